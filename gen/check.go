@@ -80,7 +80,7 @@ func (o checkOptions) declarations(in emit.Input, facts string) []check.Declarat
 	return all
 }
 
-// compare has every compiler compare the snapshot of one folder of facts.
+// compare compares the snapshot of one folder of facts with every compiler.
 func (o checkOptions) compare(in emit.Input, folder string, total *comparison) error {
 	own := func(header string) string {
 		if in.Base != nil && !in.Known.Binds(header) {
@@ -111,7 +111,7 @@ func (o checkOptions) compare(in emit.Input, folder string, total *comparison) e
 			total.compared += result.Total()
 			total.different += len(result.Different)
 		}
-		if total.different > 0 { // then the golden layouts would be no better
+		if total.different > 0 { // the golden layouts would be no better then
 			continue
 		}
 		stale, err := golden.Check(cc.Arch)

@@ -17,8 +17,8 @@ import (
 // output.
 var errUndecided = errors.New("lines are missing")
 
-// runDecide prints what a person must say about the snapshot to, which came
-// after from.
+// runDecide prints the decisions that the snapshot "to", which followed "from",
+// asks of a person.
 func runDecide(facts, golden, from, to string, w io.Writer) error {
 	if from == "" || to == "" {
 		return errors.New("decide needs two versions, or files with snapshots")

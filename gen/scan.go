@@ -17,9 +17,9 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/scan"
 )
 
-// runScan writes the snapshots of one version of the headers: that of the
-// folder facts, and of each in it that is about other libraries. A draft goes
-// to a file that is named, is of facts alone, and asks for no lines in the
+// runScan writes the snapshots of one version of the headers: of the folder
+// facts, and of each folder in it that describes other libraries. A draft goes
+// to a named file, covers only facts itself, and asks for no lines in the
 // conventions.
 func runScan(facts, headers, version, draft string) error {
 	if headers == "" || version == "" {
@@ -59,8 +59,8 @@ func writeSnapshot(facts, headers, version, path string, draft bool) error {
 	return os.WriteFile(path, text, 0o644)
 }
 
-// makeSnapshot scans the headers and, if they are there, the libraries; notes
-// is where it says that they are not.
+// makeSnapshot scans the headers and, if they are present, the libraries. It
+// reports to notes if they are not.
 func makeSnapshot(facts, headers, version string, known *conventions.Table, draft bool, notes io.Writer) (*api.API, error) {
 	options := scan.Options{
 		Headers: headers, Shim: filepath.Join(facts, "shim"), Source: filepath.Join(facts, "umbrella.h"),
@@ -97,7 +97,7 @@ func makeSnapshot(facts, headers, version string, known *conventions.Table, draf
 	return snapshot, nodes.Record(snapshot, exported, known, draft)
 }
 
-// loadBase reads what the headers of other libraries stand on: the facts of the
+// loadBase loads what the headers of other libraries build on: the facts of the
 // folder around theirs, with the snapshot of one version.
 func loadBase(facts, version string) (*emit.Input, error) {
 	base := new(emit.Input)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api is the model of a header snapshot: what rdma-core's public
-// headers declare, as facts, without their text. A snapshot is a JSON file
-// with one declaration a line, so that a diff of two reads well.
+// Package api is the model of a header snapshot: the declarations of
+// rdma-core's public headers, as facts, without their text. A snapshot is a
+// JSON file with one declaration per line, so that diffs are readable.
 package api
 
 import (
@@ -14,7 +14,7 @@ import (
 	"strconv"
 )
 
-// API is everything that one version of the headers declares.
+// API has all declarations of one version of the headers.
 type API struct {
 	Version   string
 	Headers   []*Header
@@ -24,17 +24,17 @@ type API struct {
 	Macros    []*Macro
 	Aliases   []*Alias
 	Unvalued  []*Unvalued
-	// Undeclared is what the libraries export, for programs that were compiled
-	// with older headers, and these headers do not declare as exported.
+	// Undeclared has the functions that the libraries export for programs
+	// compiled with older headers, but that these headers do not declare as
+	// exported.
 	Undeclared []*Export
 }
 
-// Header is one of rdma-core's headers, or one of the kernel's that these
-// include.
+// Header is one of rdma-core's headers, or a kernel header that they include.
 type Header struct {
 	Name string `json:"name"` // as a program includes it
-	// Included is whether it is read: because it is bound, or because one that
-	// is bound includes it.
+	// Included is true if the header is read: because it is bound, or because a
+	// bound header includes it.
 	Included bool `json:"included,omitempty"`
 }
 
@@ -45,15 +45,15 @@ type Function struct {
 	Type   *Type    `json:"type"` // of kind Func
 	Params []string `json:"params,omitempty"`
 	// Node is the ELF version node of an exported function, such as
-	// IBVERBS_1.15; empty if the libraries were not at hand.
+	// IBVERBS_1.15. It is empty if the libraries were not available.
 	Node string `json:"node,omitempty"`
-	// Private is whether the library exports the function for its own use only.
+	// Private is true if the library exports the function only for its own use.
 	Private bool    `json:"private,omitempty"`
 	Inline  *Inline `json:"inline,omitempty"`
 }
 
-// ParamNames returns a name for each parameter. One that the header leaves
-// without is called by its place, such as arg2.
+// ParamNames returns a name for each parameter. A parameter that the header
+// does not name is called by its position, such as arg2.
 func (f *Function) ParamNames() []string {
 	names := make([]string, len(f.Type.Params))
 	copy(names, f.Params)
@@ -70,7 +70,7 @@ func (f *Function) ParamNames() []string {
 	return names
 }
 
-// Inline says what a static inline function does.
+// Inline describes a static inline function.
 type Inline struct {
 	// Call is the operation that the body calls with all its parameters in
 	// order, such as qp->context->ops.post_send. Empty: the body has logic
@@ -123,8 +123,8 @@ type Member struct {
 	Members   []*Member `json:"members,omitempty"`
 }
 
-// IsFlexible reports whether m is an array of as many elements as there is
-// memory behind the struct.
+// IsFlexible reports whether m is a flexible array, whose length is given by
+// the memory behind the struct.
 func (m *Member) IsFlexible() bool { return m.Type != nil && m.Type.Kind == Array && m.Type.Len == 0 }
 
 // Macro is an object-like macro with a constant value.
@@ -133,7 +133,7 @@ type Macro struct {
 	Header string `json:"header"`
 	Type   string `json:"type"` // int, unsigned, unsigned long long, pointer
 	Value  int64  `json:"value"`
-	// Enumerator is what the macro is another name of, if it is.
+	// Enumerator is the enumerator that the macro is another name of, if any.
 	Enumerator string `json:"enumerator,omitempty"`
 }
 
@@ -144,7 +144,7 @@ type Alias struct {
 	Target string `json:"target"`
 }
 
-// Unvalued is a macro without a value of its own: a function-like one, or one
+// Unvalued is a macro without a value of its own: a function-like macro, or one
 // that stands for other text.
 type Unvalued struct {
 	Name   string `json:"name"`
@@ -157,8 +157,8 @@ type Export struct {
 	Node string `json:"node"`
 }
 
-// Over returns the declarations of a and of what a stands on. One that both
-// have is that of a.
+// Over returns the declarations of a and of those it builds on. For a name that
+// both have, a's declaration counts.
 func (a *API) Over(below *API) *API {
 	return &API{
 		Version:    a.Version,
@@ -173,8 +173,8 @@ func (a *API) Over(below *API) *API {
 	}
 }
 
-// over returns what is below, without what is above by the same name, and then
-// what is above: a header comes after those that it includes.
+// over returns the declarations below, except those with the name of one above,
+// and then those above: a header comes after the headers that it includes.
 func over[T any](above, below []T, name func(T) string) []T {
 	taken := map[string]bool{}
 	for _, item := range above {

@@ -4,8 +4,7 @@ package api
 
 import "strings"
 
-// Name is something that the headers declare, and that a release of rdma-core
-// has added.
+// Name is the name of a declaration, which a release of rdma-core has added.
 type Name struct {
 	Kind string // func, enum, enumerator, struct, union, member, macro or alias
 	Name string // a member's is TAG.MEMBER, with more members between if it is nested
@@ -13,8 +12,8 @@ type Name struct {
 
 func (n Name) String() string { return n.Kind + " " + n.Name }
 
-// Finding is what is wrong with a declaration. Without a name, it is about
-// none.
+// Finding is a problem with a declaration. Without a name, it is about no
+// particular declaration.
 type Finding struct {
 	Of     Name
 	Header string
@@ -31,9 +30,9 @@ func (f Finding) String() string {
 // Kinds are the kinds of names.
 var Kinds = []string{"func", "enum", "enumerator", "struct", "union", "member", "macro", "alias"}
 
-// Names returns everything that the headers declare, each name once and in
-// their order. An enum without a tag goes by its Key. A struct that is only
-// spoken of, because the library keeps it to itself, counts as well.
+// Names returns the names of all declarations, each once, in the headers'
+// order. The name of an enum without a tag is its Key. Structs that are
+// mentioned but not defined, because the library hides them, are included.
 func (a *API) Names() []Name {
 	var all []Name
 	seen := map[Name]bool{}
@@ -45,7 +44,7 @@ func (a *API) Names() []Name {
 	}
 	speakOf := func(header string) func(*Type) {
 		return func(t *Type) {
-			// Other than libibverbs', librdmacm's headers speak of structs of libc.
+			// Unlike libibverbs', librdmacm's headers mention structs of libc.
 			tag, ok := t.Tag("struct")
 			if ok && (strings.HasPrefix(header, "infiniband/") || strings.HasPrefix(tag, "rdma_")) {
 				add("struct", tag)
@@ -81,8 +80,8 @@ func (a *API) Names() []Name {
 	return all
 }
 
-// addMembers adds the members of the aggregate that path names; an anonymous
-// one adds nothing to the path, as in C.
+// addMembers adds the members of the aggregate that path names. As in C, an
+// anonymous aggregate adds nothing to the path.
 func addMembers(path string, members []*Member, add func(kind, name string)) {
 	for _, m := range members {
 		inner := path

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Kind says what a Type is made of.
+// Kind is the kind of a Type.
 type Kind int
 
 const (
@@ -20,7 +20,7 @@ const (
 	Func                // func(Params) Elem
 )
 
-// Type is a C type. Its text form reads from left to right, as Go's do:
+// Type is a C type. Its text form reads from left to right, as Go's types do:
 //
 //	*const char    [16]uint8_t    *func(*struct ibv_cq, int) int
 type Type struct {
@@ -36,8 +36,8 @@ type Type struct {
 // IsVoid reports whether t is C's void.
 func (t *Type) IsVoid() bool { return t.Kind == Named && t.Name == "void" }
 
-// Tag returns "ibv_qp" for struct ibv_qp, and whether t is of that kind
-// ("struct", "union" or "enum").
+// Tag returns the tag, such as "ibv_qp" for struct ibv_qp. It returns false if
+// t is not of that kind ("struct", "union" or "enum").
 func (t *Type) Tag(kind string) (string, bool) {
 	if t.Kind != Named {
 		return "", false
@@ -45,7 +45,7 @@ func (t *Type) Tag(kind string) (string, bool) {
 	return strings.CutPrefix(t.Name, kind+" ")
 }
 
-// Walk visits t and every type that it is made of; t may be nil.
+// Walk visits t, which may be nil, and every type within it.
 func (t *Type) Walk(visit func(*Type)) {
 	if t == nil {
 		return
@@ -57,7 +57,7 @@ func (t *Type) Walk(visit func(*Type)) {
 	}
 }
 
-// WalkMembers visits the types of members and all that these are made of.
+// WalkMembers visits the types of members and every type within them.
 func WalkMembers(members []*Member, visit func(*Type)) {
 	for _, m := range members {
 		m.Type.Walk(visit)

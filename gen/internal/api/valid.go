@@ -7,7 +7,8 @@ import (
 	"fmt"
 )
 
-// valid returns an error if a lacks what all readers of a snapshot rely on.
+// valid returns an error if a lacks something that all readers of a snapshot
+// rely on.
 func (a *API) valid() error {
 	for i, h := range a.Headers {
 		if h == nil || h.Name == "" {

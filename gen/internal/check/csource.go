@@ -13,20 +13,20 @@ import (
 // source is a C file with one line for each of some facts.
 type source struct {
 	text   string
-	before int // lines before the first
+	before int // number of lines before the first fact
 	facts  int
 }
 
 // assertions returns a C file that compiles if every claim is true.
 func assertions(include string, facts []Fact) source {
 	return lines(include, facts, func(f Fact) string {
-		// Compilers take a pointer's value for constant only so.
+		// Compilers accept a pointer's value as constant only in this form.
 		return fmt.Sprintf("_Static_assert(__builtin_constant_p(%s) ? (%s) : 0, \"\");", f.claim, f.claim)
 	})
 }
 
-// questions returns a C file whose every line fails with a message that names
-// the type of what a fact shows.
+// questions returns a C file in which every line fails with a message that
+// names the type of a fact's show expression.
 func questions(include string, facts []Fact) source {
 	return lines(include, facts, func(f Fact) string {
 		return fmt.Sprintf("_Static_assert(_Generic((%s), struct verbena_none *: 1), \"\");", f.show)
@@ -40,11 +40,11 @@ func lines(include string, facts []Fact, line func(Fact) string) source {
 	for _, f := range facts {
 		b.WriteString(line(f) + "\n")
 	}
-	b.WriteString("struct verbena_end;\n") // where the error is if the declarations do not end
+	b.WriteString("struct verbena_end;\n") // puts the error here if a declaration is unfinished
 	return source{b.String(), before, len(facts)}
 }
 
-// literal writes a number so that C takes it for 64 bits.
+// literal writes a number so that C treats it as 64 bits wide.
 func literal(n int64) string {
 	if n == math.MinInt64 {
 		return "(-0x7fffffffffffffffLL - 1)"
@@ -52,8 +52,8 @@ func literal(n int64) string {
 	return fmt.Sprintf("%dLL", n)
 }
 
-// showNumber returns an expression whose type has the number in it: a function
-// of two arrays, as long as its halves plus one.
+// showNumber returns an expression whose type encodes the number: a function of
+// two arrays whose lengths are its halves plus one.
 func showNumber(expr string) string {
 	number := fmt.Sprintf("(unsigned long long)(%s)", expr)
 	constant := fmt.Sprintf("(__builtin_constant_p(%s) ? %s : 0)", number, number)
@@ -65,8 +65,8 @@ var (
 	shownNumber = regexp.MustCompile(`^void \(\*\)\(char \(\*\)\[(\d{1,10})\], char \(\*\)\[(\d{1,10})\]\)$`)
 )
 
-// answer reads what the compiler's message to a question says: a number or a
-// type, or the type that it points to.
+// answer extracts the number or the type, or the type that it points to, from
+// the compiler's message to a question.
 func answer(message string, pointer bool) (string, bool) {
 	found := quotedType.FindStringSubmatch(message)
 	if found == nil {
@@ -84,7 +84,7 @@ func answer(message string, pointer bool) (string, bool) {
 	return text, true
 }
 
-// pointee returns T for pointer to T, such as int (**)(void), char (*)[2] or
+// pointee returns T for a pointer to T, such as int (**)(void), char (*)[2] or
 // int *.
 func pointee(text string) string {
 	before, after, ok := strings.Cut(text, "(*")

@@ -38,7 +38,7 @@ type Fact struct {
 	pointer bool   // with that type's pointee
 }
 
-// Facts returns everything that a says about arch.
+// Facts returns all facts about a for arch.
 func Facts(a *api.API, arch layout.Arch) ([]Fact, error) {
 	l := list{types: newTypes(a)}
 	a, err := place(a, arch)
@@ -76,8 +76,8 @@ func Facts(a *api.API, arch layout.Arch) ([]Fact, error) {
 // list collects facts.
 type list struct {
 	types  types
-	header string // of what is being listed
-	macros bool   // whether it is one
+	header string // the header being listed
+	macros bool   // whether it is one with macros
 	facts  []Fact
 }
 
@@ -88,7 +88,7 @@ func (l *list) add(kind Kind, name, want, claim, show string, pointer bool) {
 	})
 }
 
-// number adds the fact that the C expression is want.
+// number adds the fact that the C expression equals want.
 func (l *list) number(kind Kind, name string, want int64, expr string) {
 	l.add(kind, name, fmt.Sprint(want), fmt.Sprintf("%s == (long long)(%s)", literal(want), expr), showNumber(expr), false)
 }
@@ -132,7 +132,7 @@ func (l *list) macro(m *api.Macro) {
 	l.header = m.Header
 	l.number(Value, m.Name+" value", m.Value, m.Name)
 	switch {
-	case m.Enumerator != "": // an int for C, whatever its enum is
+	case m.Enumerator != "": // an int in C, whatever its enum
 	case m.Type == "pointer":
 		const pointerClass = "5"
 		l.add(Value, m.Name+" type", m.Type, "__builtin_classify_type("+m.Name+") == "+pointerClass, m.Name, false)
@@ -148,8 +148,8 @@ func (l *list) alias(a *api.Alias) {
 	l.add(Value, a.Name+" target", kind+" "+a.Target, compatible(pointer, kind+" "+a.Target+" *"), "("+pointer+")0", true)
 }
 
-// place returns a copy of a with the layouts of arch. Those of amd64 stay as
-// the snapshot has them, so that it is the snapshot that is compared.
+// place returns a copy of a with the layouts of arch. The layouts of amd64 stay
+// those of the snapshot, so that the snapshot itself is compared.
 func place(a *api.API, arch layout.Arch) (*api.API, error) {
 	a = copyAPI(a)
 	if arch == layout.AMD64 {

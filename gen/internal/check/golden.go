@@ -16,9 +16,9 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
-// Golden keeps the layouts that the tests of the generated packages compare
-// with Go's: PACKAGE.layout has them all, for amd64, and PACKAGE.ARCH.layout
-// the lines that are different for another architecture, where there are any.
+// Golden has the layouts that the tests of the generated packages compare with
+// Go's. PACKAGE.layout has all of them, for amd64. PACKAGE.ARCH.layout has the
+// lines that differ for another architecture, if any.
 type Golden struct {
 	Dir    string
 	API    *api.API
@@ -26,8 +26,8 @@ type Golden struct {
 	Update bool                       // write the files instead of comparing them
 }
 
-// Check compares the files of arch with what the snapshot says, and returns a
-// line for each that is different.
+// Check compares the files of arch with the snapshot, and returns a line for
+// each file that differs.
 func (g *Golden) Check(arch layout.Arch) ([]string, error) {
 	texts, err := g.texts(layout.AMD64)
 	if err != nil {
@@ -87,7 +87,7 @@ func (g *Golden) texts(arch layout.Arch) (map[string]string, error) {
 	return texts, err
 }
 
-// changedLines returns the lines of other that are not in text.
+// changedLines returns the lines of other that text lacks.
 func changedLines(text, other string) string {
 	var b strings.Builder
 	lines := strings.SplitAfter(text, "\n")
@@ -99,7 +99,7 @@ func changedLines(text, other string) string {
 	return b.String()
 }
 
-// write writes the file, or removes it if there is nothing to say.
+// write writes the file, or removes it if the text is empty.
 func write(path, text string) error {
 	if text != "" {
 		return os.WriteFile(path, []byte(text), 0o644)

@@ -10,12 +10,12 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// types writes claims about types. C takes an enum for compatible with its
-// integer type, but not with another enum; two enums that no declaration uses
-// tell the two apart.
+// types writes claims about types. In C, an enum is compatible with its integer
+// type but not with another enum. Two enums that no declaration uses serve to
+// tell them apart.
 type types struct {
-	kinds map[string]string // enum, struct or union by tag
-	enums map[string]string // the probe for an enum's integer type, by the enum's name
+	kinds map[string]string // tag to enum, struct or union
+	enums map[string]string // an enum's name to the probe for its integer type
 }
 
 const (
@@ -26,7 +26,7 @@ const (
 	probeUnsigned = "enum verbena_unsigned"
 )
 
-// integers are the probes for the integer types that an enum may be.
+// integers has the probes for the possible integer types of an enum.
 var integers = map[string]string{
 	"int": probeSigned, "int32_t": probeSigned, "__s32": probeSigned,
 	"unsigned int": probeUnsigned, "uint32_t": probeUnsigned, "__u32": probeUnsigned, "__be32": probeUnsigned,
@@ -49,15 +49,15 @@ func newTypes(a *api.API) types {
 	return t
 }
 
-// claim returns the C expression that the type actual is that of a pointer to
-// t, or of the function t, and exactly so.
+// claim returns the C expression which is true if the type actual is exactly a
+// pointer to t, or the function t.
 func (ts types) claim(t *api.Type, actual string) string {
 	claims := []string{compatible(actual, reference(t))}
 	asEnums := copyType(t)
 	for i, part := range parts(t) {
 		probe, isEnum := ts.enums[part.Name]
 		switch {
-		case part.Kind == api.Func: // one without a prototype would be compatible with anything
+		case part.Kind == api.Func: // without a prototype, it would be compatible with anything
 			more := copyType(t)
 			f := parts(more)[i]
 			f.Params = append(f.Params, &api.Type{Name: "struct verbena_none *"})
@@ -76,7 +76,7 @@ func (ts types) claim(t *api.Type, actual string) string {
 	return strings.Join(claims, " && ")
 }
 
-// parts returns t and every type in it, always in the same order.
+// parts returns t and every type within it, in a fixed order.
 func parts(t *api.Type) []*api.Type {
 	if t == nil {
 		return nil
@@ -89,7 +89,7 @@ func parts(t *api.Type) []*api.Type {
 }
 
 // reference returns a pointer to t in C, since the qualifiers of t itself would
-// not be compared. Those of a function must not be: gcc has them for
+// not be compared. Those of a function must not be compared: gcc has them for
 // attributes.
 func reference(t *api.Type) string {
 	if t.Kind == api.Func {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conventions reads headers/conventions.txt: which headers are bound,
-// and what is true of each function and enum and stands in no C declaration.
+// Package conventions reads headers/conventions.txt: the bound headers, and
+// facts about each function and enum that no C declaration has.
 package conventions
 
 import (
@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Class says how a function reports an error.
+// Class is the way in which a function reports an error.
 type Class string
 
 // The classes; headers/conventions.txt describes each.
@@ -48,27 +48,27 @@ type Func struct {
 	Keeps  []string // parameters whose memory C uses after the call
 	Out    []string // parameters that are results
 	Own    bool     // the inline function has logic of its own
-	Forms  []Form   // what is bound of a variadic function
-	Skip   string   // why it is not bound
+	Forms  []Form   // the bound forms of a variadic function
+	Skip   string   // the reason why it is not bound
 }
 
-// Form is a variadic function with certain further arguments.
+// Form is a variadic function with given additional arguments.
 type Form struct {
-	Name string // in C's manner
+	Name string // as a C name
 	Args []Arg
 }
 
-// Arg is a further argument of a variadic function.
+// Arg is an additional argument of a variadic function.
 type Arg struct{ Type, Name string }
 
-// Named returns all parameters that the line names.
+// Named returns all parameters that the line mentions.
 func (f *Func) Named() []string { return slices.Concat(f.Nil, f.Keeps, f.Out) }
 
 // Enum is the line of an enum.
 type Enum struct {
 	Key    string // its tag, or :FIRST_ENUMERATOR
 	Flags  bool
-	GoName string // empty: made from the tag; "-": constants without a type
+	GoName string // empty for a name from the tag; "-" for constants without a type
 	// Modifier is the enumerator of a bit that is added to other values.
 	Modifier string
 }
@@ -77,8 +77,8 @@ type Enum struct {
 type Header struct {
 	Name    string // as a program includes it; where Other is set, a pattern for path.Match
 	Package string // the Go package that binds it
-	Skip    string // why it is not bound
-	Other   string // the package of the distribution that it comes from, if not from rdma-core's
+	Skip    string // the reason why it is not bound
+	Other   string // the distribution's package that contains it, if not rdma-core's
 }
 
 // Library is a C library, and the Go package that binds its headers.
@@ -86,11 +86,11 @@ type Library struct {
 	Name           string   // of the package
 	Soname         string   // of the library, such as libibverbs.so.1
 	Debian, Fedora string   // packages of the distributions that contain it
-	Prefixes       []string // what names in Go lack, the first that fits
-	Program        string   // the package of this module that programs should use; empty: ibverbs and rdmacm
+	Prefixes       []string // prefixes that Go's names lack; the first match counts
+	Program        string   // the package of this module for programs; empty for ibverbs and rdmacm
 }
 
-// Base are the libraries that each table knows.
+// Base has the libraries that each table knows.
 var Base = []*Library{
 	{
 		Name: "libibverbs", Soname: "libibverbs.so.1", Prefixes: []string{"ibv_"},
@@ -104,15 +104,15 @@ var Base = []*Library{
 
 // Table is the content of the file.
 type Table struct {
-	Libraries []*Library // that are bound; none: those of Base
+	Libraries []*Library // the bound libraries; empty for Base
 	Headers   []*Header
 	Funcs     map[string]*Func
 	Enums     map[string]*Enum
-	Structs   map[string]string // whose members are not bound: why
-	Macros    map[string]string // without a value: why they are not bound
+	Structs   map[string]string // structs whose members are not bound, with the reason
+	Macros    map[string]string // macros without a value, with the reason why they are not bound
 }
 
-// Own returns the libraries whose headers are this table's business.
+// Own returns the libraries that this table describes.
 func (t *Table) Own() []*Library {
 	if len(t.Libraries) == 0 {
 		return Base
@@ -126,14 +126,14 @@ func (t *Table) Binds(header string) bool {
 	return line != nil && slices.ContainsFunc(t.Own(), func(l *Library) bool { return l.Name == line.Package })
 }
 
-// Over returns a table that says what t says, and of everything else what below
-// says. Its own libraries are those of t.
+// Over returns a table with the facts of t, and of below for everything else.
+// Its own libraries are t's.
 func (t *Table) Over(below *Table) *Table {
 	merged := &Table{
 		Libraries: t.Libraries, Funcs: maps.Clone(below.Funcs), Enums: maps.Clone(below.Enums),
 		Structs: maps.Clone(below.Structs), Macros: maps.Clone(below.Macros),
 	}
-	merged.Headers = slices.Concat(t.Headers, below.Headers) // the first line holds
+	merged.Headers = slices.Concat(t.Headers, below.Headers) // the first line counts
 	maps.Copy(merged.Funcs, t.Funcs)
 	maps.Copy(merged.Enums, t.Enums)
 	maps.Copy(merged.Structs, t.Structs)
@@ -144,7 +144,7 @@ func (t *Table) Over(below *Table) *Table {
 // Header returns the line for the header of that name, or nil.
 func (t *Table) Header(name string) *Header {
 	for _, h := range t.Headers {
-		if match, _ := path.Match(h.Name, name); match && h.Other != "" || h.Name == name { // Parse has tried the pattern
+		if match, _ := path.Match(h.Name, name); match && h.Other != "" || h.Name == name { // Parse has checked the pattern
 			return h
 		}
 	}
@@ -258,7 +258,7 @@ func (t *Table) packages() []string {
 	return names
 }
 
-// fields splits a line at blanks outside quotes and drops a comment.
+// fields splits a line at blanks outside quotes, and drops a comment.
 func fields(line string) ([]string, error) {
 	var words []string
 	var word strings.Builder
@@ -367,8 +367,7 @@ func (t *Table) enum(words []string) error {
 	return nil
 }
 
-// explain reads a name and the reason for which it, or what is in it, is not
-// bound.
+// explain reads a name and the reason why it, or its content, is not bound.
 func explain(reasons map[string]string, what, key string, words []string) error {
 	why, ok := strings.CutPrefix(words[1], key+"=")
 	if len(words) != 2 || !ok || why == "" {

@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// Provider is the library of a driver, with what it exports for programs.
+// Provider is a driver's library, with its exports for programs.
 type Provider struct {
 	Soname    string
 	Functions []ProviderFunction
 }
 
-// ProviderFunction is a function of it.
+// ProviderFunction is a function of a Provider.
 type ProviderFunction struct{ Name, Node, Kind string }
 
 var (

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// Strings is what a C function prints for the values of an enum.
+// Strings has the texts that a C function returns for the values of an enum.
 type Strings struct {
 	Func  string
 	Enum  string
-	Other string            // for every other value
-	Text  map[string]string // by enumerator
+	Other string            // the text of every other value
+	Text  map[string]string // texts by enumerator
 }
 
 // LoadStrings reads headers/strings.txt; the result is keyed by enum.

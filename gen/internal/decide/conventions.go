@@ -96,7 +96,7 @@ func enumLine(e *api.Enum) string {
 var flagName = regexp.MustCompile(`(flags|mask|caps|bits)\d*$`)
 
 // looksLikeFlags guesses from the name, and from the values if there are more
-// than two: 1 and 2 can be either.
+// than two: 1 and 2 may be flags or not.
 func looksLikeFlags(e *api.Enum) bool {
 	if flagName.MatchString(e.Name) {
 		return true
@@ -109,7 +109,7 @@ func looksLikeFlags(e *api.Enum) bool {
 	return len(e.Values) > 2
 }
 
-// class returns the class that most functions with such a result have.
+// class returns the most common class of functions with such a result.
 func class(f *api.Function) conventions.Class {
 	result := f.Type.Elem
 	switch {
@@ -129,8 +129,8 @@ func class(f *api.Function) conventions.Class {
 	return conventions.Code
 }
 
-// declaration is the prototype with the parameters' names, which nil= and out=
-// refer to.
+// declaration returns the prototype with the parameters' names, which nil= and
+// out= refer to.
 func declaration(f *api.Function) string {
 	var params []string
 	for i, t := range f.Type.Params {

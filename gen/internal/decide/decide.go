@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package decide finds what a person must say about a new version of the
-// headers before bindings can be made from it, and what a person should look
-// at although nothing stops without it.
+// Package decide finds the decisions that a person must make about a new
+// version of the headers before bindings can be made from it. It also finds
+// what a person should look at, although the bindings can be made without.
 package decide
 
 import (
@@ -17,25 +17,25 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/since"
 )
 
-// Facts is what has been said so far.
+// Facts has the decisions so far.
 type Facts struct {
 	Known   *conventions.Table
 	Since   *since.Table
 	Older   []*api.API                      // the snapshots before the new one, oldest first
-	Others  []*api.API                      // what other folders of facts are about
+	Others  []*api.API                      // snapshots of other folders of facts
 	Strings map[string]*conventions.Strings // by enum
 	Texts   *Texts
 	Manual  map[string]string          // manual page, by function
-	Written func(function string) bool // whether the C function of our own is there
+	Written func(function string) bool // reports whether our C function exists
 }
 
-// List is what is left to decide, as lines for files and as sentences.
+// List has the decisions that are left, as lines for files and as sentences.
 type List struct {
 	Conventions, Since, Strings []string // lines to add
 	Write, Look                 []string
 }
 
-// For compares the facts with the new snapshot b. a is the one before.
+// For compares the facts with the new snapshot b. a is the snapshot before it.
 func For(a, b *api.API, facts Facts) (*List, error) {
 	l := &List{Conventions: missing(b, facts.Known)}
 	if err := l.since(b, facts); err != nil {
@@ -67,8 +67,8 @@ func For(a, b *api.API, facts Facts) (*List, error) {
 	return l, nil
 }
 
-// since lists the names without a release. What a library exports has the
-// version node beside it, as each release has nodes of its own.
+// since lists the names without a release. An exported function has its version
+// node beside it, as each release has its own nodes.
 func (l *List) since(b *api.API, facts Facts) error {
 	names, lines, err := facts.Since.Missing(append(slices.Clone(facts.Older), b), facts.Others...)
 	if err != nil {
@@ -98,7 +98,7 @@ func skipped(known *conventions.Table, f *api.Function) bool {
 // Open reports whether lines have to be added.
 func (l *List) Open() bool { return len(l.Conventions)+len(l.Since)+len(l.Strings) > 0 }
 
-// Print writes the list; what is empty is left out.
+// Print writes the list without its empty parts.
 func (l *List) Print(w io.Writer) {
 	section := func(title string, lines []string, prefix string) {
 		if len(lines) > 0 {

@@ -13,14 +13,14 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// Texts is what the C string functions of one version return, from the file
+// Texts has the results of C's string functions in one version, from the file
 // that tests/update-strings writes.
 type Texts struct {
 	Version string
 	texts   map[string]map[int64]string // by function and value
 }
 
-// LoadTexts reads the file; if there is none, nothing is known.
+// LoadTexts reads the file. If there is none, no texts are known.
 func LoadTexts(path string) (*Texts, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,8 +61,8 @@ func ParseTexts(name string, data []byte) (*Texts, error) {
 	return t, nil
 }
 
-// texts lists the new enumerators for which C's string function has a text and
-// strings.txt has not.
+// texts lists the new enumerators with a text in C's string function and none
+// in strings.txt.
 func (l *List) texts(a, b *api.API, facts Facts) {
 	old := map[string]bool{}
 	for _, e := range a.Enums {

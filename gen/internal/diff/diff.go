@@ -15,20 +15,20 @@ type Change struct {
 	From string `json:"from"`
 	To   string `json:"to"`
 	// At most one of these is true.
-	Break     bool   `json:"break"`     // of the ABI
-	Undecided bool   `json:"undecided"` // can be a break of the ABI, which the snapshots do not tell
-	Source    bool   `json:"source"`    // only a source break
+	Break     bool   `json:"break"`     // a break of the ABI
+	Undecided bool   `json:"undecided"` // may be a break of the ABI; the snapshots do not tell
+	Source    bool   `json:"source"`    // a break of the source only
 	Why       string `json:"why"`
 }
 
-// Report is everything that changed from one version to another.
+// Report has all changes from one version to another.
 type Report struct {
 	From      string   `json:"from"`
 	To        string   `json:"to"`
 	Breaks    int      `json:"breaks"`
 	Undecided int      `json:"undecided"`
 	Sources   int      `json:"sources"`
-	Changes   []Change `json:"changes"` // by kind, then as the headers have them
+	Changes   []Change `json:"changes"` // by kind, then in the headers' order
 }
 
 // Compare returns what changed from a to b.
@@ -111,9 +111,9 @@ func (c *comparer) header(name, from, to string) {
 	}
 }
 
-// pairs calls each with the declarations of one name in two lists, of which
-// one is nil if there is none: first in the order of from, then what is new in
-// the order of to.
+// pairs calls each with the declarations of each name in two lists, one of
+// which is nil if the list lacks the name: first in the order of from, then the
+// new ones in the order of to.
 func pairs[T any](from, to []*T, name func(*T) string, each func(name string, a, b *T)) {
 	index := func(list []*T) map[string]*T {
 		byName := map[string]*T{}

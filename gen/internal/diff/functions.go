@@ -52,7 +52,7 @@ func (c *comparer) removed(f *api.Function) (severity, string) {
 }
 
 // leftNode returns the node under which the new library exports a function that
-// the headers do not declare as exported; empty if it does not.
+// the headers do not declare as exported. It returns "" if it does not.
 func (c *comparer) leftNode(name string) string {
 	for _, e := range c.to.Undeclared {
 		if e.Name == name {
@@ -96,7 +96,7 @@ func (c *comparer) node(name string, a, b *api.Function) {
 	change := Change{Kind: NodeChanged, Name: name, From: a.Node, To: b.Node}
 	const why = "a program that was linked with the old node asks for it"
 	switch {
-	case a.Node == b.Node, a.Inline == nil && b.Inline != nil: // which is a change of its own
+	case a.Node == b.Node, a.Inline == nil && b.Inline != nil: // this is a change of its own
 	case a.Node == "":
 		change.Kind = NodeGained
 		c.add(compatible, change)

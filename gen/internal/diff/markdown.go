@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// JSON returns the report for programs.
+// JSON returns the report in JSON.
 func (r *Report) JSON() ([]byte, error) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
@@ -18,7 +18,7 @@ func (r *Report) JSON() ([]byte, error) {
 	return []byte(b.String()), err
 }
 
-// Verdict is the report in a word or two.
+// Verdict returns a summary of one or two words.
 func (r *Report) Verdict() string {
 	switch {
 	case r.Breaks > 0:
@@ -33,7 +33,7 @@ func (r *Report) Verdict() string {
 	return "The same"
 }
 
-// Summary is the report in a line.
+// Summary returns a summary of one line.
 func (r *Report) Summary() string {
 	counts := map[Kind]int{}
 	for _, c := range r.Changes {
@@ -92,7 +92,7 @@ func (r *Report) Markdown() string {
 	return b.String()
 }
 
-// described has a line for each change.
+// described returns a line for each change.
 func described(changes []Change) string {
 	var b strings.Builder
 	for _, c := range changes {
@@ -127,7 +127,7 @@ func (c Change) String() string {
 	return b.String()
 }
 
-// declared has a line for each new function, whose declaration names it.
+// declared returns a line for each new function, with its declaration.
 func declared(changes []Change) string {
 	var b strings.Builder
 	for _, c := range changes {
@@ -136,7 +136,7 @@ func declared(changes []Change) string {
 	return b.String()
 }
 
-// values has a line for each enum with new enumerators.
+// values returns a line for each enum with new enumerators.
 func values(changes []Change) string {
 	var b strings.Builder
 	for i, c := range changes {

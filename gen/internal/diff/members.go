@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// field is a member at any depth of a struct. Members of an anonymous struct
-// or union count as the enclosing one's, as they do in C.
+// field is a member of a struct at any depth. As in C, members of an anonymous
+// struct or union belong to the enclosing one.
 type field struct {
 	path      string // "wr.rdma.rkey"
 	offset    int64  // from the start of the outermost struct
@@ -18,7 +18,7 @@ type field struct {
 	aggregate string // "struct" or "union", if the type is written in place
 }
 
-// fields returns the members of s, the first of each path.
+// fields returns the members of s. For a repeated path, the first counts.
 func fields(s *api.Struct) []field {
 	var out []field
 	seen := map[string]bool{}
@@ -48,7 +48,7 @@ func index(list []field) map[string]field {
 	return byPath
 }
 
-// text is the C type.
+// text returns the C type.
 func (f field) text() string {
 	if f.t == nil {
 		return f.aggregate
@@ -132,8 +132,8 @@ func without(list []field, others map[string]field) []field {
 	return out
 }
 
-// renames returns, for each field of a list, the one of another that has its
-// place and its form, where there is only one of each in the two lists.
+// renames maps each field of a list to the field of another list with the same
+// place and form, if each list has only one such field.
 func renames(list, others []field) map[string]string {
 	partners := func(f field, in []field) (found []field) {
 		for _, g := range in {

@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
-// signedNarrow are the signed types that are extended with their sign when they
-// are passed.
+// signedNarrow has the signed types that are sign-extended when they are
+// passed.
 var signedNarrow = []string{"signed char", "short", "int8_t", "int16_t", "__s8", "__s16"}
 
 // samePassed reports whether an argument or result of type a is passed as one
@@ -63,8 +63,8 @@ func scalarSize(name string) int64 {
 	return size.Size
 }
 
-// refers reports whether t is made of the type with that name, behind any
-// number of pointers.
+// refers reports whether t contains the type with that name, behind any number
+// of pointers.
 func refers(t *api.Type, name string) bool {
 	return t != nil && (t.Kind == api.Named && t.Name == name || refers(t.Elem, name) ||
 		slices.ContainsFunc(t.Params, func(p *api.Type) bool { return refers(p, name) }))

@@ -11,9 +11,10 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// user returns what refers to a struct, in either snapshot, and could give a
-// program its address or take it: an exported function or a member of another
-// struct. Inline functions do not count, as their code is in the program.
+// user returns an exported function, or a member of another struct, that refers
+// to a struct in either snapshot, and so could give its address to a program or
+// take it from one. Inline functions do not count, as their code is part of the
+// program.
 func (c *comparer) user(name string) string {
 	for _, a := range []*api.API{c.from, c.to} {
 		for _, f := range a.Functions {
@@ -32,8 +33,8 @@ func (c *comparer) user(name string) string {
 	return ""
 }
 
-// holder says which function or array has a struct by value, so that it cannot
-// grow, if there is one.
+// holder returns a function or array, if any, that has a struct by value, so
+// that the struct cannot grow.
 func (c *comparer) holder(name string) string {
 	byValue := isNamed(name)
 	for _, f := range c.from.Functions {
@@ -59,12 +60,13 @@ func isNamed(name string) func(*api.Type) bool {
 	return func(t *api.Type) bool { return t != nil && t.Kind == api.Named && t.Name == name }
 }
 
-// number matches the names that the headers give to a number of elements.
+// number matches the names of element counts in the headers.
 var number = regexp.MustCompile(`^(num|nr|n)_\w+$|^max_?\w+$|^n[a-z]+s$|^nsge$|(cnt|count)$`)
 
-// counted says which function, or which struct, has a pointer to a struct
-// beside a number of them, so that programs have arrays of it. What a function
-// of the library returns is allocated there, one by one.
+// counted returns a function or struct with a pointer to a struct beside a
+// count of elements, so that programs have arrays of the struct. Structs that a
+// library function returns do not count, as the library allocates them one by
+// one.
 func (c *comparer) counted(name string) string {
 	is := isNamed(name)
 	for _, f := range c.from.Functions {
@@ -86,8 +88,8 @@ func (c *comparer) counted(name string) string {
 		return "", ""
 	}
 	for _, f := range c.from.Functions {
-		// The code of the others is in the programs, and passes on the size that
-		// these were compiled with.
+		// The code of the other functions is in the programs. It passes on the
+		// size that these were compiled with.
 		if ownLogic := f.Inline != nil && f.Inline.Call == ""; ownLogic || len(f.Params) != len(f.Type.Params) || slices.ContainsFunc(f.Params, isSize) {
 			continue
 		}
@@ -105,7 +107,7 @@ func (c *comparer) counted(name string) string {
 
 func isSize(name string) bool { return strings.HasSuffix(name, "size") }
 
-// besideMember looks for what beside finds among members, at any depth.
+// besideMember applies beside to members at any depth.
 func besideMember(members []*api.Member, beside func([]string, []*api.Type) (string, string)) (pointer, count string) {
 	var names []string
 	var types []*api.Type

@@ -14,8 +14,8 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/since"
 )
 
-// Check returns the declarations that no bindings can be made of. The headers
-// stand on those of base, if that is not nil.
+// Check returns the declarations that cannot be bound. The headers build on
+// those of base, if that is not nil.
 func Check(a *api.API, known *conventions.Table, base *Input) []api.Finding {
 	var all []api.Finding
 	for _, p := range prepare(Input{API: a, Known: known, Since: new(since.Table), Base: base}) {
@@ -25,7 +25,7 @@ func Check(a *api.API, known *conventions.Table, base *Input) []api.Finding {
 	return all
 }
 
-// check notes everything that rendering the package could fail with.
+// check records everything that would make rendering the package fail.
 func (p *pkg) check() {
 	p.claimNames()
 	for _, f := range p.bound() {
@@ -49,8 +49,8 @@ func of(kind, name, header string) api.Finding {
 	return api.Finding{Of: api.Name{Kind: kind, Name: name}, Header: header}
 }
 
-// fail notes why the package cannot be written, once. It is about the
-// declaration that is being looked at.
+// fail records, once, why the package cannot be written. The problem belongs to
+// the current declaration.
 func (p *pkg) fail(format string, args ...any) {
 	finding := p.at
 	finding.Text = fmt.Sprintf(format, args...)
@@ -144,14 +144,14 @@ func (p *pkg) checkMembers(kind, path string, members []*api.Member) {
 	}
 }
 
-// exported is what the name of anything must be that Go programs can use.
+// exported matches the names that Go programs can use.
 var exported = regexp.MustCompile(`^[A-Z][0-9A-Za-z_]*$`)
 
-// claims are the names of a package or of one type, each with the C name that
-// it comes from.
+// claims maps the names of a package, or of one type, to the C names that they
+// come from.
 type claims map[string]string
 
-// claim fails if two C names give the same Go name, and if one gives none.
+// claim fails if two C names give the same Go name, or if one gives none.
 func (p *pkg) claim(in claims, name, c string) {
 	other, taken := in[name]
 	switch {
@@ -170,7 +170,7 @@ var ours = []string{
 	"TestLayout", "TestUnions", "TestEnums", "FuzzEnums", "TestStubs",
 }
 
-// claimNames claims everything that the package declares.
+// claimNames claims the names of everything that the package declares.
 func (p *pkg) claimNames() {
 	all := claims{}
 	for _, name := range ours {
@@ -219,7 +219,7 @@ func (p *pkg) claimNames() {
 // that are written in place.
 func (p *pkg) claimMembers(all, fields claims, name, path string, members []*api.Member) {
 	for _, m := range members {
-		if m.Name == "" { // its members are the enclosing type's
+		if m.Name == "" { // its members belong to the enclosing type
 			p.claimMembers(all, fields, name, path, m.Members)
 			continue
 		}
@@ -233,12 +233,12 @@ func (p *pkg) claimMembers(all, fields claims, name, path string, members []*api
 	}
 }
 
-// goReserved are the names that the Go stubs use for something else than a
+// goReserved has the names that Go stubs use for something other than a
 // parameter.
 var goReserved = append(types.Universe.Names(), "cerr", "dl", "enum", "libibverbs", "library", "unsafe", "err", "r",
 	"librdmacm", "syscall", "verbs", "cm", "absent", "counted")
 
-// cReserved are the names that the C stubs use for something else than a
+// cReserved has the names that C stubs use for something other than a
 // parameter, and the keywords of newer C.
 var cReserved = []string{
 	"r", "lib", "vctx", "null", "lacking", "context_with", "LIB", "MISSING", "CONTEXT_WITH",
@@ -247,8 +247,7 @@ var cReserved = []string{
 	"verbena_int", "verbena_ptr", "linux", "unix",
 }
 
-// settle gives each parameter a name in Go and one in the C stub, which nothing
-// else has there.
+// settle gives each parameter unique names in Go and in the C stub.
 func (f *function) settle() {
 	inGo, inC := map[string]bool{}, map[string]bool{"own_" + f.Name(): true}
 	for _, name := range goReserved {

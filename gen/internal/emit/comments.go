@@ -26,7 +26,7 @@ var classDocs = map[conventions.Class]string{
 	conventions.Interior: "It returns C's pointer, to the object that was passed or to a part of it.",
 }
 
-// doc returns the comment of a function, with a line for each sentence.
+// doc returns the comment of a function, with one line per sentence.
 func (p *pkg) doc(f *function) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s binds %s, %s %s:\n\n\t%s\n\n%s", f.goName, f.Name(), f.how(), f.Header,

@@ -15,7 +15,7 @@ import (
 // ErrUnexplained reports a declaration that is neither bound nor explained.
 var ErrUnexplained = errors.New("neither bound nor explained")
 
-// share is how many declarations of a kind are bound, and of how many.
+// share is the number of bound declarations of a kind, and of all.
 type share struct{ bound, all int }
 
 func (s share) String() string {
@@ -46,7 +46,7 @@ const (
 // leftOut is a declaration that is not bound.
 type leftOut struct{ header, name, why string }
 
-// report collects what the bindings have of each header.
+// report records the bound part of each header.
 type report struct {
 	bound   map[string]bool // headers
 	shares  map[string]*[kinds]share
@@ -54,7 +54,7 @@ type report struct {
 	skipped []leftOut // headers
 }
 
-// headers notes which are bound. The others need a reason.
+// headers records the bound headers. The others need a reason.
 func (r *report) headers(inputs []Input) {
 	for _, h := range inputs[0].API.Headers {
 		line := inputs[0].Known.Header(h.Name)
@@ -77,7 +77,7 @@ func (r *report) headers(inputs []Input) {
 	}
 }
 
-// note counts a declaration. What is not bound needs a reason.
+// note counts a declaration. One that is not bound needs a reason.
 func (r *report) note(kind int, header, name string, bound bool, why string) {
 	if r.shares[header] == nil {
 		r.shares[header] = new([kinds]share)
@@ -89,8 +89,8 @@ func (r *report) note(kind int, header, name string, bound bool, why string) {
 }
 
 // Coverage writes, as Markdown, how much of each header is bound, and why the
-// rest is not. What counts as bound is read from the generated code. The first
-// input knows of every header. It returns ErrUnexplained if a declaration is
+// rest is not. It takes the bound part from the generated code. The first input
+// knows every header. Coverage returns ErrUnexplained if a declaration is
 // neither bound nor explained, and another error if the bindings cannot be
 // made.
 func Coverage(inputs []Input, w io.Writer) error {
@@ -107,7 +107,7 @@ func Coverage(inputs []Input, w io.Writer) error {
 	return r.unexplained()
 }
 
-// input notes what is declared in the headers of one input.
+// input records the declarations in the headers of one input.
 func (r *report) input(in Input) error {
 	all, err := packages(in)
 	if err != nil {
@@ -130,7 +130,7 @@ func (r *report) input(in Input) error {
 	return nil
 }
 
-// cover notes every declaration that belongs into p.
+// cover records every declaration that belongs to p.
 func (p *pkg) cover(r *report, d *declared) {
 	for _, f := range p.functions {
 		bound := f.why == "" && d.callable[f.goName] && d.other[f.goName]

@@ -47,7 +47,7 @@ func (p *pkg) execute(text string, data any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// safePrototype leaves out the names that something else has in our own C code.
+// safePrototype omits parameter names that our own C code uses otherwise.
 func safePrototype(f *api.Function) string {
 	names := f.ParamNames()
 	for i, name := range names {
@@ -58,8 +58,8 @@ func safePrototype(f *api.Function) string {
 	return prototype(f, names)
 }
 
-// abiHeader writes the C declarations, with those of libibverbs in every other
-// package, so that no C file reaches into another folder.
+// abiHeader writes the C declarations. In other packages, it includes those of
+// libibverbs, so that no C file reaches into another folder.
 func (p *pkg) abiHeader() ([]byte, error) {
 	type data struct {
 		Marker    string
@@ -105,7 +105,7 @@ func (p *pkg) isLibc(header string) bool {
 		!slices.ContainsFunc(p.API.Headers, func(h *api.Header) bool { return h.Name == header })
 }
 
-// member writes a struct's member as C.
+// member writes a struct's member in C.
 func member(m *api.Member) string {
 	if m.Type != nil {
 		return m.Type.C(m.Name) + ";"
@@ -129,21 +129,21 @@ func enumerator(v api.Enumerator) string {
 	return fmt.Sprintf("%s = %d,", v.Name, v.Value)
 }
 
-// stub is what the templates see of a function.
+// stub is a function as the templates see it.
 type stub struct {
 	Name   string
 	Ptr    bool   // the result is a pointer
 	Params string // as the stub declares them
 	Locals []string
 	Call   string // the C expression of the call, with its arguments
-	Test   string // what must be true for the call to exist, "" if it always does
-	Refuse string // what to do if it does not
+	Test   string // C condition under which the call exists; "" if it always does
+	Refuse string // what to do otherwise
 	Guard  string
 	Op     string
 	Void   bool
-	Errno  bool // errno tells something after the call
-	// Again is the call for no completions, where the result may be an errno
-	// in the place of a number.
+	Errno  bool // whether errno is meaningful after the call
+	// Again is the call for no completions. It distinguishes an errno in the
+	// result from a count.
 	Again string
 }
 
@@ -194,8 +194,8 @@ func (p *pkg) stub(f *function) stub {
 	return s
 }
 
-// inStub returns an expression of the header's, which begins with a parameter,
-// with the name that this has in the stub.
+// inStub returns an expression of the header, which starts with a parameter,
+// with the parameter's name in the stub.
 func (f *function) inStub(expression string) string {
 	root, rest, _ := strings.Cut(expression, "->")
 	for _, param := range f.params {
@@ -208,8 +208,8 @@ func (f *function) inStub(expression string) string {
 	return expression
 }
 
-// refusal returns the C statement with which a stub says, as the function's
-// class has it, that the object lacks the operation.
+// refusal returns the C statement by which a stub reports that the object lacks
+// the operation, in the way of the function's class.
 func (p *pkg) refusal(f *function) string {
 	switch f.Class {
 	case conventions.Code:

@@ -11,10 +11,10 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// declared is what a generated package declares, read from its Go files: the
-// coverage report believes these and not what emit meant to write.
+// declared has the declarations of a generated package, read from its Go files:
+// the coverage report relies on these and not on what emit meant to write.
 type declared struct {
-	callable, other map[string]bool // functions, where C can be called and elsewhere
+	callable, other map[string]bool // functions where C can be called, and elsewhere
 	consts, types   map[string]bool
 	members         map[string]bool // Type.Field and Type.Method
 }
@@ -82,7 +82,7 @@ func (d *declared) general(g *ast.GenDecl) {
 	}
 }
 
-// hasStruct reports whether the type is declared and every member of it, at
+// hasStruct reports whether the type is declared and each of its members, at
 // any depth, is a field or has a view.
 func (d *declared) hasStruct(name string, members []*api.Member) bool {
 	return d.types[name] && d.hasMembers(name, members)

@@ -12,18 +12,18 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 )
 
-// function is a C function on its way to a stub.
+// function is a C function that gets a stub.
 type function struct {
 	*api.Function
 	*conventions.Func
 	goName string
 	stub   string // name of the C stub, without its prefix
 	params []param
-	forms  []*function // what is bound in place of a variadic function
-	why    string      // it is not bound, if not empty
+	forms  []*function // the bound forms of a variadic function
+	why    string      // the reason why it is not bound, if any
 }
 
-// Name settles which of the embedded fields is meant.
+// Name resolves the ambiguity of the embedded fields.
 func (f *function) Name() string { return f.Function.Name }
 
 type param struct {
@@ -36,14 +36,13 @@ type param struct {
 	text   bool // const char *, a string in Go
 }
 
-// copied is the Go variable with C's copy of a string.
+// copied returns the name of the Go variable with C's copy of a string.
 func (p *param) copied() string { return "c" + strings.ToUpper(p.name[:1]) + p.name[1:] }
 
-// limits are the parameters that say how many results a function of a class may
-// give.
+// limits has the parameters that limit the number of results, by class.
 var limits = map[conventions.Class]string{conventions.Poll: "num_entries", conventions.Wait: "maxevents"}
 
-// limit returns the Go name of that parameter; empty if there is none.
+// limit returns the Go name of that parameter, or "" if there is none.
 func (f *function) limit() string {
 	for _, param := range f.params {
 		if param.cName == limits[f.Class] && param.t.Kind == api.Named {
@@ -53,7 +52,7 @@ func (f *function) limit() string {
 	return ""
 }
 
-// call says how the stub reaches the function.
+// call is the way in which a stub reaches its function.
 type call int
 
 const (
@@ -76,7 +75,7 @@ func (f *function) call() call {
 }
 
 // dataPath reports whether the call posts or polls through an operation of an
-// object: no provider calls back into Go then.
+// object: providers do not call back into Go then.
 func (f *function) dataPath() bool { return f.call() == dispatch && f.Name() != "ibv_dealloc_mw" }
 
 // bound returns the functions that have a stub.
@@ -94,11 +93,11 @@ func (p *pkg) bound() []*function {
 	return out
 }
 
-// needsLibrary reports whether the call can be made before any object of the
+// needsLibrary reports whether the call may come before any object of the
 // library exists.
 func (f *function) needsLibrary() bool { return f.call() == symbol || f.call() == own }
 
-// leavesErrno reports whether errno means anything after the call.
+// leavesErrno reports whether errno is meaningful after the call.
 func (f *function) leavesErrno() bool {
 	switch f.Class {
 	case conventions.Void, conventions.Value, conventions.String, conventions.Interior:
@@ -148,7 +147,7 @@ func (f *function) param(name string, t *api.Type) param {
 	}
 }
 
-// form returns a variadic function with certain further arguments.
+// form returns a variadic function with given additional arguments.
 func (p *pkg) form(variadic *function, form conventions.Form) *function {
 	f := *variadic
 	f.goName, f.stub, f.params = p.funcName(form.Name), form.Name, slices.Clone(f.params)
@@ -173,8 +172,8 @@ func actual(t *api.Type) *api.Type {
 	return t
 }
 
-// value returns the type of the C result that Go callers get, nil if the
-// result only says whether the call failed.
+// value returns the type of the C result that Go callers get. It returns nil if
+// the result only reports whether the call failed.
 func (p *pkg) value(f *function) *jen.Statement {
 	switch f.Class {
 	case conventions.Pointer, conventions.Interior, conventions.Value:

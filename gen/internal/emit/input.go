@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/since"
 )
 
-// Input is what is emitted, and what is known of it.
+// Input has the snapshots to emit bindings for, and the facts about them.
 type Input struct {
 	API       *api.API   // the newest snapshot
 	Snapshots []*api.API // all of them, oldest first
@@ -20,12 +20,13 @@ type Input struct {
 	Strings   map[string]*conventions.Strings // by enum
 	Manual    map[string]string               // manual page, by function
 	Providers []*conventions.Provider         // drivers' libraries
-	// Base is what libibverbs and librdmacm are made from, for headers of other
-	// libraries, which stand on theirs.
+	// Base is the input of libibverbs and librdmacm, for headers of other
+	// libraries, which build on theirs.
 	Base *Input
 }
 
-// Load reads the folder headers, or one in it that is about other libraries.
+// Load reads the folder headers, or a folder in it that describes other
+// libraries.
 func Load(facts string) (in Input, err error) {
 	if IsPart(facts) {
 		base, err := Load(filepath.Dir(filepath.Clean(facts)))
@@ -57,8 +58,8 @@ func Load(facts string) (in Input, err error) {
 	return in, err
 }
 
-// LoadAll reads the folder headers, and then each in it that is about other
-// libraries.
+// LoadAll reads the folder headers, and then each folder in it that describes
+// other libraries.
 func LoadAll(facts string) ([]Input, error) {
 	folders, err := Folders(facts)
 	if err != nil {
@@ -75,7 +76,7 @@ func LoadAll(facts string) ([]Input, error) {
 	return all, nil
 }
 
-// Folders returns a folder of facts, and those in it that are about other
+// Folders returns a folder of facts, and the folders in it that describe other
 // libraries.
 func Folders(facts string) ([]string, error) {
 	found, err := filepath.Glob(filepath.Join(facts, "*", conventionsFile))
@@ -88,18 +89,18 @@ func Folders(facts string) ([]string, error) {
 
 const conventionsFile = "conventions.txt"
 
-// IsPart reports whether a folder of facts is in another one, on which its
-// headers stand.
+// IsPart reports whether a folder of facts is in another one, on whose headers
+// its own build.
 func IsPart(facts string) bool {
 	_, err := os.Stat(filepath.Join(filepath.Dir(filepath.Clean(facts)), conventionsFile))
 	return err == nil
 }
 
-// Whole returns the newest snapshot together with that on which its headers
-// stand.
+// Whole returns the newest snapshot together with the one on which its headers
+// build.
 func (in Input) Whole() *api.API { return in.whole().API }
 
-// whole returns in together with what it stands on.
+// whole returns in together with the input on which it builds.
 func (in Input) whole() Input {
 	if in.Base == nil {
 		return in

@@ -14,10 +14,10 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 )
 
-// The skeleton is the other side of the stubs: a library that has the functions
-// which they look up, and the operations of the objects that it makes. What
-// posts, polls or only looks into an object is C, by hand; everything else
-// calls a function of Go's.
+// The skeleton is the counterpart of the stubs: a library with the functions
+// that they look up, and the operations of the objects that it makes. Functions
+// that post, poll or only read an object are written in C by hand. All others
+// call a Go function.
 
 const facePkg = module + "/softroce/internal/face"
 
@@ -38,27 +38,26 @@ type skeleton struct {
 	tables    []table
 }
 
-// provided is a function that the skeleton has: an exported one, or an
-// operation.
+// provided is a function of the skeleton: an exported one, or an operation.
 type provided struct {
 	*function
 	C     string // its name in C
-	inC   bool   // it is written by hand, or for the skeleton alone
-	owner string // the struct that has the operation
+	inC   bool   // whether it is written by hand, or for the skeleton only
+	owner string // the struct with the operation
 }
 
 // table is a struct of operations.
 type table struct {
 	Struct  string
-	Context bool // it is the verbs_context
+	Context bool // whether it is the verbs_context
 	Members []entry
-	Ops     []entry // of the ibv_context in it
+	Ops     []entry // operations of the ibv_context in it
 }
 
 type entry struct{ Member, Function string }
 
-// operations are the structs with operations that programs call. Those of
-// objects that the skeleton cannot make are left out: ibv_dm, ibv_wq.
+// operations has the structs of operations that programs call. It omits those
+// of objects that the skeleton cannot make: ibv_dm, ibv_wq.
 var operations = []string{"ibv_context_ops", "verbs_context", "ibv_qp_ex", "ibv_cq_ex"}
 
 // Skeleton writes the skeleton's files into dir.
@@ -104,7 +103,7 @@ func skeletons(all []*pkg) []*skeleton {
 
 // exported returns a function that the library exports.
 func (s *skeleton) exported(f *function) *provided {
-	if n := len(f.forms); n > 0 { // the last has the most arguments
+	if n := len(f.forms); n > 0 { // the last one has the most arguments
 		last := *f.forms[n-1]
 		last.goName = f.goName
 		f = &last
@@ -128,8 +127,8 @@ func (f *function) isOwn() bool {
 	return strings.Contains(ownSkeleton, " soft_"+f.Name()+"(") || strings.Contains(ownSkeleton, "*soft_"+f.Name()+"(")
 }
 
-// addOperations adds what the operation tables need. An operation of the same
-// prototype as an exported function is that function.
+// addOperations adds the functions of the operation tables. An operation with
+// the prototype of an exported function is that function.
 func (s *skeleton) addOperations() {
 	var ops []entry
 	for _, tag := range operations {
@@ -153,7 +152,7 @@ func (s *skeleton) addOperations() {
 	}
 }
 
-// operation returns the C function of an operation, empty if there is none.
+// operation returns the C function of an operation, or "" if there is none.
 func (s *skeleton) operation(tag string, m *api.Member) string {
 	name := strings.TrimPrefix(m.Name, s.prefix)
 	old, compat := strings.CutPrefix(name, "_compat_")
@@ -201,7 +200,7 @@ func (s *skeleton) find(name string) *function {
 	return nil
 }
 
-// caller returns the function that programs call an operation through.
+// caller returns the function by which programs call an operation.
 func (s *skeleton) caller(tag, member string) *function {
 	if f := s.find(s.prefix + strings.TrimPrefix(member, s.prefix)); f != nil {
 		return f

@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 )
 
-// What the templates ask for.
+// Methods for the templates.
 
 // Name returns the name of the library's package.
 func (s *skeleton) Name() string { return s.name }
@@ -25,10 +25,10 @@ func (s *skeleton) Lookup() string { return "soft_" + s.name + "_function" }
 // Tables returns the structs of operations.
 func (s *skeleton) Tables() []table { return s.tables }
 
-// Short returns the struct's name in that of its table.
+// Short returns the struct's name within its table.
 func (t table) Short() string { return strings.TrimPrefix(t.Struct, "ibv_") }
 
-// Exported returns what a program can look up.
+// Exported returns the functions that a program can look up.
 func (s *skeleton) Exported() []*provided {
 	return s.which(func(f *provided) bool { return f.owner == "" })
 }
@@ -69,7 +69,7 @@ func (f *provided) Prototype() string {
 	return prototype(&declared, names)
 }
 
-// golang is the name of the Go function that C calls.
+// golang returns the name of the Go function that C calls.
 func (f *provided) golang() string { return "soft_go_" + f.Name() }
 
 // Body returns the statements that call Go.
@@ -156,7 +156,7 @@ func (s *skeleton) Texts() []text {
 	return all
 }
 
-// variable is the Go variable with the library's functions.
+// variable returns the Go variable with the library's functions.
 func (s *skeleton) variable() *jen.Statement { return jen.Id(strings.ToLower(s.typ)) }
 
 // goSide writes the struct of functions, and the functions that C calls.
@@ -223,9 +223,9 @@ func (s *skeleton) field(fn *provided) jen.Code {
 	return t.Params(jen.Int(), errno)
 }
 
-// address reports whether Go gets a pointer as a number: what the library keeps
-// may be gone when it is looked at, and a context need not be the address of
-// anything.
+// address reports whether Go gets a pointer as a number: memory that the
+// library keeps may be gone when Go looks at it, and a context need not be the
+// address of anything.
 func (f *provided) address(param param) bool {
 	return param.t.Kind == api.Pointer && param.t.Elem.IsVoid() && slices.Contains(f.Keeps, param.cName)
 }
@@ -241,7 +241,7 @@ func (s *skeleton) paramType(fn *provided, param param) jen.Code {
 	return s.goType(param.t)
 }
 
-// basic are the Go types of what goes through a call of C.
+// basic has the Go types of values in calls between C and Go.
 var basic = map[string]string{
 	"int8_t": "int8", "int16_t": "int16", "int32_t": "int32", "int64_t": "int64",
 	"uint8_t": "uint8", "uint16_t": "uint16", "uint32_t": "uint32", "uint64_t": "uint64", "_Bool": "bool",
@@ -271,8 +271,8 @@ func (s *skeleton) rawResults(fn *provided) jen.Code {
 	return jen.Int64()
 }
 
-// without are the values of functions without errors where 0 would say too
-// much.
+// without has the results of functions without errors for which 0 would be
+// wrong.
 var without = map[string]int{"ibv_get_device_index": -1}
 
 // forward returns the statements that call the struct's function.
@@ -313,7 +313,7 @@ func (s *skeleton) forward(fn *provided) []jen.Code {
 	return []jen.Code{unless(jen.Op("-").Int64().Call(absent)), jen.Return(jen.Id("counted").Call(call))}
 }
 
-// typed returns an argument as the struct's function has it.
+// typed returns an argument with the type that the struct's function takes.
 func (s *skeleton) typed(fn *provided, param param) jen.Code {
 	name := jen.Id(param.name)
 	switch {
@@ -333,8 +333,8 @@ func (s *skeleton) typed(fn *provided, param param) jen.Code {
 	}
 }
 
-// goTest writes the list of what a test calls: the bindings' function of each
-// function that Go answers.
+// goTest writes the list of calls of a test: the bindings' function for each
+// function that Go implements.
 func (s *skeleton) goTest(f *jen.File) {
 	f.HeaderComment("//go:build " + callable)
 	name := strings.ToLower(s.typ) + "Functions"

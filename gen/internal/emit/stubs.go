@@ -15,7 +15,7 @@ import (
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// lines makes a text a comment of // lines.
+// lines formats a text as // comment lines.
 func lines(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -79,7 +79,7 @@ func (p *pkg) platformFile(f *jen.File) {
 	}
 }
 
-// fails returns the results' zero values and an error.
+// fails returns the zero values of the results, and an error.
 func (p *pkg) fails(fn *function, err jen.Code) jen.Code {
 	var values []jen.Code
 	if v := p.value(fn); v != nil {
@@ -130,7 +130,7 @@ func (p *pkg) body(fn *function) []jen.Code {
 		))
 	}
 	if !fn.leavesErrno() && fn.call() == dispatch {
-		// Without a result that could say so: the object lacks the operation.
+		// There is no result to report it: the object lacks the operation.
 		out = append(out, jen.If(jen.Id("r").Dot("error").Op("!=").Lit(0)).Block(
 			p.fails(fn, jen.Qual(cerrPkg, "Code").Call(jen.Lit(fn.Name()), jen.Int64().Call(jen.Id("r").Dot("error")), jen.Lit(0))),
 		))
@@ -138,7 +138,7 @@ func (p *pkg) body(fn *function) []jen.Code {
 	return append(out, p.finish(fn, outs)...)
 }
 
-// nilChecks refuses nil where C would follow it.
+// nilChecks refuses nil pointers that C would follow.
 func (p *pkg) nilChecks(fn *function) []jen.Code {
 	var out []jen.Code
 	for _, param := range fn.params {
@@ -151,8 +151,8 @@ func (p *pkg) nilChecks(fn *function) []jen.Code {
 	return out
 }
 
-// argument returns what C is called with for a parameter, and the statements
-// that prepare it.
+// argument returns C's argument for a parameter, and the statements that
+// prepare it.
 func (p *pkg) argument(param param) (before []jen.Code, arg jen.Code) {
 	name := jen.Id(param.name)
 	switch {
@@ -179,7 +179,7 @@ func (p *pkg) argument(param param) (before []jen.Code, arg jen.Code) {
 	return nil, jen.Qual("unsafe", "Pointer").Call(name)
 }
 
-// readers are the functions of cerr that decode a class's result.
+// readers has the functions of cerr that decode the results of each class.
 var readers = map[conventions.Class]string{
 	conventions.Status: "Status", conventions.Code: "Code", conventions.EAI: "Addrinfo",
 	conventions.Count: "Count", conventions.Negative: "Count",

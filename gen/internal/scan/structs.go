@@ -16,10 +16,10 @@ import (
 type structure struct {
 	*api.Struct
 	node     *cc.StructOrUnionSpecifier
-	problems []problem // why it cannot be represented
+	problems []problem // the reasons why it cannot be represented
 }
 
-// aggregate notes a struct or union.
+// aggregate records a struct or union.
 func (s *scanner) aggregate(header string, u *cc.StructOrUnionSpecifier) {
 	tag := tagOf(u)
 	if tag == "" {

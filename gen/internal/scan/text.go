@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// words splits a header as C does, as far as matters here: what stands in
-// comments and in quotes is one word.
+// words splits a header as C does, as far as it matters here: a comment or a
+// quoted text is one word.
 var words = regexp.MustCompile(
 	`/\*(?s:.*?)(?:\*/|\z)|//(?:\\\r?\n|[^\n])*` + // comments
 		`|"(?:\\(?s:.)|[^"\\\n])*"?|'(?:\\(?s:.)|[^'\\\n])*'?` +
 		`|\\\r?\n|[ \t\r\f\v]+|[A-Za-z_$][\w$]*|\.?[0-9][\w.]*|(?s:.)`)
 
-// directives are those that cc obeys, and #warning, which it may ignore. It
-// ignores all that it does not know, such as misspelt ones. #line it obeys,
-// but a declaration would then seem to be of another header.
+// directives has the directives that cc obeys, and #warning, which it may
+// ignore. cc ignores unknown ones, such as misspelt ones. It obeys #line, but a
+// declaration would then seem to belong to another header.
 var directives = []string{
 	"if", "ifdef", "ifndef", "elif", "else", "endif", "include", "define", "undef", "error", "warning", "pragma",
 }
@@ -37,8 +37,8 @@ type text struct {
 	before       string // word
 }
 
-// check rejects what cc does not notice, and takes down which macros there are.
-// It returns where the file ends.
+// check rejects errors that cc does not notice, and records the macros. It
+// returns the position of the file's end.
 func (f *files) check(name, content string) problem {
 	t := &text{files: f, name: name, line: 1, column: 1, lineStart: true}
 	for _, at := range words.FindAllStringIndex(content, -1) {

@@ -18,11 +18,11 @@ type snapshot struct {
 	names   []api.Name
 }
 
-// Check compares the table with the snapshots, oldest first. A name that a
-// snapshot has and the ones before it lack needs a line, with a release after
-// the one before and not after its own. The error joins what is wrong, and has
-// the line to add wherever one is missing. What others declare, on which these
-// headers stand, is not the table's business.
+// Check compares the table with the snapshots, oldest first. A name that is new
+// in a snapshot needs a line, with a release after that of the previous
+// snapshot and not after its own. The error joins all problems, and has the
+// line to add for each missing one. The table does not cover the declarations
+// of others, on which these headers build.
 func (t *Table) Check(all []*api.API, others ...*api.API) error {
 	snapshots, err := parse(all, others)
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package since reads headers/since.txt: which release of rdma-core added what
-// the oldest supported one lacks.
+// Package since reads headers/since.txt: the releases of rdma-core that added
+// what the oldest supported release lacks.
 package since
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// Table is the whole file.
+// Table is the content of the file.
 type Table struct {
 	path  string
-	order []api.Name // as the file has them
+	order []api.Name // in the file's order
 	lines map[api.Name]line
 }
 
@@ -71,8 +71,8 @@ func (t *Table) add(number int, words []string) error {
 	return nil
 }
 
-// Release returns the release that added a name; it is empty for what every
-// supported release has.
+// Release returns the release that added a name. It is empty for names that
+// every supported release has.
 func (t *Table) Release(kind, name string) string {
 	return t.lines[api.Name{Kind: kind, Name: name}].release
 }
