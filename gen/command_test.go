@@ -54,7 +54,7 @@ func TestWithoutCompiler(t *testing.T) {
 	require.NoError(t, os.CopyFS(facts, os.DirFS(filepath.Join(top, "headers"))))
 	require.NoError(t, os.RemoveAll(filepath.Join(facts, "api", newest+".json")))
 	runAtTop(t, env, tool, "run", "./gen", "scan", "-facts", facts, "-headers", headers, "-version", newest)
-	runAtTop(t, env, tool, "run", "./gen", "emit", "-facts", facts, "-out", out, "-skeleton", filepath.Join(out, "face"),
+	runAtTop(t, env, tool, "run", "./gen", "emit", "-facts", facts, "-out", out, "-skeleton", filepath.Join(out, "capi"),
 		"-libraries", filepath.Join(out, "c"))
 	for _, dir := range []string{"libibverbs", "librdmacm"} {
 		entries, err := os.ReadDir(filepath.Join(out, dir))

@@ -54,7 +54,7 @@ func run(args []string) error {
 		command = func() error { return runScan(*facts, *headers, *version, *draft) }
 	case "emit":
 		out := flags.String("out", "generated", "folder to write the bindings to")
-		skeleton := flags.String("skeleton", filepath.Join("softroce", "internal", "face"), "folder to write the skeleton of a library to")
+		skeleton := flags.String("skeleton", filepath.Join("softroce", "internal", "capi"), "folder to write the skeleton of a library to")
 		libraries := flags.String("libraries", filepath.Join("softroce", "internal", "clib", "c"), "folder to write the libraries for programs that are not Go to")
 		command = func() error { return runEmit(*facts, *out, *skeleton, *libraries) }
 	case "check":

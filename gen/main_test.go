@@ -64,11 +64,11 @@ func TestCommands(t *testing.T) {
 	require.Equal(t, read(t, filepath.Join(top, "headers", snapshot)), read(t, draft))
 	facts = filepath.Join(top, "headers")
 
-	out, face, libraries := t.TempDir(), t.TempDir(), t.TempDir()
-	require.NoError(t, run([]string{"emit", "-facts", facts, "-out", out, "-skeleton", face, "-libraries", libraries}))
+	out, capi, libraries := t.TempDir(), t.TempDir(), t.TempDir()
+	require.NoError(t, run([]string{"emit", "-facts", facts, "-out", out, "-skeleton", capi, "-libraries", libraries}))
 	const stubs, skeleton = "librdmacm/stubs_cgo.go", "cm_skeleton.go"
 	require.Equal(t, read(t, filepath.Join(top, "generated", stubs)), read(t, filepath.Join(out, stubs)))
-	require.Equal(t, read(t, filepath.Join(top, "softroce", "internal", "face", skeleton)), read(t, filepath.Join(face, skeleton)))
+	require.Equal(t, read(t, filepath.Join(top, "softroce", "internal", "capi", skeleton)), read(t, filepath.Join(capi, skeleton)))
 	const library = "libibverbs.map"
 	require.Equal(t, read(t, filepath.Join(top, "softroce", "internal", "clib", "c", library)), read(t, filepath.Join(libraries, library)))
 }

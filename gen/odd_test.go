@@ -104,12 +104,12 @@ func oddSkeleton(t *testing.T, in emit.Input, generated string) {
 		require.NoError(t, os.CopyFS(filepath.Join(module, name), os.DirFS(filepath.Join(top, name))))
 	}
 	require.NoError(t, os.CopyFS(filepath.Join(module, "generated"), os.DirFS(generated)))
-	face := filepath.Join(module, "softroce", "internal", "face")
-	require.NoError(t, emit.Skeleton(in, face))
-	for _, name := range []string{"go.mod", "go.sum", "softroce/internal/face/results.go"} {
+	capi := filepath.Join(module, "softroce", "internal", "capi")
+	require.NoError(t, emit.Skeleton(in, capi))
+	for _, name := range []string{"go.mod", "go.sum", "softroce/internal/capi/results.go"} {
 		require.NoError(t, os.WriteFile(filepath.Join(module, name), []byte(read(t, filepath.Join(top, name))), 0o600))
 	}
-	tests, err := filepath.Glob(filepath.Join(face, "*_test.go"))
+	tests, err := filepath.Glob(filepath.Join(capi, "*_test.go"))
 	require.NoError(t, err)
 	for _, name := range tests { // they would have vet link, without what is written by hand
 		require.NoError(t, os.Remove(name))
@@ -118,7 +118,7 @@ func oddSkeleton(t *testing.T, in emit.Input, generated string) {
 	compile := []string{"cc", "-Wall", "-Werror", "-Iobjects", "-I.", "-fsyntax-only", "verbs_skeleton.c", "cm_skeleton.c"}
 	for _, command := range [][]string{{"go", "vet", "."}, cgo, compile} {
 		cmd := exec.Command(command[0], command[1:]...)
-		cmd.Dir = face
+		cmd.Dir = capi
 		output, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", output)
 	}

@@ -339,7 +339,7 @@ func TestRemoveAndInsert(t *testing.T) {
 		require.ErrorIs(t, err, syscall.ENODEV)
 
 		require.NoError(t, softroce.Insert())
-		require.ErrorContains(t, softroce.Insert(), "softroce.Insert: the device is there")
+		require.ErrorContains(t, softroce.Insert(), "softroce.Insert: the device is plugged in")
 		_, err = d.AllocPD()
 		require.ErrorIs(t, err, syscall.EIO, "an open device stays removed")
 		require.NoError(t, d.Close())

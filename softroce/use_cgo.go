@@ -10,11 +10,12 @@ import (
 	"net/netip"
 
 	"github.com/verbena-go/verbena/internal/dl"
-	"github.com/verbena-go/verbena/softroce/internal/face"
+	"github.com/verbena-go/verbena/softroce/internal/capi"
+	"github.com/verbena-go/verbena/softroce/internal/node"
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-func init() { dl.Provide(name, dl.Device{Find: face.Lookup, Open: face.Open}) }
+func init() { dl.Provide(name, dl.Device{Find: capi.Lookup, Open: node.SetNetwork}) }
 
 // Use selects the device for the program, whatever VERBENA_DEVICE says. It must
 // come before any call that needs libibverbs or librdmacm.
@@ -32,11 +33,11 @@ func Use(c Config) error {
 	if err := dl.Use(name); err != nil {
 		return fmt.Errorf("softroce.Use: %w", err)
 	}
-	if err := face.Open(c.Network); err != nil {
+	if err := node.SetNetwork(c.Network); err != nil {
 		return fmt.Errorf("softroce.Use: network %q: %w", c.Network, err)
 	}
 	if c.Hostile != "" {
-		if err := face.SetHostile(c.Hostile); err != nil {
+		if err := node.SetHostile(c.Hostile); err != nil {
 			return fmt.Errorf("softroce.Use: hostile mode %q: %w", c.Hostile, err)
 		}
 	}
@@ -54,10 +55,10 @@ func Use(c Config) error {
 // f ends its goroutine instead, as testing.T.FailNow does, the packet arrives.
 func SetFaults(f func(Packet) Fault) {
 	if f == nil {
-		face.SetFaults(nil)
+		capi.Node().SetFaults(nil)
 		return
 	}
-	face.SetFaults(func(p *wire.Packet) face.Fault { return face.Fault(f(packetOf(p))) })
+	capi.Node().SetFaults(func(p *wire.Packet) node.Fault { return node.Fault(f(packetOf(p))) })
 }
 
 // packetOf returns a packet as programs see it.
@@ -107,19 +108,19 @@ func kindOf(p *wire.Packet) Kind {
 // retries. The program gets the events of a card whose cable is pulled:
 // IBV_EVENT_PORT_ERR and IBV_EVENT_PORT_ACTIVE. SetPort fails if the device has
 // been removed.
-func SetPort(up bool) error { return failed("SetPort", face.SetPort(up)) }
+func SetPort(up bool) error { return failed("SetPort", capi.Node().SetPort(up)) }
 
 // Remove pulls the device out. The program gets IBV_EVENT_DEVICE_FATAL, and
 // RDMA_CM_EVENT_DEVICE_REMOVAL for each of its connections. Requests in
 // progress complete with errors. From then on, all calls fail except those that
 // close objects, and there is no device until [Insert]. Remove fails if the
 // device has already been removed.
-func Remove() error { return failed("Remove", face.Remove()) }
+func Remove() error { return failed("Remove", capi.Node().Remove()) }
 
 // Insert plugs in another device after [Remove], with the same name and
 // addresses. Objects of the removed device stay with it. Insert fails if a
 // device is already plugged in.
-func Insert() error { return failed("Insert", face.Insert()) }
+func Insert() error { return failed("Insert", capi.Node().Insert()) }
 
 // SetAddresses replaces the addresses of the device by the given ones, in this
 // order; nil restores those of the machine. An address that the device had
@@ -129,7 +130,7 @@ func Insert() error { return failed("Insert", face.Insert()) }
 // not. SetAddresses fails if the device has been removed, or if a port cannot
 // have one of the addresses.
 func SetAddresses(addresses []netip.Addr) error {
-	return failed("SetAddresses", face.SetAddresses(addresses))
+	return failed("SetAddresses", capi.Node().SetAddresses(addresses))
 }
 
 // Capture writes all packets that this process sends to w in the pcap format,
@@ -145,7 +146,7 @@ func SetAddresses(addresses []netip.Addr) error {
 // writing the file's header fails; that first call of w.Write, in the goroutine
 // of Capture, may call everything.
 func Capture(w io.Writer) (stop func() error, err error) {
-	stop, err = face.Capture(w)
+	stop, err = capi.Node().Capture(w)
 	return stop, failed("Capture", err)
 }
 

@@ -78,13 +78,17 @@ var rooms = map[string][]string{
 	"softroce/internal/stat":   {},
 	"softroce/internal/engine": {"softroce/internal/wire", "generated"},
 	"softroce/internal/cm":     {"softroce/internal/wire", "generated"},
-	"softroce/internal/face": {
+	"softroce/internal/node": {
 		"softroce/internal/cm", "softroce/internal/engine", "softroce/internal/link", "softroce/internal/stat", "softroce/internal/wire", "generated",
+	},
+	"softroce/internal/capi": {
+		"softroce/internal/node", "softroce/internal/cm", "softroce/internal/engine", "softroce/internal/stat", "softroce/internal/wire", "generated",
 		"internal/datapath",
 	},
-	"softroce/internal/clib": {"softroce/internal/face"}, // a program
+	"softroce/internal/clib": {"softroce/internal/capi"}, // a program
 	"softroce": {
-		"internal/cerr", "internal/dl", "softroce/internal/face", "softroce/internal/link", "softroce/internal/stat", "softroce/internal/wire",
+		"internal/cerr", "internal/dl", "softroce/internal/capi", "softroce/internal/node", "softroce/internal/link", "softroce/internal/stat",
+		"softroce/internal/wire",
 	},
 
 	// What tests alone import: see forTests.
@@ -166,7 +170,7 @@ func TestImports(t *testing.T) {
 		in := room(name)
 		for _, imported := range pkg.Imports {
 			if imported == "C" {
-				require.Truef(t, in == "generated" || strings.HasPrefix(in, "internal/") || strings.HasPrefix(in, "softroce/internal/"), "%s imports C", name)
+				require.Truef(t, in == "generated" || strings.HasPrefix(in, "internal/") || in == "softroce/internal/capi", "%s imports C", name)
 				continue
 			}
 			to := room(imported)
@@ -180,6 +184,21 @@ func TestImports(t *testing.T) {
 				slices.Contains(above[in], to),
 				"the tests of %s import %s, which is not below it", name, imported)
 		}
+	}
+}
+
+// Below capi, the device in user space needs no C: without cgo, its packages and
+// their tests are what they are with it.
+func TestNodeNeedsNoC(t *testing.T) {
+	for _, pkg := range []string{"wire", "link", "stat", "engine", "cm", "node"} {
+		files := func(cgo string) string {
+			cmd := exec.Command("go", "list", "-f", "{{.GoFiles}} {{.TestGoFiles}} {{.XTestGoFiles}}", module+"softroce/internal/"+pkg)
+			cmd.Env = append(cmd.Environ(), "CGO_ENABLED="+cgo)
+			out, err := cmd.Output()
+			require.NoError(t, err)
+			return string(out)
+		}
+		require.Equal(t, files("1"), files("0"), pkg)
 	}
 }
 

@@ -214,7 +214,7 @@ func TestCaptureVariable(t *testing.T) {
 	cmd.Env = append(cmd.Env, "VERBENA_CAPTURE="+other)
 	p := process.Run(t, cmd)
 	require.Zero(t, p.Wait())
-	require.Contains(t, p.Stderr(), "softroce: VERBENA_CAPTURE: "+other+": the file is there and is no capture")
+	require.Contains(t, p.Stderr(), "softroce: VERBENA_CAPTURE: "+other+": the file exists and is not a capture of raw IP packets; it is left as it is")
 }
 
 // records checks that a file has whole records.

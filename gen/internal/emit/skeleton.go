@@ -19,7 +19,7 @@ import (
 // that post, poll or only read an object are written in C by hand. All others
 // call a Go function.
 
-const facePkg = module + "/softroce/internal/face"
+const capiPkg = module + "/softroce/internal/capi"
 
 //go:embed c/skeleton.h.tmpl
 var skeletonHeader string
@@ -235,9 +235,9 @@ func (s *skeleton) render() (map[string][]byte, error) {
 	if files[".c"], err = s.execute(skeletonSource, data); err != nil {
 		return nil, err
 	}
-	if files[".go"], err = s.faceFile(s.goSide)(); err != nil {
+	if files[".go"], err = s.capiFile(s.goSide)(); err != nil {
 		return nil, err
 	}
-	files["_test.go"], err = s.faceFile(s.goTest)()
+	files["_test.go"], err = s.capiFile(s.goTest)()
 	return files, err
 }

@@ -20,7 +20,7 @@ func TestSkeletonUnchanged(t *testing.T) {
 	first, second := t.TempDir(), t.TempDir()
 	require.NoError(t, Skeleton(load(t), first))
 	require.NoError(t, Skeleton(load(t), second))
-	face := filepath.Join(headertest.Top(t), "softroce", "internal", "face")
+	capi := filepath.Join(headertest.Top(t), "softroce", "internal", "capi")
 	entries, err := os.ReadDir(first)
 	require.NoError(t, err)
 	require.Len(t, entries, 8)
@@ -31,9 +31,9 @@ func TestSkeletonUnchanged(t *testing.T) {
 			return string(text)
 		}
 		require.True(t, read(first) == read(second), "%s differs from run to run", e.Name())
-		require.True(t, read(first) == read(face), "%s is not what gen makes; go run ./gen emit rewrites it", e.Name())
+		require.True(t, read(first) == read(capi), "%s is not what gen makes; go run ./gen emit rewrites it", e.Name())
 	}
-	skeletons, err := filepath.Glob(filepath.Join(face, "*_skeleton*"))
+	skeletons, err := filepath.Glob(filepath.Join(capi, "*_skeleton*"))
 	require.NoError(t, err)
 	require.Len(t, skeletons, len(entries), "there are files that gen does not make")
 }
@@ -138,7 +138,7 @@ func TestSkeletonRefused(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			in := load(t)
 			tt.change(&in)
-			dir := filepath.Join(t.TempDir(), "face")
+			dir := filepath.Join(t.TempDir(), "capi")
 			require.ErrorContains(t, Skeleton(in, dir), tt.want)
 			require.NoDirExists(t, dir)
 		})

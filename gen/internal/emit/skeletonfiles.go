@@ -362,6 +362,6 @@ func (s *skeleton) stubOf(fn *provided) jen.Code {
 	return jen.Qual(s.path(), name)
 }
 
-func (s *skeleton) faceFile(fill func(*jen.File)) func() ([]byte, error) {
-	return goFile(facePkg, "face", fill)
+func (s *skeleton) capiFile(fill func(*jen.File)) func() ([]byte, error) {
+	return goFile(capiPkg, "capi", fill)
 }

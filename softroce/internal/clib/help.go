@@ -4,6 +4,6 @@
 
 package main
 
-import "github.com/verbena-go/verbena/softroce/internal/face"
+import "github.com/verbena-go/verbena/softroce/internal/capi"
 
-func init() { face.HelpPrograms() }
+func init() { capi.HelpPrograms() }

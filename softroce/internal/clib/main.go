@@ -3,9 +3,9 @@
 // Clib is the device as a shared library: go build -buildmode=c-shared makes
 // libverbena-softroce.so from it. The C files in folder c are the libraries
 // that programs are linked to. They load this library and pass calls on to the
-// functions of package face. The program softroce builds all of them.
+// functions of package capi. The program softroce builds all of them.
 package main
 
-import _ "github.com/verbena-go/verbena/softroce/internal/face" // the library exports its C functions
+import _ "github.com/verbena-go/verbena/softroce/internal/capi" // the library exports its C functions
 
 func main() {}

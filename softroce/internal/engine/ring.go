@@ -10,7 +10,7 @@ import (
 )
 
 // The structs in this file are shared with C, which posts and polls:
-// softroce/internal/face/ring.h has the same ones. Fields that both sides use
+// softroce/internal/capi/ring.h has the same ones. Fields that both sides use
 // at the same time are read and written atomically.
 
 // WorkQueue is the header of a send queue, receive queue or shared receive

@@ -144,7 +144,7 @@ func buildLibraries(ctx context.Context, source, folder string) error {
 		compiler = "cc"
 	}
 	from := filepath.Join(source, "softroce", "internal", "clib", "c")
-	state, err := digest(compiler, from, filepath.Join(source, "softroce", "internal", "face"), filepath.Join(source, "generated", "librdmacm"))
+	state, err := digest(compiler, from, filepath.Join(source, "softroce", "internal", "capi"), filepath.Join(source, "generated", "librdmacm"))
 	if err != nil {
 		return err
 	}

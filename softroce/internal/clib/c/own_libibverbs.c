@@ -2,7 +2,7 @@
 
 #define _GNU_SOURCE
 
-#include "../../face/verbs_skeleton.h"
+#include "../../capi/verbs_skeleton.h"
 #include "pass.h"
 
 #include <fcntl.h>

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+#define _GNU_SOURCE
+#include "bell.h"
+#include "verbs_skeleton.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Values of the word, as in package link. */
+#define RUNG 1
+#define ASLEEP 2
+
+int soft_forked;
+
+static struct soft_bell bell;
+static uint32_t *word = &bell.own;
+static int event = -1;
+
+struct soft_bell *soft_bell(void)
+{
+	return &bell;
+}
+
+void soft_set_word(uint32_t *w, int fd)
+{
+	word = w;
+	event = fd;
+}
+
+static void forked(void)
+{
+	soft_forked = 1;
+	word = &bell.own; /* the process that has the device must not see requests of this one */
+}
+
+int soft_watch_fork(void)
+{
+	return pthread_atfork(NULL, NULL, forked);
+}
+
+void soft_ring_bell(struct soft_wq *q)
+{
+	/* The engine clears rung before it looks at posted, so a queue that is on the list
+	 * already needs nothing more. */
+	if (__atomic_exchange_n(&q->rung, 1, __ATOMIC_SEQ_CST))
+		return;
+	q->next = __atomic_load_n(&bell.rung, __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(&bell.rung, &q->next, q, 1, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+		;
+	if (__atomic_load_n(word, __ATOMIC_SEQ_CST) == RUNG || __atomic_exchange_n(word, RUNG, __ATOMIC_SEQ_CST) != ASLEEP)
+		return;
+	if (event < 0) {
+		syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
+	} else {
+		uint64_t one = 1;
+
+		while (write(event, &one, sizeof(one)) < 0 && errno == EINTR)
+			;
+	}
+}
+
+void soft_armed(void)
+{
+	__atomic_add_fetch(&bell.arms, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&bell.dozing, __ATOMIC_SEQ_CST))
+		syscall(SYS_futex, &bell.arms, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}

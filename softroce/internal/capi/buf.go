@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package capi
+
+import (
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// #include <stdlib.h>
+import "C"
+
+// buf is memory that the library allocated. The device reaches all memory of
+// the program, so it is memory as any other.
+type buf struct {
+	domain *pd            // that it was allocated for
+	addr   unsafe.Pointer // in C's memory
+	size   uint64
+}
+
+func init() {
+	verbs.AllocBuf = func(p *libibverbs.Pd, size uint64, out **libibverbs.Buf) (unsafe.Pointer, syscall.Errno) {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		domain := l.pds[p]
+		if domain == nil || size == 0 {
+			return nil, syscall.EINVAL
+		}
+		var addr unsafe.Pointer
+		if C.posix_memalign(&addr, C.size_t(syscall.Getpagesize()), C.size_t(size)) != 0 {
+			return nil, syscall.ENOMEM
+		}
+		// Programs see the address of this word, whose type is opaque.
+		*out = (*libibverbs.Buf)(unsafe.Pointer(alloc[uint64]()))
+		l.bufs[*out] = &buf{domain, addr, size}
+		return addr, 0
+	}
+	verbs.RegBufMr = func(p *libibverbs.Pd, b *libibverbs.Buf, addr uintptr, length uint64, access int32) (*libibverbs.Mr, syscall.Errno) {
+		if !self().inBuf(p, b, addr, length) {
+			return nil, syscall.EINVAL
+		}
+		return self().register(p, addr, length, uint64(addr), libibverbs.AccessFlags(access))
+	}
+	verbs.FreeBuf = func(b *libibverbs.Buf) {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		if known := l.bufs[b]; known != nil {
+			delete(l.bufs, b)
+			C.free(known.addr)
+			C.free(unsafe.Pointer(b))
+		}
+	}
+	verbs.ExportBufDmabufFd = func(b *libibverbs.Buf) (int, syscall.Errno) {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		if l.bufs[b] == nil {
+			return -1, syscall.EINVAL
+		}
+		return -1, syscall.ENODATA // as for all memory that is not a DMA buffer
+	}
+}
+
+// inBuf reports whether a range is within memory that was allocated for the
+// protection domain.
+func (l *library) inBuf(p *libibverbs.Pd, c *libibverbs.Buf, addr uintptr, length uint64) bool {
+	l.Lock()
+	defer l.Unlock()
+	b := l.bufs[c]
+	if b == nil || b.domain != l.pds[p] {
+		return false
+	}
+	offset := uint64(addr) - uint64(uintptr(b.addr))
+	return offset <= b.size && length <= b.size-offset
+}

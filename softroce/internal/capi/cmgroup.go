@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package capi
+
+import (
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/librdmacm"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
+)
+
+// group is a multicast group that an id has joined.
+type group struct {
+	addr     netip.Addr
+	context  uintptr
+	sendOnly bool
+	acked    int // events that the program has acknowledged
+}
+
+// familyIB is AF_IB, the family of InfiniBand's addresses, which the device
+// lacks.
+const familyIB = 27
+
+func init() {
+	cm.JoinMulticast = func(c *librdmacm.CmId, addr *librdmacm.Sockaddr, context uintptr) syscall.Errno {
+		return join(c, addr, librdmacm.RDMA_MC_JOIN_FLAG_FULLMEMBER, context)
+	}
+	cm.JoinMulticastEx = func(c *librdmacm.CmId, a *librdmacm.CmJoinMcAttrEx, context uintptr) syscall.Errno {
+		const needed = librdmacm.RDMA_CM_JOIN_MC_ATTR_ADDRESS | librdmacm.RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS
+		if a.CompMask >= uint32(librdmacm.RDMA_CM_JOIN_MC_ATTR_RESERVED) {
+			return syscall.ENOTSUP
+		}
+		if a.CompMask&uint32(needed) != uint32(needed) {
+			return syscall.EINVAL
+		}
+		return join(c, a.Addr, librdmacm.CmMcJoinFlags(a.JoinFlags), context)
+	}
+	cm.LeaveMulticast = func(c *librdmacm.CmId, addr *librdmacm.Sockaddr) syscall.Errno {
+		return withID(c, func(l *cmLibrary, i *id) syscall.Errno { return l.leave(i, addr) })
+	}
+}
+
+func join(c *librdmacm.CmId, to *librdmacm.Sockaddr, flags librdmacm.CmMcJoinFlags, context uintptr) syscall.Errno {
+	return completed(c, func(_ *cmLibrary, i *id) syscall.Errno {
+		if to != nil && to.SaFamily == familyIB {
+			return syscall.EOPNOTSUPP
+		}
+		addr, ok := parseSockaddr(to)
+		if !ok {
+			return syscall.EINVAL
+		}
+		g := &group{
+			addr: addr.Addr(), context: context,
+			sendOnly: flags == librdmacm.RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
+		}
+		if err := i.e.JoinMulticast(g.addr, flags, g); err != nil {
+			return errno(err)
+		}
+		i.groups = append(i.groups, g)
+		return 0
+	})
+}
+
+// attach makes the id's queue pair, if it has one, a member of a group.
+func (l *cmLibrary) attach(i *id, g *group) syscall.Errno {
+	if i.c.Qp == nil || g.sendOnly {
+		return 0
+	}
+	q := l.qps[i.c.Qp]
+	if q == nil {
+		return syscall.EINVAL
+	}
+	return errno(l.Attach(q.e, wire.GIDOf(g.addr)))
+}
+
+// leave leaves the group that the id joined last by an address, and waits until
+// the program has acknowledged its events.
+func (l *cmLibrary) leave(i *id, from *librdmacm.Sockaddr) syscall.Errno {
+	addr, ok := parseSockaddr(from)
+	if !ok {
+		return syscall.EINVAL
+	}
+	for at, g := range slices.Backward(i.groups) {
+		if g.addr != addr.Addr() {
+			continue
+		}
+		i.groups = slices.Delete(i.groups, at, at+1)
+		if q := l.qps[i.c.Qp]; q != nil && !g.sendOnly {
+			_ = l.Detach(q.e, wire.GIDOf(g.addr)) // the program may have done so
+		}
+		reported, err := i.e.LeaveMulticast(g.addr)
+		if err != nil {
+			return errno(err)
+		}
+		l.awaitAcks(&g.acked, reported)
+		return 0
+	}
+	return syscall.EADDRNOTAVAIL
+}

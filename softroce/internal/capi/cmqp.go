@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package capi
+
+import (
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/generated/librdmacm"
+)
+
+func init() {
+	cm.CreateQp = createCMQP
+	cm.CreateQpEx = createCMQPEx
+	cm.DestroyQp = func(c *librdmacm.CmId) {
+		if c.Qp != nil {
+			verbs.DestroyQp(c.Qp)
+			c.Qp = nil
+		}
+		destroyCQs(c)
+	}
+	cm.CreateSrq = func(c *librdmacm.CmId, p *libibverbs.Pd, a *libibverbs.SrqInitAttr) syscall.Errno {
+		x := alloc[libibverbs.SrqInitAttrEx]()
+		defer free(x)
+		head := (*libibverbs.SrqInitAttr)(unsafe.Pointer(x))
+		*head = *a
+		x.CompMask = uint32(libibverbs.IBV_SRQ_INIT_ATTR_TYPE | libibverbs.IBV_SRQ_INIT_ATTR_PD)
+		x.SrqType, x.Pd = libibverbs.IBV_SRQT_BASIC, p
+		err := createCMSRQ(c, x)
+		*a = *head
+		return err
+	}
+	cm.CreateSrqEx = createCMSRQ
+	cm.DestroySrq = func(c *librdmacm.CmId) {
+		if c.Srq != nil {
+			verbs.DestroySrq(c.Srq)
+			c.Srq = nil
+		}
+		destroyCQs(c)
+	}
+	cm.InitQpAttr = func(c *librdmacm.CmId, a *libibverbs.QpAttr, mask *int32) syscall.Errno {
+		return withID(c, func(_ *cmLibrary, i *id) syscall.Errno {
+			attr, m, err := i.e.InitQPAttr(a.QpState)
+			if err != nil {
+				return errno(err)
+			}
+			*a, *mask = attr, int32(m)
+			return 0
+		})
+	}
+}
+
+func createCMQP(c *librdmacm.CmId, p *libibverbs.Pd, a *libibverbs.QpInitAttr) syscall.Errno {
+	x := alloc[libibverbs.QpInitAttrEx]()
+	defer free(x)
+	head := (*libibverbs.QpInitAttr)(unsafe.Pointer(x)) // the fields that both structs begin with
+	*head = *a
+	x.CompMask, x.Pd = uint32(libibverbs.IBV_QP_INIT_ATTR_PD), p
+	err := createCMQPEx(c, x)
+	*a = *head
+	return err
+}
+
+// createCMQPEx makes a queue pair. Attributes that the program leaves out are
+// the id's.
+func createCMQPEx(c *librdmacm.CmId, a *libibverbs.QpInitAttrEx) syscall.Errno {
+	if c.Verbs == nil || c.Qp != nil {
+		return syscall.EINVAL
+	}
+	if a.CompMask&uint32(libibverbs.IBV_QP_INIT_ATTR_PD) == 0 || a.Pd == nil {
+		a.CompMask |= uint32(libibverbs.IBV_QP_INIT_ATTR_PD)
+		a.Pd = c.Pd
+	} else if a.Pd.Context != c.Verbs {
+		return syscall.EINVAL
+	}
+	if c.RecvCq != nil && a.RecvCq != nil && c.RecvCq != a.RecvCq || c.SendCq != nil && a.SendCq != nil && c.SendCq != a.SendCq {
+		return syscall.EINVAL
+	}
+	send, recv := a.Cap.MaxSendWr, a.Cap.MaxRecvWr
+	if a.SendCq != nil || c.SendCq != nil {
+		send = 0
+	}
+	if a.RecvCq != nil || c.RecvCq != nil {
+		recv = 0
+	}
+	if err := createCQs(c, send, recv); err != 0 {
+		return err
+	}
+	if a.SendCq == nil {
+		a.SendCq = c.SendCq
+	}
+	if a.RecvCq == nil {
+		a.RecvCq = c.RecvCq
+	}
+	if a.Srq == nil {
+		a.Srq = c.Srq
+	}
+	q, err := verbs.CreateQpEx(c.Verbs, a)
+	if err != 0 {
+		destroyCQs(c)
+		return err
+	}
+	err = withID(c, func(l *cmLibrary, i *id) syscall.Errno {
+		i.setLocalECE(libibverbs.Ece{}) // the device has no such options
+		return l.begin(i, q)
+	})
+	if err != 0 {
+		verbs.DestroyQp(q)
+		destroyCQs(c)
+		return err
+	}
+	c.Pd, c.Qp = a.Pd, q
+	return 0
+}
+
+// createCQs makes a completion queue with a channel for each size that is not
+// 0.
+func createCQs(c *librdmacm.CmId, send, recv uint32) syscall.Errno {
+	for _, dir := range []struct {
+		size    uint32
+		channel **libibverbs.CompChannel
+		cq      **libibverbs.Cq
+	}{{recv, &c.RecvCqChannel, &c.RecvCq}, {send, &c.SendCqChannel, &c.SendCq}} {
+		if dir.size == 0 {
+			continue
+		}
+		channel, err := verbs.CreateCompChannel(c.Verbs)
+		if err == 0 {
+			*dir.channel = channel
+			*dir.cq, err = verbs.CreateCq(c.Verbs, int32(min(dir.size, 1<<30)), uintptr(unsafe.Pointer(c)), channel, 0)
+		}
+		if err != 0 {
+			destroyCQs(c)
+			return err
+		}
+	}
+	return 0
+}
+
+// destroyCQs destroys what createCQs made.
+func destroyCQs(c *librdmacm.CmId) {
+	recv, send := c.RecvCq, c.SendCq
+	c.RecvCq, c.SendCq = nil, nil
+	if recv != nil {
+		verbs.DestroyCq(recv)
+	}
+	if send != nil && send != recv {
+		verbs.DestroyCq(send)
+	}
+	recvChannel, sendChannel := c.RecvCqChannel, c.SendCqChannel
+	c.RecvCqChannel, c.SendCqChannel = nil, nil
+	if recvChannel != nil {
+		verbs.DestroyCompChannel(recvChannel)
+	}
+	if sendChannel != nil && sendChannel != recvChannel {
+		verbs.DestroyCompChannel(sendChannel)
+	}
+}
+
+func createCMSRQ(c *librdmacm.CmId, a *libibverbs.SrqInitAttrEx) syscall.Errno {
+	if c.Verbs == nil || a.CompMask&uint32(libibverbs.IBV_SRQ_INIT_ATTR_TYPE) == 0 {
+		return syscall.EINVAL
+	}
+	if a.CompMask&uint32(libibverbs.IBV_SRQ_INIT_ATTR_PD) == 0 || a.Pd == nil {
+		a.CompMask |= uint32(libibverbs.IBV_SRQ_INIT_ATTR_PD)
+		a.Pd = c.Pd
+	}
+	s, err := verbs.CreateSrqEx(c.Verbs, a)
+	if err != 0 {
+		return err
+	}
+	if c.Pd == nil {
+		c.Pd = a.Pd
+	}
+	c.Srq = s
+	return 0
+}
+
+// begin takes a new queue pair to its first state: RTS for datagrams, INIT for
+// connections.
+func (l *cmLibrary) begin(i *id, q *libibverbs.Qp) syscall.Errno {
+	if err := l.modifyTo(i, q, libibverbs.IBV_QPS_INIT, nil); err != 0 {
+		return err
+	}
+	if i.c.QpType != libibverbs.IBV_QPT_UD {
+		return 0
+	}
+	if err := l.modifyQP(q, &libibverbs.QpAttr{QpState: libibverbs.IBV_QPS_RTR}, libibverbs.IBV_QP_STATE); err != 0 {
+		return err
+	}
+	return l.modifyQP(q, &libibverbs.QpAttr{QpState: libibverbs.IBV_QPS_RTS}, libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_SQ_PSN)
+}
+
+// modifyToRTS takes the id's queue pair, if it has one, to RTS.
+// RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH stand for the values that the sides
+// have agreed upon.
+func (l *cmLibrary) modifyToRTS(i *id, responderResources, initiatorDepth uint8) syscall.Errno {
+	if i.c.Qp == nil {
+		return 0
+	}
+	if err := l.modifyTo(i, i.c.Qp, libibverbs.IBV_QPS_INIT, nil); err != 0 {
+		return err
+	}
+	err := l.modifyTo(i, i.c.Qp, libibverbs.IBV_QPS_RTR, func(a *libibverbs.QpAttr) {
+		if responderResources != librdmacm.RDMA_MAX_RESP_RES {
+			a.MaxDestRdAtomic = responderResources
+		}
+	})
+	if err != 0 {
+		return err
+	}
+	return l.modifyTo(i, i.c.Qp, libibverbs.IBV_QPS_RTS, func(a *libibverbs.QpAttr) {
+		if initiatorDepth != librdmacm.RDMA_MAX_INIT_DEPTH {
+			a.MaxRdAtomic = initiatorDepth
+		}
+	})
+}
+
+// modifyTo takes a queue pair to a state with the manager's attributes. change,
+// if it is not nil, changes them first.
+func (l *cmLibrary) modifyTo(i *id, q *libibverbs.Qp, to libibverbs.QpState, change func(*libibverbs.QpAttr)) syscall.Errno {
+	attr, mask, err := i.e.InitQPAttr(to)
+	if err != nil {
+		return errno(err)
+	}
+	if change != nil {
+		change(&attr)
+	}
+	return l.modifyQP(q, &attr, mask)
+}
+
+// modifyToError takes the id's queue pair, if it has one, to the error state.
+func (l *cmLibrary) modifyToError(i *id) syscall.Errno {
+	if i.c.Qp == nil {
+		return 0
+	}
+	return l.modifyQP(i.c.Qp, &libibverbs.QpAttr{QpState: libibverbs.IBV_QPS_ERR}, libibverbs.IBV_QP_STATE)
+}

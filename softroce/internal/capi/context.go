@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package capi
+
+import (
+	"encoding/binary"
+	"slices"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/engine"
+	"github.com/verbena-go/verbena/softroce/internal/node"
+)
+
+/*
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include "ring.h"
+*/
+import "C"
+
+// context is an opened device.
+type context struct {
+	c      *libibverbs.Context
+	device *engine.Device
+	fd     int // event semaphore of the asynchronous events
+	events []event
+	closed bool // its objects go, even if the program has not acknowledged all of their events
+}
+
+// event is an asynchronous event that the program has not taken yet.
+type event struct {
+	kind    libibverbs.EventType
+	object  *counted64 // that the event is about; nil: the device or the port
+	element uint64
+}
+
+// counted64 counts the events of an object that the program took and
+// acknowledged.
+type counted64 struct{ taken, acked uint64 }
+
+const compVectors = 2
+
+var softDevice = func() *libibverbs.Device {
+	d := alloc[libibverbs.Device]()
+	d.NodeType = libibverbs.IBV_NODE_CA
+	d.TransportType = libibverbs.IBV_TRANSPORT_IB
+	copy(d.Name[:], node.DeviceName)
+	return d
+}()
+
+// alloc returns a zero T in C's memory.
+func alloc[T any]() *T {
+	var zero T
+	p := C.calloc(1, C.size_t(unsafe.Sizeof(zero)))
+	return (*T)(p)
+}
+
+// contextOf returns the context that the program gave an object. It need not be
+// a pointer, and Go's stacks must not have it as one.
+func contextOf(p *unsafe.Pointer) uintptr { return *(*uintptr)(unsafe.Pointer(p)) }
+
+// setContext sets the context of an object in C's memory.
+func setContext(p *unsafe.Pointer, context uintptr) { *(*uintptr)(unsafe.Pointer(p)) = context }
+
+func free[T any](p *T) { C.free(unsafe.Pointer(p)) }
+
+func init() {
+	verbs.GetDeviceList = getDeviceList
+	verbs.FreeDeviceList = func(list **libibverbs.Device) { free(list) }
+	verbs.GetDeviceIndex = func(*libibverbs.Device) int32 { return 0 }
+	verbs.GetDeviceGuid = func(*libibverbs.Device) libibverbs.Be64 { return self().guid() }
+	verbs.OpenDevice = func(*libibverbs.Device) (*libibverbs.Context, syscall.Errno) {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		return l.open()
+	}
+	verbs.ImportDevice = func(int32) (*libibverbs.Context, syscall.Errno) {
+		return nil, syscall.ENODEV // the device has no file
+	}
+	verbs.CloseDevice = func(c *libibverbs.Context) syscall.Errno { return self().close(c) }
+	verbs.GetAsyncEvent = func(c *libibverbs.Context, e *libibverbs.AsyncEvent) syscall.Errno { return self().getAsyncEvent(c, e) }
+	verbs.AckAsyncEvent = func(e *libibverbs.AsyncEvent) { self().ackAsyncEvent(e) }
+	verbs.ForkInit = func() syscall.Errno { return 0 }
+	verbs.IsForkInitialized = func() libibverbs.ForkStatus { return libibverbs.IBV_FORK_UNNEEDED } // no page is pinned
+}
+
+// guid returns the GUID of the device, 0 if there is none.
+func (l *library) guid() libibverbs.Be64 {
+	l.Lock()
+	defer l.Unlock()
+	device, _ := l.Device()
+	attr, err := device.Attr()
+	if err != nil {
+		return 0
+	}
+	return attr.OrigAttr.NodeGuid
+}
+
+func getDeviceList(count *int32) (**libibverbs.Device, syscall.Errno) {
+	l := self()
+	l.Lock()
+	defer l.Unlock()
+	devices := int32(0)
+	list := alloc[[2]*libibverbs.Device]()
+	if _, there := l.Device(); there {
+		list[0] = softDevice
+		devices = 1
+	}
+	if count != nil {
+		*count = devices
+	}
+	return &list[0], 0
+}
+
+func (l *library) open() (*libibverbs.Context, syscall.Errno) {
+	device, err := l.Node.Open()
+	if err != nil {
+		return nil, errno(err)
+	}
+	fd, err := C.eventfd(0, C.EFD_SEMAPHORE|C.EFD_CLOEXEC)
+	if fd < 0 {
+		l.Node.Close(device)
+		return nil, errno(err)
+	}
+	vc := alloc[libibverbs.VerbsContext]()
+	*vc = *tableVerbsContext()
+	c := &vc.Context
+	c.Device = softDevice
+	c.CmdFd = -1 // the device has no file by which another process could reach the objects
+	c.AsyncFd = int32(fd)
+	c.NumCompVectors = compVectors
+	C.soft_init_context((*C.struct_ibv_context)(unsafe.Pointer(c)))
+	l.contexts[c] = &context{c: c, device: device, fd: int(fd)}
+	return c, 0
+}
+
+// close closes an opened device. As in a kernel, its objects go with it.
+func (l *library) close(c *libibverbs.Context) syscall.Errno {
+	l.Lock()
+	defer l.Unlock()
+	return l.closeContext(c)
+}
+
+func (l *library) closeContext(c *libibverbs.Context) syscall.Errno {
+	x := l.contexts[c]
+	if x == nil || x.closed {
+		return syscall.EINVAL
+	}
+	x.closed = true
+	l.destroyAll(c)
+	delete(l.contexts, c)
+	l.Node.Close(x.device)
+	syscall.Close(x.fd)
+	C.free(unsafe.Pointer(uintptr(unsafe.Pointer(c)) - unsafe.Offsetof(libibverbs.VerbsContext{}.Context)))
+	return 0
+}
+
+// destroyAll destroys the objects of an opened device, children before parents.
+func (l *library) destroyAll(c *libibverbs.Context) {
+	for o := range l.ahs {
+		if o.Context == c {
+			l.destroyAH(o)
+		}
+	}
+	for o, q := range l.qps {
+		if o.Context == c {
+			for _, group := range q.e.Groups() {
+				l.Detach(q.e, group)
+			}
+			l.destroyQP(o)
+		}
+	}
+	for o := range l.srqs {
+		if o.Context == c {
+			l.destroySRQ(o)
+		}
+	}
+	for o := range l.cqs {
+		if o.Context == c {
+			l.destroyCQ(o)
+		}
+	}
+	for o := range l.channels {
+		if o.Context == c {
+			l.destroyChannel(o)
+		}
+	}
+	for o := range l.mws {
+		if o.Context == c {
+			l.deallocMW(o)
+		}
+	}
+	for o := range l.mrs {
+		if o.Context == c {
+			l.deregister(o)
+		}
+	}
+	for o := range l.pds {
+		if o.Context == c {
+			l.deallocPD(o)
+		}
+	}
+}
+
+// AsyncEvent keeps an event of a device for the contexts that it is about.
+func (l *library) AsyncEvent(d *engine.Device, e engine.AsyncEvent) {
+	switch o := e.Object.(type) {
+	case *engine.CQ:
+		if q := l.byCQ[o]; q != nil {
+			l.post(q.c.Context, event{e.Type, &q.events, address(q.c)})
+		}
+	case *engine.QP:
+		if q := l.byQP[o]; q != nil {
+			l.post(q.c.Context, event{e.Type, &q.events, address(q.c)})
+		}
+	case *engine.SRQ:
+		if q := l.bySRQ[o]; q != nil {
+			l.post(q.c.Context, event{e.Type, &q.events, address(q.c)})
+		}
+	default:
+		port, _ := o.(int)
+		for c, x := range l.contexts {
+			if x.device == d {
+				l.post(c, event{e.Type, nil, element(port)})
+			}
+		}
+	}
+}
+
+func address[T any](p *T) uint64 { return uint64(uintptr(unsafe.Pointer(p))) }
+
+// element returns the union of an event as that of a port has it.
+func element(port int) uint64 {
+	var e libibverbs.AsyncEventElement
+	*e.PortNum() = int32(port)
+	return *(*uint64)(unsafe.Pointer(&e))
+}
+
+func (l *library) post(c *libibverbs.Context, e event) {
+	x := l.contexts[c]
+	if x == nil {
+		return
+	}
+	x.events = append(x.events, e)
+	one := [8]byte{}
+	binary.NativeEndian.PutUint64(one[:], 1)
+	syscall.Write(x.fd, one[:])
+}
+
+// getAsyncEvent waits for an event, unless the descriptor does not block.
+func (l *library) getAsyncEvent(c *libibverbs.Context, out *libibverbs.AsyncEvent) syscall.Errno {
+	for {
+		var one [8]byte
+		if _, err := syscall.Read(int(c.AsyncFd), one[:]); err != nil {
+			return errno(err)
+		}
+		l.Lock()
+		x := l.contexts[c]
+		if x == nil {
+			l.Unlock()
+			return syscall.EINVAL
+		}
+		if len(x.events) == 0 { // the event's object is gone
+			l.Unlock()
+			continue
+		}
+		e := x.events[0]
+		x.events = slices.Delete(x.events, 0, 1)
+		if e.object != nil {
+			e.object.taken++
+		}
+		out.EventType = e.kind
+		*(*uint64)(unsafe.Pointer(&out.Element)) = e.element
+		l.Unlock()
+		return 0
+	}
+}
+
+func (l *library) ackAsyncEvent(e *libibverbs.AsyncEvent) {
+	l.Lock()
+	defer l.Unlock()
+	if o := l.eventsOf(e); o != nil {
+		o.acked++
+		l.acked.Broadcast()
+	}
+}
+
+// eventsOf returns the counts of the object that an event is about.
+func (l *library) eventsOf(e *libibverbs.AsyncEvent) *counted64 {
+	if q := l.qps[*e.Element.Qp()]; q != nil {
+		return &q.events
+	}
+	if q := l.cqs[*e.Element.Cq()]; q != nil {
+		return &q.events
+	}
+	if q := l.srqs[*e.Element.Srq()]; q != nil {
+		return &q.events
+	}
+	return nil
+}
+
+// retire forgets the events of an object that the program has not taken. It
+// waits until the program has acknowledged those that it took, unless the
+// object goes with its device.
+func (l *library) retire(c *libibverbs.Context, o *counted64) {
+	x := l.contexts[c]
+	x.events = slices.DeleteFunc(x.events, func(e event) bool { return e.object == o })
+	for o.taken != o.acked && !x.closed {
+		l.acked.Wait()
+	}
+}

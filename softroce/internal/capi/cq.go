@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package capi
+
+import (
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/engine"
+)
+
+/*
+#include <stdlib.h>
+#include "ring.h"
+*/
+import "C"
+
+// cq is a completion queue.
+type cq struct {
+	c      *libibverbs.Cq
+	e      *engine.CQ
+	events counted64
+}
+
+func (q *cq) soft() *C.struct_soft_cq { return (*C.struct_soft_cq)(unsafe.Pointer(q.c)) }
+
+// completionFields are the fields that the device gives completions.
+const completionFields = libibverbs.IBV_WC_EX_WITH_BYTE_LEN | libibverbs.IBV_WC_EX_WITH_IMM |
+	libibverbs.IBV_WC_EX_WITH_QP_NUM | libibverbs.IBV_WC_EX_WITH_SRC_QP | libibverbs.IBV_WC_EX_WITH_SLID |
+	libibverbs.IBV_WC_EX_WITH_SL | libibverbs.IBV_WC_EX_WITH_DLID_PATH_BITS |
+	libibverbs.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | libibverbs.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
+
+func init() {
+	verbs.CreateCq = func(c *libibverbs.Context, cqe int32, cqContext uintptr, channel *libibverbs.CompChannel, vector int32) (*libibverbs.Cq, syscall.Errno) {
+		return self().createCQ(c, int64(cqe), cqContext, channel, vector, 0, 0)
+	}
+	verbs.CreateCqEx = func(c *libibverbs.Context, a *libibverbs.CqInitAttrEx) (*libibverbs.CqEx, syscall.Errno) {
+		const masks = libibverbs.IBV_CQ_INIT_ATTR_MASK_FLAGS
+		const flags = libibverbs.IBV_CREATE_CQ_ATTR_SINGLE_THREADED
+		if a.CompMask&^uint32(masks) != 0 || a.WcFlags&^uint64(completionFields) != 0 ||
+			a.CompMask&uint32(masks) != 0 && a.Flags&^uint32(flags) != 0 {
+			return nil, syscall.EOPNOTSUPP
+		}
+		q, err := self().createCQ(c, int64(a.Cqe), contextOf(&a.CqContext), a.Channel, int32(a.CompVector), a.WcFlags, 1)
+		return (*libibverbs.CqEx)(unsafe.Pointer(q)), err
+	}
+	verbs.ResizeCq = func(q *libibverbs.Cq, cqe int32) syscall.Errno { return self().resizeCQ(q, cqe) }
+	verbs.ModifyCq = func(q *libibverbs.Cq, a *libibverbs.ModifyCqAttr) syscall.Errno { return self().modifyCQ(q, a) }
+	verbs.DestroyCq = func(q *libibverbs.Cq) syscall.Errno {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		return l.destroyCQ(q)
+	}
+}
+
+func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, channel *libibverbs.CompChannel, vector int32, fields uint64, extended int) (*libibverbs.Cq, syscall.Errno) {
+	l.Lock()
+	defer l.Unlock()
+	device := l.deviceOf(c)
+	if device == nil || vector < 0 || vector >= compVectors || cqe < 0 || channel != nil && (l.channels[channel] == nil || channel.Context != c) {
+		return nil, syscall.EINVAL
+	}
+	if err := device.CheckCQE(uint32(cqe)); err != nil {
+		return nil, errno(err)
+	}
+	raw, err := C.soft_new_cq(C.uint32_t(cqe), C.uint64_t(fields), C.int(extended))
+	if raw == nil {
+		return nil, errno(err)
+	}
+	e, err := device.CreateCQ((*engine.CompletionQueue)(unsafe.Pointer(&raw.ring)))
+	if err != nil {
+		C.soft_retire_cq(raw, 0)
+		C.soft_free_cq(raw)
+		return nil, errno(err)
+	}
+	q := &cq{c: (*libibverbs.Cq)(unsafe.Pointer(raw)), e: e}
+	q.c.Context, q.c.Channel, q.c.Cqe = c, channel, int32(cqe)
+	setContext(&q.c.CqContext, cqContext)
+	if channel != nil {
+		channel.Refcnt++
+	}
+	l.cqs[q.c], l.byCQ[e] = q, q
+	return q.c, 0
+}
+
+func (l *library) resizeCQ(c *libibverbs.Cq, cqe int32) syscall.Errno {
+	l.Lock()
+	defer l.Unlock()
+	q := l.cqs[c]
+	if q == nil || cqe < 0 {
+		return syscall.EINVAL
+	}
+	if err := l.deviceOf(c.Context).CheckCQE(uint32(cqe)); err != nil {
+		return errno(err)
+	}
+	size := C.soft_places(C.uint32_t(cqe))
+	entries := C.calloc(C.size_t(size), C.sizeof_struct_soft_wc)
+	if entries == nil {
+		return syscall.ENOMEM
+	}
+	l.Unlock() // as in hold
+	C.soft_lock_cq(q.soft())
+	defer C.soft_unlock_cq(q.soft())
+	l.Lock()
+	if l.cqs[c] != q {
+		C.free(entries)
+		return syscall.EINVAL
+	}
+	old := unsafe.Pointer(q.soft().ring.entries)
+	if err := q.e.Resize(entries, uint32(size), uint32(cqe)); err != nil {
+		C.free(entries)
+		return errno(err)
+	}
+	C.free(old)
+	c.Cqe = cqe
+	return 0
+}
+
+func (l *library) modifyCQ(c *libibverbs.Cq, a *libibverbs.ModifyCqAttr) syscall.Errno {
+	l.Lock()
+	defer l.Unlock()
+	q := l.cqs[c]
+	if q == nil || a.AttrMask&^uint32(libibverbs.IBV_CQ_ATTR_MODERATE) != 0 {
+		return syscall.EINVAL
+	}
+	if a.AttrMask&uint32(libibverbs.IBV_CQ_ATTR_MODERATE) != 0 {
+		return errno(q.e.Moderate(a.Moderate))
+	}
+	return 0
+}
+
+func (l *library) destroyCQ(c *libibverbs.Cq) syscall.Errno {
+	q := l.cqs[c]
+	if q == nil {
+		return syscall.EINVAL
+	}
+	x := l.contexts[c.Context]
+	if err := q.e.Destroy(); err != nil {
+		return errno(err)
+	}
+	delete(l.byCQ, q.e)
+	l.retire(c.Context, &q.events)
+	delete(l.cqs, c)
+	wait := C.int(1)
+	if x.closed {
+		wait = 0
+	}
+	l.Unlock() // the call that acknowledges events may need it
+	C.soft_retire_cq(q.soft(), wait)
+	l.Lock()
+	if c.Channel != nil {
+		c.Channel.Refcnt--
+	}
+	C.soft_free_cq(q.soft())
+	return 0
+}

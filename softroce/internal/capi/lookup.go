@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package capi
+
+import "unsafe"
+
+/*
+#include <stdlib.h>
+#include "verbs_skeleton.h"
+#include "cm_skeleton.h"
+*/
+import "C"
+
+// Lookup returns the address of a function that libibverbs or librdmacm
+// exports, nil if neither does. No two functions of the libraries have the same
+// name. Programs find libibverbs' functions through librdmacm, which is linked
+// to it.
+func Lookup(symbol string) unsafe.Pointer {
+	name := C.CString(symbol)
+	defer C.free(unsafe.Pointer(name))
+	if f := C.soft_libibverbs_function(name); f != nil {
+		return f
+	}
+	return C.soft_librdmacm_function(name)
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package capi
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/engine"
+)
+
+/*
+#include <linux/ioctl.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+
+// Of linux/fs.h, which may be older.
+struct soft_procmap_query {
+	uint64_t size, query_flags, query_addr, vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
+	uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
+	uint64_t vma_name_addr, build_id_addr;
+};
+
+static int soft_procmap(int fd, struct soft_procmap_query *q) { return ioctl(fd, _IOWR('f', 17, struct soft_procmap_query), q); }
+*/
+import "C"
+
+// mr is a memory region.
+type mr struct {
+	c      *libibverbs.Mr
+	e      *engine.MR
+	access libibverbs.AccessFlags
+	dmabuf *dmabuf // nil: the program's memory
+}
+
+func init() {
+	verbs.RegMr = func(p *libibverbs.Pd, addr uintptr, length uint64, access int32) (*libibverbs.Mr, syscall.Errno) {
+		return self().register(p, addr, length, uint64(addr), libibverbs.AccessFlags(access))
+	}
+	verbs.RegMrIova = func(p *libibverbs.Pd, addr uintptr, length, iova uint64, access int32) (*libibverbs.Mr, syscall.Errno) {
+		return self().register(p, addr, length, iova, libibverbs.AccessFlags(access))
+	}
+	verbs.RegMrIova2 = func(p *libibverbs.Pd, addr uintptr, length, iova uint64, access uint32) (*libibverbs.Mr, syscall.Errno) {
+		return self().register(p, addr, length, iova, libibverbs.AccessFlags(access))
+	}
+	verbs.RegMrEx = func(p *libibverbs.Pd, a *libibverbs.MrInitAttr) (*libibverbs.Mr, syscall.Errno) {
+		if a == nil {
+			return nil, syscall.EINVAL
+		}
+		return self().registerEx(p, a)
+	}
+	verbs.DeregMr = func(m *libibverbs.Mr) syscall.Errno {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		return l.deregister(m)
+	}
+	verbs.ReregMr = func(m *libibverbs.Mr, flags int32, p *libibverbs.Pd, addr uintptr, length uint64, access int32) (int, syscall.Errno) {
+		return self().reregister(m, libibverbs.ReregMrFlags(flags), p, addr, length, libibverbs.AccessFlags(access))
+	}
+}
+
+// region returns memory of the program as bytes. It fails with EFAULT if the
+// memory is not mapped with the access.
+func region(addr uintptr, length uint64, access libibverbs.AccessFlags) ([]byte, error) {
+	if length == 0 || length > 1<<47 || uint64(addr)+length < length {
+		return nil, syscall.EINVAL
+	}
+	there, err := found(openMappings, query, uint64(addr), uint64(addr)+length, writes(access))
+	if err != nil {
+		return nil, err
+	}
+	if !there {
+		return nil, syscall.EFAULT
+	}
+	return unsafe.Slice((*byte)(pointer(addr)), length), nil
+}
+
+// writes reports whether the device may write to a region.
+func writes(access libibverbs.AccessFlags) bool {
+	return access&(libibverbs.IBV_ACCESS_LOCAL_WRITE|libibverbs.IBV_ACCESS_REMOTE_WRITE|libibverbs.IBV_ACCESS_REMOTE_ATOMIC) != 0
+}
+
+// pointer returns an address as a pointer. The memory is not Go's, or the
+// program has pinned it.
+func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
+
+// mappings is /proc/self/maps, opened.
+type mappings interface {
+	io.ReadCloser
+	Fd() uintptr
+}
+
+func openMappings() (mappings, error) { return os.Open("/proc/self/maps") }
+
+// mapping is a part of the address space with one set of permissions.
+type mapping struct {
+	start, end  uint64
+	read, write bool
+}
+
+// query asks the kernel for the mapping that has an address. The error matches
+// ENOENT if there is none. Linux answers since version 6.11.
+func query(maps uintptr, addr uint64) (mapping, error) {
+	var q C.struct_soft_procmap_query
+	q.size, q.query_addr = C.sizeof_struct_soft_procmap_query, C.uint64_t(addr)
+	if r, err := C.soft_procmap(C.int(maps), &q); r != 0 {
+		return mapping{}, err
+	}
+	return mapping{uint64(q.vma_start), uint64(q.vma_end), q.vma_flags&1 != 0, q.vma_flags&2 != 0}, nil
+}
+
+// found reports whether a range is mapped and can be read, and written if write
+// says so. It asks the kernel for the mappings of the range, or reads the list
+// of all mappings if the kernel does not answer. It looks several times before
+// it reports false: sometimes the kernel leaves a mapping out of the list while
+// another thread merges it with its neighbour (seen on Linux 6.18).
+func found(
+	open func() (mappings, error), query func(maps uintptr, addr uint64) (mapping, error), from, to uint64, write bool,
+) (there bool, err error) {
+	for range 4 {
+		maps, err := open()
+		if err != nil {
+			return false, err
+		}
+		there, err := covered(func(addr uint64) (mapping, error) { return query(maps.Fd(), addr) }, from, to, write)
+		if err != nil {
+			there = mapped(bufio.NewScanner(maps), from, to, write)
+		}
+		maps.Close()
+		if there {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// covered does what mapped does, with the mappings that query returns.
+func covered(query func(addr uint64) (mapping, error), from, to uint64, write bool) (bool, error) {
+	for from < to {
+		m, err := query(from)
+		if errors.Is(err, syscall.ENOENT) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if m.start > from || m.end <= from || !m.read || write && !m.write {
+			return false, nil
+		}
+		from = m.end
+	}
+	return true, nil
+}
+
+// mapped reports whether a range can be read, and written if write says so, by
+// the lines of /proc/self/maps.
+func mapped(lines *bufio.Scanner, from, to uint64, write bool) bool {
+	for lines.Scan() {
+		addresses, permissions, _ := bytes.Cut(lines.Bytes(), []byte(" "))
+		first, last, _ := bytes.Cut(addresses, []byte("-"))
+		start, err := strconv.ParseUint(string(first), 16, 64)
+		if err != nil {
+			return false
+		}
+		end, err := strconv.ParseUint(string(last), 16, 64)
+		if err != nil {
+			return false
+		}
+		if end <= from {
+			continue
+		}
+		if start > from || len(permissions) < 2 || permissions[0] != 'r' || write && permissions[1] != 'w' {
+			return false
+		}
+		if end >= to {
+			return true
+		}
+		from = end
+	}
+	return false
+}
+
+func (l *library) register(p *libibverbs.Pd, addr uintptr, length, iova uint64, access libibverbs.AccessFlags) (*libibverbs.Mr, syscall.Errno) {
+	memory, err := region(addr, length, access) // slow in a program with many mappings
+	if err != nil {
+		return nil, errno(err)
+	}
+	m, failed := l.add(p, memory, iova, access)
+	if failed != 0 {
+		return nil, failed
+	}
+	*(*uintptr)(unsafe.Pointer(&m.c.Addr)) = addr
+	return m.c, 0
+}
+
+// add makes a region of memory. The caller sets the address in the C object.
+func (l *library) add(p *libibverbs.Pd, memory []byte, iova uint64, access libibverbs.AccessFlags) (*mr, syscall.Errno) {
+	l.Lock()
+	defer l.Unlock()
+	domain := l.pds[p]
+	if domain == nil {
+		return nil, syscall.EINVAL
+	}
+	e, err := domain.e.RegisterMR(memory, iova, access)
+	if err != nil {
+		return nil, errno(err)
+	}
+	m := &mr{c: alloc[libibverbs.Mr](), e: e, access: access}
+	m.c.Context, m.c.Pd, m.c.Length = p.Context, p, uint64(len(memory))
+	m.c.Lkey, m.c.Rkey = e.Key(), e.Key()
+	m.c.Handle = e.Key() >> 8
+	l.mrs[m.c] = m
+	return m, 0
+}
+
+// registerEx registers memory of the program or of a DMA buffer. The device has
+// no DMA handles.
+func (l *library) registerEx(p *libibverbs.Pd, a *libibverbs.MrInitAttr) (*libibverbs.Mr, syscall.Errno) {
+	const (
+		ofProgram = libibverbs.IBV_REG_MR_MASK_ADDR | libibverbs.IBV_REG_MR_MASK_BUF
+		ofFile    = libibverbs.IBV_REG_MR_MASK_FD | libibverbs.IBV_REG_MR_MASK_FD_OFFSET
+		known     = libibverbs.IBV_REG_MR_MASK_IOVA | ofProgram | ofFile
+	)
+	mask := libibverbs.MrInitAttrMask(a.CompMask)
+	if a.CompMask&^uint64(known) != 0 {
+		return nil, syscall.EOPNOTSUPP
+	}
+	iova := uint64(uintptr(a.Addr))
+	if mask&libibverbs.IBV_REG_MR_MASK_IOVA != 0 {
+		iova = a.Iova
+	}
+	access := libibverbs.AccessFlags(a.Access)
+	switch {
+	case mask&ofFile == ofFile && mask&(ofProgram|libibverbs.IBV_REG_MR_MASK_IOVA) == libibverbs.IBV_REG_MR_MASK_IOVA:
+		return l.registerDMABuf(p, a.FdOffset, a.Length, iova, int(a.Fd), access)
+	case mask&ofFile != 0 || mask&libibverbs.IBV_REG_MR_MASK_ADDR == 0:
+		return nil, syscall.EINVAL
+	case mask&libibverbs.IBV_REG_MR_MASK_BUF != 0 && !l.inBuf(p, a.Buf, uintptr(a.Addr), a.Length):
+		return nil, syscall.EINVAL
+	}
+	return l.register(p, uintptr(a.Addr), a.Length, iova, access)
+}
+
+func (l *library) deregister(c *libibverbs.Mr) syscall.Errno {
+	m := l.mrs[c]
+	if m == nil {
+		return syscall.EINVAL
+	}
+	if err := m.e.Deregister(); err != nil {
+		return errno(err)
+	}
+	delete(l.mrs, c)
+	if m.dmabuf != nil {
+		m.dmabuf.close()
+	}
+	free(c)
+	return 0
+}
+
+// reregister returns what ibv_rereg_mr returns: 0, or one of enum
+// ibv_rereg_mr_err_code.
+func (l *library) reregister(c *libibverbs.Mr, flags libibverbs.ReregMrFlags, p *libibverbs.Pd, addr uintptr, length uint64, access libibverbs.AccessFlags) (int, syscall.Errno) {
+	l.Lock()
+	defer l.Unlock()
+	m := l.mrs[c]
+	invalid := int(libibverbs.IBV_REREG_MR_ERR_INPUT)
+	if m == nil {
+		return invalid, syscall.EINVAL
+	}
+	if m.dmabuf != nil {
+		return int(libibverbs.IBV_REREG_MR_ERR_CMD), syscall.EOPNOTSUPP
+	}
+	var domain *engine.PD
+	if flags&libibverbs.IBV_REREG_MR_CHANGE_PD != 0 {
+		to := l.pds[p]
+		if to == nil || p.Context != c.Context {
+			return invalid, syscall.EINVAL
+		}
+		domain = to.e
+	}
+	var memory []byte
+	if flags&libibverbs.IBV_REREG_MR_CHANGE_TRANSLATION == 0 {
+		addr, length = uintptr(c.Addr), c.Length
+	}
+	if flags&libibverbs.IBV_REREG_MR_CHANGE_ACCESS == 0 {
+		access = m.access
+	}
+	if flags&(libibverbs.IBV_REREG_MR_CHANGE_TRANSLATION|libibverbs.IBV_REREG_MR_CHANGE_ACCESS) != 0 {
+		var err error
+		if memory, err = region(addr, length, access); err != nil {
+			return invalid, errno(err)
+		}
+	}
+	if err := m.e.Rereg(flags, domain, memory, uint64(addr), access); err != nil {
+		if errors.Is(err, syscall.EINVAL) {
+			return invalid, syscall.EINVAL
+		}
+		return int(libibverbs.IBV_REREG_MR_ERR_CMD), errno(err)
+	}
+	if domain != nil {
+		c.Pd = p
+	}
+	c.Length, m.access = length, access
+	*(*uintptr)(unsafe.Pointer(&c.Addr)) = addr
+	return 0, 0
+}

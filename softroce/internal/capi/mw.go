@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package capi
+
+import (
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/engine"
+)
+
+// #include "ring.h"
+import "C"
+
+// mw is a memory window.
+type mw struct{ e *engine.MW }
+
+func init() {
+	verbs.AllocMw = func(p *libibverbs.Pd, kind libibverbs.MwType) (*libibverbs.Mw, syscall.Errno) {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		domain := l.pds[p]
+		if domain == nil {
+			return nil, syscall.EINVAL
+		}
+		e, err := domain.e.AllocMW(kind)
+		if err != nil {
+			return nil, errno(err)
+		}
+		w := alloc[C.struct_soft_mw]()
+		w.id = C.uint64_t(e.Handle())
+		c := (*libibverbs.Mw)(unsafe.Pointer(w))
+		c.Context, c.Pd, c.Rkey, c.Type = p.Context, p, e.Key(), kind
+		l.mws[c] = &mw{e}
+		return c, 0
+	}
+	verbs.DeallocMw = func(c *libibverbs.Mw) syscall.Errno {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		return l.deallocMW(c)
+	}
+}
+
+func (l *library) deallocMW(c *libibverbs.Mw) syscall.Errno {
+	w := l.mws[c]
+	if w == nil {
+		return syscall.EINVAL
+	}
+	if err := w.e.Dealloc(); err != nil {
+		return errno(err)
+	}
+	delete(l.mws, c)
+	free(c)
+	return 0
+}

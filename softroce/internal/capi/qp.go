@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package capi
+
+import (
+	"cmp"
+	"slices"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/engine"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
+)
+
+// #include "ring.h"
+import "C"
+
+// qp is a queue pair.
+type qp struct {
+	c      *libibverbs.Qp
+	e      *engine.QP
+	init   libibverbs.QpInitAttr
+	events counted64
+}
+
+func (q *qp) soft() *C.struct_soft_qp { return (*C.struct_soft_qp)(unsafe.Pointer(q.c)) }
+
+// sendOps are the requests that ibv_wr_* can post.
+const sendOps = libibverbs.IBV_QP_EX_WITH_SEND | libibverbs.IBV_QP_EX_WITH_SEND_WITH_IMM |
+	libibverbs.IBV_QP_EX_WITH_SEND_WITH_INV | libibverbs.IBV_QP_EX_WITH_RDMA_WRITE |
+	libibverbs.IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | libibverbs.IBV_QP_EX_WITH_RDMA_READ |
+	libibverbs.IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | libibverbs.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+	libibverbs.IBV_QP_EX_WITH_LOCAL_INV | libibverbs.IBV_QP_EX_WITH_BIND_MW
+
+func init() {
+	verbs.CreateQp = func(p *libibverbs.Pd, a *libibverbs.QpInitAttr) (*libibverbs.Qp, syscall.Errno) {
+		x := libibverbs.QpInitAttrEx{
+			SendCq: a.SendCq, RecvCq: a.RecvCq, Srq: a.Srq, Cap: a.Cap, QpType: a.QpType, SqSigAll: a.SqSigAll,
+		}
+		q, err := self().createQP(p, &x, contextOf(&a.QpContext))
+		a.Cap = x.Cap
+		return q, err
+	}
+	verbs.CreateQpEx = func(c *libibverbs.Context, a *libibverbs.QpInitAttrEx) (*libibverbs.Qp, syscall.Errno) {
+		const known = libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS | libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+		if a.CompMask&^uint32(known) != 0 {
+			return nil, syscall.EOPNOTSUPP
+		}
+		if a.CompMask&uint32(libibverbs.IBV_QP_INIT_ATTR_PD) == 0 || a.Pd == nil || a.Pd.Context != c {
+			return nil, syscall.EINVAL
+		}
+		if a.CompMask&uint32(libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) == 0 {
+			a.SendOpsFlags = 0
+		}
+		return self().createQP(a.Pd, a, contextOf(&a.QpContext))
+	}
+	verbs.ModifyQp = func(q *libibverbs.Qp, a *libibverbs.QpAttr, mask int32) syscall.Errno {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		return l.modifyQP(q, a, libibverbs.QpAttrMask(mask))
+	}
+	verbs.QueryQp = func(c *libibverbs.Qp, a *libibverbs.QpAttr, mask int32, i *libibverbs.QpInitAttr) syscall.Errno {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		q := l.qps[c]
+		if q == nil {
+			return syscall.EINVAL
+		}
+		attr, err := q.e.Attr()
+		if err != nil {
+			return errno(err)
+		}
+		*a, *i = attr, q.init
+		setContext(&i.QpContext, contextOf(&c.QpContext))
+		c.State = a.QpState
+		return 0
+	}
+	verbs.DestroyQp = func(q *libibverbs.Qp) syscall.Errno {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		return l.destroyQP(q)
+	}
+	verbs.AttachMcast = func(c *libibverbs.Qp, g *libibverbs.Gid, _ uint16) syscall.Errno {
+		return withQP(c, func(l *library, q *qp) error { return l.Attach(q.e, wire.GID(*g.Raw())) })
+	}
+	verbs.DetachMcast = func(c *libibverbs.Qp, g *libibverbs.Gid, _ uint16) syscall.Errno {
+		return withQP(c, func(l *library, q *qp) error { return l.Detach(q.e, wire.GID(*g.Raw())) })
+	}
+}
+
+func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context uintptr) (*libibverbs.Qp, syscall.Errno) {
+	l.Lock()
+	defer l.Unlock()
+	domain := l.pds[p]
+	if domain == nil {
+		return nil, syscall.EINVAL
+	}
+	if a.SendOpsFlags&^uint64(sendOps) != 0 {
+		return nil, syscall.EOPNOTSUPP
+	}
+	config := engine.QPConfig{Attr: libibverbs.QpInitAttrEx{ // all but the context
+		Cap: a.Cap, QpType: a.QpType, SqSigAll: a.SqSigAll, CompMask: a.CompMask, CreateFlags: a.CreateFlags, SendOpsFlags: a.SendOpsFlags,
+	}}
+	for _, dir := range []struct {
+		c  *libibverbs.Cq
+		to **engine.CQ
+	}{{a.SendCq, &config.SendCQ}, {a.RecvCq, &config.RecvCQ}} {
+		if dir.c == nil {
+			continue
+		}
+		q := l.cqs[dir.c]
+		if q == nil || dir.c.Context != p.Context {
+			return nil, syscall.EINVAL
+		}
+		*dir.to = q.e
+	}
+	if a.Srq != nil {
+		s := l.srqs[a.Srq]
+		if s == nil || a.Srq.Context != p.Context {
+			return nil, syscall.EINVAL
+		}
+		config.SRQ = s.e
+	}
+	if err := l.deviceOf(p.Context).CheckQP(a); err != nil {
+		return nil, errno(err)
+	}
+	cap := &a.Cap
+	// A place in the queue has this much room anyway. Drivers grant the
+	// room, too, and programs use it although they have not asked for it.
+	cap.MaxInlineData = max(cap.MaxInlineData, cap.MaxSendSge*uint32(unsafe.Sizeof(libibverbs.Sge{})))
+	config.Attr.Cap = *cap
+	if a.Srq != nil {
+		cap.MaxRecvWr, cap.MaxRecvSge = 0, 0
+	}
+	raw, err := C.soft_new_qp(C.uint32_t(cap.MaxSendWr), C.uint32_t(cap.MaxSendSge), C.uint32_t(cap.MaxInlineData),
+		C.uint32_t(cap.MaxRecvWr), C.uint32_t(cap.MaxRecvSge), C.uint64_t(a.SendOpsFlags))
+	if raw == nil {
+		return nil, errno(err)
+	}
+	config.Send = (*engine.WorkQueue)(unsafe.Pointer(&raw.send))
+	if a.Srq == nil {
+		config.Recv = (*engine.WorkQueue)(unsafe.Pointer(&raw.recv))
+	}
+	e, err := domain.e.CreateQP(config)
+	if err != nil {
+		C.soft_free_qp(raw)
+		return nil, errno(err)
+	}
+	if a.SendOpsFlags != 0 {
+		raw.extended = 1
+	}
+	raw.send.owner, raw.recv.owner = C.uint64_t(e.Number()), C.uint64_t(e.Number())
+	q := &qp{c: (*libibverbs.Qp)(unsafe.Pointer(raw)), e: e}
+	q.c.Context, q.c.Pd, q.c.SendCq, q.c.RecvCq, q.c.Srq = p.Context, p, a.SendCq, a.RecvCq, a.Srq
+	q.c.QpNum, q.c.Handle, q.c.QpType = e.Number(), e.Number(), a.QpType
+	setContext(&q.c.QpContext, context)
+	q.init = libibverbs.QpInitAttr{
+		SendCq: a.SendCq, RecvCq: a.RecvCq, Srq: a.Srq, Cap: a.Cap, QpType: a.QpType, SqSigAll: a.SqSigAll,
+	}
+	l.qps[q.c], l.byQP[e] = q, q
+	return q.c, 0
+}
+
+// hold runs f while no thread posts to the queue pair or polls its completion
+// queues. The node is not locked while hold waits for the threads that do: they
+// may call any function between ibv_start_poll and ibv_end_poll.
+func (l *library) hold(q *qp, f func() error) error {
+	l.Unlock()
+	// A thread that polls may post, so the completion queues come first.
+	// All threads lock them in the same order.
+	cqs := []*C.struct_soft_cq{(*C.struct_soft_cq)(unsafe.Pointer(q.c.SendCq)), (*C.struct_soft_cq)(unsafe.Pointer(q.c.RecvCq))}
+	slices.SortFunc(cqs, func(a, b *C.struct_soft_cq) int { return cmp.Compare(address(a), address(b)) })
+	for _, cq := range slices.Compact(cqs) {
+		C.soft_lock_cq(cq)
+		defer C.soft_unlock_cq(cq)
+	}
+	C.soft_lock_qp(q.soft())
+	defer C.soft_unlock_qp(q.soft())
+	l.Lock()
+	if l.qps[q.c] != q {
+		return syscall.EINVAL
+	}
+	return f()
+}
+
+func (l *library) modifyQP(c *libibverbs.Qp, a *libibverbs.QpAttr, mask libibverbs.QpAttrMask) syscall.Errno {
+	q := l.qps[c]
+	if q == nil {
+		return syscall.EINVAL
+	}
+	if mask&libibverbs.IBV_QP_AV != 0 {
+		if err := l.Reach(&a.AhAttr); err != nil {
+			return errno(err)
+		}
+	}
+	l.Hear() // requests that were posted before count
+	modify := func() error { return q.e.Modify(a, mask) }
+	var err error
+	if mask&libibverbs.IBV_QP_STATE != 0 && a.QpState == libibverbs.IBV_QPS_RESET {
+		err = l.hold(q, modify)
+	} else {
+		err = modify()
+	}
+	if err == nil && mask&libibverbs.IBV_QP_STATE != 0 {
+		c.State = a.QpState
+	}
+	return errno(err)
+}
+
+func (l *library) destroyQP(c *libibverbs.Qp) syscall.Errno {
+	q := l.qps[c]
+	if q == nil {
+		return syscall.EINVAL
+	}
+	if err := l.hold(q, q.e.Destroy); err != nil {
+		return errno(err)
+	}
+	l.Hear() // the bell may have its queues
+	delete(l.byQP, q.e)
+	l.retire(c.Context, &q.events)
+	delete(l.qps, c)
+	C.soft_free_qp(q.soft())
+	return 0
+}
+
+func withQP(c *libibverbs.Qp, f func(*library, *qp) error) syscall.Errno {
+	l := self()
+	l.Lock()
+	defer l.Unlock()
+	q := l.qps[c]
+	if q == nil {
+		return syscall.EINVAL
+	}
+	return errno(f(l.library, q))
+}

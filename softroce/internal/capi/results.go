@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package capi
+
+import "syscall"
+
+// absent is the errno of a function that Go does not have. libibverbs returns
+// it for a function that a driver lacks.
+const absent = int32(syscall.EOPNOTSUPP)
+
+// counted returns a count, or an errno as a negative number.
+func counted(n int, errno syscall.Errno) int64 {
+	if errno != 0 {
+		return -int64(errno)
+	}
+	return int64(n)
+}

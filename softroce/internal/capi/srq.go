@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package capi
+
+import (
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/engine"
+)
+
+/*
+#include <stdlib.h>
+#include "ring.h"
+*/
+import "C"
+
+// srq is a shared receive queue.
+type srq struct {
+	c      *libibverbs.Srq
+	e      *engine.SRQ
+	events counted64
+}
+
+func (s *srq) soft() *C.struct_soft_srq { return (*C.struct_soft_srq)(unsafe.Pointer(s.c)) }
+
+func init() {
+	verbs.CreateSrq = func(p *libibverbs.Pd, a *libibverbs.SrqInitAttr) (*libibverbs.Srq, syscall.Errno) {
+		x := libibverbs.SrqInitAttrEx{Attr: a.Attr, SrqType: libibverbs.IBV_SRQT_BASIC}
+		s, err := self().createSRQ(p, &x, contextOf(&a.SrqContext))
+		a.Attr = x.Attr
+		return s, err
+	}
+	verbs.CreateSrqEx = func(c *libibverbs.Context, a *libibverbs.SrqInitAttrEx) (*libibverbs.Srq, syscall.Errno) {
+		if a.CompMask&uint32(libibverbs.IBV_SRQ_INIT_ATTR_PD) == 0 || a.Pd == nil || a.Pd.Context != c {
+			return nil, syscall.EINVAL
+		}
+		x := libibverbs.SrqInitAttrEx{Attr: a.Attr, CompMask: a.CompMask, SrqType: a.SrqType} // all but the context
+		if a.CompMask&uint32(libibverbs.IBV_SRQ_INIT_ATTR_TYPE) == 0 {
+			x.SrqType = libibverbs.IBV_SRQT_BASIC
+		}
+		s, err := self().createSRQ(a.Pd, &x, contextOf(&a.SrqContext))
+		a.Attr = x.Attr
+		return s, err
+	}
+	verbs.GetSrqNum = func(c *libibverbs.Srq, number *uint32) syscall.Errno {
+		return syscall.EOPNOTSUPP // only SRQs for XRC have a number
+	}
+	verbs.ModifySrq = func(c *libibverbs.Srq, a *libibverbs.SrqAttr, mask int32) syscall.Errno {
+		return self().modifySRQ(c, a, libibverbs.SrqAttrMask(mask))
+	}
+	verbs.QuerySrq = func(c *libibverbs.Srq, a *libibverbs.SrqAttr) syscall.Errno {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		s := l.srqs[c]
+		if s == nil {
+			return syscall.EINVAL
+		}
+		attr, err := s.e.Attr()
+		*a = attr
+		return errno(err)
+	}
+	verbs.DestroySrq = func(c *libibverbs.Srq) syscall.Errno {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		return l.destroySRQ(c)
+	}
+}
+
+func (l *library) createSRQ(p *libibverbs.Pd, a *libibverbs.SrqInitAttrEx, context uintptr) (*libibverbs.Srq, syscall.Errno) {
+	l.Lock()
+	defer l.Unlock()
+	domain := l.pds[p]
+	if domain == nil {
+		return nil, syscall.EINVAL
+	}
+	if err := l.deviceOf(p.Context).CheckSRQ(a); err != nil {
+		return nil, errno(err)
+	}
+	raw, err := C.soft_new_srq(C.uint32_t(a.Attr.MaxWr), C.uint32_t(a.Attr.MaxSge))
+	if raw == nil {
+		return nil, errno(err)
+	}
+	e, err := domain.e.CreateSRQ(a, (*engine.WorkQueue)(unsafe.Pointer(&raw.queue)))
+	if err != nil {
+		C.soft_free_srq(raw)
+		return nil, errno(err)
+	}
+	s := &srq{c: (*libibverbs.Srq)(unsafe.Pointer(raw)), e: e}
+	s.c.Context, s.c.Pd = p.Context, p
+	setContext(&s.c.SrqContext, context)
+	l.srqs[s.c], l.bySRQ[e] = s, s
+	return s.c, 0
+}
+
+func (l *library) modifySRQ(c *libibverbs.Srq, a *libibverbs.SrqAttr, mask libibverbs.SrqAttrMask) syscall.Errno {
+	l.Lock()
+	defer l.Unlock()
+	s := l.srqs[c]
+	if s == nil {
+		return syscall.EINVAL
+	}
+	if mask&libibverbs.IBV_SRQ_MAX_WR == 0 {
+		return errno(s.e.Modify(*a, mask, nil, 0))
+	}
+	size := C.soft_places(C.uint32_t(min(a.MaxWr, 1<<30)))
+	slots := C.calloc(C.size_t(size), C.size_t(s.soft().queue.stride))
+	if slots == nil {
+		return syscall.ENOMEM
+	}
+	C.soft_lock_srq(s.soft())
+	defer C.soft_unlock_srq(s.soft())
+	old := unsafe.Pointer(s.soft().queue.slots)
+	if err := s.e.Modify(*a, mask, slots, uint32(size)); err != nil {
+		C.free(slots)
+		return errno(err)
+	}
+	C.free(old)
+	return 0
+}
+
+func (l *library) destroySRQ(c *libibverbs.Srq) syscall.Errno {
+	s := l.srqs[c]
+	if s == nil {
+		return syscall.EINVAL
+	}
+	if err := s.e.Destroy(); err != nil {
+		return errno(err)
+	}
+	l.Hear() // the bell may have it
+	delete(l.bySRQ, s.e)
+	l.retire(c.Context, &s.events)
+	delete(l.srqs, c)
+	C.soft_free_srq(s.soft())
+	return 0
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package node
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"time"
+
+	"github.com/verbena-go/verbena/softroce/internal/engine"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
+)
+
+// Fault is what happens to a packet on its way.
+type Fault struct {
+	Drop      bool
+	Corrupt   bool          // one bit changes, a different one in each copy
+	Duplicate int           // number of copies that arrive besides the packet
+	Delay     time.Duration // of the packet and of its copies
+}
+
+// SetFaults makes f decide what happens to each packet that the process sends;
+// nil ends it. f is called with the node locked.
+func (n *Node) SetFaults(f func(p *wire.Packet) Fault) {
+	n.Lock()
+	defer n.Unlock()
+	n.path.faults = f
+	n.path.watch()
+}
+
+// watch notes whether functions of the program see packets. Then threads that
+// poll do not help: they may have a lock that such a function takes.
+func (w *path) watch() { w.n.worker.watched.Store(w.faults != nil || len(w.captures) > 0) }
+
+// suffer does to a parcel what a fault says, and sends what is left of it.
+func (w *path) suffer(p parcel, f Fault, now time.Duration) {
+	defer w.packets.Put(p.packet)
+	if f.Drop {
+		return
+	}
+	at := now + f.Delay
+	if f.Delay > never-now {
+		at = never
+	}
+	for range 1 + max(f.Duplicate, 0) {
+		c := parcel{w.clone(p.packet), p.mad} // a parcel that is held back must not change
+		switch {
+		case c.packet == nil:
+		case f.Corrupt && !corrupt(c.packet):
+			w.packets.Put(c.packet)
+		case f.Delay <= 0:
+			w.deliver(c)
+		default:
+			w.serial++
+			heap.Push(&w.delayed, delayed{at, w.serial, c})
+		}
+	}
+}
+
+// clone returns a copy of a packet with a payload of its own, nil if the
+// program has unmapped what it sends.
+func (w *path) clone(p *wire.Packet) *wire.Packet {
+	payload := make([]byte, p.PayloadLen())
+	if !engine.Copy(payload, p.Payload) {
+		return nil
+	}
+	c := w.packets.Get()
+	list := c.Payload
+	*c = *p
+	c.Payload = append(list[:0], payload)
+	return c
+}
+
+// corrupt changes one bit of a packet as it would be on the wire. It reports
+// whether a receiver would take the packet nevertheless.
+func corrupt(p *wire.Packet) bool {
+	flow := wire.NewFlow(p.SGID, p.DGID, p.SrcPort)
+	b := p.Append(nil)
+	flow.Seal(b, 0)
+	bit := rand.IntN(8 * len(b))
+	b[bit/8] ^= 1 << (bit % 8)
+	id, ok := flow.Verify(b)
+	return ok && id == 0 // no check covers the bit
+}
+
+// deliverDelayed sends the parcels whose delay is over.
+func (w *path) deliverDelayed(now time.Duration) {
+	for len(w.delayed) > 0 && w.delayed[0].at <= now {
+		w.deliver(heap.Pop(&w.delayed).(delayed).parcel)
+	}
+}
+
+// due returns when the next delay is over.
+func (w *path) due() time.Duration {
+	if len(w.delayed) == 0 {
+		return never
+	}
+	return w.delayed[0].at
+}
+
+// delayed is a parcel that is held back.
+type delayed struct {
+	at     time.Duration
+	serial uint64 // of two parcels with the same time, the lower one goes first
+	parcel parcel
+}
+
+// queue is a heap of parcels; the next one to go is the first.
+type queue []delayed
+
+func (q queue) Len() int { return len(q) }
+func (q queue) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].serial < q[j].serial
+}
+func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *queue) Push(x any)   { *q = append(*q, x.(delayed)) }
+func (q *queue) Pop() any {
+	last := len(*q) - 1
+	d := (*q)[last]
+	(*q)[last] = delayed{}
+	*q = (*q)[:last]
+	return d
+}

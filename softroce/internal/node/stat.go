@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/verbena-go/verbena/softroce/internal/engine"
+	"github.com/verbena-go/verbena/softroce/internal/link"
+	"github.com/verbena-go/verbena/softroce/internal/stat"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
+)
+
+// publish lets verbena softroce stat ask the process, unless the system
+// refuses.
+func (n *Node) publish() {
+	_, _ = link.Publish(func() []byte {
+		text, _ := json.Marshal(n.stat()) // all of it has a form in JSON
+		return text
+	})
+}
+
+// stat describes the process and its device.
+func (n *Node) stat() stat.Process {
+	program, _ := os.ReadFile("/proc/self/comm") // or it has no name
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	device := n.devices.current
+	d := &stat.Device{
+		Name: DeviceName, GUID: guidText(device.GUID()), State: "active", QueuePairs: []stat.QueuePair{}, Addresses: []netip.Addr{},
+		Objects: n.program.Objects(),
+	}
+	counters := device.Counters()
+	d.Counters = stat.Counters{
+		PacketsSent: counters.PacketsSent, PacketsReceived: counters.PacketsReceived, PacketsMarked: counters.PacketsMarked,
+		NotificationsSent: counters.NotificationsSent, NotificationsReceived: counters.NotificationsReceived,
+		Retries: stat.Retries(counters.Retries),
+	}
+	switch {
+	case n.devices.removed:
+		d.State = "removed"
+	case !n.devices.connected():
+		d.State = "down"
+	}
+	if table, err := device.GIDs(); err == nil {
+		for _, e := range table {
+			d.Addresses = append(d.Addresses, wire.GID(*e.Gid.Raw()).Addr())
+		}
+	}
+	for _, q := range device.QPs() {
+		d.QueuePairs = append(d.QueuePairs, statOf(q))
+	}
+	return stat.Process{Program: strings.TrimSuffix(string(program), "\n"), Network: os.Getenv(link.NetworkVariable), Device: d}
+}
+
+func statOf(q *engine.QP) stat.QueuePair {
+	s := stat.QueuePair{
+		Number: q.Number(), Type: strings.TrimPrefix(q.Type().String(), "IBV_QPT_"), State: strings.TrimPrefix(q.State().String(), "IBV_QPS_"),
+		Retries: stat.Retries(q.Retries()),
+	}
+	if gid, number, ok := q.Peer(); ok {
+		s.Peer = &stat.Peer{Address: wire.GID(*gid.Raw()).Addr(), Number: number}
+	}
+	return s
+}
+
+// guidText returns a GUID as the tools of rdma-core print it.
+func guidText(guid uint64) string {
+	return fmt.Sprintf("%04x:%04x:%04x:%04x", guid>>48, guid>>32&0xFFFF, guid>>16&0xFFFF, guid&0xFFFF)
+}

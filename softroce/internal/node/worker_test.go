@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package node
+
+import (
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/softroce/internal/wire"
+)
+
+// arm does what C does when a program arms a queue.
+func (w *wired) arm() {
+	const wakePrivate = 1 | 128 // FUTEX_WAKE | FUTEX_PRIVATE_FLAG
+	door := &w.worker.door
+	atomic.AddUint32(door.Arms, 1)
+	if atomic.LoadUint32(door.Dozing) != 0 {
+		_, _, _ = syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(door.Arms)), wakePrivate, 1, 0, 0, 0)
+	}
+}
+
+// A thread that has polled in vain does the work of a node whose worker does
+// not, and only if there is some.
+func TestHelp(t *testing.T) {
+	n := newWired(t)
+	w := &n.worker
+	work := func() (done bool) {
+		w.bell.Ring()
+		n.Help()
+		return !w.bell.IsRung()
+	}
+	n.Help()
+	require.EqualValues(t, 1, w.helps.Load())
+	require.Zero(t, w.looks.Load(), "the bell was not rung")
+	require.True(t, work())
+	require.EqualValues(t, 2, w.helps.Load())
+	require.Equal(t, never, time.Duration(w.looks.Load()))
+
+	n.mu.Lock() // another thread does the work
+	require.False(t, work())
+	n.mu.Unlock()
+	require.True(t, work())
+
+	for _, seen := range []func(){
+		func() { n.path.faults = func(*wire.Packet) Fault { return Fault{} } },
+		func() { n.path.captures = []*capture{{}} },
+	} {
+		seen() // by a function of the program
+		n.path.watch()
+		helped := w.helps.Load()
+		require.False(t, work())
+		require.Equal(t, helped, w.helps.Load())
+		n.path.faults, n.path.captures = nil, nil
+		n.path.watch()
+		require.True(t, work())
+	}
+
+	// The worker looks again when something is due earlier than it knows.
+	n.mu.Lock()
+	n.path.delayed = queue{{at: n.Now() + time.Hour}}
+	n.mu.Unlock()
+	require.False(t, work())
+	require.InDelta(t, time.Hour, w.due(), float64(time.Minute))
+	require.True(t, work())
+}
+
+// The worker looks soon for room in the channels of late events.
+func TestLateEventsAreDueSoon(t *testing.T) {
+	n := newWired(t)
+	now := n.Now()
+	require.Equal(t, never, n.advance(now))
+	n.program.late = true
+	require.Equal(t, now+time.Millisecond, n.advance(now))
+}
+
+// A worker sleeps while other threads help it, until it is needed.
+func TestDoze(t *testing.T) {
+	n := newWired(t)
+	w := &n.worker
+	w.looks.Store(int64(never))
+	before, arms := w.helps.Load(), w.door.armed()
+	require.False(t, w.doze(before, arms), "no thread helps")
+	w.helps.Add(1)
+	require.True(t, w.doze(before, arms), "a thread has helped")
+	w.looks.Store(0)
+	require.False(t, w.doze(before, arms), "something is due")
+
+	var end atomic.Bool
+	helper := make(chan struct{})
+	go func() {
+		defer close(helper)
+		for !end.Load() {
+			w.helps.Add(1)
+		}
+	}()
+	w.looks.Store(int64(n.Now() + 10*time.Millisecond))
+	for w.doze(before, arms) {
+	}
+	require.LessOrEqual(t, w.due(), time.Duration(0))
+	w.looks.Store(int64(never))
+	dozed := make(chan struct{})
+	go func() {
+		defer close(dozed)
+		for w.doze(before, arms) {
+		}
+	}()
+	until := w.helps.Load() + 1000
+	for w.helps.Load() < until {
+		select {
+		case <-dozed:
+			require.FailNow(t, "no program waits for an event")
+		default:
+		}
+	}
+	n.arm()
+	<-dozed
+	end.Store(true)
+	<-helper
+}
+
+// A worker does not sleep on while the threads that helped leave something
+// undone: they have ended polling, and spin for something else. Nor does it nap
+// again soon.
+func TestDozeWithWorkUndone(t *testing.T) {
+	n := newWired(t)
+	w := &n.worker
+	w.looks.Store(int64(never))
+	var end atomic.Bool
+	helper := make(chan struct{})
+	go func() {
+		defer close(helper)
+		for !end.Load() {
+			w.helps.Add(1)
+		}
+	}()
+	defer func() {
+		end.Store(true)
+		<-helper
+	}()
+	w.bell.Ring()
+	woke := make(chan struct{})
+	go func() {
+		defer close(woke)
+		w.doze(w.helps.Load()-1, w.door.armed())
+	}()
+	select {
+	case <-woke:
+	case <-time.After(time.Minute):
+		require.FailNow(t, "the worker sleeps although the bell was rung and no thread hears it")
+	}
+	require.False(t, w.doze(w.helps.Load()-1, w.door.armed()), "it naps again at once")
+	w.wary = 0
+	w.bell.Hear()
+	w.looks.Store(int64(n.Now() + 10*time.Millisecond))
+	require.True(t, w.doze(w.helps.Load()-1, w.door.armed()), "later it naps again")
+}
