@@ -77,8 +77,8 @@ func TestConsumerModules(t *testing.T) {
 
 // go get takes the module as it is here: no file has a name or a size that Go's
 // modules may not have. The program of the README then is built from the same
-// files as in TestReadmeProgramRuns, which builds it here, where packages are in
-// the cache.
+// files as in TestReadmeProgramRuns, which builds it here, where packages are
+// in the cache.
 func TestConsumerGets(t *testing.T) {
 	notShort(t, "makes a repository and downloads it")
 	if _, err := os.Stat("../.git"); err != nil {

@@ -42,9 +42,9 @@ func listFiles(t *testing.T) repositoryFiles {
 	return strings.Fields(string(out))
 }
 
-// has reports whether there is a file that a text in a folder can mean by a name: of the
-// repository's top, of the folder or of one around it, or of that base name. A star
-// stands for any text.
+// has reports whether there is a file that a text in a folder can mean by a
+// name: of the repository's top, of the folder or of one around it, or of that
+// base name. A star stands for any text.
 func (all repositoryFiles) has(folder, name string) bool {
 	return slices.ContainsFunc(all, func(file string) bool {
 		if matched, _ := path.Match(name, path.Base(file)); matched {
