@@ -31,6 +31,9 @@ func (ch *CompChannel) Watched() bool {
 // Unwatch does what many naps do.
 func (ch *CompChannel) Unwatch() { ch.unwatch() }
 
+// BindWR returns the fields of a work request that binds a window of type 2.
+func BindWR(mw *MW, b Binding) (libibverbs.SendWrBindMw, error) { return mw.bindWR(b) }
+
 // RawSends and RawRecvs return a batch's requests as C takes them, for tests to
 // spoil.
 func RawSends(b *SendBatch) []libibverbs.SendWr { return b.arena.used() }

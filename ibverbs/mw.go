@@ -187,16 +187,10 @@ func (mw *MW) Bind(qp *QP, id uint64, flags SendFlags, b Binding) error {
 	return nil
 }
 
-// BindWR takes the window's next key and returns the fields of a work request
-// of type IBV_WR_BIND_MW, which binds a window of type 2; see ibv_post_send(3).
-// It is for programs that post C's work requests with package libibverbs, and
-// so returns that package's type; SendBatch.BindMW does all this for batches.
-// RKey and Remote then describe that bind and are valid once the request has
-// completed. The window must not be bound when the device executes the request:
-// invalidate it first, with a request of this program or of a peer. If the
-// request fails, the window is useless.
-func (mw *MW) BindWR(b Binding) (libibverbs.SendWrBindMw, error) {
-	const op = "MW.BindWR"
+// bindWR takes the window's next key and returns the fields of a work request
+// that binds a window of type 2. RKey and Remote then describe that bind.
+func (mw *MW) bindWR(b Binding) (libibverbs.SendWrBindMw, error) {
+	const op = "SendBatch.BindMW"
 	var request libibverbs.SendWrBindMw
 	done, err := object.UseAll(mw.self(), b.Memory.mr.self())
 	if err != nil {

@@ -40,7 +40,7 @@ func (e *end) post(t testing.TB, wr libibverbs.SendWr) ibverbs.WC {
 func (e *end) bind2(t testing.TB, mw *ibverbs.MW, b ibverbs.Binding) ibverbs.WC {
 	t.Helper()
 	wr := libibverbs.SendWr{Opcode: libibverbs.IBV_WR_BIND_MW}
-	*wr.BindMw() = must(mw.BindWR(b))(t)
+	*wr.BindMw() = must(ibverbs.BindWR(mw, b))(t)
 	return e.post(t, wr)
 }
 
@@ -216,14 +216,14 @@ func TestWindowRefused(t *testing.T) {
 			require.ErrorIs(t, err, tt.want)
 			require.ErrorContains(t, err, "ibv_bind_mw")
 			require.ErrorContains(t, err, tt.text)
-			_, err = two.BindWR(tt.binding)
+			_, err = ibverbs.BindWR(two, tt.binding)
 			require.ErrorIs(t, err, tt.want)
 			require.ErrorContains(t, err, tt.text)
 		})
 	}
 	good := ibverbs.Binding{Memory: mr.All(), Access: ibverbs.AccessRemoteRead}
 	require.ErrorContains(t, two.Bind(b.qp, 1, 0, good), "the window is not of type 1")
-	require.ErrorContains(t, second(one.BindWR(good)), "the window is not of type 2")
+	require.ErrorContains(t, second(ibverbs.BindWR(one, good)), "the window is not of type 2")
 	require.ErrorIs(t, gone.Bind(b.qp, 1, 0, good), os.ErrClosed)
 	require.ErrorIs(t, one.Bind(nil, 1, 0, good), os.ErrInvalid)
 	require.ErrorIs(t, (*ibverbs.MW)(nil).Bind(b.qp, 1, 0, good), os.ErrInvalid)

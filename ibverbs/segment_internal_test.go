@@ -122,7 +122,7 @@ func TestRawSegment(t *testing.T) {
 	require.ErrorContains(t, pd.Advise(AdvicePrefetch, false, s), "raw memory with key 0x66 is of no memory region")
 	mw := &MW{pd: pd, typ: MWType2}
 	mw.object.InitUnlisted("fake MW")
-	_, err = mw.BindWR(Binding{Memory: s, Access: AccessRemoteRead})
+	_, err = mw.bindWR(Binding{Memory: s, Access: AccessRemoteRead})
 	require.ErrorContains(t, err, "(fake MW): raw memory with key 0x66 is of no memory region")
 	require.ErrorIs(t, err, syscall.EINVAL)
 }

@@ -788,7 +788,10 @@ func (b *SendBatch) copied(i int) int {
 
 // BindMW adds a request that binds a memory window of type 2; see
 // ibv_post_send(3). Once it has completed, peers may use the memory as the
-// binding says, with the window's new key, which is in [MW.Remote].
+// binding says, with the window's new key, which is in [MW.Remote]. The window
+// must not be bound when the device executes the request: invalidate it first,
+// with a request of this program or of a peer. If the request fails, the window
+// is useless.
 func (b *SendBatch) BindMW(id uint64, mw *MW, binding Binding, flags SendFlags) error {
 	switch {
 	case b == nil || b.arena == nil:
@@ -796,7 +799,7 @@ func (b *SendBatch) BindMW(id uint64, mw *MW, binding Binding, flags SendFlags) 
 	case b.arena.n == len(b.arena.wrs):
 		return ErrBatchFull // before the window takes its next key
 	}
-	request, err := mw.BindWR(binding)
+	request, err := mw.bindWR(binding)
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,6 @@ func victim(args []string) error {
 		first, err = c.PostRecv(mr.All())
 		return err
 	}}))
-
 	if err != nil {
 		return err
 	}

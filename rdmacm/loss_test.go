@@ -91,7 +91,6 @@ func (j *farJob) serve(ctx context.Context, req *rdmacm.Request) error {
 			return c.SetPrivateData(data)
 		},
 	}))
-
 	if err != nil {
 		return err
 	}

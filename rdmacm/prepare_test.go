@@ -140,11 +140,12 @@ func TestPrepareShares(t *testing.T) {
 	// pools, which post receives.
 	result := acceptOne(ctx, ln, &rdmacm.Config{PD: pd})
 	client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(&rdmacm.Config{
-		Queues: &rdmacm.PreparedQP{Prepare: func(c *rdmacm.Conn) (_ *ibverbs.QP, err error) {
-			require.NotEqual(t, pd, c.PD(), "not yet")
-			qp, err = c.ID().CreateQP(pd, ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 2, SRQ: srq})
-			return qp, err
-		},
+		Queues: &rdmacm.PreparedQP{
+			Prepare: func(c *rdmacm.Conn) (_ *ibverbs.QP, err error) {
+				require.NotEqual(t, pd, c.PD(), "not yet")
+				qp, err = c.ID().CreateQP(pd, ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 2, SRQ: srq})
+				return qp, err
+			},
 			Flushed: func() {
 				flushed++
 				state, err := qp.State()
@@ -153,7 +154,8 @@ func TestPrepareShares(t *testing.T) {
 				wc, err := cq.WaitOne(ctx)
 				require.EqualValues(t, 9, wc.ID())
 				require.ErrorIs(t, err, ibverbs.WCFlushed)
-			}},
+			},
+		},
 	}))
 
 	require.NoError(t, err)

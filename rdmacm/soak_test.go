@@ -450,7 +450,6 @@ func (s *soak) crowd(w *worker) error {
 			return err
 		},
 	}))
-
 	if err != nil {
 		return err
 	}
@@ -550,7 +549,6 @@ func dialVictim(ctx context.Context, address string) error {
 			return err
 		},
 	}))
-
 	if err != nil {
 		return err
 	}
@@ -750,7 +748,6 @@ func (s *soak) obey(ctx context.Context, req *rdmacm.Request, o order) error {
 		pending, err = c.PostRecv(mr.Sub(0, maxMessage))
 		return err
 	}}))
-
 	if err != nil {
 		// A client that closes at once may be gone before its last message of
 		// the handshake has been seen here.

@@ -129,16 +129,12 @@ func TestRegionWithWindow(t *testing.T) {
 	mw, err := r.pd.AllocMW(ibverbs.MWType2)
 	require.NoError(t, err)
 	raw.Context = r.c.Raw()
-	request, err := mw.BindWR(ibverbs.Binding{Memory: mr.Sub(96, 4000), Access: ibverbs.AccessRemoteRead | ibverbs.AccessZeroBased})
+	batch, err := ibverbs.NewSendBatch(2, 0)
 	require.NoError(t, err)
-	require.Equal(t, libibverbs.SendWrBindMw{Mw: raw, Rkey: 0x100, BindInfo: libibverbs.MwBindInfo{
-		Mr: mr.Raw(), Addr: mr.Remote().Addr + 96, Length: 4000,
-		MwAccessFlags: uint32(ibverbs.AccessRemoteRead | ibverbs.AccessZeroBased),
-	}}, request)
+	require.NoError(t, batch.BindMW(1, mw, ibverbs.Binding{Memory: mr.Sub(96, 4000), Access: ibverbs.AccessRemoteRead | ibverbs.AccessZeroBased}, 0))
 	require.Equal(t, ibverbs.RemoteBuffer{RKey: 0x100, Len: 4000}, mw.Remote())
 	require.EqualValues(t, 0x1ff, raw.Rkey, "until the next bind")
-	_, err = mw.BindWR(ibverbs.Binding{Memory: mr.All()})
-	require.NoError(t, err)
+	require.NoError(t, batch.BindMW(2, mw, ibverbs.Binding{Memory: mr.All()}, 0))
 	require.EqualValues(t, 0x100, raw.Rkey)
 	require.Equal(t, ibverbs.RemoteBuffer{Addr: mr.Remote().Addr, RKey: 0x101, Len: 4096}, mw.Remote())
 

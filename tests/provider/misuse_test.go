@@ -406,8 +406,8 @@ func TestRefusals(t *testing.T) {
 			"ibv_bind_mw (MW N of fake0): the window is not of type 1", nil,
 		},
 		{
-			second(mw.BindWR(ibverbs.Binding{Memory: mr.All()})),
-			"MW.BindWR (MW N of fake0): MR N of fake0 is without AccessWindowBind", nil,
+			send.BindMW(1, mw, ibverbs.Binding{Memory: mr.All()}, 0),
+			"SendBatch.BindMW (MW N of fake0): MR N of fake0 is without AccessWindowBind", nil,
 		},
 		{ud.Modify(ibverbs.QPAttr{}, ibverbs.QPAttrPort), "ibv_modify_qp (QP N of fake0): port is 0, not from 1 to 255", nil},
 		{ud.SetRateLimit(ibverbs.RateLimit{MaxBurst: -1}), "ibv_modify_qp_rate_limit (QP N of fake0): MaxBurst is -1 and TypicalPacket 0, not up to 4294967295 and 65535", nil},
