@@ -155,6 +155,10 @@ bench: ## posting and polling beside C, here and in the VM; installs what is mis
 measure: ## time and memory that scan, emit and a cold build take
 	$(GO) test -run '^$$' -bench . -benchtime 3x ./gen
 
+.PHONY: firstbuild
+firstbuild: ## time that each package takes when a program is built for the first time, and the size of the program
+	scripts/firstbuild
+
 cmtime: ## connection rate and the time of each step beside C's, in the VM
 	$(GO) test -run '^$$' -bench CMTime -benchtime 1x -exec $(VM) ./tests/cmtime
 

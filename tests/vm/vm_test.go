@@ -74,6 +74,9 @@ func cacheFolder(t *testing.T) string {
 // VERBENA_REQUIRE_VM=1 makes that a failure.
 func needVM(t *testing.T, kernel string) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: starts a VM; CI runs it")
+	}
 	missing := ""
 	if os.Getenv("RDMA_VM") == "1" {
 		t.Skip("this is a guest already")

@@ -3,7 +3,7 @@
 package engine
 
 import (
-	crand "crypto/rand"
+	"encoding/binary"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -137,7 +137,9 @@ type Device struct {
 func New(c Config) *Device {
 	if c.Random == nil {
 		var seed [32]byte
-		_, _ = crand.Read(seed[:]) // it never fails
+		for i := 0; i < len(seed); i += 8 {
+			binary.LittleEndian.PutUint64(seed[i:], rand.Uint64()) // the runtime's, which the system seeds
+		}
 		c.Random = rand.New(rand.NewChaCha8(seed))
 	}
 	if c.Packets == nil {

@@ -12,7 +12,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -60,9 +59,26 @@ type Answer struct {
 	Err  error
 }
 
-// The names of all networks' sockets. Other users may have taken such names,
-// too.
-var published = regexp.MustCompile(` (@verbena-softroce(?:-[0-9a-f]{16})?/stat/[0-9a-f]{16})$`)
+// published returns the name of a socket of Publish, in any network, that a line
+// of /proc/net/unix ends with. It returns false if the line is of another socket.
+// Other users may have taken such names, too.
+func published(line string) (name string, ok bool) {
+	name = line[strings.LastIndexByte(line, ' ')+1:]
+	rest, ok := strings.CutPrefix(name, "@verbena-softroce")
+	if !ok || len(name) == len(line) { // a path follows a space
+		return "", false
+	}
+	network, number, ok := strings.Cut(rest, "/stat/")
+	if network != "" && !(network[0] == '-' && isNumber(network[1:])) {
+		return "", false
+	}
+	return name, ok && isNumber(number)
+}
+
+// isNumber reports whether a text is a 64-bit number in hexadecimal.
+func isNumber(text string) bool {
+	return len(text) == 16 && strings.Trim(text, "0123456789abcdef") == ""
+}
 
 // Ask asks all processes of this user and network namespace at once, or only
 // those of one network if the environment names it. It waits for the answers
@@ -80,13 +96,13 @@ func Ask(ctx context.Context) ([]Answer, error) {
 	var asked sync.WaitGroup
 	names := map[string]bool{}
 	for line := range strings.Lines(string(sockets)) {
-		found := published.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
-		if found == nil || names[found[1]] || os.Getenv(NetworkVariable) != "" && !strings.HasPrefix(found[1], Prefix()) {
+		name, ok := published(strings.TrimSuffix(line, "\n"))
+		if !ok || names[name] || os.Getenv(NetworkVariable) != "" && !strings.HasPrefix(name, Prefix()) {
 			continue
 		}
-		names[found[1]] = true // a connection has the same name
+		names[name] = true // a connection has the same name
 		asked.Go(func() {
-			if a, ours := ask(ctx, found[1]); ours {
+			if a, ours := ask(ctx, name); ours {
 				mu.Lock()
 				defer mu.Unlock()
 				all = append(all, a)

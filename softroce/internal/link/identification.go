@@ -6,10 +6,10 @@ package link
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -66,8 +66,7 @@ func CheckIdentification(addr netip.Addr) error {
 
 // probe returns the identification of a datagram.
 func probe(conn *net.UDPConn, raw syscall.RawConn) (uint16, error) {
-	token := make([]byte, 16)
-	_, _ = rand.Read(token) // it never fails
+	token := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, rand.Uint64()), rand.Uint64())
 	if _, err := conn.WriteTo(token, conn.LocalAddr()); err != nil {
 		return 0, err
 	}
