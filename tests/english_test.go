@@ -41,8 +41,8 @@ var exceptions = []exception{
 // otherWidth those whose comments are still too wide. A trailing slash includes
 // the folders below.
 var (
-	otherEnglish = []string{"rdmacm", "softroce/internal/capi/", "softroce/internal/face/", "softroce/internal/node/"}
-	otherWidth   = []string{"rdmacm", "softroce/internal/capi/", "softroce/internal/face/", "softroce/internal/node/"}
+	otherEnglish = []string{"rdmacm"}
+	otherWidth   = []string{"rdmacm"}
 )
 
 // in reports whether a file is in one of the folders.

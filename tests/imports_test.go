@@ -187,8 +187,8 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// Below capi, the device in user space needs no C: without cgo, its packages and
-// their tests are what they are with it.
+// Below capi, the device in user space needs no C: without cgo, its packages
+// and their tests are what they are with it.
 func TestNodeNeedsNoC(t *testing.T) {
 	for _, pkg := range []string{"wire", "link", "stat", "engine", "cm", "node"} {
 		files := func(cgo string) string {

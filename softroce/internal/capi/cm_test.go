@@ -336,11 +336,11 @@ func TestDatagrams(t *testing.T) {
 			a := client.resolve(udp, at)
 			createQP(t, a)
 			require.Equal(t, libibverbs.IBV_QPS_RTS, state(t, a.Qp))
-			require.NoError(t, librdmacm.Connect(a, param("who")))
+			require.NoError(t, librdmacm.Connect(a, param("hello")))
 			e := server.next(librdmacm.RDMA_CM_EVENT_CONNECT_REQUEST)
 			b := e.Id
 			data, length := private(e)
-			require.Equal(t, "who", data)
+			require.Equal(t, "hello", data)
 			require.Equal(t, 180, length)
 			require.NoError(t, librdmacm.AckCmEvent(e))
 			createQP(t, b)
@@ -563,7 +563,7 @@ func TestEndpoints(t *testing.T) {
 }
 
 // The network is silent about an address that no host has.
-func TestNobodyThere(t *testing.T) {
+func TestNoHostThere(t *testing.T) {
 	p := newProgram(t)
 	nobody := sockaddr(netip.MustParseAddrPort("127.0.0.77:7"))
 	id := p.id(tcp)
@@ -657,7 +657,7 @@ func TestResolveAddrinfo(t *testing.T) {
 	addr, _ := parseSockaddr(res.AiDstAddr)
 	require.Equal(t, netip.MustParseAddrPort("127.0.0.1:7"), addr)
 	require.NoError(t, librdmacm.Freeaddrinfo(res))
-	require.NoError(t, librdmacm.ResolveAddrinfo(id, "127.0.0.1", "7", nil), "what nobody takes goes with the id")
+	require.NoError(t, librdmacm.ResolveAddrinfo(id, "127.0.0.1", "7", nil), "an address that is not taken goes with the id")
 	destroy(t, id)
 }
 
@@ -717,7 +717,7 @@ func TestNothingStays(t *testing.T) {
 	before := objects()
 	for name, test := range map[string]func(*testing.T){
 		"connection": TestConnection, "rejections": TestRejections, "datagrams": TestDatagrams,
-		"multicast": TestMulticast, "endpoints": TestEndpoints, "migration": TestMigration, "nobody": TestNobodyThere,
+		"multicast": TestMulticast, "endpoints": TestEndpoints, "migration": TestMigration, "no host": TestNoHostThere,
 	} {
 		t.Run(name, test)
 		require.Equal(t, before, objects(), name)
