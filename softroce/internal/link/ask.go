@@ -59,9 +59,9 @@ type Answer struct {
 	Err  error
 }
 
-// published returns the name of a socket of Publish, in any network, that a line
-// of /proc/net/unix ends with. It returns false if the line is of another socket.
-// Other users may have taken such names, too.
+// published returns the name of a socket of Publish, in any network, that a
+// line of /proc/net/unix ends with. It returns false if the line is of another
+// socket. Other users may have taken such names, too.
 func published(line string) (name string, ok bool) {
 	name = line[strings.LastIndexByte(line, ' ')+1:]
 	rest, ok := strings.CutPrefix(name, "@verbena-softroce")
