@@ -47,7 +47,7 @@ func requireNoAllocations(t *testing.T, ip netip.Addr, config *rdmacm.Config) {
 	require.NoError(t, answer.Send(0, 0, in...))
 	var transfer, answering rdmacm.Transfer
 	for name, do := range map[string]func() error{
-		"Write":       func() error { return client.Write(ctx, remote, out...) },
+		"Write":       func() error { return client.Write(ctx, remote, here.All()) },
 		"Read":        func() error { return client.Read(ctx, out[0], remote) },
 		"FetchAdd":    func() error { return client.FetchAdd(ctx, remote.Sub(0, 8), 1, word) },
 		"CompareSwap": func() error { return client.CompareSwap(ctx, remote.Sub(0, 8), 1, 2, word) },
@@ -68,7 +68,7 @@ func requireNoAllocations(t *testing.T, ip netip.Addr, config *rdmacm.Config) {
 			return answering.Wait(ctx)
 		},
 		"Send and Next": func() error {
-			if err := server.Send(ctx, in...); err != nil {
+			if err := server.Send(ctx, there.All()); err != nil {
 				return err
 			}
 			_, err := receiver.Next(ctx)
@@ -92,7 +92,7 @@ func requireNoAllocations(t *testing.T, ip netip.Addr, config *rdmacm.Config) {
 			if err := client.Post(ctx, &transfer, message); err != nil {
 				return err
 			}
-			if _, err := server.Recv(ctx, in...); err != nil {
+			if _, err := server.Recv(ctx, there.All()); err != nil {
 				return err
 			}
 			return transfer.Wait(ctx)

@@ -10,10 +10,8 @@ type intake interface {
 	// places returns how many receives have a place in operations.inFlight,
 	// where recvQueue can be posted.
 	places(recvQueue int) int
-	// take posts a receive. It returns nil if there is no room. If r is nil, it
-	// takes a receive that is not in use, or makes one. own is set for segments of
-	// a Receiver that need no memory that the device reaches.
-	take(r *Receive, segments []ibverbs.Segment, own bool) (*Receive, error)
+	// refused returns why the connection's methods cannot receive, or nil.
+	refused() error
 	newReceiver(size int) (*Receiver, error)
 	// outlives reports whether messages can be received after the end of the
 	// connection.
@@ -32,6 +30,20 @@ type intake interface {
 	leave() error
 }
 
+// take posts a receive. It returns nil if there is no room. If r is nil, it takes
+// a receive that is not in use, or makes one. own is set for segments of a
+// Receiver that need no memory that the device reaches. A method of intake would
+// let the segments escape, and each call of Recv allocate.
+func (o *operations) take(r *Receive, segments []ibverbs.Segment, own bool) (*Receive, error) {
+	switch in := o.intake.(type) {
+	case ownReceives:
+		return in.take(r, segments)
+	case *pooled:
+		return in.take(r, segments, own)
+	}
+	return nil, o.intake.refused()
+}
+
 // ownReceives are posted on the queue pair's own receive queue.
 type ownReceives struct{ *operations }
 
@@ -44,6 +56,7 @@ func (o *operations) useOwnReceives(segments int) (err error) {
 
 func (o ownReceives) places(recvQueue int) int { return recvQueue }
 func (o ownReceives) outlives() bool           { return false }
+func (o ownReceives) refused() error           { return nil }
 func (o ownReceives) flushed()                 {}
 func (o ownReceives) settle()                  {}
 func (o ownReceives) abort()                   {}
@@ -53,7 +66,7 @@ func (o ownReceives) newReceiver(size int) (*Receiver, error) {
 	return o.queues.newReceiver(size, o.postRecv)
 }
 
-func (o ownReceives) take(r *Receive, segments []ibverbs.Segment, _ bool) (*Receive, error) {
+func (o ownReceives) take(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err := o.over(); err != nil {

@@ -28,6 +28,7 @@ type pooled struct {
 
 func (o *pooled) places(int) int { return 1 } // for the marker; receives have slots of the pool
 func (o *pooled) outlives() bool { return true }
+func (o *pooled) refused() error { return nil }
 
 // messages are the receives of a connection that uses a Pool, and the messages
 // that came before them. They are guarded by the operations' mutex.

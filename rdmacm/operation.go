@@ -590,7 +590,7 @@ func (o *operations) postRecvIn(r *Receive, segments []ibverbs.Segment, own bool
 		return nil, err
 	}
 	for {
-		posted, err := o.intake.take(r, segments, own)
+		posted, err := o.take(r, segments, own)
 		if posted != nil || err != nil {
 			return posted, err
 		}

@@ -77,10 +77,6 @@ func (o foreignReceives) flushed()       {}
 func (o foreignReceives) abort()         {}
 func (o foreignReceives) leave() error   { return nil }
 
-func (o foreignReceives) take(*Receive, []ibverbs.Segment, bool) (*Receive, error) {
-	return nil, o.refused()
-}
-
 func (o foreignReceives) newReceiver(int) (*Receiver, error) { return nil, o.refused() }
 
 func (o foreignReceives) refused() error {

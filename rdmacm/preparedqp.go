@@ -89,10 +89,6 @@ func (o *preparedReceives) flushed()       {}
 func (o *preparedReceives) abort()         {}
 func (o *preparedReceives) leave() error   { return nil }
 
-func (o *preparedReceives) take(*Receive, []ibverbs.Segment, bool) (*Receive, error) {
-	return nil, o.refused()
-}
-
 func (o *preparedReceives) newReceiver(int) (*Receiver, error) { return nil, o.refused() }
 
 func (o *preparedReceives) refused() error {
