@@ -89,7 +89,7 @@ func (hs *handles) put(h *handle) {
 	if h.users > 0 {
 		return
 	}
-	if i := slices.Index(hs.unmade, h); i >= 0 { // nobody waits for it anymore
+	if i := slices.Index(hs.unmade, h); i >= 0 { // no caller waits for it anymore
 		hs.unmade = slices.Delete(hs.unmade, i, i+1)
 		delete(hs.known, h.path)
 	}

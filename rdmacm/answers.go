@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// answers waits for the events with which the connection manager answers what an
-// ID has asked for, one at a time.
+// answers waits for the events that answer an ID's calls, such as Connect, one
+// at a time.
 type answers struct {
 	events chan *Event
-	over   <-chan struct{} // if not nil: closed when no answer comes any more
-	why    func() error    // returns the cause of that
+	over   <-chan struct{} // if not nil, closed when no more answers will arrive
+	why    func() error    // why over is closed
 	within time.Duration   // maximum time for an answer; no limit if not positive
-	// stays, if not nil, is called when ctx ends. It reports whether the answer is
-	// worth waiting for nevertheless.
+	// stays, if not nil, is called when ctx ends. It reports whether ask must
+	// keep waiting for the answer.
 	stays func(ctx context.Context) bool
 
 	mu    sync.Mutex
-	waits bool // ask waits for an event
+	waits bool // whether ask waits for an event
 }
 
 func newAnswers() answers { return answers{events: make(chan *Event, 1)} }
 
-// offer gives an event to ask, if that waits for one, and reports whether it did.
+// offer gives an event to ask if ask waits for one, and reports whether it did.
 func (a *answers) offer(ev *Event) bool {
 	if !a.forget() {
 		return false

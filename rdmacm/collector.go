@@ -4,15 +4,17 @@ package rdmacm
 
 import "github.com/verbena-go/verbena/ibverbs"
 
-// collector takes completions from a completion queue. One of the goroutines
-// that wait for a request leads: it polls the queue and hands out everyone's
-// completions. Connections with a queue of their own have a collector each; those
-// of a Pool share one.
+// collector takes completions from a completion queue. Of the goroutines that
+// wait for a request, one leads: it polls the queue and hands out the
+// completions of all requests. A connection with its own queue has its own
+// collector; the connections of a Pool share one.
 type collector struct {
-	cq      *ibverbs.CQ            // nil if the program polls
-	lead    chan struct{}          // full while a goroutine leads; nil if the program polls, so that nobody leads
+	cq *ibverbs.CQ // nil if the program polls
+	// lead is full while a goroutine leads. It is nil if the program polls, so
+	// that no goroutine leads.
+	lead    chan struct{}
 	wcs     []ibverbs.WC           // used by the leader
-	turns   uint                   // number of turns as leader; used by the leader
+	turns   uint                   // number of turns that goroutines have led; used by the leader
 	deliver func(wcs []ibverbs.WC) // called by the leader
 }
 

@@ -12,8 +12,9 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// A Config configures a connection, dialed or accepted. The zero value and a nil
-// *Config are usable. Dialer has what only the end that dials decides.
+// A Config configures a connection, dialed or accepted. The zero value and a
+// nil *Config are usable. Dialer has the options that only the dialing end
+// sets.
 type Config struct {
 	// SendQueue and RecvQueue are the maximum numbers of send and receive work
 	// requests in flight; 0 means 16.
@@ -23,12 +24,13 @@ type Config struct {
 	Segments int
 	// MaxInline is the maximum number of bytes that a Send or a Write sends
 	// inline: C copies them when it posts the request, and the device need not
-	// fetch them. Only these may have ibverbs.InlineBytes. 0 disables inline data.
-	// Each device has a limit of its own.
+	// fetch them. Only inline data may come from ibverbs.InlineBytes. 0
+	// disables inline data. Each device has its own limit.
 	MaxInline int
-	// Spin is how long a call spins for its completion before it parks its goroutine, if that has mostly been long
-	// enough lately; 0 means ibverbs.DefaultSpin, and with a negative value no call spins. See
-	// ibverbs.CQConfig.
+	// Spin is how long a call busy-waits for its completion before it parks its
+	// goroutine; 0 means ibverbs.DefaultSpin. A call busy-waits only if recent
+	// completions usually arrived within Spin. With a negative value, no call
+	// busy-waits. See ibverbs.CQConfig.
 	Spin time.Duration
 	// PrivateData is sent to the peer with the connection request (at most 56
 	// bytes on InfiniBand and RoCE) or with the acceptance (at most 196). iWARP
@@ -38,36 +40,44 @@ type Config struct {
 	// device, as Devices returns it. If nil, the connection allocates its own
 	// and closes it in Close.
 	PD *ibverbs.PD
-	// Queues, if not nil, gives the connection queues that it does not make for
-	// itself: a *Pool, which many connections share, or, for programs that poll
-	// or post themselves, *PolledQueues, a *PreparedQP or a *VerbsQP.
+	// Queues, if not nil, selects queues that the connection does not create
+	// itself. A *Pool holds queues that many connections share. *PolledQueues,
+	// a *PreparedQP and a *VerbsQP are for programs that poll or post
+	// themselves.
 	Queues Queues
 	// MessageSize, if not 0, is the maximum number of bytes in a message for
-	// Conn.Receive. The connection then has a Receiver from the start: RecvQueue
-	// receives, which are posted before the peer can send. With 0, the program
-	// posts receives itself, or calls Conn.NewReceiver.
+	// Conn.Receive. The connection then has a Receiver from the start, whose
+	// RecvQueue receives are posted before the peer can send. If MessageSize is
+	// 0, the program posts receives itself or calls Conn.NewReceiver.
 	MessageSize int
 	// Setup, if not nil, is called after the queue pair has been created and
-	// before the peer can send: register memory and post receives here. If Setup
-	// returns an error, the attempt to connect fails, and Dial or Accept closes
-	// the Conn. If Setup has registered memory by means other than Conn.Alloc,
-	// keep Setup's Conn, and close that memory and then the Conn.
+	// before the peer can send: register memory and post receives here. If
+	// Setup returns an error, the attempt to connect fails, and Dial or Accept
+	// closes the Conn. If Setup has registered memory by means other than
+	// Conn.Alloc, keep Setup's Conn, and close that memory and then the Conn.
 	//
 	// Setup runs in the goroutine of Dial or Accept, may block, and may call
-	// everything. Transfers fail, and receives wait, as there is no connection yet.
-	// Close makes Dial or Accept fail.
+	// anything. The connection is not up yet: transfers fail, and receives
+	// wait. If Setup calls Close, Dial or Accept fails.
 	Setup func(*Conn) error
-	// Ended, if not nil, is called once after Err has begun to return an error. Close and the end of the peer both
-	// cause it. It runs in a goroutine of its own, for which nothing waits: it may block and may call everything, such
-	// as Close or Dial. It can be called before Dial or Accept returns, and after Close has returned.
+	// Ended, if not nil, is called once after Err has begun to return an error,
+	// whether Close or the peer ended the connection. It runs in its own
+	// goroutine, and no call waits for it: it may block and may call anything,
+	// such as Close or Dial. It can be called before Dial or Accept returns,
+	// and after Close has returned.
 	Ended func(error)
-	// Logger, if not nil, gets a record when the connection is up, with the time that took, when it could not be set up,
-	// and when it has ended, with the addresses, the device and the number of the queue pair. The level is Debug, or Warn
-	// for an end that neither end has asked for. Each connection has either the record of a failure, or one that it is up
-	// and then one that it has ended. The context is that of Dial or Accept.
+	// Logger, if not nil, gets a record when the connection is up, when it
+	// could not be set up, and when it has ended. A record holds the addresses,
+	// the device and the number of the queue pair; the record of the start also
+	// holds the time that the setup took. Each connection has either the record
+	// of a failure, or a record of its start followed by one of its end. The
+	// level is Debug, or Warn for an end that neither program requested. The
+	// context is that of Dial or Accept.
 	//
-	// The handler runs in the goroutine of Dial, Accept or Close, or, for another end, in one that does nothing else. It
-	// may call everything, such as Close. One that blocks holds up the records of other connections' ends, and no events.
+	// If Dial, Accept or Close causes a record, the handler runs in its
+	// goroutine; otherwise, it runs in a goroutine that only writes records.
+	// The handler may call anything, such as Close. A handler that blocks
+	// delays the records of other connections' ends, but no events.
 	Logger *slog.Logger
 	// ReadDepth is the maximum number of RDMA reads and atomics in flight in
 	// each direction. 0 means 16, or fewer if the device or the peer allows
@@ -75,9 +85,9 @@ type Config struct {
 	ReadDepth int
 	// HandshakeTimeout limits how long the peer may take to answer the
 	// connection request or the acceptance, in addition to the context; 0 means
-	// 30 s for a request, and 10 s for an acceptance. If negative, only the context and the system limit it; the system
-	// gives up after about a minute. The system resends a lost message after four
-	// seconds.
+	// 30 s for a request and 10 s for an acceptance. If negative, only the
+	// context and the system limit the time; the system gives up after about a
+	// minute. The system resends a lost message after four seconds.
 	HandshakeTimeout time.Duration
 	// KeepAlive is how often an end with no transfer in flight checks that the
 	// peer's device still answers; 0 means 30 s, and a negative value disables
@@ -93,20 +103,22 @@ type Config struct {
 	// peer. If the peer's program has disabled remote writes on its queue pair,
 	// the check breaks the connection: set KeepAlive to a negative value.
 	KeepAlive time.Duration
-	// Linger is how long the system may keep telling a peer that does not answer
-	// about the close after Close has returned; 0 means 30 s. If negative, the
-	// system tells it once. The local port stays in use until the peer has answered.
+	// Linger is how long the system may keep resending the notice of the end,
+	// after Close has returned, to a peer that does not answer; 0 means 30 s.
+	// If negative, the system sends the notice once. The local port stays in
+	// use until the peer has answered.
 	Linger time.Duration
 	// AckTimeout is how long this end waits for the peer's device to acknowledge
 	// a message before it sends the message again; 0 leaves the choice to the
 	// system. See ID.SetAckTimeout. The dialer's value also applies to the
 	// accepting end, unless that end sets its own.
 	AckTimeout time.Duration
-	// RetryCount is how often a message that nobody acknowledges is sent again
-	// before the transfer fails with an error matching ibverbs.WCRetryExceeded
-	// and the connection is over. The accepting end uses the smaller of the
-	// dialer's value and its own. 0 means 6; a negative value means no retries.
-	// The maximum is 7, which Soft-RoCE treats as forever.
+	// RetryCount is how often a message that the peer's device does not
+	// acknowledge is sent again before the transfer fails with an error
+	// matching ibverbs.WCRetryExceeded and the connection ends. The accepting
+	// end uses the smaller of the dialer's value and its own. 0 means 6; a
+	// negative value means no retries. The maximum is 7, which Soft-RoCE treats
+	// as forever.
 	RetryCount int
 	// PeerRNRRetryCount is how often the peer resends a message for which this
 	// end has posted no receive, before the peer's transfer fails with an error
@@ -121,12 +133,14 @@ type Config struct {
 	MinRNRTimer time.Duration
 }
 
-// Queues are where a connection's queues come from, for Config.Queues: a *Pool,
-// *PolledQueues, a *PreparedQP or a *VerbsQP. No other type can be.
+// Queues is a source of a connection's queues, for Config.Queues: a *Pool,
+// *PolledQueues, a *PreparedQP or a *VerbsQP. Other packages cannot implement
+// it.
 type Queues interface {
-	// check returns an error unless a connection with the config can have them.
+	// check returns an error if a connection with the config cannot use the
+	// queues.
 	check(config *Config, id string) error
-	// create creates the connection's queue pair with all that it needs.
+	// create creates the connection's queue pair and all that the pair needs.
 	create(c *Conn) error
 }
 
@@ -134,8 +148,9 @@ const (
 	defaultQueue     = 16
 	defaultReadDepth = 16
 	defaultHandshake = 30 * time.Second
-	// Accepting, which holds resources for a peer that has proven nothing. Linux repeats its
-	// acceptance after 4 s, so one or two packets may be lost.
+	// Accepting, which holds resources for a peer that has proven nothing.
+	// Linux repeats its acceptance after 4 s, so one or two packets may be
+	// lost.
 	defaultAcceptHandshake = 10 * time.Second
 	defaultKeepAlive       = 30 * time.Second
 	defaultLinger          = 30 * time.Second
@@ -167,19 +182,19 @@ func (c *Config) withDefaults() Config {
 	return out
 }
 
-// Check returns an error that names the field if the config has a value with
-// which every Dial and every Accept fails, whatever the device. A server can
-// call it before it listens. The config may be nil.
+// Check returns an error if the config has a value with which every Dial and
+// every Accept fails, whatever the device. The error names the field. A server
+// can call Check before it listens. The config may be nil.
 func (c *Config) Check() error {
 	complete := c.withDefaults()
 	return complete.check("")
 }
 
-// longestRNRTimer is the longest delay that a device has for
+// longestRNRTimer is the longest delay that devices support for
 // Config.MinRNRTimer.
 const longestRNRTimer = 655360 * time.Microsecond
 
-// check is Check for the ID with the name.
+// check is Check with an ID's name for errors.
 func (c *Config) check(id string) error {
 	if c.AckTimeout < 0 || c.AckTimeout > maxAckTimeout {
 		return cerr.Refuse("rdma_set_option", id, "Config.AckTimeout is %v, not from 0 to %v", c.AckTimeout, time.Duration(maxAckTimeout))
@@ -193,7 +208,7 @@ func (c *Config) check(id string) error {
 	return c.queues().check(c, id)
 }
 
-// queues returns where the connection's queues come from.
+// queues returns the source of the connection's queues.
 func (c *Config) queues() Queues {
 	if c.Queues == nil {
 		return ownQueues{}

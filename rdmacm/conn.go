@@ -31,14 +31,14 @@ import (
 type Conn struct {
 	queues
 	config      Config
-	receiver    *Receiver      // with Config.MessageSize, or nil
-	receiving   atomic.Bool    // a Receive runs
-	byVerbs     bool           // VerbsQP: the queue pair was created without librdmacm
-	movesQP     bool           // the Conn changes the queue pair's state, not librdmacm and the kernel
+	receiver    *Receiver      // nil without Config.MessageSize
+	receiving   atomic.Bool    // whether a call of Receive is running
+	byVerbs     bool           // whether the queue pair was created without librdmacm, as VerbsQP asks
+	movesQP     bool           // whether the Conn changes the queue pair's state, not librdmacm and the kernel
 	privateData []byte         // guarded by mu, because Setup may have shared the connection
 	peerData    []byte         // guarded by mu too
 	local, peer netip.AddrPort // guarded by mu too
-	noReads     atomic.Bool    // one end allows no reads or atomics
+	noReads     atomic.Bool    // whether one end allows no reads or atomics
 	ending      sync.Once      // guards the part of Close that tells the peer
 	keepAlive   keepAlive
 	log         connLog
@@ -99,7 +99,8 @@ func (c *Conn) create() (err error) {
 }
 
 // createQueues creates the connection's queue pair with create. supply adds the
-// queues that its work requests complete in to the queue pair's config.
+// completion queues and the shared receive queue, if any, to the queue pair's
+// config.
 func (c *Conn) createQueues(supply supply, create func(config ibverbs.QPConfig) error) error {
 	var config ibverbs.QPConfig
 	err := inTurn(func() (err error) {
@@ -122,7 +123,7 @@ func (c *Conn) createQP(config ibverbs.QPConfig) (err error) {
 	return err
 }
 
-// ownQueues are a completion queue and receives of the connection's own.
+// ownQueues gives the connection its own completion queue and receives.
 type ownQueues struct{}
 
 func (ownQueues) check(config *Config, id string) error { return config.checkSizes(id) }
@@ -266,9 +267,9 @@ func (c *Conn) establish() error {
 	return c.id.Establish()
 }
 
-// orGone returns an error matching backlog.ErrGone if the peer gave up during the
-// handshake, and err otherwise. C then fails every step with EINVAL; asking it
-// for the queue pair's attributes distinguishes that from a wrong
+// orGone returns an error matching backlog.ErrGone if the peer gave up during
+// the handshake, and err otherwise. C then fails every step with EINVAL; asking
+// it for the queue pair's attributes distinguishes that from a wrong
 // configuration.
 func (c *Conn) orGone(err error) error {
 	if _, ok := errors.AsType[*RejectedError](err); ok && c.id.Request() != nil {
@@ -308,9 +309,10 @@ func (c *Conn) agreeECE() error {
 }
 
 // Alloc allocates size bytes of zeroed, page-aligned memory and registers them.
-// Memory to receive or read into, or for the result of an atomic operation, needs
-// ibverbs.AccessLocalWrite; memory that is only sent needs no flags. What the peer
-// may do needs the flags of the name, such as ibverbs.AccessRemoteRead.
+// Memory to receive or read into, or for the result of an atomic operation,
+// needs ibverbs.AccessLocalWrite; memory that is only sent needs no flags. Each
+// access by the peer needs its flag, such as ibverbs.AccessRemoteRead.
+//
 // Close closes the region if the caller has not. The bytes themselves stay
 // valid as long as the program refers to them. The memory comes from Go's heap:
 // for gigabytes, use PD().Alloc, whose memory the garbage collector does not
@@ -373,20 +375,20 @@ func (c *Conn) RemoteAddr() netip.AddrPort {
 //     Config.KeepAlive)
 //   - an *EventError matching syscall.ENODEV if the device was removed
 //
-// On InfiniBand and RoCE, the kernel closes the connections of a killed peer just as
-// the program would have. If the difference matters, send a last message. On iWARP,
-// the EventError's Status is 0 for an orderly close.
+// On InfiniBand and RoCE, the kernel closes the connections of a killed peer
+// just as the program would have. If the difference matters, send a last
+// message. On iWARP, the EventError's Status is 0 for an orderly close.
 func (c *Conn) Err() error { return c.self().Err() }
 
 // Wait blocks until the connection ends. It returns nil if the peer closed it
 // in an orderly way, as far as the transport can tell (see Err), and otherwise
 // the error that Err returns. If ctx ends first, the error matches ctx.Err().
 //
-// The end that sent the last message calls Shutdown once Send has returned, and
-// the other end calls Wait and then Close: so the peer's device gets the
-// acknowledgement that its Send waits for. Where only the end that received the
-// last message knows that the conversation is over, as clients often do, that
-// end calls Shutdown, and the peer's Send may fail although its message arrived.
+// The end that sent the last message calls Shutdown once Send has returned. The
+// other end calls Wait and then Close, so that its device has time to
+// acknowledge that message. Often, as with clients, only the end that received
+// the last message knows that it was the last. If that end calls Shutdown, the
+// peer's Send may fail although its message arrived.
 func (c *Conn) Wait(ctx context.Context) error {
 	if err := c.self().check(); err != nil {
 		return err
@@ -483,10 +485,10 @@ func (c *Conn) checkPeer() {
 	}
 }
 
-// isPeerGone reports whether the peer's device fails to acknowledge a write of
-// no bytes in time; the peer's program is not involved. Behind another
-// transfer, the write would have to wait, in the case of a send even for the
-// peer's program; so isPeerGone does not write while transfers are in flight.
+// isPeerGone reports whether the peer's device fails to acknowledge an empty
+// write in time. The write does not involve the peer's program. isPeerGone does
+// not write while transfers are in flight: the write would have to wait behind
+// them, and behind a send even for the peer's program.
 func (c *Conn) isPeerGone() bool {
 	if c.ops.areSending() {
 		return false
@@ -494,7 +496,7 @@ func (c *Conn) isPeerGone() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), c.config.KeepAlive)
 	defer cancel()
 	t, err := c.ops.postSend(ctx, &work{kind: checking}, func(b *ibverbs.SendBatch, id uint64) error {
-		if c.ops.sends.used > 0 { // others came first
+		if c.ops.sends.used > 0 { // other requests were posted meanwhile
 			return errSending
 		}
 		return writeNothing(b, id)
@@ -522,7 +524,8 @@ func (c *Conn) isPeerGone() bool {
 // errSending reports that transfers are in flight.
 var errSending = errors.New("transfers are under way")
 
-// areSending reports whether send requests are in flight. If they may be done, unknown to anybody, it sees to that.
+// areSending reports whether send requests are in flight. If they include
+// requests without a completion, it posts one that has a completion.
 func (o *operations) areSending() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -615,9 +618,9 @@ func (p *parting) finish() {
 }
 
 // Close ends the connection and releases its resources, including memory from
-// Alloc. Transfers in flight fail. Close first any other memory registered on
-// the connection's own protection domain; while there is any, Close returns an
-// *ibverbs.BusyError, although the connection has ended, and can be called again.
+// Alloc. Transfers in flight fail. Before Close, close all other memory
+// registered on the connection's own protection domain; otherwise, Close ends
+// the connection, returns an *ibverbs.BusyError, and can be called again.
 //
 // Close tells the peer, but does not wait for an answer. If the message is
 // lost, the system resends it about every 4 seconds for up to Config.Linger,

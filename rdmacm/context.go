@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-go/verbena/internal/netpoll"
 )
 
-// contextError returns the reason why ctx, which must be done, has ended.
+// contextError returns the cause of the end of ctx, which must be done.
 func contextError(ctx context.Context) error { return netpoll.ContextError(ctx) }
 
 // ended returns an error if ctx is nil or done.

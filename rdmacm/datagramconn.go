@@ -39,7 +39,7 @@ type DatagramConn struct {
 	peerData []byte
 
 	local, remote netip.AddrPort
-	membership    io.Closer // of a group that librdmacm cannot join, otherwise nil
+	membership    io.Closer // membership in a group that librdmacm cannot join, or nil
 }
 
 // A Peer is the sender or the destination of a datagram: a queue pair or a
@@ -61,9 +61,9 @@ type DatagramConfig struct {
 	// means 1.
 	Segments int
 	// MaxInline is the maximum number of bytes that a datagram sends inline: C
-	// copies them when it posts the request, and the device need not fetch them.
-	// Inline data may also come from ibverbs.InlineBytes. 0 disables inline
-	// data. Each device has a limit of its own.
+	// copies them when it posts the request, and the device need not fetch
+	// them. Only inline data may come from ibverbs.InlineBytes. 0 disables
+	// inline data. Each device has its own limit.
 	MaxInline int
 	// Spin has the same meaning as in Config.
 	Spin time.Duration
@@ -75,13 +75,14 @@ type DatagramConfig struct {
 	// it in Close.
 	PD *ibverbs.PD
 	// Setup, if not nil, is called after the queue pair has been created and
-	// before anybody else knows of it: register memory and post receives here.
-	// If Setup returns an error, the attempt fails, and the DatagramConn is
+	// before any peer can know it: register memory and post receives here. If
+	// Setup returns an error, the attempt fails, and the DatagramConn is
 	// closed. If Setup has registered memory by means other than
 	// DatagramConn.Alloc, keep Setup's DatagramConn, and close that memory and
-	// then the DatagramConn. Setup runs in the goroutine that makes the
-	// DatagramConn, may block, and may call everything. Close makes the attempt
-	// fail.
+	// then the DatagramConn.
+	//
+	// Setup runs in the goroutine that creates the DatagramConn, may block, and
+	// may call anything. If it calls Close, the attempt fails.
 	Setup func(*DatagramConn) error
 }
 
@@ -97,8 +98,8 @@ func (c *DatagramConfig) withDefaults() DatagramConfig {
 	return out
 }
 
-// sizes returns the sizes for a config that the user knows as a type of that
-// name.
+// sizes returns the queue sizes of the config. name is the config's type in
+// errors.
 func (c *DatagramConfig) sizes(name string) queueSizes {
 	return queueSizes{
 		config: name,
@@ -108,8 +109,8 @@ func (c *DatagramConfig) sizes(name string) queueSizes {
 }
 
 // newDatagramConn creates a DatagramConn around an ID that has a device. It
-// takes over the dispatcher and the ID, even if it fails. Errors call the
-// config's type by its name.
+// takes over the dispatcher and the ID, even if it fails. name is the config's
+// type in errors.
 func newDatagramConn(d *dispatcher, id *ID, config DatagramConfig, name string, flags ibverbs.QPCreateFlags) (*DatagramConn, error) {
 	c := &DatagramConn{config: config, flags: flags}
 	c.init("datagrams", d, id, config.PD, c.failed)
@@ -146,7 +147,7 @@ func (c *DatagramConn) create(name string) error {
 		return err
 	}
 	c.ops.headers = newHeaders(mr, c.config.RecvQueue)
-	c.dispatcher.handle(c.id, c.handle) // before Setup, which may close c and so undo both calls
+	c.dispatcher.handle(c.id, c.handle) // before Setup, because Setup may close c, which undoes both calls
 	watched.add(&c.ops)
 	if c.config.Setup == nil {
 		return nil
@@ -169,7 +170,7 @@ func (c *DatagramConn) handle(ev *Event) {
 		}
 	}
 	switch ev.Type {
-	// A later EventUnreachable only reports a changed neighbor.
+	// A later EventUnreachable reports only a changed neighbor.
 	case EventMulticastError, EventDeviceRemoval, EventConnectError:
 		c.end(ev.Err())
 		background.add(c.flush)
@@ -182,7 +183,7 @@ func (c *DatagramConn) failed(_ *ibverbs.WCError, err error) { c.fail(err) }
 
 // setPeer makes p the destination of Send.
 func (c *DatagramConn) setPeer(ctx context.Context, p Peer) error {
-	h, err := c.handles.get(ctx, p.Path) // now, so that no Send has to wait for it
+	h, err := c.handles.get(ctx, p.Path) // now, so that Send need not wait for it
 	if err != nil {
 		return err
 	}
@@ -226,8 +227,8 @@ func (c *DatagramConn) self() *queues {
 	return &c.queues
 }
 
-// Err returns nil while datagrams can be sent and received. Afterwards it returns why
-// not, which never changes:
+// Err returns nil while datagrams can be sent and received. Afterwards it
+// returns the cause, which never changes:
 //
 //   - an error matching os.ErrClosed if Close came first
 //   - an *EventError if the device was removed or the group was lost
@@ -236,9 +237,9 @@ func (c *DatagramConn) self() *queues {
 func (c *DatagramConn) Err() error { return c.self().Err() }
 
 // Close leaves the group, if any, and releases all resources, including memory
-// from Alloc. Transfers in flight fail. Close does not tell the peer. Close
-// first any other memory registered on the DatagramConn's own protection
-// domain; while there is any, Close returns an *ibverbs.BusyError and can be called
+// from Alloc. Transfers in flight fail. Close does not tell the peer. Before
+// Close, close all other memory registered on the DatagramConn's own protection
+// domain; otherwise, Close returns an *ibverbs.BusyError and can be called
 // again.
 func (c *DatagramConn) Close() error {
 	if err := c.self().check(); err != nil {
@@ -270,9 +271,9 @@ func DialDatagram(ctx context.Context, address string, config *DatagramConfig) (
 // matching ctx.Err() if ctx ends first. If the host has several addresses,
 // DialDatagram tries them in turn. The config may be nil.
 //
-// A host that does not answer at all is detected only after a minute, and a
-// listener whose backlog is full is asked again for as long: give ctx a deadline.
-// The error then matches ErrBacklogFull.
+// Give ctx a deadline. Without one, DialDatagram takes a minute to detect a
+// host that does not answer, and tries again for a minute if the listener's
+// backlog is full. The error then matches ErrBacklogFull.
 func (d *Dialer) DialDatagram(ctx context.Context, address string, config *DatagramConfig) (*DatagramConn, error) {
 	if d == nil {
 		return nil, cerr.Nil("Dialer.DialDatagram", "dialer")
@@ -292,7 +293,8 @@ func (d *Dialer) DialDatagram(ctx context.Context, address string, config *Datag
 	return conn, nil
 }
 
-// askDatagram is dialDatagram, again while the listener's backlog is full.
+// askDatagram calls dialDatagram, and calls it again while the listener's
+// backlog is full.
 func (d *Dialer) askDatagram(ctx context.Context, info AddrInfo, config DatagramConfig) (conn *DatagramConn, err error) {
 	err = backlog.Retry(ctx, 0, "", func(ctx context.Context) (err error) {
 		conn, err = d.dialDatagram(ctx, info, config)
@@ -392,8 +394,8 @@ func (a AddrInfo) name(ib, ip fmt.Stringer) fmt.Stringer {
 // Send sends the segments as one datagram to the peer or to the group's
 // members. It fails with an error matching syscall.EMSGSIZE if they exceed MTU
 // bytes, and with one matching syscall.EDESTADDRREQ at the accepting end. The
-// error of a datagram that could not be sent has its bytes, and the address and
-// the queue pair that it was for.
+// error of a datagram that could not be sent names its length and its
+// destination.
 func (c *DatagramConn) Send(ctx context.Context, segments ...ibverbs.Segment) error {
 	return c.toPeer(ctx, segments, sendTo)
 }
@@ -405,8 +407,8 @@ func (c *DatagramConn) SendImm(ctx context.Context, imm uint32, segments ...ibve
 
 // SendTo is like Send, but sends to the given peer, such as the sender of a
 // datagram. The first SendTo on a path may block for up to three seconds while
-// the kernel resolves the peer's hardware address. If nobody answers, SendTo
-// fails with an error matching syscall.ETIMEDOUT, and for the next three
+// the kernel resolves the peer's hardware address. If the peer does not answer,
+// SendTo fails with an error matching syscall.ETIMEDOUT, and for the next three
 // seconds fails at once. The kernel resolves at most eight paths at a time and
 // 64 more may wait; beyond that, SendTo fails with an error matching
 // syscall.ENOBUFS. Known paths never wait.
@@ -459,7 +461,7 @@ func (c *DatagramConn) transfer(ctx context.Context, to Peer, segments []ibverbs
 	what := &work{kind: sendingDatagram, key: to.QPNum, bytes: size}
 	h, err := c.handles.get(ctx, to.Path)
 	if err != nil {
-		path := to.Path // allocated for the error alone
+		path := to.Path // allocated only if there is an error
 		what.path = &path
 		return fmt.Errorf("%v: %w", what, err)
 	}
@@ -482,19 +484,19 @@ func (c *DatagramConn) Done() <-chan struct{} { return c.queues.Done() }
 // PD returns the protection domain. Register memory with it.
 func (c *DatagramConn) PD() *ibverbs.PD { return c.queues.PD() }
 
-// QP returns the queue pair, for work requests that have no method here. The IDs
-// of these work requests must be 1<<63 or more. Their completions are not
-// delivered, but a failed one sets Err. They must leave room in the queues for
-// other work requests.
+// QP returns the queue pair, for work requests that have no method here. The
+// IDs of these work requests must be 1<<63 or more. The program does not get
+// their completions, but a failed one sets Err. They must leave room in the
+// queues for other work requests.
 func (c *DatagramConn) QP() *ibverbs.QP { return c.queues.QP() }
 
 // ID returns the underlying ID.
 func (c *DatagramConn) ID() *ID { return c.queues.ID() }
 
-// PostRecv posts a receive, and does not block. The next datagram not taken by
-// an earlier receive goes into the segments in order, without the header that
-// the device puts before it. At most DatagramConfig.RecvQueue receives may be
-// posted.
+// PostRecv posts a receive, and does not block. Receives take datagrams in the
+// order in which they were posted. A datagram goes into its receive's segments
+// in order, without the header that the device puts before it. At most
+// DatagramConfig.RecvQueue receives may be posted.
 //
 // Make receives MTU bytes long: a datagram that is larger than its receive is
 // lost and, on many devices, ends the DatagramConn.
@@ -539,7 +541,7 @@ func (c *DatagramConn) post(r *Receive, segments []ibverbs.Segment) (*Receive, e
 type headers struct {
 	mr       *ibverbs.MR
 	free     []int             // free slots, for one header each
-	segments []ibverbs.Segment // of the receive being posted
+	segments []ibverbs.Segment // segments of the receive being posted
 }
 
 // newHeaders returns headers with a slot for each receive that can be posted.

@@ -79,9 +79,9 @@ func (r *DatagramRequest) answer(op string) error {
 }
 
 // Accept creates a queue pair and tells the peer. It does not wait until the
-// peer has heard: only the peer's first datagram shows that, and identifies the
-// peer's queue pair. After an error, the request is over and the peer has been
-// told. The config may be nil.
+// peer has received the answer. Only the peer's first datagram shows that, and
+// identifies the peer's queue pair. After an error, the request is over and the
+// peer has been told. The config may be nil.
 func (r *DatagramRequest) Accept(ctx context.Context, config *DatagramConfig) (*DatagramConn, error) {
 	if err := r.answer("DatagramRequest.Accept"); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (r *DatagramRequest) accept(ctx context.Context, config DatagramConfig) (*D
 		return nil, err
 	}
 	conn.local, conn.remote = id.LocalAddr(), id.RemoteAddr()
-	// Closing an id with a request on it rejects that.
+	// Closing an ID with a pending request rejects the request.
 	if err = ended("accept", ctx); err == nil {
 		err = id.Accept(ConnParam{PrivateData: config.PrivateData})
 	}
@@ -147,8 +147,8 @@ func (r *DatagramRequest) acceptOn(conn *DatagramConn, privateData []byte) error
 }
 
 // Reject refuses the request and sends the peer at most 136 bytes of private
-// data. After an error, the peer has been told as well, but without the data. A
-// peer that has given up need not be told, and is no error.
+// data. After an error, the peer has been told as well, but without the data.
+// If the peer has given up, Reject returns nil.
 func (r *DatagramRequest) Reject(privateData []byte) error {
 	if err := r.answer("DatagramRequest.Reject"); err != nil {
 		return err

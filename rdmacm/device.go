@@ -39,7 +39,8 @@ type openDevice struct {
 
 // Devices returns the RDMA devices that librdmacm has open; see
 // rdma_get_devices(3). Allocate a protection domain for Config.PD on one of
-// them. They need not be closed, and closing them leaves them open in C.
+// them. The caller need not close the devices. Closing one does not close it in
+// C.
 //
 // A device that was removed from the machine returns to the kernel when no ID
 // and no object created on the Device uses it anymore; the Device is then
@@ -111,9 +112,9 @@ func getDevices() (list **libibverbs.Context, raws []*libibverbs.Context, err er
 }
 
 // take holds a list, which may be nil, in place of the earlier ones, and
-// returns those that the caller must free. While a removed device is in use,
-// which no new list contains, take keeps the earlier lists, and adds the new
-// list if it contains a new device.
+// returns the lists that the caller must free. No new list contains a removed
+// device. While one is in use, take therefore keeps the earlier lists, and adds
+// the new list if it contains a new device.
 func (o *openDevices) take(list **libibverbs.Context, raws []*libibverbs.Context) (free []**libibverbs.Context) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -20,12 +20,12 @@ import (
 )
 
 // A Dialer contains options for connecting to a listener. The zero value is
-// usable. Its methods may be called concurrently. What only the end that dials
-// decides, before there is a queue pair, is in Dialer; what either end of a
-// connection can set is in Config.
+// usable. Its methods may be called concurrently. Dialer has the options that
+// only the dialing end sets, before it has a queue pair; Config has those that
+// both ends of a connection can set.
 type Dialer struct {
-	// Config configures the connections of Dial. DialDatagram has a config of its
-	// own.
+	// Config configures the connections that Dial makes. DialDatagram ignores
+	// it.
 	Config Config
 	// LocalAddr is the address to connect from, as host or host:port. If empty,
 	// the system chooses one.
@@ -51,16 +51,18 @@ func Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
 }
 
 // Dial connects to the listener at host:port and blocks until the connection is
-// up. If the host is empty or unspecified, such as 0.0.0.0, that is the local
-// system: Dial tries the addresses of LocalAddrs. It fails with a *RejectedError if the peer refuses, with an *EventError
-// if the peer cannot be reached, and with an error matching syscall.ECONNRESET
-// if the peer gives up during the handshake, syscall.ETIMEDOUT after
-// Config.HandshakeTimeout, or ctx.Err() if ctx ends first. If the host has
-// several addresses, Dial tries them in turn.
+// up. If the host has several addresses, Dial tries them in turn. An empty or
+// unspecified host, such as 0.0.0.0, means the local system: Dial tries the
+// addresses of LocalAddrs.
+//
+// Dial fails with a *RejectedError if the peer refuses, and with an *EventError
+// if the peer cannot be reached. The error matches syscall.ECONNRESET if the
+// peer gives up during the handshake, syscall.ETIMEDOUT if
+// Config.HandshakeTimeout passes, and ctx.Err() if ctx ends first.
 //
 // If the listener's backlog is full, Dial tries again after pauses that grow to
-// five seconds, until ctx ends or Config.HandshakeTimeout is over. The error then
-// also matches ErrBacklogFull. Each attempt calls Config.Prepare and
+// five seconds, until ctx ends or Config.HandshakeTimeout is over. The error
+// then also matches ErrBacklogFull. Each attempt calls PreparedQP.Prepare and
 // Config.Setup.
 func (d *Dialer) Dial(ctx context.Context, address string) (*Conn, error) {
 	if d == nil {
@@ -202,7 +204,7 @@ func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, info AddrI
 	return err
 }
 
-// inTurn calls f, which calls C, when few others do that at a time.
+// inTurn calls f, which calls C. It limits how many goroutines do that at once.
 func inTurn(f func() error) error {
 	defer turns.Make()()
 	return f()
@@ -216,8 +218,9 @@ func (c *Conn) connect(ctx context.Context) error {
 	return c.orFull(ctx, c.orGone(c.handshake(ctx, func() error { return c.id.connect(p, c.movesQP) })))
 }
 
-// localSystem returns the port at the local addresses that stand for a missing
-// or an unspecified one, of its family.
+// localSystem returns the local addresses to dial if the address of to is
+// missing or unspecified. They have the port of to. If that address is IPv4,
+// they are IPv4 addresses.
 func localSystem(to netip.AddrPort) ([]netip.AddrPort, error) {
 	addrs, err := LocalAddrs()
 	if err != nil {
@@ -237,9 +240,10 @@ func localSystem(to netip.AddrPort) ([]netip.AddrPort, error) {
 	return peers, nil
 }
 
-// LocalAddrs returns the addresses of the local system that RDMA devices have,
-// loopback addresses first, which only the device of package softroce has.
-// Without any, it returns none. Link-local addresses are left out.
+// LocalAddrs returns the local system's addresses that belong to RDMA devices,
+// except link-local ones. If there are none, it returns no addresses and no
+// error. Loopback addresses come first; only the device of package softroce has
+// them.
 func LocalAddrs() ([]netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

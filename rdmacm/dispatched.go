@@ -31,7 +31,7 @@ type sink interface {
 	Adopt(request *ID, ev *Event)
 }
 
-// dispatched is how a dispatcher passes the events of an ID to another package.
+// dispatched passes the events of an ID from a dispatcher to another package.
 // It holds one use of the dispatcher.
 type dispatched struct {
 	id         *ID
@@ -63,9 +63,9 @@ func (a AddrInfo) bindTo() (*sockaddr, error) {
 	return newSockaddr(a.Src)
 }
 
-// createXRC makes id, which is new, one of a type that rdma_create_id does not
-// take, but rdma_create_ep does. With RAI_PASSIVE, that call does not wait. The
-// ID can still connect.
+// createXRC creates C's ID for id, which is new. Its type is one that
+// rdma_create_ep takes and rdma_create_id does not. With RAI_PASSIVE,
+// rdma_create_ep does not wait. The ID can still connect.
 func (ch *EventChannel) createXRC(id *ID, t ibverbs.QPType, src *sockaddr) error {
 	if err := ch.self().Use(); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (d *dispatched) takeOver(to sink) error {
 		return err
 	}
 	d.dispatcher = on
-	d.start(to) // knows the ID before its first event
+	d.start(to) // before the ID's first event
 	resume := on.channel.pause()
 	defer resume()
 	if err := d.id.migrate(on.channel); err != nil {
@@ -134,8 +134,8 @@ func (d *dispatched) start(to sink) {
 	on.handle(d.id, func(ev *Event) { d.handle(on, ev) })
 }
 
-// eventSettled is the type of an event that says that the earlier ones were
-// handed out. Its value is a channel to close.
+// eventSettled is the type of an event that marks the end of the earlier ones:
+// they have all been handed out. Its value is a channel to close.
 const eventSettled = ^EventType(0)
 
 // handle handles an event that the dispatcher on has read.

@@ -47,7 +47,7 @@ func useDispatcher() (*dispatcher, error) {
 		if err != nil {
 			return nil, err
 		}
-		shared.dispatcher = d // a failed one is left to its users
+		shared.dispatcher = d // a dispatcher that failed is left to its users
 	}
 	shared.users++
 	return shared.dispatcher, nil
@@ -104,7 +104,7 @@ func (d *dispatcher) release() error {
 	if !d.leave() {
 		return nil
 	}
-	// Nobody can find it anymore.
+	// No goroutine can find it anymore.
 	d.stop()
 	<-d.done
 	d.refusals.wait()
@@ -171,20 +171,20 @@ func (d *dispatcher) dispatch(ev *Event) {
 	switch {
 	case handler != nil:
 		handler(ev)
-	case ev.Type == EventConnectRequest: // the listener has just closed
+	case ev.Type == EventConnectRequest: // the listener has just been closed
 		d.refusals.add(ev.ID.refuse)
 	}
 }
 
-// keep calls adopt for a connection request if hasRoom returns true. Otherwise it
-// rejects the request in the background, as the kernel may take long to do so, and
-// the peer tries again. It acquires the dispatcher for what adopt makes. It calls
-// both functions with mu held.
+// keep calls adopt for a connection request if hasRoom returns true. Otherwise,
+// it rejects the request, and the peer tries again. It rejects in the
+// background, because the kernel may take long. keep acquires the dispatcher
+// for what adopt creates. It calls both functions with mu held.
 func (d *dispatcher) keep(id *ID, mu sync.Locker, hasRoom func() bool, adopt func()) {
 	mu.Lock()
 	room := hasRoom()
 	if room {
-		d.acquire() // before anybody can give up what keeps the dispatcher now
+		d.acquire() // before the current users can release the dispatcher
 		adopt()
 	}
 	mu.Unlock()
@@ -216,7 +216,7 @@ func failedEvent(id *ID, err error) *Event {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		status = -int(errno)
 	}
-	if _, ok := errors.AsType[*ibverbs.Error](err); !ok { // of waiting for the descriptor
+	if _, ok := errors.AsType[*ibverbs.Error](err); !ok { // waiting for the descriptor failed
 		err = fmt.Errorf("rdma_get_cm_event: %w", err)
 	}
 	return &Event{ID: id, Type: EventConnectError, Status: status, broken: err}
@@ -241,7 +241,7 @@ func (d *dispatcher) move(id *ID, use func() (*dispatcher, error), f func(*dispa
 	if err != nil {
 		return nil, err
 	}
-	if to == d { // the ID's own Listen was called, which moves nothing
+	if to == d { // the caller used ID.Listen, so the ID stays here
 		return d, d.release()
 	}
 	if f != nil {
@@ -277,9 +277,9 @@ type queue struct {
 	working sync.WaitGroup
 }
 
-// background runs C calls that nobody waits for, such as disconnecting. The
-// kernel may block some of them, so several run at once; each occupies a
-// thread, so they are few.
+// background runs C calls that no goroutine waits for, such as disconnecting.
+// The kernel may block some of them, so several run at once. Each occupies a
+// thread, so their number is small.
 var background = queue{atOnce: 4}
 
 // partings destroys the IDs of ended connections. The kernel may take long to

@@ -61,8 +61,8 @@ func unnamed(err error) *string {
 	return object
 }
 
-// A QPError reports that the device has put a queue pair out of operation, as
-// many devices do when the peer attempts a forbidden access. It matches
+// A QPError reports that a queue pair failed. Many devices put a queue pair out
+// of operation when the peer attempts a forbidden access. A QPError matches
 // syscall.EIO.
 type QPError struct {
 	Num   uint32            // number of the queue pair

@@ -17,59 +17,60 @@ type EventType = librdmacm.CmEventType
 
 // The event types. See rdma_get_cm_event(3).
 const (
-	// EventAddrResolved says that the device for the destination is found.
+	// EventAddrResolved reports that the device for the destination was found.
 	// ID.Device returns it. Call ID.ResolveRoute next.
 	EventAddrResolved EventType = librdmacm.RDMA_CM_EVENT_ADDR_RESOLVED
-	// EventAddrError says that ID.ResolveAddr failed, and Status why.
+	// EventAddrError reports that ID.ResolveAddr failed. Status is the cause.
 	EventAddrError EventType = librdmacm.RDMA_CM_EVENT_ADDR_ERROR
-	// EventRouteResolved says that the path to the destination is found. Call
-	// ID.CreateQP, if that was not done, and ID.Connect next.
+	// EventRouteResolved reports that the path to the destination was found.
+	// Call ID.CreateQP, if not yet done, and ID.Connect next.
 	EventRouteResolved EventType = librdmacm.RDMA_CM_EVENT_ROUTE_RESOLVED
-	// EventRouteError says that ID.ResolveRoute failed, and Status why.
+	// EventRouteError reports that ID.ResolveRoute failed. Status is the cause.
 	EventRouteError EventType = librdmacm.RDMA_CM_EVENT_ROUTE_ERROR
-	// EventConnectRequest says that a peer asks ListenID for a connection. ID is
-	// new, and has the peer's parameters in the event. Call ID.Accept or
-	// ID.Reject, and ID.Close at the end.
+	// EventConnectRequest reports that a peer asks ListenID for a connection.
+	// ID is a new ID, and the event has the peer's parameters. Call ID.Accept
+	// or ID.Reject, and ID.Close at the end.
 	EventConnectRequest EventType = librdmacm.RDMA_CM_EVENT_CONNECT_REQUEST
-	// EventConnectResponse says that the peer has accepted, with its parameters
-	// in the event, and that the ID has no queue pair of ID.CreateQP. Move the
-	// queue pair to the state RTS, then call ID.Establish.
+	// EventConnectResponse reports that the peer has accepted an ID without a
+	// queue pair from ID.CreateQP. The event has the peer's parameters. Move
+	// the queue pair to the state RTS, then call ID.Establish.
 	EventConnectResponse EventType = librdmacm.RDMA_CM_EVENT_CONNECT_RESPONSE
-	// EventConnectError says that connecting failed at this end, and Status why.
-	// No event of the ID follows. Close the ID.
+	// EventConnectError reports that connecting failed at this end. Status is
+	// the cause. No event of the ID follows. Close the ID.
 	EventConnectError EventType = librdmacm.RDMA_CM_EVENT_CONNECT_ERROR
-	// EventUnreachable says that the peer does not answer, or, for datagrams,
-	// that it refuses; Event.Err tells which.
+	// EventUnreachable reports that the peer does not answer. For datagrams, it
+	// may also report that the peer refuses; Event.Err tells which.
 	EventUnreachable EventType = librdmacm.RDMA_CM_EVENT_UNREACHABLE
-	// EventRejected says that the peer refuses. Status is a Reason, and
-	// PrivateData what the peer's program says.
+	// EventRejected reports that the peer refuses. Status is a Reason, and
+	// PrivateData is data from the peer's program.
 	EventRejected EventType = librdmacm.RDMA_CM_EVENT_REJECTED
-	// EventEstablished says that the connection is up, at either end. At the end
-	// that called ID.Connect, the event has the peer's parameters. For
+	// EventEstablished reports that the connection is up, at either end. At the
+	// end that called ID.Connect, the event has the peer's parameters. For
 	// datagrams, it has the peer's Path, QPNum and QKey.
 	EventEstablished EventType = librdmacm.RDMA_CM_EVENT_ESTABLISHED
-	// EventDisconnected says that the connection is over. If the peer has ended
-	// it, call ID.Disconnect to answer. Close the queue pair and the ID.
+	// EventDisconnected reports that the connection is over. If the peer has
+	// ended it, call ID.Disconnect to answer. Close the queue pair and the ID.
 	EventDisconnected EventType = librdmacm.RDMA_CM_EVENT_DISCONNECTED
-	// EventDeviceRemoval says that the device is removed from the machine. Close
-	// the ID and all objects of the device, for which the kernel may wait.
+	// EventDeviceRemoval reports that the device was removed from the machine.
+	// Close the ID and all objects of the device; the kernel may wait for that.
 	EventDeviceRemoval EventType = librdmacm.RDMA_CM_EVENT_DEVICE_REMOVAL
-	// EventMulticastJoin says that the group of Value is joined. Path, QPNum and
-	// QKey address its members.
+	// EventMulticastJoin reports that the ID has joined the group of Value.
+	// Path, QPNum and QKey address the group's members.
 	EventMulticastJoin EventType = librdmacm.RDMA_CM_EVENT_MULTICAST_JOIN
-	// EventMulticastError says that the group of Value could not be joined, or
-	// was lost. Call ID.LeaveMulticast.
+	// EventMulticastError reports that the ID could not join the group of
+	// Value, or has lost it. Call ID.LeaveMulticast.
 	EventMulticastError EventType = librdmacm.RDMA_CM_EVENT_MULTICAST_ERROR
-	// EventAddrChange says that another network interface has taken over the
+	// EventAddrChange reports that another network interface has taken over the
 	// address of the ID, so the connection may stop working. Connect again.
 	EventAddrChange EventType = librdmacm.RDMA_CM_EVENT_ADDR_CHANGE
-	// EventTimewaitExit says that packets of a connection that is over can no
-	// longer arrive, so another may use its queue pair.
+	// EventTimewaitExit reports that packets of an ended connection can no
+	// longer arrive, so another connection may use its queue pair.
 	EventTimewaitExit EventType = librdmacm.RDMA_CM_EVENT_TIMEWAIT_EXIT
-	// EventAddrInfoResolved says that ID.ResolveAddrInfo is done.
+	// EventAddrInfoResolved reports that ID.ResolveAddrInfo has succeeded.
 	// ID.QueryAddrInfo returns the results.
 	EventAddrInfoResolved EventType = librdmacm.RDMA_CM_EVENT_ADDRINFO_RESOLVED
-	// EventAddrInfoError says that ID.ResolveAddrInfo failed, and Status why.
+	// EventAddrInfoError reports that ID.ResolveAddrInfo failed. Status is the
+	// cause.
 	EventAddrInfoError EventType = librdmacm.RDMA_CM_EVENT_ADDRINFO_ERROR
 	// EventUser is an event of ID.WriteUserEvent, with its Status and Arg.
 	EventUser EventType = librdmacm.RDMA_CM_EVENT_USER
@@ -102,7 +103,7 @@ type Event struct {
 	Value any    // value given to JoinMulticast, for multicast events
 	Arg   uint64 // number given to WriteUserEvent, for EventUser
 
-	broken error // why no more events can be read, in place of all later ones
+	broken error // why no more events can be read; the event replaces all later ones
 }
 
 // copyEvent copies a C event, except its IDs.
@@ -177,13 +178,13 @@ var datagramReasons = map[int]Reason{1: ReasonNoListener, 2: ReasonConsumer, 3: 
 // An EventError is an event that reports a failure or the end of a connection.
 type EventError struct {
 	Type   EventType
-	Status int // that of the Event; Unwrap decodes it
+	Status int // Status of the Event; Unwrap decodes it
 
 	broken error // see Event
 }
 
-// Error says what happened, and why if Status tells. If events cannot be read
-// any more, it names rdma_get_cm_event.
+// Error describes the event, and its cause if Status has one. If no more events
+// can be read, it names rdma_get_cm_event.
 func (e *EventError) Error() string {
 	text := eventTexts[e.Type]
 	if text == "" {

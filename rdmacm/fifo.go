@@ -4,7 +4,7 @@ package rdmacm
 
 // fifo is a queue that keeps its memory.
 type fifo[T any] struct {
-	ring        []T // its size is a power of 2
+	ring        []T // its length is a power of 2
 	first, size int
 }
 

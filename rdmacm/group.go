@@ -38,10 +38,10 @@ type GroupConfig struct {
 }
 
 // JoinGroup joins a multicast group and returns a DatagramConn with the group
-// as its peer. Send sends to all members. Receives take the members' datagrams
-// and those sent to this end alone. Close leaves the group. If the subnet loses
-// the group, the DatagramConn ends with an *EventError for EventMulticastError.
-// The config may be nil.
+// as its peer. Send sends to all members. Receives take datagrams from members,
+// and those that are sent only to this end. Close leaves the group. If the
+// subnet loses the group, the DatagramConn ends with an *EventError for
+// EventMulticastError. The config may be nil.
 //
 // The group's address may have a zone, such as ff02::1234%eth0.
 func JoinGroup(ctx context.Context, group netip.Addr, config *GroupConfig) (*DatagramConn, error) {
@@ -169,8 +169,8 @@ func (c *DatagramConn) joinIPv6(ctx context.Context, group netip.Addr, flags Joi
 		if err != nil {
 			return err
 		}
-		// The membership lasts as long as the socket is open. Nobody sends to its
-		// port, which the system chooses.
+		// The membership lasts as long as the socket is open. No host sends to
+		// its port, which the system chooses.
 		if c.membership, err = net.ListenMulticastUDP("udp6", nic, &net.UDPAddr{IP: group.AsSlice()}); err != nil {
 			return err
 		}

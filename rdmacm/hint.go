@@ -45,15 +45,15 @@ func setHint(err error, hint string) {
 	}
 }
 
-// errPortTaken is an error of a bind because of the port. The kernel's errno for
-// that is EADDRNOTAVAIL where only a part of the address is in use.
+// errPortTaken reports that a bind failed because of the port. The kernel
+// reports EADDRNOTAVAIL if only a part of the address is in use.
 type errPortTaken struct{ err error }
 
 func (e errPortTaken) Error() string   { return e.err.Error() }
 func (e errPortTaken) Unwrap() []error { return []error{e.err, syscall.EADDRINUSE} }
 
-// explainBind looks why the ID could not be bound to an address, and sets the
-// error's hint.
+// explainBind finds out why the ID could not be bound to an address, and sets
+// the error's hint.
 func (id *ID) explainBind(err error, addr netip.AddrPort) error {
 	switch errnoOf(err) {
 	case syscall.EADDRINUSE:
@@ -88,7 +88,7 @@ func (id *ID) canBind(addr netip.AddrPort) bool {
 	return errors.Join(err, other.Close()) == nil
 }
 
-// explainResolve looks why an address could not be resolved.
+// explainResolve finds out why an address could not be resolved.
 func explainResolve(err error, src, dst netip.AddrPort) error {
 	switch errnoOf(err) {
 	case syscall.EADDRNOTAVAIL:
@@ -98,7 +98,7 @@ func explainResolve(err error, src, dst netip.AddrPort) error {
 		if !local.IsValid() {
 			conn, dialErr := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(dst)) // sends nothing
 			switch {
-			case errors.Is(dialErr, syscall.EMFILE): // it says nothing about the route
+			case errors.Is(dialErr, syscall.EMFILE): // EMFILE has nothing to do with the route
 				return err
 			case dialErr != nil:
 				setHint(err, noRouteAtAll)
@@ -112,7 +112,7 @@ func explainResolve(err error, src, dst netip.AddrPort) error {
 	return err
 }
 
-// explainRoute looks why the route of an ID could not be resolved.
+// explainRoute finds out why the route of an ID could not be resolved.
 func (id *ID) explainRoute(err error) error {
 	switch errnoOf(err) {
 	case syscall.ENODEV:
@@ -127,8 +127,9 @@ func (id *ID) explainRoute(err error) error {
 	return err
 }
 
-// missing returns the hint if no device has the address, and otherwise "". If no
-// more devices can be opened, it returns a hint that says why.
+// missing returns the hint if no device has the address, and "" otherwise. If
+// the process cannot open more devices, missing returns a hint that gives the
+// reason.
 func missing(addr netip.Addr, hint string) string {
 	devices, err := Devices()
 	if err != nil || !addr.IsValid() || addr.IsUnspecified() {
@@ -152,7 +153,7 @@ func missing(addr netip.Addr, hint string) string {
 	if full := cerr.HandlesHint(); full != "" {
 		return full
 	}
-	if hasIPoIB && interfaceOf(addr) != nil { // whose GIDs are not made of addresses
+	if hasIPoIB && interfaceOf(addr) != nil { // IPoIB's GIDs do not contain the IP addresses
 		return ""
 	}
 	return hint
@@ -165,7 +166,7 @@ func interfaceOf(addr netip.Addr) *net.Interface {
 		return nil
 	}
 	for i := range all {
-		addrs, _ := all[i].Addrs() // none, if it is gone
+		addrs, _ := all[i].Addrs() // none if the interface is gone
 		for _, a := range addrs {
 			if prefix, err := netip.ParsePrefix(a.String()); err == nil && prefix.Addr() == addr.Unmap().WithZone("") {
 				return &all[i]

@@ -61,8 +61,8 @@ func ibAddr(s *librdmacm.Sockaddr) IBAddr {
 	}
 }
 
-// BindIB binds the ID to a local InfiniBand address; see rdma_bind_addr(3). A
-// zero GID stands for every GID of every device.
+// BindIB binds the ID to a local InfiniBand address, like BindAddr; see
+// rdma_bind_addr(3). A zero GID means every GID of every device.
 func (id *ID) BindIB(addr IBAddr) error { return id.bind(addr.sockaddr(), addr.String()) }
 
 // ResolveIB finds the device for a destination, like ResolveAddr; see

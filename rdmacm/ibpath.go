@@ -17,28 +17,28 @@ import (
 // An IBPath is a path to the peer, like a path record of an InfiniBand subnet.
 // Numbers are in host byte order.
 type IBPath struct {
-	Flags          uint32 // IBV_PATH_FLAG bits; 0 means those of the path of a connection
+	Flags          uint32 // IBV_PATH_FLAG bits; 0 means those of a connection's path
 	ServiceID      uint64
 	SGID, DGID     ibverbs.GID
 	SLID, DLID     uint16 // 0 on RoCE
 	FlowLabel      uint32 // 20 bits
 	HopLimit       uint8
 	TrafficClass   uint8
-	Reversible     bool // the way back is the same
+	Reversible     bool // whether the path also leads back
 	NumPaths       uint8
 	PKey           ibverbs.PKey  // 0 means ibverbs.PKeyDefault
 	QoSClass       uint16        // 12 bits
 	SL             uint8         // service level, up to 15
-	MTU            ibverbs.MTU   // of the whole path
-	Rate           ibverbs.Rate  // of the whole path
-	PacketLifetime time.Duration // for which a packet may travel, rounded up to 4.096 us * 2^n
+	MTU            ibverbs.MTU   // MTU of the whole path
+	Rate           ibverbs.Rate  // rate of the whole path
+	PacketLifetime time.Duration // maximum travel time of a packet, rounded up to 4.096 us * 2^n
 	Preference     uint8         // 0 is the best of several paths
 }
 
-// ofConnection are the flags of the only kind of path that Linux takes.
+// ofConnection holds the flags of the only kind of path that Linux accepts.
 const ofConnection = libibverbs.IBV_PATH_FLAG_GMP | libibverbs.IBV_PATH_FLAG_PRIMARY | libibverbs.IBV_PATH_FLAG_BIDIRECTIONAL
 
-// A path record has 2 bits before some numbers that say how they compare.
+// In a path record, 2 bits before some numbers tell how to compare them.
 const (
 	exactly = 2 << 6
 	number6 = 1<<6 - 1
@@ -85,7 +85,8 @@ func (p *IBPath) check() error {
 // lifetime returns n for 4.096 us * 2^n.
 func lifetime(d time.Duration) uint8 { return uint8(bits.Len64(uint64(max(d, 1)-1) / 4096)) }
 
-// maxLifetime is the greatest n for which a time.Duration has 4.096 us * 2^n.
+// maxLifetime is the greatest n for which 4.096 us * 2^n fits into a
+// time.Duration.
 const maxLifetime = 50
 
 // ibPath converts a path from C's form.
@@ -103,9 +104,9 @@ func ibPath(raw *libibverbs.PathData) IBPath {
 	}
 }
 
-// SetIBPaths sets the paths to the peer, of which Linux uses the first whose
-// Flags are those of a connection. Call it instead of ResolveRoute, also with
-// IP addresses. EventRouteResolved follows. See rdma_set_option(3).
+// SetIBPaths sets the paths to the peer. Linux uses the first path whose Flags
+// are those of a connection. Call SetIBPaths instead of ResolveRoute; it also
+// works with IP addresses. EventRouteResolved follows. See rdma_set_option(3).
 func (id *ID) SetIBPaths(paths ...IBPath) error {
 	if len(paths) == 0 {
 		return cerr.Refuse("rdma_set_option", id.name(), "no path")

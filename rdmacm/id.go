@@ -25,7 +25,7 @@ import (
 	"github.com/verbena-go/verbena/internal/sealed"
 )
 
-// PortSpace is a kind of service. Each kind has port numbers of its own.
+// PortSpace is a kind of service. Each kind has its own port numbers.
 type PortSpace = librdmacm.PortSpace
 
 // The port spaces.
@@ -53,13 +53,14 @@ type ID struct {
 	backlog atomic.Int32  // set by Listen, 0 before
 	seen    atomic.Uint32 // one bit for each type of event read
 
-	dispatched atomic.Pointer[dispatched] // while another package has the events
+	dispatched atomic.Pointer[dispatched] // not nil while another package takes the events
 
 	// mu is held while C works on the ID, so that its queue pair cannot go
 	// away. It is taken before a channel's mu, and guards the fields below.
 	mu    sync.Mutex
 	hasQP bool
-	// answered is set when the request that created the ID was accepted or rejected.
+	// answered is set when the request that created the ID was accepted or
+	// rejected.
 	answered bool
 	qp       queuePair
 	joins    []*join
@@ -75,7 +76,7 @@ func (ch *EventChannel) NewID(ps PortSpace) (*ID, error) {
 	return id, nil
 }
 
-// create makes id, which is new, the ID of one that it creates in C.
+// create creates an ID in C for id, which is new.
 func (ch *EventChannel) create(id *ID, ps PortSpace) error {
 	if err := ch.self().Use(); err != nil {
 		return err
@@ -92,7 +93,7 @@ func (ch *EventChannel) create(id *ID, ps PortSpace) error {
 	return nil
 }
 
-// adopt makes id, which is new, the ID of C's. The caller holds ch.mu.
+// adopt makes raw the C object of id, which is new. The caller must hold ch.mu.
 func (ch *EventChannel) adopt(id *ID, raw *librdmacm.CmId) {
 	id.raw, id.ps, id.qpType = raw, raw.Ps, raw.QpType // none of them ever changes
 	id.channel.Store(ch)
@@ -107,7 +108,7 @@ func (id *ID) self() *object.Object {
 	return &id.object
 }
 
-// call calls f, which calls C for the ID, with mu held.
+// call calls f with mu held. f calls C for the ID.
 func (id *ID) call(f func() error) error {
 	if err := id.self().Use(); err != nil {
 		return err
@@ -123,7 +124,7 @@ func (id *ID) call(f func() error) error {
 }
 
 // callBound is call for a C function that would follow a null pointer if the ID
-// had no device. The error then names the step that is missing.
+// had no device. The error names the missing step.
 func (id *ID) callBound(op, missing string, f func() error) error {
 	return id.call(func() error {
 		if id.verbs() == nil {
@@ -142,7 +143,7 @@ func (id *ID) lockChannel() (unlock func()) {
 		if id.channel.Load() == ch {
 			return ch.mu.Unlock
 		}
-		ch.mu.Unlock() // the ID has moved meanwhile
+		ch.mu.Unlock() // the ID has moved to another channel
 	}
 }
 
@@ -202,7 +203,7 @@ func (id *ID) Request() *Event {
 	return id.request
 }
 
-// SetValue stores a value of the caller with the ID, like the context of a C
+// SetValue stores a value with the ID for the caller, like the context of a C
 // ID.
 func (id *ID) SetValue(v any) {
 	if id != nil {
@@ -246,7 +247,7 @@ func (id *ID) Close() error {
 	return nil
 }
 
-// retire closes the ID, but C keeps its own, and events still come, until
+// retire closes the ID but keeps C's ID, whose events still arrive, until
 // finish.
 func (id *ID) retire() error { return id.close(func() error { return nil }) }
 
@@ -260,7 +261,7 @@ func (id *ID) finish() error {
 	return nil
 }
 
-// close closes the ID, calling destroy for C's.
+// close closes the ID. It calls destroy to destroy C's ID.
 func (id *ID) close(destroy func() error) error {
 	return id.self().Close(nil, func() error {
 		id.mu.Lock()
@@ -273,7 +274,7 @@ func (id *ID) close(destroy func() error) error {
 	})
 }
 
-// closed releases what the ID held, after C's was destroyed.
+// closed releases what the ID held, after C's ID was destroyed.
 func (id *ID) closed(device *libibverbs.Context) {
 	if device != nil {
 		opened.letGo(device)
@@ -332,8 +333,8 @@ func (id *ID) routeInfo(info AddrInfo, timeout time.Duration) error {
 }
 
 // LocalAddr returns the local IP address and port. It returns the zero value if
-// the ID has no address or an InfiniBand address. The zone of a link-local address
-// is the network interface.
+// the ID has no address or an InfiniBand address. The zone of a link-local
+// address is the network interface.
 func (id *ID) LocalAddr() netip.AddrPort {
 	return id.zoned(address(id, librdmacm.GetLocalAddr, addrPort))
 }
@@ -345,8 +346,8 @@ func (id *ID) RemoteAddr() netip.AddrPort {
 	return id.zoned(address(id, librdmacm.GetPeerAddr, addrPort))
 }
 
-// zoned returns an address of the ID with the zone that it needs. The kernel tells
-// none to the accepting end.
+// zoned returns an address of the ID with its zone, if it needs one. The kernel
+// gives the accepting end no zone.
 func (id *ID) zoned(addr netip.AddrPort) netip.AddrPort {
 	if !needsZone(addr.Addr()) || addr.Addr().Zone() != "" {
 		return addr
@@ -354,8 +355,8 @@ func (id *ID) zoned(addr netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(addr.Addr().WithZone(id.zone()), addr.Port())
 }
 
-// zone returns the name of the network interface of the ID's link-local addresses,
-// or "" if it is not known. Both are on one link.
+// zone returns the name of the network interface of the ID's link-local
+// addresses, or "" if it is not known. Both addresses are on one link.
 func (id *ID) zone() string {
 	if known := id.link.Load(); known != nil {
 		return *known
@@ -363,7 +364,7 @@ func (id *ID) zone() string {
 	local := address(id, librdmacm.GetLocalAddr, addrPort).Addr()
 	name := local.Zone()
 	if request := id.Request(); name == "" && request != nil {
-		// A listener with a zone takes requests from there only.
+		// A listener with a zone takes only requests from that zone.
 		name = address(request.ListenID, librdmacm.GetLocalAddr, addrPort).Addr().Zone()
 	}
 	if device, err := id.Device(); name == "" && err == nil {
@@ -388,7 +389,7 @@ func address[T any](
 		return addr
 	}
 	defer id.object.Done()
-	// Both a C call and an event can change it.
+	// Both a C call and an event can change the address.
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	defer id.lockChannel()()
@@ -445,12 +446,13 @@ func (id *ID) name() string {
 
 // SetTOS sets the type of service, which goes into the IP header on RoCE and
 // iWARP and selects the service level on InfiniBand; see rdma_set_option(3).
-// Call it before ResolveRoute. Accepted connections use the peer's.
+// Call it before ResolveRoute. Accepted connections use the type of service of
+// the peer.
 func (id *ID) SetTOS(tos uint8) error { return setIDOption(id, librdmacm.RDMA_OPTION_ID_TOS, tos) }
 
-// SetReuseAddr lets the ID bind to an address that another ID has, if both have
-// this set; see rdma_set_option(3). One of them can listen only after the
-// others are closed. Call it before BindAddr.
+// SetReuseAddr lets the ID bind to an address that another ID has, if both IDs
+// have this option; see rdma_set_option(3). One of them can listen only after
+// the others are closed. Call it before BindAddr.
 func (id *ID) SetReuseAddr(on bool) error {
 	return setIDOption(id, librdmacm.RDMA_OPTION_ID_REUSEADDR, number(on))
 }
@@ -564,8 +566,9 @@ func milliseconds(d time.Duration) int32 {
 
 const opCreateQP = "rdma_create_qp"
 
-// CreateQP creates a queue pair that librdmacm moves through its states as the
-// connection is made and ends; see rdma_create_qp(3). Close it before the ID.
+// CreateQP creates a queue pair; see rdma_create_qp(3). librdmacm changes its
+// state as the connection is established and ends. Close the queue pair before
+// the ID.
 func (id *ID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, error) {
 	if pd == nil {
 		return nil, cerr.Nil(opCreateQP, "pd")
@@ -657,9 +660,9 @@ func (id *ID) setQP(qp *libibverbs.Qp) {
 	id.raw.Qp = qp
 }
 
-// InitQPAttr returns the attributes and the mask to pass to QP.Modify, to move
-// a queue pair that CreateQP did not create into a state of the connection; see
-// rdma_init_qp_attr(3).
+// InitQPAttr returns the attributes and the mask to pass to QP.Modify. They
+// move a queue pair that CreateQP did not create into a state of the
+// connection; see rdma_init_qp_attr(3).
 func (id *ID) InitQPAttr(state ibverbs.QPState) (ibverbs.QPAttr, ibverbs.QPAttrMask, error) {
 	raw := &libibverbs.QpAttr{QpState: state}
 	var mask int32
@@ -691,9 +694,9 @@ type ConnParam struct {
 	// FlowControl lets the device tell the peer how many receives are posted.
 	FlowControl bool
 	// RetryCount is how often either end retries a message that is not
-	// acknowledged. The value passed to Connect counts; the one passed to
-	// Accept does not. 0 means 6; a negative value means no retries. The maximum
-	// is 7, which Soft-RoCE treats as forever.
+	// acknowledged. Both ends use the value passed to Connect; Accept ignores
+	// its value. 0 means 6; a negative value means no retries. The maximum is
+	// 7, which Soft-RoCE treats as forever.
 	RetryCount int
 	// PeerRNRRetryCount is how often the peer retries a message while no
 	// receive is posted here. 0 means ibverbs.RNRRetryForever; a negative value
@@ -739,10 +742,9 @@ func (p ConnParam) with(f func(*librdmacm.ConnParam) error) error {
 
 // Listen starts listening for connection requests, which arrive as
 // EventConnectRequest; see rdma_listen(3). backlog is the maximum number of
-// requests that wait to be read from the channel, up to the system's
-// net.rdma_ucm.max_backlog, which is 1024 unless the administrator has changed
-// it; 0 means as many as that. Further requests get no answer, and their peers
-// ask again some seconds later.
+// requests that wait to be read from the channel. 0, or more than the system's
+// limit, means that limit: net.rdma_ucm.max_backlog, 1024 by default. Further
+// requests get no answer, and their peers ask again some seconds later.
 func (id *ID) Listen(backlog int) error {
 	return id.listen(backlogOf(backlog), max(0, min(backlog, maxBacklog)))
 }
@@ -755,9 +757,9 @@ func backlogOf(n int) int {
 	return min(n, maxBacklog)
 }
 
-// unread is the kernel's backlog for a listener that reads each request at
-// once, to keep or to reject it: as many as the system allows. The kernel does
-// not answer requests for which it has no room.
+// unread is the kernel's backlog for a listener that reads each request at once
+// and then keeps or rejects it. 0 means as many requests as the system allows.
+// The kernel does not answer requests for which it has no room.
 const unread = 0
 
 // listen is Listen with two limits: backlog requests wait for the program, and
@@ -783,8 +785,8 @@ func (id *ID) listen(backlog, kernel int) error {
 // queue pair, which EventEstablished holds.
 func (id *ID) Connect(p ConnParam) error { return id.connect(p, false) }
 
-// connect is Connect. If the caller moves the queue pair through its states,
-// librdmacm does not see it until Establish.
+// connect is Connect. If the caller changes the queue pair's state itself, the
+// queue pair is hidden from librdmacm until Establish.
 func (id *ID) connect(p ConnParam, movesQP bool) error {
 	const missing = "resolve the address and the route"
 	err := id.callBound("rdma_connect", missing, func() error {
@@ -803,8 +805,8 @@ func (id *ID) connect(p ConnParam, movesQP bool) error {
 // follows, except for datagrams.
 func (id *ID) Accept(p ConnParam) error { return id.accept(p, false) }
 
-// accept is Accept. If the caller has moved the queue pair through its states,
-// it is hidden from librdmacm during the call.
+// accept is Accept. If the caller has changed the queue pair's state itself,
+// the queue pair is hidden from librdmacm during the call.
 func (id *ID) accept(p ConnParam, movedQP bool) error {
 	return id.answer("rdma_accept", func() error {
 		if p.QPNum == 0 && !id.hasQP {
@@ -833,7 +835,7 @@ func (id *ID) Reject(privateData []byte) error {
 
 // RejectECE rejects a connection request, like Reject, because of the
 // enhancements that the peer asked for; see rdma_reject_ece(3). The peer gets
-// ReasonVendorOption and may try again with others.
+// ReasonVendorOption and may ask again for other enhancements.
 func (id *ID) RejectECE(privateData []byte) error {
 	return id.reject("rdma_reject_ece", librdmacm.RejectEce, privateData)
 }
@@ -845,7 +847,8 @@ func (id *ID) reject(op string, call func(*librdmacm.CmId, unsafe.Pointer, uint8
 			return cerr.Argument(op, "", err)
 		}
 		err := call(id.raw, unsafe.Pointer(unsafe.SliceData(privateData)), uint8(len(privateData)))
-		// The kernel refuses only if there is no request, or no longer.
+		// The kernel refuses only if there is no request, or no request any
+		// more.
 		isGone = errors.Is(err, syscall.EINVAL) && !id.answered
 		id.answered = id.answered || err == nil
 		return err
@@ -862,7 +865,7 @@ func (id *ID) refuse() {
 	_ = id.Close()
 }
 
-// shed is refuse for a request that the peer may repeat.
+// shed is refuse, but tells the peer that it may try again.
 func (id *ID) shed() {
 	_ = id.Reject(fullMark)
 	_ = id.Close()
@@ -908,7 +911,7 @@ func (id *ID) Notify(event ibverbs.EventType) error {
 
 // SetLocalECE sets the connection enhancements that this end offers or accepts;
 // see rdma_set_local_ece(3). Call it before Connect or Accept, and only for an
-// ID whose queue pair was not created by CreateQP.
+// ID whose queue pair CreateQP did not create.
 func (id *ID) SetLocalECE(ece ibverbs.ECE) error {
 	return id.call(func() error { return librdmacm.SetLocalEce(id.raw, rawECE(ece)) })
 }
@@ -934,15 +937,15 @@ const (
 // join is a group that an ID has joined or is joining. C keeps the token and
 // returns it with the group's events, so the token is pinned.
 type join struct {
-	addr  *sockaddr // allocated apart, because C must not see the other fields
+	addr  *sockaddr // allocated separately, because C must not see the other fields
 	flags JoinFlags
 	value any
 	token *uint64
 	pin   runtime.Pinner
-	path  atomic.Pointer[ibverbs.AHAttr] // to the group, set when it is joined
+	path  atomic.Pointer[ibverbs.AHAttr] // path to the group, set when the ID has joined it
 }
 
-// joins maps tokens to groups while an ID is in them.
+// joins maps tokens to groups while IDs are in them.
 var joins sync.Map // unsafe.Pointer -> *join
 
 // JoinMulticast joins a multicast group; see rdma_join_multicast_ex(3). The ID
@@ -1048,7 +1051,7 @@ func (id *ID) leaveAt(i int) error {
 	if path := j.path.Load(); path != nil && id.hasQP && j.flags != JoinSendOnly {
 		var gid libibverbs.Gid
 		*gid.Raw() = path.DGID
-		_ = libibverbs.DetachMcast(id.rawQP(), &gid, path.DLID) // fails if it is not in the group, which is normal
+		_ = libibverbs.DetachMcast(id.rawQP(), &gid, path.DLID) // may fail: the queue pair need not be in the group
 	}
 	return err
 }
@@ -1073,9 +1076,8 @@ func (id *ID) rawQP() *libibverbs.Qp {
 // listener at the very moment of the move; after a while, the peer gets
 // EventUnreachable.
 //
-// Migrate fails if the ID belongs to something that reads its events: an
-// endpoint.Endpoint, which has its own Migrate, a handled.ID, a Conn or a
-// DatagramConn.
+// Migrate fails if a Conn, a DatagramConn, an endpoint.Endpoint or a handled.ID
+// reads the ID's events. An endpoint.Endpoint has its own Migrate.
 func (id *ID) Migrate(to *EventChannel) error {
 	if err := id.checkOwnEvents(); err != nil {
 		return err
@@ -1123,10 +1125,12 @@ func (id *ID) migrate(to *EventChannel) error {
 }
 
 // migrateC moves C's ID. C waits until the events that were read are
-// acknowledged, which happens at once. Of an unread request, the kernel (since
-// 5.10) moves the event but not the new ID. C then cannot use that, and drops
-// it silently. So migrateC reads everything first. It need not between
-// dispatchers: they read all the time, and never move a listener.
+// acknowledged, which happens at once.
+//
+// Since Linux 5.10, the kernel moves the event of an unread request, but not
+// the request's new ID. C then cannot use the request, and drops it silently.
+// So migrateC reads everything first. Dispatchers read all the time and never
+// move a listener, so a move between them needs no reading.
 func (id *ID) migrateC(from, to *EventChannel) error {
 	if !from.dispatched || !to.dispatched {
 		if err := drain(from, to); err != nil {
@@ -1198,8 +1202,8 @@ func (ch *EventChannel) leave(id *ID) (events []*Event) {
 	return events
 }
 
-// pause makes the channel's readers wait until resume is called, so that events
-// that an ID brings along come before those that C reads for it. The kernel
+// pause makes the channel's readers wait until resume is called. Events that
+// move here with an ID thus come before those that C reads for it. The kernel
 // wakes no reader for events that have moved; resume does.
 func (ch *EventChannel) pause() (resume func()) {
 	ch.mu.Lock()
@@ -1221,27 +1225,27 @@ func (id *ID) saw(types ...EventType) bool {
 	return id != nil && slices.ContainsFunc(types, func(t EventType) bool { return id.seen.Load()&(1<<t) != 0 })
 }
 
-// wasUp reports whether the ID has had a connection; isOver reports whether
-// that has ended.
+// wasUp reports whether the ID has had a connection.
 func (id *ID) wasUp() bool { return id.saw(EventEstablished, EventConnectResponse) }
 
+// isOver reports whether the ID's connection has ended, or was rejected.
 func (id *ID) isOver() bool {
 	return id.saw(EventDisconnected, EventRejected, EventTimewaitExit, EventDeviceRemoval)
 }
 
-// errExists returns the error for creating what the ID already has.
+// errExists returns the error for creating an object that the ID already has.
 func errExists(op, object, what string) error {
 	return cerr.Refuse(op, object, "the id has a %s already", what)
 }
 
-// errStep returns the error for a call that came too early, for which C would
+// errStep returns the error for a call that came too early, in which C would
 // follow a null pointer.
 func errStep(op, object, missing string) error {
 	return cerr.Refuse(op, object, "%s first", missing)
 }
 
-// explain adds to an error of C the step that must come first, if that was not
-// done.
+// explain adds the step that must come first to an error of C, if that step was
+// not done.
 func explain(err error, done bool, missing string) error {
 	if e, ok := err.(*ibverbs.Error); ok && !done && e.Errno == syscall.EINVAL {
 		return fmt.Errorf("%w: %s first", err, missing)
@@ -1249,9 +1253,9 @@ func explain(err error, done bool, missing string) error {
 	return err
 }
 
-// WriteUserEvent adds an EventUser with a status and a number, Event.Arg, to
-// the ID's events; see rdma_write_cm_event(3). It needs kernel support and
-// rdma-core 60, without which it fails with an error matching
+// WriteUserEvent adds an EventUser to the ID's events, with the status as
+// Event.Status and arg as Event.Arg; see rdma_write_cm_event(3). It needs
+// kernel support and rdma-core 60. Otherwise, it fails with an error matching
 // errors.ErrUnsupported.
 func (id *ID) WriteUserEvent(status int, arg uint64) error {
 	return id.call(func() error {

@@ -4,13 +4,13 @@ package rdmacm
 
 import "github.com/verbena-go/verbena/ibverbs"
 
-// intake is how messages come to the receives of a connection. It is chosen
-// once, when the queues are created.
+// intake passes messages to the receives of a connection. It is chosen once,
+// when the queues are created.
 type intake interface {
-	// places returns how many receives have a place in operations.inFlight,
-	// where recvQueue can be posted.
+	// places returns how many receives have a place in operations.inFlight if
+	// recvQueue receives can be posted.
 	places(recvQueue int) int
-	// refused returns why the connection's methods cannot receive, or nil.
+	// refused returns an error if the connection's methods cannot receive.
 	refused() error
 	newReceiver(size int) (*Receiver, error)
 	// outlives reports whether messages can be received after the end of the
@@ -22,18 +22,19 @@ type intake interface {
 	// settle waits until shared queues have nothing more to do with the queue
 	// pair, which is about to be destroyed.
 	settle()
-	// abort ends the receives that the device does not have. The caller holds
-	// operations.mu.
+	// abort ends the receives that are not posted on the device. The caller
+	// holds operations.mu.
 	abort()
-	// leave gives back what the connection has of shared queues. After an error,
+	// leave gives back the connection's share of shared queues. After an error,
 	// it can be called again.
 	leave() error
 }
 
-// take posts a receive. It returns nil if there is no room. If r is nil, it takes
-// a receive that is not in use, or makes one. own is set for segments of a
-// Receiver that need no memory that the device reaches. A method of intake would
-// let the segments escape, and each call of Recv allocate.
+// take posts a receive. It returns nil if there is no room. If r is nil, it
+// takes an unused receive or creates one. own is true for segments of a
+// Receiver, whose memory the device need not reach. take is not a method of
+// intake, because the segments would then escape, and each call of Recv would
+// allocate.
 func (o *operations) take(r *Receive, segments []ibverbs.Segment, own bool) (*Receive, error) {
 	switch in := o.intake.(type) {
 	case ownReceives:

@@ -11,16 +11,17 @@ import (
 	"github.com/verbena-go/verbena/internal/sealed"
 )
 
-// idInternals is what packages endpoint and handled use of an ID beyond what it
-// exports. See package sealed.
+// idInternals gives packages endpoint and handled the methods of an ID that are
+// not exported. See package sealed.
 //
 // Such a package takes an ID with Init, InitXRC, Take or its sink's Adopt, and
-// gives it up with Release. In between a dispatcher reads the ID's events and
+// gives it up with Release. In between, a dispatcher reads the ID's events and
 // passes them to the sink. Own, Share, Migrate and Release must be called one
 // at a time.
 type idInternals struct{ id *ID }
 
-// Internals is for packages of this module.
+// Internals gives other packages of this module access to the ID. Other modules
+// cannot use the result.
 func (id *ID) Internals() sealed.Of[idInternals] { return sealed.Seal(idInternals{id}) }
 
 // Object returns the lifetime of the ID, or nil for a nil pointer.
@@ -29,12 +30,12 @@ func (i idInternals) Object() *object.Object { return i.id.self() }
 // Name returns the name of the ID for errors.
 func (i idInternals) Name() string { return i.id.name() }
 
-// Init makes a new ID one in the port space. The caller then calls Start.
+// Init creates a new ID in the port space. The caller then calls Start.
 func (i idInternals) Init(ps PortSpace) error {
 	return i.id.dispatch(func(ch *EventChannel) error { return ch.create(i.id, ps) })
 }
 
-// InitXRC makes a new ID one for an end of extended reliable connections, and
+// InitXRC creates a new ID for an end of an extended reliable connection, and
 // binds it to the source of info. The caller then calls Start.
 func (i idInternals) InitXRC(info AddrInfo) error {
 	src, err := info.bindTo()
@@ -51,10 +52,10 @@ func (i idInternals) Start(to sink) { i.id.dispatched.Load().start(to) }
 // to pass its events to a sink.
 func (i idInternals) Take(to sink) error { return i.id.takeOver(to) }
 
-// Own gives the ID, which does not listen, a reader of its own.
+// Own gives the ID its own dispatcher. The ID must not listen.
 func (i idInternals) Own() error { return i.move(ownDispatcher) }
 
-// Share lets the reader of all IDs read the ID's events again.
+// Share moves the ID back to the shared dispatcher.
 func (i idInternals) Share() error { return i.move(useDispatcher) }
 
 func (i idInternals) move(use func() (*dispatcher, error)) error {
@@ -65,8 +66,8 @@ func (i idInternals) move(use func() (*dispatcher, error)) error {
 	return d.move(use)
 }
 
-// dispatched returns how the ID's events are passed on, or an error if they are
-// not.
+// dispatched returns the object that passes on the ID's events. It fails if no
+// other package has the ID.
 func (i idInternals) dispatched() (*dispatched, error) {
 	if d := i.id.dispatched.Load(); d != nil {
 		return d, nil
@@ -78,8 +79,8 @@ func (i idInternals) dispatched() (*dispatched, error) {
 	return nil, cerr.Refuse("rdma_migrate_id", i.id.name(), "the id was given up")
 }
 
-// Migrate moves the ID to a channel. It calls unread when the sink gets no more
-// events; the events that unread returns move along.
+// Migrate moves the ID to a channel. It calls unread once the sink gets no more
+// events, and moves the events that unread returns along with the ID.
 func (i idInternals) Migrate(channel *EventChannel, unread func() []*Event) error {
 	d, err := i.dispatched()
 	if err != nil {
@@ -132,12 +133,12 @@ func (i idInternals) ResolveAddr(info AddrInfo, timeout time.Duration) error {
 	return i.id.resolveInfo(info, timeout)
 }
 
-// ResolveRoute is like the method of the ID, but takes a path from info, if
-// that has paths.
+// ResolveRoute is like the method of the ID, but uses the paths of info if
+// there are any.
 func (i idInternals) ResolveRoute(info AddrInfo, timeout time.Duration) error {
 	return i.id.routeInfo(info, timeout)
 }
 
-// Listen is like the method of the ID, but requests wait in the sink, and not
-// in the kernel.
+// Listen is like the method of the ID, but requests wait in the sink instead of
+// the kernel.
 func (i idInternals) Listen(backlog int) error { return i.id.listen(backlogOf(backlog), unread) }

@@ -20,7 +20,7 @@ import (
 type Listener struct {
 	dispatcher *dispatcher
 	id         *ID
-	config     Config // of connections
+	config     Config // default config of accepted connections
 	addr       netip.AddrPort
 	requests   chan *Request // each holds one use of the dispatcher
 	serving    chan struct{} // one element for each request in Serve; nil without a limit
@@ -33,21 +33,21 @@ type Listener struct {
 
 // A ListenConfig configures a listener. The zero value is usable.
 type ListenConfig struct {
-	// Config is the config of accepted connections for which Request.Accept gets
-	// none. Listen fails if Config.Check does.
+	// Config is the config of an accepted connection if the config passed to
+	// Request.Accept is nil. Listen fails if Config.Check fails.
 	Config Config
 	// Backlog is the maximum number of requests that wait for Accept, up to
 	// 65536; 0 means the system's net.core.somaxconn. Further requests are
-	// rejected in a way that Dial knows: it tries again, see ErrBacklogFull. C's
-	// programs take it for a refusal. If more requests than the system's
-	// net.rdma_ucm.max_backlog arrive at once, some get no answer, and their
-	// peers ask again some seconds later.
+	// rejected in a way that makes Dial try again; see ErrBacklogFull. C
+	// programs take the rejection for a refusal. If more requests than the
+	// system's net.rdma_ucm.max_backlog arrive at once, some get no answer, and
+	// their peers ask again some seconds later.
 	Backlog int
 	// MaxServed is the maximum number of requests that Serve handles
 	// concurrently; 0 means no limit. Further requests wait in the backlog.
 	MaxServed int
 	// ReuseAddr lets IDs that do not listen share the address; only one ID at a
-	// time can listen on it. AFOnly keeps a listener on all IPv6 addresses from
+	// time can listen on it. AFOnly stops a listener on all IPv6 addresses from
 	// also accepting IPv4.
 	ReuseAddr, AFOnly bool
 }
@@ -57,10 +57,10 @@ type ListenConfig struct {
 // the system chooses one. The config may be nil.
 //
 // For a loopback address such as 127.0.0.1, Listen fails with an error matching
-// syscall.EADDRNOTAVAIL, unless a device has the address, as that of package
-// softroce has. The kernel treats it as every address of every device: the
-// listener would be open to the network, but not to dials of the loopback
-// address.
+// syscall.EADDRNOTAVAIL unless a device has the address. The device of package
+// softroce has loopback addresses. For any other device, the kernel treats a
+// loopback address as every address of every device: the listener would be open
+// to the network, but not to dials of the loopback address.
 //
 // If the device that has the address is removed, Accept returns an error
 // matching syscall.ENODEV, and the caller should close the listener. A listener
@@ -130,8 +130,8 @@ func (c *ListenConfig) listenInfo(info AddrInfo) (*Listener, error) {
 	return ln, nil
 }
 
-// refuseLoopback rejects a loopback address that no device has: a listener meant for this
-// machine alone would be open to the network.
+// refuseLoopback rejects a loopback address that no device has. A listener
+// meant for this machine alone would be open to the network.
 func (ln *Listener) refuseLoopback(addr netip.Addr) error {
 	if !addr.IsLoopback() {
 		return nil
@@ -177,7 +177,7 @@ func (ln *Listener) start(info AddrInfo, config ListenConfig) error {
 func (ln *Listener) handle(ev *Event) {
 	switch ev.Type {
 	case EventConnectRequest:
-		// Kept for Accept, or for Close.
+		// The request waits for Accept, or for Close.
 		d := ln.dispatcher
 		d.keep(ev.ID, &ln.mu, func() bool { return ln.failed == nil && len(ln.requests) < cap(ln.requests) }, func() {
 			ln.requests <- &Request{dispatcher: d, event: ev, config: &ln.config}
@@ -213,12 +213,14 @@ func (ln *Listener) check() error {
 	return nil
 }
 
-// Device returns the device that has the listener's address. It need not be
-// closed. To register memory once for all connections, allocate a protection
-// domain on it, pass that as Config.PD, and close it after the connections; peers
-// can then reach each other's memory if they know the keys, see docs/guide/memory.md.
-// Device fails for a listener on every address, which has no single device; each
-// request has its own.
+// Device returns the device that has the listener's address. The caller need
+// not close it. Device fails for a listener on every address; there, each
+// request has its own device.
+//
+// To register memory once for all connections, allocate a protection domain on
+// the device, pass it as Config.PD, and close it after the connections. Peers
+// can then reach each other's memory if they know the keys; see
+// docs/guide/memory.md.
 func (ln *Listener) Device() (*ibverbs.Device, error) {
 	if err := ln.check(); err != nil {
 		return nil, err
@@ -289,20 +291,21 @@ func (ln *Listener) Close() error {
 	})
 }
 
-// Serve accepts requests until ctx ends and calls handle for each in a
-// goroutine of its own. It rejects a request that handle neither accepts nor
-// rejects. ListenConfig.MaxServed limits the number of concurrent calls.
+// Serve accepts requests until ctx ends and calls handle for each in its own
+// goroutine. It rejects a request that handle neither accepts nor rejects.
+// ListenConfig.MaxServed limits the number of concurrent calls.
 //
-// The context passed to handle ends with ctx. Serve then accepts no more, waits for
-// all calls to return, and returns nil; for work that should outlast ctx, use a
-// context of its own, such as that of context.WithoutCancel. Later requests wait in
-// the backlog until Close rejects them, which may be called while Serve waits.
+// The context passed to handle ends with ctx. Serve then accepts no more
+// requests, waits for all calls to return, and returns nil. Work that should
+// outlast ctx needs another context, such as that of context.WithoutCancel.
+// Later requests wait in the backlog until Close rejects them. Close may be
+// called while Serve waits.
 //
 // If the listener fails first, because it was closed or its device was removed,
 // Serve cancels the context passed to handle, waits for all calls, and returns
 // the error.
 //
-// A call of handle may block and may call everything, such as Close of the
+// A call of handle may block and may call anything, such as Close of the
 // listener.
 func (ln *Listener) Serve(ctx context.Context, handle func(ctx context.Context, req *Request)) error {
 	if err := ln.check(); err != nil {
@@ -330,7 +333,7 @@ func (ln *Listener) Serve(ctx context.Context, handle func(ctx context.Context, 
 			defer ln.served()
 			defer func() {
 				if req.answer("Listener.Serve") == nil {
-					_ = req.drop() // it is over whatever becomes of it
+					_ = req.drop() // the request is over even after an error
 				}
 			}()
 			handle(inner, req)

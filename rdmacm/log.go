@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// logFailure logs that a connection has not come up.
+// logFailure logs that a connection could not be set up.
 func (c *Config) logFailure(ctx context.Context, message string, err error, attrs ...slog.Attr) {
 	if c.Logger != nil {
 		c.Logger.LogAttrs(ctx, slog.LevelDebug, message, append(attrs, slog.Any("error", err))...)
 	}
 }
 
-// connLog pairs the records of a connection: that of its end follows that of its
-// beginning, and comes only if that does.
+// connLog orders the records of a connection: the record of its end follows
+// that of its start, and is omitted if there is none of its start.
 type connLog struct {
 	mu    sync.Mutex // guards the fields below
-	began bool       // the record of the beginning is written
-	cause error      // why the connection ended before that
+	began bool       // whether the record of the start is written
+	cause error      // why the connection ended before its start was recorded
 }
 
 // logUp logs that the connection is up. The connection may have ended already.
@@ -41,11 +41,13 @@ func (c *Conn) logUp(ctx context.Context, message string, began time.Time) {
 	}
 }
 
-// logs calls handlers where they hold up no events. They may close the connection.
+// logs runs handlers in goroutines of its own, where they delay no events. A
+// handler may close its connection.
 var logs queue
 
-// logEnd logs why the connection has ended, or lets logs do that, or logUp if it
-// has not logged the beginning.
+// logEnd logs why the connection has ended. Unless Close ended it, logs does so
+// in the background. If logUp has not logged the start yet, logUp logs the end
+// too.
 func (c *Conn) logEnd(cause error) {
 	c.log.mu.Lock()
 	began := c.log.began
@@ -69,7 +71,7 @@ func (c *Conn) logEnd(cause error) {
 	}
 }
 
-// logged returns which connection it is.
+// logged returns the attributes that identify the connection.
 func (c *Conn) logged() []slog.Attr {
 	return []slog.Attr{
 		slog.String("local", c.LocalAddr().String()), slog.String("peer", c.RemoteAddr().String()),
@@ -77,7 +79,7 @@ func (c *Conn) logged() []slog.Attr {
 	}
 }
 
-// isGoodbye reports whether the peer has ended the connection in the usual way.
+// isGoodbye reports whether the peer ended the connection in the usual way.
 func isGoodbye(cause error) bool {
 	ended, ok := errors.AsType[*EventError](cause)
 	return ok && ended.Type == EventDisconnected && ended.Status == 0

@@ -19,8 +19,8 @@ import (
 type pooled struct {
 	*operations
 	part     *part
-	reserved int           // send requests, in the part
-	serial   uint64        // in the part
+	reserved int           // number of send requests that the connection has reserved in part
+	serial   uint64        // serial number of the connection in part
 	received atomic.Uint64 // number of the last shared receive that completed
 	messages messages
 	hangUp   func() // tells the peer of the end, and flushes the queue pair
@@ -31,28 +31,28 @@ func (o *pooled) outlives() bool { return true }
 func (o *pooled) refused() error { return nil }
 
 // messages are the receives of a connection that uses a Pool, and the messages
-// that came before them. They are guarded by the operations' mutex.
+// for which there is no receive yet. They are guarded by the operations' mutex.
 type messages struct {
 	wanted fifo[*Receive] // receives without a message
-	unread fifo[message]  // messages without a receive; one of both is empty
+	unread fifo[message]  // messages without a receive; unread or wanted is empty
 	dry    bool           // no more messages will come
-	broken bool           // a message was dropped, and so are those that come behind it
-	marker operation      // the last request, whose completion comes after all others
+	broken bool           // a message was dropped, and later messages are dropped too
+	marker operation      // last request, which completes after all others
 	marked chan struct{}  // closed when the marker has been posted
-	drain  sync.Once      // guards the way to that
+	drain  sync.Once      // guards posting the marker
 }
 
-// message is a message that nobody has received.
+// message is a message that has arrived but has no receive yet.
 type message struct {
 	wc   ibverbs.WC
-	slot int64  // of its bytes; -1 if they were copied
+	slot int64  // slot that holds the bytes; -1 if they were copied
 	data []byte // the bytes
 }
 
-// arrive takes a message that lies in a slot of the pool.
+// arrive processes a message that has arrived in a slot of the pool.
 func (o *pooled) arrive(wc *ibverbs.WC, slot uint32) {
 	n := wc.ByteLen()
-	if wc.Opcode() == ibverbs.WCRecvImm { // a WriteImm, whose bytes are elsewhere
+	if wc.Opcode() == ibverbs.WCRecvImm { // the bytes of a WriteImm are elsewhere
 		n = 0
 	}
 	receives := &o.part.receives
@@ -102,7 +102,8 @@ func (o *pooled) hand(r *Receive, m *message) {
 	o.end(op)
 }
 
-// giveUp ends the connection at both ends, as the device does when it cannot receive a message. The caller must hold o.mu.
+// giveUp ends the connection at both ends, as the device does if it cannot
+// receive a message. The caller must hold o.mu.
 func (o *pooled) giveUp(cause error) {
 	o.messages.broken = true
 	if o.queues.end(cause) {
@@ -166,7 +167,7 @@ func (o *pooled) checkSegments(segments []ibverbs.Segment) error {
 	return nil
 }
 
-// runDry ends the receives that get no message any more. The caller must hold o.mu.
+// runDry ends the receives that will get no message. The caller must hold o.mu.
 func (o *pooled) runDry() {
 	m := &o.messages
 	m.dry = true
@@ -181,7 +182,8 @@ func (o *pooled) runDry() {
 	}
 }
 
-// discard gives back the messages that nobody has received. The caller must hold o.mu.
+// discard gives back the slots of the unread messages. The caller must hold
+// o.mu.
 func (o *pooled) discard() {
 	for o.messages.unread.len() > 0 {
 		if m := o.messages.unread.pop(); m.slot >= 0 {
@@ -190,7 +192,7 @@ func (o *pooled) discard() {
 	}
 }
 
-// flushed posts the marker, when the queue pair takes no more receives.
+// flushed posts the marker. The queue pair takes no more receives.
 func (o *pooled) flushed() {
 	o.messages.drain.Do(func() {
 		go func() {
@@ -201,8 +203,8 @@ func (o *pooled) flushed() {
 	})
 }
 
-// mark posts the marker. It is flushed: its completion is the last one of the
-// queue pair, so all messages have arrived before it.
+// mark posts the marker. The device flushes it, and its completion is the last
+// one of the queue pair, so all messages have arrived before it.
 func (o *pooled) mark() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -214,7 +216,8 @@ func (o *pooled) mark() {
 	}
 }
 
-// settlePatience is how long Close waits for the completions of what was posted.
+// settlePatience is how long Close waits for the completions of posted
+// requests.
 const settlePatience = 5 * time.Second
 
 func (o *pooled) settle() {
@@ -222,7 +225,7 @@ func (o *pooled) settle() {
 	<-o.messages.marked
 	ctx, cancel := context.WithTimeout(context.Background(), settlePatience)
 	defer cancel()
-	// An error says that no completion will come, or none in time.
+	// On an error, the completion did not come in time, or never will.
 	_ = o.waitUntilOver(ctx, &o.messages.marker)
 	o.part.qps.remove(o)
 }
@@ -230,17 +233,18 @@ func (o *pooled) settle() {
 func (o *pooled) abort() {
 	o.runDry()
 	o.discard()
-	o.part.cq.Wake() // in case that the goroutine that leads has waited for this connection
+	o.part.cq.Wake() // the leader may have been waiting for this connection only
 }
 
-// lastWQE knows for each device, by its name, whether it reports EventLastWQEReached.
+// lastWQE maps a device's name to whether the device reports
+// EventLastWQEReached.
 var lastWQE sync.Map
 
 // lastWQEPatience is how long a device may take to report EventLastWQEReached.
 const lastWQEPatience = time.Second
 
 // awaitLastWQE waits until a queue pair in the error state has taken its last
-// shared receive. It does not wait if the device has been seen not to report that.
+// shared receive. It does not wait if the device is known not to report that.
 func awaitLastWQE(qp *ibverbs.QP) {
 	device := qp.PD().Device().Name()
 	reports, known := lastWQE.Load(device)

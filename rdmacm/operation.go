@@ -21,15 +21,15 @@ import (
 // operation is a work request, or several that are posted together.
 type operation struct {
 	state    atomic.Int32
-	wc       ibverbs.WC           // of the last request, or of the first that failed
-	failed   bool                 // wc is of one that failed
-	err      error                // instead of wc's: why it is over, or was refused in part
-	what     work                 // for errors
-	requests int                  // places in the send queue that its end frees; 0 for a receive
-	finish   func()               // for a send, if not nil: called when the device needs nothing more
-	segments []ibverbs.Segment    // for a receive of a Pool's connection: where its message is to go
-	slot     int                  // for a datagram receive: its slot in headers
-	header   [ibverbs.GRHLen]byte // for a datagram receive: the header received
+	wc       ibverbs.WC           // completion of the last request, or of the first that failed
+	failed   bool                 // whether wc is of a failed request
+	err      error                // if not nil, replaces the error of wc, such as after a partial refusal
+	what     work                 // description for errors
+	requests int                  // places in the send queue that the operation's end frees; 0 for a receive
+	finish   func()               // if not nil, called when the device no longer needs a send's memory
+	segments []ibverbs.Segment    // destination of the message, for a receive of a Pool's connection
+	slot     int                  // slot in headers, for a datagram receive
+	header   [ibverbs.GRHLen]byte // received header, for a datagram receive
 	waiters  []chan struct{}      // parked goroutines, guarded by the operations' mutex
 }
 
@@ -40,29 +40,30 @@ const (
 	over            // wc or err is set
 )
 
-// operations are the work requests of a queue pair.
+// operations holds the work requests of a queue pair.
 type operations struct {
 	queues *queues
 	*collector
-	maxInline   int    // bytes
-	prepared    bool   // the program posts on a PreparedQP, and there are no operations
-	maxSegments int    // of a receive
-	num         uint32 // of the queue pair
-	base        uint64 // of the request IDs; 0 with a completion queue of its own
+	maxInline   int    // maximum number of inline bytes
+	prepared    bool   // whether the program posts on a PreparedQP, so that there are no operations
+	maxSegments int    // maximum number of segments of a receive
+	num         uint32 // queue pair number
+	base        uint64 // base of the request IDs; 0 if the queue pair has its own completion queue
 
 	intake intake // set when the queues are created
 
 	mu        sync.Mutex   // guards the fields below, and posting
-	inFlight  []*operation // the request ID says where
-	places    []uint32     // free ones in inFlight
-	completed uint64       // number of operations
+	inFlight  []*operation // operations in flight, by the place in the request ID
+	places    []uint32     // free places in inFlight
+	completed uint64       // number of operations that have ended
 	send      *ibverbs.SendBatch
 	recv      *ibverbs.RecvBatch
-	headers   *headers // of received datagrams; nil for connections
+	headers   *headers // headers of received datagrams; nil for connections
 	closed    error
 	kept      []keptReceive
 
-	// Not in use, so that the next call need not allocate them.
+	// Transfers and receives not in use, so that the next call need not
+	// allocate.
 	transfers []*Transfer
 	receives  []*Receive
 	parked    []chan struct{}
@@ -70,18 +71,20 @@ type operations struct {
 	// sends and recvs count posted requests until their completions are taken
 	// from the completion queue, which must never overflow.
 	sends, recvs room
-	silent       int // requests without a completion, posted after the last one that will have one
+	silent       int // number of requests without a completion, posted after the last one that will have one
 
-	posts     atomic.Uint32 // calls of Post
-	scheduled atomic.Int64  // when one has last let the runtime schedule, since started
+	posts     atomic.Uint32 // number of calls of Post
+	scheduled atomic.Int64  // time from started to the last call that let the runtime schedule
 
-	// failed is called for every failed completion, even if nobody waits for its
-	// request, with the completion's error and what to tell the program.
+	// failed is called for every failed completion, even if no goroutine waits
+	// for its request. Its arguments are the completion's error and the error
+	// for the program.
 	failed func(wc *ibverbs.WCError, err error)
 }
 
-// A request ID is a base and a place in inFlight. The last of the requests that were posted together, or the only one,
-// has this bit too. The others complete only if they fail.
+// A request ID consists of a base and a place in inFlight. The last one of the
+// requests that were posted together, or the only one, also has the bit
+// lastRequest. The others complete only if they fail.
 const lastRequest = 1 << 62
 
 // keptReceive is a receive that Recv posted before its context ended.
@@ -103,7 +106,7 @@ func (o *operations) init(size queueSizes) error {
 // polledByUser reports whether the program polls the completion queue.
 func (o *operations) polledByUser() bool { return o.collector != nil && o.cq == nil }
 
-// isOwn reports whether a request ID can be one of these operations'.
+// isOwn reports whether id can be the ID of one of these operations.
 func (o *operations) isOwn(id uint64) bool {
 	return id&^lastRequest-o.base < uint64(len(o.inFlight))
 }
@@ -111,7 +114,7 @@ func (o *operations) isOwn(id uint64) bool {
 func (o *operations) makeRoom(sends, recvs int) {
 	o.sends.size, o.recvs.size = sends, recvs
 	places := sends + o.intake.places(recvs)
-	o.inFlight = make([]*operation, places+1) // the last is nobody's: see silentID
+	o.inFlight = make([]*operation, places+1) // no operation uses the last place; see silentID
 	for i := range places {
 		o.places = append(o.places, uint32(i))
 	}
@@ -135,7 +138,7 @@ func (o *operations) check(ctx context.Context) error {
 const yieldEvery = 8
 
 // wait blocks until op is over or ctx ends. It reports whether op is over, and
-// its error. If both happen, op wins.
+// its error. If op is over and ctx has ended, it returns the result of op.
 func (o *operations) wait(ctx context.Context, op *operation) (done bool, err error) {
 	if err := o.check(ctx); err != nil {
 		return false, err
@@ -164,7 +167,8 @@ func (o *operations) waitUntilOver(ctx context.Context, op *operation) error {
 	return nil
 }
 
-// takeTurn collects completions, unless op is over. The caller leads, and then does not any more.
+// takeTurn collects completions, unless op is over. The caller leads, and
+// takeTurn ends that.
 func (o *operations) takeTurn(ctx context.Context, op *operation) error {
 	var err error
 	if !op.isOver() { // the previous leader may have completed it
@@ -182,7 +186,8 @@ func (o *operations) takeTurn(ctx context.Context, op *operation) error {
 	return nil
 }
 
-// park waits until op is over, or until the caller could lead, and then takes a turn.
+// park waits until op is over. If the caller can lead before that, park takes a
+// turn.
 func (o *operations) park(ctx context.Context, op *operation) error {
 	o.mu.Lock()
 	if op.isOver() {
@@ -250,7 +255,7 @@ func (o *operations) handOut(wcs []ibverbs.WC) {
 	o.mu.Unlock() // not deferred: that costs instructions in every call
 }
 
-// note notes whether a request has failed.
+// note records the failure of a request, if wc reports one.
 func (o *operations) note(wc *ibverbs.WC) {
 	if err := wc.Err(); err != nil {
 		if failed, ok := err.(*ibverbs.WCError); ok {
@@ -259,14 +264,14 @@ func (o *operations) note(wc *ibverbs.WC) {
 	}
 }
 
-// complete notes a completion. The caller must hold o.mu.
+// complete records a completion. The caller must hold o.mu.
 func (o *operations) complete(wc *ibverbs.WC) {
 	place := wc.ID()&^lastRequest - o.base
 	if place >= uint64(len(o.inFlight)) || o.inFlight[place] == nil {
 		return // posted by the caller directly on the queue pair
 	}
 	op := o.inFlight[place]
-	if !op.failed { // what follows a failure is flushed
+	if !op.failed { // requests after a failed one are flushed
 		op.wc = *wc
 		op.failed = wc.Status() != ibverbs.WCSuccess
 	}
@@ -289,7 +294,8 @@ func (o *operations) complete(wc *ibverbs.WC) {
 // isOver reports whether the operation has ended.
 func (op *operation) isOver() bool { return op.state.Load() == over }
 
-// end ends an operation and wakes the goroutines that wait for it. The caller must hold o.mu.
+// end ends an operation and wakes the goroutines that wait for it. The caller
+// must hold o.mu.
 func (o *operations) end(op *operation) {
 	o.completed++
 	if op.finish != nil {
@@ -347,8 +353,8 @@ func (o *operations) result(ctx context.Context, op *operation) error {
 	return o.failure(err)
 }
 
-// failure replaces an error that is a mere consequence of the end by the cause
-// of the end.
+// failure returns the cause of the end of the connection if err is only a
+// consequence of that end, and err otherwise.
 func (o *operations) failure(err error) error {
 	failed, ok := err.(*ibverbs.WCError)
 	if ok && failed.Status == ibverbs.WCFlushed || errors.Is(err, os.ErrClosed) {
@@ -364,12 +370,14 @@ func (o *operations) failure(err error) error {
 	return o.queues.naming(err)
 }
 
-// claim reports whether an operation that may be in use elsewhere is not in flight, and makes it so.
+// claim puts an operation in flight and returns true, unless it is already in
+// flight. Another goroutine may be using the operation.
 func (op *operation) claim() bool {
 	return op.state.CompareAndSwap(idle, inFlight) || op.state.CompareAndSwap(over, inFlight)
 }
 
-// begin makes an operation that nobody else uses one that is about to be posted.
+// begin puts an operation in flight that is about to be posted. Only the caller
+// uses the operation.
 func (op *operation) begin(requests int, what *work, finish func()) {
 	op.state.Store(inFlight)
 	op.failed, op.err, op.requests, op.what, op.finish = false, nil, requests, *what, finish
@@ -377,7 +385,7 @@ func (op *operation) begin(requests int, what *work, finish func()) {
 
 // postSend posts the request that fill adds to an empty batch. It blocks until
 // the send queue has room. If it succeeds, it calls finish, unless nil, when
-// the request has ended. The transfer should go to recycle when it is over.
+// the request has ended. Pass the transfer to recycle when it is over.
 func (o *operations) postSend(
 	ctx context.Context, what *work, fill func(b *ibverbs.SendBatch, id uint64) error, finish func(),
 ) (*Transfer, error) {
@@ -394,7 +402,8 @@ func (o *operations) postSend(
 	return t, err
 }
 
-// postOne posts an operation of one request, for which there is room. The caller must hold o.mu.
+// postOne posts an operation of one request, for which there is room. The
+// caller must hold o.mu.
 func (o *operations) postOne(op *operation, what *work, fill func(b *ibverbs.SendBatch, id uint64) error, finish func()) error {
 	op.begin(1+o.silent, what, finish)
 	o.send.Reset()
@@ -411,21 +420,24 @@ func (o *operations) postOne(op *operation, what *work, fill func(b *ibverbs.Sen
 	return nil
 }
 
-// posted notes that so many requests have been posted, the last of which will have a completion.
+// posted records that the given number of requests have been posted, the last
+// of which will have a completion.
 func (o *operations) posted(requests int) {
 	o.sends.used += requests
 	o.silent = 0
 }
 
-// mayBeSilent reports whether so many more requests can be posted without a completion. They may fill half of the queue,
-// so that it never holds nothing else.
+// mayBeSilent reports whether the given number of requests can be posted
+// without a completion. Such requests may fill half of the queue, so that a
+// full queue always has a completion to come.
 func (o *operations) mayBeSilent(requests int) bool { return 2*(o.silent+requests) <= o.sends.size }
 
-// silentID is the ID of the requests without a completion: that of a place that is always empty. They complete only if they fail.
+// silentID returns the ID of requests without a completion. Its place in
+// inFlight is always empty. These requests complete only if they fail.
 func (o *operations) silentID() uint64 { return o.base | uint64(len(o.inFlight)-1) }
 
-// confirm posts an empty write, if there is room. Its completion tells that the requests without one are done. The caller
-// must hold o.mu.
+// confirm posts an empty write, if there is room. Its completion shows that the
+// requests without a completion are done. The caller must hold o.mu.
 func (o *operations) confirm() {
 	if o.silent == 0 || !o.sends.has(1) || o.over() != nil {
 		return
@@ -437,12 +449,14 @@ func (o *operations) confirm() {
 	}
 }
 
-// writeNothing adds an empty write to a batch. It needs no memory at either end.
+// writeNothing adds an empty write to a batch. It needs no memory at either
+// end.
 func writeNothing(b *ibverbs.SendBatch, id uint64) error {
 	return b.Write(id, ibverbs.RemoteBuffer{}, ibverbs.SendSignaled)
 }
 
-// takeTransfer returns a transfer that is not in use. The caller must hold o.mu.
+// takeTransfer returns a transfer that is not in use. The caller must hold
+// o.mu.
 func (o *operations) takeTransfer() *Transfer {
 	if n := len(o.transfers); n > 0 {
 		t := o.transfers[n-1]
@@ -454,15 +468,17 @@ func (o *operations) takeTransfer() *Transfer {
 	return t
 }
 
-// recycle takes a transfer of postSend that is over and that nobody has any more.
+// recycle keeps a transfer for reuse. postSend returned the transfer, it is
+// over, and no caller has it any more.
 func (o *operations) recycle(t *Transfer) {
 	o.mu.Lock()
 	o.transfers = append(o.transfers, t)
 	o.mu.Unlock() // not deferred: see handOut
 }
 
-// waitToPost returns with o.mu locked when the send queue has room for so many requests, and those who came before have had
-// theirs.
+// waitToPost waits until the send queue has room for the given number of
+// requests, and returns with o.mu locked. Callers get room in the order of
+// their calls.
 func (o *operations) waitToPost(ctx context.Context, requests int) error {
 	if err := o.check(ctx); err != nil {
 		return err
@@ -481,7 +497,8 @@ func (o *operations) waitToPost(ctx context.Context, requests int) error {
 	return err
 }
 
-// waitForRoom waits for room in the send queue. The caller must hold o.mu, which waitForRoom releases meanwhile.
+// waitForRoom waits for room in the send queue. The caller must hold o.mu,
+// which waitForRoom releases meanwhile.
 func (o *operations) waitForRoom(ctx context.Context, requests int) error {
 	turn := o.sends.wait()
 	defer o.sends.leave(turn)
@@ -505,8 +522,9 @@ func (o *operations) waitForRoom(ctx context.Context, requests int) error {
 	}
 }
 
-// waitForTurn waits until there may be room. Only completions make room, so the first of those who wait takes its turn in
-// polling for them. There are some to come: the first waits only while there are requests in flight.
+// waitForTurn waits until there may be room. Only completions make room, so the
+// first waiting goroutine takes a turn in polling for them. More completions
+// will come, because the first one waits only while requests are in flight.
 func (o *operations) waitForTurn(ctx context.Context, turn chan struct{}, first bool, requests int) error {
 	select {
 	case <-turn:
@@ -521,7 +539,7 @@ func (o *operations) waitForTurn(ctx context.Context, turn chan struct{}, first 
 	case <-turn:
 	case lead <- struct{}{}:
 		var err error
-		// The previous leader may have made room; then no completion may follow.
+		// If the previous leader made room, there may be no completion to come.
 		if !o.hasRoom(requests) {
 			err = o.collect(ctx)
 		}
@@ -536,8 +554,9 @@ func (o *operations) waitForTurn(ctx context.Context, turn chan struct{}, first 
 	return nil
 }
 
-// place finds a place for an operation, before it is posted, because the completion may arrive first. It returns the
-// place and the ID of the last request. The caller must hold o.mu.
+// place finds a place for an operation. Call it before posting the operation,
+// because the completion may arrive first. It returns the place and the ID of
+// the last request. The caller must hold o.mu.
 func (o *operations) place(op *operation) (place uint32, id uint64) {
 	last := len(o.places) - 1
 	place, o.places = o.places[last], o.places[:last]
@@ -561,9 +580,11 @@ func (o *operations) hasRoom(requests int) bool {
 
 var started = time.Now()
 
-// giveWay lets the runtime schedule if a goroutine may have posted for long without that. Otherwise, after 10 ms, the runtime's
-// monitor interrupts it, and then looks every 20 us, at which the device's system calls last longer: it finds the goroutine
-// in one and takes its processor away.
+// giveWay yields to the runtime's scheduler if a goroutine may have posted for
+// long without yielding. Otherwise, the runtime's monitor interrupts the
+// goroutine after 10 ms and then looks at it every 20 us. The device's system
+// calls take longer than that, so the monitor finds the goroutine in one and
+// takes its processor away.
 func (o *operations) giveWay() {
 	const every, calls = 8 * time.Millisecond, 16
 	if o.posts.Add(1)%calls != 0 {
@@ -575,7 +596,8 @@ func (o *operations) giveWay() {
 	}
 }
 
-// postRecv posts a receive. If r is nil, it takes or makes one, which should go to recycleReceive when it is over.
+// postRecv posts a receive. If r is nil, it takes an unused receive or creates
+// one. Pass that receive to recycleReceive when it is over.
 func (o *operations) postRecv(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
 	return o.postRecvIn(r, segments, false)
 }
@@ -594,7 +616,7 @@ func (o *operations) postRecvIn(r *Receive, segments []ibverbs.Segment, own bool
 		if posted != nil || err != nil {
 			return posted, err
 		}
-		// Messages may have arrived that nobody has waited for yet.
+		// Messages may have arrived that no goroutine has waited for yet.
 		n, err := o.pollOnce()
 		if err != nil {
 			return nil, o.failure(err)
@@ -616,7 +638,8 @@ func (o *operations) takeReceive() *Receive {
 	return &Receive{ops: o}
 }
 
-// recycleReceive takes a receive of postRecv that is over and that nobody has any more.
+// recycleReceive keeps a receive for reuse. postRecv returned the receive, it
+// is over, and no caller has it any more.
 func (o *operations) recycleReceive(r *Receive) {
 	o.mu.Lock()
 	r.conn = nil
@@ -642,7 +665,8 @@ func (o *operations) pollOnce() (int, error) {
 	}
 }
 
-// isReleased returns an error if a connection of a pool has been closed, and its messages are gone.
+// isReleased returns an error if a connection of a pool has been closed, so
+// that its messages are gone.
 func (o *operations) isReleased() error {
 	if !o.intake.outlives() || o.queues.isUp() {
 		return nil
@@ -652,7 +676,7 @@ func (o *operations) isReleased() error {
 	return o.closed
 }
 
-// over returns why no more requests can be posted, or nil.
+// over returns the reason why no more requests can be posted, or nil.
 func (o *operations) over() error {
 	if o.closed != nil {
 		return o.closed

@@ -11,21 +11,25 @@ import (
 )
 
 // PolledQueues are completion queues that the program creates and polls, for
-// Config.Queues. They may serve many connections. The program passes the
-// completions to Conn.Completed; until it does, calls that wait for a transfer or
-// a message do not return. Close the queues after the connections. When Close of
-// a connection has returned, its completions may still be in them.
+// Config.Queues. Many connections may share them. The program passes each
+// completion to Conn.Completed; until then, a call that waits for the transfer
+// or the message does not return. Close the queues after the connections. A
+// connection's completions may still be in the queues after its Close has
+// returned.
 type PolledQueues struct {
 	// SendCQ and RecvCQ are the completion queues, which may be the same. Each
 	// must have room for all requests that can be in flight on its connections:
-	// SendQueue and RecvQueue of each, and what the program posts itself.
+	// the SendQueue and RecvQueue of each connection, and the requests that the
+	// program posts itself.
 	SendCQ, RecvCQ *ibverbs.CQ
-	// SRQ, if not nil, is a shared receive queue of the program, which posts
-	// receives there, with IDs of 1<<63 or more, and takes the messages from
-	// RecvCQ. The methods of the Conn that receive fail, and Config.RecvQueue is
-	// not used. Close waits up to a second until the device has reported that the
-	// connection takes no more receives; see ibverbs.QP.LastWQEReached. The last
-	// completions are in RecvCQ when it returns.
+	// SRQ, if not nil, is a shared receive queue of the program. The program
+	// posts receives to it, with IDs of 1<<63 or more, and takes the messages
+	// from RecvCQ. The Conn's methods that receive fail, and Config.RecvQueue
+	// is ignored.
+	//
+	// Close waits up to a second for the device to report that the connection
+	// takes no more receives; see ibverbs.QP.LastWQEReached. When Close
+	// returns, the connection's last completions are in RecvCQ.
 	SRQ *ibverbs.SRQ
 }
 
@@ -68,7 +72,8 @@ func (q *PolledQueues) create(c *Conn) error {
 	}, c.createQP)
 }
 
-// foreignReceives are in PolledQueues.SRQ, where the program posts them.
+// foreignReceives is the intake of a connection with PolledQueues.SRQ, where
+// the program posts the receives.
 type foreignReceives struct{ *operations }
 
 func (o foreignReceives) places(int) int { return 0 }
@@ -89,22 +94,23 @@ func (o foreignReceives) settle() {
 	awaitLastWQE(o.queues.qp)
 }
 
-// Completed takes a completion of a connection with PolledQueues, which the
-// program has polled. It reports whether the completion
-// was of a request of the Conn's own: then the program has nothing more to do
-// with it. Otherwise it was of one that the program has posted on QP, whose ID is
-// 1<<63 or more, or of a receive in PolledQueues.SRQ; if it failed, Err is set.
+// Completed processes a completion that the program has polled from
+// PolledQueues. It returns true if the Conn posted the request; the program
+// then ignores the completion. It returns false if the program posted the
+// request, on QP with an ID of 1<<63 or more, or as a receive in
+// PolledQueues.SRQ. If such a request failed, Err is set.
 //
 // Pass each completion whose WC.QPNum is that of QP, in the order in which they
-// were polled: those of requests that the Conn posts for KeepAlive too. One that
-// comes after Close is of no effect. Completed does not block, calls no function
-// of the program, and allocates nothing unless the request has failed. It may be
-// called from everywhere, also from the functions of Config.
+// were polled. That includes completions of requests that the Conn posts for
+// Config.KeepAlive. Completions passed after Close are ignored.
 //
-// A program that does not poll has connections whose calls do not return; it
-// should poll at least every Config.KeepAlive, or turn that off, because a check
-// that does not complete in time ends the connection. On other connections
-// Completed does nothing and returns false.
+// Completed does not block, calls no function of the program, and allocates
+// nothing unless the request failed. It may be called from anywhere, including
+// the functions of Config.
+//
+// Poll at least once every Config.KeepAlive, or disable the check: a check that
+// does not complete in time ends the connection. On connections without
+// PolledQueues, Completed does nothing and returns false.
 func (c *Conn) Completed(wc *ibverbs.WC) bool {
 	if c.self().check() != nil || wc == nil || !c.ops.polledByUser() || wc.QPNum() != c.ops.num {
 		return false
@@ -112,7 +118,7 @@ func (c *Conn) Completed(wc *ibverbs.WC) bool {
 	o := &c.ops
 	own := wc.ID() < userRequest && o.isOwn(wc.ID())
 	if !own && wc.ID() < userRequest {
-		return false // of an earlier queue pair with the same number
+		return false // the completion is of an earlier queue pair with the same number
 	}
 	o.note(wc)
 	if own {

@@ -15,56 +15,61 @@ import (
 	"github.com/verbena-go/verbena/internal/owned"
 )
 
-// A Pool has resources that many connections share: a protection domain, a
+// A Pool holds resources that many connections share: a protection domain, a
 // completion queue with its channel, and a shared receive queue with memory for
-// messages. Connections use it if Config.Queues is the Pool, dialed and accepted
-// ones alike, on any device, and each then takes little more than its queue
-// pair. The zero Pool is usable. Change no field while there are connections, and
-// do not copy it. It needs no Close: what the connections on a device share is
-// created with the first of them, and released with the last.
+// messages. A connection uses the pool if its Config.Queues is the Pool, and
+// then needs little more than its own queue pair. The connections may be dialed
+// or accepted, and may be on any device.
 //
-// A message arrives in memory of the pool, and is copied to the segments of the
+// The zero Pool is usable. Do not copy a Pool, and do not change its fields
+// while it has connections. It needs no Close: the first connection on a device
+// creates what that device's connections share, and the last one releases it.
+//
+// A message arrives in memory of the pool and is copied to the segments of the
 // connection's next receive. Until there is one, the message waits here and not
-// at the peer: up to MaxUnread messages for each connection, after which it ends,
-// so that one that does not receive holds up no other. Sends, writes, reads and
-// atomics work as without a pool, and copy nothing. Config.RecvQueue limits the
-// receives that wait for a message, and Config.Segments their segments.
+// at the peer. A connection with more than MaxUnread waiting messages ends, so
+// that a connection that does not receive cannot hold up the others. Sends,
+// writes, reads and atomics work as without a pool, and copy nothing.
+// Config.RecvQueue is the maximum number of receives that wait for a message,
+// and Config.Segments the maximum number of their segments.
 //
-// If all receives of the pool are taken, messages for all its connections wait
-// at their peers, as Config.PeerRNRRetryCount says, until a goroutine waits for
-// anything on one of them.
+// If messages occupy all receives of the pool, further messages for any of its
+// connections wait at their peers, as Config.PeerRNRRetryCount describes. They
+// arrive once a goroutine waits for a transfer or a message on one of the
+// connections.
 type Pool struct {
-	// Sends is how many send requests may be in flight on all connections of a
-	// device together; 0 means 4096. Each connection takes Config.SendQueue + 1 of
-	// them while it is open, so that no one takes the place of others. Dial and
-	// Accept fail with an error matching syscall.ENOBUFS if there are not enough.
+	// Sends is the maximum number of send requests in flight on all connections
+	// of a device together; 0 means 4096. Each open connection reserves
+	// Config.SendQueue + 1 of them. If there are not enough left, Dial and
+	// Accept fail with an error matching syscall.ENOBUFS.
 	Sends int
-	// Receives is how many messages can arrive before the program looks; 0 means
-	// 1024.
+	// Receives is the number of messages that can arrive on a device before a
+	// goroutine waits for a transfer or a message there; 0 means 1024.
 	Receives int
 	// MessageSize is the maximum number of bytes in a message; 0 means 4096. A
-	// longer one ends its connection at both ends. The memory on a device is
-	// Receives times MessageSize, and an eighth more.
+	// longer message ends its connection at both ends. The pool uses Receives
+	// times MessageSize bytes on each device, and an eighth more.
 	MessageSize int
-	// MaxUnread is how many messages may wait on one connection until it
-	// receives them; 0 means 1024. With one more, the connection ends with an
-	// error matching syscall.ENOBUFS: a peer that sends faster than this program
-	// receives must wait for answers. While fewer than half of Receives are
-	// free, messages that wait are copied to memory of Go's heap.
+	// MaxUnread is the maximum number of messages that wait on one connection
+	// for a receive; 0 means 1024. One more message ends the connection with an
+	// error matching syscall.ENOBUFS: a peer that sends faster than this
+	// program receives must wait for answers. While fewer than half of Receives
+	// are free, waiting messages are copied to Go's heap.
 	MaxUnread int
-	// Spin has the same meaning as in Config. Config.Spin of the connections is
-	// not used.
+	// Spin has the same meaning as in Config. The connections' Config.Spin is
+	// ignored.
 	Spin time.Duration
-	// PD, if not nil, is the protection domain to use, for memory that the
-	// connections share. They must then be on its device. If nil, the pool
-	// allocates one; close memory on that before the last connection.
+	// PD, if not nil, is the protection domain of the connections, for memory
+	// that they share. All connections must then be on its device. If nil, the
+	// pool allocates one for each device; close memory registered on it before
+	// the last connection.
 	PD *ibverbs.PD
 
 	mu    sync.Mutex
-	parts map[*ibverbs.Device]*part // those with connections
+	parts map[*ibverbs.Device]*part // only devices with connections
 }
 
-// part has what the connections of a pool share on one device.
+// part holds the resources that the connections of a pool share on one device.
 type part struct {
 	of     *Pool
 	pool   *poolSizes
@@ -72,7 +77,7 @@ type part struct {
 	device *ibverbs.Device
 
 	pd        *ibverbs.PD
-	foreignPD bool // Pool.PD
+	foreignPD bool // whether the protection domain is Pool.PD
 	channel   *ibverbs.CompChannel
 	cq        *ibverbs.CQ
 	srq       *ibverbs.SRQ
@@ -83,11 +88,11 @@ type part struct {
 
 	mu      sync.Mutex // guards the fields below
 	conns   map[*pooled]struct{}
-	entries int    // of the completion queue, that connections may take yet
-	tags    uint64 // given to connections so far
+	entries int    // places in the completion queue that are not reserved yet
+	tags    uint64 // number of tags given to connections so far
 }
 
-// poolSizes are the sizes of a Pool, complete.
+// poolSizes are the sizes of a Pool, with defaults filled in.
 type poolSizes struct {
 	Sends, Receives, MessageSize, MaxUnread int
 }
@@ -96,7 +101,7 @@ func (p *Pool) sizes() poolSizes {
 	return poolSizes{cmp.Or(p.Sends, 4096), cmp.Or(p.Receives, 1024), cmp.Or(p.MessageSize, 4096), cmp.Or(p.MaxUnread, 1024)}
 }
 
-// maxPoolMemory bounds what a pool's memory can be.
+// maxPoolMemory is an upper limit for the memory of a pool.
 const maxPoolMemory = 1 << 40
 
 func (p *Pool) check(config *Config, id string) error {
@@ -145,8 +150,8 @@ func (p *Pool) create(c *Conn) error {
 	return err
 }
 
-// join lets a connection that may have so many send requests in flight use what
-// there is on a device, and creates that for the first one.
+// join lets a connection with at most sends send requests in flight use the
+// shared resources on a device. It creates them for the first connection.
 func (p *Pool) join(device *ibverbs.Device, o *pooled, sends int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,7 +183,7 @@ func (o *pooled) leave() error {
 	if shared.leave(o, o.sending()) > 0 {
 		return nil
 	}
-	if p.parts[shared.device] == shared { // no others join it
+	if p.parts[shared.device] == shared { // no later connection may join it
 		delete(p.parts, shared.device)
 	}
 	return shared.close()
@@ -260,8 +265,9 @@ func (s *part) close() error {
 	})
 }
 
-// A request ID of a connection that shares a completion queue has a tag, so that a completion that comes when the
-// connection is gone is not taken for that of a later queue pair with the same number.
+// A request ID of a connection that shares a completion queue has a tag. The
+// tag distinguishes a completion of an ended connection from one of a later
+// queue pair with the same number.
 const (
 	placeBits = 21
 	tagBits   = 40
@@ -270,10 +276,10 @@ const (
 // tagged returns the base of the request IDs with the nth tag.
 func tagged(n uint64) uint64 { return (n%(1<<tagBits-1) + 1) << placeBits }
 
-// join reserves places in the completion queue for a connection that may have
-// so many send requests in flight.
+// join reserves places in the completion queue for a connection with at most
+// sends send requests in flight.
 func (s *part) join(o *pooled, sends int) error {
-	serial := s.receives.join() // before s.mu, which live locks while the receives are locked
+	serial := s.receives.join() // before s.mu is locked, because live locks it while the receives are locked
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sends > s.entries {
@@ -289,8 +295,8 @@ func (s *part) join(o *pooled, sends int) error {
 	return nil
 }
 
-// leave undoes join, and returns how many connections are left. lost is how many
-// completions of the connection may still come.
+// leave undoes join, and returns the number of remaining connections. lost is
+// the number of the connection's completions that may still come.
 func (s *part) leave(o *pooled, lost int) int {
 	s.qps.remove(o)
 	s.mu.Lock()
@@ -316,8 +322,7 @@ func (s *part) live(f func(serial, received uint64)) {
 	}
 }
 
-// handOut hands out completions to the connections that they are for. The
-// caller leads.
+// handOut passes completions to their connections. The caller must lead.
 func (s *part) handOut(wcs []ibverbs.WC) {
 	for i := range wcs {
 		wc := &wcs[i]
@@ -327,7 +332,7 @@ func (s *part) handOut(wcs []ibverbs.WC) {
 			continue
 		}
 		if o == nil || wc.ID() < userRequest && !o.isOwn(wc.ID()) {
-			continue // of a queue pair that is gone
+			continue // the queue pair is gone
 		}
 		o.note(wc)
 		o.mu.Lock()
@@ -340,7 +345,8 @@ func (s *part) handOut(wcs []ibverbs.WC) {
 	}
 }
 
-// arrived takes the completion of a shared receive, on a connection or, if that is gone, on nil.
+// arrived processes the completion of a shared receive. o is nil if the
+// connection is gone.
 func (s *part) arrived(o *pooled, wc *ibverbs.WC) {
 	slot := uint32(wc.ID())
 	number := s.receives.take(slot)

@@ -7,29 +7,35 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// A PreparedQP is a queue pair that the program creates and posts to, for
-// Config.Queues. Use it where the methods of Conn are not what is needed: those
-// that transfer and receive fail, and so do NewReceiver and Post. SendQueue,
+// A PreparedQP, for Config.Queues, is a queue pair that the program creates and
+// posts to itself, instead of using the methods of Conn. The methods that
+// transfer or receive fail, and so do NewReceiver and Post. SendQueue,
 // RecvQueue, Segments, MaxInline, Spin and KeepAlive of the Config are ignored,
 // and MessageSize must be 0.
 type PreparedQP struct {
-	// Prepare creates the queue pair, as ID.CreateQP does on the Conn's ID and PD,
-	// with completion queues of the program's. Setup follows Prepare. Close closes
-	// the queue pair, and the program then its completion queues. The queue pair
-	// may be on another protection domain of the device, for example one that
-	// connections share: the Conn then uses that one, and leaves it open.
+	// Prepare creates the queue pair with ID.CreateQP on the Conn's ID, with
+	// completion queues of the program. Setup is called after Prepare. Close
+	// closes the queue pair; the program then closes its completion queues.
+	//
+	// The queue pair may be on the Conn's PD or on another protection domain of
+	// the device, for example one that connections share. The Conn then uses
+	// that other one, and does not close it.
 	//
 	// Prepare runs in the goroutine of Dial or Accept, may block, and may call
-	// everything. QP returns nil meanwhile. Close makes Dial or Accept fail; it
-	// returns an *ibverbs.BusyError if the queue pair is there.
+	// anything. QP returns nil meanwhile. If Close is called meanwhile, Dial or
+	// Accept fails; if the queue pair exists already, Close returns an
+	// *ibverbs.BusyError.
 	Prepare func(*Conn) (*ibverbs.QP, error)
-	// Flushed, if not nil, is called before the queue pair is destroyed, when it
-	// is in the error state and, as far as the device tells, takes no more
-	// receives of a shared receive queue. If others share its completion queues,
-	// take its last completions there; see ibverbs.QP.LastWQEReached. It runs in
-	// the goroutine of Close, or of a Dial or an Accept that has failed, may block,
-	// and may call everything. Close and Shutdown of its own connection, which wait
-	// for Flushed, return an *ibverbs.BusyError while it runs, to all callers.
+	// Flushed, if not nil, is called before the queue pair is destroyed. The
+	// queue pair is then in the error state and, as far as the device reports,
+	// takes no more receives from a shared receive queue. If other queue pairs
+	// share its completion queues, take its last completions from there in
+	// Flushed; see ibverbs.QP.LastWQEReached.
+	//
+	// Flushed runs in the goroutine of Close, or in that of a Dial or an Accept
+	// that has failed. It may block and may call anything. However, Close and
+	// Shutdown of its own connection wait for Flushed: while it runs, they
+	// return an *ibverbs.BusyError to all callers.
 	Flushed func()
 }
 
@@ -77,7 +83,8 @@ func (c *Conn) adopt(pd *ibverbs.PD) error {
 	return nil
 }
 
-// preparedReceives are none: the program posts on the queue pair.
+// preparedReceives is the intake of a connection with a PreparedQP. It has no
+// receives: the program posts them on the queue pair.
 type preparedReceives struct {
 	*operations
 	onFlush func() // PreparedQP.Flushed, or nil

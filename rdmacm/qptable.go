@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// qpTable finds the intake of a queue pair by the pair's number. Finding takes no
-// lock. It is a hash table with linear probing, in which a removed entry becomes
-// gone, and which is made anew when half of it is in use.
+// qpTable maps the numbers of queue pairs to their intakes. find takes no lock.
+// The table is a hash table with linear probing. An entry that is removed is
+// set to gone. The table is rebuilt when half of it is in use.
 type qpTable struct {
 	entries atomic.Pointer[[]atomic.Pointer[pooled]]
 
@@ -17,12 +17,13 @@ type qpTable struct {
 	used int // entries that are not nil
 }
 
-// gone stands for an entry that was removed.
+// gone marks a removed entry.
 var gone = new(pooled)
 
 const smallestTable = 16
 
-// start returns where to look for a number first, in a table whose size is a power of 2.
+// start returns the index at which the search for a number begins, in a table
+// whose size is a power of 2.
 func start(num uint32, size int) int { return int(num*2654435769>>7) & (size - 1) }
 
 // find returns the intake of the queue pair with the number, or nil.
@@ -40,7 +41,8 @@ func (t *qpTable) find(num uint32) *pooled {
 	}
 }
 
-// add adds an intake by its queue pair's number, which no other may have.
+// add adds an intake under the number of its queue pair, which must not be in
+// the table yet.
 func (t *qpTable) add(o *pooled) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,7 +55,8 @@ func (t *qpTable) add(o *pooled) {
 	t.entries.Store(table)
 }
 
-// put puts an intake where there was never any, so that find cannot meet another queue pair's there.
+// put puts an intake into an entry that was never used, so that a concurrent
+// find cannot get another queue pair's intake.
 func put(entries []atomic.Pointer[pooled], o *pooled) {
 	i := start(o.num, len(entries))
 	for entries[i].Load() != nil {
@@ -62,7 +65,8 @@ func put(entries []atomic.Pointer[pooled], o *pooled) {
 	entries[i].Store(o)
 }
 
-// grow returns a table with what is in the old one, and room for as much again.
+// grow returns a table with the entries of the old one and room for as many
+// again.
 func (t *qpTable) grow(old *[]atomic.Pointer[pooled]) *[]atomic.Pointer[pooled] {
 	var all []*pooled
 	if old != nil {

@@ -22,40 +22,40 @@ import (
 // queues is the common part of Conn and DatagramConn: an ID with a queue pair,
 // memory, and the work requests in flight.
 type queues struct {
-	kind       string // in errors, "connection"
+	kind       string // name in errors, such as "connection"
 	dispatcher *dispatcher
 	id         *ID
 	pd         *ibverbs.PD
-	foreignPD  bool // pd is the user's
+	foreignPD  bool // whether pd belongs to the program
 	channel    *ibverbs.CompChannel
-	cq         *ibverbs.CQ // its own, or nil
+	cq         *ibverbs.CQ // own completion queue, or nil
 	qp         *ibverbs.QP
 	ops        operations
 
-	answers               // of the ID
+	answers               // answers to calls on the ID
 	done    chan struct{} // closed when the connection ends
 	closer  owned.Closer
 	leave   owned.Closer
-	linger  time.Duration // how long the peer is told of the end after release
-	untold  error         // why the peer could not be told of the end
+	linger  time.Duration // how long the system may resend the notice of the end after release
+	untold  error         // why the peer could not be told about the end
 	parting parting
 
-	made     chan struct{} // closed when the queue pair is made, or cannot be
+	made     chan struct{} // closed when the queue pair has been created, or creating it has failed
 	onEnd    func(error)   // Config.Ended, or nil
 	onLog    func(error)   // writes the record of the end, or nil
-	flushing atomic.Bool   // PreparedQP.Flushed runs
+	flushing atomic.Bool   // whether PreparedQP.Flushed is running
 
 	flushed    atomic.Pointer[ibverbs.WCError] // first flushed request of a connection
-	wasFlushed bool                            // flushed was set at the last look
+	wasFlushed bool                            // whether flushed was set at the last look
 
-	ended atomic.Bool // cause is set
+	ended atomic.Bool // whether cause is set
 	mu    sync.Mutex  // guards the fields below
 	cause error       // why the connection ended
-	with  string      // the peer of a connection that was established, for errors
+	with  string      // peer of an established connection, for errors
 
 	memory  sync.Mutex    // guards the fields below
-	regions owned.Regions // from Alloc
-	closed  bool          // no more regions
+	regions owned.Regions // regions from Alloc
+	closed  bool          // whether Alloc fails from now on
 }
 
 // queueSizes are the sizes that a config asks for.
@@ -121,7 +121,7 @@ func (c *queues) allocate(size queueSizes, supply supply) (config ibverbs.QPConf
 	return config, c.ops.init(size)
 }
 
-// supplyOwn creates a completion queue.
+// supplyOwn creates a completion queue for the connection alone.
 func (c *queues) supplyOwn(size queueSizes, config *ibverbs.QPConfig) (err error) {
 	o, device := &c.ops, c.pd.Device()
 	if c.channel, err = device.CreateCompChannel(); err != nil {
@@ -136,7 +136,8 @@ func (c *queues) supplyOwn(size queueSizes, config *ibverbs.QPConfig) (err error
 	return o.useOwnReceives(size.recvSegments)
 }
 
-// choosePD allocates a protection domain unless there is one, which comes from the field of the config.
+// choosePD allocates a protection domain unless the config has one. field is
+// the config's field in errors.
 func (c *queues) choosePD(field string) error {
 	device, err := c.id.Device()
 	if err != nil {
@@ -161,7 +162,7 @@ func (c *queues) check() error {
 	return nil
 }
 
-// name returns what errors call the connection. The caller does not hold c.mu.
+// name returns the connection's name in errors. The caller must not hold c.mu.
 func (c *queues) name() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +172,8 @@ func (c *queues) name() string {
 // errClosed returns the cause of an end by Close.
 func (c *queues) errClosed() error { return fmt.Errorf("%s: %w", c.name(), os.ErrClosed) }
 
-// naming returns the error with the name of the connection, if that was established. The caller holds c.mu.
+// naming adds the name of the connection to err, if the connection was
+// established. The caller must hold c.mu.
 func (c *queues) naming(err error) error {
 	if c.with == "" || errors.Is(err, os.ErrClosed) {
 		return err
@@ -179,12 +181,14 @@ func (c *queues) naming(err error) error {
 	return fmt.Errorf("%s%s: %w", c.kind, c.with, err)
 }
 
-// shed tells the peer that its request has no room. It returns false if the peer
-// has completed the handshake: its program takes the connection to be up.
+// shed tells the peer that the listener has no room for its request. It returns
+// false if the peer has completed the handshake, so that its program takes the
+// connection to be up.
 //
-// A kernel that rejects after rdma_accept(3) goes on repeating the acceptance
-// for a minute, and rdma_destroy_id(3) waits for that. There, destroying the ID
-// tells the peer, at once, but without the mark, and whatever the peer has done.
+// After rdma_accept(3), a kernel that rejects still repeats the acceptance for
+// a minute, and rdma_destroy_id(3) waits for that. There, shed leaves it to the
+// destruction of the ID to tell the peer. That is immediate, but without the
+// mark, and happens even if the peer has completed the handshake.
 func (c *queues) shed() bool {
 	if c.isAsking() && !cerr.IsInProgram() {
 		return true
@@ -193,15 +197,15 @@ func (c *queues) shed() bool {
 }
 
 // end records the cause of the end. It returns false if there already is one.
-// The caller may hold locks, lead, or be a dispatcher, for all of which the
-// program's functions could wait. So they run in other goroutines.
+// The caller may hold locks, lead, or be a dispatcher. The program's functions
+// could wait for any of these, so they run in other goroutines.
 func (c *queues) end(cause error) bool {
 	if !c.record(cause) {
 		return false
 	}
 	if c.onEnd != nil {
 		go func() {
-			<-c.made // the function may use what is being made
+			<-c.made // the function may use the queue pair
 			c.onEnd(cause)
 		}()
 	}
@@ -243,8 +247,8 @@ func (c *queues) flush() {
 	}
 }
 
-// look ends the connection if the queue pair has failed. A flushed request is a
-// sign of that if no event has given a cause since the previous look.
+// look ends the connection if the queue pair has failed. A flushed request
+// shows a failure if no event has reported a cause since the previous look.
 func (c *queues) look() {
 	if event, failed := c.qp.Failure(); failed {
 		c.fail(&QPError{Num: c.qp.Num(), Event: event})
@@ -276,10 +280,10 @@ func (c *queues) isUp() bool { return !c.ended.Load() }
 // PD returns the protection domain. Register memory with it.
 func (c *queues) PD() *ibverbs.PD { return c.pd }
 
-// QP returns the queue pair, for work requests that have no method here. The IDs
-// of these work requests must be 1<<63 or more. Their completions are not
-// delivered, but a failed one sets Err. They must leave room in the queues for
-// other work requests; a Conn posts some of its own, see Config.KeepAlive.
+// QP returns the queue pair, for work requests that have no method here. The
+// IDs of these work requests must be 1<<63 or more. The program does not get
+// their completions, but a failed one sets Err. They must leave room in the
+// queues for other work requests; a Conn also posts some for Config.KeepAlive.
 func (c *queues) QP() *ibverbs.QP { return c.qp }
 
 // ID returns the underlying ID.
@@ -288,11 +292,12 @@ func (c *queues) ID() *ID { return c.id }
 // Done returns a channel that is closed when Err starts to return an error.
 func (c *queues) Done() <-chan struct{} { return c.done }
 
-// maxAlloc is more than any machine has, and less than what makes Go panic.
+// maxAlloc is larger than any machine's memory, and smaller than the sizes with
+// which Go panics.
 const maxAlloc = 1 << 46
 
-// canHave returns an error if the system has no address space for so many bytes,
-// for want of which Go ends the program.
+// canHave returns an error if the system has no address space for size bytes.
+// Without that check, Go would end the program.
 func canHave(size int) error {
 	const sure = 64 << 20
 	if size < sure {
@@ -332,9 +337,9 @@ func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error
 	return mr, nil
 }
 
-// release closes everything in the order that C requires. It calls others,
-// which close what else uses the protection domain, after closing the queues.
-// After an error, it can be called again.
+// release closes everything in the order that C requires. After closing the
+// queues, it calls others, which close the remaining users of the protection
+// domain. After an error, release can be called again.
 func (c *queues) release(others ...func() error) error {
 	if c.flushing.Load() {
 		return cerr.Busy(c.name(), []string{"PreparedQP.Flushed, which is running and is waited for"})
@@ -371,7 +376,7 @@ func (c *queues) release(others ...func() error) error {
 	})
 }
 
-// leaveID closes the ID, at once or after the peer has been told.
+// leaveID closes the ID, either at once or after the peer has been told.
 func (c *queues) leaveID() error {
 	if c.linger > 0 {
 		return c.parting.start(c.linger)
@@ -391,7 +396,7 @@ func (c *queues) closeRegions() error {
 	return c.regions.Close()
 }
 
-// leaveIntake gives back what the connection has of shared queues.
+// leaveIntake gives back the connection's share of shared queues.
 func (c *queues) leaveIntake() error {
 	if c.ops.intake == nil {
 		return nil

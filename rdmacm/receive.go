@@ -19,9 +19,10 @@ type Receive struct {
 	operation
 }
 
-// PostRecv posts a receive, and does not block. The next message not taken by
-// an earlier receive goes into the segments in order; one that is longer ends
-// the connection at both ends. At most Config.RecvQueue receives may be posted.
+// PostRecv posts a receive, and does not block. Receives take messages in the
+// order in which they were posted. A message goes into its receive's segments
+// in order. A message that is longer than its receive ends the connection at
+// both ends. At most Config.RecvQueue receives may be posted.
 func (c *Conn) PostRecv(segments ...ibverbs.Segment) (*Receive, error) {
 	if err := c.self().check(); err != nil {
 		return nil, err
@@ -30,8 +31,9 @@ func (c *Conn) PostRecv(segments ...ibverbs.Segment) (*Receive, error) {
 }
 
 // Wait blocks until the message or datagram arrives and returns the number of
-// its bytes in the segments. For WriteImm, that is 0: the bytes are elsewhere.
-// If ctx ends first, the receive stays posted, and Wait can be called again.
+// its bytes in the segments. For WriteImm, that is 0, because its bytes are not
+// in the segments. If ctx ends first, the receive stays posted, and Wait can be
+// called again.
 func (r *Receive) Wait(ctx context.Context) (int, error) {
 	if r == nil || r.ops == nil {
 		return 0, errNoReceive("Receive.Wait")
@@ -76,9 +78,9 @@ func (r *Receive) InvalidatedRKey() (uint32, bool) {
 }
 
 // Sender returns the sender of the datagram, for use with SendTo. Call it after
-// Wait has returned. The QKey is this end's own, which the whole UDP port space
-// shares unless a program has chosen another. Sender fails for a Conn, whose
-// messages all come from its peer.
+// Wait has returned. The QKey is this end's own; the whole UDP port space
+// shares one QKey unless a program has chosen another. Sender fails for a Conn,
+// whose messages all come from its peer.
 func (r *Receive) Sender() (Peer, error) {
 	switch {
 	case !r.isDone():
@@ -143,8 +145,9 @@ func (c *Conn) Recv(ctx context.Context, segments ...ibverbs.Segment) (int, erro
 	return n, nil
 }
 
-// receive returns a receive that has its message, which should go to recycleReceive. If ctx ends first, it leaves
-// the receive for the next call with the same segments.
+// receive returns a receive that has its message. Pass it to recycleReceive
+// afterwards. If ctx ends first, the receive stays posted for the next call
+// with the same segments.
 func (o *operations) receive(ctx context.Context, segments []ibverbs.Segment) (*Receive, error) {
 	if err := o.check(ctx); err != nil {
 		return nil, err
@@ -177,7 +180,7 @@ func (o *operations) takeUp(segments []ibverbs.Segment) (*Receive, error) {
 			return kept.receive, nil
 		}
 	}
-	// In a pool there may be messages that came before the end.
+	// A pool may hold messages that arrived before the end.
 	if err := o.over(); err != nil && (!o.intake.outlives() || len(o.kept) > 0) {
 		return nil, err
 	}
@@ -188,7 +191,7 @@ func (o *operations) takeUp(segments []ibverbs.Segment) (*Receive, error) {
 	return nil, nil
 }
 
-// keep leaves a receive for the next call with its segments.
+// keep keeps a receive for the next call with its segments.
 func (o *operations) keep(r *Receive, segments []ibverbs.Segment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

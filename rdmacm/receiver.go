@@ -15,14 +15,14 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// A Receiver receives messages and keeps Config.RecvQueue receives posted for
+// A Receiver receives messages, and keeps Config.RecvQueue receives posted for
 // later ones, even while the caller processes a message. Only one goroutine may
-// use it, and nothing else may receive on the same connection.
+// use it, and no other call may receive on the same connection.
 type Receiver struct {
 	post    func(r *Receive, segments []ibverbs.Segment) (*Receive, error)
-	posted  []slot // in the order in which they take messages
-	next    int    // index of the one that takes the next message
-	spare   slot   // of the caller's message
+	posted  []slot // slots in the order in which they take messages
+	next    int    // index of the slot that takes the next message
+	spare   slot   // slot of the caller's message
 	message Message
 }
 
@@ -34,19 +34,20 @@ type slot struct {
 }
 
 // A Message is a message that a Receiver has received. The message and its
-// bytes are valid until the next call of Next.
+// bytes are valid until the next message is received.
 type Message struct {
-	Data    []byte // memory of the Receiver; empty for WriteImm, whose bytes are elsewhere
+	Data    []byte // bytes in the Receiver's memory; empty for WriteImm, which writes to other memory
 	receive *Receive
 }
 
 // NewReceiver posts Config.RecvQueue receives of size bytes and returns a
-// Receiver for their messages. The connection's Close releases their memory.
-// Call it in Setup, before the peer can send; Config.MessageSize does that for
-// Conn.Receive. Messages for which no receive is
-// posted wait at the peer, as Config.PeerRNRRetryCount says. A
-// size of 0 is enough for messages that carry only immediate data, such as
-// those of WriteImm.
+// Receiver for their messages. Call it in Setup, before the peer can send.
+// Config.MessageSize makes the connection do that itself, for Conn.Receive. The
+// connection's Close releases the memory.
+//
+// Messages without a posted receive wait at the peer, as
+// Config.PeerRNRRetryCount describes. A size of 0 is enough for messages that
+// carry only immediate data, such as those of WriteImm.
 func (c *Conn) NewReceiver(size int) (*Receiver, error) {
 	if err := c.self().check(); err != nil {
 		return nil, err
@@ -61,7 +62,7 @@ func (c *Conn) NewReceiver(size int) (*Receiver, error) {
 }
 
 // NewReceiver posts DatagramConfig.RecvQueue receives of MTU bytes and returns
-// a Receiver for their datagrams. Call it in Setup, before anybody can send.
+// a Receiver for their datagrams. Call it in Setup, before any peer can send.
 func (c *DatagramConn) NewReceiver() (*Receiver, error) {
 	if err := c.self().check(); err != nil {
 		return nil, err
@@ -80,7 +81,7 @@ func (c *queues) newReceiver(size int, post func(*Receive, []ibverbs.Segment) (*
 		return nil, err
 	}
 	r := &Receiver{post: post, posted: make([]slot, c.ops.recvs.size)}
-	pieces := make([][]ibverbs.Segment, len(r.posted)+1) // one more, for the caller's message
+	pieces := make([][]ibverbs.Segment, len(r.posted)+1) // one more for the caller's message
 	if size > 0 {
 		memory, err := c.alloc(len(pieces)*size, ibverbs.AccessLocalWrite)
 		if err != nil {
@@ -102,7 +103,7 @@ func (c *queues) newReceiver(size int, post func(*Receive, []ibverbs.Segment) (*
 }
 
 // newReceiver returns a Receiver with one receive. Later messages wait in the
-// pool. There may be messages although the connection has ended.
+// pool. The connection may have ended, because messages may be left.
 func (o *pooled) newReceiver(size int) (*Receiver, error) {
 	o.mu.Lock()
 	err := o.postedNone()
@@ -123,10 +124,10 @@ func (o *pooled) newReceiver(size int) (*Receiver, error) {
 	return r, nil
 }
 
-// Next waits for a message and posts a new receive in place of the one that
+// Next waits for a message, and posts a new receive in place of the one that
 // took it. It invalidates the previous message. If ctx ends first, the error
-// matches ctx.Err(), no message is lost, and Next can be called again. If ctx has
-// ended already, Next may return that error although a message has arrived.
+// matches ctx.Err(), no message is lost, and Next can be called again. If ctx
+// has already ended, Next may return that error even if a message has arrived.
 //
 // When the peer has closed the connection and all messages have been received,
 // the error matches syscall.ECONNRESET. Conn.Err and DatagramConn.Err describe
@@ -163,9 +164,10 @@ func (r *Receiver) Next(ctx context.Context) (*Message, error) {
 	return m, nil
 }
 
-// Messages returns an iterator over the messages that Next returns. It ends after
-// an error, but without one when the peer has closed the connection and all
-// messages have been received. Each message is valid until the next one.
+// Messages returns an iterator over the results of Next. It stops after the
+// first error. If the peer has closed the connection and all messages have been
+// received, it stops without an error. Each message is valid until the next
+// one.
 func (r *Receiver) Messages(ctx context.Context) iter.Seq2[*Message, error] {
 	return messagesOf(func() (*Message, error) { return r.Next(ctx) })
 }
@@ -184,10 +186,11 @@ func messagesOf(next func() (*Message, error)) iter.Seq2[*Message, error] {
 	}
 }
 
-// Receive waits for a message of at most Config.MessageSize bytes, which must not
-// be 0. It behaves as Next of the Receiver that the connection then has: the
-// message is valid until the next call. While a call waits, another one fails
-// with an error matching syscall.EBUSY.
+// Receive waits for a message of at most Config.MessageSize bytes, like
+// Receiver.Next on the Receiver that Config.MessageSize gives the connection.
+// Receive fails if Config.MessageSize is 0. The message is valid until the next
+// call. While a call waits, other calls fail with an error matching
+// syscall.EBUSY.
 func (c *Conn) Receive(ctx context.Context) (*Message, error) {
 	if err := c.self().check(); err != nil {
 		return nil, err
@@ -202,7 +205,8 @@ func (c *Conn) Receive(ctx context.Context) (*Message, error) {
 	return c.receiver.Next(ctx)
 }
 
-// Messages is Receiver.Messages for the messages that Receive returns.
+// Messages returns an iterator over the results of Receive. It stops as the
+// iterator of Receiver.Messages does.
 func (c *Conn) Messages(ctx context.Context) iter.Seq2[*Message, error] {
 	return messagesOf(func() (*Message, error) { return c.Receive(ctx) })
 }

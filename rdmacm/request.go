@@ -21,7 +21,7 @@ import (
 type Request struct {
 	dispatcher  *dispatcher
 	event       *Event
-	config      *Config // the listener's
+	config      *Config // ListenConfig.Config of the listener
 	answered    atomic.Bool
 	local, peer netip.AddrPort // remain known after the request is over
 }
@@ -57,15 +57,17 @@ func (r *Request) Event() *Event { return r.event }
 
 // Accept accepts the request and blocks until the connection is up. After an
 // error, the request is over and the peer has been told. If the config is nil,
-// it is ListenConfig.Config of the listener.
+// Accept uses ListenConfig.Config of the listener.
 //
 // If the peer gives up, before or during Accept, the error matches
 // syscall.ECONNRESET. If the peer does not continue the handshake, Accept fails
-// after Config.HandshakeTimeout, which is 10 s here if it is 0, with an error
-// matching syscall.ETIMEDOUT. Therefore accept each request in a goroutine of its
-// own, and limit how many there are: a peer may leave handshakes unfinished. To
-// give one up for another, end ctx with the cause ErrBacklogFull (see
-// context.WithCancelCause): a peer that is honest tries again, or is refused if
+// after Config.HandshakeTimeout with an error matching syscall.ETIMEDOUT; 0
+// means 10 s here.
+//
+// A peer may leave handshakes unfinished. Therefore, accept each request in its
+// own goroutine, and limit the number of these goroutines. To give up one
+// request in favor of another, end ctx with the cause ErrBacklogFull; see
+// context.WithCancelCause. An honest peer then tries again, or is refused if
 // the handshake has begun on a device of the kernel.
 func (r *Request) Accept(ctx context.Context, config *Config) (*Conn, error) {
 	if err := r.answer("Request.Accept"); err != nil {
@@ -104,7 +106,7 @@ func (r *Request) accept(ctx context.Context, config Config) (*Conn, error) {
 	// Closing an ID with a pending request rejects the request.
 	if err := conn.accept(ctx, r.event); err != nil {
 		if isShed(ctx) {
-			conn.shed() // fails if it was
+			conn.shed() // fails if the peer was already told
 		}
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -144,8 +146,8 @@ func (c *Conn) accept(ctx context.Context, request *Event) error {
 }
 
 // Reject refuses the connection and sends the peer at most 148 bytes of private
-// data. After an error, the peer has been told as well, but without the data. A
-// peer that has given up need not be told, and is no error.
+// data. After an error, the peer has been told as well, but without the data.
+// If the peer has given up, Reject returns nil.
 func (r *Request) Reject(privateData []byte) error {
 	if err := r.answer("Request.Reject"); err != nil {
 		return err

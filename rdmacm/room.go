@@ -10,22 +10,24 @@ import "slices"
 type room struct {
 	size, used int
 
-	// Those who wait, in order. Nobody overtakes the first, who may need more room than the others. It receives when it
-	// has become the first, and when there is more room.
+	// Turns of the waiting goroutines, in order. No other goroutine overtakes
+	// the first, which may need more room than the others. A turn receives when
+	// it becomes the first, and when there is more room.
 	waiting []chan struct{}
 }
 
 // has reports whether there is room for n more.
 func (r *room) has(n int) bool { return r.used+n <= r.size }
 
-// wait queues the caller behind the others. It must call leave.
+// wait queues the caller behind the other goroutines. The caller must call
+// leave.
 func (r *room) wait() chan struct{} {
 	turn := make(chan struct{}, 1)
 	r.waiting = append(r.waiting, turn)
 	return turn
 }
 
-// isFirst reports whether nobody waits before the owner of turn.
+// isFirst reports whether no other goroutine waits before the owner of turn.
 func (r *room) isFirst(turn chan struct{}) bool { return r.waiting[0] == turn }
 
 // leave ends a wait.
@@ -43,13 +45,13 @@ func (r *room) free(n int) {
 	r.tellFirst()
 }
 
-// tellFirst makes the first of those who wait look again.
+// tellFirst makes the first waiting goroutine look again.
 func (r *room) tellFirst() {
 	if len(r.waiting) == 0 {
 		return
 	}
 	select {
 	case r.waiting[0] <- struct{}{}:
-	default: // it has been told, and has not looked yet
+	default: // the goroutine has been told, and has not looked yet
 	}
 }

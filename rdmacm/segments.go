@@ -17,8 +17,8 @@ func checkRecv(segments []ibverbs.Segment) error {
 	return nil
 }
 
-// fill copies a message to segments that have room for it. They may be of
-// ibverbs.InlineBytes.
+// fill copies a message to segments that have room for it. The segments may be
+// from ibverbs.InlineBytes.
 func fill(segments []ibverbs.Segment, message []byte) (err error) {
 	for k := 0; k < len(segments) && len(message) > 0; k++ {
 		if message, err = sealed.Open(segments[k].Internals()).Fill(message); err != nil {

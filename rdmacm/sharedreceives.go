@@ -10,23 +10,27 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// sharedReceives are the receives of a pool's shared receive queue, and their
-// memory. Each has a slot; its number is in the ID of the work request.
+// sharedReceives holds the receives of a pool's shared receive queue, and their
+// memory. Each receive has a slot, whose number is in the ID of the work
+// request.
 //
 // A queue pair that ends within a message completes the receive that it has
 // taken, as flushed, before EventLastWQEReached. Soft-RoCE does not: it forgets
-// the receive. So when a connection has ended there, receives that were posted
-// before that, and that others have overtaken, are suspects. Spare ones take
-// their place. A suspect is lost, and posted again, when no connection of that
-// time can have it: each is over, or has completed a later receive, because it
-// takes them in order and one at a time.
+// the receive. So when a connection has ended there, each receive that was
+// posted before the end, and that later receives have overtaken, is a suspect.
+// Spare receives take the places of suspects.
+//
+// A suspect is lost, and is posted again, when no connection of that time can
+// have it. A connection cannot have it if the connection is over, or if it has
+// completed a later receive: a connection takes receives in order and one at a
+// time.
 type sharedReceives struct {
 	srq     *ibverbs.SRQ
 	mr      *ibverbs.MR
-	message int  // bytes of a slot
-	loses   bool // the device forgets receives
+	message int  // number of bytes in a slot
+	loses   bool // whether the device forgets receives
 
-	low atomic.Bool // less than half of the receives are posted
+	low atomic.Bool // whether less than half of the receives are posted
 
 	mu       sync.Mutex // guards the fields below
 	slots    []sharedSlot
@@ -35,16 +39,16 @@ type sharedReceives struct {
 	want     int    // slots to keep posted
 	posted   int    // posted slots, without suspects
 	suspects int    // number of suspects
-	last     uint64 // number of the receive posted last; they count from 1
+	last     uint64 // number of the receive posted last; numbers start at 1
 	passed   uint64 // highest number of a receive that has completed
-	death    uint64 // value of last when a connection ended; 0 if all that may be lost since is suspect
+	death    uint64 // last when a connection ended; 0 if all receives that it may have lost are suspects
 	extra    int    // spare slots posted for connections that have ended since death was set
-	serial   uint64 // of the connection that joined last
+	serial   uint64 // serial number of the connection that joined last
 }
 
 type sharedSlot struct {
-	number  uint64 // of the receive; 0 while it is not posted
-	suspect uint64 // serial of the last connection that can have it; 0 if it is not a suspect
+	number  uint64 // number of the receive; 0 while it is not posted
+	suspect uint64 // serial number of the last connection that can have the receive; 0 if it is not a suspect
 }
 
 const (
@@ -56,7 +60,7 @@ const (
 	recvBatch = 64
 )
 
-// sparesFor returns how many spare slots there are for the number of receives.
+// sparesFor returns the number of spare slots for a number of receives.
 func sparesFor(receives int) int { return min(max(receives/8, 8), 256) }
 
 func (s *sharedReceives) init(srq *ibverbs.SRQ, mr *ibverbs.MR, receives, message int, loses bool) (err error) {
@@ -78,7 +82,8 @@ func (s *sharedReceives) memory(slot uint32, n int) []byte {
 	return s.mr.Sub(int(slot)*s.message, min(n, s.message)).Bytes()
 }
 
-// take takes a slot that has completed, and returns the number of its receive. It returns 0 if it was not posted.
+// take takes a slot whose receive has completed, and returns the number of the
+// receive. It returns 0 if the slot was not posted.
 func (s *sharedReceives) take(slot uint32) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +93,7 @@ func (s *sharedReceives) take(slot uint32) uint64 {
 	at := &s.slots[slot]
 	number := at.number
 	if at.suspect != 0 {
-		s.suspects-- // a spare one has taken its place in posted
+		s.suspects-- // a spare slot has taken its place in posted
 	} else {
 		s.posted--
 	}
@@ -100,15 +105,16 @@ func (s *sharedReceives) take(slot uint32) uint64 {
 
 func (s *sharedReceives) noteLow() { s.low.Store(2*s.posted < s.want) }
 
-// give takes back a slot whose message is not needed any more. It is posted by
-// the next call of refill.
+// give takes back a slot whose message is no longer needed. The next call of
+// refill posts the slot.
 func (s *sharedReceives) give(slot uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free = append(s.free, slot)
 }
 
-// refill posts what was given back. If C refuses, the next call tries again.
+// refill posts the slots that were given back. If C refuses, the next call
+// tries again.
 func (s *sharedReceives) refill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +139,7 @@ func (s *sharedReceives) post() error {
 			s.last++
 			s.slots[slot].number = s.last
 		}
-		// What was not posted stays free.
+		// The slots that were not posted stay free.
 		s.free = append(s.free[:len(s.free)-n], slots[posted:]...)
 		s.posted += posted
 		s.noteLow()
@@ -144,7 +150,8 @@ func (s *sharedReceives) post() error {
 	return nil
 }
 
-// join returns the serial number of a connection that may take receives from now on.
+// join returns the serial number of a connection that may take receives from
+// now on.
 func (s *sharedReceives) join() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,8 +159,8 @@ func (s *sharedReceives) join() uint64 {
 	return s.serial
 }
 
-// left says that a connection's queue pair has been destroyed. live calls its
-// argument for each connection that there is, with its serial number and the
+// left records that a connection's queue pair has been destroyed. live calls
+// its argument for each existing connection, with its serial number and the
 // number of the last receive that it has completed.
 func (s *sharedReceives) left(live func(func(serial, received uint64))) {
 	s.mu.Lock()
@@ -174,7 +181,7 @@ func (s *sharedReceives) unsettled() bool {
 	return s.suspects > 0 || s.death > 0 && s.passed > 0
 }
 
-// settle looks again for receives that are lost.
+// settle looks again for lost receives.
 func (s *sharedReceives) settle(live func(func(serial, received uint64))) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +189,8 @@ func (s *sharedReceives) settle(live func(func(serial, received uint64))) {
 	_ = s.post()
 }
 
-// reclaim finds suspects, and those that are lost. The caller must hold s.mu.
+// reclaim finds suspects, and those of them that are lost. The caller must hold
+// s.mu.
 func (s *sharedReceives) reclaim(live func(func(serial, received uint64))) {
 	if s.death > 0 {
 		for i := range s.slots {
@@ -200,8 +208,9 @@ func (s *sharedReceives) reclaim(live func(func(serial, received uint64))) {
 	if s.suspects == 0 {
 		return
 	}
-	// The connections that have completed nothing later than a receive, and are old enough, can have it. It is
-	// enough to know the first number that some connection of each age may still have.
+	// A connection can have a suspect if it is old enough and has not completed
+	// a later receive. For each age of connection, the first receive that one
+	// may still have is enough to decide.
 	oldest := make(map[uint64]uint64)
 	live(func(serial, received uint64) { oldest[serial] = received })
 	for i := range s.slots {

@@ -141,20 +141,26 @@ func (o *operations) finish(ctx context.Context, t *Transfer) error {
 	return err
 }
 
-// Post posts the batch's requests in one call, and does not wait for them, so that many transfers can be on their way.
-// t.Wait waits until all of them are done. Transfers of a connection end in the order in which they were posted, so
-// whoever has waited for the last has waited for all.
+// Post posts the batch's requests in one call and does not wait for them, so
+// that many transfers can be in flight. t.Wait waits until all requests are
+// done. Transfers of a connection end in the order in which they were posted,
+// so a caller that has waited for the last transfer has waited for all.
 //
-// With a nil t, nobody waits for the requests, and the device is spared their completions, but for one in each half of the
-// send queue. They are done when a transfer is done that was posted later. If one of them fails, Err is set, as always.
+// If t is nil, no call waits for the requests, and the device reports only one
+// completion for each half of the send queue. The requests are done when a
+// transfer that was posted later is done. If one of them fails, Err is set, as
+// always.
 //
-// Post waits for room in the send queue for all of them, behind the transfers that began to wait before. Their memory must be
-// left alone, also that which they send, until Wait returns anything but a *PendingError. The batch and t may be used again:
-// the batch for the next Post, t when it is done. Nothing is allocated. Post sets the requests' IDs, and SendSignaled for the
-// last one at most.
+// Post waits until the send queue has room for all requests, behind the
+// transfers that began to wait before. Leave the requests' memory alone,
+// including memory that is only sent, until Wait returns anything but a
+// *PendingError. The batch can be used again for the next Post, and t when it
+// is done. Post allocates nothing. It sets the requests' IDs, and sets
+// SendSignaled for at most the last request.
 //
-// If ctx ends before anything is posted, the error matches ctx.Err(). If the device refuses a request that is not the
-// first, the error is a *PendingError: those before it are on their way.
+// If ctx ends before anything is posted, the error matches ctx.Err(). If the
+// device refuses a request that is not the first, the error is a *PendingError:
+// the requests before it are in flight.
 func (c *Conn) Post(ctx context.Context, t *Transfer, batch *ibverbs.SendBatch) error {
 	if err := c.self().check(); err != nil {
 		return err
@@ -197,13 +203,14 @@ func (c *Conn) Post(ctx context.Context, t *Transfer, batch *ibverbs.SendBatch) 
 		}
 		return err
 	}
-	if finish != nil { // the caller is to wait for it after all
+	if finish != nil { // the error makes the caller wait for the transfer
 		t.finish = nil
 	}
 	return c.endEarly(t, id, posted, err)
 }
 
-// postBatch posts a batch, with an ID for the last request and one for the others. It returns how many were posted.
+// postBatch posts a batch. The last request gets the ID last, and the others
+// id. postBatch returns the number of posted requests.
 func (c *Conn) postBatch(batch *ibverbs.SendBatch, id, last uint64, signaled bool) (int, error) {
 	if fetches := sealed.Open(batch.Internals()).Mark(id, last, signaled); fetches && c.noReads.Load() {
 		return 0, c.noFetch()
@@ -229,7 +236,8 @@ func (c *Conn) postSilent(batch *ibverbs.SendBatch) error {
 	return c.endEarly(t, id, posted, err)
 }
 
-// endEarly ends a transfer of which only so many requests have been posted by a write of nothing, and returns the error.
+// endEarly ends a transfer of which only some requests were posted, by posting
+// an empty write. It returns the error for the caller.
 func (c *Conn) endEarly(t *Transfer, id uint64, posted int, err error) error {
 	o := &c.ops
 	t.requests, t.err = posted+1+o.silent, err
@@ -245,12 +253,14 @@ func (c *Conn) endEarly(t *Transfer, id uint64, posted int, err error) error {
 	return &PendingError{Transfer: t, Err: err}
 }
 
-// A Transfer is a posted send, write, read or atomic operation, or several that Conn.Post has posted together. The zero
-// Transfer is ready for Post. Several goroutines may wait for it, but none while it is posted again.
+// A Transfer is a posted send, write, read or atomic operation, or several
+// requests that Conn.Post has posted together. The zero Transfer is ready for
+// Post. Several goroutines may wait for a Transfer, but none while it is posted
+// again.
 type Transfer struct {
 	ops *operations
 	operation
-	giveBack func() // for one of takeTransfer: makes it one that is not in use
+	giveBack func() // makes a transfer from takeTransfer available again
 }
 
 // Wait blocks until the transfer is done and returns its error. If ctx ends
@@ -280,7 +290,7 @@ type PendingError struct {
 	Err      error // why the wait ended; usually the context's error
 }
 
-// Error says that the transfer goes on, and why the wait ended.
+// Error reports that the transfer goes on, and why the wait ended.
 func (e *PendingError) Error() string {
 	const text = "the transfer goes on"
 	if e.Err == nil {

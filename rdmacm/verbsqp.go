@@ -4,7 +4,7 @@ package rdmacm
 
 import "github.com/verbena-go/verbena/ibverbs"
 
-// A VerbsQP, for Config.Queues, is a queue pair that the Conn creates with verbs
+// A VerbsQP, for Config.Queues, makes the Conn create its queue pair with verbs
 // instead of librdmacm. The connection then lacks the enhancements (ECE) that
 // librdmacm negotiates with the peer. The zero value and a nil *VerbsQP are
 // usable.

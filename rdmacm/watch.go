@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// watchEvery is the maximum time until a failure that nobody waits for is
-// noticed.
+// watchEvery is the maximum time until a failure is noticed that no goroutine
+// waits for.
 const watchEvery = 250 * time.Millisecond
 
 // watched checks all connections periodically. Some devices report a failed
@@ -45,7 +45,8 @@ func (w *watch) remove(o *operations) {
 	}
 }
 
-// look takes the completions that nobody else takes.
+// look takes the completions that no goroutine waits for, and looks at each
+// queue pair.
 func (w *watch) look() {
 	w.mu.Lock()
 	timer, all := w.timer, slices.Collect(maps.Keys(w.ops))

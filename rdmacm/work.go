@@ -9,14 +9,14 @@ import (
 	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
-// work is what an operation does, for its error. It is passed by reference and
+// work describes an operation for its error. It is passed by reference and
 // copied once, into the operation.
 type work struct {
 	kind  workKind
-	key   uint32          // of the peer's memory, or the number of a datagram's queue pair
-	bytes int             // of this end's memory, or requests of a batch
-	addr  uint64          // of the peer's memory
-	path  *ibverbs.AHAttr // of a datagram
+	key   uint32          // key of the peer's memory, or number of a datagram's queue pair
+	bytes int             // length of this end's memory, or number of requests in a batch
+	addr  uint64          // address of the peer's memory
+	path  *ibverbs.AHAttr // path of a datagram
 }
 
 // accessing returns the work of a request that accesses the peer's memory.
@@ -37,7 +37,7 @@ func (w work) destination() string {
 type workKind uint8
 
 const (
-	unnamedWork workKind = iota // of Post without a Transfer
+	unnamedWork workKind = iota // work of Post without a Transfer
 	sending
 	sendingDatagram
 	receiving
@@ -124,8 +124,8 @@ func (o *operations) failureOf(what work, wc *ibverbs.WCError) error {
 	return e
 }
 
-// portProblem looks why the device could send nothing: Soft-RoCE has the same
-// status for that as for a request that is wrong.
+// portProblem finds out why the device could not send. Soft-RoCE reports the
+// same status for that as for a wrong request.
 func (c *queues) portProblem() string {
 	device, number := c.pd.Device(), c.id.PortNum()
 	port, err := device.QueryPort(number)
