@@ -14,7 +14,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// Memory that the system does not have is an error, and does not end the program.
+// Allocating more memory than the system has returns an error and does not end
+// the program.
 func TestAllocTooMuch(t *testing.T) {
 	d := needDevice(t)
 	client, _ := connect(t, d.IPv4, nil, nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-go/verbena/generated/librdmacm"
 )
 
-// bytesOf returns an address as it lies in memory.
+// bytesOf returns the bytes of an address as they lie in memory.
 func bytesOf(s *sockaddr) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(s)), unsafe.Sizeof(*s))
 }

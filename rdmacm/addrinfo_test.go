@@ -55,7 +55,7 @@ func TestGetAddrInfo(t *testing.T) {
 			require.NoError(t, err)
 			require.NotEmpty(t, infos)
 			got := infos[0]
-			require.Empty(t, got.Paths, "nobody caches them here")
+			require.Empty(t, got.Paths, "no daemon caches paths here")
 			require.Empty(t, got.Connect)
 			got.Paths, got.Connect, got.SrcName, got.DstName = nil, nil, "", ""
 			require.Equal(t, tt.want, got)
@@ -129,8 +129,8 @@ func TestLookUp(t *testing.T) {
 	info, err := rdmacm.LookUp(bounded(t), "", d.IPv4.String(), "7471", nil)
 	require.NoError(t, err)
 	require.Equal(t, netip.AddrPortFrom(d.IPv4, 7471), info.Dst, "without hints")
-	for _, hosts := range [][2]string{{"nobody", ""}, {"", "nobody"}, {"nobody", d.IPv4.String()}, {d.IPv4.String(), "nobody"}} {
+	for _, hosts := range [][2]string{{"absent", ""}, {"", "absent"}, {"absent", d.IPv4.String()}, {d.IPv4.String(), "absent"}} {
 		_, err := rdmacm.LookUp(bounded(t), hosts[0], hosts[1], "7471", hints)
-		require.ErrorContains(t, err, `host "nobody"`, hosts)
+		require.ErrorContains(t, err, `host "absent"`, hosts)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// slowKernel looks for the other end of each path for as long as it was told,
-// and finds those with an even flow label.
+// slowKernel looks for the peer of each path for as long as it was told. It
+// finds the peers with an even flow label.
 type slowKernel struct {
 	takes time.Duration
 
@@ -42,7 +42,8 @@ func (k *slowKernel) create(path ibverbs.AHAttr) (*ibverbs.AH, error) {
 	return new(ibverbs.AH), nil
 }
 
-// withSlowKernel calls f in a bubble whose time passes when all in it wait.
+// withSlowKernel calls f in a bubble whose time passes when all its goroutines
+// wait.
 func withSlowKernel(t *testing.T, f func(t *testing.T, k *slowKernel, hs *handles)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -59,7 +60,7 @@ func withSlowKernel(t *testing.T, f func(t *testing.T, k *slowKernel, hs *handle
 
 func pathTo(label uint32) ibverbs.AHAttr { return ibverbs.AHAttr{Port: 1, FlowLabel: label} }
 
-// ask calls get for each path in a goroutine.
+// ask calls get for each path, each call in a goroutine.
 func (hs *handles) ask(ctx context.Context, labels ...uint32) <-chan error {
 	results := make(chan error, len(labels))
 	for _, label := range labels {
@@ -74,7 +75,7 @@ func (hs *handles) ask(ctx context.Context, labels ...uint32) <-chan error {
 	return results
 }
 
-// state returns how many handles wait to be made, and how many are known.
+// state returns how many handles wait to be made and how many are known.
 func (hs *handles) state() (unmade, known int) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -89,8 +90,8 @@ func odd(n int) (labels []uint32) {
 	return labels
 }
 
-// However many other ends are absent, only so many threads look for them, and
-// only so many wait.
+// However many peers are absent, the numbers of threads that look for them and
+// of handles that wait are limited. Further calls fail at once.
 func TestFewMakers(t *testing.T) {
 	withSlowKernel(t, func(t *testing.T, k *slowKernel, hs *handles) {
 		const more = 30
@@ -110,7 +111,7 @@ func TestFewMakers(t *testing.T) {
 	})
 }
 
-// Those that are there already are not kept waiting by those that are not.
+// Paths that are known do not wait for paths that are not.
 func TestKnownPathsDoNotWait(t *testing.T) {
 	withSlowKernel(t, func(t *testing.T, k *slowKernel, hs *handles) {
 		require.NoError(t, <-hs.ask(t.Context(), 2))
@@ -122,7 +123,7 @@ func TestKnownPathsDoNotWait(t *testing.T) {
 	})
 }
 
-// A failure is known for a while, and then looked for again.
+// A failure is known for a while. After that the kernel is asked again.
 func TestFailureIsKept(t *testing.T) {
 	withSlowKernel(t, func(t *testing.T, k *slowKernel, hs *handles) {
 		require.ErrorIs(t, <-hs.ask(t.Context(), 1), syscall.ETIMEDOUT)
@@ -139,7 +140,8 @@ func TestFailureIsKept(t *testing.T) {
 	})
 }
 
-// What nobody waits for any more is not made, if it was not begun.
+// A handle that no goroutine waits for any more is not made, unless it was
+// begun.
 func TestMakersHeedContexts(t *testing.T) {
 	withSlowKernel(t, func(t *testing.T, k *slowKernel, hs *handles) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -165,7 +167,8 @@ func TestMakersHeedContexts(t *testing.T) {
 	})
 }
 
-// Close ends what waits to be made at once, and waits for the rest.
+// Close ends at once the waits for handles that were not begun. It waits for
+// the others.
 func TestCloseWhileMaking(t *testing.T) {
 	withSlowKernel(t, func(t *testing.T, k *slowKernel, hs *handles) {
 		begun := hs.ask(t.Context(), odd(maxMakers)...)

@@ -16,8 +16,9 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// Transfers and receives with a context that cannot end allocate nothing. The race detector makes sync.Pool forget, which the
-// soft device uses.
+// Transfers and receives with a context that cannot end allocate nothing. The
+// test does not run with the race detector, which makes sync.Pool forget. The
+// device in user space uses sync.Pool.
 func TestTransfersAllocateNothing(t *testing.T) {
 	if os.Getenv("VERBENA_HOSTILE") != "" {
 		t.Skip("the hostile device itself allocates")

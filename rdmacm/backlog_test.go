@@ -20,7 +20,7 @@ import (
 )
 
 // listenForOne returns a listener that has no room for a second request, and
-// what becomes of the dial whose request it has.
+// the result of the dial whose request it holds.
 func listenForOne(t *testing.T) (ln *rdmacm.Listener, first <-chan error) {
 	t.Helper()
 	d := needDevice(t)
@@ -64,8 +64,8 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
-// A dial gives up at last, and says why. It does not try again where the peer's
-// program has refused, or no program listens.
+// A dial gives up in the end and says why. It does not try again where the
+// peer's program has refused or no program listens.
 func TestBacklogStaysFull(t *testing.T) {
 	ln, first := listenForOne(t)
 	address := ln.Addr().String()
@@ -76,7 +76,7 @@ func TestBacklogStaysFull(t *testing.T) {
 	_, err := rdmacm.Dial(bounded(t), address, inPool(&rdmacm.Config{HandshakeTimeout: limit}))
 	require.ErrorIs(t, err, rdmacm.ErrBacklogFull)
 	require.ErrorIs(t, err, syscall.ETIMEDOUT)
-	require.NotErrorIs(t, err, syscall.ECONNREFUSED, "nobody has refused")
+	require.NotErrorIs(t, err, syscall.ECONNREFUSED, "no program has refused")
 	require.EqualError(t, err, "dial "+address+": the listener's backlog is full, and was for "+limit.String()+", which is Config.HandshakeTimeout: connection timed out")
 
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -100,7 +100,7 @@ func TestBacklogStaysFull(t *testing.T) {
 	require.Equal(t, rdmacm.ReasonNoListener, rejected.Reason)
 }
 
-// Who has no room for datagrams is asked again too.
+// A listener without room for datagrams is asked again, too.
 func TestDatagramBacklog(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -144,7 +144,7 @@ func TestDatagramBacklog(t *testing.T) {
 	require.ErrorIs(t, cmtest.Take(t, served, "the end of the server"), os.ErrClosed)
 }
 
-// What an ID gets is what C's programs get: the rejection of any program.
+// An ID gets what C's programs get: a rejection that looks like any program's.
 func TestRejectionOfFullBacklog(t *testing.T) {
 	ln, first := listenForOne(t)
 	client := newEnd(t)
@@ -161,8 +161,8 @@ func TestRejectionOfFullBacklog(t *testing.T) {
 	require.ErrorIs(t, cmtest.Take(t, first, "the refusal"), syscall.ECONNREFUSED)
 }
 
-// Accept gives a handshake up for another where the context says so, and the
-// peer tries again.
+// Accept gives a handshake up for another one when the cause of the context's
+// end says so. The peer then tries again.
 func TestAcceptMakesRoom(t *testing.T) {
 	d := needDevice(t)
 	ln, err := rdmacm.Listen(bounded(t), netip.AddrPortFrom(d.IPv4, 0).String(), nil)
@@ -192,8 +192,8 @@ func TestAcceptMakesRoom(t *testing.T) {
 	require.NoError(t, ln.Close())
 }
 
-// halfOpen is a client that waits with its part of a handshake, and the server's
-// part.
+// halfOpen returns a client that waits in the middle of a handshake, and the
+// server's side of the handshake.
 func halfOpen(t *testing.T) (client *end, id *rdmacm.ID, shed context.CancelCauseFunc, accepted <-chan accepted) {
 	d := needDevice(t)
 	ln := listenOn(t, d.IPv4)
@@ -215,7 +215,8 @@ func acceptRequest(ctx context.Context, request *rdmacm.Request) <-chan accepted
 	return result
 }
 
-// A handshake that the peer does not complete is given up, and the peer knows.
+// Accept gives up a handshake that the peer does not complete, and the peer
+// learns of it.
 func TestAcceptGivesUpHalfOpen(t *testing.T) {
 	client, _, shed, result := halfOpen(t)
 	next(t, client.ch, rdmacm.EventConnectResponse)
@@ -226,14 +227,15 @@ func TestAcceptGivesUpHalfOpen(t *testing.T) {
 	require.Equal(t, testdevice.Soft(), errors.Is(refused, rdmacm.ErrBacklogFull), "the kernel's rejection has no mark")
 }
 
-// One that the peer has completed stays, although Accept has not heard of it.
+// A handshake that the peer has completed stays, although Accept has not seen
+// the event yet.
 func TestAcceptKeepsWhatIsComplete(t *testing.T) {
 	if needDevice(t); !testdevice.Soft() {
 		t.Skip("the kernel does not tell without rejecting")
 	}
 	client, id, shed, result := halfOpen(t)
 	next(t, client.ch, rdmacm.EventConnectResponse)
-	// A later request has arrived, so what was sent before it has.
+	// A later request has arrived, so earlier messages have, too.
 	ln, later := listening(t, needDevice(t).IPv4), newEnd(t)
 	later.resolve(ln.id.LocalAddr())
 	release := sync.OnceFunc(rdmacm.HoldEvents(id))

@@ -24,8 +24,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// A callback of a connection that is the only one of its process calls every
-// method of the connection, and opens and closes others.
+// The connection is the only one of its process. Its callback calls every
+// method of the connection, and opens and closes other connections.
 func TestCallbacksCallEverything(t *testing.T) {
 	d := needDevice(t)
 	for name := range callers {
@@ -71,7 +71,7 @@ func obey(ctx context.Context, req *rdmacm.Request) {
 	}
 }
 
-// caller is a process that calls everything from a callback.
+// caller is a process that calls every method from a callback.
 type caller struct {
 	ctx  context.Context
 	peer string
@@ -82,7 +82,7 @@ type caller struct {
 	ends []func() // what is left to close
 }
 
-// callers make a connection whose callback calls caller.everything.
+// callers make connections whose callback calls caller.everything.
 var callers = map[string]func(c *caller) error{
 	"Setup": func(c *caller) error {
 		return c.dial(&rdmacm.Config{Setup: c.callIn})
@@ -121,7 +121,7 @@ var callers = map[string]func(c *caller) error{
 	"Ended, failed": func(c *caller) error {
 		return errors.Join(c.dial(&rdmacm.Config{Ended: c.ended}), c.fail())
 	},
-	"Ended, failed and nobody waits": func(c *caller) error {
+	"Ended, failed and no goroutine waits": func(c *caller) error {
 		err := c.dial(&rdmacm.Config{Ended: c.ended})
 		return errors.Join(err, c.post())
 	},
@@ -200,8 +200,9 @@ var callers = map[string]func(c *caller) error{
 	},
 }
 
-// callFrom is the program of a caller: the name of the callback and the address
-// of the peer. It fails if anything that the callback calls does not return.
+// callFrom is the program of a caller. Its arguments are the name of the
+// callback and the address of the peer. It fails if a call in the callback does
+// not return.
 func callFrom(args []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience/2)
 	defer cancel()
@@ -250,7 +251,8 @@ func (c *caller) dial(config *rdmacm.Config) error {
 	return err
 }
 
-// keep keeps the connection for a callback that does not get it.
+// keep stores the connection for a callback that does not get it as an
+// argument.
 func (c *caller) keep(conn *rdmacm.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -258,7 +260,7 @@ func (c *caller) keep(conn *rdmacm.Conn) error {
 	return nil
 }
 
-// made waits until there is a connection, and returns it.
+// made waits until there is a connection and returns it.
 func (c *caller) made() *rdmacm.Conn {
 	for {
 		c.mu.Lock()
@@ -281,7 +283,7 @@ func (c *caller) logger(message string) *slog.Logger {
 	return slog.New(&logs{message: message, call: func() { c.call(c.made()) }})
 }
 
-// logs is a handler of a log that calls a function for the first record with the
+// logs is a log handler that calls a function for the first record with a given
 // message.
 type logs struct {
 	message string
@@ -300,14 +302,14 @@ func (l *logs) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// askToClose sends the message at which the peer closes the connection.
+// askToClose sends a message on which the peer closes the connection.
 func (c *caller) askToClose() error {
-	// The peer may be gone before its acknowledgement is seen.
+	// The peer may be gone before its acknowledgement arrives.
 	_ = c.made().Send(c.ctx)
 	return nil
 }
 
-// fail makes a transfer fail, and with it the connection.
+// fail makes a transfer fail, which ends the connection.
 func (c *caller) fail() error {
 	mr, err := c.made().Alloc(8, ibverbs.AccessLocalWrite)
 	if err != nil {
@@ -319,7 +321,7 @@ func (c *caller) fail() error {
 	return nil
 }
 
-// post posts such a transfer, and does not wait.
+// post posts a transfer that fails, and does not wait for it.
 func (c *caller) post() error {
 	batch, err := ibverbs.NewSendBatch(1, 1)
 	if err != nil {
@@ -335,12 +337,12 @@ func (c *caller) post() error {
 	return c.made().Post(c.ctx, new(rdmacm.Transfer), batch)
 }
 
-// pooled calls f with a pool, which it closes at the end.
+// pooled calls f with a pool and then closes the pool.
 func (c *caller) pooled(f func(*rdmacm.Pool) error) error {
 	return f(&rdmacm.Pool{Sends: 64, Receives: 16})
 }
 
-// queue returns a completion queue, which is closed at the end.
+// queue returns a completion queue that is closed at the end.
 func (c *caller) queue() (*ibverbs.CQ, error) {
 	devices, err := rdmacm.Devices()
 	if err != nil {
@@ -355,7 +357,7 @@ func (c *caller) queue() (*ibverbs.CQ, error) {
 	return cq, err
 }
 
-// serve listens, says where, and serves one request.
+// serve listens, prints the address, and serves one request.
 func (c *caller) serve(handle func(ctx context.Context, ln *rdmacm.Listener, req *rdmacm.Request)) error {
 	at, err := netip.ParseAddrPort(c.peer)
 	if err != nil {
@@ -373,8 +375,8 @@ func (c *caller) serve(handle func(ctx context.Context, ln *rdmacm.Listener, req
 	return err
 }
 
-// everything calls every method of a connection, in whatever state it is, and
-// opens and closes other connections. Calls may fail. They must return.
+// everything calls every method of a connection, whatever its state, and opens
+// and closes other connections. The calls may fail, but they must return.
 func (c *caller) everything(conn *rdmacm.Conn) error {
 	if conn == nil {
 		return errors.New("there is no connection")
@@ -439,7 +441,7 @@ func (c *caller) everything(conn *rdmacm.Conn) error {
 	return c.ctx.Err()
 }
 
-// others connects to the peer and listens, as the program may have no connection
+// others connects to the peer and listens. The program may have no connection
 // any more.
 func (c *caller) others() error {
 	other, err := rdmacm.Dial(c.ctx, c.peer, inPool(nil))

@@ -51,7 +51,8 @@ func TestEndedContext(t *testing.T) {
 	require.NoError(t, client.Err(), "the connection does not end with a context")
 }
 
-// A canceled wait gives up neither the receive nor the others' turn.
+// A canceled wait gives up neither its receive nor the turns of other
+// goroutines.
 func TestCanceledWaitPassesTheLead(t *testing.T) {
 	manyProcessors(t)
 	d := needDevice(t)
@@ -90,7 +91,7 @@ func TestCanceledWaitPassesTheLead(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What a canceled send posted keeps its place in the queue until it is done.
+// The request of a canceled send keeps its place in the queue until it is done.
 func TestCanceledSendKeepsItsPlace(t *testing.T) {
 	manyProcessors(t)
 	needOwnReceives(t)
@@ -102,8 +103,8 @@ func TestCanceledSendKeepsItsPlace(t *testing.T) {
 		t.Cleanup(cancel)
 		return ctx
 	}
-	// The peer has no receive, so the first send waits for that, and the
-	// others for the first one's place.
+	// The peer has no receive. The first send waits for a receive, and the
+	// others wait for the place of the first.
 	for range 3 {
 		require.ErrorIs(t, client.Send(short()), context.DeadlineExceeded)
 	}
@@ -118,7 +119,7 @@ func TestCanceledSendKeepsItsPlace(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// balance is what a process and the kernel have before and after something.
+// balance holds the numbers of a process's and the kernel's objects.
 type balance struct {
 	t       *testing.T
 	device  string
@@ -130,8 +131,9 @@ func newBalance(t *testing.T, d testdevice.Device) *balance {
 	return &balance{t, d.Name, len(ibverbs.OpenObjects()), kernelObjects(t, d.Name)}
 }
 
-// require compares: our objects at once, unless others are still about theirs,
-// and the kernel's soon.
+// require compares the numbers with the present ones. The process's objects
+// must be gone at once, unless other goroutines still close theirs. The
+// kernel's must be gone soon.
 func (b *balance) require(stage string, others bool) {
 	b.t.Helper()
 	if !others {
@@ -146,12 +148,13 @@ func (b *balance) require(stage string, others bool) {
 	}
 }
 
-// cancelAtEachStage calls try with contexts that end when somebody looks at
-// them for the first time, the second, and so on, until one is not used up.
-// The stages are all that a try goes through, and how many times it looks there.
+// cancelAtEachStage calls try with a context that ends at its first check, then
+// with one that ends at its second check, and so on, until a context does not
+// end. The stages are all functions that check the context in a try, with the
+// number of their checks.
 //
-// What a try waits for may have come when its context ends, and either may win.
-// Then it has another go.
+// When the context ends, what the try waits for may have come already. Either
+// may win, and the stage is tried again.
 func cancelAtEachStage(t *testing.T, stages map[string]int, try func(ctx context.Context) error) {
 	t.Helper()
 	canceled := map[string]int{}
@@ -176,10 +179,11 @@ func cancelAtEachStage(t *testing.T, stages map[string]int, try func(ctx context
 	require.Equal(t, stages, canceled)
 }
 
-// setupStage is where Config.Setup runs, between the steps that wait.
+// setupStage is the name of the stage in which Config.Setup runs. Setup is
+// called between the steps that wait.
 const setupStage = "set up"
 
-// lookAtSetup makes Setup look at the context too.
+// lookAtSetup makes Setup check the context, too.
 func lookAtSetup(ctx context.Context, config *rdmacm.Config) *rdmacm.Config {
 	config.Setup = func(c *rdmacm.Conn) error {
 		if _, err := c.Alloc(4096, ibverbs.AccessLocalWrite); err != nil {
@@ -188,7 +192,7 @@ func lookAtSetup(ctx context.Context, config *rdmacm.Config) *rdmacm.Config {
 		if ctx, ok := ctx.(*countdown); ok {
 			ctx.tick(setupStage)
 		}
-		return nil // whoever waits next notices
+		return nil // the next wait notices
 	}
 	return config
 }
@@ -231,12 +235,12 @@ func TestCancelDialAtEachStage(t *testing.T) {
 	}
 }
 
-// serve accepts connections and drops them when the peer does.
+// serve accepts connections, and closes each when the peer does.
 func serve(t *testing.T, ln *rdmacm.Listener) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var serving sync.WaitGroup
 	serveOne := func(req *rdmacm.Request) {
-		// The dialer may have given up, which CM may notice only after a minute.
+		// The dialer may have given up. CM may notice that only after a minute.
 		conn, err := req.Accept(ctx, inPool(nil))
 		if err != nil {
 			return
@@ -311,7 +315,7 @@ func TestCancelAcceptAtEachStage(t *testing.T) {
 	}
 }
 
-// dialUntilDone dials, and returns why that failed, or why the connection
+// dialUntilDone dials, and returns why the dial failed or why the connection
 // ended.
 func dialUntilDone(ctx context.Context, ln *rdmacm.Listener) error {
 	conn, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
@@ -322,8 +326,8 @@ func dialUntilDone(ctx context.Context, ln *rdmacm.Listener) error {
 	return errors.Join(conn.Err(), conn.Close())
 }
 
-// requireGone checks what a dialer hears of a peer that gives up: before,
-// while, or after librdmacm answers the peer's acceptance.
+// requireGone checks the error of a dialer whose peer gives up before, while or
+// after librdmacm answers the peer's acceptance.
 func requireGone(t *testing.T, err error) {
 	t.Helper()
 	require.Truef(t, errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET), "%v", err)
@@ -344,8 +348,8 @@ func TestCancelListenAtEachStage(t *testing.T) {
 	})
 }
 
-// A wait for requests that is canceled takes none with it: the request that
-// came meanwhile is the next one's.
+// A canceled wait for requests consumes no request. The next wait gets a
+// request that came meanwhile.
 func TestCancelWaitForRequest(t *testing.T) {
 	d := needDevice(t)
 	needGuest(t)

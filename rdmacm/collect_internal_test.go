@@ -12,17 +12,17 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// collecting are operations without a completion queue: each attempt to collect
-// from it fails.
+// collecting returns operations without a completion queue. Every attempt to
+// collect completions fails.
 func collecting() *operations {
 	o := offlineOperations()
 	o.collector = newCollector(nil, func([]ibverbs.WC) {})
 	return o
 }
 
-// A leader collects only while there is something to come: a wait for
-// completions has no end if its goroutine has missed the last one, which the
-// leader before it has taken.
+// A leader collects only while completions are due. The last completion may
+// have been taken by the leader before it; then a wait for completions would
+// not end.
 func TestLeaderCollectsNothingInVain(t *testing.T) {
 	const rounds = 100 // select chooses at random
 	for name, tt := range map[string]struct {
@@ -46,7 +46,7 @@ func TestLeaderCollectsNothingInVain(t *testing.T) {
 				err := tt.wait(o, &op)
 				require.Empty(t, o.lead, "the goroutine still leads")
 				if tt.collects {
-					require.Error(t, err, "the leader does not collect, and so nobody does")
+					require.Error(t, err, "the leader does not collect, and no other goroutine does")
 				} else {
 					require.NoError(t, err, "the leader waits for a completion, although none need be under way")
 				}
@@ -55,7 +55,7 @@ func TestLeaderCollectsNothingInVain(t *testing.T) {
 	}
 }
 
-// waitAsFirst waits for room as the first of those who do.
+// waitAsFirst waits for room as the first goroutine of the queue.
 func waitAsFirst(o *operations, _ *operation) error {
 	turn := o.sends.wait()
 	return o.waitForTurn(context.Background(), turn, true, 1)
@@ -68,8 +68,8 @@ func takeTurnFor(o *operations, op *operation) error {
 
 func parkFor(o *operations, op *operation) error { return o.park(context.Background(), op) }
 
-// A wait that its context ends leaves nothing behind that a completion would
-// wake, and what it has parked with is there for the next one.
+// A wait that ends with its context leaves nothing behind that a completion
+// would wake. The next wait reuses what it has parked with.
 func TestParkingEndsWithTheContext(t *testing.T) {
 	o := collecting()
 	o.lead <- struct{}{} // another goroutine leads
@@ -86,8 +86,8 @@ func TestParkingEndsWithTheContext(t *testing.T) {
 	require.Len(t, o.lead, 1, "the other one leads no more")
 }
 
-// Of requests that were posted together, the first that fails is the failure of
-// all, whatever completes behind it.
+// When requests are posted together, the first failure is the failure of all,
+// whatever completes after it.
 func TestFirstFailureCounts(t *testing.T) {
 	o := offlineOperations()
 	var op operation
@@ -108,7 +108,7 @@ func TestFirstFailureCounts(t *testing.T) {
 	require.Equal(t, 1, finished, "finish is called once")
 }
 
-// Each turn as leader counts towards the one that gives way.
+// Each turn as leader is counted. The leader gives way every yieldEvery turns.
 func TestTurnsAreCounted(t *testing.T) {
 	o := collecting()
 	var op operation
@@ -119,7 +119,7 @@ func TestTurnsAreCounted(t *testing.T) {
 	}
 }
 
-// What is not in use any more is taken once.
+// An object that is no longer in use is reused by one goroutine only.
 func TestRecycledIsTakenOnce(t *testing.T) {
 	o := offlineOperations()
 	transfer, receive := o.takeTransfer(), o.takeReceive()
@@ -135,8 +135,7 @@ func TestRecycledIsTakenOnce(t *testing.T) {
 	require.Same(t, transfer, o.takeTransfer())
 }
 
-// An operation that was not posted leaves its place empty, and can be posted
-// again.
+// An operation that was not posted frees its place and can be posted again.
 func TestWithdraw(t *testing.T) {
 	o := offlineOperations()
 	var op operation

@@ -37,8 +37,8 @@ func TestSetupFails(t *testing.T) {
 	require.ErrorIs(t, (<-result).err, broken)
 }
 
-// Memory that Setup has registered by other means keeps a failed attempt's
-// protection domain, until the caller closes both.
+// Memory that Setup has registered without Alloc keeps a failed attempt's
+// protection domain until the caller closes both.
 func TestSetupLeavesMemory(t *testing.T) {
 	needOwnDomain(t)
 	d := needDevice(t)
@@ -107,8 +107,8 @@ func TestForeignProtectionDomain(t *testing.T) {
 	require.NoError(t, device.Close())
 }
 
-// Where one end allows no reads and atomics, they are refused instead of waiting
-// for ever, and the rest goes on.
+// Where one end allows no reads and atomics, they are refused instead of
+// waiting for ever. Other transfers go on.
 func TestReadsWithoutDepth(t *testing.T) {
 	d := needDevice(t)
 	for _, depths := range [][2]int{{-1, 0}, {0, -1}, {-1, -1}} {
@@ -198,7 +198,8 @@ func TestManyConnectionsThroughOneListener(t *testing.T) {
 	closing.Wait()
 }
 
-// Which end's setting an end's queue pair has, as docs/guide/connections.md says.
+// The settings of each end's queue pair come from the end that
+// docs/guide/connections.md names.
 func TestWhoseSettingRules(t *testing.T) {
 	d := needDevice(t)
 	const (
@@ -289,16 +290,15 @@ func TestMinRNRTimerLimits(t *testing.T) {
 	}
 }
 
-// eachDirection calls f with the indexes of the end that sends, 0 for the dialer,
-// and of the other one.
+// eachDirection calls f for each direction, with the indexes of the sending and
+// the other end. The dialer has index 0.
 func eachDirection(t *testing.T, f func(t *testing.T, from, to int)) {
 	for from, name := range []string{"from the dialer", "from the accepting end"} {
 		t.Run(name, func(t *testing.T) { f(t, from, 1-from) })
 	}
 }
 
-// How often a message is sent again for which there is no receive, the end says
-// that has none.
+// The end without a receive decides how often the peer repeats a message.
 func TestPeerRNRRetryCount(t *testing.T) {
 	needOwnReceives(t)
 	d := needDevice(t)
@@ -312,7 +312,8 @@ func TestPeerRNRRetryCount(t *testing.T) {
 		require.True(t, ok, "%v", err)
 		require.Equal(t, ibverbs.WCRNRRetryExceeded, failed.Status)
 	})
-	eachDirection(t, func(t *testing.T, from, to int) { // that of the end that sends is not asked
+	// The setting of the sending end has no effect.
+	eachDirection(t, func(t *testing.T, from, to int) {
 		configs := [2]rdmacm.Config{}
 		configs[from].PeerRNRRetryCount = -1
 		client, server := connect(t, d.IPv4, &configs[0], &configs[1])
@@ -329,8 +330,8 @@ func TestPeerRNRRetryCount(t *testing.T) {
 	})
 }
 
-// A message that comes before its receive is sent again when the timer of the
-// end that has none says so.
+// A message that comes before its receive is repeated after the time that the
+// end without the receive has set.
 func TestLateReceive(t *testing.T) {
 	needOwnReceives(t)
 	d := needDevice(t)
@@ -361,7 +362,7 @@ func TestLateReceive(t *testing.T) {
 	})
 }
 
-// Messages that are more than the receives, at once.
+// More messages than receives are sent at once.
 func TestBurst(t *testing.T) {
 	const messages = 200
 	d := needDevice(t)

@@ -141,7 +141,7 @@ func TestRequestIsAnsweredOnce(t *testing.T) {
 	_, err = req.Accept(ctx, inPool(nil))
 	require.ErrorIs(t, err, os.ErrClosed)
 
-	// The listener is as it was.
+	// The listener has not changed.
 	result := acceptOne(ctx, ln, nil)
 	client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 	require.NoError(t, err)
@@ -341,7 +341,8 @@ func TestCloseWakesOperations(t *testing.T) {
 			_, err := pending.Wait(ctx)
 			results <- err
 		}()
-		// The peer has no receive posted: sends stay under way, or wait for room.
+		// The peer has no receive posted. Sends stay under way or wait for
+		// room.
 		go func() { results <- client.Send(ctx, mr.Sub(0, 8)) }()
 	}
 	start := time.Now()
@@ -402,8 +403,8 @@ func TestListenerClose(t *testing.T) {
 	ctx := bounded(t)
 	ln := listenOn(t, d.IPv4)
 
-	// One connection that is up, one request in the program's hands, others
-	// that nobody has taken.
+	// One connection is up. The program has one request, and others wait for
+	// Accept.
 	result := acceptOne(ctx, ln, nil)
 	client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 	require.NoError(t, err)
@@ -436,7 +437,7 @@ func TestListenerClose(t *testing.T) {
 	require.NoError(t, taken.Reject(nil))
 	require.ErrorIs(t, <-dialed, syscall.ECONNREFUSED)
 
-	// What was accepted stays up.
+	// The accepted connection stays up.
 	mr := alloc(t, server.conn, 8)
 	pending, err := server.conn.PostRecv(mr.All())
 	require.NoError(t, err)
@@ -468,7 +469,7 @@ func TestListenerCloseWakesAccept(t *testing.T) {
 	}
 }
 
-// Requests come while the listener closes: each gets an answer.
+// Requests come while the listener closes. Each gets an answer.
 func TestListenerCloseRacesWithRequests(t *testing.T) {
 	const rounds, dialers = 5, 6
 	d := needDevice(t)
@@ -506,7 +507,7 @@ func TestWaitForTheEnd(t *testing.T) {
 	require.NoError(t, client.Wait(bounded(t)))
 }
 
-// modes are the ways in which the two ends can make their queue pairs.
+// modes are the ways in which the two ends can create their queue pairs.
 var modes = []struct {
 	name                       string
 	manualClient, manualServer bool
@@ -599,7 +600,7 @@ func testRead(t *testing.T, reader *rdmacm.Conn, sink, source *ibverbs.MR) {
 	require.Equal(t, "able", string(sink.Bytes()[3000:3004]))
 }
 
-// Goroutines share a connection: each has an answer to its own question.
+// Goroutines share a connection. Each gets the answer to its own question.
 func TestManyGoroutinesOnOneConn(t *testing.T) {
 	const goroutines, rounds, size = 32, 20, 8
 	d := needDevice(t)
@@ -663,13 +664,13 @@ func TestManyGoroutinesOnOneConn(t *testing.T) {
 	}
 }
 
-// each runs f in a goroutine of its own and sends what it returns.
+// each runs f in a goroutine and sends its result.
 func each(results chan<- error, f func() error) {
 	go func() { results <- f() }()
 }
 
-// A receive takes a place in the completion queue until somebody has taken its
-// completion, also if nobody waits for it.
+// A receive takes a place in the completion queue until its completion is
+// taken, whether or not a goroutine waits for it.
 func TestReceivesNobodyWaitsFor(t *testing.T) {
 	const queue, rounds = 4, 10
 	d := needDevice(t)
@@ -731,7 +732,8 @@ func TestRequestThatCannotBePostedLeavesRoom(t *testing.T) {
 	require.True(t, bytes.Equal(here.Bytes(), there.Bytes()))
 }
 
-// So does one that nobody waits for any more.
+// A failed transfer ends the connection, even if no goroutine waits for it any
+// more.
 func TestAbandonedTransferEndsTheConnection(t *testing.T) {
 	needOwnReceives(t)
 	d := needDevice(t)
@@ -742,7 +744,7 @@ func TestAbandonedTransferEndsTheConnection(t *testing.T) {
 	require.NoError(t, err)
 	wrong := there.Remote()
 	wrong.RKey ^= 0xff00
-	// The peer has no receive, so that the write waits behind the message.
+	// The peer has no receive, so the write waits behind the message.
 	var abandoned *rdmacm.PendingError
 	require.ErrorAs(t, client.Send(short(t)), &abandoned)
 	require.ErrorAs(t, client.Write(short(t), wrong, here.Sub(8, 8)), &abandoned)
@@ -754,10 +756,10 @@ func TestAbandonedTransferEndsTheConnection(t *testing.T) {
 	require.ErrorIs(t, client.Err(), ibverbs.WCRemoteAccess)
 }
 
-// waiters is how many goroutines wait at once.
+// waiters is the number of goroutines that wait at once.
 const waiters = 200
 
-// waiter is something to wait for and to close.
+// waiter is an object to wait for and to close.
 type waiter struct {
 	wait  func(context.Context) error
 	close func() error
@@ -847,8 +849,8 @@ func testWaiters(t *testing.T, open func(*testing.T) waiter) {
 	require.Less(t, max(canceled, closed), 5*time.Second)
 }
 
-// parkedGoroutines counts the goroutines in which package netpoll waits on the netpoller. The device in user space has
-// others.
+// parkedGoroutines counts the goroutines in which package netpoll waits on the
+// netpoller. The device in user space has other goroutines there.
 func parkedGoroutines() (n int) {
 	stacks := make([]byte, 4<<20)
 	for stack := range bytes.SplitSeq(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
@@ -859,7 +861,7 @@ func parkedGoroutines() (n int) {
 	return n
 }
 
-// All waits end together when one context does.
+// When a context ends, all waits with it end.
 func TestOneContextEndsAllWaits(t *testing.T) {
 	d := needDevice(t)
 	client, _ := connect(t, d.IPv4, &rdmacm.Config{RecvQueue: waiters}, nil)
@@ -908,7 +910,8 @@ func TestAtomics(t *testing.T) {
 	require.ErrorContains(t, client.FetchAdd(bounded(t), unaligned, 1, result.All()), "not a multiple of 8")
 }
 
-// When the connection is over, Recv says why, whatever an earlier one has left.
+// When the connection is over, Recv says why, even if an earlier Recv has left
+// a receive behind.
 func TestRecvAfterEnd(t *testing.T) {
 	d := needDevice(t)
 	for name, tt := range map[string]struct {
@@ -936,7 +939,8 @@ func TestRecvAfterEnd(t *testing.T) {
 	}
 }
 
-// Who has got a connection from Setup may ask for its addresses at any time.
+// A goroutine that has the connection from Setup may ask for its addresses at
+// any time.
 func TestAddrsWhileDialing(t *testing.T) {
 	d := needDevice(t)
 	var all sync.WaitGroup
@@ -952,7 +956,8 @@ func TestAddrsWhileDialing(t *testing.T) {
 	all.Wait()
 }
 
-// Everything at once on tiny queues, and then the end from everywhere.
+// Goroutines make transfers of all kinds at once on tiny queues. Then many
+// goroutines end the connection.
 func TestStorm(t *testing.T) {
 	d := needDevice(t)
 	noKernelLeaks(t, d)
@@ -1019,10 +1024,11 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// endingContext ends on demand, and calls atEnd before anybody learns of it.
+// endingContext ends on demand. It calls atEnd before a goroutine sees the end.
 type endingContext struct {
 	context.Context
-	waited, done chan struct{} // closed when somebody waits for the end, and at the end
+	// waited is closed when a goroutine waits for the end, and done at the end.
+	waited, done chan struct{}
 	wait, ended  sync.Once
 	atEnd        func()
 }
@@ -1046,13 +1052,13 @@ func (c *endingContext) Err() error {
 	}
 }
 
-// stuck makes a goroutine wait for completions on a connection, with a message
-// for which the peer has no receive.
+// stuck makes a goroutine wait for completions on a connection. The peer has no
+// receive for its message.
 func stuck(t *testing.T, conn *rdmacm.Conn) <-chan error {
 	t.Helper()
 	ctx := bounded(t)
 	sent := inBackground(func() error { return conn.Send(ctx) })
-	soon(t, "somebody waits", func() bool { return rdmacm.Sending(conn) == 1 && rdmacm.HasLeader(conn) })
+	soon(t, "a goroutine waits", func() bool { return rdmacm.Sending(conn) == 1 && rdmacm.HasLeader(conn) })
 	return sent
 }
 
@@ -1091,8 +1097,8 @@ func TestRecvEndsWithMessage(t *testing.T) {
 	require.NoError(t, <-sent)
 }
 
-// A context that ends as the transfer does is no reason to say that nothing was
-// sent.
+// A context that ends together with the transfer is no reason to say that
+// nothing was sent.
 func TestSendEndsWithContext(t *testing.T) {
 	needOwnReceives(t)
 	d := needDevice(t)
@@ -1140,7 +1146,7 @@ func TestRecvLoop(t *testing.T) {
 		}
 		return nil
 	})
-	// Others wait on the connection too, as those who write.
+	// Writers wait on the connection, too.
 	here, there := alloc(t, client, 8), alloc(t, server, 8)
 	quit := make(chan struct{})
 	var writers sync.WaitGroup
@@ -1178,8 +1184,7 @@ func TestRecvLoop(t *testing.T) {
 	require.NoError(t, <-sent)
 }
 
-// Receives that are posted in the very moment in which the connection ends, end
-// too.
+// Receives that are posted just as the connection ends, end too.
 func TestReceivesAtTheEnd(t *testing.T) {
 	d := needDevice(t)
 	for name, end := range map[string]func(t *testing.T, client, server *rdmacm.Conn) error{
@@ -1223,7 +1228,7 @@ func TestReceivesAtTheEnd(t *testing.T) {
 }
 
 // An event of a device that librdmacm has open names the connection's queue
-// pair, whoever reads it.
+// pair, also when another ibverbs.Device reads it.
 func TestAsyncEventNamesTheConnection(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)
@@ -1243,7 +1248,8 @@ func TestAsyncEventNamesTheConnection(t *testing.T) {
 	}
 }
 
-// Who logs the error of one of many connections can tell which one it was.
+// A program with many connections can tell from a logged error which connection
+// it was.
 func TestErrorsNamePeer(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)

@@ -21,8 +21,9 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// What a control group of the kernel refuses has a hint that names the group and
-// the limit. Where the group has room, errors have none.
+// When a control group of the kernel refuses an object, the error has a hint
+// that names the group and the limit. Where the group has room, errors have no
+// such hint.
 func TestControlGroup(t *testing.T) {
 	d := needDevice(t)
 	if os.Getenv("RDMA_VM") == "" {
@@ -47,7 +48,8 @@ func TestControlGroup(t *testing.T) {
 			grouped.Env = cmd.Env
 			p := process.Run(t, grouped)
 			require.Zero(t, p.Wait(), p.Output())
-			if events, err := os.ReadFile(filepath.Join(group, "rdma.events")); err == nil { // newer kernels
+			// Newer kernels have this file.
+			if events, err := os.ReadFile(filepath.Join(group, "rdma.events")); err == nil {
 				t.Logf("rdma.events: %s", events)
 			}
 			if tt.hint == "" {
@@ -59,7 +61,7 @@ func TestControlGroup(t *testing.T) {
 	}
 }
 
-// grouped prints the error of a call in a control group, if there is one.
+// grouped prints the error of a call in a control group, if any.
 func grouped(args []string) error {
 	if args[0] == "listen" {
 		_, err := rdmacm.Listen(context.Background(), netip.AddrPortFrom(netip.MustParseAddr(args[2]), 0).String(), nil)

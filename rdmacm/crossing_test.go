@@ -17,8 +17,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// A handshake that hangs in its middle, because the dialer does not say that
-// it has heard the answer, sees nothing of what happens to others meanwhile.
+// A handshake hangs in the middle because the dialer does not confirm the
+// answer. Events of other connections do not disturb it meanwhile.
 func TestAcceptIsNotDisturbed(t *testing.T) {
 	d := needDevice(t)
 	noKernelLeaks(t, d)
@@ -43,12 +43,12 @@ func TestAcceptIsNotDisturbed(t *testing.T) {
 	answer := next(t, slow.ch, rdmacm.EventConnectResponse)
 	require.Equal(t, padded([]byte("welcome"), maxReplyData), answer.PrivateData)
 
-	// Older connections end, from either side.
+	// Either side closes older connections.
 	require.NoError(t, endedByClient.Close())
 	require.NoError(t, server1.Wait(ctx))
 	require.NoError(t, endedByServer.Close())
 	require.NoError(t, client2.Wait(ctx))
-	// Another dialer is refused, and one finds nobody.
+	// Another dialer is refused, and one dials a port without a listener.
 	refused := make(chan error, 1)
 	go func() {
 		_, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
@@ -62,7 +62,7 @@ func TestAcceptIsNotDisturbed(t *testing.T) {
 	require.Equal(t, padded([]byte("full"), maxRejectData), rejected.PrivateData)
 	_, err = rdmacm.Dial(ctx, netip.AddrPortFrom(d.IPv4, 7).String(), inPool(nil))
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
-	// Yet another comes and is connected.
+	// Another dialer connects.
 	late, server4 := dial()
 
 	select {
@@ -84,8 +84,8 @@ func TestAcceptIsNotDisturbed(t *testing.T) {
 	}
 }
 
-// Requests that come at once find their own answers: each dialer hears what was
-// said to it, whoever is accepted or refused beside it.
+// Requests that come at once get their own answers. Each dialer hears what was
+// said to it, whichever others are accepted or refused.
 func TestRequestsAtOnce(t *testing.T) {
 	const dialers = 16
 	d := needDevice(t)
@@ -116,7 +116,8 @@ func TestRequestsAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// dialAndCompare is refused if n is odd; either way it hears its own number.
+// dialAndCompare expects a refusal if n is odd. Either way it hears its own
+// number.
 func dialAndCompare(ctx context.Context, address string, n int) error {
 	name := fmt.Sprintf("number %04d", n)
 	conn, err := rdmacm.Dial(ctx, address, inPool(&rdmacm.Config{PrivateData: []byte(name)}))

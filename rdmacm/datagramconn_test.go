@@ -87,7 +87,7 @@ func TestDatagramExchange(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, server.QP().Num(), from.QPNum)
 
-			// Empty ones, in one call each.
+			// Empty datagrams, in one call each.
 			require.NoError(t, client.Send(ctx))
 			require.NoError(t, client.SendTo(ctx, client.Peer()))
 			for range 2 {
@@ -132,7 +132,7 @@ func TestDatagramSizes(t *testing.T) {
 	require.Error(t, err, "4 segments")
 	require.NoError(t, client.Err(), "nothing of this was sent")
 
-	// Receives are counted as for Conn, also after those that failed.
+	// Receives are counted as for Conn. The failed call above took no place.
 	for range 16 {
 		_, err = server.PostRecv(to.Sub(0, 1))
 		require.NoError(t, err)
@@ -190,7 +190,7 @@ func TestDatagramAcceptOn(t *testing.T) {
 		require.EqualValues(t, i+100, imm)
 		require.NoError(t, client.Close())
 	}
-	// Not on one that is closed.
+	// AcceptOn fails for an end that is closed.
 	var dialing sync.WaitGroup
 	dialing.Go(func() {
 		_, err := rdmacm.DialDatagram(ctx, ln.Addr().String(), nil)
@@ -226,7 +226,7 @@ func TestDatagramSharedPD(t *testing.T) {
 }
 
 // Many goroutines send and receive through two ends at once. Nothing is lost,
-// because no more is under way than receives are posted.
+// because no more datagrams are under way than receives are posted.
 func TestDatagramConcurrency(t *testing.T) {
 	const workers, rounds = 8, 50
 	d := needDevice(t)
@@ -274,7 +274,7 @@ func TestDatagramConcurrency(t *testing.T) {
 	require.NotZero(t, testdevice.Threads(t))
 }
 
-// serveDatagrams accepts requests until stop.
+// serveDatagrams accepts requests until stop is called.
 func serveDatagrams(t *testing.T, ln *rdmacm.DatagramListener) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var serving sync.WaitGroup
@@ -377,43 +377,44 @@ func TestCancelDatagramWaits(t *testing.T) {
 	require.NoError(t, client.Err())
 }
 
-// Nobody is there: the neighbour is known, and answers nothing.
+// The host is absent: the kernel knows the neighbour's address, and no device
+// answers.
 func TestDialDatagramWithoutAnswer(t *testing.T) {
 	d := needDevice(t)
 	needGuest(t)
-	const nobody = "192.0.2.88"
-	run(t, "ip", "neigh", "replace", nobody, "lladdr", "02:00:00:00:00:88", "dev", d.NetDev)
-	defer run(t, "ip", "neigh", "del", nobody, "dev", d.NetDev)
+	const absent = "192.0.2.88"
+	run(t, "ip", "neigh", "replace", absent, "lladdr", "02:00:00:00:00:88", "dev", d.NetDev)
+	defer run(t, "ip", "neigh", "del", absent, "dev", d.NetDev)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := rdmacm.DialDatagram(ctx, nobody+":7", nil)
+	_, err := rdmacm.DialDatagram(ctx, absent+":7", nil)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-// The first datagram to a host looks for it, for as long as the kernel likes;
-// a context does not wait for that, and Close does.
+// The first datagram to a host looks for it for as long as the kernel likes. A
+// context does not wait for that; Close does.
 func TestSendToNobody(t *testing.T) {
 	d := needDevice(t)
 	needGuest(t)
 	client, _ := datagrams(t, d.IPv4, nil, nil)
-	nobody := client.Peer()
-	nobody.Path.DGID = ibverbs.GIDFromAddr(netip.MustParseAddr("192.0.2.99"))
+	absent := client.Peer()
+	absent.Path.DGID = ibverbs.GIDFromAddr(netip.MustParseAddr("192.0.2.99"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, client.SendTo(ctx, nobody), context.DeadlineExceeded)
-	err := client.SendTo(bounded(t), nobody)
-	require.ErrorContains(t, err, fmt.Sprintf("datagram of 0 bytes to 192.0.2.99 (queue pair %d): ibv_create_ah (PD ", nobody.QPNum))
+	require.ErrorIs(t, client.SendTo(ctx, absent), context.DeadlineExceeded)
+	err := client.SendTo(bounded(t), absent)
+	require.ErrorContains(t, err, fmt.Sprintf("datagram of 0 bytes to 192.0.2.99 (queue pair %d): ibv_create_ah (PD ", absent.QPNum))
 	require.ErrorIs(t, err, syscall.ETIMEDOUT)
 	require.NoError(t, client.Err(), "others can be sent to")
 	require.NoError(t, client.Send(bounded(t)))
-	require.Equal(t, err, client.SendTo(ctx, nobody), "the failure is kept for a while, and known at once")
+	require.Equal(t, err, client.SendTo(ctx, absent), "the failure is kept for a while, and known at once")
 
-	nobody.Path.DGID = ibverbs.GIDFromAddr(netip.MustParseAddr("192.0.2.98"))
-	require.ErrorIs(t, client.SendTo(ctx, nobody), context.DeadlineExceeded)
+	absent.Path.DGID = ibverbs.GIDFromAddr(netip.MustParseAddr("192.0.2.98"))
+	require.ErrorIs(t, client.SendTo(ctx, absent), context.DeadlineExceeded)
 	require.NoError(t, client.Close())
 }
 
-// Peers that are not there take a few threads, however many they are.
+// However many peers are absent, looking for them takes few threads.
 func TestSendToManyAbsentPeers(t *testing.T) {
 	const absent = 40
 	d := needDevice(t)
@@ -445,7 +446,7 @@ func TestSendToManyAbsentPeers(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Paths that are not used any more do not pile up.
+// Paths that are no longer used do not pile up.
 func TestManyPaths(t *testing.T) {
 	d := needDevice(t)
 	client, server := datagrams(t, d.IPv4, nil, nil)
@@ -479,7 +480,7 @@ func TestManyPaths(t *testing.T) {
 	many.Wait()
 }
 
-// Whoever sends to a peer that is gone does not hear of it.
+// A sender does not learn that the peer is gone.
 func TestDatagramPeerGone(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -493,8 +494,9 @@ func TestDatagramPeerGone(t *testing.T) {
 	require.NoError(t, client.Err())
 }
 
-// What a device does with a datagram that is larger than its receive differs:
-// Soft-RoCE of Linux 6.1 fails the receive, that of 7.2 drops the datagram.
+// Devices differ in what they do with a datagram that is larger than its
+// receive. Soft-RoCE of Linux 6.1 fails the receive; that of 7.2 drops the
+// datagram.
 func TestDatagramReceiveTooSmall(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -525,7 +527,7 @@ func TestDatagramReceiveTooSmall(t *testing.T) {
 	require.Equal(t, err, server.Err(), "the first cause stays")
 }
 
-// Memory that the end cannot use ends it.
+// Memory that the end may not use ends it.
 func TestDatagramSendFails(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -587,7 +589,7 @@ func TestDatagramCloseWakesReceives(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// What GetAddrInfo finds is enough for both ends.
+// The result of GetAddrInfo suffices for both ends.
 func TestDatagramInfo(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -602,7 +604,8 @@ func TestDatagramInfo(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 	require.ErrorContains(t, err, "listen for datagrams on "+ln.Addr().String()+": ")
 
-	infos, err = rdmacm.GetAddrInfo(ctx, d.IPv4.String(), port, nil) // without a port space
+	// The hints name no port space.
+	infos, err = rdmacm.GetAddrInfo(ctx, d.IPv4.String(), port, nil)
 	require.NoError(t, err)
 	infos[0].PortSpace = 0
 	client, err := (&rdmacm.Dialer{TOS: 8}).DialDatagramInfo(ctx, infos[0], nil)
@@ -684,10 +687,10 @@ func TestDatagramEvents(t *testing.T) {
 			require.Equal(t, rdmacm.PortSpaceUDP, ln.id.PortSpace())
 			client.resolve(ln.id.LocalAddr())
 			client.makeQP()
-			require.NoError(t, client.id.Connect(rdmacm.ConnParam{PrivateData: []byte("who is there?")}))
+			require.NoError(t, client.id.Connect(rdmacm.ConnParam{PrivateData: []byte("is a server there?")}))
 
 			request, server := ln.requestOf()
-			require.Equal(t, padded([]byte("who is there?"), maxDatagramRequest), request.PrivateData)
+			require.Equal(t, padded([]byte("is a server there?"), maxDatagramRequest), request.PrivateData)
 			require.Zero(t, request.QPNum, "a request does not say")
 			require.Zero(t, request.QKey)
 			require.Equal(t, client.id.LocalAddr(), request.ID.RemoteAddr())
@@ -718,7 +721,7 @@ func TestDatagramEvents(t *testing.T) {
 	}
 }
 
-// The statuses with which a peer, or its system, refuses.
+// The peer, or its system, refuses with a status for each reason.
 func TestDatagramRefusals(t *testing.T) {
 	d := needDevice(t)
 	ln := listeningUD(t, d.IPv4)
@@ -752,7 +755,7 @@ func TestDatagramRefusals(t *testing.T) {
 	check(client, 1, rdmacm.ReasonNoListener, "")
 }
 
-// An answer that names a queue pair that is not the ID's.
+// The peer's answer names a queue pair that is not the ID's.
 func TestDatagramAcceptForAnother(t *testing.T) {
 	d := needDevice(t)
 	ln, client, service := listeningUD(t, d.IPv4), newIdleUDEnd(t), newUDEnd(t, d.IPv4)
@@ -768,7 +771,7 @@ func TestDatagramAcceptForAnother(t *testing.T) {
 	require.Equal(t, "hello, service", service.received())
 }
 
-// Failures that the guest cannot make, or only in a minute.
+// The guest cannot cause these failures, or only within a minute.
 func TestDatagramEventErrors(t *testing.T) {
 	timeout := &rdmacm.Event{Type: rdmacm.EventUnreachable, Status: -int(syscall.ETIMEDOUT)}
 	require.EqualError(t, timeout.Err(), "peer unreachable: connection timed out")

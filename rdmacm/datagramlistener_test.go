@@ -50,7 +50,8 @@ func TestDatagramRejected(t *testing.T) {
 	_, err = req.Accept(ctx, nil)
 	require.ErrorIs(t, err, os.ErrClosed)
 
-	// A listener that closes refuses who is waiting; then there is nobody.
+	// A listener that closes refuses the dials that wait. Later dials find no
+	// listener.
 	refused = dial()
 	require.Eventually(t, func() bool { return rdmacm.WaitingDatagrams(ln) == 1 }, patience, 1)
 	require.NoError(t, ln.Close())
@@ -59,7 +60,7 @@ func TestDatagramRejected(t *testing.T) {
 	_, err = ln.Accept(ctx)
 	require.ErrorIs(t, err, os.ErrClosed)
 
-	// A listener for connections is not one for datagrams.
+	// A listener for connections does not take datagrams.
 	tcp := listenOn(t, d.IPv4)
 	_, err = rdmacm.DialDatagram(ctx, tcp.Addr().String(), nil)
 	check(err, rdmacm.ReasonNoListener, "no program listens on the port")

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// A list of librdmacm's gives way to the next one, unless a device in it is in
-// use that the next one has not.
+// librdmacm's list of devices gives way to its next list, unless a device in
+// use is missing from the next list.
 func TestListsThatAreHeld(t *testing.T) {
 	type lists = []**libibverbs.Context
 	var o openDevices

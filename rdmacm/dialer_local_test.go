@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// A missing or an unspecified host is the local system, as for net.Dial.
+// A missing or unspecified host means the local system, as for net.Dial.
 func TestDialLocalSystem(t *testing.T) {
 	d := needDevice(t)
 	ln, err := rdmacm.Listen(bounded(t), ":0", nil)

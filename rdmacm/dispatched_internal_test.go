@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeSink calls functions of the test, and notes what it adopts.
+// fakeSink calls functions of the test and notes what it adopts.
 type fakeSink struct {
 	sync.Mutex
 	put     func(*Event)
@@ -24,8 +24,8 @@ func (s *fakeSink) Put(ev *Event)                { s.put(ev) }
 func (s *fakeSink) HasRoom(backlog int) bool     { return s.hasRoom(backlog) }
 func (s *fakeSink) Adopt(request *ID, ev *Event) { s.request, s.event = request, ev }
 
-// A dispatcher that has failed says so to whoever takes an id's events, also if
-// that begins later.
+// A dispatcher that has failed tells every sink of an id's events, including
+// sinks that start later.
 func TestFailedDispatcherTellsSinks(t *testing.T) {
 	d := &dispatcher{handlers: map[*ID]func(*Event){}}
 	var got []*Event
@@ -42,7 +42,7 @@ func TestFailedDispatcherTellsSinks(t *testing.T) {
 	}
 }
 
-// A request goes to whoever has room for it, and is refused otherwise.
+// A request goes to a sink that has room for it. Otherwise it is refused.
 func TestDispatchedRequests(t *testing.T) {
 	for _, hasRoom := range []bool{true, false} {
 		d := &dispatcher{handlers: map[*ID]func(*Event){}}
@@ -72,7 +72,7 @@ func TestDispatchedRequests(t *testing.T) {
 	}
 }
 
-// An id that another package has is not taken over, not even between its move
+// An id that another package uses is not taken over, not even between its move
 // to a program's channel and Release.
 func TestTakenOnce(t *testing.T) {
 	ch := &EventChannel{}

@@ -89,7 +89,8 @@ func TestQueueKeepsOrder(t *testing.T) {
 	require.Empty(t, q.waiting)
 }
 
-// Functions that take long hold up no more than their own number.
+// A queue runs atOnce functions at a time, and the others wait. A function that
+// takes long occupies one worker only.
 func TestQueueAtOnce(t *testing.T) {
 	const atOnce = 3
 	q := queue{atOnce: atOnce}

@@ -20,8 +20,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/handled"
 )
 
-// The dispatcher comes with the first that uses it and goes with the last. Here
-// the next one often comes when the last one goes, and each gets its events.
+// The dispatcher starts with its first user and stops with its last. Here a new
+// user often comes as the last one goes, and each user gets its events.
 func TestDispatcherComesAndGoes(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -66,8 +66,8 @@ func TestDispatcherComesAndGoes(t *testing.T) {
 	require.NoError(t, ctx.Err())
 }
 
-// Many connections are made and given up at once. Each end only ever gets its
-// own events.
+// Many connections are made and given up at once. Each end gets only its own
+// events.
 func TestEventsReachTheirIDs(t *testing.T) {
 	b := cmtest.NewBench(t, needDevice(t))
 	errs := make(chan error, 1024)
@@ -126,8 +126,10 @@ func TestEventsReachTheirIDs(t *testing.T) {
 	}
 }
 
-// Many goroutines, each with a connection, get on alike, though their completions
-// are there at once. One that spins may be ahead for some milliseconds, until the runtime looks at the netpoller; nobody falls behind.
+// Many goroutines, each with a connection, make equal progress, though their
+// completions come at once. A goroutine that spins may be ahead for some
+// milliseconds, until the runtime checks the netpoller. No goroutine falls
+// behind.
 func TestGoroutinesGetOnAlike(t *testing.T) {
 	const conns, rounds = 100, 200
 	d := needDevice(t)

@@ -33,7 +33,8 @@ func TestEventErr(t *testing.T) {
 		{EventConnectError, int(syscall.EINVAL), "connection failed: invalid argument", syscall.EINVAL},
 		{EventAddrInfoError, int(syscall.ENOENT), "name not resolved: no such file or directory", syscall.ENOENT},
 
-		{EventUnreachable, 3, "connection rejected: no queue pair available", syscall.ECONNREFUSED}, // of datagrams
+		// Only datagrams have this reason.
+		{EventUnreachable, 3, "connection rejected: no queue pair available", syscall.ECONNREFUSED},
 		{EventUnreachable, 99, "peer unreachable: reason 99", syscall.EHOSTUNREACH},
 
 		{EventDisconnected, 0, "disconnected", syscall.ECONNRESET},

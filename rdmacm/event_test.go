@@ -19,20 +19,20 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/handled"
 )
 
-// within returns a context that ends with the test or after a while.
+// within returns a context that ends with the test or after a time.
 func within(t testing.TB, d time.Duration) (context.Context, context.CancelFunc) {
 	t.Helper()
 	return context.WithTimeout(t.Context(), d)
 }
 
-// asked is what a connection request looks like on both ends.
+// asked is a connection request with both ends.
 type asked struct {
 	param              rdmacm.ConnParam
 	ln, client, server *end
 }
 
-// ask sends a request, and checks every field of the event that it becomes. It
-// names a queue pair that there is not, which nobody looks for.
+// ask sends a request and checks every field of its event. The request names a
+// queue pair that does not exist. Neither the kernel nor the test looks for it.
 func ask(t testing.TB, ip netip.Addr, p rdmacm.ConnParam) asked {
 	t.Helper()
 	ln, client := listening(t, ip), newEnd(t)
@@ -44,15 +44,16 @@ func ask(t testing.TB, ip netip.Addr, p rdmacm.ConnParam) asked {
 	requireEvent(t, rdmacm.Event{
 		Type: rdmacm.EventConnectRequest, ID: ev.ID, ListenID: ln.id,
 		PrivateData: padded(p.PrivateData, maxRequestData), QPNum: p.QPNum,
-		ResponderResources: p.InitiatorDepth, InitiatorDepth: p.ResponderResources, // as the peer has them
+		// The peer's limits, exchanged.
+		ResponderResources: p.InitiatorDepth, InitiatorDepth: p.ResponderResources,
 		FlowControl: p.FlowControl, RetryCount: p.RetryCount, RNRRetryCount: p.PeerRNRRetryCount, SRQ: p.SRQ,
 	}, ev)
 	require.NoError(t, ev.Err())
 	return asked{p, ln, client, &end{t: t, ch: ln.ch, id: ev.ID}}
 }
 
-// up answers what ask has asked, until both ends have the connection, and
-// checks every field of the events.
+// up answers the request until both ends have the connection. It checks every
+// field of the events.
 func (a asked) up(t testing.TB) {
 	t.Helper()
 	answer := rdmacm.ConnParam{
@@ -70,8 +71,8 @@ func (a asked) up(t testing.TB) {
 
 var lastQP atomic.Uint32
 
-// newQP returns the number of a queue pair that there is not. One that was
-// connected a moment ago would be taken for stale.
+// newQP returns the number of a queue pair that does not exist. The kernel
+// would take a number that was connected a moment ago for stale.
 func newQP() uint32 { return 0x800000 + lastQP.Add(1) }
 
 func plainRequest() rdmacm.ConnParam {
@@ -81,7 +82,8 @@ func plainRequest() rdmacm.ConnParam {
 	}
 }
 
-// Without queue pairs of their own the ids' ends say all that they are told.
+// The ids have no queue pairs of their own. The events show all that each end
+// is told.
 func TestEventsOfHandshake(t *testing.T) {
 	d := needDevice(t)
 	noKernelLeaks(t, d)
@@ -135,7 +137,7 @@ func TestEventConnectError(t *testing.T) {
 	require.ErrorIs(t, ev.Err(), syscall.EIO)
 	require.EqualError(t, ev.Err(), "connection failed")
 
-	// The peer hears of it when the ID is given up.
+	// Closing the ID tells the peer.
 	require.NoError(t, client.qp.Close())
 	require.NoError(t, client.id.Close())
 	requireEvent(t, rdmacm.Event{
@@ -154,7 +156,7 @@ func requireRejected(t *testing.T, ev *rdmacm.Event, id *rdmacm.ID, reason rdmac
 func TestEventRejected(t *testing.T) {
 	d := needDevice(t)
 	noKernelLeaks(t, d)
-	t.Run("by nobody", func(t *testing.T) {
+	t.Run("without a listener", func(t *testing.T) {
 		client := newEnd(t)
 		client.resolve(netip.AddrPortFrom(d.IPv4, 7))
 		require.NoError(t, client.id.Connect(plainRequest()))
@@ -179,8 +181,8 @@ func TestEventRejected(t *testing.T) {
 		require.NoError(t, a.client.id.Close())
 		requireRejected(t, next(t, a.server.ch, rdmacm.EventRejected), a.server.id, rdmacm.ReasonConsumer, "")
 	})
-	// A new connection of a queue pair that has one already, as a host asks for
-	// that has forgotten it: the kernel refuses the new one and ends the old.
+	// A host that has forgotten a connection asks for a new one with the same
+	// queue pair. The kernel refuses the new one and ends the old one.
 	t.Run("stale", func(t *testing.T) {
 		old := ask(t, d.IPv4, plainRequest())
 		old.up(t)
@@ -189,7 +191,7 @@ func TestEventRejected(t *testing.T) {
 		require.NoError(t, client.id.Connect(old.param)) // the same queue pair
 		requireRejected(t, next(t, client.ch, rdmacm.EventRejected), client.id, rdmacm.ReasonStale, "")
 		requireDisconnected(t, old.client)
-		// Its own system has sent the peer away.
+		// The peer was told by its own system.
 	})
 }
 
@@ -208,8 +210,8 @@ func requireTimewaitExit(t *testing.T, e *end) {
 	require.NoError(t, ev.Err())
 }
 
-// Whichever end begins, both hear the same, and hear when the connection's
-// number may be used again.
+// Whichever end closes first, both ends get the same events. An event also says
+// when the connection's number may be used again.
 func TestEventsOfTheEnd(t *testing.T) {
 	d := needDevice(t)
 	noKernelLeaks(t, d)
@@ -246,12 +248,13 @@ func requireEvent(t testing.TB, want rdmacm.Event, got *rdmacm.Event) {
 	require.Same(t, want.ID, got.ID)
 	require.Same(t, want.ListenID, got.ListenID)
 	rest := *got
-	want.ID, want.ListenID, rest.ID, rest.ListenID = nil, nil, nil, nil // not to be printed
+	// They are not to be printed.
+	want.ID, want.ListenID, rest.ID, rest.ListenID = nil, nil, nil, nil
 	require.Equal(t, want, rest)
 }
 
-// neighbour makes the kernel believe that a host is there, and returns its
-// address. Nothing answers there.
+// neighbour makes the kernel believe that a host exists and returns its
+// address. No device answers there.
 func neighbour(t *testing.T, netdev string, ip netip.Addr, last byte) (peer netip.AddrPort, moves func()) {
 	t.Helper()
 	needGuest(t)
@@ -280,7 +283,7 @@ func TestEventsOfResolution(t *testing.T) {
 	require.NoError(t, ev.Err())
 }
 
-// Nobody answers the question who has the address.
+// No host answers the question for the owner of the address.
 func TestEventAddrError(t *testing.T) {
 	d := needDevice(t)
 	needGuest(t)
@@ -288,21 +291,21 @@ func TestEventAddrError(t *testing.T) {
 	e := newEnd(t)
 	bytes := d.IPv4.As4()
 	bytes[3] = 77
-	nobody := netip.AddrPortFrom(netip.AddrFrom4(bytes), 7471)
-	require.NoError(t, e.id.ResolveAddr(netip.AddrPort{}, nobody, 50*time.Millisecond))
+	absent := netip.AddrPortFrom(netip.AddrFrom4(bytes), 7471)
+	require.NoError(t, e.id.ResolveAddr(netip.AddrPort{}, absent, 50*time.Millisecond))
 	ev := next(t, e.ch, rdmacm.EventAddrError)
 	requireEvent(t, rdmacm.Event{Type: rdmacm.EventAddrError, ID: e.id, Status: -int(syscall.ETIMEDOUT)}, ev)
 	require.ErrorIs(t, ev.Err(), syscall.ETIMEDOUT)
 	require.EqualError(t, ev.Err(), "address not resolved: connection timed out")
 	e.resolve(netip.AddrPortFrom(d.IPv4, 7471)) // the id is as good as new
 
-	_, err := dialWith(bounded(t), rdmacm.Dialer{ResolveTimeout: 50 * time.Millisecond}, nobody.String(), nil)
+	_, err := dialWith(bounded(t), rdmacm.Dialer{ResolveTimeout: 50 * time.Millisecond}, absent.String(), nil)
 	require.ErrorIs(t, err, syscall.ETIMEDOUT)
 	require.EqualError(t, err, "dial 192.0.2.77:7471: address not resolved: connection timed out")
 }
 
-// The path to the peer is lost while the request is under way: its hardware
-// address changes, which the kernel takes for the peer's end.
+// The path to the peer is lost while the request is under way. The peer's
+// hardware address changes, which the kernel takes for the end of the peer.
 func TestEventUnreachable(t *testing.T) {
 	d := needDevice(t)
 	noKernelLeaks(t, d)
@@ -333,9 +336,9 @@ func TestDialUnreachable(t *testing.T) {
 	require.EqualError(t, err, "dial 192.0.2.79:7471: peer unreachable: connection timed out")
 }
 
-// askNobody sends a request to a host that never answers. The function that it
-// returns waits until the kernel has given up: it sends the request 16 times, with
-// more than four seconds between, and no call changes these numbers.
+// askNobody sends a request to a host that never answers. The returned function
+// waits until the kernel has given up. The kernel sends the request 16 times,
+// with more than four seconds between; no call changes these numbers.
 func askNobody(t *testing.T, d testdevice.Device) (unanswered func()) {
 	t.Helper()
 	peer, _ := neighbour(t, d.NetDev, d.IPv4, 80)
@@ -353,7 +356,7 @@ func askNobody(t *testing.T, d testdevice.Device) (unanswered func()) {
 	}
 }
 
-// After a connection its ends hear when the number of their queue pair can be
+// After a connection its ends learn when the number of their queue pair can be
 // used again.
 func TestTimewaitExit(t *testing.T) {
 	b := cmtest.NewBench(t, needDevice(t))
@@ -376,8 +379,8 @@ func TestTimewaitExit(t *testing.T) {
 	}
 }
 
-// ownBond makes an interface of two, of which one is active, and which has the
-// hardware address of that one.
+// ownBond makes a bond of two interfaces. One of them is active, and the bond
+// has its hardware address.
 func ownBond(t *testing.T) {
 	t.Helper()
 	run(t, "modprobe", "bonding", "max_bonds=0")
@@ -397,8 +400,9 @@ func ownBond(t *testing.T) {
 	run(t, "ip", "link", "set", ownBondDev, "type", "bond", "active_slave", ownNetDev)
 }
 
-// When another of several interfaces takes over, whoever uses their common
-// address hears of it. Connections may not outlive that; new ones are made.
+// When another of several interfaces takes over, the users of their common
+// address learn of it. Connections may not survive that, but new ones can be
+// made.
 func TestAddressChanges(t *testing.T) {
 	if _, isAlone := alone(t); !isAlone {
 		return
@@ -435,7 +439,9 @@ func TestAddressChanges(t *testing.T) {
 	})
 	removal := start(t, "rdma", "link", "delete", ownName)
 	soon(t, "the device is not listed any more", func() bool { return !isListed(t, ownName) })
-	for range 2 { // the first one lets it go, the second one finds librdmacm's part of that done
+	// The first list lets the device go. The second finds that librdmacm has
+	// let it go.
+	for range 2 {
 		require.Nil(t, find(t, ownName))
 	}
 	require.NoError(t, cmtest.Take(t, removal, "the end of the removal"))

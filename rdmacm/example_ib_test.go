@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// The device and the port for a service of a GID, as a look-up finds them.
+// A look-up has found the device and the port for the service of a GID.
 func ExampleID_ResolveIB() {
 	ctx := context.Background()
 	hints := &rdmacm.AddrInfo{

@@ -33,7 +33,8 @@ func check(err error) {
 	}
 }
 
-// A server receives a message from a client. Usually they are two programs.
+// A server receives a message from a client. Usually the two are separate
+// programs.
 func Example() {
 	ctx := context.Background()
 	const address = "192.0.2.1:7471"
@@ -51,7 +52,7 @@ func Example() {
 	check(ln.Close())
 }
 
-// What the server says when it refuses comes with the error.
+// A server that refuses can send data, which comes with the error.
 func ExampleDial_rejected() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -61,7 +62,7 @@ func ExampleDial_rejected() {
 	}
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		fmt.Println("nobody there, or nobody who wants us")
+		fmt.Println("no listener, or a listener that refuses")
 	case errors.Is(err, context.DeadlineExceeded):
 		fmt.Println("no answer")
 	case err != nil:
@@ -71,8 +72,8 @@ func ExampleDial_rejected() {
 	}
 }
 
-// A server offers memory in the private data with which it accepts. The client
-// reads it without the server's help.
+// A server offers memory in the private data of its acceptance. The client
+// reads the memory without the server's help.
 func ExampleConn_Read() {
 	ctx := context.Background()
 	conn, err := rdmacm.Dial(ctx, "192.0.2.1:7471", nil)
@@ -94,8 +95,9 @@ func ExampleConn_Read() {
 	fmt.Printf("%s\n", memory.Bytes())
 }
 
-// A thousand records are written to the peer's memory, sixteen in a call, and up to four calls are on their way at a
-// time. The batches are filled again when their transfers are done.
+// A thousand records are written to the peer's memory, sixteen in a call. Up to
+// four calls are under way at a time. A batch is filled again when its transfer
+// is done.
 func ExampleConn_Post() {
 	ctx := context.Background()
 	conn, err := rdmacm.Dial(ctx, "192.0.2.1:7471", &rdmacm.Config{SendQueue: 64})
@@ -138,7 +140,7 @@ func ExampleConn_Post() {
 		}
 		calls++
 	}
-	// Transfers end in order: when the last one has, all have.
+	// Transfers end in order: when the last one has ended, all have.
 	if err := transfers[(calls-1)%atATime].Wait(ctx); err != nil {
 		log.Fatal(err)
 	}
@@ -173,7 +175,7 @@ func ExamplePool() {
 			_ = conn.Wait(ctx) // until the client, whose message was the last, has closed
 		})
 	}()
-	// Usually other programs on other hosts.
+	// Usually these are other programs on other hosts.
 	for range 2 {
 		greet(ctx, "192.0.2.1:7471")
 	}
@@ -257,7 +259,7 @@ func ExampleListener() {
 	}
 }
 
-// Every step in the program's hands: the beginning of a client.
+// The program takes every step itself: this is the beginning of a client.
 func ExampleEventChannel() {
 	ctx := context.Background()
 	ch, err := rdmacm.NewEventChannel()
@@ -379,7 +381,7 @@ func ExampleDatagramRequest_AcceptOn() {
 		log.Fatal(err)
 	}
 	defer service.Close()
-	// Elsewhere, receives are posted on it, and their senders answered.
+	// Another part of the program posts receives on it and answers the senders.
 	for {
 		req, err := ln.Accept(ctx)
 		if err != nil {
@@ -411,7 +413,7 @@ func ExampleJoinGroup() {
 		log.Fatal(err)
 	}
 
-	// Usually another program on another host.
+	// Usually the sender is another program on another host.
 	sender, err := rdmacm.JoinGroup(ctx, group, &rdmacm.GroupConfig{LocalAddr: "192.0.2.1", SendOnly: true})
 	if err != nil {
 		log.Fatal(err)

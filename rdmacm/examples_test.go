@@ -12,8 +12,8 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 )
 
-// The examples that have both ends do what they say. Their address is that of
-// tests/vm's guest.
+// The examples with both ends do what they say. Their address is that of the
+// guest of tests/vm.
 func TestExample(t *testing.T) {
 	needDevice(t)
 	needGuest(t)
@@ -21,6 +21,6 @@ func TestExample(t *testing.T) {
 	require.Equal(t, "hello over RDMA\nhello over RDMA\n", cmtest.Printed(t, ExamplePool))
 	require.Equal(t, "hello yourself\n", cmtest.Printed(t, ExampleDialDatagram))
 	require.Equal(t, "to all members, from 192.0.2.1\n", cmtest.Printed(t, ExampleJoinGroup))
-	// The client closes its end in its own time.
+	// The client closes its end some time later.
 	require.Eventually(t, func() bool { return len(ibverbs.OpenObjects()) == 0 }, patience, time.Millisecond)
 }

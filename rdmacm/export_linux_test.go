@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// Readable reports whether C has an event on the channel.
+// Readable reports whether an event waits in C for the channel.
 func Readable(ch *EventChannel) bool {
 	const pollIn = 1
 	poll := struct {

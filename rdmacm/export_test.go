@@ -4,7 +4,8 @@ package rdmacm
 
 import "github.com/verbena-go/verbena/ibverbs"
 
-// part returns what a pool has for connections, which must all be on one device.
+// part returns what a pool holds for its connections. They must all be on one
+// device.
 func (p *Pool) part() *part {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -14,7 +15,8 @@ func (p *Pool) part() *part {
 	return nil
 }
 
-// PostedReceives returns how many receives of a pool are posted, and how many should be.
+// PostedReceives returns how many receives of a pool are posted, and how many
+// should be.
 func PostedReceives(p *Pool) (posted, want int) {
 	s := &p.part().receives
 	s.mu.Lock()
@@ -33,29 +35,30 @@ func PoolConns(p *Pool) int {
 	return len(s.conns)
 }
 
-// Waiting returns how many requests nobody has accepted yet.
+// Waiting returns how many requests wait for Accept.
 func Waiting(ln *Listener) int { return len(ln.requests) }
 
-// HasLeader reports whether somebody waits for completions.
+// HasLeader reports whether a goroutine waits for completions.
 func HasLeader(c *Conn) bool { return len(c.ops.lead) == 1 }
 
-// Inject makes a connection believe that an event has come for it.
+// Inject hands a connection an event, as if it had come from C.
 func Inject(c *Conn, ev *Event) { c.handle(ev) }
 
-// WaitingDatagrams is Waiting for datagrams.
+// WaitingDatagrams is like Waiting, for datagrams.
 func WaitingDatagrams(ln *DatagramListener) int { return Waiting(ln.listener) }
 
-// InjectDatagram is Inject for an end for datagrams.
+// InjectDatagram is like Inject, for an end for datagrams.
 func InjectDatagram(c *DatagramConn, ev *Event) { c.handle(ev) }
 
-// KnownPaths is how many address handles an end for datagrams keeps.
+// KnownPaths returns how many address handles an end for datagrams keeps.
 func KnownPaths(c *DatagramConn) int {
 	c.handles.mu.Lock()
 	defer c.handles.mu.Unlock()
 	return len(c.handles.known)
 }
 
-// LimitPaths makes it keep no more, apart from those in use.
+// LimitPaths limits the address handles that an end keeps, apart from those in
+// use.
 func LimitPaths(c *DatagramConn, n int) { c.handles.limit = n }
 
 // IBAddrRoundTrip gives an address to C and reads it back.
@@ -70,7 +73,7 @@ func Refusing(ln *Listener) int {
 }
 
 // Handlers returns how many ids have a handler on the dispatcher of all
-// connections, which somebody must be using.
+// connections. The dispatcher must have a user.
 func Handlers() int {
 	shared.Lock()
 	defer shared.Unlock()
@@ -79,7 +82,7 @@ func Handlers() int {
 	return len(shared.handlers)
 }
 
-// CheckPeer asks now whether a connection's peer is there.
+// CheckPeer checks at once whether a connection's peer is there.
 func CheckPeer(c *Conn) { c.checkPeer() }
 
 // Sending returns how many send requests of a connection are under way.
@@ -88,22 +91,24 @@ func Sending(c *Conn) int { return c.ops.sending() }
 // Completions returns how many operations of a connection have ended.
 func Completions(c *Conn) uint64 { return c.ops.completions() }
 
-// InFlight returns how many operations of a connection are under way, receives included.
+// InFlight returns how many operations of a connection are under way, receives
+// included.
 func InFlight(c *Conn) int {
 	c.ops.mu.Lock()
 	defer c.ops.mu.Unlock()
 	return len(c.ops.inFlight) - 1 - len(c.ops.places)
 }
 
-// WaitingForRoom returns how many wait for room in a connection's send queue.
+// WaitingForRoom returns how many goroutines wait for room in a connection's
+// send queue.
 func WaitingForRoom(c *Conn) int {
 	c.ops.mu.Lock()
 	defer c.ops.mu.Unlock()
 	return len(c.ops.sends.waiting)
 }
 
-// HoldEvents keeps events from being read where something's events come, as C
-// does that is at work on one, until the function is called.
+// HoldEvents keeps the events of an object's channel from being read until
+// release is called, as C does while it works on an event.
 func HoldEvents(of any) (release func()) {
 	var id *ID
 	switch of := of.(type) {
@@ -117,5 +122,6 @@ func HoldEvents(of any) (release func()) {
 	return id.lockChannel()
 }
 
-// FailureOf returns the error of a send of a connection that has completed so.
+// FailureOf returns the error of a connection's send that has completed with
+// wc.
 func FailureOf(c *Conn, wc *ibverbs.WCError) error { return c.ops.failureOf(work{kind: sending}, wc) }

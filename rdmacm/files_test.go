@@ -20,8 +20,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// A program that can open no more files hears so from whatever opens one,
-// however many there are left for the first steps.
+// A program that can open no more files gets an error that says so from every
+// call that opens a file. The first steps of the call may still open some.
 func TestTooManyOpenFiles(t *testing.T) {
 	d := needDevice(t)
 	ln := listenOn(t, d.IPv4)
@@ -34,7 +34,7 @@ func TestTooManyOpenFiles(t *testing.T) {
 	stop()
 }
 
-// opener is that program.
+// opener is the program that can open no more files.
 func opener(args []string) error {
 	device, err := ibverbs.Open(args[0])
 	if err != nil {
@@ -44,7 +44,9 @@ func opener(args []string) error {
 		return err
 	}
 	failed := map[string]int{}
-	for spare := range 5 { // with more, the device in user space may lack those for the peer's process
+	// With more, the device in user space may have too few for the peer's
+	// process.
+	for spare := range 5 {
 		var files []*os.File
 		for {
 			f, err := os.Open(os.DevNull)

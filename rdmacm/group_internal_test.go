@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// Headers as devices give them, of datagrams to a group and to one end alone.
+// The headers are those of devices, for datagrams to a group and to one end.
 func TestGroupSender(t *testing.T) {
 	unhex := func(s string) []byte {
 		b, err := hex.DecodeString(s)

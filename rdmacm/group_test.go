@@ -20,7 +20,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// joinOn joins a group through the network interface that has an address.
+// joinOn joins a group through the network interface of an address.
 func joinOn(t testing.TB, ip, group netip.Addr, config rdmacm.GroupConfig) *rdmacm.DatagramConn {
 	t.Helper()
 	config.LocalAddr = ip.String()
@@ -30,7 +30,7 @@ func joinOn(t testing.TB, ip, group netip.Addr, config rdmacm.GroupConfig) *rdma
 	return c
 }
 
-// groupsOf returns the groups of both families and the device's addresses.
+// groupsOf returns a group of each address family with the device's address.
 func groupsOf(local, local6 netip.Addr) map[string]struct{ ip, group netip.Addr } {
 	return map[string]struct{ ip, group netip.Addr }{
 		"IPv4": {local, groupIPv4}, "IPv6": {local6, groupIPv6},
@@ -79,7 +79,7 @@ func TestGroup(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, sender.QP().Num(), from.QPNum)
 				require.Equal(t, with.ip, from.Path.DGID.Addr())
-				// The answer is for the sender alone.
+				// The answer goes to the sender alone.
 				require.NoError(t, members[i].SendImmTo(ctx, from, uint32(i)))
 				_, err = unheard.Wait(ctx)
 				require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestGroup(t *testing.T) {
 				require.NoError(t, err)
 			}
 
-			// A member hears itself.
+			// A member receives its own datagrams.
 			own, err := first.PostRecv(buffers[0].All())
 			require.NoError(t, err)
 			other, err := second.PostRecv(buffers[1].All())
@@ -105,7 +105,7 @@ func TestGroup(t *testing.T) {
 			}
 			require.ErrorIs(t, first.Send(ctx, buffers[0].Sub(0, 4096), buffers[0].Sub(0, 1)), syscall.EMSGSIZE)
 
-			// The others go on when one has left.
+			// The other members go on after one has left.
 			require.NoError(t, second.Close())
 			last, err := first.PostRecv(buffers[0].All())
 			require.NoError(t, err)
@@ -118,7 +118,8 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// isMember reports whether the network interface is in one of the test's groups.
+// isMember reports whether the network interface is in one of the test's
+// groups.
 func isMember(t testing.TB, group netip.Addr) bool {
 	t.Helper()
 	if testdevice.Soft() {
@@ -136,7 +137,7 @@ func isMember(t testing.TB, group netip.Addr) bool {
 	return strings.Contains(string(groups), text)
 }
 
-// The network interface is a member as long as there is one that listens.
+// The network interface is a member as long as a local end listens.
 func TestGroupMembership(t *testing.T) {
 	d := needDevice(t)
 	for name, with := range groupsOf(d.IPv4, d.IPv6) {
@@ -156,7 +157,7 @@ func TestGroupMembership(t *testing.T) {
 	}
 }
 
-// Without a local address the routes choose, as for sockets.
+// Without a local address the routes choose the interface, as for sockets.
 func TestGroupByRoute(t *testing.T) {
 	d := needDevice(t)
 	zoned := netip.MustParseAddr("ff02::5642%" + d.NetDev)
@@ -231,7 +232,7 @@ func TestCancelJoinAtEachStage(t *testing.T) {
 	}
 }
 
-// Soft-RoCE never loses a group; InfiniBand's subnet administrator may.
+// Soft-RoCE never loses a group. InfiniBand's subnet administrator may.
 func TestGroupLost(t *testing.T) {
 	d := needDevice(t)
 	c := joinOn(t, d.IPv4, groupIPv4, rdmacm.GroupConfig{})

@@ -18,7 +18,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
-// guarded is an id in some state, and what calls on it need.
+// guarded is an id in some state, with the arguments of its calls.
 type guarded struct {
 	id *rdmacm.ID
 	ch *rdmacm.EventChannel // another one than the id's
@@ -27,7 +27,7 @@ type guarded struct {
 	to netip.AddrPort // where no program listens
 }
 
-// idCalls are all calls of an ID that C could be crashed with.
+// idCalls are all calls of an ID that could crash C.
 var idCalls = map[string]func(g guarded) error{
 	"BindAddr":          func(g guarded) error { return g.id.BindAddr(netip.AddrPortFrom(g.to.Addr(), 0)) },
 	"BindIB":            func(g guarded) error { return g.id.BindIB(rdmacm.IBAddr{}) },
@@ -76,7 +76,7 @@ var idCalls = map[string]func(g guarded) error{
 		}
 		return err
 	},
-	// What cannot fail must not crash.
+	// These calls return no error. They must not crash.
 	"addresses": func(g guarded) error {
 		_, _, _, _ = g.id.LocalAddr(), g.id.RemoteAddr(), g.id.LocalIBAddr(), g.id.RemoteIBAddr()
 		_, _, _, _, _ = g.id.PortNum(), g.id.PortSpace(), g.id.Raw(), g.id.QP(), g.id.Request()
@@ -88,7 +88,7 @@ var idCalls = map[string]func(g guarded) error{
 
 var someGroup = netip.MustParseAddr("239.1.2.3")
 
-// The steps that errors name.
+// These are the steps that errors name.
 const (
 	stepBind    = cmtest.StepBind
 	stepResolve = cmtest.StepResolve
@@ -99,8 +99,8 @@ const (
 	stepAccept  = "accept first"
 )
 
-// guardStates are ids in their states, with what calls must say that come too
-// early or too late there. C decides about the others, and they must come back.
+// guardStates are ids in each state, with the errors of calls that come too
+// early or too late. C decides about the other calls, which must return.
 var guardStates = []struct {
 	name string
 	make func(t *testing.T, ip netip.Addr) *rdmacm.ID
@@ -148,7 +148,7 @@ var guardStates = []struct {
 	}, nil},
 }
 
-// with returns the steps and more of them.
+// with returns the steps and the additional ones.
 func with(steps map[string]string, more ...string) map[string]string {
 	steps = maps.Clone(steps)
 	for i := 0; i < len(more); i += 2 {
@@ -157,20 +157,21 @@ func with(steps map[string]string, more ...string) map[string]string {
 	return steps
 }
 
-// notRequested is what is refused of an id that no request has made.
+// notRequested holds the errors of calls that need a request's id.
 var notRequested = map[string]string{
 	"Accept": stepRequest, "Accept with QPNum": stepRequest, "Reject": stepRequest, "RejectECE": stepRequest,
 }
 
-// unresolved is what is refused besides while there is no address of a peer.
+// unresolved adds the errors of calls that need the peer's address.
 var unresolved = with(notRequested, "ResolveRoute", stepResolve, "JoinMulticast", "not for datagrams")
 
-// withoutDevice is what is refused besides while there is no device.
+// withoutDevice adds the errors of calls that need a device.
 var withoutDevice = with(unresolved, "Connect", stepRoute, "Establish", stepConnect, "Disconnect", stepConnect,
 	"Notify", stepAccept, "JoinMulticast", stepBind, "JoinMulticastIB", stepBind, "Context", stepBind, "CreateQP", stepBind,
 	"LeaveMulticast", "join first", "LeaveMulticastIB", "join first", "InitQPAttr", stepBind)
 
-// requested returns an id that has asked for a connection, and the request.
+// requested returns an id that has asked for a connection, and the id of the
+// request.
 func requested(t *testing.T, ip netip.Addr) (client *end, request *rdmacm.ID) {
 	t.Helper()
 	ln := listening(t, ip)
@@ -182,8 +183,8 @@ func requested(t *testing.T, ip netip.Addr) (client *end, request *rdmacm.ID) {
 	return client, request
 }
 
-// Every call of an id in every state comes back, and where C would follow a
-// null pointer the error names what is missing.
+// Every call of an id in every state returns. Where C would follow a null
+// pointer, the error names the missing step.
 func TestIDGuards(t *testing.T) {
 	d := needDevice(t)
 	pd, cq := cmtest.GuardObjects(t, d.Name)

@@ -26,7 +26,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// What these tests use of cmtest everywhere.
+// These names of cmtest are used everywhere in the tests.
 const (
 	patience           = cmtest.Patience
 	maxRequestData     = cmtest.MaxRequestData
@@ -53,7 +53,7 @@ var (
 	manyProcessors = cmtest.ManyProcessors
 )
 
-// dialWith is Dial with a dialer, whose config may come to be in the pool.
+// dialWith dials with a dialer, whose config may be put into the pool.
 func dialWith(ctx context.Context, d rdmacm.Dialer, address string, config *rdmacm.Config) (*rdmacm.Conn, error) {
 	if config = inPool(config); config != nil {
 		d.Config = *config
@@ -61,8 +61,7 @@ func dialWith(ctx context.Context, d rdmacm.Dialer, address string, config *rdma
 	return d.Dial(ctx, address)
 }
 
-// manual returns the queues of a connection whose queue pair is created with
-// verbs, if that is asked for.
+// manual returns queues for a queue pair that verbs create, if byVerbs is true.
 func manual(byVerbs bool) rdmacm.Queues {
 	if byVerbs {
 		return new(rdmacm.VerbsQP)
@@ -70,11 +69,12 @@ func manual(byVerbs bool) rdmacm.Queues {
 	return nil
 }
 
-// poolEnv makes all connections of the tests that have no protection domain and queues of their own share a pool.
+// poolEnv makes all connections of the tests share a pool, unless they have a
+// protection domain or queues of their own.
 const poolEnv = "VERBENA_TEST_POOL"
 
-// needOwnReceives skips the test where connections share receives, so that a message without a receive does not wait at the
-// peer.
+// needOwnReceives skips the test where connections share receives. Then a
+// message without a receive does not wait at the peer.
 func needOwnReceives(t testing.TB) {
 	t.Helper()
 	if cmtest.SharesPool() {
@@ -82,7 +82,8 @@ func needOwnReceives(t testing.TB) {
 	}
 }
 
-// needOwnDomain skips the test where connections share a protection domain, which none of them closes.
+// needOwnDomain skips the test where connections share a protection domain.
+// None of the connections closes it.
 func needOwnDomain(t testing.TB) {
 	t.Helper()
 	if cmtest.SharesPool() {
@@ -90,7 +91,7 @@ func needOwnDomain(t testing.TB) {
 	}
 }
 
-// TestMain lets a test run this program again as its peer.
+// TestMain lets a test run this test binary as its peer.
 func TestMain(m *testing.M) {
 	if os.Getenv(poolEnv) != "" {
 		cmtest.SharePool(&rdmacm.Pool{Sends: 1 << 14, Receives: 64, MessageSize: 1 << 16})
@@ -103,7 +104,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// peer returns a program that says how f ended.
+// peer returns a program that reports how f ended.
 func peer(f func(args []string) error) process.Program {
 	return func(args []string, _, stderr io.Writer) int {
 		if err := f(args); err != nil {
@@ -114,8 +115,8 @@ func peer(f func(args []string) error) process.Program {
 	}
 }
 
-// peerCommand returns how one of those programs is started, with two hosts on the
-// other one.
+// peerCommand returns the command of such a program. With two hosts, the
+// program runs on the other one.
 func peerCommand(t testing.TB, program string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := process.Command(t, program, args...)
@@ -131,14 +132,14 @@ func startPeer(t testing.TB, program string, args ...string) *process.Process {
 	return process.Start(t, peerCommand(t, program, args...))
 }
 
-// tell makes a peer go on.
+// tell lets a peer go on.
 func tell(t testing.TB, p *process.Process) {
 	t.Helper()
 	_, err := fmt.Fprintln(p.Stdin)
 	require.NoError(t, err)
 }
 
-// listenOn returns a listener on a free port, closed with the test.
+// listenOn returns a listener on a free port. The test closes it at the end.
 func listenOn(t testing.TB, ip netip.Addr) *rdmacm.Listener {
 	t.Helper()
 	ln, err := rdmacm.Listen(bounded(t), netip.AddrPortFrom(ip, 0).String(), nil)
@@ -147,7 +148,7 @@ func listenOn(t testing.TB, ip netip.Addr) *rdmacm.Listener {
 	return ln
 }
 
-// accepted is what came of a request.
+// accepted is the result of a request.
 type accepted struct {
 	conn *rdmacm.Conn
 	req  *rdmacm.Request
@@ -173,7 +174,7 @@ func awaitEnd(t testing.TB, conn interface{ Done() <-chan struct{} }) {
 	cmtest.Take(t, conn.Done(), fmt.Sprintf("the end of a %T", conn))
 }
 
-// alloc returns memory of a connection that the peer may read and write.
+// alloc returns memory of a connection. The peer may read and write it.
 func alloc(t testing.TB, conn *rdmacm.Conn, size int) *ibverbs.MR {
 	t.Helper()
 	mr, err := conn.Alloc(size, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteRead|ibverbs.AccessRemoteWrite)
@@ -181,9 +182,9 @@ func alloc(t testing.TB, conn *rdmacm.Conn, size int) *ibverbs.MR {
 	return mr
 }
 
-// countdown is a context that ends when somebody looks at it for the nth time.
-// Each step that waits looks at least once. It notes the functions of the
-// package that look.
+// countdown is a context that ends when it is checked for the nth time. Each
+// step that waits checks it at least once. countdown notes the functions of the
+// package that check it.
 type countdown struct {
 	context.Context
 	cancel context.CancelFunc
@@ -203,7 +204,7 @@ func newCountdown(t *testing.T, n int) *countdown {
 func (c *countdown) Done() <-chan struct{} { c.tick(looker()); return c.Context.Done() }
 func (c *countdown) Err() error            { c.tick(looker()); return c.Context.Err() }
 
-// tick counts one look.
+// tick counts one check.
 func (c *countdown) tick(stage string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,7 +216,8 @@ func (c *countdown) tick(stage string) {
 	}
 }
 
-// last returns the stage at which the context has ended, and whether it has.
+// last returns the stage at which the context has ended, and whether it has
+// ended.
 func (c *countdown) last() (stage string, ended bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,7 +232,7 @@ func (c *countdown) ended() bool {
 	return ended
 }
 
-// looker returns the function of the package that looks at the context.
+// looker returns the function of the package that checks the context.
 func looker() string {
 	const module = "github.com/verbena-go/verbena/rdmacm."
 	var pcs [32]uintptr
@@ -241,7 +243,7 @@ func looker() string {
 			return name
 		}
 		if !more {
-			return "somebody else"
+			return "another function"
 		}
 	}
 }
@@ -274,7 +276,7 @@ func acceptDatagram(t testing.TB, ln *rdmacm.DatagramListener, config *rdmacm.Da
 	return result
 }
 
-// datagrams returns two ends, closed with the test.
+// datagrams returns two ends. The test closes them at the end.
 func datagrams(t testing.TB, ip netip.Addr, clientConfig, serverConfig *rdmacm.DatagramConfig) (client, server *rdmacm.DatagramConn) {
 	t.Helper()
 	ln, err := rdmacm.ListenDatagram(bounded(t), netip.AddrPortFrom(ip, 0).String(), nil)
@@ -292,7 +294,7 @@ func datagrams(t testing.TB, ip netip.Addr, clientConfig, serverConfig *rdmacm.D
 	return client, server
 }
 
-// memory returns 4 KiB of an end's own.
+// memory returns 4 KiB that belong to an end.
 func memory(t testing.TB, c *rdmacm.DatagramConn) *ibverbs.MR {
 	t.Helper()
 	mr, err := c.Alloc(4096, ibverbs.AccessLocalWrite)
@@ -300,13 +302,13 @@ func memory(t testing.TB, c *rdmacm.DatagramConn) *ibverbs.MR {
 	return mr
 }
 
-// needGuest skips the test where what it changes would stay changed.
+// needGuest skips the test where its changes to the system would stay.
 func needGuest(t testing.TB) {
 	t.Helper()
 	testdevice.Needs(t, testdevice.Guest)
 }
 
-// command runs a command of the system's and returns its output.
+// command runs a command of the system and returns its output.
 func command(t testing.TB, line string) string {
 	t.Helper()
 	words := strings.Fields(line)
@@ -316,7 +318,7 @@ func command(t testing.TB, line string) string {
 }
 
 // kernelObjects returns how many objects of each kind the kernel has for a
-// device, whoever made them.
+// device, whichever process made them.
 func kernelObjects(t testing.TB, device string) map[string]int {
 	t.Helper()
 	var all []map[string]any
@@ -336,8 +338,8 @@ func kernelObjects(t testing.TB, device string) map[string]int {
 	return counts
 }
 
-// noKernelLeaks fails the test if the kernel has other objects of the device
-// after it than before. Where others may use the device it says nothing.
+// noKernelLeaks fails the test if it changes the number of the kernel's objects
+// of the device. Where other programs may use the device, it does nothing.
 func noKernelLeaks(t testing.TB, d testdevice.Device) {
 	t.Helper()
 	if os.Getenv("RDMA_VM") == "" {
@@ -365,7 +367,7 @@ func equalCounts(a, b map[string]int) bool {
 	return len(a) == len(b)
 }
 
-// awaitKernelID waits until the kernel has an id whose line has all the words.
+// awaitKernelID waits until the line of an id of the kernel has all the words.
 func awaitKernelID(t testing.TB, words ...string) {
 	t.Helper()
 	require.Eventually(t, func() bool {

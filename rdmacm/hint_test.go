@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// The hint of a bind or a resolution says what is so on this machine.
+// The hint of a bind or a resolution describes this machine.
 func TestHintsOfAddresses(t *testing.T) {
 	d := needDevice(t)
 	ch := newChannel(t)

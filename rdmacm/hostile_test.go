@@ -28,8 +28,9 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/handled"
 )
 
-// A peer that gives up while it is being accepted has reset the connection,
-// whenever it does: nothing is wrong with the configuration. Others go on.
+// A peer that gives up during the handshake has reset the connection, at
+// whatever step. The error does not blame the configuration, and other
+// connections go on.
 func TestPeerDiesInHandshake(t *testing.T) {
 	d := needDevice(t)
 	noKernelLeaks(t, d)
@@ -81,8 +82,8 @@ func TestPeerDiesInHandshake(t *testing.T) {
 	}
 }
 
-// awaitGone waits until the kernel knows that the peer of a request is gone,
-// which it says nothing of before the request is accepted.
+// awaitGone waits until the kernel knows that the peer of a request is gone.
+// The kernel says nothing about that before the request is accepted.
 func awaitGone(t *testing.T, id *rdmacm.ID) {
 	t.Helper()
 	soon(t, "the end", func() bool {
@@ -91,9 +92,9 @@ func awaitGone(t *testing.T, id *rdmacm.ID) {
 	})
 }
 
-// A peer whose request was accepted, and which does not go on, costs its own
-// handshake, after a time that does not depend on the caller. So does one that
-// does not answer a request.
+// A peer does not go on after its request was accepted. It loses its own
+// handshake, after a time that does not depend on the caller's context. The
+// same holds for a peer that does not answer a request.
 func TestHalfOpenHandshakes(t *testing.T) {
 	const limit = 500 * time.Millisecond
 	d := needDevice(t)
@@ -125,8 +126,8 @@ func TestHalfOpenHandshakes(t *testing.T) {
 	connect(t, d.IPv4, nil, nil)
 }
 
-// A Setup that closes its own connection ends the attempt, and leaves nothing
-// behind that events would go to.
+// A Setup that closes its own connection ends the attempt. No handler of events
+// is left behind.
 func TestSetupCloses(t *testing.T) {
 	d := needDevice(t)
 	ln := listenOn(t, d.IPv4)
@@ -152,8 +153,8 @@ func TestSetupCloses(t *testing.T) {
 	require.NoError(t, errors.Join(keeps.Err(), other.Err()))
 }
 
-// Requests that nobody accepts, and that are given up, fill a listener's
-// backlog; a limit holds for those that are served.
+// Requests that are given up before Accept fill a listener's backlog. A limit
+// holds for requests that are served.
 func TestServeLimit(t *testing.T) {
 	const limit, clients = 2, 5
 	d := needDevice(t)
@@ -190,8 +191,8 @@ func TestServeLimit(t *testing.T) {
 	}
 }
 
-// A peer writes any number of bytes with immediate data: what a receive says that
-// it has is in its segments.
+// A peer writes any number of bytes with immediate data. A receive counts only
+// the bytes in its segments.
 func TestHostileWriteImm(t *testing.T) {
 	d := needDevice(t)
 	for _, size := range []int{0, 1, 15, 16, 17, 1000, 1 << 16} {
@@ -219,8 +220,7 @@ func TestHostileWriteImm(t *testing.T) {
 	}
 }
 
-// What a peer may not do ends the connection, at an end that does nothing but wait
-// for that too.
+// What a peer may not do ends the connection, even at an end that only waits.
 func TestHostileRequests(t *testing.T) {
 	d := needDevice(t)
 	for name, tt := range map[string]struct {
@@ -262,7 +262,8 @@ func TestHostileRequests(t *testing.T) {
 			bystander, other := connect(t, d.IPv4, nil, nil)
 			client, server := connect(t, d.IPv4, nil, nil)
 			here, there := alloc(t, client, 64), alloc(t, server, 64)
-			// The server has receives, as a rule, and here nobody who waits for them.
+			// The server has receives as usual, but no goroutine waits for
+			// them.
 			small := alloc(t, server, 16)
 			received, err := server.PostRecv(small.All())
 			require.NoError(t, err)
@@ -282,7 +283,7 @@ func TestHostileRequests(t *testing.T) {
 			require.Equal(t, server.Err(), err)
 			require.Equal(t, server.Err(), server.Send(ctx))
 
-			// Others go on.
+			// Other connections go on.
 			_, err = other.PostRecv()
 			require.NoError(t, err)
 			require.NoError(t, bystander.Send(ctx))
@@ -290,7 +291,7 @@ func TestHostileRequests(t *testing.T) {
 	}
 }
 
-// More messages than receives come: they wait, and none is lost.
+// More messages than receives come. The messages wait, and none is lost.
 func TestHostileFlood(t *testing.T) {
 	d := needDevice(t)
 	const messages = 100
@@ -310,8 +311,8 @@ func TestHostileFlood(t *testing.T) {
 	require.NoError(t, server.Err())
 }
 
-// An end that nobody waits on notices that the peer has gone, with requests of
-// its own under way.
+// No goroutine waits on this end, and its requests are under way. It notices
+// that the peer has gone.
 func TestHostileSilence(t *testing.T) {
 	needOwnReceives(t)
 	d := needDevice(t)
@@ -343,7 +344,7 @@ func TestReceiverOfOne(t *testing.T) {
 	}
 }
 
-// Small messages go inline, and so may bytes that are not registered.
+// Small messages go inline. Their bytes need not be registered.
 func TestInlineUpToTheLimit(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -374,11 +375,11 @@ func TestInlineUpToTheLimit(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// toldBound is how soon a peer must hear of a Close whose first message is lost:
-// the kernel sends it again some 4 s later.
+// toldBound is the time within which a peer must hear of a Close whose first
+// message is lost. The kernel sends the message again some 4 s later.
 const toldBound = 30 * time.Second
 
-// Close tells the peer even if the message of the end is lost: the system sends
+// Close tells the peer even if the message of the end is lost. The system sends
 // it again after Close has returned.
 func TestCloseOverLossyLink(t *testing.T) {
 	needTwoHosts(t)
@@ -414,8 +415,8 @@ func TestCloseOverLossyLink(t *testing.T) {
 	}
 }
 
-// A peer that does not answer, because its program does not, holds the ID for no
-// longer than Linger; everything else is given back at once.
+// A peer whose program does not answer holds the ID no longer than Linger.
+// Everything else is given back at once.
 func TestLingerIsBounded(t *testing.T) {
 	d := needDevice(t)
 	needGuest(t)
@@ -453,8 +454,8 @@ func TestLingerIsBounded(t *testing.T) {
 	}
 }
 
-// Shutdown returns when the peer has answered, or has ended the connection
-// itself.
+// Shutdown returns when the peer has answered, or has itself ended the
+// connection.
 func TestShutdown(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)
@@ -465,8 +466,9 @@ func TestShutdown(t *testing.T) {
 	require.NoError(t, server.Close())
 }
 
-// An end that is idle notices that its peer's queue pair answers nothing any
-// more, as when the peer's host is gone, and that another's answers.
+// An idle end notices when its peer's queue pair stops answering, as it does
+// when the peer's host is gone. It does not take a peer without receives for a
+// peer that is gone.
 func TestKeepAlive(t *testing.T) {
 	d := needDevice(t)
 	var forever error = syscall.ETIMEDOUT // so rxe understands 7
@@ -509,7 +511,7 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// A peer that is a program of C's answers, too, and does not notice.
+// A peer that is a C program answers, too, and does not notice the check.
 func TestKeepAliveOfCPeer(t *testing.T) {
 	d := needDevice(t)
 	needGuest(t)
@@ -530,8 +532,8 @@ func TestKeepAliveOfCPeer(t *testing.T) {
 	require.NoError(t, client.Shutdown(bounded(t)))
 }
 
-// A send that waits for the peer's program to post a receive says nothing of
-// whether the peer is there.
+// A send that waits for the peer's receive says nothing about whether the peer
+// is there.
 func TestKeepAliveBehindSend(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, &rdmacm.Config{KeepAlive: 5 * time.Second}, nil)
@@ -548,7 +550,8 @@ func TestKeepAliveBehindSend(t *testing.T) {
 	require.NoError(t, client.Err())
 }
 
-// When the way to the peer is cut, both idle ends notice, each by itself.
+// When the way to the peer is cut, both idle ends notice, each without the
+// other.
 func TestIdleEndsNoticeThatPeerVanished(t *testing.T) {
 	const often = time.Second
 	needTwoHosts(t)
@@ -568,22 +571,23 @@ func TestIdleEndsNoticeThatPeerVanished(t *testing.T) {
 	require.NoError(t, conn.Shutdown(bounded(t)))
 }
 
-// A flood of requests that are refused holds up no other connection: those of
-// other listeners come and go meanwhile, and so do the ends that hear of it.
+// A flood of refused requests holds up no other connection. Connections of
+// other listeners come and go meanwhile, and their ends hear of that.
 func TestFloodedListener(t *testing.T) {
 	requests, backlog := 3000, 128
 	d := needDevice(t)
 	needGuest(t)
 	if twoHosts() {
 		d = testdevice.Device{Name: "rxe2", IPv4: netip.MustParseAddr("198.51.100.1")}
-		require.NoError(t, listenOn(t, d.IPv4).Close()) // librdmacm keeps what it opens for that
+		// librdmacm keeps what it opens for this listener.
+		require.NoError(t, listenOn(t, d.IPv4).Close())
 	} else if testdevice.LinuxSince(t, 6, 17) {
-		// A device that waits for 128 answers sends no more requests, nor the end
-		// of a connection. Here it is the flood's and everybody else's.
+		// A device that waits for 128 answers sends no more requests and no
+		// ends of connections. Here the flood and all others share one device.
 		requests, backlog = 100, 64
 	}
 	noKernelLeaks(t, d)
-	setMaxBacklog(t, "4096") // of requests that nobody has read
+	setMaxBacklog(t, "4096") // of requests that wait to be read
 	flooded, err := rdmacm.Listen(t.Context(), d.IPv4.String()+":0", &rdmacm.ListenConfig{Backlog: backlog})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, flooded.Close()) }()
@@ -621,8 +625,8 @@ func TestFloodedListener(t *testing.T) {
 		len(ups), ups[last/2], ups[last], ends[last/2], ends[last])
 }
 
-// Whatever listens has a channel of its own: work on its requests delays neither
-// other connections nor those that it has brought.
+// Every listener has a channel of its own. Work on its requests delays neither
+// other connections nor its own earlier ones.
 func TestListenersHoldUpNobody(t *testing.T) {
 	d := needDevice(t)
 	ip := netip.AddrPortFrom(d.IPv4, 0)
@@ -714,8 +718,8 @@ func TestListenersHoldUpNobody(t *testing.T) {
 // there is the address of the other one of the guest's two hosts.
 var there = netip.MustParseAddr(farAddress)
 
-// playServer accepts connections at an address, with a KeepAlive, and says how
-// each ends.
+// playServer accepts connections at an address, with a KeepAlive, and prints
+// how each ends.
 func playServer(args []string) error {
 	ctx := context.Background()
 	often, err := time.ParseDuration(args[1])
@@ -743,7 +747,7 @@ func playServer(args []string) error {
 	}
 }
 
-// playAsker asks for a connection, and does not go on with the handshake.
+// playAsker asks for a connection and does not go on with the handshake.
 func playAsker(args []string) error {
 	in := bufio.NewScanner(os.Stdin)
 	ch, ids, err := resolveMany(args[0], 1)
@@ -765,7 +769,7 @@ func playAsker(args []string) error {
 	}
 }
 
-// playFlood asks for many connections at once, and says when all were refused.
+// playFlood asks for many connections at once and prints when all were refused.
 func playFlood(args []string) error {
 	in := bufio.NewScanner(os.Stdin)
 	n, err := strconv.Atoi(args[1])
@@ -796,7 +800,7 @@ func playFlood(args []string) error {
 	return nil
 }
 
-// resolveMany makes ids that know the way to an address.
+// resolveMany returns ids that have resolved an address.
 func resolveMany(address string, n int) (*rdmacm.EventChannel, []*rdmacm.ID, error) {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -827,8 +831,7 @@ func resolveMany(address string, n int) (*rdmacm.EventChannel, []*rdmacm.ID, err
 	return ch, ids, nil
 }
 
-// cut makes all packets that this host sends to the other one be lost, until
-// mend.
+// cut drops all packets from this host to the other one until mend is called.
 func cut(t testing.TB) (mend func()) {
 	t.Helper()
 	run(t, "tc", "qdisc", "replace", "dev", "rdma2", "root", "netem", "loss", "100%")
@@ -843,7 +846,7 @@ func cut(t testing.TB) (mend func()) {
 	return mend
 }
 
-// lost waits until cut has cost a packet.
+// lost waits until cut has dropped a packet.
 func lost(t testing.TB) {
 	t.Helper()
 	soon(t, "a packet is lost", func() bool {

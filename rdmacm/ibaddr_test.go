@@ -18,8 +18,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// idWithChannel returns an id in a port space with a channel of its own, both closed
-// with the test.
+// idWithChannel returns an id in a port space with a channel of its own. The
+// test closes both at the end.
 func idWithChannel(t *testing.T, ps rdmacm.PortSpace) (*rdmacm.EventChannel, *rdmacm.ID) {
 	t.Helper()
 	ch, err := rdmacm.NewEventChannel()
@@ -31,7 +31,7 @@ func idWithChannel(t *testing.T, ps rdmacm.PortSpace) (*rdmacm.EventChannel, *rd
 	return ch, id
 }
 
-// Soft-RoCE finds a device by its GID, but has no subnet administrator to ask
+// Soft-RoCE finds a device by its GID. It has no subnet administrator to ask
 // for a route, and takes no GID to listen on.
 func TestIBAddresses(t *testing.T) {
 	d := testdevice.Needs(t, testdevice.IBAddrs)
@@ -101,7 +101,8 @@ func TestSetPaths(t *testing.T) {
 	require.Equal(t, rdmacm.EventRouteResolved, ev.Type)
 }
 
-// What is nil or was not made by rdmacm gets an error, with a device or without.
+// Values that are nil or that rdmacm did not make get an error, with or without
+// a device.
 func TestIBOfNilAndZero(t *testing.T) {
 	group := rdmacm.IBAddr{GID: ibverbs.GID{0xff}}
 	for name, id := range map[string]*rdmacm.ID{"nil": nil, "zero": {}} {

@@ -24,7 +24,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
-// end is an end of a connection, made step by step.
+// end is an end of a connection that is made step by step.
 type end struct {
 	t  testing.TB
 	ch *rdmacm.EventChannel
@@ -40,7 +40,7 @@ func newEnd(t testing.TB) *end {
 	return e
 }
 
-// resolve does what comes before a connection request.
+// resolve takes the steps before a connection request.
 func (e *end) resolve(to netip.AddrPort) {
 	e.t.Helper()
 	require.NoError(e.t, e.id.ResolveAddr(netip.AddrPort{}, to, time.Second))
@@ -49,7 +49,7 @@ func (e *end) resolve(to netip.AddrPort) {
 	next(e.t, e.ch, rdmacm.EventRouteResolved)
 }
 
-// createQP gives the ID a queue pair, and what that needs.
+// createQP gives the ID a queue pair and what it needs.
 func (e *end) createQP() {
 	e.t.Helper()
 	device, err := e.id.Device()
@@ -122,7 +122,7 @@ func TestFullControl(t *testing.T) {
 	require.Same(t, server.id, next(t, ln.ch, rdmacm.EventEstablished).ID)
 	require.Equal(t, client.id.LocalAddr(), server.id.RemoteAddr())
 
-	// A message, to show that both queue pairs are up.
+	// A message shows that both queue pairs are up.
 	mr, err := server.pd.Alloc(16, ibverbs.AccessLocalWrite)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, mr.Close()) }()
@@ -148,7 +148,7 @@ func TestFullControl(t *testing.T) {
 	require.NoError(t, server.id.Disconnect())
 	next(t, client.ch, rdmacm.EventDisconnected)
 
-	// The first event is a copy: it is what it was.
+	// The first event is a copy and has not changed.
 	require.Equal(t, padded([]byte("step by step"), maxRequestData), request.PrivateData)
 	require.Equal(t, client.qp.Num(), request.QPNum)
 	var busy *ibverbs.BusyError
@@ -175,7 +175,7 @@ func TestEventsOutliveEverything(t *testing.T) {
 	require.ErrorIs(t, request.ID.Disconnect(), os.ErrClosed)
 }
 
-// Steps that come too early, where C would follow a null pointer.
+// These steps come too early: C would follow a null pointer.
 func TestMissingSteps(t *testing.T) {
 	d := needDevice(t)
 	pdOf := func(id *rdmacm.ID) (*ibverbs.PD, ibverbs.QPConfig) {
@@ -267,8 +267,8 @@ func TestClosedID(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrClosed)
 }
 
-// The limits of private data are the kernel's: one byte more, and it says only
-// that something is wrong.
+// The limits of private data are the kernel's. For one byte more the kernel
+// says only that something is wrong.
 func TestKernelRefusesWhatWeRefuse(t *testing.T) {
 	d := needDevice(t)
 	ln, client := listening(t, d.IPv4), newEnd(t)
@@ -289,10 +289,11 @@ func TestKernelRefusesWhatWeRefuse(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, request.Close()) })
 	server.createQP()
 	require.ErrorIs(t, librdmacm.Accept(request.Raw(), param(maxReplyData+1)), syscall.EINVAL)
-	next(t, client.ch, rdmacm.EventRejected) // which is what the kernel makes of that
+	// The kernel rejects the request after the failed acceptance.
+	next(t, client.ch, rdmacm.EventRejected)
 }
 
-// Success is the result 0, whatever errno an earlier call has left:
+// Success is the result 0, whatever errno an earlier call has left.
 // rdma_resolve_addr itself is known to return 0 with an errno.
 func TestStaleErrnoIsNoError(t *testing.T) {
 	d := needDevice(t)
@@ -304,8 +305,8 @@ func TestStaleErrnoIsNoError(t *testing.T) {
 	next(t, id.ch, rdmacm.EventAddrResolved)
 }
 
-// Options of a connecting id end up in its queue pair, and the type of service
-// in the peer's too.
+// Options of a connecting id apply to its queue pair. The type of service
+// applies to the peer's, too.
 func TestQueuePairOptions(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -345,7 +346,7 @@ func TestAckTimeoutLimits(t *testing.T) {
 	}
 }
 
-// Ids that all reuse addresses may be bound to the same one, but only one of
+// Ids that all reuse addresses may be bound to the same address. Only one of
 // them can listen, and only while it is alone.
 func TestReuseAddr(t *testing.T) {
 	d := needDevice(t)
@@ -386,7 +387,7 @@ func TestAFOnly(t *testing.T) {
 		}
 		require.NoError(t, err)
 		require.NoError(t, id4.Listen(1))
-		// Each gets its own.
+		// Each id gets the requests of its family.
 		for ip, want := range map[netip.Addr]*rdmacm.ID{d.IPv4: id4, d.IPv6: id6} {
 			client := newEnd(t)
 			client.resolve(netip.AddrPortFrom(ip, id6.LocalAddr().Port()))
@@ -399,8 +400,8 @@ func TestAFOnly(t *testing.T) {
 	}
 }
 
-// Enhancements travel with the handshake of ids that have no queue pair of
-// their own. Soft-RoCE's queue pairs have none.
+// Enhancements travel with the handshake of ids without a queue pair of their
+// own. Soft-RoCE's queue pairs have no enhancements.
 func TestECE(t *testing.T) {
 	d := needDevice(t)
 	ln, client := listening(t, d.IPv4), newEnd(t)
@@ -431,7 +432,7 @@ func TestECE(t *testing.T) {
 	require.Error(t, err)
 }
 
-// The answer to an offer of enhancements.
+// The acceptance answers an offer of enhancements.
 func TestECEAccepted(t *testing.T) {
 	d := needDevice(t)
 	ln, client := listening(t, d.IPv4), newEnd(t)
@@ -451,7 +452,7 @@ func TestECEAccepted(t *testing.T) {
 	next(t, ln.ch, rdmacm.EventEstablished)
 }
 
-// A message that comes before the end of the handshake completes it.
+// A message that comes before the end of the handshake completes the handshake.
 func TestNotify(t *testing.T) {
 	d := needDevice(t)
 	ln, client := listening(t, d.IPv4), newEnd(t)
@@ -469,7 +470,7 @@ func TestNotify(t *testing.T) {
 	require.ErrorIs(t, request.Notify(ibverbs.EventSQDrained), syscall.EINVAL)
 }
 
-// The attributes with which a queue pair of the caller's is moved.
+// The caller moves its queue pair with these attributes.
 func TestInitQPAttr(t *testing.T) {
 	d := needDevice(t)
 	client := newEnd(t)
@@ -483,23 +484,24 @@ func TestInitQPAttr(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EINVAL)
 }
 
-// Groups that no program has by chance.
+// No program uses these groups by chance.
 var (
 	groupIPv4  = netip.MustParseAddr("239.86.69.66")
 	otherGroup = netip.MustParseAddr("239.86.69.67")
 	groupIPv6  = netip.MustParseAddr("ff1e::5642")
 )
 
-// cmQKey is the key of all datagrams of the port space UDP.
+// cmQKey is the key of all datagrams of PortSpaceUDP.
 const cmQKey = 0x01234567
 
-// udEnd is an end for datagrams, made step by step, with a receive posted.
+// udEnd is an end for datagrams that is made step by step. It has a receive
+// posted.
 type udEnd struct {
 	*end
 	mr *ibverbs.MR
 }
 
-// newUDEnd returns one that is bound to an address.
+// newUDEnd returns an end that is bound to an address.
 func newUDEnd(t testing.TB, ip netip.Addr) *udEnd {
 	t.Helper()
 	e := newIdleUDEnd(t)
@@ -518,7 +520,7 @@ func newIdleUDEnd(t testing.TB) *udEnd {
 	return e
 }
 
-// makeQP makes the queue pair, memory of 1 KiB, and a receive of all of it.
+// makeQP makes the queue pair, 1 KiB of memory, and a receive for all of it.
 func (e *udEnd) makeQP() {
 	e.t.Helper()
 	device, err := e.id.Device()
@@ -554,7 +556,7 @@ func (e *udEnd) postRecv() {
 	require.NoError(e.t, err)
 }
 
-// sendTo sends a message and waits until it has left.
+// sendTo sends a message and waits for its completion.
 func (e *udEnd) sendTo(ev *rdmacm.Event, text string) {
 	e.t.Helper()
 	ah, err := e.pd.CreateAH(ev.Path)
@@ -570,7 +572,7 @@ func (e *udEnd) sendTo(ev *rdmacm.Event, text string) {
 	require.EqualValues(e.t, 2, e.completion().ID())
 }
 
-// completion returns the next one, which must be of a success.
+// completion returns the next completion, which must be a success.
 func (e *udEnd) completion() *ibverbs.WC {
 	e.t.Helper()
 	wcs := make([]ibverbs.WC, 1)
@@ -580,7 +582,7 @@ func (e *udEnd) completion() *ibverbs.WC {
 	return &wcs[0]
 }
 
-// received returns the next message, and posts the receive again.
+// received returns the next message and posts the receive again.
 func (e *udEnd) received() string {
 	e.t.Helper()
 	wc := e.completion()
@@ -590,7 +592,7 @@ func (e *udEnd) received() string {
 	return text
 }
 
-// joinAs joins a group and returns the event that says so.
+// joinAs joins a group and returns the event of the join.
 func (e *udEnd) joinAs(group netip.Addr, flags rdmacm.JoinFlags, value any) *rdmacm.Event {
 	e.t.Helper()
 	require.NoError(e.t, e.id.JoinMulticast(group, flags, value))
@@ -625,9 +627,9 @@ func TestMulticastEvents(t *testing.T) {
 	require.Equal(t, "to others", member.received())
 	require.Equal(t, "to others", other.received(), "and nothing before")
 
-	// Who has left hears no more.
+	// A member that has left receives nothing more.
 	require.NoError(t, member.id.LeaveMulticast(groupIPv4))
-	sender.sendTo(group, "to nobody")
+	sender.sendTo(group, "to an empty group")
 	sender.sendTo(otherJoined, "again")
 	require.Equal(t, "again", member.received())
 	require.Equal(t, "again", other.received())
@@ -656,7 +658,7 @@ func TestMulticastMistakes(t *testing.T) {
 	require.NoError(t, e.id.LeaveMulticast(groupIPv4))
 	check(e.id.LeaveMulticast(groupIPv4), syscall.EADDRNOTAVAIL, "rdma_leave_multicast")
 
-	// Linux has no groups of IPv6 on RoCE v2.
+	// Linux has no IPv6 groups on RoCE v2.
 	six := newUDEnd(t, d.IPv6)
 	err := six.id.JoinMulticast(groupIPv6, rdmacm.JoinFull, nil)
 	check(err, syscall.EOPNOTSUPP, "rdma_join_multicast ("+groupIPv6.String()+")")
@@ -678,8 +680,8 @@ func TestMulticastMistakes(t *testing.T) {
 	}
 }
 
-// Memberships end with the queue pair or the ID, and the network interface's
-// with them.
+// Memberships end with the queue pair or the ID. The network interface's
+// memberships end with them.
 func TestMulticastEndsWithItsOwner(t *testing.T) {
 	d := needDevice(t)
 	inGroup := func() bool { return isMember(t, groupIPv4) }
@@ -691,7 +693,8 @@ func TestMulticastEndsWithItsOwner(t *testing.T) {
 	require.False(t, inGroup())
 	require.ErrorIs(t, e.id.LeaveMulticast(groupIPv4), syscall.EADDRNOTAVAIL)
 
-	// The id alone, whose queue pair is gone; and its event is never read.
+	// Only the id is left, without its queue pair. The event of the join is
+	// never read.
 	require.NoError(t, e.id.JoinMulticast(groupIPv4, rdmacm.JoinFull, nil))
 	require.Equal(t, !testdevice.Soft(), inGroup(), "the device in user space receives nothing without a queue pair")
 	require.NoError(t, e.id.Close())
@@ -699,7 +702,7 @@ func TestMulticastEndsWithItsOwner(t *testing.T) {
 	require.ErrorIs(t, e.id.JoinMulticast(groupIPv4, rdmacm.JoinFull, nil), os.ErrClosed)
 }
 
-// Leaving while the event that completes the join is being read leaves nothing
+// An end leaves while the event of its join is being read. Nothing is left
 // behind: the queue pair can be destroyed, and no message comes.
 func TestLeaveWhileJoining(t *testing.T) {
 	const rounds = 100
@@ -738,8 +741,8 @@ func otherPath(group *rdmacm.Event) ibverbs.AHAttr {
 	return path
 }
 
-// A connection goes on while its id moves from channel to channel, and events
-// that nobody has read move with it.
+// A connection goes on while its id moves from channel to channel. Unread
+// events move with it.
 func TestMigratedEvents(t *testing.T) {
 	d := testdevice.Needs(t, testdevice.Kernel)
 	noKernelLeaks(t, d)
@@ -799,16 +802,16 @@ func TestGetAddrInfoIB(t *testing.T) {
 	require.Equal(t, d.GID, got.SrcIB.GID)
 	require.False(t, got.Dst.IsValid())
 
-	// The port space of IP does not take such addresses; that of InfiniBand
-	// gets as far as the route.
+	// The port space of IP does not take such addresses. The port space of
+	// InfiniBand gets as far as the route.
 	got.PortSpace, got.SrcIB = rdmacm.PortSpaceIB, rdmacm.IBAddr{}
 	_, err = endpoint.Create(ctx, got, nil, &cmtest.EndpointQueues)
 	require.ErrorIs(t, err, syscall.ENODEV)
 	require.ErrorContains(t, err, "rdma_resolve_route (")
 }
 
-// What the caller passes may lie in an object that has pointers of Go's, which
-// must not get to C.
+// The caller's data may lie in an object with Go pointers. These must not get
+// to C.
 func TestDataNearPointers(t *testing.T) {
 	d := needDevice(t)
 	type near struct {

@@ -16,8 +16,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// victim accepts a connection at an address and reads the peer's memory until it
-// is killed. With dial before the address, it connects.
+// victim accepts a connection at an address and reads the peer's memory until
+// it is killed. With dial before the address, it connects instead.
 func victim(args []string) error {
 	ctx := context.Background()
 	if args[0] == "dial" {

@@ -13,7 +13,8 @@ import (
 )
 
 // Close keeps the ID until the peer has answered, so that the system can repeat
-// the message of the end: the peer hears of it although the first two are lost.
+// the message of the end. The peer hears of the end although the first two
+// messages are lost.
 func TestCloseKeepsTellingThePeer(t *testing.T) {
 	d := needDevice(t)
 	if !testdevice.Soft() {

@@ -23,7 +23,7 @@ import (
 
 const maxBacklogFile = "/proc/sys/net/rdma_ucm/max_backlog"
 
-// setMaxBacklog sets what the system permits as a backlog, for the test.
+// setMaxBacklog sets the system's limit for backlogs during the test.
 func setMaxBacklog(t *testing.T, value string) {
 	t.Helper()
 	before, err := os.ReadFile(maxBacklogFile)
@@ -32,11 +32,11 @@ func setMaxBacklog(t *testing.T, value string) {
 	t.Cleanup(func() { require.NoError(t, os.WriteFile(maxBacklogFile, before, 0o644)) })
 }
 
-// As many requests as the backlog says wait to be read from the channel, and no
-// more than the system permits. Nobody answers further ones, which makes their
-// peers ask again.
+// As many requests as the backlog wait to be read from the channel, and no more
+// than the system permits. Further requests get no answer, and their peers ask
+// again.
 func TestBacklogOfID(t *testing.T) {
-	d := testdevice.Needs(t, testdevice.Guest) // whose limit it sets
+	d := testdevice.Needs(t, testdevice.Guest) // the test sets the guest's limit
 	for _, tt := range []struct {
 		name, max     string
 		backlog, wait int
@@ -103,8 +103,8 @@ func refuse(t *testing.T, ev *rdmacm.Event) {
 	require.NoError(t, ev.ID.Close())
 }
 
-// A listener that nobody serves, and a connection whose Setup takes long, hold
-// up nobody else.
+// No program serves one listener, and the Setup of a connection takes long.
+// They hold up no other listener or connection.
 func TestSlowConsumersDelayOnlyThemselves(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -143,7 +143,7 @@ func TestSlowConsumersDelayOnlyThemselves(t *testing.T) {
 	require.ErrorIs(t, cmtest.Take(t, refused, "a refusal"), syscall.ECONNREFUSED)
 }
 
-// Clients are served at the same time, until the server's context ends.
+// Clients are served at the same time until the server's context ends.
 func TestServe(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -184,7 +184,7 @@ func TestServe(t *testing.T) {
 	require.Zero(t, running.Load(), "the handlers have returned")
 }
 
-// A handler that does not answer refuses.
+// A request that the handler does not answer is refused.
 func TestServeRefuses(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -210,7 +210,7 @@ func TestServeRefuses(t *testing.T) {
 	require.NoError(t, cmtest.Take(t, served, "the end"))
 }
 
-// When nobody can connect any more, those who serve are told.
+// When the listener is closed, the handlers' context ends.
 func TestServeUntilClosed(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -239,7 +239,7 @@ func TestServeUntilClosed(t *testing.T) {
 	require.Empty(t, ibverbs.OpenObjects())
 }
 
-// A request that is accepted without a config gets the listener's.
+// A request that is accepted without a config gets the listener's config.
 func TestListenConfigForConnections(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)

@@ -22,14 +22,14 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// record is what the tests look at of a record of a log.
+// record holds the parts of a log record that the tests check.
 type record struct {
 	Level, Msg, Local, Peer, Device, Error string
 	QP                                     uint32
 	Took                                   int64
 }
 
-// records collects them.
+// records collects log records.
 type records struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -114,7 +114,8 @@ func TestLogger(t *testing.T) {
 	}
 }
 
-// What has not come up is logged where Dial or Accept returns the error, and has no end.
+// A failed connection is logged where Dial or Accept returns the error. It has
+// no record of its end.
 func TestLoggerOfFailure(t *testing.T) {
 	d := needDevice(t)
 	var log records
@@ -149,8 +150,8 @@ func TestLoggerOfFailure(t *testing.T) {
 	require.Contains(t, all[1].Error, "no coffee")
 }
 
-// A connection has a record of its end if it has one of its beginning, however
-// soon it ends, and after that.
+// A connection with a record of its beginning has a record of its end, however
+// soon it ends. The record of the end comes second.
 func TestLoggerPairsRecords(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -214,7 +215,7 @@ func TestLoggerPairsRecords(t *testing.T) {
 	}
 }
 
-// closes is a handler that closes the connection whose end it is told.
+// closes is a log handler that closes the connection whose end it logs.
 type closes struct {
 	slog.Handler
 	conn chan *rdmacm.Conn
@@ -228,7 +229,7 @@ func (c *closes) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// A handler may close the connection that it is told of, which may be the last.
+// A log handler may close the connection that it logs, even if it is the last.
 func TestLoggerCloses(t *testing.T) {
 	d := needDevice(t)
 	for name, end := range map[string]func(here, peer *rdmacm.Conn) error{

@@ -23,8 +23,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// Of the two hosts that tests/vm makes: the other one's address, and the network
-// interface of each that leads to the other.
+// These are the address of the other of the two hosts that tests/vm makes, and
+// the network interface of each host that leads to the other.
 const (
 	farNamespace = "ns1"
 	farAddress   = "198.51.100.2"
@@ -32,21 +32,21 @@ const (
 	farLink      = "rdma3"
 )
 
-// farJob is what the peer on the other host does.
+// farJob configures the peer on the other host.
 type farJob struct {
 	RetryCount int
 	AckTimeout time.Duration
 	Size       int // of the memory that may be read and written
 }
 
-// Messages that tell the far peer something; it sends back all others.
+// The far peer obeys closeMessage. It sends back all other messages.
 const (
 	closeMessage = "close the connection"
 	farMessage   = 4096
 )
 
-// far listens and serves one connection as a job in JSON says, and says how it
-// ended.
+// far listens, serves one connection with the job, which is in JSON, and prints
+// how it ended.
 func far(args []string) error {
 	var j farJob
 	if err := json.Unmarshal([]byte(args[0]), &j); err != nil {
@@ -64,7 +64,8 @@ func far(args []string) error {
 	}
 	err = j.serve(ctx, req)
 	fmt.Printf("ended: %v\n", err)
-	_, err = io.Copy(io.Discard, os.Stdin) // what CM sends must not be lost with the process
+	// The process must not end before CM's messages are sent.
+	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }
 
@@ -121,7 +122,8 @@ func startFar(t *testing.T, job farJob) (p *process.Process, address string) {
 	return p, p.Line()
 }
 
-// lose makes each direction between the two hosts lose so many packets of 100.
+// lose makes each direction between the two hosts lose this percentage of
+// packets.
 func lose(t *testing.T, percent float64) {
 	t.Helper()
 	for _, prefix := range []string{"tc qdisc replace dev " + nearLink, "ip netns exec " + farNamespace + " tc qdisc replace dev " + farLink} {
@@ -129,8 +131,8 @@ func lose(t *testing.T, percent float64) {
 	}
 }
 
-// needTwoHosts skips a test whose packets must take a way that can lose them:
-// those of one host to itself take none.
+// needTwoHosts skips a test whose packets must take a way that can lose them.
+// Packets from a host to itself take no such way.
 func needTwoHosts(t *testing.T) {
 	t.Helper()
 	needDevice(t)
@@ -166,7 +168,7 @@ func dialFar(ctx context.Context, t *testing.T, address string, config rdmacm.Co
 	return e
 }
 
-// stopwatch notes how long the steps of a test take.
+// stopwatch notes the times of a test's steps.
 type stopwatch struct {
 	last  time.Time
 	times []string
@@ -177,8 +179,8 @@ func (w *stopwatch) lap(step string) {
 	w.last = time.Now()
 }
 
-// Where packets are lost, connections come up, all bytes arrive, and both ends
-// are told of the end.
+// Although packets are lost, connections come up, all bytes arrive, and both
+// ends are told of the end.
 func TestLoss(t *testing.T) {
 	needTwoHosts(t)
 	for _, tt := range []struct {
@@ -237,7 +239,7 @@ func (e *lossyEnd) throughMemory(ctx context.Context, t *testing.T, size, chunk 
 	require.True(t, bytes.Equal(e.mr.Bytes()[:size], e.mr.Bytes()[size:]))
 }
 
-// throughMessages has the peer send messages back.
+// throughMessages sends messages, which the peer sends back.
 func (e *lossyEnd) throughMessages(ctx context.Context, t *testing.T) {
 	t.Helper()
 	for i := range 100 {
@@ -249,11 +251,11 @@ func (e *lossyEnd) throughMessages(ctx context.Context, t *testing.T) {
 	}
 }
 
-// lossPatience bounds what takes as long as the packets are unlucky.
+// lossPatience bounds steps that take longer when packets are lost.
 const lossPatience = 3 * time.Minute
 
-// A peer that vanishes in the middle of transfers ends the connection, by what
-// Config has when nothing is said.
+// A peer that vanishes in the middle of transfers ends the connection, within
+// the default limits of Config.
 func TestTransferToVanishedPeer(t *testing.T) {
 	needTwoHosts(t)
 	const size = 64 << 10
@@ -262,7 +264,9 @@ func TestTransferToVanishedPeer(t *testing.T) {
 		name, cut, mend string
 		want            []ibverbs.WCStatus
 	}{
-		{ // or, if the queue of the link has refused one, Soft-RoCE fails its own queue pair
+		// The queue of the link may have refused a packet. Then Soft-RoCE fails
+		// its own queue pair.
+		{
 			"packets are lost",
 			"tc qdisc replace dev " + nearLink + " root netem loss 100%", "tc qdisc del dev " + nearLink + " root",
 			[]ibverbs.WCStatus{ibverbs.WCRetryExceeded, ibverbs.WCFlushed},
@@ -300,7 +304,8 @@ func TestTransferToVanishedPeer(t *testing.T) {
 						}
 					}
 				})
-				if kind == "send" { // what the peer sends back is not looked at
+				// The test does not check what the peer sends back.
+				if kind == "send" {
 					go func() {
 						for {
 							if _, err := e.in.Next(ctx); err != nil {

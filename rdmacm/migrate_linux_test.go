@@ -17,7 +17,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
-// An id goes on as an endpoint from where it is, with the queue pair that the
+// An id goes on as an endpoint from any state, with the queue pair that the
 // caller has made.
 func TestEndpointOfID(t *testing.T) {
 	d := needDevice(t)
@@ -29,14 +29,14 @@ func TestEndpointOfID(t *testing.T) {
 	require.NoError(t, client.id.Connect(rdmacm.ConnParam{}))
 	require.Eventually(t, func() bool { return rdmacm.Readable(ln.ch) }, patience, time.Millisecond)
 
-	listener, err := endpoint.FromID(ln.id) // with a request that nobody has read
+	listener, err := endpoint.FromID(ln.id) // with an unread request
 	require.NoError(t, err)
 	server := cmtest.GetRequest(t, listener)
 	_, err = server.CreateQP(nil, cmtest.EndpointQueues)
 	require.NoError(t, err)
 	accepted := inBackground(func() error { return server.Accept(ctx, rdmacm.ConnParam{}) })
 	require.Eventually(t, func() bool { return rdmacm.Readable(client.ch) }, patience, time.Millisecond)
-	ep, err := endpoint.FromID(client.id) // with the answer, which nobody has read
+	ep, err := endpoint.FromID(client.id) // with an unread answer
 	require.NoError(t, err)
 	require.NoError(t, <-accepted)
 	cmtest.NextOf(t, ep, rdmacm.EventEstablished)
@@ -55,7 +55,7 @@ func TestEndpointOfID(t *testing.T) {
 	require.NoError(t, listener.Close())
 }
 
-// What nobody has read moves along, in order, while others use the dispatcher.
+// Unread events move along in order, while other goroutines use the dispatcher.
 func TestMigrateUnderLoad(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -126,7 +126,8 @@ func TestMigrateKeepsOrder(t *testing.T) {
 	server := cmtest.GetRequest(t, ln)
 	accepted := inBackground(func() error { return server.Accept(ctx, rdmacm.ConnParam{}) })
 	require.Eventually(t, func() bool { return rdmacm.Readable(client.ch) }, patience, time.Millisecond)
-	require.NoError(t, client.id.Migrate(other)) // which reads the answer, and so completes the handshake
+	// Migrate reads the answer, which completes the handshake.
+	require.NoError(t, client.id.Migrate(other))
 	require.NoError(t, <-accepted)
 	disconnected := inBackground(func() error { return server.Disconnect(ctx) })
 	require.Eventually(t, func() bool { return rdmacm.Readable(other) }, patience, time.Millisecond)

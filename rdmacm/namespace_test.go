@@ -31,8 +31,8 @@ func inNamespace(t *testing.T, namespace string, args ...string) *process.Proces
 }
 
 // container connects two queue pairs of a device by the address that QP.Addr
-// chooses, once the device has a GID of the address, and prints that. Without an
-// address it does not wait.
+// chooses, and prints the address. With an address as argument, it first waits
+// until the device has a GID of it.
 func container(args []string) error {
 	device, err := ibverbs.Open(args[0])
 	if err != nil {
@@ -83,7 +83,7 @@ func container(args []string) error {
 }
 
 // A container that shares the device with the host gets the address of its own
-// interface, or an error that says that it has none.
+// interface, or an error that says that the interface has none.
 func TestGIDInContainer(t *testing.T) {
 	needGuest(t)
 	d := needDevice(t)
@@ -92,12 +92,13 @@ func TestGIDInContainer(t *testing.T) {
 	} {
 		command(t, line)
 	}
-	t.Cleanup(func() { command(t, "ip netns delete pod") }) // and with it the interface
+	// Deleting the namespace deletes its interface.
+	t.Cleanup(func() { command(t, "ip netns delete pod") })
 	for _, line := range []string{"ip link set mv1 netns pod", "ip -n pod link set mv1 up"} {
 		command(t, line)
 	}
-	// The interface has no address but that of its link yet; that of the loopback
-	// interface is none of the device's.
+	// The interface has only its link-local address yet. The loopback
+	// interface's address is not the device's.
 	command(t, "ip -n pod -6 addr flush dev mv1")
 	p := inNamespace(t, "pod", d.Name)
 	if p.Wait() == 0 { // the link's own GID stays, also without the address
@@ -125,7 +126,7 @@ func TestGIDInContainer(t *testing.T) {
 	require.Equal(t, d.NetDev, gid.NetDev, "the host keeps its own")
 }
 
-// linkLocal returns the link-local address of an interface, if it has one.
+// linkLocal returns the link-local address of an interface, if any.
 func linkLocal(t *testing.T, name string) (addr netip.Addr) {
 	t.Helper()
 	ifi, err := net.InterfaceByName(name)
@@ -140,8 +141,8 @@ func linkLocal(t *testing.T, name string) (addr netip.Addr) {
 	return addr
 }
 
-// Link-local addresses have the zones that package net prints, at both ends, so
-// that the accepting end can connect to its peer.
+// Link-local addresses have package net's zones at both ends, so that the
+// accepting end can connect to its peer.
 func TestZonesAsPackageNet(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)

@@ -14,7 +14,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
-// On a machine without the library or without a device, the errors say so.
+// On a machine without the library or without a device, the errors say what is
+// missing.
 func TestWithoutDevice(t *testing.T) {
 	if ch, err := rdmacm.NewEventChannel(); err == nil {
 		require.NoError(t, ch.Close())

@@ -14,10 +14,11 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// told reports whether somebody who waits for room was told to look again.
+// told reports whether a goroutine that waits for room was told to look again.
 func told(turn chan struct{}) bool { return len(turn) == 1 }
 
-// The first of those who wait for room is told to look when there is more, and the next one when it has become the first.
+// When room becomes free, the first goroutine that waits is told to look. The
+// next one is told when it has become the first.
 func TestRoom(t *testing.T) {
 	r := room{size: 2, used: 2}
 	a, b, c := r.wait(), r.wait(), r.wait()
@@ -38,11 +39,11 @@ func TestRoom(t *testing.T) {
 	require.True(t, r.isFirst(c))
 	r.leave(c)
 	require.Empty(t, r.waiting)
-	r.free(1) // nobody waits
+	r.free(1) // no goroutine waits
 	require.Zero(t, r.used)
 }
 
-// offlineOperations are those of a queue pair that there is not.
+// offlineOperations returns operations without a real queue pair.
 func offlineOperations() *operations {
 	o := &operations{queues: &queues{done: make(chan struct{})}}
 	o.intake = ownReceives{o}
@@ -51,7 +52,8 @@ func offlineOperations() *operations {
 	return o
 }
 
-// under makes an operation that is under way; that of a receive takes no place in the send queue.
+// under puts an operation under way. A receive takes no place in the send
+// queue.
 func (o *operations) under(op *operation, requests int, finish func()) (place uint32) {
 	op.begin(requests, &work{}, finish)
 	place, _ = o.place(op)
@@ -62,14 +64,14 @@ func (o *operations) under(op *operation, requests int, finish func()) (place ui
 	return place
 }
 
-// completion returns one of a request ID. Its status is a success.
+// completion returns a successful completion of a request ID.
 func completion(id uint64) (wc ibverbs.WC) {
 	*(*uint64)(unsafe.Pointer(&wc)) = id
 	return wc
 }
 
-// A completion gives its request's place back, and what the device needed for it,
-// and ends no other request.
+// A completion frees its request's place and what the device needed for it. It
+// ends no other request.
 func TestOperationCompletes(t *testing.T) {
 	o := offlineOperations()
 	finished := 0
@@ -100,12 +102,13 @@ func TestOperationCompletes(t *testing.T) {
 	require.Equal(t, 1, o.sends.used)
 	require.Len(t, o.places, 3)
 
-	// An operation that is over can be used again, but not one that is under way.
+	// An operation that is over can be used again. One that is under way
+	// cannot.
 	require.True(t, send.claim())
 	require.False(t, send.claim())
 }
 
-// Several requests that were posted together end with the last of them.
+// An operation of several requests ends with the last of them.
 func TestOperationOfSeveralRequests(t *testing.T) {
 	o := offlineOperations()
 	var op operation
@@ -120,7 +123,7 @@ func TestOperationOfSeveralRequests(t *testing.T) {
 	require.Zero(t, o.sends.used)
 }
 
-// The end is that of all that is under way.
+// The end of the connection ends all operations under way.
 func TestOperationsAbort(t *testing.T) {
 	o := offlineOperations()
 	finished := 0
@@ -141,7 +144,7 @@ func TestOperationsAbort(t *testing.T) {
 	require.Equal(t, cause, o.over())
 }
 
-// A connection without KeepAlive, and one that is over, asks nothing.
+// A connection without KeepAlive, or one that is over, does not ask its peer.
 func TestKeepAliveDoesNotStart(t *testing.T) {
 	for name, tt := range map[string]struct {
 		often time.Duration
@@ -161,8 +164,8 @@ func TestKeepAliveDoesNotStart(t *testing.T) {
 	}
 }
 
-// A receive that Recv has left is for the next call with its memory, once; a call
-// with other memory is refused until then.
+// A receive that Recv has left belongs to the next call with its memory, once.
+// A call with other memory is refused until then.
 func TestKeptReceives(t *testing.T) {
 	o := offlineOperations()
 	one, two := make([]ibverbs.Segment, 1), make([]ibverbs.Segment, 2)
@@ -183,7 +186,7 @@ func TestKeptReceives(t *testing.T) {
 	_, err = o.takeUp(two)
 	require.ErrorIs(t, err, syscall.EBUSY)
 
-	// What was received before the end is still to be had after it.
+	// A message that came before the end can be received after it.
 	cause := errors.New("over")
 	o.abort(cause)
 	op, err = o.takeUp(one)
@@ -194,7 +197,7 @@ func TestKeptReceives(t *testing.T) {
 	require.Nil(t, op)
 }
 
-// There is a timer while there is something to watch.
+// The timer runs while there is something to watch.
 func TestWatchStops(t *testing.T) {
 	var w watch
 	a, b := offlineOperations(), offlineOperations()
@@ -215,7 +218,7 @@ func TestWatchStops(t *testing.T) {
 	w.remove(a)
 }
 
-// Waiting for the peer's answer ends once, with what came first.
+// The wait for the peer's answer ends once. The first result counts.
 func TestPartingEndsOnce(t *testing.T) {
 	p := &parting{over: make(chan struct{})}
 	p.end(syscall.ETIMEDOUT)

@@ -57,7 +57,7 @@ func short(t *testing.T) context.Context {
 	return ctx
 }
 
-// A transfer whose context ends can be waited for again.
+// After its context has ended, a transfer can be waited for again.
 func TestPendingTransfer(t *testing.T) {
 	needOwnReceives(t)
 	d := needDevice(t)
@@ -79,8 +79,8 @@ func TestPendingTransfer(t *testing.T) {
 	require.ErrorIs(t, (*rdmacm.Transfer)(nil).Wait(bounded(t)), os.ErrInvalid)
 }
 
-// A loop of Recv with short times loses no message and does not run out of
-// receives.
+// Calls of Recv in a loop, with short times, lose no message and do not run out
+// of receives.
 func TestRecvInALoop(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)
@@ -124,14 +124,14 @@ func TestDatagramRecvInALoop(t *testing.T) {
 	require.Equal(t, client.QP().Num(), from.QPNum)
 }
 
-// A context that ends just as the message comes loses neither the message nor what
-// became of a transfer.
+// A context that ends just as the message comes loses neither the message nor
+// the result of a transfer.
 func TestContextEndsWithTheTransfer(t *testing.T) {
 	const rounds = 150
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)
 	there, out := alloc(t, server, 8), alloc(t, client, 8)
-	_, err := client.PostRecv() // for another leader than the one that gives up
+	_, err := client.PostRecv() // for another leader than the goroutine that gives up
 	require.NoError(t, err)
 	brief := func(i int) (context.Context, context.CancelFunc) {
 		return context.WithTimeout(t.Context(), time.Duration(i%30)*100*time.Microsecond)
@@ -171,7 +171,8 @@ func TestContextEndsWithTheTransfer(t *testing.T) {
 	require.NoError(t, <-sent)
 }
 
-// Who reads the connection's memory reads on while it is closed.
+// A goroutine that reads the connection's memory reads on while the connection
+// is closed.
 func TestMemoryOutlivesItsReaders(t *testing.T) {
 	d := needDevice(t)
 	debug.SetPanicOnFault(true) // the failure would be a fault

@@ -12,7 +12,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// A message of 64 bytes goes there and back between two ends of this process, with and without spinning.
+// A message of 64 bytes goes back and forth between two ends of this process,
+// with and without spinning.
 func BenchmarkConnPingPong(b *testing.B) {
 	d := needDevice(b)
 	for _, spin := range []time.Duration{0, -1} {

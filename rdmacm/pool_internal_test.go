@@ -12,7 +12,8 @@ import (
 
 func joining() *pooled { return &pooled{operations: new(operations)} }
 
-// Connections join and leave a pool while others look for lost receives, and do not wait for each other forever.
+// Connections join and leave a pool while others look for lost receives. None
+// of them waits for another for ever.
 func TestPoolJoinsWhileOthersLeave(t *testing.T) {
 	const rounds = 20_000
 	p := &part{conns: map[*pooled]struct{}{}, entries: 10}

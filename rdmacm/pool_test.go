@@ -25,15 +25,16 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// newPool returns a pool of which nothing may be left when the connections made
-// later are closed.
+// newPool returns a pool. When the connections that are made later are closed,
+// nothing of the pool may be left.
 func newPool(t testing.TB, pool *rdmacm.Pool) *rdmacm.Pool {
 	t.Helper()
 	t.Cleanup(func() { require.Zero(t, rdmacm.PoolConns(pool)) })
 	return pool
 }
 
-// Messages of all sizes go both ways, wherever there is a pool, and the rest works as without one.
+// Messages of all sizes go in both directions, whichever ends have a pool. All
+// else works as without a pool.
 func TestPool(t *testing.T) {
 	const size = 256
 	d := needDevice(t)
@@ -79,7 +80,7 @@ func TestPool(t *testing.T) {
 					require.Equal(t, out.Bytes()[:min(n, 100)], in.Bytes()[:min(n, 100)])
 					require.Equal(t, out.Bytes()[min(n, 100):n], in.Bytes()[300:300+max(n-100, 0)])
 				}
-				// What comes before its receive waits, in order.
+				// Messages that come before their receives wait, in order.
 				waits := 0
 				if pools[to] != nil {
 					waits = 20
@@ -113,9 +114,9 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// What connections share is there as long as there are connections, whichever
-// of them is closed first, and then once more for others. Memory that is
-// registered on the pool's protection domain holds up the last Close alone.
+// Shared objects exist as long as connections do, whichever connection is
+// closed first. Later connections make them anew. Memory that is registered on
+// the pool's protection domain holds up only the last Close.
 func TestPoolEndsWithTheLastConnection(t *testing.T) {
 	d := needDevice(t)
 	pool := newPool(t, &rdmacm.Pool{})
@@ -135,7 +136,8 @@ func TestPoolEndsWithTheLastConnection(t *testing.T) {
 		var busy *ibverbs.BusyError
 		require.ErrorAs(t, client.Close(), &busy)
 		require.Zero(t, rdmacm.PoolConns(pool))
-		third, fourth := connect(t, d.IPv4, shared, shared) // while something is left of the last one
+		// Memory of the last connection still exists.
+		third, fourth := connect(t, d.IPv4, shared, shared)
 		requireTalk(t, third, fourth)
 		require.NotSame(t, client.PD(), third.PD())
 		require.NoError(t, third.Close())
@@ -146,7 +148,7 @@ func TestPoolEndsWithTheLastConnection(t *testing.T) {
 	}
 }
 
-// The protection domain of a pool may be the program's, and stays open.
+// The program may provide a pool's protection domain, which stays open.
 func TestPoolOnProtectionDomain(t *testing.T) {
 	d := needDevice(t)
 	pd, err := find(t, d.Name).AllocPD()
@@ -168,7 +170,7 @@ func TestPoolOnProtectionDomain(t *testing.T) {
 	}
 }
 
-// A pool with sizes that cannot be is refused, and leaves nothing.
+// A pool with impossible sizes is refused and leaves nothing behind.
 func TestPoolSizes(t *testing.T) {
 	d := needDevice(t)
 	ln := listenOn(t, d.IPv4)
@@ -193,7 +195,7 @@ func TestPoolSizes(t *testing.T) {
 	}
 }
 
-// What connections share must fit together.
+// The shared settings of connections must fit together.
 func TestSharedConfigMistakes(t *testing.T) {
 	needOwnReceives(t)
 	d := needDevice(t)
@@ -225,13 +227,13 @@ func TestSharedConfigMistakes(t *testing.T) {
 			require.ErrorContains(t, err, tt.text)
 		})
 	}
-	// What failed has left nothing in the pool.
+	// The failed attempts have left nothing in the pool.
 	client, server := connect(t, d.IPv4, &rdmacm.Config{Queues: pool}, &rdmacm.Config{Queues: pool})
 	require.NoError(t, client.Send(bounded(t)))
 	require.NoError(t, server.Close())
 }
 
-// No mistake of a caller's panics.
+// No mistake of a caller panics.
 func TestPoolMisuse(t *testing.T) {
 	d := needDevice(t)
 	pool := newPool(t, &rdmacm.Pool{})
@@ -255,7 +257,8 @@ func TestPoolMisuse(t *testing.T) {
 				_, err := m.Call(args)
 				var panicked *misuse.Panic
 				require.False(t, errors.As(err, &panicked), "%s.%s of %s: %v", name, m.Name, kind, err)
-				if m.Fails && name != "connection" && m.Name != "SetPrivateData" { // which has no effect then
+				// SetPrivateData has no effect then.
+				if m.Fails && name != "connection" && m.Name != "SetPrivateData" {
 					require.Error(t, err, "%s.%s of %s", name, m.Name, kind)
 				}
 			}
@@ -286,11 +289,13 @@ func readOnly(t *testing.T, c *rdmacm.Conn) ibverbs.Segment {
 	return mr.All()
 }
 
-// A message that is too long for the pool, or for its receive, ends its connection and no other.
+// A message that is too long for the pool or for its receive ends its
+// connection. It ends no other.
 func TestPoolMessageTooLong(t *testing.T) {
 	d := needDevice(t)
 	pool := newPool(t, &rdmacm.Pool{Receives: 4, MessageSize: 64})
-	connect(t, d.IPv4, nil, &rdmacm.Config{Queues: pool}) // so that what they share is there at the end
+	// The shared objects exist until the end.
+	connect(t, d.IPv4, nil, &rdmacm.Config{Queues: pool})
 	for name, tt := range map[string]struct{ message, receive int }{
 		"for the pool":    {65, 100},
 		"for its receive": {17, 16},
@@ -304,7 +309,8 @@ func TestPoolMessageTooLong(t *testing.T) {
 			here, there := alloc(t, client, 128), alloc(t, server, 128)
 			received, err := server.PostRecv(there.Sub(0, tt.receive))
 			require.NoError(t, err)
-			_ = client.Send(ctx, here.Sub(0, tt.message)) // which may succeed, if only the program finds it too long
+			// It may succeed if only the program finds the message too long.
+			_ = client.Send(ctx, here.Sub(0, tt.message))
 			_, err = received.Wait(ctx)
 			require.Error(t, err)
 			require.NotErrorIs(t, err, context.DeadlineExceeded)
@@ -318,7 +324,7 @@ func TestPoolMessageTooLong(t *testing.T) {
 	requireWhole(t, pool)
 }
 
-// requireTalk checks that a message comes through.
+// requireTalk checks that a message arrives.
 func requireTalk(t *testing.T, from, to *rdmacm.Conn) {
 	t.Helper()
 	ctx := bounded(t)
@@ -330,14 +336,15 @@ func requireTalk(t *testing.T, from, to *rdmacm.Conn) {
 	require.Equal(t, 8, n)
 }
 
-// requireWhole checks that a pool without messages has lost nothing.
+// requireWhole checks that a pool without messages has lost no receives.
 func requireWhole(t *testing.T, pool *rdmacm.Pool) {
 	t.Helper()
 	posted, want := rdmacm.PostedReceives(pool)
 	require.GreaterOrEqual(t, posted, want)
 }
 
-// A connection that never receives ends when too much waits for it. Until then, and afterwards, those that receive get on.
+// A connection that never receives ends when too many messages wait for it.
+// Before and after that, the other connections get on.
 func TestPoolReceiverThatNeverReceives(t *testing.T) {
 	const unread, rounds = 40, 100
 	d := needDevice(t)
@@ -364,7 +371,7 @@ func TestPoolReceiverThatNeverReceives(t *testing.T) {
 	require.ErrorIs(t, lazy.Err(), syscall.ENOBUFS)
 	require.ErrorContains(t, lazy.Err(), "Pool.MaxUnread")
 	in := alloc(t, lazy, 64)
-	for range unread { // what has come is there
+	for range unread { // the messages that have come can be received
 		_, err := lazy.Recv(ctx, in.All())
 		require.NoError(t, err)
 	}
@@ -375,7 +382,8 @@ func TestPoolReceiverThatNeverReceives(t *testing.T) {
 	requireTalk(t, busyPeer, busy)
 }
 
-// More messages than there are receives, while nobody looks, wait at the peers, and all come in order.
+// Too many messages for the receives come while no goroutine takes them. They
+// wait at the peers, and all arrive in order.
 func TestPoolExhausted(t *testing.T) {
 	const peers, messages = 4, 100
 	d := needDevice(t)
@@ -412,8 +420,8 @@ func TestPoolExhausted(t *testing.T) {
 	requireWhole(t, pool)
 }
 
-// When a peer with many connections is killed in the middle of what it sends, each ends, nothing of the pool is lost, and
-// other connections get on.
+// A peer with many connections is killed while it sends. Each connection ends,
+// nothing of the pool is lost, and other connections get on.
 func TestPoolPeerIsKilled(t *testing.T) {
 	const conns = 200
 	d := needDevice(t)
@@ -424,7 +432,8 @@ func TestPoolPeerIsKilled(t *testing.T) {
 	ln := listenOn(t, d.IPv4)
 	peer := startPeer(t, "poolflood", ln.Addr().String(), fmt.Sprint(conns))
 	var served sync.WaitGroup
-	var closing sync.Mutex // calls of C at once take threads, which Go does not give back
+	// Concurrent calls of C take threads, which Go does not give back.
+	var closing sync.Mutex
 	var messages atomic.Int64
 	ended := make(chan error, conns)
 	for range conns {
@@ -474,7 +483,8 @@ func TestPoolPeerIsKilled(t *testing.T) {
 	})
 }
 
-// poolFlood makes connections that share a pool and send large messages, until it is killed.
+// poolFlood makes connections that share a pool, and sends large messages until
+// it is killed.
 func poolFlood(args []string) error {
 	ctx := context.Background()
 	var conns int
@@ -493,7 +503,7 @@ func poolFlood(args []string) error {
 		if pool != nil {
 			continue
 		}
-		// The first one has no pool, and knows the device.
+		// The first connection has no pool. It finds the device.
 		device, err := conn.ID().Device()
 		if err != nil {
 			return err
@@ -517,14 +527,15 @@ func poolFlood(args []string) error {
 	return all[0].Wait(ctx)
 }
 
-// Connections are closed while messages go over them and over others, by several goroutines at once. No message of
-// another connection comes, none is lost, and none twice.
+// Several goroutines close connections while messages go over these and over
+// others. No message of another connection arrives. None is lost, and none
+// arrives twice.
 func TestPoolCloseRaces(t *testing.T) {
 	const pairs, rounds, size = 8, 3, 32
 	d := needDevice(t)
 	pool := newPool(t, &rdmacm.Pool{Receives: 16, MessageSize: size})
 	shared := &rdmacm.Config{Queues: pool}
-	connect(t, d.IPv4, nil, shared) // so that what they share is there at the end
+	connect(t, d.IPv4, nil, shared) // the shared objects exist until the end
 	ctx := bounded(t)
 	var all sync.WaitGroup
 	ln := listenOn(t, d.IPv4)
@@ -553,7 +564,8 @@ func acceptNext(ctx context.Context, ln *rdmacm.Listener, config *rdmacm.Config)
 	return req.Accept(ctx, inPool(config))
 }
 
-// raceToClose makes a connection, counts messages, and closes both ends while more go.
+// raceToClose makes a connection and counts messages. It closes both ends while
+// more messages are under way.
 func raceToClose(ctx context.Context, ln *rdmacm.Listener, config *rdmacm.Config, mark uint64, closes int) error {
 	var server *rdmacm.Conn
 	accepted := inBackground(func() (err error) {
@@ -568,8 +580,8 @@ func raceToClose(ctx context.Context, ln *rdmacm.Listener, config *rdmacm.Config
 		return errors.Join(err, client.Close())
 	}
 	results := make(chan error, 8)
-	// The ends are those of one pair, or of two pairs that began at the same time; either way each end gets the
-	// messages of one peer only, in order.
+	// The ends belong to one pair, or to two pairs that began at the same time.
+	// Either way each end gets the messages of only one peer, in order.
 	go func() { results <- sendMarked(ctx, client, mark) }()
 	counted := make(chan struct{})
 	go func() { results <- recvMarked(ctx, server, counted) }()
@@ -615,7 +627,8 @@ func sendMarked(ctx context.Context, c *rdmacm.Conn, mark uint64) error {
 	}
 }
 
-// recvMarked receives until the connection ends, and says so after some messages. All must be of one sender.
+// recvMarked receives until the connection ends. After some messages it closes
+// counted. All messages must be from one sender.
 func recvMarked(ctx context.Context, c *rdmacm.Conn, counted chan struct{}) error {
 	r, err := c.NewReceiver(32)
 	if err != nil {
@@ -643,7 +656,7 @@ func recvMarked(ctx context.Context, c *rdmacm.Conn, counted chan struct{}) erro
 	}
 }
 
-// Many connections share a pool, and a message goes over each.
+// Many connections share a pool. A message goes over each.
 func TestPoolManyConnections(t *testing.T) {
 	d := needDevice(t)
 	conns := 50
@@ -693,10 +706,11 @@ func TestPoolManyConnections(t *testing.T) {
 	require.Zero(t, rdmacm.PoolConns(pool))
 }
 
-// poolConnsEnv says how many connections TestPoolManyConnections makes.
+// poolConnsEnv is the number of connections that TestPoolManyConnections makes.
 const poolConnsEnv = "VERBENA_POOL_CONNS"
 
-// A transfer that fails, and one whose context ends, are those of their connection only.
+// A transfer that fails affects only its own connection. So does one whose
+// context ends.
 func TestPoolTransferFails(t *testing.T) {
 	d := needDevice(t)
 	pool := newPool(t, &rdmacm.Pool{})
@@ -716,7 +730,9 @@ func TestPoolTransferFails(t *testing.T) {
 	require.ErrorIs(t, err, ibverbs.WCRemoteAccess)
 	require.Error(t, client.Send(ctx))
 	_, err = client.PostRecv(here.Sub(0, 8))
-	if err == nil { // the connection has ended, and its queue pair may still be on its way there
+	// The connection has ended. Its queue pair may not have reached the error
+	// state.
+	if err == nil {
 		_, err = client.Recv(ctx, here.Sub(0, 8))
 	}
 	require.Error(t, err)
@@ -724,7 +740,8 @@ func TestPoolTransferFails(t *testing.T) {
 	requireTalk(t, other, bystander)
 }
 
-// ownQueues returns a protection domain and a completion queue with a channel, closed with the test.
+// ownQueues returns a protection domain, and a completion queue with a channel.
+// The test closes both at the end.
 func ownQueues(t testing.TB, name string, entries int) (*ibverbs.PD, *ibverbs.CQ) {
 	t.Helper()
 	device := find(t, name)
@@ -789,7 +806,8 @@ func (p *polled) take() []ibverbs.WC {
 	return rest
 }
 
-// Connections on completion queues of the program do all that others do, while the program passes completions on.
+// Connections on the program's completion queues do all that others do. The
+// program passes completions on.
 func TestOwnCompletionQueues(t *testing.T) {
 	d := needDevice(t)
 	pd, cq := ownQueues(t, d.Name, 256)
@@ -809,7 +827,7 @@ func TestOwnCompletionQueues(t *testing.T) {
 	require.NoError(t, first.Err())
 	require.Empty(t, p.take())
 
-	// Requests of the program's own are its own.
+	// The connection leaves the program's own requests alone.
 	batch := batchOf(t, 1, 1)
 	require.NoError(t, batch.Write(1<<63|5, there.Remote(), ibverbs.SendSignaled, here.All()))
 	_, err := first.QP().PostSend(batch)
@@ -819,7 +837,7 @@ func TestOwnCompletionQueues(t *testing.T) {
 	require.Len(t, rest, 1)
 	require.Equal(t, uint64(1<<63|5), rest[0].ID())
 
-	// One that fails ends its connection.
+	// A request of the program's that fails ends its connection.
 	wrong := there.Remote()
 	wrong.RKey ^= 0xff00
 	batch.Reset()
@@ -834,14 +852,14 @@ func TestOwnCompletionQueues(t *testing.T) {
 	require.ErrorIs(t, err, ibverbs.WCRemoteAccess)
 	requireTalk(t, second, secondPeer)
 
-	// What waits ends with Close, also if the program does not poll.
+	// Close ends the waits, even if the program does not poll.
 	p.end()
 	left, err := second.PostRecv(alloc(t, second, 8).All())
 	require.NoError(t, err)
 	ended := inBackground(func() error { _, err := left.Wait(ctx); return err })
 	require.NoError(t, second.Close())
 	require.ErrorIs(t, <-ended, os.ErrClosed)
-	// The completions of what was closed are of no effect.
+	// The completions of a closed connection have no effect.
 	wcs := make([]ibverbs.WC, 32)
 	n, err := cq.Poll(wcs)
 	require.NoError(t, err)
@@ -851,7 +869,7 @@ func TestOwnCompletionQueues(t *testing.T) {
 	}
 }
 
-// Connections with a shared receive queue of the program's leave receiving to it.
+// The program receives for connections on its shared receive queue.
 func TestOwnSharedReceives(t *testing.T) {
 	const conns, receives = 3, 8
 	d := needDevice(t)
@@ -906,8 +924,8 @@ func TestOwnSharedReceives(t *testing.T) {
 	}
 }
 
-// Connections that come and go, of which each may be the first and the last one
-// of the pool.
+// Connections come and go. Each may be the first or the last connection of the
+// pool.
 func TestPoolComesAndGoes(t *testing.T) {
 	const dialers, rounds = 4, 20
 	d := needDevice(t)
@@ -950,7 +968,8 @@ func TestPoolComesAndGoes(t *testing.T) {
 	all.Wait()
 }
 
-// When the pool drops a message, nothing that came behind it is received: there would be a gap.
+// When the pool drops a message, no later message is received. Otherwise there
+// would be a gap.
 func TestPoolHasNoGap(t *testing.T) {
 	const messages = 40
 	d := needDevice(t)
@@ -994,7 +1013,7 @@ func TestPoolHasNoGap(t *testing.T) {
 	}
 }
 
-// Ended may use the connection, also when the pool ends it.
+// Ended may use the connection, even if the pool ends it.
 func TestPoolEndedUsesConnection(t *testing.T) {
 	d := needDevice(t)
 	pool := newPool(t, &rdmacm.Pool{Receives: 8, MaxUnread: 1})

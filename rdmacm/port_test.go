@@ -14,8 +14,8 @@ import (
 	"github.com/verbena-go/verbena/softroce"
 )
 
-// A transfer that the device could not send because its port is down, or because
-// the connection's address is gone, says so. Soft-RoCE has the same status for
+// The error says that the device could not send because its port is down, or
+// because the connection's address is gone. Soft-RoCE has the same status for
 // these as for a request that does not fit the queue pair.
 func TestPortProblem(t *testing.T) {
 	d := needDevice(t)

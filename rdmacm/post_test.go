@@ -26,7 +26,8 @@ func batchOf(t testing.TB, requests, segments int) *ibverbs.SendBatch {
 	return b
 }
 
-// Batches of all kinds are on their way at a time, and can be waited for in any order.
+// Batches of all kinds are under way at a time. They can be waited for in any
+// order.
 func TestPost(t *testing.T) {
 	const transfers, each, size = 8, 4, 1000
 	d := needDevice(t)
@@ -85,8 +86,8 @@ func TestPost(t *testing.T) {
 	require.Zero(t, rdmacm.Sending(client))
 }
 
-// Many goroutines post batches, which together have more requests than the queue has places, beside others that send one at a
-// time.
+// Many goroutines post batches, and others send one request at a time. The
+// batches have more requests together than the queue has places.
 func TestPostFromManyGoroutines(t *testing.T) {
 	manyProcessors(t)
 	const rounds = 50
@@ -123,8 +124,9 @@ func TestPostFromManyGoroutines(t *testing.T) {
 	require.Zero(t, rdmacm.Sending(client))
 }
 
-// Transfers wait for room in the order in which they came: small ones do not overtake a batch that needs the whole queue, which
-// might otherwise never find it empty.
+// Transfers wait for room in the order in which they came. Small ones do not
+// overtake a batch that needs the whole queue. Otherwise the batch might never
+// find it empty.
 func TestPostIsNotOvertaken(t *testing.T) {
 	needOwnReceives(t)
 	const later = 3
@@ -135,7 +137,7 @@ func TestPostIsNotOvertaken(t *testing.T) {
 			here, there := alloc(t, client, 8), alloc(t, server, 8)
 			ctx := bounded(t)
 			single, whole := batchOf(t, 1, 1), batchOf(t, 2, 1)
-			require.NoError(t, single.Send(0, 0, here.All())) // for which there is no receive yet
+			require.NoError(t, single.Send(0, 0, here.All())) // there is no receive yet
 			for range 2 {
 				require.NoError(t, whole.Write(0, there.Remote(), 0, here.All()))
 			}
@@ -178,7 +180,8 @@ func TestPostIsNotOvertaken(t *testing.T) {
 	}
 }
 
-// Those who wait for room, with batches and without, learn that the connection has ended.
+// Goroutines that wait for room, with and without batches, learn that the
+// connection has ended.
 func TestConnectionEndsWhileManyWaitForRoom(t *testing.T) {
 	manyProcessors(t)
 	needOwnReceives(t)
@@ -196,7 +199,7 @@ func TestConnectionEndsWhileManyWaitForRoom(t *testing.T) {
 			for i := range batches {
 				batches[i] = batchOf(t, 1+i%4, 1)
 				for range 1 + i%4 {
-					require.NoError(t, batches[i].Send(0, 0, here.All())) // for which there is no receive
+					require.NoError(t, batches[i].Send(0, 0, here.All())) // there is no receive
 				}
 			}
 			var first rdmacm.Transfer
@@ -225,7 +228,8 @@ func TestConnectionEndsWhileManyWaitForRoom(t *testing.T) {
 	}
 }
 
-// Requests that nobody waits for are done, several queues full of them, when a later transfer is.
+// Requests that no goroutine waits for fill the queue several times. They are
+// done when a later transfer is done.
 func TestPostWithoutTransfer(t *testing.T) {
 	d := needDevice(t)
 	for _, tt := range []struct{ queue, requests int }{{1, 1}, {2, 1}, {2, 2}, {8, 1}, {8, 3}, {8, 8}} {
@@ -252,7 +256,8 @@ func TestPostWithoutTransfer(t *testing.T) {
 			require.Equal(t, here.Bytes(), there.Bytes())
 			require.Zero(t, rdmacm.Sending(client))
 
-			// Behind one, a batch that needs the whole queue finds room.
+			// After such requests, a batch that needs the whole queue finds
+			// room.
 			whole := batchOf(t, tt.queue, 1)
 			for range tt.queue {
 				require.NoError(t, whole.Write(0, there.Remote(), 0, here.Sub(0, 1)))
@@ -270,7 +275,7 @@ func TestPostWithoutTransfer(t *testing.T) {
 	}
 }
 
-// The device is not asked for a completion until half of the queue is full.
+// No request asks the device for a completion until the queue is half full.
 func TestPostWithoutCompletion(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, &rdmacm.Config{SendQueue: 8, KeepAlive: -1}, nil)
@@ -292,7 +297,7 @@ func TestPostWithoutCompletion(t *testing.T) {
 	require.Equal(t, before+3, rdmacm.Completions(client), "one for five, and one for the last")
 }
 
-// A request that fails ends the connection although nobody waits for it.
+// A request that fails ends the connection even if no goroutine waits for it.
 func TestPostWithoutTransferFails(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)
@@ -319,7 +324,8 @@ func TestPostWithoutTransferFails(t *testing.T) {
 	require.Error(t, client.Post(ctx, nil, good))
 }
 
-// Requests that nobody waits for do not keep KeepAlive from finding that they are done, and then that the peer is there.
+// KeepAlive finds that requests are done although no goroutine waits for them.
+// Then it finds that the peer is there.
 func TestKeepAliveConfirms(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, &rdmacm.Config{KeepAlive: 20 * time.Millisecond}, nil)
@@ -331,7 +337,8 @@ func TestKeepAliveConfirms(t *testing.T) {
 	require.NoError(t, client.Err())
 }
 
-// What cannot be posted is refused, and leaves the connection as it was.
+// A request that cannot be posted is refused. It leaves the connection as it
+// was.
 func TestPostMisuse(t *testing.T) {
 	needOwnReceives(t)
 	d := needDevice(t)
@@ -365,9 +372,9 @@ func TestPostMisuse(t *testing.T) {
 	require.ErrorIs(t, client.Post(canceled(t), &transfer, write(1)), context.Canceled)
 	require.ErrorIs(t, transfer.Wait(ctx), os.ErrInvalid, "it was never posted")
 
-	// A transfer that is on its way.
+	// A transfer is under way.
 	send := batchOf(t, 1, 1)
-	require.NoError(t, send.Send(0, 0, here.Sub(0, 8))) // for which there is no receive
+	require.NoError(t, send.Send(0, 0, here.Sub(0, 8))) // there is no receive
 	require.NoError(t, client.Post(ctx, &transfer, send))
 	require.ErrorIs(t, client.Post(ctx, &transfer, write(1)), syscall.EBUSY)
 	err := transfer.Wait(short(t))
@@ -384,10 +391,13 @@ func TestPostMisuse(t *testing.T) {
 	require.NoError(t, client.Err())
 }
 
-// If the device refuses a request in the middle, those before it are done, and the connection goes on.
+// If the device refuses a request in the middle, the requests before it are
+// done. The connection goes on.
 func TestPostRefusedInTheMiddle(t *testing.T) {
 	d := needDevice(t)
-	for _, queue := range []int{8, 64} { // in half of which there is no room for the batch, or there is
+	// The batch does not fit into half of the smaller queue. It fits into half
+	// of the larger one.
+	for _, queue := range []int{8, 64} {
 		client, server := connect(t, d.IPv4, &rdmacm.Config{SendQueue: queue}, nil)
 		here, there := alloc(t, client, 4096), alloc(t, server, 4096)
 		ctx := bounded(t)
@@ -426,7 +436,8 @@ func TestPostRefusedInTheMiddle(t *testing.T) {
 	}
 }
 
-// A request that fails at the peer ends its transfer with that, those behind it as flushed, and the connection.
+// A request fails at the peer. Its transfer ends with that failure, the
+// requests behind it end as flushed, and the connection ends.
 func TestPostFails(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)
@@ -458,7 +469,7 @@ func TestPostFails(t *testing.T) {
 	require.Error(t, client.Post(ctx, &all[0], good))
 }
 
-// A refused transfer is not on its way, so that there is nothing to wait for.
+// A refused transfer is not under way. There is nothing to wait for.
 func TestWaitAfterARefusedPost(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// own is what the caller of a connection with a PreparedQP makes.
+// own holds what the caller of a connection with a PreparedQP makes.
 type own struct {
 	channel *ibverbs.CompChannel
 	cq      *ibverbs.CQ
@@ -69,7 +69,8 @@ func (o *own) close(t *testing.T) {
 	require.NoError(t, o.channel.Close())
 }
 
-// The queue pair of Prepare is on the caller's queue, where its completions arrive; Conn's own methods to transfer refuse.
+// The queue pair of Prepare uses the caller's completion queue, where its
+// completions arrive. The transfer methods of Conn are refused.
 func TestPrepare(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -118,8 +119,9 @@ func TestPrepare(t *testing.T) {
 	b.close(t)
 }
 
-// The queue pair of Prepare may be on another protection domain and take shared receives. Flushed comes when it takes no more, and
-// finds its last completions.
+// The queue pair of Prepare may be on another protection domain and use shared
+// receives. Flushed is called when it takes no more requests, and finds the
+// last completions.
 func TestPrepareShares(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -136,8 +138,8 @@ func TestPrepareShares(t *testing.T) {
 
 	var qp *ibverbs.QP
 	flushed := 0
-	// A protection domain of its own keeps the accepting end out of forced
-	// pools, which post receives.
+	// With a protection domain of its own, the accepting end is in no forced
+	// pool. Pools post receives.
 	result := acceptOne(ctx, ln, &rdmacm.Config{PD: pd})
 	client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(&rdmacm.Config{
 		Queues: &rdmacm.PreparedQP{
@@ -165,7 +167,7 @@ func TestPrepareShares(t *testing.T) {
 	batch, err := ibverbs.NewSendBatch(1, 1)
 	require.NoError(t, err)
 	require.NoError(t, batch.Send(9, ibverbs.SendSignaled, mr.Sub(0, 5)))
-	_, err = qp.PostSend(batch) // for which there is no receive
+	_, err = qp.PostSend(batch) // there is no receive
 	require.NoError(t, err)
 	require.NoError(t, client.Close())
 	require.Equal(t, 1, flushed)
@@ -174,7 +176,8 @@ func TestPrepareShares(t *testing.T) {
 	require.Equal(t, 1, flushed)
 }
 
-// What Prepare returns is checked, and after a failure everything is closed but the caller's.
+// The result of Prepare is checked. After a failure everything is closed except
+// the caller's objects.
 func TestPrepareFails(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)

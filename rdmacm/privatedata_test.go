@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// filled returns private data of a length, of which no two bytes in a row are
-// the same, and none is 0, which is what the padding has.
+// filled returns private data of length n. Neighbouring bytes differ, and none
+// is 0, which is the padding.
 func filled(n int) []byte {
 	data := make([]byte, n)
 	for i := range data {
@@ -23,8 +23,8 @@ func filled(n int) []byte {
 	return data
 }
 
-// knock sends a request from a new id to the listener, with private data of the
-// length. All use the same two channels.
+// knock sends a request from a new id to the listener, with n bytes of private
+// data. All requests use the same two channels.
 func knock(t *testing.T, ln *end, ch *rdmacm.EventChannel, n int) (client *rdmacm.ID, ev *rdmacm.Event) {
 	t.Helper()
 	client, err := ch.NewID(rdmacm.PortSpaceTCP)
@@ -49,9 +49,9 @@ func requireTooLong(t *testing.T, err error, text string) {
 	require.ErrorContains(t, err, text)
 }
 
-// Each length of requests, answers and rejections: what comes is what was sent,
-// then zeros. One byte more is refused here, and changes nothing: the longest
-// goes out after that.
+// Requests, answers and rejections have private data of every length. The peer
+// gets what was sent, followed by zeros. One byte too many is refused before it
+// is sent, which changes nothing: the longest data is sent after that.
 func TestPrivateDataOfEveryLength(t *testing.T) {
 	d := needDevice(t)
 	noKernelLeaks(t, d)
@@ -84,14 +84,14 @@ func TestPrivateDataOfEveryLength(t *testing.T) {
 				ev := next(t, ch, tt.event)
 				require.Equal(t, padded(filled(n), tt.max), ev.PrivateData, "%d bytes", n)
 				require.Same(t, client, ev.ID)
-				require.NoError(t, request.ID.Close()) // the peer's event comes to nobody
+				require.NoError(t, request.ID.Close()) // no program gets the peer's event
 				require.NoError(t, client.Close())
 			}
 		})
 	}
 }
 
-// The same for Dial, Accept and Reject, at the ends of what is allowed.
+// Dial, Accept and Reject do the same at the limits.
 func TestPrivateDataOfConnections(t *testing.T) {
 	d := needDevice(t)
 	noKernelLeaks(t, d)

@@ -32,7 +32,7 @@ func receiving(t *testing.T, ip netip.Addr, receives, size int) (client, server 
 	return client, server, r
 }
 
-// More messages than receives come, each whole and in order.
+// More messages than receives arrive, each whole and in order.
 func TestReceiver(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -69,8 +69,8 @@ func TestReceiver(t *testing.T) {
 	require.NoError(t, <-sent)
 }
 
-// What the peer has sent before it closed is there to be taken, even by receives
-// that cannot be posted again any more.
+// Messages that the peer has sent before it closed can be taken. This holds
+// even if their receives can no longer be posted again.
 func TestReceiverAfterTheEnd(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -95,7 +95,8 @@ func TestReceiverAfterTheEnd(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A message that had come, but was not taken before Close, is gone with the memory.
+// A message that has arrived, but was not taken before Close, is lost with the
+// memory.
 func TestReceiverAfterClose(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -219,7 +220,7 @@ func TestReceiverMistakes(t *testing.T) {
 	}
 }
 
-// A server tells each client of memory that it makes in Setup.
+// In Setup a server makes memory and tells the client of it.
 func TestSetPrivateData(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -249,7 +250,8 @@ func TestSetPrivateData(t *testing.T) {
 	require.ErrorIs(t, (*rdmacm.Conn)(nil).SetPrivateData(nil), os.ErrInvalid)
 }
 
-// One domain, made before anybody has connected, serves all connections.
+// One protection domain, made before any client has connected, serves all
+// connections.
 func TestListenerDevice(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -289,8 +291,9 @@ func TestListenerDevice(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrClosed)
 }
 
-// A connection with a MessageSize receives from the start: a message that is
-// sent at once finds a receive, without Setup, on its own queues and a pool's.
+// A connection with a MessageSize receives from the start. A message that is
+// sent at once finds a receive without Setup, on the connection's own queues
+// and on a pool's.
 func TestReceiveFromTheStart(t *testing.T) {
 	needOwnReceives(t)
 	d := needDevice(t)
@@ -298,7 +301,8 @@ func TestReceiveFromTheStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const messages = 50
 			ctx := bounded(t)
-			config := &rdmacm.Config{Queues: queues, MessageSize: 8, RecvQueue: messages, PeerRNRRetryCount: -1} // none may wait
+			// No message may wait for a receive.
+			config := &rdmacm.Config{Queues: queues, MessageSize: 8, RecvQueue: messages, PeerRNRRetryCount: -1}
 			client, server := connect(t, d.IPv4, nil, config)
 			sent := inBackground(func() error {
 				mr, err := client.Alloc(8, 0)
@@ -332,7 +336,8 @@ func TestReceiveFromTheStart(t *testing.T) {
 	}
 }
 
-// Receive serves one goroutine at a time, and a connection with a MessageSize.
+// Receive serves one goroutine at a time, and only connections with a
+// MessageSize.
 func TestReceiveMistakes(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)

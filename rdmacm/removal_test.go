@@ -25,7 +25,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/handled"
 )
 
-// tests/interop removes a real device.
+// A real device is removed in tests/interop. Here the events are injected.
 func TestEventsThatEndAConnection(t *testing.T) {
 	d := needDevice(t)
 	for _, tt := range []struct {
@@ -50,8 +50,8 @@ func TestEventsThatEndAConnection(t *testing.T) {
 	}
 }
 
-// Some kernels report an established connection's peer as unreachable when a
-// neighbour changes, and addresses may change at any time.
+// Some kernels report the peer of an established connection as unreachable when
+// a neighbour changes. Addresses may change at any time.
 func TestEventsThatDoNotEndAConnection(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)
@@ -66,15 +66,15 @@ func TestEventsThatDoNotEndAConnection(t *testing.T) {
 	require.NoError(t, client.Send(bounded(t)))
 }
 
-// pairs are connections of this process with itself.
+// pairs holds connections of this process with itself.
 type pairs struct {
 	ln    *rdmacm.Listener
 	conns []*rdmacm.Conn
 	waits chan error // what each connection's wait for a message has come to
 }
 
-// connectMany makes connections, with a message passed on each, and both ends
-// waiting for the next one.
+// connectMany makes connections and passes a message on each. Both ends then
+// wait for the next message.
 func connectMany(t *testing.T, ln *rdmacm.Listener, address string, n int, config *rdmacm.Config) *pairs {
 	t.Helper()
 	ctx := bounded(t)
@@ -101,7 +101,7 @@ func connectMany(t *testing.T, ln *rdmacm.Listener, address string, n int, confi
 	return p
 }
 
-// waitForRemoval waits until every connection is over, and every wait on one.
+// waitForRemoval waits until every connection is over and every wait has ended.
 func (p *pairs) waitForRemoval(t *testing.T) {
 	t.Helper()
 	start, removed := time.Now(), 0
@@ -132,7 +132,7 @@ func (p *pairs) close(t *testing.T) {
 	}
 }
 
-// onPort returns an address with the port of another.
+// onPort returns an address with another address's port.
 func onPort(t *testing.T, address string, other netip.AddrPort) string {
 	t.Helper()
 	host, _, err := net.SplitHostPort(address)
@@ -150,7 +150,7 @@ func listenAt(t *testing.T, address string) *rdmacm.Listener {
 	return ln
 }
 
-// stillWaits requires that a removal waits for something, unless the kernel takes
+// stillWaits requires that a removal has not ended, unless the kernel takes
 // devices from their users.
 func stillWaits(t *testing.T, removal <-chan error) {
 	t.Helper()
@@ -164,8 +164,8 @@ func stillWaits(t *testing.T, removal <-chan error) {
 	}
 }
 
-// A device that is removed ends what is on it, goes when all that is closed,
-// and leaves its place to another of the same name.
+// The removal of a device ends its objects. The device goes when all of them
+// are closed, and another of the same name may take its place.
 func TestDeviceIsRemoved(t *testing.T) {
 	if _, isAlone := alone(t); !isAlone {
 		return
@@ -197,8 +197,8 @@ func TestDeviceIsRemoved(t *testing.T) {
 	require.Nil(t, find(t, ownName)) // and librdmacm lets it go, too
 }
 
-// The program's own protection domain keeps a removed device until it is
-// closed, after its memory.
+// The program's own protection domain keeps a removed device. The program
+// closes the memory first, then the domain.
 func TestRemovedDeviceHasPD(t *testing.T) {
 	d, isAlone := alone(t)
 	if !isAlone {
@@ -236,7 +236,7 @@ func TestRemovedDeviceHasPD(t *testing.T) {
 	require.Nil(t, find(t, ownName))
 }
 
-// A device that nothing uses is let go when the program looks for devices.
+// An unused device is let go when the program looks for devices.
 func TestRemovedDeviceIsIdle(t *testing.T) {
 	if _, isAlone := alone(t); !isAlone {
 		return
@@ -255,8 +255,8 @@ func TestRemovedDeviceIsIdle(t *testing.T) {
 	require.Nil(t, find(t, ownName))
 }
 
-// A handler that returns the error of each event that has one lets the device
-// go without any help.
+// A handler that returns the error of each failed event lets the device go
+// without any help.
 func TestHandledDeviceIsRemoved(t *testing.T) {
 	if _, isAlone := alone(t); !isAlone {
 		return
@@ -286,11 +286,12 @@ func TestHandledDeviceIsRemoved(t *testing.T) {
 	require.Nil(t, find(t, ownName))
 }
 
-// The device that a test makes for itself, to remove it.
+// The test makes this device for itself and removes it.
 const (
-	ownName     = "rxe9"
-	ownNetDev   = "rdma9"
-	ownSpareDev = "rdma11" // of two, as ownNetDev, that ownBondDev is made of
+	ownName   = "rxe9"
+	ownNetDev = "rdma9"
+	// ownBondDev is made of ownNetDev and ownSpareDev.
+	ownSpareDev = "rdma11"
 	ownBondDev  = "bond9"
 	ownPrefix   = "203.0.113.1/24"
 )
@@ -298,13 +299,14 @@ const (
 // aloneEnv is set in a process that alone has started.
 const aloneEnv = "VERBENA_RDMACM_ALONE"
 
-// alone runs the test again in a process of its own, as a test must that makes
-// and removes devices. It returns true there, with a device that stays. It
-// skips the test outside of the VM, because it changes the system.
+// alone runs the test again in a process of its own, as tests that make and
+// remove devices need. There it returns true and a device that stays. It skips
+// the test outside of the VM, because the test changes the system.
 //
-// Before version 52 librdmacm loses devices in a process that has seen others
-// come or go, if their records are more than 2 GiB apart, as they can be if
-// several threads allocate memory. So C's all comes from one arena.
+// Before version 52 librdmacm loses devices in a process in which other devices
+// have come or gone, if their records are more than 2 GiB apart. They can be
+// when several threads allocate memory. So all of C's memory comes from one
+// arena.
 func alone(t *testing.T) (d testdevice.Device, isAlone bool) {
 	t.Helper()
 	d = testdevice.Require(t)
@@ -316,7 +318,7 @@ func alone(t *testing.T) (d testdevice.Device, isAlone bool) {
 	cmd.Env = append(os.Environ(), aloneEnv+"=1", "MALLOC_ARENA_MAX=1")
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
-	// While the process was there, deleting could have waited for it.
+	// While the process ran, deleting the device could have waited for it.
 	if isListed(t, ownName) {
 		run(t, "rdma", "link", "delete", ownName)
 	}
@@ -329,14 +331,14 @@ func alone(t *testing.T) (d testdevice.Device, isAlone bool) {
 	return d, false
 }
 
-// run runs a command of the system's, which must succeed.
+// run runs a command of the system that must succeed.
 func run(t testing.TB, args ...string) {
 	t.Helper()
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 	require.NoError(t, err, "%v: %s", args, out)
 }
 
-// start runs a command of the system's that waits for something.
+// start runs a command of the system that may wait.
 func start(t testing.TB, args ...string) (ended <-chan error) {
 	t.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
@@ -353,13 +355,13 @@ func ownInterface(t testing.TB) {
 	run(t, "ip", "link", "add", ownNetDev, "type", "veth", "peer", "name", "rdma10")
 	run(t, "ip", "address", "add", ownPrefix, "dev", ownNetDev)
 	for _, end := range []string{"rdma10", ownNetDev} {
-		run(t, "ip", "link", "set", end, "addrgenmode", "none") // no addresses that come by themselves
+		run(t, "ip", "link", "set", end, "addrgenmode", "none") // no addresses of the kernel's own
 		run(t, "ip", "link", "set", end, "up")
 	}
 }
 
-// ownDevice makes a device on an interface, and returns an address to listen at
-// when it is ready.
+// ownDevice makes a device on an interface. It returns an address to listen at
+// when the device is ready.
 func ownDevice(t testing.TB, netdev string) string {
 	t.Helper()
 	run(t, "rdma", "link", "add", ownName, "type", "rxe", "netdev", netdev)
@@ -382,7 +384,7 @@ func ownDevice(t testing.TB, netdev string) string {
 	return netip.AddrPortFrom(ip, 0).String()
 }
 
-// isListed reports whether libibverbs has a device.
+// isListed reports whether libibverbs lists a device.
 func isListed(t testing.TB, name string) bool {
 	t.Helper()
 	devices, err := ibverbs.Devices()

@@ -16,8 +16,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// together runs f in n goroutines, which begin together, and returns what they
-// return.
+// together runs f in n goroutines that begin together, and returns their
+// results.
 func together(n int, f func(i int) error) []error {
 	errs := make([]error, n)
 	start := make(chan struct{})
@@ -33,7 +33,7 @@ func together(n int, f func(i int) error) []error {
 	return errs
 }
 
-// More goroutines than there are places send, and each send ends.
+// More goroutines send than there are places. Each send ends.
 func TestSendersOutnumberTheQueue(t *testing.T) {
 	d := needDevice(t)
 	for _, tt := range []struct {
@@ -67,15 +67,15 @@ func TestSendersOutnumberTheQueue(t *testing.T) {
 	}
 }
 
-// refused is a request that C does not post: an atomic on an address that is no
+// refused posts a request that C refuses: an atomic on an address that is no
 // multiple of 8.
 func refused(ctx context.Context, conn *rdmacm.Conn, result ibverbs.Segment) error {
 	at := ibverbs.RemoteBuffer{Addr: 4, RKey: 1, Len: 8}
 	return conn.FetchAdd(ctx, at, 1, result)
 }
 
-// Requests that are refused stand between good ones: nobody waits for a place that
-// a refused one has had.
+// Refused requests stand between good ones. No goroutine waits for the place of
+// a refused request.
 func TestRefusedRequestsBetweenGoodOnes(t *testing.T) {
 	manyProcessors(t)
 	d := needDevice(t)
@@ -98,8 +98,8 @@ func TestRefusedRequestsBetweenGoodOnes(t *testing.T) {
 	}
 }
 
-// The peer goes while more goroutines send than there are places: each of them
-// learns of it.
+// The peer closes while more goroutines send than there are places. Each of
+// them learns of it.
 func TestPeerGoesUnderManySenders(t *testing.T) {
 	manyProcessors(t)
 	const senders = 64

@@ -29,23 +29,24 @@ import (
 )
 
 const (
-	// scaleEnv says how many connections TestScale makes.
+	// scaleEnv is the number of connections that TestScale makes.
 	scaleEnv      = "VERBENA_SCALE"
 	scaleDefault  = 200
 	scalePatience = 5 * time.Minute
-	// endBound is how soon every connection must have ended after its peer was
-	// killed.
+	// endBound is the time within which every connection must have ended after
+	// its peer was killed.
 	endBound = 10 * time.Second
-	// pooledKiB is how much of a process's memory each connection of a pool may take.
+	// pooledKiB is the memory that each connection of a pool may take.
 	pooledKiB = 20
-	// spareThreads is how many threads the runtime may start for reasons that
-	// connections have no part in.
+	// spareThreads is the number of threads that the runtime may start for
+	// reasons other than connections.
 	spareThreads = 8
 )
 
 func twoHosts() bool { return os.Getenv("VERBENA_VM_HOSTS") == "2" }
 
-// grow makes the crowd have so many connections, and returns what it takes.
+// grow makes the crowd have conns connections and returns what it takes from
+// the system.
 func grow(t *testing.T, crowd *process.Process, conns int) (u usage) {
 	t.Helper()
 	_, err := fmt.Fprintln(crowd.Stdin, conns)
@@ -54,8 +55,8 @@ func grow(t *testing.T, crowd *process.Process, conns int) (u usage) {
 	return u
 }
 
-// Many connections through one listener take no threads, and each ends by
-// itself when the peer is killed.
+// Many connections through one listener take no threads. Each ends without help
+// when the peer is killed.
 func TestScale(t *testing.T) {
 	d := needDevice(t)
 	t.Run("a queue each", func(t *testing.T) { requireScale(t, d, false) })
@@ -118,7 +119,8 @@ func requireScale(t *testing.T, d testdevice.Device, pooled bool) {
 	t.Logf("each there: %s", theirs[most].each(theirs[few], most-few))
 	require.LessOrEqual(t, ours[most].Threads, ours[few].Threads+spareThreads)
 	require.LessOrEqual(t, theirs[most].Threads, theirs[few].Threads+spareThreads)
-	if pooled && most >= 1000 && !testdevice.Soft() && !raceDetector { // which take memory of their own
+	// The device in user space and the race detector take memory of their own.
+	if pooled && most >= 1000 && !testdevice.Soft() && !raceDetector {
 		require.LessOrEqual(t, ours[most].RSS-ours[few].RSS, pooledKiB*(most-few))
 	}
 
@@ -129,7 +131,7 @@ func requireScale(t *testing.T, d testdevice.Device, pooled bool) {
 	require.Less(t, last, endBound)
 }
 
-// sharing is what a connection shares with others, if there is a pool.
+// sharing holds what a connection shares with others in a pool.
 type sharing struct {
 	pool   *rdmacm.Pool
 	memory ibverbs.Segment // its part
@@ -165,7 +167,8 @@ func (s *scaleServer) serve(ctx context.Context, ln *rdmacm.Listener) {
 				s.ends(err)
 				return
 			}
-			// Accept has made this goroutine's stack larger than answering needs.
+			// Accept has made this goroutine's stack larger than the answers
+			// need.
 			s.served.Go(func() { s.ends(a.serve(ctx, s.heard)) })
 		})
 	}
@@ -179,14 +182,14 @@ func (s *scaleServer) heard(conn *rdmacm.Conn, number uint64) {
 	s.answered <- struct{}{}
 }
 
-// ends notes what ended a connection.
+// ends notes the error that ended a connection.
 func (s *scaleServer) ends(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.errs = append(s.errs, err)
 }
 
-// waitFor waits until so many connections have been answered.
+// waitFor waits until n connections have been answered.
 func (s *scaleServer) waitFor(ctx context.Context, t *testing.T, n int) {
 	t.Helper()
 	for {
@@ -204,7 +207,7 @@ func (s *scaleServer) waitFor(ctx context.Context, t *testing.T, n int) {
 	}
 }
 
-// ended waits until every connection is over, and every wait on it.
+// ended waits until every connection is over and every wait has ended.
 func (s *scaleServer) ended(ctx context.Context, t *testing.T, start time.Time) (first, last time.Duration) {
 	t.Helper()
 	for i, conn := range s.conns {
@@ -276,9 +279,9 @@ func (u usage) each(before usage, n int) string {
 		per(u.Files, before.Files), per(u.Maps, before.Maps))
 }
 
-// crowd connects to an address as often as standard input says, says what that
-// took, and waits for more, until it is killed. With a number after the address,
-// all but the first connection share a pool for so many.
+// crowd connects to an address as often as standard input says. It prints what
+// that took and waits for more until it is killed. With a number after the
+// address, all connections but the first share a pool for that many.
 func crowd(args []string) error {
 	address := args[0]
 	ctx := context.Background()
@@ -321,12 +324,12 @@ func crowd(args []string) error {
 	return nil
 }
 
-// crowdPool is the configuration of a pool for so many connections.
+// crowdPool returns the configuration of a pool for conns connections.
 func crowdPool(conns int) *rdmacm.Pool {
 	return &rdmacm.Pool{Sends: 17 * (conns + 1), MessageSize: 64}
 }
 
-// poolOf returns a pool for so many connections.
+// poolOf returns a pool for conns connections.
 func poolOf(conns string) (*rdmacm.Pool, error) {
 	n, err := strconv.Atoi(conns)
 	if err != nil {
@@ -335,7 +338,8 @@ func poolOf(conns string) (*rdmacm.Pool, error) {
 	return crowdPool(n), nil
 }
 
-// queuesOf returns a pool as the queues of a config, and nil for none.
+// queuesOf returns a pool as the queues of a config. It returns nil for no
+// pool.
 func queuesOf(pool *rdmacm.Pool) rdmacm.Queues {
 	if pool == nil {
 		return nil
@@ -343,8 +347,8 @@ func queuesOf(pool *rdmacm.Pool) rdmacm.Queues {
 	return pool
 }
 
-// roundTrip returns how long the peer takes to answer, with all that lies between
-// two goroutines that wait: the median of many messages.
+// roundTrip returns how long a message and its answer take between two
+// goroutines that wait. It is the median of many messages.
 func (c *client) roundTrip(ctx context.Context) (time.Duration, error) {
 	times := make([]time.Duration, 101)
 	for i := range times {
@@ -358,8 +362,8 @@ func (c *client) roundTrip(ctx context.Context) (time.Duration, error) {
 	return times[len(times)/2], nil
 }
 
-// joinMany makes the connections from the first number up to the limit, a few at
-// a time.
+// joinMany makes the connections from number first up to limit, a few at a
+// time.
 func joinMany(ctx context.Context, address string, pool *rdmacm.Pool, first, limit int) error {
 	const atOnce = 8
 	results := make(chan error, atOnce)
@@ -371,7 +375,8 @@ func joinMany(ctx context.Context, address string, pool *rdmacm.Pool, first, lim
 					results <- fmt.Errorf("connection %d: %w", number, err)
 					return
 				}
-				go func() { _, _ = c.conn.Recv(ctx, c.mr.Sub(8, 8)) }() // for a message that never comes
+				// The message never comes.
+				go func() { _, _ = c.conn.Recv(ctx, c.mr.Sub(8, 8)) }()
 			}
 			results <- nil
 		}()
@@ -390,7 +395,7 @@ type client struct {
 	next *rdmacm.Receive
 }
 
-// join connects, and has a number sent back.
+// join connects and lets the peer send a number back.
 func join(ctx context.Context, address string, pool *rdmacm.Pool, number uint64) (*client, error) {
 	c := &client{}
 	var err error
@@ -423,7 +428,7 @@ func (c *client) ask(ctx context.Context, number uint64) (err error) {
 }
 
 // receiveFirst is a Config.Setup that posts a receive into the second half of
-// 16 bytes, which it allocates if there are none.
+// 16 bytes. It allocates them if there are none.
 func receiveFirst(memory *ibverbs.Segment, first **rdmacm.Receive) func(*rdmacm.Conn) error {
 	return func(c *rdmacm.Conn) (err error) {
 		if memory.Len() == 0 {
@@ -438,7 +443,7 @@ func receiveFirst(memory *ibverbs.Segment, first **rdmacm.Receive) func(*rdmacm.
 	}
 }
 
-// answering is a connection whose messages are answered.
+// answering is a connection that answers messages.
 type answering struct {
 	conn *rdmacm.Conn
 	mr   ibverbs.Segment
@@ -456,7 +461,8 @@ func accept(ctx context.Context, req *rdmacm.Request, shared sharing) (a answeri
 	return a, err
 }
 
-// serve answers every message, says so for the first one, and returns what ended the connection.
+// serve answers every message, reports the first one, and returns the error
+// that ended the connection.
 func (a *answering) serve(ctx context.Context, answered func(*rdmacm.Conn, uint64)) error {
 	for first := true; ; first = false {
 		if _, err := a.next.Wait(ctx); err != nil {

@@ -31,7 +31,8 @@ func TestFIFO(t *testing.T) {
 	require.Equal(t, next, first)
 }
 
-// The table finds what is in it and nothing else, also while others come and go.
+// The table finds its entries and nothing else, even while other entries come
+// and go.
 func TestQPTable(t *testing.T) {
 	for name, stride := range map[string]uint32{"in sequence": 1, "in steps": 1 << 12, "the same low bits": 1 << 16} {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +85,7 @@ func TestQPTable(t *testing.T) {
 	}
 }
 
-// Tags are never 0, stay clear of the bits above them, and differ.
+// Tags are never 0 and stay clear of the bits above them. They differ.
 func TestTags(t *testing.T) {
 	seen := map[uint64]bool{}
 	for _, n := range []uint64{0, 1, 2, 1<<tagBits - 2, 1 << 20} {
@@ -98,7 +99,8 @@ func TestTags(t *testing.T) {
 	require.Equal(t, tagged(0), tagged(1<<tagBits-1), "they begin again")
 }
 
-// offlineReceives are receives of which the first so many are posted, and that post no others.
+// offlineReceives returns receives of which so many, from the first one on, are
+// posted. It posts no others.
 func offlineReceives(posted int) *sharedReceives {
 	s := &sharedReceives{loses: true, slots: make([]sharedSlot, posted+4)}
 	for i := range posted {
@@ -108,8 +110,8 @@ func offlineReceives(posted int) *sharedReceives {
 	return s
 }
 
-// A receive that others have overtaken is lost when every connection that could have it has ended, or has completed a
-// later one.
+// A receive that later ones have overtaken is lost when every connection that
+// could have it has ended, or has completed a later one.
 func TestLostReceives(t *testing.T) {
 	type conn struct{ serial, received uint64 }
 	var conns []conn
@@ -125,7 +127,7 @@ func TestLostReceives(t *testing.T) {
 	conns[1].received = 2
 	require.False(t, s.low.Load())
 
-	// a ends within a message that the first receive has taken.
+	// Connection a ends within a message that the first receive has taken.
 	conns = conns[1:]
 	s.left(live)
 	require.Equal(t, []uint32{0}, s.free, "b has taken a later one, so only a can have had it")
@@ -133,7 +135,8 @@ func TestLostReceives(t *testing.T) {
 	require.Equal(t, 4, s.posted)
 	require.True(t, s.unsettled(), "a may have had any of the others")
 
-	// c completes the fourth, and the third is not back: b or c may have it.
+	// Connection c completes the fourth receive. The third is not back, and b
+	// or c may have it.
 	c := s.join()
 	conns = append(conns, conn{c, 4})
 	require.EqualValues(t, 4, s.take(3))
@@ -145,7 +148,8 @@ func TestLostReceives(t *testing.T) {
 	require.Zero(t, s.take(2), "it is not posted")
 	conns[0].received = 3
 
-	// The fifth is passed as well. A connection that came later cannot have it; one that never received can.
+	// The fifth receive is overtaken, too. A connection that came later cannot
+	// have it. A connection that never received can.
 	d := s.join()
 	conns = append(conns, conn{d, 0})
 	require.EqualValues(t, 6, s.take(5))
@@ -165,12 +169,12 @@ func TestLostReceives(t *testing.T) {
 	require.Zero(t, s.posted)
 }
 
-// A device that forgets no receives has no suspects.
+// On a device that loses no receives, there are no suspects.
 func TestNoReceivesAreLost(t *testing.T) {
 	s := offlineReceives(3)
 	s.loses = false
 	require.EqualValues(t, 3, s.take(2))
-	s.left(func(func(serial, received uint64)) { require.Fail(t, "nobody asks") })
+	s.left(func(func(serial, received uint64)) { require.Fail(t, "no caller asks") })
 	require.False(t, s.unsettled())
 	require.Equal(t, 2, s.posted)
 	require.Zero(t, s.take(99))

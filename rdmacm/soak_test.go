@@ -33,24 +33,25 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// soakWorkers are how many dial at the same time.
+// soakWorkers is the number of workers that dial at the same time.
 const soakWorkers = 6
 
-// soakPatience bounds every single thing that a soak does.
+// soakPatience bounds every step of a soak.
 const soakPatience = time.Minute
 
-// slotSize is how much of the server's memory each worker has for itself.
+// slotSize is the part of the server's memory that each worker has for itself.
 const slotSize = 64 << 10
 
-// soak is a server with all that its clients do with it, which are in the same
-// process or, on a lossy way, in another one, and in others that get killed.
+// soak is a server with all deeds of its clients. The clients are in the same
+// process, or in another one on a lossy way. Some clients and servers are in
+// other processes, which get killed.
 type soak struct {
-	ctx     context.Context // ends when something has failed
-	fail    context.CancelCauseFunc
-	address string // of the server
-	host    string // of the clients
-	nobody  string // an address without a listener
-	seed    uint64
+	ctx      context.Context // ends when something has failed
+	fail     context.CancelCauseFunc
+	address  string // of the server
+	host     string // of the clients
+	unserved string // an address without a listener
+	seed     uint64
 
 	ln     *rdmacm.Listener // of the server, as is what follows
 	pd     *ibverbs.PD
@@ -68,21 +69,21 @@ func (s *soak) count(what string) {
 }
 
 // check ends the soak with the first error.
-func (s *soak) check(who string, err error) {
+func (s *soak) check(what string, err error) {
 	if err != nil {
-		s.fail(fmt.Errorf("%s: %w", who, err))
+		s.fail(fmt.Errorf("%s: %w", what, err))
 	}
 }
 
-// deed is what a worker does with one connection, or with what would be one.
+// deed is what a worker does with one connection, or instead of one.
 type deed struct {
 	name   string
 	weight int // how often, beside others
 	do     func(s *soak, w *worker) error
 }
 
-// worker does one deed after the other. What it does depends on the seed only,
-// not on how long anything takes.
+// worker does one deed after the other. Its deeds depend only on the seed, not
+// on how long anything takes.
 type worker struct {
 	*rand.Rand
 	n, deeds int
@@ -108,7 +109,7 @@ func (s *soak) work(n int, end time.Time) {
 	}
 }
 
-// setting returns what an environment variable says.
+// setting returns the value of an environment variable.
 func setting[T any](t *testing.T, name string, otherwise T, parse func(string) (T, error)) T {
 	t.Helper()
 	text := os.Getenv(name)
@@ -120,7 +121,8 @@ func setting[T any](t *testing.T, name string, otherwise T, parse func(string) (
 	return value
 }
 
-// run lets all workers do their deeds for some time, and returns the first error.
+// run lets all workers do their deeds for some time and returns the first
+// error.
 func (s *soak) run(long time.Duration) error {
 	end := time.Now().Add(long)
 	var workers sync.WaitGroup
@@ -131,7 +133,7 @@ func (s *soak) run(long time.Duration) error {
 	return context.Cause(s.ctx)
 }
 
-// report returns how often what was done.
+// report returns how often each deed was done.
 func (s *soak) report() string {
 	var lines []string
 	for _, name := range slices.SortedFunc(maps.Keys(s.counts), func(a, b string) int {
@@ -142,7 +144,7 @@ func (s *soak) report() string {
 	return strings.Join(lines, "\n")
 }
 
-// soakSettings are for how long, and with which lots.
+// soakSettings returns how long a soak takes and the seed of its lots.
 func soakSettings(t *testing.T) (long time.Duration, seed uint64) {
 	t.Helper()
 	long = setting(t, "VERBENA_SOAK", time.Minute, time.ParseDuration)
@@ -167,7 +169,7 @@ func newSoak(t *testing.T, device string, host netip.Addr, seed uint64) *soak {
 	t.Cleanup(func() { require.NoError(t, memory.Close()) })
 	ln := listenOn(t, host)
 	s := &soak{
-		address: ln.Addr().String(), host: host.String(), nobody: host.String() + ":7", seed: seed,
+		address: ln.Addr().String(), host: host.String(), unserved: host.String() + ":7", seed: seed,
 		ln: ln, pd: pd, memory: memory, counts: map[string]int{},
 	}
 	s.ctx, s.fail = context.WithCancelCause(t.Context())
@@ -175,7 +177,7 @@ func newSoak(t *testing.T, device string, host netip.Addr, seed uint64) *soak {
 	return s
 }
 
-// stop ends the server, and fails the test if anything has failed.
+// stop ends the server. It fails the test if anything has failed.
 func (s *soak) stop(t *testing.T) {
 	t.Helper()
 	require.NoError(t, s.ln.Close())
@@ -184,9 +186,10 @@ func (s *soak) stop(t *testing.T) {
 }
 
 // Connections are made, used by one and by many goroutines, refused, canceled,
-// attacked, closed and killed at random, for VERBENA_SOAK, with VERBENA_SOAK_SEED.
-// No byte is lost, nothing is left, and nothing hangs. All the time a request is
-// on its way to a host that never answers.
+// attacked, closed and killed at random. VERBENA_SOAK says for how long, and
+// VERBENA_SOAK_SEED sets the seed. No byte is lost, nothing is left, and
+// nothing hangs. All the time a request is under way to a host that never
+// answers.
 func TestSoak(t *testing.T) {
 	d := needDevice(t)
 	needGuest(t)
@@ -201,8 +204,8 @@ func TestSoak(t *testing.T) {
 	t.Log("\n" + s.report())
 }
 
-// maxMessage is the longest message of a soak: a packet where more crash the
-// kernel.
+// maxMessage is the longest message of a soak. It is one packet where longer
+// messages crash the kernel.
 var maxMessage = func() int {
 	if testdevice.RepeatsPackets() {
 		return 1 << 10
@@ -215,7 +218,7 @@ var deeds = []deed{
 	{"write and read the server's memory", 10, (*soak).writeAndRead},
 	{"be hung up on", 10, (*soak).beHungUpOn},
 	{"be refused", 10, (*soak).beRefused},
-	{"find nobody", 5, (*soak).findNobody},
+	{"find no listener", 5, (*soak).findNoListener},
 	{"cancel dialing", 20, (*soak).cancelDialing},
 	{"be given up", 10, (*soak).beGivenUp},
 	{"close while busy", 10, (*soak).closeWhileBusy},
@@ -238,7 +241,7 @@ func (s *soak) dial(ctx context.Context, w *worker, do verb, number uint32) (*rd
 	return conn, mr, err
 }
 
-// exchange sends random messages, and compares what comes back.
+// exchange sends random messages and compares the echoes.
 func (s *soak) exchange(w *worker) error {
 	messages := w.IntN(20)
 	conn, mr, err := s.dial(w.ctx, w, echo, 0)
@@ -253,7 +256,7 @@ func (s *soak) exchange(w *worker) error {
 	return conn.Close()
 }
 
-// message sends one and waits for its echo.
+// message sends a message and waits for its echo.
 func (w *worker) message(conn *rdmacm.Conn, mr *ibverbs.MR) error {
 	n := w.IntN(maxMessage + 1)
 	w.fill(mr.Bytes()[:n])
@@ -336,8 +339,8 @@ func (s *soak) beRefused(w *worker) error {
 	return nil
 }
 
-func (s *soak) findNobody(w *worker) error {
-	_, err := rdmacm.Dial(w.ctx, s.nobody, inPool(nil))
+func (s *soak) findNoListener(w *worker) error {
+	_, err := rdmacm.Dial(w.ctx, s.unserved, inPool(nil))
 	if rejected, ok := errors.AsType[*rdmacm.RejectedError](err); !ok || rejected.Reason != rdmacm.ReasonNoListener {
 		return fmt.Errorf("not rejected, but: %w", err)
 	}
@@ -358,7 +361,7 @@ func (s *soak) cancelDialing(w *worker) error {
 	return err
 }
 
-// beGivenUp dials while the server gives up, which may be before, while or after
+// beGivenUp dials while the server gives up. That may be before, while or after
 // the connection is up here.
 func (s *soak) beGivenUp(w *worker) error {
 	conn, _, err := s.dial(w.ctx, w, giveUp, uint32(w.IntN(100000)))
@@ -374,7 +377,8 @@ func (s *soak) beGivenUp(w *worker) error {
 	return errors.Join(err, closed)
 }
 
-// closeWhileBusy closes a connection that others receive and send on.
+// closeWhileBusy closes a connection while other goroutines receive and send on
+// it.
 func (s *soak) closeWhileBusy(w *worker) error {
 	after := time.Duration(w.IntN(50000)) * time.Microsecond
 	conn, mr, err := s.dial(w.ctx, w, expectAny, 0)
@@ -411,7 +415,7 @@ func (s *soak) closeWhileBusy(w *worker) error {
 	return err
 }
 
-// closeListener closes one that has requests, or is about to.
+// closeListener closes a listener that has requests or is about to have some.
 func (s *soak) closeListener(w *worker) error {
 	waits := w.IntN(2) == 0
 	ln, err := rdmacm.Listen(w.ctx, s.host+":0", nil)
@@ -433,12 +437,12 @@ func (s *soak) closeListener(w *worker) error {
 	return err
 }
 
-// crowdSize is how many goroutines share a connection.
+// crowdSize is the number of goroutines that share a connection.
 const crowdSize = 12
 
 // crowd lets goroutines share a connection whose send queue is too small for
-// them. Each writes to a piece of memory of its own and reads it back, with
-// requests in between that are refused.
+// them. Each goroutine writes to its own piece of memory and reads it back. In
+// between it posts requests that are refused.
 func (s *soak) crowd(w *worker) error {
 	queue, rounds, seed := w.IntN(4)+1, w.IntN(20)+1, w.Uint32()
 	var mr *ibverbs.MR
@@ -467,10 +471,10 @@ func (s *soak) crowd(w *worker) error {
 	return errors.Join(append(errs, conn.Close())...)
 }
 
-// crowdPiece is how many bytes a goroutine writes.
+// crowdPiece is the number of bytes that a goroutine writes.
 const crowdPiece = 256
 
-// shareOf writes, is refused, and reads back.
+// shareOf writes, posts a request that is refused, and reads back.
 func shareOf(ctx context.Context, conn *rdmacm.Conn, mine ibverbs.Segment, there ibverbs.RemoteBuffer, number uint32) error {
 	out, back, result := mine.Sub(0, crowdPiece), mine.Sub(crowdPiece, crowdPiece), mine.Sub(2*crowdPiece, 8)
 	for i := range out.Bytes() {
@@ -491,7 +495,7 @@ func shareOf(ctx context.Context, conn *rdmacm.Conn, mine ibverbs.Segment, there
 	return nil
 }
 
-// attacks are what a hostile client does with a connection to an echo.
+// attacks are what a hostile client does on a connection to an echo.
 var attacks = []func(s *soak, w *worker, conn *rdmacm.Conn, mr *ibverbs.MR, there ibverbs.RemoteBuffer) error{
 	func(_ *soak, w *worker, conn *rdmacm.Conn, mr *ibverbs.MR, there ibverbs.RemoteBuffer) error { // a wrong key
 		there.RKey ^= 1 << w.IntN(32)
@@ -504,7 +508,7 @@ var attacks = []func(s *soak, w *worker, conn *rdmacm.Conn, mr *ibverbs.MR, ther
 	func(_ *soak, w *worker, conn *rdmacm.Conn, mr *ibverbs.MR, _ ibverbs.RemoteBuffer) error { // longer than the receive
 		return wantFailure(conn.Send(w.ctx, mr.Sub(0, maxMessage+1+w.IntN(maxMessage))))
 	},
-	func(_ *soak, w *worker, conn *rdmacm.Conn, mr *ibverbs.MR, there ibverbs.RemoteBuffer) error { // longer than anybody expects
+	func(_ *soak, w *worker, conn *rdmacm.Conn, mr *ibverbs.MR, there ibverbs.RemoteBuffer) error { // longer than any peer expects
 		n := w.IntN(2 * maxMessage)
 		return conn.WriteImm(w.ctx, there, w.Uint32(), mr.Sub(0, n))
 	},
@@ -520,8 +524,8 @@ var attacks = []func(s *soak, w *worker, conn *rdmacm.Conn, mr *ibverbs.MR, ther
 	},
 }
 
-// wantFailure returns nil if a transfer failed as one does that the peer does not
-// allow: the peer, whose queue pair has failed, may have hung up first.
+// wantFailure returns nil if a transfer failed as one that the peer does not
+// allow. The peer's queue pair fails then, and the peer may have hung up first.
 func wantFailure(err error) error {
 	if isGone(err) {
 		return nil
@@ -567,7 +571,7 @@ func dialVictim(ctx context.Context, address string) error {
 	}
 }
 
-// startVictim runs this program as a victim, and returns its output.
+// startVictim runs this program as a victim and returns its output.
 func startVictim(args ...string) (*exec.Cmd, *bufio.Scanner, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -583,7 +587,7 @@ func startVictim(args ...string) (*exec.Cmd, *bufio.Scanner, error) {
 	return cmd, bufio.NewScanner(stdout), cmd.Start()
 }
 
-// kill ends a victim, at a random time after it got going.
+// kill ends a victim at a random time after its start.
 func (w *worker) kill(cmd *exec.Cmd) error {
 	time.Sleep(time.Duration(w.IntN(20000)) * time.Microsecond)
 	err := cmd.Process.Kill()
@@ -591,7 +595,7 @@ func (w *worker) kill(cmd *exec.Cmd) error {
 	return err
 }
 
-// killServer connects to another process, which is killed.
+// killServer connects to another process, which is then killed.
 func (s *soak) killServer(w *worker) error {
 	cmd, lines, err := startVictim(s.host + ":0")
 	if err != nil {
@@ -628,20 +632,20 @@ func (s *soak) killClient(w *worker) error {
 	return w.kill(cmd)
 }
 
-// soakOrder is what the other host is to do.
+// soakOrder tells the other host what to do.
 type soakOrder struct {
-	Address, Host, Nobody string
-	Seed                  uint64
-	Long                  time.Duration
+	Address, Host, Unserved string
+	Seed                    uint64
+	Long                    time.Duration
 }
 
-// soakClients is the other host, with a soakOrder in JSON.
+// soakClients runs on the other host, with a soakOrder in JSON.
 func soakClients(args []string) error {
 	var o soakOrder
 	if err := json.Unmarshal([]byte(args[0]), &o); err != nil {
 		return err
 	}
-	s := &soak{address: o.Address, host: o.Host, nobody: o.Nobody, seed: o.Seed, counts: map[string]int{}}
+	s := &soak{address: o.Address, host: o.Host, unserved: o.Unserved, seed: o.Seed, counts: map[string]int{}}
 	s.ctx, s.fail = context.WithCancelCause(context.Background())
 	err := s.run(o.Long)
 	fmt.Println(s.report())
@@ -652,13 +656,14 @@ func soakClients(args []string) error {
 func TestSoakWithLoss(t *testing.T) {
 	needTwoHosts(t)
 	d := testdevice.Device{Name: "rxe2", IPv4: netip.MustParseAddr("198.51.100.1")}
-	require.NoError(t, listenOn(t, d.IPv4).Close()) // librdmacm keeps what it opens for that
+	// librdmacm keeps what it opens for this listener.
+	require.NoError(t, listenOn(t, d.IPv4).Close())
 	noKernelLeaks(t, d)
 	long, seed := soakSettings(t)
 	lose(t, 1)
 	defer lose(t, 0)
 	s := newSoak(t, d.Name, d.IPv4, seed)
-	order, err := json.Marshal(soakOrder{s.address, "198.51.100.2", s.nobody, seed, long})
+	order, err := json.Marshal(soakOrder{s.address, "198.51.100.2", s.unserved, seed, long})
 	require.NoError(t, err)
 	out, err := peerCommand(t, "soak", string(order)).CombinedOutput()
 	t.Logf("\n%s", out)
@@ -666,7 +671,7 @@ func TestSoakWithLoss(t *testing.T) {
 	s.stop(t)
 }
 
-// order is what a client wants of the server; the request's private data
+// order is what a client wants of the server. The request's private data
 // carries it. Only the client draws lots.
 type order struct {
 	Do     verb
@@ -717,7 +722,7 @@ func (s *soak) serve() {
 	}
 }
 
-// obey does what an order says, and returns an error if it could not.
+// obey does what an order says. It returns an error if that fails.
 func (s *soak) obey(ctx context.Context, req *rdmacm.Request, o order) error {
 	switch o.Do {
 	case turnAway:
@@ -749,8 +754,8 @@ func (s *soak) obey(ctx context.Context, req *rdmacm.Request, o order) error {
 		return err
 	}}))
 	if err != nil {
-		// A client that closes at once may be gone before its last message of
-		// the handshake has been seen here.
+		// A client that closes at once may be gone before the server has got
+		// its last message of the handshake.
 		if o.Do == expectAny || o.Do == echo && errors.Is(err, syscall.ECONNRESET) {
 			s.count("- dialer gone before the connection was up")
 			return nil
@@ -768,16 +773,16 @@ func (s *soak) obey(ctx context.Context, req *rdmacm.Request, o order) error {
 	return errors.Join(err, conn.Close())
 }
 
-// isGone reports whether an error is what becomes of transfers when the peer has
-// closed. Soft-RoCE acknowledges a message after the program has seen it, so a
-// peer that has closed may not have acknowledged the last one.
+// isGone reports whether an error is that of transfers to a peer that has
+// closed. Soft-RoCE acknowledges a message after the program has seen it. So a
+// peer that has closed may not have acknowledged its last message.
 func isGone(err error) bool {
 	_, failed := errors.AsType[*ibverbs.WCError](err)
 	return failed || errors.Is(err, syscall.ECONNRESET)
 }
 
-// echoMessages sends back what it receives, until the peer is gone, or until it
-// was done left times.
+// echoMessages sends back what it receives until the peer is gone, or until it
+// has sent back left messages.
 func echoMessages(ctx context.Context, conn *rdmacm.Conn, mr *ibverbs.MR, pending *rdmacm.Receive, left int) error {
 	for ; left != 0; left-- {
 		n, err := pending.Wait(ctx)

@@ -20,8 +20,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// waitForAll waits, in several goroutines, for what err says is pending. It reports whether the transfer was posted, and its
-// error.
+// waitForAll waits in several goroutines for the transfer that err says is
+// pending. It reports whether the transfer was posted, and its error.
 func waitForAll(ctx context.Context, err error) (posted bool, _ error) {
 	pending, ok := errors.AsType[*rdmacm.PendingError](err)
 	if !ok {
@@ -42,9 +42,10 @@ func waitForAll(ctx context.Context, err error) (posted bool, _ error) {
 	return true, pending.Transfer.Wait(ctx)
 }
 
-// More goroutines than there are places send, write, read and post batches again and again, with contexts that end at any
-// time, beside requests that are refused and the connection's own. The peer receives what was sent, what is read was written,
-// and no place is lost.
+// More goroutines than places send, write, read and post batches again and
+// again. Their contexts end at any time, beside refused requests and the
+// connection's own. The peer receives what was sent, reads return what was
+// written, and no place is lost.
 func TestTransfersOfAllKindsAtOnce(t *testing.T) {
 	manyProcessors(t)
 	const workers, rounds, queue, share = 12, 150, 8, 128
@@ -94,7 +95,8 @@ func TestTransfersOfAllKindsAtOnce(t *testing.T) {
 				}
 			}
 			posted := 0
-			for ; posted < len(transfers); posted++ { // the same batch, while it is on its way
+			// The batch is the same while it is under way.
+			for ; posted < len(transfers); posted++ {
 				if err := client.Post(brief, &transfers[posted], batch); errors.Is(err, context.DeadlineExceeded) {
 					break
 				} else if err != nil {
@@ -165,7 +167,7 @@ func TestTransfersOfAllKindsAtOnce(t *testing.T) {
 	require.Eventually(t, func() bool { return received.Load() == sent.Load() }, patience, time.Millisecond)
 	stop()
 	require.NoError(t, <-result)
-	// The connection may be asking for its peer.
+	// The connection may be asking its peer.
 	require.Eventually(t, func() bool { return rdmacm.Sending(client) == 0 && rdmacm.InFlight(client) == 0 }, patience, time.Millisecond)
 	require.Zero(t, rdmacm.WaitingForRoom(client))
 	require.NoError(t, client.Err())

@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// The error of a transfer, and of the connection that it ends, names the operation,
-// its bytes, the address in the peer's memory, and the peer.
+// The error of a transfer, and of the connection that it ends, names the
+// operation, its bytes, the address in the peer's memory, and the peer.
 func TestErrorsOfTransfersNameThem(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
@@ -89,7 +89,7 @@ func TestErrorsOfTransfersNameThem(t *testing.T) {
 		require.ErrorContains(t, err, "connection with "+client.RemoteAddr().String()+": send of 64 bytes: ")
 		<-server.Done()
 		if failed, ok := errors.AsType[*ibverbs.WCError](server.Err()); ok {
-			// Soft-RoCE has its own status for it.
+			// Soft-RoCE has its own status for this case.
 			require.Contains(t, []ibverbs.WCStatus{ibverbs.WCLocalLength, ibverbs.WCLocalQPOperation}, failed.Status)
 			require.ErrorContains(t, server.Err(), "receive into 8 bytes: ")
 		}

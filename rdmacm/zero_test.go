@@ -14,8 +14,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// What is nil, or was not made by this package, and a context that is nil get an
-// error, with a device or without.
+// Values that are nil or not made by this package, and a nil context, get an
+// error, with or without a device.
 func TestNilAndZero(t *testing.T) {
 	ctx := t.Context()
 	for name, c := range map[string]*rdmacm.DatagramConn{"nil": nil, "zero": {}} {
@@ -63,13 +63,13 @@ func TestNilAndZero(t *testing.T) {
 		require.ErrorIs(t, r.AcceptOn(nil, nil), os.ErrInvalid, name)
 		require.ErrorIs(t, r.Reject(nil), os.ErrInvalid, name)
 	}
-	var nobody context.Context
+	var none context.Context
 	for name, err := range map[string]error{
-		"Dial":                second(rdmacm.Dial(nobody, "192.0.2.1:7", inPool(nil))),
-		"Listen":              second(rdmacm.Listen(nobody, "192.0.2.1:7", nil)),
-		"DialDatagram":        second(rdmacm.DialDatagram(nobody, "192.0.2.1:7", nil)),
-		"ListenDatagram":      second(rdmacm.ListenDatagram(nobody, ":7", nil)),
-		"JoinGroup":           second(rdmacm.JoinGroup(nobody, groupIPv4, nil)),
+		"Dial":                second(rdmacm.Dial(none, "192.0.2.1:7", inPool(nil))),
+		"Listen":              second(rdmacm.Listen(none, "192.0.2.1:7", nil)),
+		"DialDatagram":        second(rdmacm.DialDatagram(none, "192.0.2.1:7", nil)),
+		"ListenDatagram":      second(rdmacm.ListenDatagram(none, ":7", nil)),
+		"JoinGroup":           second(rdmacm.JoinGroup(none, groupIPv4, nil)),
 		"dialer":              second((*rdmacm.Dialer)(nil).Dial(ctx, "192.0.2.1:7")),
 		"dialer of datagrams": second((*rdmacm.Dialer)(nil).DialDatagram(ctx, "192.0.2.1:7", nil)),
 	} {

@@ -37,21 +37,6 @@ var exceptions = []exception{
 	{"tests/english_test.go", "", "the words themselves"},
 }
 
-// otherEnglish are the folders whose texts still have banned words, and
-// otherWidth those whose comments are still too wide. A trailing slash includes
-// the folders below.
-var (
-	otherEnglish = []string{"rdmacm"}
-	otherWidth   = []string{"rdmacm"}
-)
-
-// in reports whether a file is in one of the folders.
-func in(file string, folders []string) bool {
-	return slices.ContainsFunc(folders, func(folder string) bool {
-		return filepath.Dir(file) == folder || strings.HasSuffix(folder, "/") && strings.HasPrefix(file, folder)
-	})
-}
-
 // trackedFiles returns the repository's files with one of the endings, by their
 // paths from the repository's root. It leaves out the inputs of tests.
 func trackedFiles(t *testing.T, endings ...string) (files []string) {
@@ -175,7 +160,7 @@ func TestEnglish(t *testing.T) {
 		if name == "CHANGELOG.md" {
 			text = newestSection(text)
 		}
-		if in(name, otherEnglish) || !banned.MatchString(text) {
+		if !banned.MatchString(text) {
 			continue
 		}
 		findings = append(findings, bannedWords(name, text, func(text string) bool {
@@ -205,9 +190,6 @@ func TestWidthOfComments(t *testing.T) {
 
 	var findings []string
 	for _, name := range trackedFiles(t, ".go") {
-		if in(name, otherWidth) {
-			continue
-		}
 		source, err := os.ReadFile(filepath.Join("..", name))
 		require.NoError(t, err)
 		findings = append(findings, wideComments(name, string(source))...)
