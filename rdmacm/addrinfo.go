@@ -227,7 +227,7 @@ func (a *AddrInfo) checkHost(host string) error {
 		return nil
 	}
 	if ip, err := netip.ParseAddr(host); err != nil || !ip.Is6() {
-		return cerr.Refuse("rdma_getaddrinfo", "", "the host is no GID, such as fe80::1")
+		return cerr.Refuse("rdma_getaddrinfo", "", "host %q is not a GID, such as fe80::1", host)
 	}
 	return nil
 }

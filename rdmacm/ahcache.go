@@ -106,7 +106,7 @@ func (hs *handles) find(path ibverbs.AHAttr) (*handle, error) {
 	h := hs.known[path]
 	if h == nil || h.err != nil && time.Now().After(h.expires) {
 		if len(hs.unmade) >= maxUnmade {
-			return nil, cerr.Argument("ibv_create_ah", "", cerr.InvalidAs(syscall.ENOBUFS, "%d other ends are being looked for already", maxMakers+maxUnmade))
+			return nil, cerr.Argument("ibv_create_ah", "", cerr.InvalidAs(syscall.ENOBUFS, "%d addresses are already being resolved", maxMakers+maxUnmade))
 		}
 		if len(hs.known) >= hs.limit {
 			hs.evict()
