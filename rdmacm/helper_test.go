@@ -189,9 +189,9 @@ type countdown struct {
 	context.Context
 	cancel context.CancelFunc
 
-	mu     sync.Mutex
-	left   int
-	stages []string
+	mu    sync.Mutex
+	left  int
+	stage string // of the last look before the end
 }
 
 func newCountdown(t *testing.T, n int) *countdown {
@@ -211,8 +211,8 @@ func (c *countdown) tick(stage string) {
 	if c.left--; c.left == 0 {
 		c.cancel()
 	}
-	if c.left >= 0 && !slices.Contains(c.stages, stage) {
-		c.stages = append(c.stages, stage)
+	if c.left >= 0 {
+		c.stage = stage
 	}
 }
 
@@ -221,10 +221,10 @@ func (c *countdown) tick(stage string) {
 func (c *countdown) last() (stage string, ended bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.Context.Err() == nil || len(c.stages) == 0 {
+	if c.Context.Err() == nil || c.stage == "" {
 		return "", false
 	}
-	return c.stages[len(c.stages)-1], true
+	return c.stage, true
 }
 
 func (c *countdown) ended() bool {

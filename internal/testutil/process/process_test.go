@@ -111,7 +111,7 @@ func TestCmd(t *testing.T) {
 	require.Zero(t, p.Wait())
 	require.Contains(t, p.Stdout(), "rping -s ")
 	_, err := Build("no-such")
-	require.ErrorContains(t, err, "scripts/programs no-such: exit status 1\n")
+	require.ErrorContains(t, err, " no-such: exit status 1\n")
 }
 
 func TestMisused(t *testing.T) { Misused(t, "-x", "-end") }
