@@ -307,7 +307,9 @@ func TestCancelAcceptAtEachStage(t *testing.T) {
 				if err == nil {
 					require.NoError(t, conn.Close())
 				}
+				stop := refuseAll(t, ln) // a dial that begins again
 				requireGone(t, <-dialed)
+				stop()
 				before.require("accept", false)
 				return err
 			})

@@ -49,6 +49,7 @@ func Example() {
 	check(err)
 	fmt.Printf("%s\n", message.Data)
 	check(conn.Wait(ctx)) // until the client, whose message was the last, has closed
+	check(conn.Close())
 	check(ln.Close())
 }
 
