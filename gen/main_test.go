@@ -28,8 +28,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"diff", "1.0"}, "diff needs two versions, or files with snapshots"},
 		{[]string{"diff", "1.0", "2.0", "3.0"}, `diff does not take "3.0"`},
 		{[]string{"emit", "rest"}, `emit does not take "rest"`},
-		{[]string{"emit", "-facts", "testdata"}, "testdata/api: file does not exist: a snapshot such as 65.0.json"},
-		{[]string{"coverage", "-facts", "testdata"}, "testdata/api: file does not exist: a snapshot such as 65.0.json"},
+		{[]string{"emit", "-facts", "testdata"}, "no snapshot such as 65.0.json in testdata/api: file does not exist"},
+		{[]string{"coverage", "-facts", "testdata"}, "no snapshot such as 65.0.json in testdata/api: file does not exist"},
 		{[]string{"scan", "-headers", "x", "-version", "1", "-facts", "testdata"}, "open testdata/conventions.txt: no such file or directory"},
 	}
 	for _, tt := range tests {

@@ -684,7 +684,7 @@ func TestInlineBytesRefused(t *testing.T) {
 		"too long":         {b.Send(1, SendInline, InlineBytes(make([]byte, 4097))), "4097 bytes from InlineBytes, more than 4096"},
 		"too long in two":  {b.Send(1, SendInline, InlineBytes(make([]byte, 4090)), some), "4098 bytes from InlineBytes, more than 4096"},
 		"remote too small": {b.Write(1, at.Sub(0, 7), SendInline, some), "8 bytes for a remote buffer of 7"},
-		"flags":            {b.WR(0).SetFlags(0), "segment 0 is from InlineBytes, and stays inline"},
+		"flags":            {b.WR(0).SetFlags(0), "SetFlags cannot clear SendInline: segment 0 is from InlineBytes"},
 		"set too long":     {b.WR(0).SetSegments(InlineBytes(make([]byte, 5000))), "bytes from InlineBytes, more than 4096"},
 		"set a wrong one":  {b.WR(0).SetSegments(some, mr.Sub(64, 1)), "segment 1: segment of 1 bytes at 64"},
 	} {

@@ -95,7 +95,7 @@ type workQueue interface {
 // same address.
 func (i deviceInternals) RegisterWQ(wq workQueue) { register(unsafe.Pointer(wq.Raw()), wq) }
 
-// UnregisterWQ ends RegisterWQ.
+// UnregisterWQ undoes RegisterWQ.
 func (i deviceInternals) UnregisterWQ(wq workQueue) { unregister(unsafe.Pointer(wq.Raw())) }
 
 // ForgetWQ drops the unread events of a work queue that was destroyed.
@@ -195,8 +195,9 @@ func (i segmentInternals) SGE(writes bool) (libibverbs.Sge, error) {
 	return i.s.sge(), nil
 }
 
-// CheckRecv returns an error unless the program can write to the segment, which
-// is number k of a receive, what a device could.
+// CheckRecv returns an error unless a received message can be copied to the
+// segment: its memory must be mapped, and the device must be allowed to write
+// to it. k is the position of the segment in its receive, for the error.
 func (i segmentInternals) CheckRecv(k int) error {
 	if err := i.s.checkRecv(); err != nil {
 		return refusedRecv(0, inSegment(k, err))
@@ -214,8 +215,8 @@ type remoteInternals struct{ r RemoteBuffer }
 // Internals is for packages of this module.
 func (r RemoteBuffer) Internals() sealed.Of[remoteInternals] { return sealed.Seal(remoteInternals{r}) }
 
-// Takes returns an error if so many bytes do not fit into the buffer, or if the
-// buffer is outside the one that it came from.
+// Takes returns an error if the buffer has fewer than the given number of
+// bytes, or is outside the one that it came from.
 func (i remoteInternals) Takes(bytes uint64) error { return i.r.takes(bytes) }
 
 // recvInternals is the internals of a batch of receives.

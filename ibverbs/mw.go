@@ -221,7 +221,7 @@ func (mw *MW) refuse(op, format string, args ...any) error {
 }
 
 func (mw *MW) otherDomain(op, other string) error {
-	return cerr.Argument(op, mw.object.Name(), cerr.InvalidAs(syscall.EPERM, "%s is not of %s", other, mw.pd.object.Name()))
+	return cerr.Argument(op, mw.object.Name(), cerr.InvalidAs(syscall.EPERM, "%s does not belong to %s", other, mw.pd.object.Name()))
 }
 
 // bindInfo checks the binding and returns it in C's form. The region is in use.

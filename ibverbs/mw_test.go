@@ -203,7 +203,7 @@ func TestWindowRefused(t *testing.T) {
 		"outside":       {ibverbs.Binding{Memory: mr.Sub(8000, 200)}, syscall.EINVAL, "segment of 200 bytes at 8000 is outside"},
 		"no bytes":      {ibverbs.Binding{Memory: mr.Sub(10, 0)}, syscall.EINVAL, "0 bytes of MR "},
 		"without bind":  {ibverbs.Binding{Memory: b.mr.All()}, syscall.EINVAL, "without AccessWindowBind"},
-		"other domain":  {ibverbs.Binding{Memory: foreign.All()}, syscall.EPERM, " is not of PD "},
+		"other domain":  {ibverbs.Binding{Memory: foreign.All()}, syscall.EPERM, " does not belong to PD "},
 		"read-only region": {
 			ibverbs.Binding{Memory: readOnly.All(), Access: ibverbs.AccessRemoteWrite}, syscall.EINVAL, "AccessRemoteWrite needs AccessLocalWrite, which MR ",
 		},
@@ -431,7 +431,7 @@ func TestBindFails(t *testing.T) {
 			if typ == ibverbs.MWType1 {
 				require.ErrorIs(t, err, syscall.EPERM)
 				require.ErrorContains(t, err, "ibv_bind_mw (MW ")
-				require.ErrorContains(t, err, " is not of PD ")
+				require.ErrorContains(t, err, " does not belong to PD ")
 				return
 			}
 			require.NoError(t, err)

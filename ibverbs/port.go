@@ -17,8 +17,8 @@ import (
 	"github.com/verbena-go/verbena/internal/enum"
 )
 
-// PortAttr describes a port. The values of fields with a type of package
-// libibverbs have names in that package.
+// PortAttr describes a port. The flags in Capabilities and Capabilities2 are
+// constants of package libibverbs.
 type PortAttr struct {
 	State          link.State
 	PhysicalState  link.PhysState

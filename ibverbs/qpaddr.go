@@ -32,7 +32,7 @@ type QPAddr struct {
 	GIDIndex  int    // index of GID in its own port's table
 }
 
-// QPAddrConfig say which address QP.Addr chooses.
+// QPAddrConfig says which address QP.Addr chooses.
 type QPAddrConfig struct {
 	Port int       // 0 means the first active port that has such a GID
 	GID  GIDConfig // the GIDs that BestGID may choose from

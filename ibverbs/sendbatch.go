@@ -316,7 +316,7 @@ func (r SendWR) SetFlags(flags SendFlags) error {
 			return r.refuse(wr, err)
 		}
 		if k := r.batch.copied(r.i); k >= 0 { // only inline requests have them
-			return r.refuse(wr, cerr.Invalid("segment %d is from InlineBytes, and stays inline", k))
+			return r.refuse(wr, cerr.Invalid("SetFlags cannot clear SendInline: segment %d is from InlineBytes", k))
 		}
 		r.batch.readdress(r.i, inline)
 	}

@@ -1056,9 +1056,9 @@ func (id *ID) leaveAt(i int) error {
 	return err
 }
 
-// leaveAll leaves all groups. A queue pair cannot be destroyed before that, and
-// C would leak its memory of the groups with the ID. If leaving fails,
-// destroying the ID fails too.
+// leaveAll leaves all multicast groups. A queue pair cannot be destroyed while
+// it is in a group, and librdmacm would leak the memory of the groups of an ID
+// that is destroyed. If a group cannot be left, destroying the ID fails.
 func (id *ID) leaveAll() {
 	for len(id.joins) > 0 {
 		_ = id.leaveAt(0)

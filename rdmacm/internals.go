@@ -52,7 +52,8 @@ func (i idInternals) Start(to sink) { i.id.dispatched.Load().start(to) }
 // to pass its events to a sink.
 func (i idInternals) Take(to sink) error { return i.id.takeOver(to) }
 
-// Own gives the ID its own dispatcher. The ID must not listen.
+// Own moves the ID to a dispatcher of its own, whose goroutine reads only the
+// events of this ID. The ID must not be listening.
 func (i idInternals) Own() error { return i.move(ownDispatcher) }
 
 // Share moves the ID back to the shared dispatcher.

@@ -40,7 +40,7 @@ func (q *PolledQueues) check(config *Config, id string) error {
 	case q.SendCQ == nil || q.RecvCQ == nil:
 		return cerr.Refuse(opCreateQP, id, "PolledQueues.SendCQ and PolledQueues.RecvCQ are needed; they may be the same")
 	case q.SRQ != nil && config.MessageSize > 0:
-		return cerr.Refuse(opCreateQP, id, "Config.MessageSize needs receives of the connection's own, and they are in PolledQueues.SRQ")
+		return cerr.Refuse(opCreateQP, id, "Config.MessageSize cannot be used with PolledQueues.SRQ: the connection has no receives of its own")
 	}
 	return config.checkTagged(id)
 }

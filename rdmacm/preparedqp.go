@@ -44,7 +44,7 @@ func (p *PreparedQP) check(config *Config, id string) error {
 	case p == nil || p.Prepare == nil:
 		return cerr.Refuse(opCreateQP, id, "PreparedQP.Prepare is needed: it creates the queue pair")
 	case config.MessageSize > 0:
-		return cerr.Refuse(opCreateQP, id, "Config.MessageSize needs receives of the connection's own, and a PreparedQP has none")
+		return cerr.Refuse(opCreateQP, id, "Config.MessageSize cannot be used with a PreparedQP: the connection has no receives of its own")
 	}
 	return nil
 }

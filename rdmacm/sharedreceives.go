@@ -48,7 +48,7 @@ type sharedReceives struct {
 
 type sharedSlot struct {
 	number  uint64 // number of the receive; 0 while it is not posted
-	suspect uint64 // serial number of the last connection that can have the receive; 0 if it is not a suspect
+	suspect uint64 // serial number of the newest connection that may have taken the receive; 0 if it is not a suspect (see sharedReceives)
 }
 
 const (

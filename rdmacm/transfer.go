@@ -94,7 +94,7 @@ func (c *Conn) fetch(ctx context.Context, what *work, fill func(*ibverbs.SendBat
 }
 
 func (c *Conn) noFetch() error {
-	return cerr.Refuse("ibv_post_send", c.name(), "the ends allow no reads and atomics here, as Config.ReadDepth says")
+	return cerr.Refuse("ibv_post_send", c.name(), "one end allows no reads and atomics on this connection; see Config.ReadDepth")
 }
 
 func (c *Conn) transfer(ctx context.Context, what *work, fill func(*ibverbs.SendBatch, uint64) error) error {

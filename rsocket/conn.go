@@ -131,7 +131,7 @@ func (c *Conn) establish(rdma *rdmacm.Conn, peer protocol.Hello) {
 	c.keepAlive.start(c.config.KeepAlive, c.checkPeer)
 }
 
-// ended records the end of the connection below.
+// ended records that the rdmacm.Conn has ended, and why.
 func (c *Conn) ended(cause error) {
 	c.mu.Lock()
 	c.over, c.isOver = cause, true

@@ -29,7 +29,7 @@ type pump struct {
 	wcs     []ibverbs.WC  // scratch space of that goroutine
 
 	mu     sync.Mutex      // guards the fields below
-	over   []*Conn         // connections that have ended below and have yet to be told
+	over   []*Conn         // connections whose rdmacm.Conn has ended, and which have yet to be told
 	asked  []chan struct{} // closed once all present completions were taken
 	failed bool
 	byNum  map[uint32]*Conn
@@ -104,9 +104,8 @@ func (p *pump) find(wc *ibverbs.WC) *Conn {
 	return p.byNum[wc.QPNum()]
 }
 
-// ended records that a connection has ended below, and wakes the goroutine that
-// holds the pump. A connection that was removed from the pump meanwhile is
-// ignored.
+// ended records that the rdmacm.Conn of c has ended, and wakes the goroutine
+// that holds the pump. It does nothing if c is no longer in the pump.
 func (p *pump) ended(c *Conn) {
 	p.mu.Lock()
 	if p.only == nil && p.byNum[c.qp.Num()] != c {
@@ -135,8 +134,8 @@ func (p *pump) takeAll() {
 }
 
 // tell takes all present completions for goroutines in takeAll and for
-// connections that have ended below, and then tells them. The caller holds the
-// pump.
+// connections whose rdmacm.Conn has ended, and then tells them. The caller
+// holds the pump.
 func (p *pump) tell() {
 	p.mu.Lock()
 	over, asked := p.over, p.asked
@@ -359,7 +358,7 @@ func (c *Conn) wait(s *side) error {
 	return nil
 }
 
-// finish fails a connection that has ended below.
+// finish fails a connection whose rdmacm.Conn has ended.
 func (c *Conn) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

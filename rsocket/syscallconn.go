@@ -42,8 +42,8 @@ const maxLook = 4096
 
 var errNoDescriptor = cerr.Argument("", "", cerr.InvalidAs(errors.ErrUnsupported, "a connection over RDMA has no descriptor"))
 
-// Control fails: socket options do not apply to the connection, and credentials
-// would be those of this process.
+// Control fails. A socket option would not apply to the connection, and a query
+// for the peer's credentials (SO_PEERCRED) would return those of this process.
 func (r rawConn) Control(func(fd uintptr)) error { return r.c.opError("raw-control", errNoDescriptor) }
 
 // Write fails: bytes written to another descriptor would be lost.

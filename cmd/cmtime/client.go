@@ -15,18 +15,19 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// node is an end of a connection, and when it took the step under way.
+// node is one end of a connection, with the times at which its current step
+// began and ended.
 type node struct {
 	id         *rdmacm.ID
 	start, end time.Time
-	failures   int // to take it
+	failures   int // of the current step, so far
 }
 
 // step is what every connection does before any does the next.
 type step struct {
 	name string
 	take func(*node) error
-	ends rdmacm.EventType // which says that it has done it
+	ends rdmacm.EventType // the event that ends the step
 }
 
 const none = rdmacm.EventUser // which does not happen here: the step is over at once

@@ -31,12 +31,13 @@ func sizes(all bool) []int {
 	return list
 }
 
-// latency returns the test in which the ends take turns.
+// latency returns the test in which the ends send one transfer each in turn.
 func latency(size int) row {
 	return row{name: sizeText(int64(size)) + "_lat", size: size, transfers: 1, iterations: repeat(size)}
 }
 
-// bandwidth returns the test in which each end has one turn.
+// bandwidth returns the test in which the client sends all of its transfers,
+// and then the server all of its own.
 func bandwidth(size int) row {
 	return row{name: sizeText(int64(size)) + "_bw", size: size, transfers: repeat(size), iterations: 1}
 }

@@ -18,7 +18,8 @@ type connection struct {
 	end    context.CancelCauseFunc
 }
 
-// resolve gives the client what a request already has.
+// resolve resolves the server's address, and creates the client's queue pair.
+// The server's end of a connection is made with both.
 func (t *test) resolve(c *connection) error {
 	if err := c.ID().SetTOS(uint8(t.tos)); err != nil {
 		return err

@@ -106,7 +106,7 @@ func answer(ctx context.Context, g gpu, req *rdmacm.Request, size int) (err erro
 	n, ok := written.Written()
 	sum, _ := written.Imm()
 	if !ok || n < 1 || n > size {
-		return fmt.Errorf("a message that is no write of 1 to %d bytes", size)
+		return fmt.Errorf("received a message that is not a write of 1 to %d bytes", size)
 	}
 
 	data := make([]byte, n)

@@ -40,7 +40,7 @@ func Alloc(device *ibverbs.Device, size, align int) (*DM, error) {
 	defer parent.Done()
 	what := fmt.Sprintf("%d bytes of %s", size, device.Name())
 	if size <= 0 || align < 0 || align&(align-1) != 0 {
-		return nil, cerr.Refuse("ibv_alloc_dm", device.Name(), "size is %d and align %d, not positive and a power of two", size, align)
+		return nil, cerr.Refuse("ibv_alloc_dm", device.Name(), "size is %d and align is %d: size must be positive, and align 0 or a power of two", size, align)
 	}
 	attr := libibverbs.AllocDmAttr{Length: uint64(size), LogAlignReq: uint32(max(bits.Len(uint(align))-1, 0))}
 	raw, err := libibverbs.AllocDm(device.Raw(), &attr)
@@ -87,8 +87,8 @@ func (dm *DM) WriteAt(p []byte, off int64) (int, error) {
 }
 
 // ReadAt copies from the device's memory to p; see ibv_memcpy_to_dm(3). If the
-// memory ends before p is full, the error is io.EOF. Some devices need the
-// address of p, off and len(p) to be multiples of 4 bytes.
+// memory ends before p is full, the error is io.EOF. Some devices need off,
+// len(p) and the address of p to be multiples of 4 bytes.
 func (dm *DM) ReadAt(p []byte, off int64) (int, error) {
 	if err := dm.self().Use(); err != nil {
 		return 0, err

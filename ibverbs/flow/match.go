@@ -32,7 +32,7 @@ func (m Match[T]) check(field string) error {
 	value, mask := bytesOf(&m.Value), bytesOf(&m.Mask)
 	for i := range value {
 		if value[i]&^mask[i] != 0 {
-			return cerr.Invalid("%s is %v outside of the mask %v", field, m.Value, m.Mask)
+			return cerr.Invalid("%s is %v, which has bits outside the mask %v", field, m.Value, m.Mask)
 		}
 	}
 	return nil
@@ -76,7 +76,7 @@ func addressBytes(field string, p netip.Prefix, m netip.Addr, size int) (value, 
 		return value, mask, nil
 	}
 	if !p.IsValid() || !fits(p.Addr()) {
-		return value, mask, cerr.Invalid("%s is %v", field, p)
+		return value, mask, cerr.Invalid("%s is %v, not a prefix of %d-bit addresses", field, p, size*8)
 	}
 	if !m.IsValid() {
 		copy(value[:], p.Masked().Addr().AsSlice())
@@ -84,13 +84,13 @@ func addressBytes(field string, p netip.Prefix, m netip.Addr, size int) (value, 
 		return value, mask, nil
 	}
 	if !fits(m) {
-		return value, mask, cerr.Invalid("%sMask is %v", field, m)
+		return value, mask, cerr.Invalid("%sMask is %v, not a %d-bit address without a zone", field, m, size*8)
 	}
 	copy(value[:], p.Addr().AsSlice())
 	copy(mask[:], m.AsSlice())
 	for i := range value {
 		if value[i]&^mask[i] != 0 {
-			return value, mask, cerr.Invalid("%s is %v outside of the mask %v", field, p.Addr(), m)
+			return value, mask, cerr.Invalid("%s is %v, which has bits outside the mask %v", field, p.Addr(), m)
 		}
 	}
 	return value, mask, nil

@@ -45,7 +45,7 @@ type Header struct {
 // encoding.BinaryAppender.
 func (h Header) AppendBinary(b []byte) ([]byte, error) {
 	if h.Kind > math.MaxUint8 {
-		return b, cerr.Refuse("tag.Header.AppendBinary", "", "tag header of message type %d", uint32(h.Kind))
+		return b, cerr.Refuse("tag.Header.AppendBinary", "", "Kind is %d, more than 255", uint32(h.Kind))
 	}
 	b = append(b, byte(h.Kind), 0, 0, 0)
 	b = binary.BigEndian.AppendUint32(b, h.Context)
@@ -80,7 +80,7 @@ func (h RendezvousHeader) AppendBinary(b []byte) ([]byte, error) {
 		return b, cerr.Argument("tag.RendezvousHeader.AppendBinary", "", err)
 	}
 	if h.Len > math.MaxUint32 {
-		return b, cerr.Refuse("tag.RendezvousHeader.AppendBinary", "", "rendezvous for %d bytes, of 4 GiB or more", h.Len)
+		return b, cerr.Refuse("tag.RendezvousHeader.AppendBinary", "", "Len is %d bytes, not less than 4 GiB", h.Len)
 	}
 	b = binary.BigEndian.AppendUint64(b, h.Addr)
 	b = binary.BigEndian.AppendUint32(b, h.RKey)

@@ -41,9 +41,9 @@ func defaultIn(file string) int {
 // ErrFull is the error of a request for which a listener had no room.
 var ErrFull = errors.New("the listener's backlog is full")
 
-// ErrGone is the error of a handshake that the peer does not finish. A listener
-// that needs the place of a handshake destroys it, and on devices of the kernel
-// the dialer does not learn the reason.
+// ErrGone reports that the peer gave up before the handshake was finished. A
+// listener that needs room destroys an unfinished handshake, and the kernel's
+// devices do not tell the dialer the reason.
 var ErrGone = fmt.Errorf("the peer has given up: %w", syscall.ECONNRESET)
 
 // maxGone is how many errors matching ErrGone end a Retry.

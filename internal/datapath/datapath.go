@@ -51,7 +51,7 @@ const (
 	SleepingSolicited // until a solicited event
 )
 
-// Exchanged is the result of an exchange.
+// Exchanged is the result of Exchange: what was posted, and what was polled.
 type Exchanged struct {
 	Received, Sent Posted
 	Polled         Polled

@@ -39,8 +39,9 @@ type Device struct {
 // Provide adds a device. The package that provides the device calls it in init.
 func Provide(name string, d Device) { devices.provide(name, d) }
 
-// Use selects the device, whatever Variable says. It fails after a library was
-// loaded, unless that was this device.
+// Use selects a device by name, and overrides the environment variable
+// Variable. It fails if the program does not have the device, or if a library
+// was already loaded from elsewhere.
 func Use(name string) error { return devices.use(name) }
 
 var devices choice

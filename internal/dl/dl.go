@@ -55,9 +55,9 @@ type Since struct {
 	Node    string // ELF version node, if the library exports the function itself
 }
 
-// Load opens the library, or takes the device that was selected in its place,
-// and passes the address of every symbol that it has to Set. Later calls return
-// the result of the first.
+// Load opens the library. If a device was selected, Load uses the device's
+// functions instead. It calls Set with the address of each symbol that it
+// finds. Later calls return the result of the first.
 func (l *Library) Load() error {
 	l.once.Do(l.load)
 	return l.err

@@ -14,7 +14,8 @@ import (
 // bytes. The pages are reserved, so touching the memory cannot fail.
 func MapHuge(n, page int) ([]byte, error) {
 	if page <= 0 || page&(page-1) != 0 || n <= 0 || n%page != 0 {
-		return nil, fmt.Errorf("%w: not a number of huge pages of %d bytes each", syscall.EINVAL, page)
+		return nil, fmt.Errorf("%w: size is %d and page size %d: the size must be a positive multiple of the page size, a power of two",
+			syscall.EINVAL, n, page)
 	}
 	const shift = 26 // MAP_HUGE_SHIFT: position of the page size's logarithm
 	flags := syscall.MAP_ANON | syscall.MAP_PRIVATE | syscall.MAP_HUGETLB | bits.TrailingZeros(uint(page))<<shift

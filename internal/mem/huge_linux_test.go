@@ -25,12 +25,12 @@ func TestMapHugeFails(t *testing.T) {
 		want    error
 		text    string
 	}{
-		"part of a page":   {twoMiB + 4096, twoMiB, syscall.EINVAL, "not a number of huge pages of 2097152 bytes"},
-		"nothing":          {0, twoMiB, syscall.EINVAL, "not a number of huge pages"},
-		"negative":         {-twoMiB, twoMiB, syscall.EINVAL, "not a number of huge pages"},
-		"no page size":     {twoMiB, 0, syscall.EINVAL, "not a number of huge pages"},
-		"negative size":    {twoMiB, -twoMiB, syscall.EINVAL, "not a number of huge pages"},
-		"no power of two":  {3 << 20, 3 << 20, syscall.EINVAL, "not a number of huge pages"},
+		"part of a page":   {twoMiB + 4096, twoMiB, syscall.EINVAL, "size is 2101248 and page size 2097152: the size must be a positive multiple"},
+		"nothing":          {0, twoMiB, syscall.EINVAL, "must be a positive multiple of the page size"},
+		"negative":         {-twoMiB, twoMiB, syscall.EINVAL, "must be a positive multiple of the page size"},
+		"no page size":     {twoMiB, 0, syscall.EINVAL, "must be a positive multiple of the page size"},
+		"negative size":    {twoMiB, -twoMiB, syscall.EINVAL, "must be a positive multiple of the page size"},
+		"no power of two":  {3 << 20, 3 << 20, syscall.EINVAL, "must be a positive multiple of the page size"},
 		"no such pages":    {1 << 40, 1 << 40, syscall.EINVAL, "vm.nr_hugepages"},
 		"more than exists": {math.MaxInt / twoMiB * twoMiB, twoMiB, syscall.ENOMEM, "sysctl vm.nr_hugepages or /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"},
 	} {

@@ -212,16 +212,16 @@ func TestCreateFlowFails(t *testing.T) {
 		"spec 0: Dst is ::/0":                          one(flow.IPv4{Dst: netip.MustParsePrefix("::/0")}),
 		"spec 0: Dst is fe80::/10":                     one(flow.IPv4Ext{Dst: netip.MustParsePrefix("fe80::/10")}),
 		"spec 0: Src is invalid Prefix":                one(flow.IPv4{Src: netip.PrefixFrom(netip.MustParseAddr("1.2.3.4"), 33)}),
-		"spec 0: Src is 10.0.0.7 outside of the mask 255.0.0.0": one(flow.IPv4{
+		"spec 0: Src is 10.0.0.7, which has bits outside the mask 255.0.0.0": one(flow.IPv4{
 			Src: netip.MustParsePrefix("10.0.0.7/8"), SrcMask: netip.MustParseAddr("255.0.0.0"),
 		}),
-		"spec 0: DstMask is ffff::":                    one(flow.IPv4Ext{Dst: netip.MustParsePrefix("1.2.3.4/32"), DstMask: netip.MustParseAddr("ffff::")}),
-		"spec 0: SrcMask is ::ff%x":                    one(flow.IPv6{Src: netip.MustParsePrefix("::1/128"), SrcMask: netip.MustParseAddr("::ff%x")}),
-		"spec 0: Dst is invalid Prefix":                one(flow.IPv4{DstMask: netip.MustParseAddr("255.0.0.255")}),
-		"spec 0: DstPort is 80 outside of the mask 0":  one(flow.TCP{DstPort: flow.Match[uint16]{Value: 80}}),
-		"spec 0: VNI is 16777216 outside":              one(flow.VXLAN{VNI: flow.Exact[uint32](1 << 24)}),
-		"spec 0: FlowLabel is 1048576 outside":         one(flow.IPv6{FlowLabel: flow.Exact[uint32](1 << 20)}),
-		"Dst is 01:00:00:00:00:00 outside of the mask": one(flow.Ethernet{Dst: flow.Match[flow.MAC]{Value: flow.MAC{1}}}),
+		"spec 0: DstMask is ffff::":                                 one(flow.IPv4Ext{Dst: netip.MustParsePrefix("1.2.3.4/32"), DstMask: netip.MustParseAddr("ffff::")}),
+		"spec 0: SrcMask is ::ff%x":                                 one(flow.IPv6{Src: netip.MustParsePrefix("::1/128"), SrcMask: netip.MustParseAddr("::ff%x")}),
+		"spec 0: Dst is invalid Prefix":                             one(flow.IPv4{DstMask: netip.MustParseAddr("255.0.0.255")}),
+		"spec 0: DstPort is 80, which has bits outside the mask 0":  one(flow.TCP{DstPort: flow.Match[uint16]{Value: 80}}),
+		"spec 0: VNI is 16777216, which has bits outside":           one(flow.VXLAN{VNI: flow.Exact[uint32](1 << 24)}),
+		"spec 0: FlowLabel is 1048576, which has bits outside":      one(flow.IPv6{FlowLabel: flow.Exact[uint32](1 << 20)}),
+		"Dst is 01:00:00:00:00:00, which has bits outside the mask": one(flow.Ethernet{Dst: flow.Match[flow.MAC]{Value: flow.MAC{1}}}),
 	} {
 		_, err := flow.Create(qp, config)
 		require.ErrorIs(t, err, syscall.EINVAL, want)

@@ -391,7 +391,7 @@ func TestRefusals(t *testing.T) {
 		{second(r.pd.Alloc(8, ibverbs.AccessRemoteWrite)), "ibv_reg_mr (PD N of fake0): AccessRemoteWrite without AccessLocalWrite", nil},
 		{second(r.pd.AllocMW(7)), "ibv_alloc_mw (PD N of fake0): type is 7, neither MWType1 nor MWType2", nil},
 		{second(devmem.AllocBuf(r.pd, 0)), "ibv_alloc_buf (PD N of fake0): size is 0, less than 1", nil},
-		{second(devmem.Alloc(r.c, 64, 3)), "ibv_alloc_dm (fake0): size is 64 and align 3, not positive and a power of two", nil},
+		{second(devmem.Alloc(r.c, 64, 3)), "ibv_alloc_dm (fake0): size is 64 and align is 3: size must be positive, and align 0 or a power of two", nil},
 		{second(dm.WriteAt(make([]byte, 65), 0)), "ibv_memcpy_to_dm (DM of 64 bytes of fake0): 65 bytes at 0 are outside of its 64 bytes", nil},
 		{second(dm.Register(r.pd, 8, 64, 0)), "ibv_reg_dm_mr (PD N of fake0): 64 bytes at 8 of DM of 64 bytes of fake0, which has 64", nil},
 		{mr.Rereg(ibverbs.ReregConfig{}), "ibv_rereg_mr (MR N of fake0): nothing to change", nil},

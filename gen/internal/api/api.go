@@ -24,9 +24,9 @@ type API struct {
 	Macros    []*Macro
 	Aliases   []*Alias
 	Unvalued  []*Unvalued
-	// Undeclared has the functions that the libraries export for programs
-	// compiled with older headers, but that these headers do not declare as
-	// exported.
+	// Undeclared holds the functions that the libraries export although the
+	// headers no longer declare them as exported. Programs compiled with older
+	// headers call them.
 	Undeclared []*Export
 }
 
@@ -89,7 +89,8 @@ type Enum struct {
 	Values []Enumerator `json:"values"`
 }
 
-// Key names an enum in the conventions: its tag, or :FIRST_ENUMERATOR.
+// Key returns the name that identifies the enum in conventions.txt: its tag or,
+// for an anonymous enum, a colon and the name of its first enumerator.
 func (e *Enum) Key() string {
 	if e.Name == "" {
 		return ":" + e.Values[0].Name

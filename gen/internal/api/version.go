@@ -62,7 +62,7 @@ func LoadAll(dir string) ([]*API, error) {
 		return nil, err
 	}
 	if len(versions) == 0 {
-		return nil, fmt.Errorf("%s: %w: a snapshot such as 65.0.json", dir, os.ErrNotExist)
+		return nil, fmt.Errorf("no snapshot such as 65.0.json in %s: %w", dir, os.ErrNotExist)
 	}
 	var all []*API
 	for _, version := range versions {

@@ -201,7 +201,7 @@ func (t *Table) library(words []string) error {
 	l := &Library{Name: words[0], Soname: words[1]}
 	known := func(other *Library) bool { return other.Name == l.Name }
 	if slices.ContainsFunc(Base, known) || slices.ContainsFunc(t.Libraries, known) {
-		return fmt.Errorf("library %s: a second line", l.Name)
+		return fmt.Errorf("library %s: already defined", l.Name)
 	}
 	for _, w := range words[2:] {
 		switch key, value, _ := strings.Cut(w, "="); {
@@ -243,7 +243,7 @@ func (t *Table) header(words []string) error {
 		return fmt.Errorf("header %s: %w", h.Name, err)
 	}
 	if slices.ContainsFunc(t.Headers, func(old *Header) bool { return old.Name == h.Name }) {
-		return fmt.Errorf("header %s: a second line", h.Name)
+		return fmt.Errorf("header %s: listed twice", h.Name)
 	}
 	t.Headers = append(t.Headers, h)
 	return nil
@@ -295,7 +295,7 @@ func (t *Table) function(words []string) error {
 		return fmt.Errorf("func %s: no class %q", f.Name, words[1])
 	}
 	if t.Funcs[f.Name] != nil {
-		return fmt.Errorf("func %s: a second line", f.Name)
+		return fmt.Errorf("func %s: listed twice", f.Name)
 	}
 	for _, w := range words[2:] {
 		if !f.attribute(w) {
@@ -348,7 +348,7 @@ func (t *Table) enum(words []string) error {
 		return fmt.Errorf("enum %s: expected flags or values, found %q", e.Key, words[1])
 	}
 	if t.Enums[e.Key] != nil {
-		return fmt.Errorf("enum %s: a second line", e.Key)
+		return fmt.Errorf("enum %s: listed twice", e.Key)
 	}
 	for _, w := range words[2:] {
 		switch key, value, _ := strings.Cut(w, "="); {
@@ -374,7 +374,7 @@ func explain(reasons map[string]string, what, key string, words []string) error 
 		return fmt.Errorf("%s %s: expected only %s=", what, words[0], key)
 	}
 	if reasons[words[0]] != "" {
-		return fmt.Errorf("%s %s: a second line", what, words[0])
+		return fmt.Errorf("%s %s: listed twice", what, words[0])
 	}
 	reasons[words[0]] = why
 	return nil

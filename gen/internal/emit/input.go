@@ -25,8 +25,8 @@ type Input struct {
 	Base *Input
 }
 
-// Load reads the folder headers, or a folder in it that describes other
-// libraries.
+// Load reads the facts in a folder: headers/, or a folder in it that describes
+// other libraries.
 func Load(facts string) (in Input, err error) {
 	if IsPart(facts) {
 		base, err := Load(filepath.Dir(filepath.Clean(facts)))
@@ -58,8 +58,8 @@ func Load(facts string) (in Input, err error) {
 	return in, err
 }
 
-// LoadAll reads the folder headers, and then each folder in it that describes
-// other libraries.
+// LoadAll reads the facts in headers/, and then those in each folder in it that
+// describes other libraries.
 func LoadAll(facts string) ([]Input, error) {
 	folders, err := Folders(facts)
 	if err != nil {

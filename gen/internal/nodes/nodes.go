@@ -42,7 +42,7 @@ func Read(dir string, libraries []string) (map[string]string, error) {
 	case len(libraries):
 		return nil, fmt.Errorf("%w: %s in %s", fs.ErrNotExist, strings.Join(libraries, " and "), dir)
 	}
-	return nil, fmt.Errorf("one library without the other: %v", missing[0])
+	return nil, fmt.Errorf("%s has only some of the libraries: %v", dir, missing[0])
 }
 
 func read(path string, nodes map[string]string) error {

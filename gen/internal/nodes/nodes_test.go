@@ -78,7 +78,7 @@ func TestReadErrors(t *testing.T) {
 	path := filepath.Join(dir, libraries[0])
 	require.NoError(t, os.WriteFile(path, library, 0o600))
 	_, err = Read(dir, libraries)
-	require.ErrorContains(t, err, "one library without the other: open "+filepath.Join(dir, libraries[1]))
+	require.ErrorContains(t, err, dir+" has only some of the libraries: open "+filepath.Join(dir, libraries[1]))
 	require.NotErrorIs(t, err, fs.ErrNotExist, "the caller takes that for a plain folder of headers")
 
 	for _, size := range []int{0, 3, 100, len(library) / 2, len(library) - 1} {

@@ -49,7 +49,7 @@ func (f *files) read(name string, file *os.File) error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no file", name)
+		return fmt.Errorf("%s is not a regular file", name)
 	}
 	passed, known := f.checked[name]
 	if !known {
@@ -63,7 +63,7 @@ func (f *files) read(name string, file *os.File) error {
 		passed = f.passes(name, string(content))
 	}
 	if !passed {
-		return fmt.Errorf("%s is refused", name)
+		return fmt.Errorf("header %s is invalid", name)
 	}
 	return nil
 }

@@ -105,7 +105,7 @@ func (s *Sender) check(requests []Request) (sges [][]libibverbs.Sge, done func()
 // place returns the segments of a request, and puts its address handle in use.
 func (s *Sender) place(r *Request) ([]libibverbs.Sge, error) {
 	if r.Flags&ibverbs.SendInline != 0 {
-		return nil, cerr.InvalidAs(syscall.EOPNOTSUPP, "SendInline is not supported here")
+		return nil, cerr.InvalidAs(syscall.EOPNOTSUPP, "SendInline is not supported by this queue pair")
 	}
 	sges, err := AppendSGEs(nil, r.Segments, r.Op == libibverbs.IBV_WR_RDMA_READ)
 	if err != nil {

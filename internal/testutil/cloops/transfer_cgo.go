@@ -56,8 +56,10 @@ func PingPong(a, b *End, wait bool, rounds int) time.Duration {
 	return time.Duration(took)
 }
 
-// Stream is the loop in C that posts a list, of which only the last request
-// gives a completion, with at most window lists under way.
+// Stream posts a list of requests rounds times, in a loop in C, and returns how
+// long that took; the time is negative after a failure. Only the last request
+// of the list gives a completion. At most window postings of the list are in
+// flight at a time.
 func Stream(qp *libibverbs.Qp, cq *libibverbs.Cq, list *libibverbs.SendWr, window, rounds int) time.Duration {
 	return time.Duration(C.verbena_loop_stream(unsafe.Pointer(qp), unsafe.Pointer(cq), unsafe.Pointer(list),
 		C.int32_t(window), C.int64_t(rounds)))

@@ -144,7 +144,8 @@ func (b *Bench) Dial(to *handled.ID, handler handled.Handler) *handled.ID {
 	return id
 }
 
-// Resolve begins to make an id connect.
+// Resolve starts to resolve an address, which is the first step of connecting
+// an id.
 func Resolve(t testing.TB, id *handled.ID, to netip.AddrPort) {
 	t.Helper()
 	require.NoError(t, id.ID().ResolveAddr(netip.AddrPort{}, to, time.Second))

@@ -197,8 +197,8 @@ func (p *Provider) Hold(name string) (reached, release func()) {
 	return reached, release
 }
 
-// Writes makes the call write the bytes, up to 256, where the argument points
-// to, offset bytes behind that, after all that it does.
+// Writes makes the call, as its last step, write b at offset bytes past the
+// address in argument arg. b has at most 256 bytes.
 func (p *Plan) Writes(arg int, offset uintptr, b []byte) *Plan {
 	p.arg, p.offset, p.size = int64(arg), int64(offset), int64(copy(p.bytes[:], b))
 	return p

@@ -114,8 +114,8 @@ func FuzzEnums(f *testing.F, cases []EnumCase) {
 type described struct {
 	goName   string
 	names    []enum.Name
-	texts    map[int64]string // of Texts
-	other    string           // of Texts: what comes before the number of others
+	texts    map[int64]string // the text of each value; only for enum.Texts
+	other    string           // the text before the number of any other value; only for enum.Texts
 	modifier int64
 	flags    bool
 }

@@ -103,8 +103,9 @@ type Post struct {
 	Slot     int // below ControlSlots; differs from those of other requests in flight
 }
 
-// An ID encodes what the completion of a request frees. That includes what
-// earlier requests with an ID of 0 have used.
+// An ID encodes the resources that the completion of a request frees. A request
+// with the ID 0 is not signaled; the ID of the next signaled request includes
+// its resources.
 type ID uint64
 
 // The parts of an ID. The largest send buffer has 1 GiB, and the largest queue
@@ -123,9 +124,10 @@ func (id ID) bytes() int    { return int(id & (slotBack - 1)) }
 func (id ID) slots() int    { return int(id & (controlBack - 1) / slotBack) }
 func (id ID) controls() int { return int(id & (disconnects - 1) / controlBack) }
 
-// signal returns the ID of a request. It is 0 if the completion of a later
-// request can free the resources, because enough are free until then. So an end
-// that waits for an answer is not woken for its own question.
+// signal returns the ID of a request that uses the resources back. The ID is 0
+// if the request need not be signaled, because few resources wait for a
+// completion. This keeps an end that waits for an answer from being woken by
+// the completion of its own request. If must is true, the ID is not 0.
 func (s *State) signal(back ID, must bool) ID {
 	s.quiet += back
 	q := s.quiet

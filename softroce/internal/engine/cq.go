@@ -22,7 +22,7 @@ type CQ struct {
 
 	staged   []duty // the duties of completions that are in the ring but not yet shown
 	answered int    // number of staged completions, from the first on, that need no further answer
-	ready    int    // number of these whose answers have left; during Publish
+	ready    int    // number of staged completions, from the first on, that can be shown; valid only during Publish
 	listed   bool   // whether it is in publication.cqs
 
 	moderation libibverbs.ModerateCq

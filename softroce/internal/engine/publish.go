@@ -66,7 +66,7 @@ type duty struct {
 // tail is the staged end of a WRITE.
 type tail struct {
 	duty
-	left bool // whether its duty is done; during Publish
+	left bool // whether its duty is done; valid only during Publish
 	told bool // whether a completion that was staged later announces it
 	dst  []byte
 	data [tailBytes]byte
@@ -76,7 +76,7 @@ type tail struct {
 // the next call of Publish.
 type stagedEvent struct {
 	AsyncEvent
-	by   *QP // the queue pair; nil once the duty is known
+	by   *QP // the queue pair that owes the answers; nil once duty is set
 	duty duty
 }
 
@@ -226,15 +226,15 @@ func (p *publishing) answered(y *duty) bool {
 	return false
 }
 
-// mark notes which packets a duty waits for. Its answer was sent.
+// mark notes which packets y waits for. The answer of y must have been sent.
 func (p *publishing) mark(y *duty) {
 	if y.way != nil && !p.idle && y.deadline == 0 {
 		y.mark, y.deadline = y.way.Mark(), p.device.now+patience
 	}
 }
 
-// left reports whether the packets that a duty waits for have left, or have not
-// for too long. Its answer was sent.
+// left reports whether the wait for y's packets is over: they have left the
+// process, or the deadline has passed. The answer of y must have been sent.
 func (p *publishing) left(y *duty) bool {
 	if y.way == nil || p.idle {
 		return true

@@ -70,7 +70,7 @@ func openMemory(fd, size int) (memory, error) {
 		err = syscall.Fstat(fd, &status)
 	}
 	if err == nil && (status.Size != int64(size) || seals&sealShrink == 0) {
-		err = fmt.Errorf("memory of %d bytes that may shrink, not %d that stay: %w", status.Size, size, syscall.EINVAL)
+		err = fmt.Errorf("shared memory has %d bytes or can shrink; expected %d bytes that cannot: %w", status.Size, size, syscall.EINVAL)
 	}
 	if err != nil {
 		syscall.Close(fd)

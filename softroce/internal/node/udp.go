@@ -101,7 +101,7 @@ func (u *internet) open(check func(netip.Addr) error) error {
 	for g, s := range u.sockets { // the answer is the same for all
 		if g.Is4() {
 			if err := check(s.Addr()); err != nil {
-				u.lack = fmt.Errorf("IPv4 cannot be used, as checksums of packets cover what only the system knows: %w", err)
+				u.lack = fmt.Errorf("IPv4 cannot be used: the packets' checksums cover the identification in IPv4's header, which the system chooses: %w", err)
 			}
 			break
 		}

@@ -145,7 +145,8 @@ var (
 
 const behindID = udpHeaderLen + ip4HeaderLen - 6
 
-// newField returns the field that is followed by the given number of bytes.
+// newField returns the table for a two-byte header field. behind is the number
+// of bytes from the end of the field to the end of the UDP header.
 func newField(behind int) *field {
 	f := new(field)
 	var b [2 + ip6HeaderLen + udpHeaderLen]byte

@@ -32,5 +32,5 @@ func Of(all []time.Duration) Durations {
 	}
 }
 
-// Microseconds returns how many a duration has, with fractions.
+// Microseconds returns d in microseconds, with fractions.
 func Microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

@@ -54,7 +54,7 @@ func (o *options) ping(ctx context.Context, out program.Output) error {
 	return nil
 }
 
-// wait waits so long, and reports whether ctx has not ended before.
+// wait waits for d, and reports whether ctx has not ended by then.
 func wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -234,7 +234,8 @@ func (c *control) keys(i int) (key, error) {
 // key is still to come.
 func (c *control) sync() error { return c.syncWith(0) }
 
-// syncWith is sync with the keys of a queue pair.
+// syncWith is like sync, but exchanges the keys of queue pair i instead of the
+// first one's.
 func (c *control) syncWith(i int) error {
 	theirs, err := c.keys(i)
 	if err == nil && i < len(c.peerQPNs) && c.peerQPNs[i] != 0 && theirs.QPN != c.peerQPNs[i] {

@@ -111,7 +111,7 @@ func newEnd(ctx context.Context, t *Test, where Where, c *control) (_ *end, err 
 	return e, e.connect(where)
 }
 
-// Close gives everything back.
+// Close frees the resources of the end.
 func (e *end) Close() error {
 	var errs []error
 	for _, f := range slices.Backward(e.close) {
