@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -173,10 +174,17 @@ func (d *Dialer) resolved(ctx context.Context, info AddrInfo, ackTimeout time.Du
 // peer.
 func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, info AddrInfo, ackTimeout time.Duration) error {
 	steps := newAnswers()
+	var failing sync.Once
+	var failure error // of a time between the steps; set before over is closed
+	over := make(chan struct{})
+	steps.over, steps.why = over, func() error { return failure }
 	ds.handle(id, func(ev *Event) {
 		switch ev.Type {
-		case EventAddrResolved, EventAddrError, EventRouteResolved, EventRouteError, EventDeviceRemoval:
-			steps.offer(ev)
+		// A broken event channel ends all IDs with EventConnectError.
+		case EventAddrResolved, EventAddrError, EventRouteResolved, EventRouteError, EventDeviceRemoval, EventConnectError:
+			if err := ev.Err(); !steps.offer(ev) && err != nil {
+				failing.Do(func() { failure = err; close(over) })
+			}
 		}
 	})
 	defer ds.forget(id)
