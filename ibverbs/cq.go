@@ -42,13 +42,13 @@ const MaxSpin = 5 * time.Millisecond
 type CQ struct {
 	object    object.Object
 	device    *Device
-	channel   *CompChannel // nil means no events
+	channel   *CompChannel // nil means that the queue has no events
 	raw       *libibverbs.Cq
-	queue     datapath.Queue // how it is polled
-	entries   atomic.Int32   // C's number while the queue is open
+	queue     datapath.Queue // how the queue is polled
+	entries   atomic.Int32   // number of entries, from C while the queue is open
 	solicited bool
 	lost      atomic.Bool  // an overrun lost completions
-	scheduled atomic.Int64 // when spun last let the runtime schedule
+	scheduled atomic.Int64 // time at which spun last let the runtime schedule
 	spinner   spinner
 	napper    napper
 
@@ -274,10 +274,10 @@ func (cq *CQ) Spin(wcs []WC, budget time.Duration) (int, error) {
 
 // Sleep blocks in C until a completion arrives or the budget (at most MaxSpin)
 // expires. It returns sooner than Wait and, unlike Spin, burns no CPU, but it
-// occupies an OS thread. Give each goroutine that sleeps a queue and a channel
-// of its own: an event of another queue on the channel ends Sleep early, and if
-// another goroutine takes this queue's event, Sleep notices only when the
-// budget expires. See ibv_get_cq_event(3) and poll(2).
+// occupies an OS thread. Give each goroutine that sleeps a queue and a
+// completion channel of its own: an event of another queue on the channel ends
+// Sleep early, and if another goroutine takes this queue's event, Sleep notices
+// only when the budget expires. See ibv_get_cq_event(3) and poll(2).
 func (cq *CQ) Sleep(wcs []WC, budget time.Duration) (int, error) {
 	if err := cq.self().Use(); err != nil {
 		return 0, err

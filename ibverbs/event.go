@@ -205,15 +205,16 @@ func (t EventType) Fatal() bool {
 
 // asyncEvents is how a Device waits for its events. Each Device has its own
 // duplicate of the descriptor, even if two stand for the same C device. An
-// event then wakes the waiters of both, and one of them gets it. A waiter whose
-// turn comes when another has read the event may not be woken at all.
+// event then wakes the waiters of both, and one of them gets the event. A
+// waiter whose turn comes when another has read the event may not be woken at
+// all.
 type asyncEvents struct {
 	mu    sync.Mutex
 	fd    *netpoll.FD // nil until the program reads events
 	queue *eventQueue // nil until events are read
 
-	watch *netpoll.FD // of the goroutine that reads events on its own; nil means none
-	cqs   int         // completion queues that need watch
+	watch *netpoll.FD // descriptor for the goroutine that reads events on its own; nil if there is none
+	cqs   int         // number of completion queues that need watch
 }
 
 // NextEvent waits for an event of the device or of an object on it; see
@@ -428,8 +429,8 @@ func (d *Device) readEvent() (ev Event, ok bool, err error) {
 // longer reports them.
 type eventQueue struct {
 	mu      sync.Mutex           // held while events are read, to keep their order
-	events  []Event              // without their Device
-	waiters map[*netpoll.FD]bool // on which NextEvent waits
+	events  []Event              // the field Device of each is nil
+	waiters map[*netpoll.FD]bool // descriptors on which NextEvent waits
 
 	users int // number of Devices; guarded by queues
 }
@@ -535,8 +536,9 @@ func (q *eventQueue) add(ev Event) {
 	}
 }
 
-// forget drops the events of an object that C has destroyed, as the kernel
-// does. By then, another object may have its number.
+// forget drops the queued events of an object that C has destroyed, as the
+// kernel drops its own. It compares the number only for events without an
+// object, since a new object may already have the same number.
 func (q *eventQueue) forget(object any, class EventClass, number uint32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -27,7 +27,7 @@ type MR struct {
 	object   object.Object
 	raw      *libibverbs.Mr
 	itself   *MR // see Segment.owner
-	region       // replaced by Rereg
+	region       // Rereg replaces this part
 	unusable atomic.Bool
 
 	mu      sync.Mutex // held during Rereg; guards the fields below
@@ -44,7 +44,7 @@ type region struct {
 	release    func() // releases the memory
 	lkey, rkey uint32
 	keyOnly    bool // made by RawSegment, which knows only the key
-	readOnly   bool // the device may only read it, as far as is known
+	readOnly   bool // as far as is known, the device may only read the memory
 }
 
 // newMR returns the MR of a C region. The domain and the other parents are in
@@ -237,7 +237,7 @@ type RegisterOption func(*registerOptions)
 
 type registerOptions struct {
 	iova   uint64
-	handle *dmaHandle // nil means none
+	handle *dmaHandle // nil means no DMA handle
 }
 
 // WithIOVA sets the address of the region's first byte in the work requests of
@@ -359,12 +359,13 @@ func (pd *PD) AllocNullMR() (*MR, error) {
 }
 
 // RegisterImplicit registers the whole address space of this process for
-// on-demand paging; see ibv_reg_mr(3). It adds AccessOnDemand to access. The
-// region's segments and remote buffers take addresses as offsets. Memory of
-// Go's heap must be pinned (runtime.Pinner) while a request uses it. Bytes
-// returns nil. RegisterImplicit fails with an error matching
-// errors.ErrUnsupported if the device cannot do this, or syscall.EINVAL if it
-// cannot do it with a DMA handle.
+// on-demand paging; see ibv_reg_mr(3). It adds AccessOnDemand to access. In the
+// region's segments and remote buffers, offsets are addresses. Memory of Go's
+// heap must be pinned (runtime.Pinner) while a request uses it. Bytes returns
+// nil. RegisterImplicit fails with an error matching errors.ErrUnsupported if
+// the device does not support on-demand paging of the whole address space. With
+// WithDMAHandle of package devmem, it fails with an error matching
+// syscall.EINVAL if the device supports this only without a DMA handle.
 func (pd *PD) RegisterImplicit(access AccessFlags, options ...RegisterOption) (*MR, error) {
 	o := registerOptionsOf(options, 0)
 	if o.iova != 0 {

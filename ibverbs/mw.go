@@ -156,10 +156,11 @@ type Binding struct {
 
 // Bind binds a window of type 1 by posting a request to the send queue of qp,
 // which must belong to the window's protection domain; see ibv_bind_mw(3). With
-// SendSignaled, a completion with the ID arrives there. Once it has, Remote
-// describes the memory to peers, and they have lost access to the previously
-// bound memory. If the request fails, the window is useless. To unbind a
-// window, close it: binding it to nothing crashes Soft-RoCE's C code.
+// SendSignaled, the send completion queue of qp gets a completion with the ID.
+// After the bind has completed, Remote describes the memory to peers, and they
+// can no longer access the memory that was bound before. If the request fails,
+// the window is useless. To unbind a window, close it: binding it to nothing
+// crashes Soft-RoCE's C code.
 func (mw *MW) Bind(qp *QP, id uint64, flags SendFlags, b Binding) error {
 	done, err := object.UseAll(mw.self(), qp.self(), b.Memory.mr.self())
 	if err != nil {

@@ -20,7 +20,7 @@ type napper struct {
 	trust trust
 	naps  atomic.Uint32
 	seen  atomic.Uint32
-	paid  int // number of paid naps in a row; guarded by the queue's turn
+	paid  int // number of naps in a row that have paid: ended with a completion; guarded by the queue's turn
 }
 
 const (
@@ -30,13 +30,13 @@ const (
 	// napsInARow is the number of naps after which other goroutines get to run,
 	// as a goroutine that naps never parks.
 	napsInARow = 32
-	// enoughNaps is the number of paid naps in a row after which the netpoller
-	// stops watching the channel: each event would wake one of its threads as
-	// well.
+	// enoughNaps is the number of naps in a row that must have paid before the
+	// netpoller stops watching the channel. While it watches, each event also
+	// wakes one of the runtime's threads for nothing.
 	enoughNaps = 32
 )
 
-// isDue reports whether a nap is likely to pay.
+// isDue reports whether a nap is likely to pay: to end with a completion.
 func (n *napper) isDue() bool { return !n.off && napping.n > 0 && n.trust.holds() }
 
 // begin reports whether the caller may nap. If so, the caller calls
@@ -48,8 +48,8 @@ func (n *napper) begin() bool {
 	return napping.take(&n.seen)
 }
 
-// learn records whether a nap has paid. It returns true if the netpoller need
-// not watch any more.
+// learn records whether a nap has paid, or would have. It returns true if the
+// netpoller need not watch the channel any more.
 func (n *napper) learn(paid bool) (enough bool) {
 	n.trust.learn(paid)
 	if n.paid++; !paid {

@@ -571,8 +571,10 @@ func when(given bool, bit QPAttrMask) QPAttrMask {
 	return 0
 }
 
-// move changes the state and the attributes in given. It also sets the
-// attributes in zeros that the type requires.
+// move changes the state to attr.State, and the attributes in given. Of the
+// attributes in zeros, it also sets those that this transition from the state
+// from requires for the type of the queue pair, even if their value in attr is
+// zero.
 func (qp *QP) move(from QPState, attr QPAttr, given, zeros QPAttrMask) error {
 	if err := qp.self().Use(); err != nil {
 		return err

@@ -207,8 +207,8 @@ func (b *SendBatch) SendImm(id uint64, imm uint32, flags SendFlags, segments ...
 	return err
 }
 
-// SendInv adds a message that also invalidates a key of the peer's, that of a
-// memory window; see ibv_post_send(3). The peer's completion has the key.
+// SendInv adds a message that also invalidates the key of one of the peer's
+// memory windows; see ibv_post_send(3). The peer's completion has the key.
 func (b *SendBatch) SendInv(id uint64, rkey uint32, flags SendFlags, segments ...Segment) error {
 	_, err := b.add(libibverbs.IBV_WR_SEND_WITH_INV, libibverbs.Be32(rkey), id, flags, unlimited, segments)
 	return err
@@ -812,8 +812,8 @@ func (b *SendBatch) BindMW(id uint64, mw *MW, binding Binding, flags SendFlags) 
 	return nil
 }
 
-// LocalInv adds a request that invalidates a local key, that of a memory
-// window; see ibv_post_send(3).
+// LocalInv adds a request that invalidates the key of one of this program's
+// memory windows; see ibv_post_send(3).
 func (b *SendBatch) LocalInv(id uint64, rkey uint32, flags SendFlags) error {
 	_, err := b.add(libibverbs.IBV_WR_LOCAL_INV, libibverbs.Be32(rkey), id, flags, unlimited, nil)
 	return err

@@ -51,10 +51,11 @@ type Config struct {
 	// 0, the program posts receives itself or calls Conn.NewReceiver.
 	MessageSize int
 	// Setup, if not nil, is called after the queue pair has been created and
-	// before the peer can send: register memory and post receives here. If
-	// Setup returns an error, the attempt to connect fails, and Dial or Accept
-	// closes the Conn. If Setup has registered memory by means other than
-	// Conn.Alloc, keep Setup's Conn, and close that memory and then the Conn.
+	// before the peer can send: register memory and post receives here. If Setup
+	// returns an error, the attempt to connect fails, and Dial or Accept closes
+	// the Conn. Memory that Setup has registered by means other than Conn.Alloc
+	// then stays registered, and keeps the Conn's own protection domain open: the
+	// program must close that memory and then, once more, the Conn that Setup got.
 	//
 	// Setup runs in the goroutine of Dial or Accept, may block, and may call
 	// anything. The connection is not up yet: transfers fail, and receives

@@ -76,10 +76,11 @@ type DatagramConfig struct {
 	PD *ibverbs.PD
 	// Setup, if not nil, is called after the queue pair has been created and
 	// before any peer can know it: register memory and post receives here. If
-	// Setup returns an error, the attempt fails, and the DatagramConn is
-	// closed. If Setup has registered memory by means other than
-	// DatagramConn.Alloc, keep Setup's DatagramConn, and close that memory and
-	// then the DatagramConn.
+	// Setup returns an error, the attempt fails, and the DatagramConn is closed.
+	// Memory that Setup has registered by means other than DatagramConn.Alloc then
+	// stays registered, and keeps the DatagramConn's own protection domain open:
+	// the program must close that memory and then, once more, the DatagramConn
+	// that Setup got.
 	//
 	// Setup runs in the goroutine that creates the DatagramConn, may block, and
 	// may call anything. If it calls Close, the attempt fails.

@@ -20,10 +20,10 @@ import (
 // posted before the end, and that later receives have overtaken, is a suspect.
 // Spare receives take the places of suspects.
 //
-// A suspect is lost, and is posted again, when no connection of that time can
-// have it. A connection cannot have it if the connection is over, or if it has
-// completed a later receive: a connection takes receives in order and one at a
-// time.
+// A suspect is lost, and is posted again, when no connection that existed when
+// it became a suspect can have it. A connection cannot have it if the
+// connection is over, or if it has completed a later receive: a connection
+// takes receives in order and one at a time.
 type sharedReceives struct {
 	srq     *ibverbs.SRQ
 	mr      *ibverbs.MR
@@ -36,13 +36,13 @@ type sharedReceives struct {
 	slots    []sharedSlot
 	free     []uint32 // slots that are neither posted nor held
 	batch    *ibverbs.RecvBatch
-	want     int    // slots to keep posted
-	posted   int    // posted slots, without suspects
+	want     int    // number of slots to keep posted
+	posted   int    // number of posted slots, without suspects
 	suspects int    // number of suspects
 	last     uint64 // number of the receive posted last; numbers start at 1
 	passed   uint64 // highest number of a receive that has completed
-	death    uint64 // last when a connection ended; 0 if all receives that it may have lost are suspects
-	extra    int    // spare slots posted for connections that have ended since death was set
+	death    uint64 // value of last when a connection ended most recently; 0 if all receives that ended connections may have lost are suspects
+	extra    int    // number of spare slots posted for connections that have ended since death was last 0
 	serial   uint64 // serial number of the connection that joined last
 }
 

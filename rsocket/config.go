@@ -15,33 +15,36 @@ import (
 )
 
 // A Config sets a connection's buffer sizes and timeouts. Zero fields have
-// defaults. Those of the sizes come from the files in /etc/rdma/rsocket that
-// rsocket(7) describes; where a file is missing, the values below apply. The
-// two ends of a connection may have different Configs.
+// defaults. The defaults of the sizes come from the files in /etc/rdma/rsocket
+// that rsocket(7) describes; where a file is missing, the values below apply.
+// The two ends of a connection may have different Configs.
 type Config struct {
 	// ReadBuffer is the size in bytes of the memory that the peer writes to. It
-	// limits the bytes that the peer can send before this end reads. 0 means
-	// mem_default, or 131072. It is rounded up to an even number, and must be
-	// within 2048 and 1<<30; other values are adjusted.
+	// limits the bytes that the peer can send before this end reads. 0 means the
+	// number in /etc/rdma/rsocket/mem_default, or 131072 without that file. The
+	// size is rounded up to an even number, and must be within 2048 and 1<<30;
+	// other values are adjusted.
 	ReadBuffer int
 	// WriteBuffer is the size in bytes of the memory that Write copies to. It
-	// limits the bytes in flight. 0 means wmem_default, or 131072. It must be
-	// within 4096 and 1<<30; other values are adjusted.
+	// limits the bytes in flight. 0 means the number in
+	// /etc/rdma/rsocket/wmem_default, or 131072 without that file. The size must
+	// be within 4096 and 1<<30; other values are adjusted.
 	WriteBuffer int
-	// SendQueue and RecvQueue limit the messages in flight to and from the
-	// peer. 0 means sqsize_default and rqsize_default, or 384. They must be
-	// within 16 and the device's limit, at most 65534; other values are
-	// adjusted.
+	// SendQueue and RecvQueue limit the messages in flight to and from the peer. 0
+	// means the number in /etc/rdma/rsocket/sqsize_default and rqsize_default, or
+	// 384 without such a file. The numbers must be within 16 and the device's
+	// limit, at most 65534; other values are adjusted.
 	SendQueue, RecvQueue int
 	// MaxInline is the largest number of bytes that the device takes with a
-	// request, so that it need not fetch them from memory. 0 means
-	// inline_default, or 64; a negative value means none. It is reduced to the
-	// device's limit.
+	// request, so that it need not fetch them from memory. 0 means the number in
+	// /etc/rdma/rsocket/inline_default, or 64 without that file. With a negative
+	// value, the device takes no bytes with a request. Values above the device's
+	// limit are reduced to the limit.
 	MaxInline int
 	// Spin bounds how long a Read or Write busy-waits before it parks its
-	// goroutine. It busy-waits only if recent completions usually came within
-	// Spin. 0 means ibverbs.DefaultSpin. With a negative value, it neither
-	// busy-waits nor sleeps in C for a moment. See ibverbs.CQConfig.
+	// goroutine. The call busy-waits only if recent completions usually came
+	// within Spin. 0 means ibverbs.DefaultSpin. With a negative value, the call
+	// neither busy-waits nor sleeps in C for a moment. See ibverbs.CQConfig.
 	Spin time.Duration
 	// KeepAlive is how often an end with nothing in flight checks that the
 	// peer's device still answers. 0 means 30 s; a negative value means never.

@@ -13,7 +13,7 @@ import (
 type Posted struct {
 	Value int64 // C's result; 0 means success
 	Errno int32
-	None  int32          // if not 0, the requests before Bad were not posted either
+	None  int32          // nonzero if no request was posted, not even those before Bad
 	Bad   unsafe.Pointer // the failed request; nil if C does not report it
 }
 

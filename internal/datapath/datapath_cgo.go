@@ -77,8 +77,8 @@ var idle atomic.Pointer[func(cq unsafe.Pointer)]
 
 // SetIdle makes Poll, Spin and a spinning Exchange call f each time that they
 // find a queue empty. f runs in the caller's thread, without C's locks. A
-// device that is part of this process can use the time for its work. A nil f
-// ends that.
+// device that is part of this process can use the time for its work. If f is
+// nil, they call nothing from then on.
 func SetIdle(f func(cq unsafe.Pointer)) {
 	if f == nil {
 		idle.Store(nil)
@@ -141,9 +141,9 @@ func Spin(q Queue, max int, out unsafe.Pointer, budget time.Duration, p *Polled)
 	C.verbena_spin(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), C.int64_t(budget), bytes(unsafe.Pointer(p)))
 }
 
-// spinIdle spins until out has at least the given number of completions, and
+// spinIdle spins until out has at least as many completions as least says, and
 // calls f in between. out already has n. An error after some completions have
-// arrived is not returned: the next call meets it again.
+// arrived is not returned: the next call meets the error again.
 func spinIdle(f func(unsafe.Pointer), q Queue, n, least, max int, out unsafe.Pointer, budget time.Duration, p *Polled) {
 	for began := int64(0); ; {
 		C.verbena_look(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max-n),
@@ -167,8 +167,10 @@ func spinIdle(f func(unsafe.Pointer), q Queue, n, least, max int, out unsafe.Poi
 }
 
 // Exchange posts receives, then posts requests like PostSend, and then polls
-// until there are at least the given number of completions or Spin or Sleep
-// would end. Either list may be nil. After a failure, Exchange skips the rest.
+// until out has at least as many completions as least says. It polls like Spin
+// or Sleep, as how says, and ends earlier when Spin or Sleep would, such as at
+// the end of the budget. receives and requests may be nil. If a step fails,
+// Exchange skips the following ones.
 func Exchange(
 	qp *libibverbs.Qp, receives *libibverbs.RecvWr,
 	ex unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, requests *libibverbs.SendWr,

@@ -26,9 +26,10 @@ type FD struct {
 	file *os.File
 	raw  syscall.RawConn
 
-	// lead is full while a goroutine leads. RawConn.Read takes a lock, and a
-	// second caller would block on it regardless of its context. The turn is
-	// therefore taken here, where a select can wait for it.
+	// lead is full while a goroutine leads; see the package documentation.
+	// RawConn.Read takes a lock, and a second caller would block on it regardless
+	// of its context. A goroutine therefore first takes the lead here, where a
+	// select can wait for it.
 	lead chan struct{}
 	turn turn
 
@@ -36,14 +37,15 @@ type FD struct {
 	closeOnce sync.Once
 	closeErr  error
 
-	// Both are bound once, to spare each wait an allocation.
+	// step and cancel are bound once, to spare each wait an allocation.
 	step   func(uintptr) bool
 	cancel func()
 
 	canceled chan struct{} // receives when cancel has run
 }
 
-// turn is the state of the current leader; only the leader touches it.
+// turn is the state of the goroutine that leads (see FD.lead); only that
+// goroutine touches it.
 type turn struct {
 	ctx    context.Context // here because step takes no arguments
 	try    func() (done bool, err error)
@@ -63,7 +65,8 @@ func SetNonblock(fd int) error {
 // errors.
 //
 // New switches the original to non-blocking mode, which the duplicate shares.
-// It stays non-blocking even if New fails. It is never closed.
+// The original stays non-blocking even if New fails, and this package never
+// closes it.
 func New(fd int, name string) (*FD, error) {
 	if err := SetNonblock(fd); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)

@@ -144,17 +144,18 @@ func Next(t testing.TB, ch *rdmacm.EventChannel, want rdmacm.EventType) *rdmacm.
 	return ev
 }
 
-// pool is what the connections of Pooled share, or nil.
+// pool is the pool of SharePool, or nil.
 var pool *rdmacm.Pool
 
-// SharePool makes connections with configs of Pooled share a pool.
+// SharePool makes connections whose configs come from Pooled share p.
 func SharePool(p *rdmacm.Pool) { pool = p }
 
 // SharesPool reports whether SharePool was called.
 func SharesPool() bool { return pool != nil }
 
-// Pooled returns a config with the pool of SharePool, unless there is none, or
-// the config has queues or a protection domain.
+// Pooled returns a copy of config whose Queues is the pool given to SharePool.
+// If there is no pool, or config sets Queues or PD, it returns config itself.
+// config may be nil.
 func Pooled(config *rdmacm.Config) *rdmacm.Config {
 	var out rdmacm.Config
 	if config != nil {

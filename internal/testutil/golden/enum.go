@@ -15,16 +15,16 @@ import (
 	"github.com/verbena-go/verbena/internal/enum"
 )
 
-// EnumCase is an enum type of a generated package, with what is to be shown of
-// it.
+// EnumCase has the tests of one enum type of a generated package.
 type EnumCase struct {
 	goName string
-	names  func(t *testing.T)           // every name and value
-	number func(t *testing.T, n uint32) // any number has a text that leads back to it
-	text   func(t *testing.T, s string) // any text is refused or has one meaning
+	names  func(t *testing.T)           // tests every name and value
+	number func(t *testing.T, n uint32) // tests that the text of n leads back to n
+	text   func(t *testing.T, s string) // tests that s is refused or has one meaning
 }
 
-// Enum is the case of a type; table holds the names of its values.
+// Enum returns the tests of the enum type T. parse is the parser of T. table,
+// an *enum.Values, *enum.Texts or *enum.Flags, holds the names of the values.
 func Enum[T interface {
 	~int32 | ~uint32
 	String() string
@@ -110,7 +110,8 @@ func FuzzEnums(f *testing.F, cases []EnumCase) {
 	})
 }
 
-// described is what a table says.
+// described has the contents of an enum.Values, enum.Texts or enum.Flags in a
+// common form.
 type described struct {
 	goName   string
 	names    []enum.Name
@@ -146,7 +147,8 @@ func (d *described) first(v int64) string {
 	return ""
 }
 
-// want returns what a value that is made of named ones prints.
+// want returns the text of v, which is a named value or a combination of named
+// values.
 func (d *described) want(v int64) string {
 	switch {
 	case d.texts != nil && d.texts[v] != "":
@@ -161,7 +163,8 @@ func (d *described) want(v int64) string {
 	return d.first(v)
 }
 
-// set returns the names of single bits, in the header's order, and the rest.
+// set returns the names of the bits of v, in the order of the header, and a
+// number for the bits without a name.
 func (d *described) set(v uint32) string {
 	var parts []string
 	for _, n := range d.names {
@@ -176,8 +179,8 @@ func (d *described) set(v uint32) string {
 	return strings.Join(parts, "|")
 }
 
-// combinations returns what can be made of the names: all sets of flags, or all
-// pairs if there are many, and all values with the modifier.
+// combinations returns values that combine named ones: all sets of flags, or
+// all pairs if there are many flags, and all values with the modifier.
 func (d *described) combinations() []int64 {
 	if d.flags && len(d.names) <= 10 {
 		return d.sets()

@@ -19,9 +19,11 @@ type LayoutList struct {
 	b strings.Builder
 }
 
-// Layout starts a list that is compared with tests/golden/NAME.layout at the
-// end of the test, which runs two folders below the top. What C compilers
-// agreed with is the measure: only gen check -update rewrites it.
+// Layout returns an empty list. At the end of the test, unless the test has
+// failed, the list must equal tests/golden/NAME.layout, with the lines of
+// NAME.ARCH.layout in the place of those for the same types and members. These
+// files have the layouts in C; only "gen check -update" rewrites them. The
+// package of the test must be two folders below the top.
 func Layout(t *testing.T, name string) *LayoutList {
 	l := new(LayoutList)
 	t.Cleanup(func() {
@@ -33,8 +35,8 @@ func Layout(t *testing.T, name string) *LayoutList {
 	return l
 }
 
-// readLayout returns what NAME.layout has, where NAME.ARCH.layout does not have
-// other lines for the same types and members.
+// readLayout returns the lines of NAME.layout, with the lines of
+// NAME.ARCH.layout in the place of those for the same types and members.
 func readLayout(t *testing.T, dir, name, arch string) string {
 	t.Helper()
 	common, err := os.ReadFile(filepath.Join(dir, name+".layout"))
@@ -47,8 +49,8 @@ func readLayout(t *testing.T, dir, name, arch string) string {
 	return override(t, string(common), string(own))
 }
 
-// override puts each line of own in the place of the one for the same type or
-// member.
+// override puts each line of own in the place of the line of common for the
+// same type or member.
 func override(t *testing.T, common, own string) string {
 	t.Helper()
 	lines := strings.SplitAfter(common, "\n")

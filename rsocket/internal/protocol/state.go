@@ -4,11 +4,11 @@ package protocol
 
 // Constants of the protocol, and of librdmacm.
 const (
-	Entries      = 2       // entries of this end's target table
-	ControlSlots = 4       // requests that are reserved for messages other than data
+	Entries      = 2       // number of entries in this end's target table, where the peer writes the addresses of its receive buffer
+	ControlSlots = 4       // number of requests that are reserved for messages other than data
 	FirstData    = 1 << 14 // length of the first message of a long write, which the device sends while the next piece is copied
 	LongData     = 1 << 16 // length of the longest message of a long write
-	leastData    = 2048    // free bytes that a message of that length or more needs
+	leastData    = 2048    // number of free bytes in the send buffer that a message needs, unless it is shorter
 )
 
 // A Config describes an end.
@@ -16,8 +16,8 @@ type Config struct {
 	BigEndian  bool   // the byte order of this processor
 	SendQueue  int    // number of requests that can be in flight
 	Credits    uint16 // number of messages that can arrive without being handled; there are receives for them and a few more
-	SendBuffer int    // in bytes
-	Table      Region // only the address and the key are used
+	SendBuffer int    // size in bytes
+	Table      Region // this end's target table (see Entries); only the address and the key are used
 	Buffer     Region // the receive buffer, of an even length
 	Prompt     bool   // whether Complete must learn of each request by itself, not of several at once
 }
@@ -29,36 +29,36 @@ type State struct {
 
 	// Sending.
 	sent      uint16 // number of data messages
-	limit     uint16 // value of sent to stop at
+	limit     uint16 // value of sent that the peer permits at most
 	target    [Entries]Region
-	using     int // index in target
+	using     int // index in target of the entry that the next data goes to
 	announced int // index in target of the entry that the peer replaces next
-	slots     int // free requests for data
-	free      int // free bytes of the send buffer
+	slots     int // number of free requests for data
+	free      int // number of free bytes in the send buffer
 	place     int // offset of the next bytes in the send buffer
-	quiet     ID  // what completes with the next signaled request
+	quiet     ID  // resources that the completion of the next signaled request frees, too
 
 	// Control messages.
-	control   int // free slots
-	controls  int // number of messages
-	unnoticed int // number of them since the peer's last update
+	control   int // number of free requests for control messages
+	controls  int // number of control messages sent so far
+	unnoticed int // number of control messages sent since the peer's last update
 
 	// Receiving.
 	arrived  uint64 // number of data messages
-	granted  uint64 // limit of arrived
-	given    [2]int // bytes left in the halves that the peer owns
-	unread   int    // in bytes
+	granted  uint64 // value of arrived that this end permits at most
+	given    [2]int // numbers of bytes left in the halves of the buffer that the peer owns
+	unread   int    // number of unread bytes in the buffer
 	position int    // offset of the first unread byte in the buffer
-	spare    int    // bytes to give back
-	next     int    // index of the half to give back
-	entry    uint32 // entry of the peer's table for the next half
+	spare    int    // number of bytes to give back to the peer
+	next     int    // index of the half of the buffer to give back
+	entry    uint32 // index of the entry in the peer's target table for the next half
 
 	// Ending.
 	readable, writable bool // whether this end still reads and writes
 	ended              bool // whether the peer will send no more data
 	disconnected       bool // whether the connection is over
 	gone               bool // whether the peer has announced that it neither reads nor writes
-	said               bool // whether this end has announced that
+	said               bool // whether this end has announced that it neither reads nor writes
 }
 
 // New returns the state of an end that is not connected yet.
@@ -100,7 +100,7 @@ type Post struct {
 	// The entry that an update writes, if HasEntry is true.
 	HasEntry bool
 	Entry    [EntryLen]byte
-	Slot     int // below ControlSlots; differs from those of other requests in flight
+	Slot     int // below ControlSlots; no other request in flight has the same
 }
 
 // An ID encodes the resources that the completion of a request frees. A request
@@ -410,8 +410,9 @@ func (s *State) Disconnect() (p Post, due bool) {
 // Ended reports whether the peer has ended its data.
 func (s *State) Ended() bool { return s.ended }
 
-// Gone reports whether the peer has ended both directions. It then ignores data
-// that has not arrived.
+// Gone reports whether the peer has ended both directions. The peer then
+// ignores data that has not reached it yet, so this end need not wait for its
+// arrival.
 func (s *State) Gone() bool { return s.gone }
 
 // Disconnected reports whether the connection was ended in an orderly way: both

@@ -16,7 +16,7 @@ type MR struct {
 	iova    uint64 // address of the first byte in work requests
 	memory  []byte
 	access  libibverbs.AccessFlags
-	windows int // number of windows bound to it
+	windows int // number of windows bound to the region
 }
 
 const (
@@ -63,8 +63,8 @@ func checkMemory(memory []byte, iova uint64, access libibverbs.AccessFlags) erro
 // Deregister.
 //
 // RegisterMR fails with EINVAL for empty memory, a range that wraps around, an
-// iova with another offset within the page than the memory, unknown flags, and
-// remote write or atomic access without local write access. It fails with
+// iova whose offset within its page differs from the memory's, unknown flags,
+// and remote write or atomic access without local write access. It fails with
 // EOPNOTSUPP for flags that the device does not support, and with ENOMEM if
 // there are too many regions.
 func (p *PD) RegisterMR(memory []byte, iova uint64, access libibverbs.AccessFlags) (*MR, error) {

@@ -29,15 +29,15 @@ const (
 //	next: the one to begin next
 type requester struct {
 	head, send, next uint32
-	requests         []request // those from head to next, at index n % len
+	requests         []request // the requests from head to next; request n is at index n % len
 
-	psn   wire.PSN // of the next request
-	acked wire.PSN // the oldest without an answer; within the request at head
-	sent  wire.PSN // the next to send; within the request at send
-	high  wire.PSN // the one after the last that was ever sent
+	psn   wire.PSN // PSN of the next request
+	acked wire.PSN // oldest PSN without an answer; within the request at head
+	sent  wire.PSN // next PSN to send; within the request at send
+	high  wire.PSN // the PSN after the last that was ever sent
 
-	reads      int   // READs and atomics from head to next
-	retries    uint8 // remaining retries until there is progress
+	reads      int   // number of READs and atomics from head to next
+	retries    uint8 // number of remaining retries until there is progress
 	rnrRetries uint8
 	rest       time.Duration // if not 0, the pause that an RNR NAK asked for
 	obeyed     bool          // whether a NAK took effect since the last progress
@@ -51,10 +51,10 @@ type requester struct {
 type request struct {
 	opcode  libibverbs.WrOpcode
 	flags   libibverbs.SendFlags
-	status  libibverbs.WcStatus // if not success, the status to fail with once it is the oldest
+	status  libibverbs.WcStatus // if not success, the status to fail with once the request is the oldest
 	length  uint32
-	psn     wire.PSN // of its first packet
-	packets int      // number of PSNs; 0 if it is done without packets
+	psn     wire.PSN // PSN of its first packet
+	packets int      // number of PSNs; 0 if the request is done without packets
 	asked   wire.PSN // for a READ, the start of the response requested last; it ends at a multiple of readPackets
 }
 
@@ -420,9 +420,9 @@ func (d *Device) slices(
 	return list, n == 0
 }
 
-// runTimer starts the timer if it is not running and an answer is missing. It
-// is called in a turn, since a packet may arrive long after the device was last
-// told the time.
+// runTimer starts the timer if it is not running, and an answer is missing or
+// the peer has asked for a pause. It is called in q's turn, when Advance has
+// just set d.now. When a packet arrives, d.now may be long past.
 //
 // The specification allows up to four times the timeout. The first timeout is
 // exact, so that a lost packet costs little. Later ones take longer, as the

@@ -27,11 +27,11 @@ type responder struct {
 	// since it may ask for their answers again. The program may change the
 	// number in the state SQD.
 	answered    []answer
-	nextAnswer  int // index in answered
-	outstanding int // number of those whose first answer is still in answers
+	nextAnswer  int // index in answered of the entry that is written next
+	outstanding int // number of entries of answered whose first answer is still in answers
 	repeats     int // number of repeated answers in answers
 
-	answers []answer // the pending ones start at first, in the order of PSNs
+	answers []answer // the pending answers start at index first, in the order of PSNs
 	first   int
 
 	added, sent uint32        // counts of the answers that were added last and sent last
@@ -62,7 +62,7 @@ type receive struct {
 	queue    *WorkQueue // nil if the place is free already
 	count    uint32
 	segments []libibverbs.Sge
-	room     uint64 // bytes of all segments
+	room     uint64 // number of bytes of all segments
 }
 
 // answer is an ACK, a NAK, or the response to a READ or atomic.
@@ -72,11 +72,11 @@ type answer struct {
 	count    uint32
 	syndrome wire.Syndrome
 	msn      uint32
-	psn      wire.PSN // of the next packet
-	packets  int      // remaining packets
+	psn      wire.PSN // PSN of the next packet
+	packets  int      // number of remaining packets
 	addr     uint64   // for a READ, the address of the next packet's bytes
 	rkey     uint32
-	length   uint32 // for a READ, the remaining bytes
+	length   uint32 // for a READ, the number of remaining bytes
 	begun    bool   // for a READ, whether its first packet was sent
 	value    uint64 // for an atomic, the old value
 }

@@ -151,8 +151,8 @@ func (d *Datagram) readControl(b []byte) (each int) {
 // The last datagram may be shorter. IPv4's identification numbers the datagrams
 // of a train from 0.
 type sender struct {
-	// renumber changes a datagram with a number in a train to one with the
-	// number 0. If it is nil, there are no trains.
+	// renumber changes the checksum of a datagram from that for the identification
+	// id to that for 0. If renumber is nil, there are no trains.
 	renumber func(b []byte, id uint16)
 	trains   bool // whether the system supports trains
 	messages [outgoing]message
@@ -165,14 +165,14 @@ type sender struct {
 	vectors [outgoing]syscall.Iovec
 	filled  int
 
-	last train // the train that may continue
+	last train // the last train, which more datagrams may join
 }
 
 // train describes a message of one or more datagrams.
 type train struct {
 	to          netip.Addr
 	class, hops uint8
-	size        int // size of each
+	size        int // size of each datagram, but the last may be shorter
 	count       int
 	total       int
 }
@@ -180,7 +180,7 @@ type train struct {
 func (s *sender) len() int   { return s.n - s.first }
 func (s *sender) full() bool { return s.filled == outgoing }
 
-// begun returns the number of messages so far, and gone the number of those
+// begun returns the number of messages so far, and gone the number of messages
 // that are no longer kept.
 func (s *sender) begun() uint64 { return s.before + uint64(s.n) }
 func (s *sender) gone() uint64  { return s.before + uint64(s.first) }

@@ -85,11 +85,11 @@ type Link struct {
 	gone     []int             // nodes that are gone
 	losing   map[int]bool      // nodes whose end is being confirmed
 	seen     [Slots]int        // number of sources of each slot so far
-	ended    [Slots]int        // number of those that have ended
+	ended    [Slots]int        // number of sources of each slot that have ended
 	arrived  sync.Cond         // uses mu; signals a change of arriving
 	arrival  uint64            // number of the connection accepted last
 	arriving map[uint64]bool   // connections whose ring is not a source yet
-	conns    map[net.Conn]bool // all open ones
+	conns    map[net.Conn]bool // all open connections
 	users    map[string]bool   // sockets that Names has seen, and whether they are this user's
 	closed   bool
 }
@@ -102,13 +102,13 @@ type peer struct {
 	waiting []frame // frames that found no room
 	bytes   int     // bytes in waiting
 	stuck   bool    // whether no frame has found room since GiveUp
-	ended   int     // Link.ended of the slot at the start
-	called  bool    // whether it is in Link.called
+	ended   int     // value of Link.ended for the slot at the start
+	called  bool    // whether the peer is in Link.called
 }
 
 // frame is a frame that waits for room.
 type frame struct {
-	number uint64 // Link.waited, including this one
+	number uint64 // value of Link.waited with this frame counted
 	data   []byte
 }
 
@@ -118,7 +118,7 @@ type source struct {
 	conn  net.Conn
 	ring  reader
 	bell  *Bell
-	ended atomic.Bool // whether the node has ended; frames of it may be left
+	ended atomic.Bool // whether the node has ended; some of its frames may be left
 
 	before  *source // the source that had the slot before, if known
 	removed bool    // whether no frames are left and its end is being reported
@@ -189,7 +189,7 @@ func (l *Link) Close() error {
 }
 
 // accept accepts connections of nodes and serves them with serve.
-// docs/softroce.md has its name.
+// docs/softroce.md has the name of the socket.
 func (l *Link) accept(listener net.Listener, serve func(c *net.UnixConn, slot int, there func())) {
 	for {
 		c, err := listener.Accept()
@@ -215,8 +215,9 @@ func (l *Link) accept(listener net.Listener, serve func(c *net.UnixConn, slot in
 	}
 }
 
-// arrive records an accepted connection. The caller calls the result when the
-// connection's ring is a source, or when there is none.
+// arrive records that a connection was accepted, so that await waits for it.
+// The caller calls the result after the connection's ring has become a source,
+// or when it is clear that the connection brings no ring.
 func (l *Link) arrive() (there func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -232,7 +233,7 @@ func (l *Link) arrive() (there func()) {
 }
 
 // await waits until the rings of all nodes that have connected so far are
-// sources. A node that has ended since may have left frames.
+// sources. A node that has ended since then may have left frames in its ring.
 func (l *Link) await() {
 	// Connections are accepted in order. So all earlier ones are recorded once
 	// the link answers this one and closes it.

@@ -27,7 +27,7 @@ const (
 // Reachable reports whether the system knows how to send to a host. It does if
 // it knows the link address of the host, or of the router on the way, or if the
 // link has no addresses. If the system does not know yet, Reachable makes it
-// find out. Reachable also returns true if the system does not tell.
+// find out. Reachable also returns true if the system's tables cannot be read.
 func Reachable(dst netip.Addr) bool {
 	kernel, err := netlink.Open(syscall.NETLINK_ROUTE)
 	if err != nil {
@@ -78,15 +78,17 @@ func nextHop(kernel *netlink.Conn, dst netip.Addr) (hop netip.Addr, link int, er
 	return hop, link, nil
 }
 
-// fibMatch is RTM_F_FIB_MATCH: the answer is the entry of the table. It is an
-// error where Linux would assume that the host is on the link.
+// fibMatch is RTM_F_FIB_MATCH: the answer is the matching entry of the routing
+// table. If there is none, the answer is an error; without the flag, Linux
+// would assume that the host is on the link.
 const fibMatch = 0x2000
 
-// Answers reports whether the system sends to a host from an own address by a
-// link, and so whether a packet from the host to that address may be genuine.
-// Linux's rdma_cm asks the same (validate_net_dev). Link 0 stands for any.
-// Other addresses of this machine are such hosts. Answers also returns true if
-// the system does not tell.
+// Answers reports whether the routing table lets the system send packets for
+// peer from the address own through the interface with the index link. If it
+// does not, a packet from peer to own that came through this interface may be
+// forged. A link of 0 means any interface. Answers also returns true if peer is
+// an address of this machine, or if no netlink socket can be opened to read the
+// table. Linux's rdma_cm makes the same check (validate_net_dev).
 func Answers(own netip.Addr, link int, peer netip.Addr) bool {
 	kernel, err := netlink.Open(syscall.NETLINK_ROUTE)
 	if err != nil {

@@ -61,7 +61,7 @@ type Socket struct {
 
 	poller *Poller // set by Start
 	fd     int32   // for the poller; after Close, its next call fails once or wakes for another file
-	rest   rest    // of the poller
+	rest   rest    // pause in receiving, for the poller
 
 	using     sync.RWMutex // held for reading while a system call uses the descriptor
 	receiving sync.Mutex   // held until received datagrams are passed on, so that they stay in order
@@ -71,17 +71,19 @@ type Socket struct {
 
 	mu      sync.Mutex
 	out     sender
-	blocked atomic.Bool // whether the system takes no more for now
-	stuck   bool        // whether it has taken no more since GiveUp
+	blocked atomic.Bool // whether the system takes no more datagrams for now
+	stuck   bool        // whether the system has taken no datagram since GiveUp
 	closed  bool
 	resume  func()
 }
 
-// OpenUDP opens the socket of an address, which has a zone if it needs one.
-// Sent datagrams are never fragmented. They have the identification 0 in IPv4's
-// header, unless the system supports trains, in which they are numbered.
-// renumber changes a datagram of a train to one with the identification 0; if
-// it is nil, there are no trains.
+// OpenUDP opens a socket with RoCE's port at addr, which has a zone if it is
+// link-local. Sent datagrams are never fragmented. Their identification in
+// IPv4's header is 0, with one exception: if the system supports trains (see
+// sender) and renumber is not nil, the datagrams of a train are numbered from
+// zero. If the network device then cannot send a train, its datagrams are sent
+// one by one, and renumber changes the checksum of a datagram from that for the
+// identification id to that for 0.
 //
 // OpenUDP fails with an error matching syscall.EADDRINUSE if the port is in
 // use. It also fails if the system refuses the calls that send and receive, as
@@ -100,8 +102,8 @@ func OpenUDP(addr netip.Addr, renumber func(b []byte, id uint16)) (*Socket, erro
 }
 
 // OpenGroup opens a socket that receives datagrams to a multicast group through
-// the interfaces with the given addresses. Several sockets may receive those of
-// one group. The socket sends nothing.
+// the interfaces with the given addresses. Several sockets may receive the
+// datagrams of one group. The socket sends nothing.
 func OpenGroup(group netip.Addr, addrs []netip.Addr) (*Socket, error) {
 	s, err := openSocket(group, func(fd int) error {
 		return os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1))
@@ -178,7 +180,7 @@ func prepareSender(fd int, addr netip.Addr) error {
 }
 
 // bindUDP returns a socket with options, bound to an address, which may be that
-// of a group. Go's netpoller does not know it.
+// of a group. Go's netpoller does not know the socket.
 func bindUDP(addr netip.Addr, port int, more func(fd int) error) (file *os.File, err error) {
 	family := syscall.AF_INET
 	if addr.Is6() {
@@ -279,7 +281,7 @@ func prepare(fd int, is6 bool) error {
 			{syscall.IPPROTO_IPV6, ipv6RecvTClass, 1},
 			{syscall.IPPROTO_IPV6, ipv6RecvHopLimit, 1},
 			{syscall.IPPROTO_IPV6, syscall.IPV6_UNICAST_HOPS, usualHops},
-			{syscall.IPPROTO_UDP, udpNoCheck6RX, 1}, // Linux's driver sends none
+			{syscall.IPPROTO_UDP, udpNoCheck6RX, 1}, // Linux's driver sends no checksums
 			{syscall.IPPROTO_IPV6, syscall.IPV6_RECVERR, 1},
 		}
 	}
@@ -328,7 +330,7 @@ func (s *Socket) Start(p *Poller, receive func([]Datagram), refused func(to neti
 	p.add(s)
 }
 
-// take passes on what has arrived.
+// take passes on the datagrams and the refusals that have arrived.
 func (s *Socket) take() syscall.Errno {
 	s.receiving.Lock()
 	defer s.receiving.Unlock()
@@ -337,8 +339,8 @@ func (s *Socket) take() syscall.Errno {
 	return e
 }
 
-// Poll passes on what has arrived, unless another thread does. It reports
-// whether anything had arrived.
+// Poll passes on the datagrams that have arrived, unless another thread does
+// so. It reports whether there were any.
 func (s *Socket) Poll() bool {
 	if !s.receiving.TryLock() {
 		return false
@@ -347,9 +349,9 @@ func (s *Socket) Poll() bool {
 	return s.pass() == 0
 }
 
-// pass does the work of take. The caller holds s.receiving. It waits for
-// nothing inside Control, since Close may wait for that, perhaps with a lock
-// that receive takes.
+// pass receives datagrams and passes them to s.receive. The caller holds
+// s.receiving. s.receive is called only after use has returned: Close waits for
+// use, and the caller of Close may hold a lock that s.receive takes.
 func (s *Socket) pass() (e syscall.Errno) {
 	var got []Datagram
 	if err := s.use(func(fd uintptr) { got, e = s.in.receive(fd) }); err != nil {
@@ -431,10 +433,10 @@ func (s *Socket) Flush() {
 	}
 }
 
-// Blocked reports whether the system takes no more for now.
+// Blocked reports whether the system takes no more datagrams for now.
 func (s *Socket) Blocked() bool { return s.blocked.Load() }
 
-// Idle reports whether the system has taken everything.
+// Idle reports whether the system has taken all datagrams.
 func (s *Socket) Idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,9 +25,9 @@ const (
 	diagMessageLen   = 16     // struct unix_diag_msg
 )
 
-// busy returns the error for a socket that accepts no connection, because so
-// many wait, of any user, that the kernel takes no more (see listen(2)). The
-// error matches syscall.EAGAIN if the socket is known to be this user's, and
+// busy returns the error for a socket that accepts no connection, because too
+// many connections, of any user, wait to be accepted (see listen(2)). The error
+// matches syscall.EAGAIN if the socket is known to be this user's, and
 // otherwise syscall.ECONNREFUSED.
 func busy(socket string) error {
 	uid, err := userOf(socket)

@@ -69,8 +69,8 @@ func (h *host) Port(addr netip.Addr) (manager.Port, error) {
 	}, nil
 }
 
-// Answers reports whether the machine sends to a peer by the interface that has
-// its own address. Processes of one machine always reach each other.
+// Answers reports whether the machine can send to peer through the interface
+// that has the address own. Processes of one machine always reach each other.
 func (h *host) Answers(own, peer netip.Addr) bool { return h.network.answers(own, peer) }
 
 // Claim makes an address and port this node's.

@@ -32,8 +32,8 @@ type network interface {
 	// may send to the node.
 	isPublic() bool
 
-	// carry takes a packet to where it goes. The packet is the network's
-	// then.
+	// carry takes a packet to where it goes. The packet then belongs to the
+	// network.
 	carry(p *wire.Packet)
 	// carryMAD takes a message of the connection manager to where it goes.
 	carryMAD(m manager.MAD)
@@ -48,24 +48,27 @@ type network interface {
 	// enter makes what is sent to a group come to this node, until the
 	// result is closed. The result may be nil.
 	enter(group wire.GID) (io.Closer, error)
-	// claim makes a port this node's, by a name, until the result is
-	// closed. The result may be nil. The error is a syscall.Errno.
+	// claim makes the port called name this node's, until the result is closed.
+	// The result may be nil. The error is a syscall.Errno.
 	claim(name string) (io.Closer, error)
 
-	// reach fails if no node has an address that is not this node's.
+	// reach fails if no node has the address g, which is not an address of this
+	// node.
 	reach(g wire.GID) error
-	// route returns the address to send from to dst. The system would send
-	// from usual, or from src, if that is valid.
+	// route returns the address to send from to dst. src is the address that the
+	// program has bound, if valid. usual is the address that the system would send
+	// from, which is src if src is valid.
 	route(dst, src, usual netip.Addr) (netip.Addr, error)
-	// answers reports whether a peer's messages to an own address come by
-	// the interface by which the machine answers.
+	// answers reports whether the machine can send to peer through the interface
+	// that has the address own. If it cannot, a message from peer to own may be
+	// forged.
 	answers(own, peer netip.Addr) bool
 }
 
-// choices are what is decided before there is a node.
+// choices has the decisions that are made before there is a node.
 var choices struct {
 	sync.Mutex
-	made     bool // the node is
+	made     bool // the node is made
 	hostile  string
 	opened   bool // the network is decided
 	network  string
@@ -74,7 +77,7 @@ var choices struct {
 }
 
 // DeviceVariable is the environment variable that names the network of a device
-// which SetNetwork was not called for: that of a program which is not Go.
+// if SetNetwork was not called, as in a program that is not written in Go.
 const DeviceVariable = "VERBENA_DEVICE"
 
 // SetNetwork decides which network the node is in: the machine's if options are

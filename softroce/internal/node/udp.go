@@ -32,15 +32,15 @@ type internet struct {
 	lack    error        // why the node cannot have IPv4
 	sockets map[wire.GID]*link.Socket
 	poller  *link.Poller                // nil until join
-	used    []*link.Socket              // have something to flush
+	used    []*link.Socket              // sockets that have something to flush
 	busy    atomic.Pointer[link.Socket] // the socket that received last
 	// reachable reports whether the system knows how to send to a host. If
 	// it does not, it asks the network for the host.
 	reachable func(dst netip.Addr) bool
-	// answersBy reports whether the system sends from an own address to a
-	// host by a link.
+	// answersBy reports whether the system can send packets for peer from the
+	// address own through the interface with the index link.
 	answersBy func(own netip.Addr, link int, peer netip.Addr) bool
-	links     map[wire.GID]int // of the own addresses; 0: a loopback interface, whose address others reach by any
+	links     map[wire.GID]int // indexes of the interfaces of the own addresses; 0: a loopback interface, whose address others reach through any interface
 
 	// The flow of the packet that was sent last. Most packets have the flow
 	// of the packet before them.
@@ -314,8 +314,9 @@ func (u *internet) route(dst, src, usual netip.Addr) (netip.Addr, error) {
 	return u.source(dst, usual), nil
 }
 
-// source returns the node's address from which a machine can be reached if its
-// packets would leave from another one.
+// source returns the address to send from to dst: usual, if it is one of the
+// node's addresses, and otherwise the first of the node's addresses from which
+// the system can send to dst. If there is none, it returns usual.
 func (u *internet) source(dst, usual netip.Addr) netip.Addr {
 	device := u.n.devices.current
 	if device.Has(wire.GIDOf(usual)) {
