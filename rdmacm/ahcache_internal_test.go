@@ -101,7 +101,7 @@ func TestFewMakers(t *testing.T) {
 		for range more {
 			err := <-results
 			require.ErrorIs(t, err, syscall.ENOBUFS)
-			require.ErrorContains(t, err, "72 other ends")
+			require.ErrorContains(t, err, "72 addresses")
 		}
 		for range maxMakers + maxUnmade {
 			require.ErrorIs(t, <-results, syscall.ETIMEDOUT)
