@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -81,7 +82,7 @@ func datagramsMain(args []string, stdout, _ io.Writer) int {
 func TestDeviceIsRemovedUnderDatagrams(t *testing.T) {
 	d := needDevice(t)
 	needGuest(t)
-	program := program{"Go", true, "datagrams"}.start(t, d.IPv4.String())
+	program := process.Start(t, process.Command(t, "datagrams", d.IPv4.String()))
 	program.Prints("ready")
 	removal := exec.Command("rdma", "link", "delete", d.Name)
 	require.NoError(t, removal.Start())
