@@ -75,20 +75,22 @@ func Retry(ctx context.Context, patience time.Duration, what string, dial func(c
 		given = limit
 	}
 	gone := 0
+	var why error // of the last attempt that failed and may succeed later
 	for pause := shortest; ; pause = min(2*pause, longest) {
 		err := dial(inner)
-		if err == nil {
+		switch {
+		case err == nil:
 			return nil
-		}
-		why := ErrFull
-		if !errors.Is(err, ErrFull) && errors.Is(err, ErrGone) && ctx.Err() == nil {
+		case errors.Is(err, ErrFull):
+			why = ErrFull
+		case errors.Is(err, ErrGone) && ctx.Err() == nil:
 			if gone++; gone == maxGone {
 				return err
 			}
 			why = ErrGone
-		} else if !errors.Is(err, ErrFull) {
-			if pause > shortest && ctx.Err() != nil { // explains why there were several attempts
-				err = fmt.Errorf("%w: %w", ErrFull, err)
+		default:
+			if why != nil && ctx.Err() != nil { // explains why there were several attempts
+				err = fmt.Errorf("%w: %w", why, err)
 			}
 			return err
 		}

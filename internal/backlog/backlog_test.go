@@ -154,3 +154,22 @@ func TestRetryGone(t *testing.T) {
 		})
 	}
 }
+
+// The end of the context comes with the reason for another attempt.
+func TestRetryGoneThenEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		calls := 0
+		err := Retry(ctx, time.Minute, "", func(context.Context) error {
+			if calls++; calls == 1 {
+				return ErrGone
+			}
+			cancel()
+			return context.Canceled
+		})
+		require.ErrorIs(t, err, ErrGone)
+		require.NotErrorIs(t, err, ErrFull)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, 2, calls)
+	})
+}
