@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -69,4 +71,52 @@ func TestDevicePackageFails(t *testing.T) {
 	require.Equal(t, "FAIL example.com/b\n", guest())
 	require.Equal(t, "good\nok example.com/c\n", guest())
 	require.Equal(t, "FAIL\nFAIL\nok\n", results(t, folder))
+}
+
+// crashes names a file with the number of runs of TestCrash that are still to
+// crash the guest.
+const crashes = "VERBENA_TEST_CRASHES"
+
+// TestCrash is not a test of its own: TestDeviceKernelCrashes has
+// scripts/device run it in a guest.
+func TestCrash(t *testing.T) {
+	file := os.Getenv(crashes)
+	if os.Getenv("RDMA_VM") == "" || file == "" {
+		t.Skip("crashes the kernel: TestDeviceKernelCrashes runs it in a guest")
+	}
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	left, err := strconv.Atoi(string(text))
+	require.NoError(t, err)
+	if left > 0 {
+		require.NoError(t, os.WriteFile(file, []byte(strconv.Itoa(left-1)), 0o600))
+		require.NoError(t, os.WriteFile("/proc/sysrq-trigger", []byte("c"), 0o200))
+	}
+}
+
+// A package during which the guest's kernel crashes is tested once more, in
+// another guest. After a second crash it has failed.
+func TestDeviceKernelCrashes(t *testing.T) {
+	needVM(t, "stable")
+	require.NoError(t, os.MkdirAll("../../bin", 0o755))
+	for times, status := range map[int]int{1: 0, 2: 1} {
+		t.Run(strconv.Itoa(times), func(t *testing.T) {
+			dir, err := os.MkdirTemp("../../bin", "crashes") // which the guest can write
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+			file, err := filepath.Abs(filepath.Join(dir, "left"))
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(file, []byte(strconv.Itoa(times)), 0o600))
+			cmd := exec.Command("../../scripts/device", "-run", "^TestCrash$", "./tests/vm")
+			cmd.Env = append(os.Environ(), crashes+"="+file, "VERBENA_VM_TIMEOUT=180")
+			got := run(t, cmd)
+			require.Equal(t, status, got.status, got.stderr)
+			require.Contains(t, got.stdout, "device: the guest's kernel crashed while this ran, which is tested once more: ")
+			require.Equal(t, status == 0, strings.Contains(got.stdout, "ok github.com/verbena-go/verbena/tests/vm "), got.stdout)
+			require.Equal(t, times, strings.Count(got.stderr, "rdma-vm: the guest's kernel crashed\n"), got.stderr)
+			left, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.Equal(t, "0", string(left))
+		})
+	}
 }

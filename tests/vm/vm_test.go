@@ -220,10 +220,10 @@ func TestPanicAfterStart(t *testing.T) {
 	// output to be out.
 	got := rdmaVM(t, env, "sh", "-c", "echo before; until [ -s /run/rdma-vm/stdout ]; do :; done; "+
 		"echo c >/proc/sysrq-trigger; exec sleep infinity")
-	require.Equal(t, 125, got.status)
+	require.Equal(t, 126, got.status)
 	require.Equal(t, "before\n", got.stdout)
 	require.Contains(t, got.stderr, "Kernel panic")
-	require.Contains(t, got.stderr, "the guest ended without a result")
+	require.Contains(t, got.stderr, "the guest's kernel crashed")
 	require.Equal(t, 1, calls())
 }
 
