@@ -96,7 +96,7 @@ func clientHost(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, err)
 		return 1
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var receiver *rdmacm.Receiver
 	conn, err := rdmacm.Dial(ctx, netip.AddrPortFrom(netip.MustParseAddr(args[1]), hostPort).String(), &rdmacm.Config{
