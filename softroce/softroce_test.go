@@ -300,7 +300,7 @@ func TestSetAddresses(t *testing.T) {
 		"ff02::1": netip.IPv6LinkLocalAllNodes(),
 	} {
 		require.EqualError(t, softroce.SetAddresses([]netip.Addr{netip.MustParseAddr("192.0.2.78"), wrong}),
-			"softroce.SetAddresses: address 1 is "+text+", which a port cannot have")
+			"softroce.SetAddresses: addresses[1] is "+text+", which is not a unicast address")
 		require.Equal(t, some, gids(), "nothing has changed")
 	}
 
@@ -339,7 +339,7 @@ func TestRemoveAndInsert(t *testing.T) {
 		require.ErrorIs(t, err, syscall.ENODEV)
 
 		require.NoError(t, softroce.Insert())
-		require.ErrorContains(t, softroce.Insert(), "softroce.Insert: the device is plugged in")
+		require.ErrorContains(t, softroce.Insert(), "softroce.Insert: a device is already plugged in")
 		_, err = d.AllocPD()
 		require.ErrorIs(t, err, syscall.EIO, "an open device stays removed")
 		require.NoError(t, d.Close())

@@ -119,11 +119,11 @@ func TestUDPMistakes(t *testing.T) {
 	server := start(t, "udp="+own(1).String(), "rping", "-s -a {S}")
 	awaitListening(server)
 	for network, says := range map[string]string{
-		"udp=" + own(1).String(): "UDP port 4791 of " + own(1).String() + " is taken: by another process with this device, which must have " +
+		"udp=" + own(1).String(): "UDP port 4791 of " + own(1).String() + " is in use: by another process with this device, which must use " +
 			`other addresses, or by the kernel \(rmmod rdma_rxe frees it\): address already in use`,
 		"udp=192.0.2.77": "192.0.2.77: .*bind: cannot assign requested address",
 		"udp=here":       `"here" is not an address`,
-		"tcp":            `there is no network "tcp", only udp, and udp= with addresses of this machine`,
+		"tcp":            `unknown network "tcp": want udp, or udp= and addresses of this machine`,
 	} {
 		p := start(t, network, "verbena", "devices")
 		require.NotZero(t, p.Wait())

@@ -14,22 +14,22 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// machineAddress is an address that the machine has.
+// machineAddress is an IP address of this machine.
 type machineAddress struct {
-	addr   netip.Addr // with the zone that it needs
-	netDev uint32     // index of the interface, 0 if it is on none
-	mtu    int        // of the interface
-	isLoop bool       // the interface is a loopback one
+	addr   netip.Addr // address, with its zone if it is link-local
+	netDev uint32     // index of the interface that has the address; 0 if none has it
+	mtu    int        // MTU of that interface
+	isLoop bool       // whether that interface is a loopback interface
 }
 
-// machineAddresses returns the addresses of interfaces that are up.
+// machineAddresses returns the addresses of all interfaces that are up.
 func machineAddresses() ([]machineAddress, error) {
 	return interfaceAddresses(func(i net.Interface) bool { return i.Flags&net.FlagUp != 0 })
 }
 
-// interfaceAddresses returns the addresses of interfaces that are wanted. Those
-// of loopback interfaces come last: programs that do not choose take the first
-// address, which others can reach.
+// interfaceAddresses returns the addresses of the interfaces for which wanted
+// returns true. Those of loopback interfaces come last: a program that does not
+// choose an address takes the first one, and other machines should reach it.
 func interfaceAddresses(wanted func(net.Interface) bool) (all []machineAddress, err error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -63,8 +63,8 @@ func interfaceAddresses(wanted func(net.Interface) bool) (all []machineAddress, 
 	return all, nil
 }
 
-// Route returns the address from which the system sends to dst, or src if that
-// is valid. It sends nothing.
+// Route returns the source address that the system uses for packets to dst: src
+// if that is valid. Route fails if there is no route. It sends no packet.
 func Route(dst, src netip.Addr) (netip.Addr, error) {
 	family := syscall.AF_INET
 	if dst.Is6() {
@@ -96,6 +96,7 @@ func Route(dst, src netip.Addr) (netip.Addr, error) {
 	return netip.Addr{}, syscall.EAFNOSUPPORT
 }
 
+// socketAddress returns an address and port in the form of system calls.
 func socketAddress(a netip.Addr, port int) syscall.Sockaddr {
 	if a.Is4() {
 		return &syscall.SockaddrInet4{Addr: a.As4(), Port: port}
@@ -103,7 +104,8 @@ func socketAddress(a netip.Addr, port int) syscall.Sockaddr {
 	return &syscall.SockaddrInet6{Addr: a.As16(), Port: port, ZoneId: Zone(a)}
 }
 
-// WithZone returns an IPv6 address with the number of its zone, if it has one.
+// WithZone returns the IPv6 address a. If it is link-local, it gets the zone
+// with that number, unless zone is 0.
 func WithZone(a [16]byte, zone uint32) netip.Addr {
 	addr := netip.AddrFrom16(a)
 	if zone != 0 && addr.IsLinkLocalUnicast() {
@@ -112,7 +114,8 @@ func WithZone(a [16]byte, zone uint32) netip.Addr {
 	return addr
 }
 
-// Zone returns the number of an address's zone, 0 if it has none.
+// Zone returns the number of an address's zone, or 0 if it has none. The zone
+// must be a number and not the name of an interface.
 func Zone(a netip.Addr) uint32 {
 	number, _ := strconv.ParseUint(a.Zone(), 10, 32)
 	return uint32(number)

@@ -18,18 +18,19 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// capture writes packets in the format of pcap, as they would be on the wire.
+// capture writes packets to w in pcap format, with the headers and the ICRC
+// that they would have on the wire.
 type capture struct {
 	w   io.Writer
 	buf []byte
-	err error // the first one; the capture writes nothing after it
+	err error // first error of w, after which nothing is written
 }
 
-// CaptureVariable is the environment variable that names a file to which the
-// process adds the packets that it sends.
+// CaptureVariable is the environment variable that names a capture file. The
+// process appends the packets that it sends to the file.
 const CaptureVariable = "VERBENA_CAPTURE"
 
-// pcapHeader returns the beginning of a file.
+// pcapHeader returns the header with which a pcap file begins.
 func pcapHeader() []byte {
 	const (
 		magic   = 0xA1B23C4D // with nanoseconds
@@ -44,8 +45,8 @@ func pcapHeader() []byte {
 	return binary.NativeEndian.AppendUint32(b, rawIP)
 }
 
-// Capture writes each packet that the process sends to w until stop is called,
-// which returns the first error of w. The node is locked while w writes.
+// Capture writes each packet that the process sends to w, until stop is called.
+// stop returns the first error of w. The node is locked while w writes.
 func (n *Node) Capture(w io.Writer) (stop func() error, err error) {
 	if _, err := w.Write(pcapHeader()); err != nil {
 		return nil, err
@@ -64,22 +65,23 @@ func (n *Node) Capture(w io.Writer) (stop func() error, err error) {
 	}, nil
 }
 
-// chosenCaptures returns the captures that the environment chose.
+// chosenCaptures returns the capture to the file that CaptureVariable names. It
+// returns nil if the variable is not set or the file cannot be used.
 func chosenCaptures() []*capture {
 	path := os.Getenv(CaptureVariable)
 	if path == "" {
 		return nil
 	}
 	w, err := appendTo(path)
-	if err != nil { // the program goes on without
+	if err != nil { // the program goes on without a capture
 		fmt.Fprintf(os.Stderr, "softroce: %s: %v\n", CaptureVariable, err)
 		return nil
 	}
 	return []*capture{{w: w}}
 }
 
-// appendTo opens a file to which several processes add packets. Each adds whole
-// records at the end.
+// appendTo opens the capture file path. Several processes may append packets to
+// the file, each of them whole records.
 func appendTo(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
 	if err != nil {
@@ -92,7 +94,8 @@ func appendTo(path string) (*os.File, error) {
 	return f, nil
 }
 
-// begin writes the header of a file, or checks that the file has it.
+// begin writes the pcap header to the file f if f is empty. It fails if f
+// begins with something else.
 func begin(f *os.File) error {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 		return err
@@ -114,7 +117,7 @@ func begin(f *os.File) error {
 	return nil
 }
 
-// add writes a packet.
+// add writes the packet p, which was sent at the time when.
 func (c *capture) add(p *wire.Packet, when time.Time) {
 	if c.err != nil {
 		return
@@ -149,7 +152,8 @@ func (c *capture) add(p *wire.Packet, when time.Time) {
 
 var errWriterEnded = errors.New("the writer has ended its goroutine")
 
-// appendIP appends the IP header of a packet whose UDP payload has size bytes.
+// appendIP appends the IP header for the packet p, whose UDP payload has size
+// bytes.
 func appendIP(b []byte, p *wire.Packet, size int) []byte {
 	if p.DGID.Is4() {
 		src, dst := p.SGID.Addr().As4(), p.DGID.Addr().As4()

@@ -13,19 +13,22 @@ import (
 	manager "github.com/verbena-go/verbena/softroce/internal/cm"
 )
 
-// Ports are the network's. A node that has a port claims it by a name, by which
-// the others find the node that a request goes to.
+// All nodes share the port numbers of the network. A node that listens on a
+// port claims a name that stands for the address and port; other nodes find the
+// node by this name when they send a connection request.
 
-// claimed is a name that this node has.
+// claimed is a name that this node has claimed.
 type claimed struct {
-	name  io.Closer // nil: the network keeps none
-	users int       // claims that need the name
+	name  io.Closer // releases the name in the network; nil if the network keeps no names
+	users int       // number of the node's claims that use the name
 }
 
-// claimNames returns the names of a claim. All addresses of a family have one
-// name. A node that has a port at one address does not keep another node from
-// having it at all addresses, and requests to that one address go to the first
-// node.
+// claimNames returns the names for the address and port of c. Each address has
+// a name of its own, and so has the unspecified address, which stands for all
+// addresses of its family. So a node may claim a port at one address while
+// another node has the same port at all addresses; the first node then gets the
+// requests to that address. An unspecified IPv6 address also gets the IPv4 name
+// unless c.V6Only is set.
 func claimNames(c manager.Claim) []string {
 	addr, port := c.Addr.Addr(), c.Addr.Port()
 	switch {
@@ -36,11 +39,13 @@ func claimNames(c manager.Claim) []string {
 	}
 }
 
+// claimName returns the name for a port at an address.
 func claimName(space librdmacm.PortSpace, addr netip.Addr, port uint16) string {
 	return fmt.Sprintf("%d/%v/%d", space, addr.WithZone(""), port)
 }
 
-// claim claims a port, until release is called.
+// claim claims an address and port for this node, until release is called. It
+// fails if another node has claimed it.
 func (c *connections) claim(port manager.Claim) (release func(), err error) {
 	var have []string
 	release = func() {
@@ -58,6 +63,8 @@ func (c *connections) claim(port manager.Claim) (release func(), err error) {
 	return release, nil
 }
 
+// claimName claims a name, or counts another use of it if this node has it
+// already.
 func (c *connections) claimName(name string) error {
 	own := c.claims[name]
 	if own == nil {
@@ -72,6 +79,7 @@ func (c *connections) claimName(name string) error {
 	return nil
 }
 
+// unclaimName ends one use of a name, and releases the name after the last.
 func (c *connections) unclaimName(name string) {
 	own := c.claims[name]
 	own.users--

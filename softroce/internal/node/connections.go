@@ -11,25 +11,25 @@ import (
 	manager "github.com/verbena-go/verbena/softroce/internal/cm"
 )
 
-// connections is the connection manager of the node, and what it needs of the
-// node: its messages, the ports that it has claimed, and the hosts that it asks
-// for.
+// connections is the node's connection manager with what the node keeps for it:
+// messages to this node, claimed ports, and the address resolutions that wait
+// for a host.
 type connections struct {
 	n         *Node
 	manager   *manager.Manager
-	mads      []manager.MAD       // to this node
-	receiving bool                // the manager receives one of mads
-	claims    map[string]*claimed // by name
+	mads      []manager.MAD       // messages to this node that the manager has not received yet
+	receiving bool                // whether the manager is receiving one of mads
+	claims    map[string]*claimed // by the claimed name
 	inquiries []*inquiry
 }
 
 func newConnections(n *Node) connections { return connections{n: n, claims: map[string]*claimed{}} }
 
-// start makes the manager, when the node has its network.
+// start creates the manager. The node must have joined its network.
 func (c *connections) start() {
 	scale := manager.DefaultScale
 	if c.n.network.isPublic() {
-		scale = 1 // other software has Linux's times
+		scale = 1 // software of other vendors has Linux's timeouts
 	}
 	c.manager = manager.New(manager.Config{
 		Scale:  scale,
@@ -39,11 +39,12 @@ func (c *connections) start() {
 	})
 }
 
-// Manager returns the connection manager. Its methods, and those of its
-// objects, need the node locked.
+// Manager returns the connection manager. The node must be locked during calls
+// of its methods and those of its objects.
 func (n *Node) Manager() *manager.Manager { return n.cm.manager }
 
-// keep keeps a message from a node until the manager receives it.
+// keep stores a message from the node with number from, until the manager
+// receives it. If the port is down, the message is dropped.
 func (c *connections) keep(from int, m manager.MAD) {
 	if !c.n.devices.connected() {
 		return
@@ -52,27 +53,29 @@ func (c *connections) keep(from int, m manager.MAD) {
 	c.mads = append(c.mads, m)
 }
 
-// went tells the manager to which node a message goes.
+// went tells the sender of m, the manager, the number of the node to which m
+// goes.
 func went(m manager.MAD, slot int) {
 	if m.Went != nil {
 		m.Went(slot)
 	}
 }
 
-// advance does what is due and returns the time of what comes next.
+// advance does the work that is due at the time now. next is the time at which
+// it must be called again.
 func (c *connections) advance(now time.Duration) (next time.Duration) {
 	c.receive(now)
 	next = c.inquire(now)
 	if due, ok := c.manager.Advance(now); ok {
 		next = min(next, due)
 	}
-	if len(c.mads) > 0 { // the manager has repeated one to this node
+	if len(c.mads) > 0 { // the manager has repeated a message to this node
 		next = now
 	}
 	return next
 }
 
-// receive passes on the messages to this node.
+// receive passes the stored messages to the manager.
 func (c *connections) receive(now time.Duration) {
 	c.receiving = true
 	for i := 0; i < len(c.mads); i++ { // answers are appended

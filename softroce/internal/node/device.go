@@ -24,17 +24,18 @@ const (
 	PortNumber = 1
 )
 
-// devices are the device of the node and those before it.
+// devices are the device that the program can open now, and the removed devices
+// that it still has open.
 type devices struct {
 	n         *Node
-	current   *engine.Device   // the device that is plugged in or was last
-	inUse     []*engine.Device // current, and removed devices that the program still has open
-	opens     map[*engine.Device]int
-	removed   bool         // current is
-	addresses []netip.Addr // of the device; nil: those that the network has
+	current   *engine.Device         // the device that is plugged in, or was plugged in last
+	inUse     []*engine.Device       // current, and removed devices that the program still has open
+	opens     map[*engine.Device]int // number of calls of Open without Close
+	removed   bool                   // whether current is removed
+	addresses []netip.Addr           // addresses that the program chose for the device; nil: those of the network
 }
 
-// plug makes the node's device a new one.
+// plug creates a device and makes it the current one.
 func (s *devices) plug() {
 	n := s.n
 	c := engine.Config{
@@ -59,27 +60,29 @@ func (s *devices) plug() {
 	s.refreshGIDs()
 }
 
-// forget drops a removed device that the program does not have open.
+// forget drops the device d if it is removed and the program has closed it.
 func (s *devices) forget(d *engine.Device) {
 	if d != s.current && s.opens[d] == 0 {
 		s.inUse = slices.DeleteFunc(s.inUse, func(other *engine.Device) bool { return other == d })
 	}
 }
 
-// resume lets queue pairs go on that found no room.
+// resume lets queue pairs continue that waited for room in the network.
 func (s *devices) resume() {
 	for _, d := range s.inUse {
 		d.Resume()
 	}
 }
 
-// connected reports whether messages of the connection manager come and go.
+// connected reports whether the device's port is active. If it is not, the
+// connection manager neither sends nor receives messages.
 func (s *devices) connected() bool {
 	a, err := s.current.PortAttr(PortNumber)
 	return err == nil && a.State == libibverbs.IBV_PORT_ACTIVE
 }
 
-// gidIndex returns the place of an address in the device's GID table.
+// gidIndex returns the index of the GID g in the device's GID table. ok is
+// false if the table does not have it.
 func (s *devices) gidIndex(g wire.GID) (index uint32, ok bool) {
 	table, err := s.current.GIDs()
 	if err != nil {
@@ -93,8 +96,9 @@ func (s *devices) gidIndex(g wire.GID) (index uint32, ok bool) {
 	return 0, false
 }
 
-// refreshGIDs brings the GID table up to date with the network's addresses, or
-// those that SetAddresses gave. An address keeps its place while it is there.
+// refreshGIDs updates the GID table to the addresses that SetAddresses gave, or
+// else to those of the network. An address that the table already has keeps its
+// index.
 func (s *devices) refreshGIDs() {
 	addresses, err := s.n.network.addresses()
 	if err != nil {
@@ -123,6 +127,9 @@ func (s *devices) refreshGIDs() {
 	s.setGIDs(order, current)
 }
 
+// setGIDs removes the GIDs from the table that current lacks, and adds the
+// missing ones of current in the given order. The values of current are the
+// indexes of network interfaces.
 func (s *devices) setGIDs(order []wire.GID, current map[wire.GID]uint32) {
 	table, err := s.current.GIDs()
 	if err != nil {
@@ -153,14 +160,14 @@ func (s *devices) setGIDs(order []wire.GID, current map[wire.GID]uint32) {
 	}
 }
 
-// Device returns the node's device, and false if it is removed. The caller has
-// the node locked.
+// Device returns the node's device. there is false if the device is removed.
+// The caller holds the node's lock.
 func (n *Node) Device() (d *engine.Device, there bool) {
 	return n.devices.current, !n.devices.removed
 }
 
-// Open returns the node's device. It stays in use until Close. Open fails with
-// ENODEV if the device is removed. The caller has the node locked.
+// Open returns the node's device, which stays in use until Close. Open fails
+// with ENODEV if the device is removed. The caller holds the node's lock.
 func (n *Node) Open() (*engine.Device, error) {
 	s := &n.devices
 	if s.removed {
@@ -171,7 +178,8 @@ func (n *Node) Open() (*engine.Device, error) {
 	return s.current, nil
 }
 
-// Close undoes Open. The caller has the node locked.
+// Close ends the use of a device that Open returned. The caller holds the
+// node's lock.
 func (n *Node) Close(d *engine.Device) {
 	s := &n.devices
 	if s.opens[d]--; s.opens[d] == 0 {
@@ -180,8 +188,8 @@ func (n *Node) Close(d *engine.Device) {
 	s.forget(d)
 }
 
-// Reach fails if no node has the address of a path. The caller has the node
-// locked.
+// Reach fails if the network has no node with the destination address of a. The
+// caller holds the node's lock.
 func (n *Node) Reach(a *libibverbs.AhAttr) error {
 	g := wire.GID(*a.Grh.Dgid.Raw())
 	if a.IsGlobal == 0 || g.Addr().IsMulticast() || n.devices.current.Has(g) {
@@ -190,10 +198,10 @@ func (n *Node) Reach(a *libibverbs.AhAttr) error {
 	return n.network.reach(g)
 }
 
-// errRemoved is the error of a call that needs a device after it was removed.
+// errRemoved is returned by functions that need the device after Remove.
 var errRemoved = errors.New("the device is removed")
 
-// Remove pulls the device out.
+// Remove unplugs the device. It fails if the device is already removed.
 func (n *Node) Remove() error {
 	n.Lock()
 	defer n.Unlock()
@@ -207,12 +215,12 @@ func (n *Node) Remove() error {
 	return nil
 }
 
-// Insert plugs in another device after the last one was removed.
+// Insert plugs in a new device. It fails unless the last one was removed.
 func (n *Node) Insert() error {
 	n.Lock()
 	defer n.Unlock()
 	if !n.devices.removed {
-		return errors.New("the device is plugged in")
+		return errors.New("a device is already plugged in")
 	}
 	old := n.devices.current
 	n.devices.plug()
@@ -220,7 +228,8 @@ func (n *Node) Insert() error {
 	return nil
 }
 
-// SetPort brings the device's port up or down.
+// SetPort brings the device's port up or down. It fails if the device is
+// removed.
 func (n *Node) SetPort(up bool) error {
 	n.Lock()
 	defer n.Unlock()
@@ -231,12 +240,13 @@ func (n *Node) SetPort(up bool) error {
 	return nil
 }
 
-// SetAddresses gives the device these addresses instead of those of the
-// machine; nil gives it the machine's again.
+// SetAddresses gives the device the given addresses in place of the network's;
+// nil restores the network's. It fails if a port cannot have one of the
+// addresses, or if the device is removed.
 func (n *Node) SetAddresses(addresses []netip.Addr) error {
 	for i, a := range addresses {
 		if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() {
-			return fmt.Errorf("address %d is %v, which a port cannot have", i, a)
+			return fmt.Errorf("addresses[%d] is %v, which is not a unicast address", i, a)
 		}
 	}
 	n.Lock()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package node is this process as a node of a network. It owns the engine, the
-// connection manager and the links: it locks them, tells them the time, and
-// brings packets from one to the other.
+// connection manager and the links: it locks them, passes in the time, and
+// moves packets between them.
 //
 // Its parts are the devices; the path, which every packet takes, with faults,
 // hostile mode and captures; the network, which is this machine's processes or

@@ -13,16 +13,18 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// Fault is what happens to a packet on its way.
+// Fault says what happens to a packet that the process sends. The zero Fault
+// does nothing.
 type Fault struct {
-	Drop      bool
-	Corrupt   bool          // one bit changes, a different one in each copy
-	Duplicate int           // number of copies that arrive besides the packet
-	Delay     time.Duration // of the packet and of its copies
+	Drop      bool          // whether the packet is lost
+	Corrupt   bool          // whether one bit is flipped, a different bit in each copy
+	Duplicate int           // number of additional copies that arrive
+	Delay     time.Duration // time by which the packet and its copies are held back
 }
 
-// SetFaults makes f decide what happens to each packet that the process sends;
-// nil ends it. f is called with the node locked.
+// SetFaults makes f decide what happens to each packet that the process sends.
+// If f is nil, packets arrive undisturbed again. The node is locked while f
+// runs.
 func (n *Node) SetFaults(f func(p *wire.Packet) Fault) {
 	n.Lock()
 	defer n.Unlock()
@@ -30,11 +32,13 @@ func (n *Node) SetFaults(f func(p *wire.Packet) Fault) {
 	n.path.watch()
 }
 
-// watch notes whether functions of the program see packets. Then threads that
-// poll do not help: they may have a lock that such a function takes.
+// watch updates worker.watched, which says whether functions of the program see
+// packets. If they do, polling threads do not run the worker's steps, since
+// such a thread may hold a lock that the function takes.
 func (w *path) watch() { w.n.worker.watched.Store(w.faults != nil || len(w.captures) > 0) }
 
-// suffer does to a parcel what a fault says, and sends what is left of it.
+// suffer applies the fault f to a parcel, and delivers what is left of it or
+// holds it back until its delay is over.
 func (w *path) suffer(p parcel, f Fault, now time.Duration) {
 	defer w.packets.Put(p.packet)
 	if f.Drop {
@@ -59,8 +63,8 @@ func (w *path) suffer(p parcel, f Fault, now time.Duration) {
 	}
 }
 
-// clone returns a copy of a packet with a payload of its own, nil if the
-// program has unmapped what it sends.
+// clone returns a copy of p that has its own payload. It returns nil if the
+// program has unmapped the memory that p sends.
 func (w *path) clone(p *wire.Packet) *wire.Packet {
 	payload := make([]byte, p.PayloadLen())
 	if !engine.Copy(payload, p.Payload) {
@@ -73,8 +77,9 @@ func (w *path) clone(p *wire.Packet) *wire.Packet {
 	return c
 }
 
-// corrupt changes one bit of a packet as it would be on the wire. It reports
-// whether a receiver would take the packet nevertheless.
+// corrupt flips one bit of a packet as it would be on the wire. It returns true
+// if the bit is covered by no checksum, so that a receiver would accept the
+// packet.
 func corrupt(p *wire.Packet) bool {
 	flow := wire.NewFlow(p.SGID, p.DGID, p.SrcPort)
 	b := p.Append(nil)
@@ -85,14 +90,14 @@ func corrupt(p *wire.Packet) bool {
 	return ok && id == 0 // no check covers the bit
 }
 
-// deliverDelayed sends the parcels whose delay is over.
+// deliverDelayed delivers the parcels whose delay is over at the time now.
 func (w *path) deliverDelayed(now time.Duration) {
 	for len(w.delayed) > 0 && w.delayed[0].at <= now {
 		w.deliver(heap.Pop(&w.delayed).(delayed).parcel)
 	}
 }
 
-// due returns when the next delay is over.
+// due returns the time at which the first delay ends, or never.
 func (w *path) due() time.Duration {
 	if len(w.delayed) == 0 {
 		return never
@@ -100,14 +105,14 @@ func (w *path) due() time.Duration {
 	return w.delayed[0].at
 }
 
-// delayed is a parcel that is held back.
+// delayed is a parcel that is held back until the time at.
 type delayed struct {
 	at     time.Duration
-	serial uint64 // of two parcels with the same time, the lower one goes first
+	serial uint64 // order among parcels with the same time
 	parcel parcel
 }
 
-// queue is a heap of parcels; the next one to go is the first.
+// queue is a heap of the parcels that are held back. The first is due first.
 type queue []delayed
 
 func (q queue) Len() int { return len(q) }

@@ -12,16 +12,17 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// groups are the multicast groups that have queue pairs on the node.
+// groups has the multicast groups that queue pairs of this node are attached
+// to.
 type groups struct {
 	n       *Node
-	entered map[wire.GID]io.Closer // groups that the node has entered on its network
+	entered map[wire.GID]io.Closer // groups that the node receives from its network, and what ends that
 }
 
 func newGroups(n *Node) groups { return groups{n, map[wire.GID]io.Closer{}} }
 
-// Attach makes a queue pair receive what is sent to a group. The caller has the
-// node locked.
+// Attach attaches a queue pair to a multicast group, and makes the node receive
+// the group's packets from the network. The caller holds the node's lock.
 func (n *Node) Attach(q *engine.QP, group wire.GID) error {
 	if err := q.Attach(group); err != nil {
 		return err
@@ -31,7 +32,7 @@ func (n *Node) Attach(q *engine.QP, group wire.GID) error {
 	}
 	closer, err := n.network.enter(group)
 	if err != nil {
-		_ = q.Detach(group) // it is in the group
+		_ = q.Detach(group) // undo the attachment of the queue pair
 		return err
 	}
 	if closer != nil {
@@ -40,7 +41,9 @@ func (n *Node) Attach(q *engine.QP, group wire.GID) error {
 	return nil
 }
 
-// Detach undoes Attach. The caller has the node locked.
+// Detach undoes Attach. If no queue pair of the node is attached to the group
+// any more, the node stops receiving its packets. The caller holds the node's
+// lock.
 func (n *Node) Detach(q *engine.QP, group wire.GID) error {
 	if err := q.Detach(group); err != nil {
 		return err

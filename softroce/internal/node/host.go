@@ -13,17 +13,18 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// host is the node as the connection manager sees it.
+// host is the node as the connection manager's Host.
 type host Node
 
-// errNoHost is the error for an address that no host has.
+// errNoHost is the error for a destination address that no reachable host has.
 const errNoHost = syscall.EHOSTUNREACH
 
-// Route asks the system for the source address.
+// Route returns the source address for packets to dst. src is the address that
+// the program bound, if it is valid. Route fails if dst cannot be reached.
 func (h *host) Route(dst, src netip.Addr) (netip.Addr, error) {
 	from, err := Route(dst, src)
 	if dst.IsMulticast() {
-		if err != nil && src.IsValid() { // no router is needed
+		if err != nil && src.IsValid() { // a multicast packet needs no router
 			return src, nil
 		}
 		return from, err
@@ -31,13 +32,15 @@ func (h *host) Route(dst, src netip.Addr) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	if _, err := h.devices.current.Attr(); err != nil { // it is removed, and Port says so
+	if _, err := h.devices.current.Attr(); err != nil { // the device is removed; Port reports it
 		return from, nil
 	}
 	return h.network.route(dst, src, from)
 }
 
-// Port returns the device's port and the index of the address in the GID table.
+// Port returns the device's port, with the index of addr in its GID table. It
+// fails with ENODEV if the device is removed, and with EADDRNOTAVAIL if the
+// device does not have the address.
 func (h *host) Port(addr netip.Addr) (manager.Port, error) {
 	s := &h.devices
 	device, err := s.current.Attr()
@@ -46,7 +49,7 @@ func (h *host) Port(addr netip.Addr) (manager.Port, error) {
 	}
 	index, ok := s.gidIndex(wire.GIDOf(addr))
 	if !ok && h.network.isPublic() && h.cm.receiving {
-		return manager.Port{}, syscall.EADDRNOTAVAIL // nothing arrives at a new address, and any host may ask
+		return manager.Port{}, syscall.EADDRNOTAVAIL // any host may ask, so the table is not refreshed for each request
 	}
 	if !ok {
 		s.refreshGIDs() // the address may be new
@@ -69,19 +72,20 @@ func (h *host) Port(addr netip.Addr) (manager.Port, error) {
 	}, nil
 }
 
-// Answers reports whether the machine can send to peer through the interface
-// that has the address own. Processes of one machine always reach each other.
+// Answers reports whether the machine would send packets for peer through the
+// interface that has the address own. Between processes of one machine it is
+// always true.
 func (h *host) Answers(own, peer netip.Addr) bool { return h.network.answers(own, peer) }
 
-// Claim makes an address and port this node's.
+// Claim claims an address and port for this node, until release is called.
 func (h *host) Claim(c manager.Claim) (release func(), err error) { return h.cm.claim(c) }
 
-// Send sends a message.
+// Send sends a message of the connection manager.
 func (h *host) Send(m manager.MAD) { h.path.sendMAD(m) }
 
-// JoinMulticast does nothing: the device takes what is sent to the groups of
-// its queue pairs.
+// JoinMulticast does nothing: attaching a queue pair to the group is enough for
+// the device to receive the group's packets.
 func (h *host) JoinMulticast(manager.Port, netip.Addr) error { return nil }
 
-// LeaveMulticast does nothing.
+// LeaveMulticast does nothing, like JoinMulticast.
 func (h *host) LeaveMulticast(manager.Port, netip.Addr) {}

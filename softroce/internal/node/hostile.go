@@ -15,35 +15,38 @@ import (
 )
 
 const (
-	// slowest is the longest delay of a packet.
+	// slowest is the longest delay of a packet in hostile mode.
 	slowest = 200 * time.Microsecond
-	// calm is the number of packets to a queue pair that are spared after
-	// one was disturbed, so that a packet which is sent again arrives soon.
+	// calm is the number of packets to a queue pair that arrive in order
+	// after one was duplicated or held back, so that a retransmission soon
+	// gets through.
 	calm = 64
-	// enough is the number of retries that a requester must have left for
-	// its packets to be disturbed.
+	// enough is the least number of retries that a requester must have left
+	// for its packets to be disturbed.
 	enough = 3
 )
 
-// hostility makes the network as unfriendly as it can be without losing
-// anything.
+// hostility delays, duplicates and reorders packets, and loses none. Its seed
+// decides which.
 type hostility struct {
 	random *rand.Rand
-	flows  map[uint32]*flow // by the number of the queue pair that packets go to
+	flows  map[uint32]*flow // by the number of the destination queue pair
 }
 
-// flow is the packets to a queue pair.
+// flow is the state of the packets to one queue pair.
 type flow struct {
-	last time.Duration // when the latest packet arrives
-	calm int           // number of packets that are spared
+	last time.Duration // time at which the latest packet arrives
+	calm int           // number of further packets that arrive in order
 }
 
-// HostileVariable is the environment variable with the seed of the hostile
-// mode, unless SetHostile gave one.
+// HostileVariable is the environment variable that has the seed of the hostile
+// mode if SetHostile was not called.
 const HostileVariable = "VERBENA_HOSTILE"
 
-// SetHostile makes the device and the network unfriendly, from a seed. It fails
-// after the device was used first.
+// SetHostile turns on the hostile mode, in which the network delays, duplicates
+// and reorders packets as seed decides. An empty seed leaves the choice to the
+// environment. SetHostile fails after the first use of the device, unless seed
+// is the one in use.
 func SetHostile(seed string) error {
 	choices.Lock()
 	defer choices.Unlock()
@@ -55,7 +58,7 @@ func SetHostile(seed string) error {
 }
 
 // chosenHostility returns the hostile mode that SetHostile or the environment
-// chose.
+// chose, or nil if neither did.
 func chosenHostility() *hostility {
 	choices.Lock()
 	defer choices.Unlock()
@@ -66,7 +69,7 @@ func chosenHostility() *hostility {
 	return newHostility(choices.hostile)
 }
 
-// newHostility returns nil without a seed.
+// newHostility returns the hostile mode with a seed, or nil if seed is empty.
 func newHostility(seed string) *hostility {
 	if seed == "" {
 		return nil
@@ -76,10 +79,11 @@ func newHostility(seed string) *hostility {
 	return &hostility{rand.New(rand.NewPCG(h.Sum64(), 0)), map[uint32]*flow{}}
 }
 
-// add adds to a fault what else happens to a packet of a reliable connection or
-// of the connection manager, which the sender repeats if it gets lost. The
-// packet is delayed, in most cases so that it arrives after those that went to
-// the queue pair before. Some packets arrive after later ones, or twice.
+// add adds to the fault f what the hostile mode does to the packet p at the
+// time now. It disturbs only packets of reliable connections and of the
+// connection manager, since their senders retransmit. Each such packet is
+// delayed, most without overtaking or being overtaken; some are overtaken or
+// arrive twice.
 func (h *hostility) add(d *engine.Device, p *wire.Packet, now time.Duration, f Fault) Fault {
 	longest := slowest
 	if p.DestQP != wire.GSI {

@@ -14,25 +14,27 @@ import (
 	manager "github.com/verbena-go/verbena/softroce/internal/cm"
 )
 
-// inquiry is a call of ResolveAddr that waits for a host that does not answer.
+// inquiry is an address resolution for an ID. It waits for a host that the node
+// does not find.
 type inquiry struct {
 	id       *manager.ID
 	from, to netip.AddrPort
-	due      time.Duration // when it ends without an answer
-	at       time.Duration // when to look again for the host; never, if only due counts
-	pause    time.Duration
+	due      time.Duration // time at which the resolution fails
+	at       time.Duration // time of the next search for the host; never: there is no further search
+	pause    time.Duration // time from the last search to the next
 }
 
-// wait makes the next look later than the last one.
+// wait sets the time of the next search, later after each search.
 func (q *inquiry) wait(now time.Duration) {
 	const shortest, longest = time.Millisecond, 100 * time.Millisecond
 	q.pause = min(max(2*q.pause, shortest), longest)
 	q.at = now + q.pause
 }
 
-// ResolveAddr resolves an address for an ID of the manager. As on a network, a
-// host that does not exist gives no answer: the ID gets
-// RDMA_CM_EVENT_ADDR_ERROR after the timeout. The caller has the node locked.
+// ResolveAddr resolves the address to for an ID of the manager; from is the
+// source address, if valid. If no node has the address, the ID gets
+// RDMA_CM_EVENT_ADDR_ERROR after the timeout, as on a network where the host
+// does not answer. The caller holds the node's lock.
 func (n *Node) ResolveAddr(id *manager.ID, from, to netip.AddrPort, timeout time.Duration) error {
 	if n.Inquires(id) {
 		return syscall.EINVAL
@@ -49,18 +51,20 @@ func (n *Node) ResolveAddr(id *manager.ID, from, to netip.AddrPort, timeout time
 	return nil
 }
 
-// Inquires reports whether an ID waits for a host.
+// Inquires reports whether an address resolution of the ID waits for a host.
 func (n *Node) Inquires(id *manager.ID) bool {
 	return slices.ContainsFunc(n.cm.inquiries, func(q *inquiry) bool { return q.id == id })
 }
 
-// EndInquiry ends the wait of an ID for a host, without an event.
+// EndInquiry ends the address resolution of an ID that waits for a host. The ID
+// gets no event.
 func (n *Node) EndInquiry(id *manager.ID) {
 	n.cm.inquiries = slices.DeleteFunc(n.cm.inquiries, func(q *inquiry) bool { return q.id == id })
 }
 
-// inquire looks again for hosts, and ends the inquiries whose time is over. It
-// returns the time of the next look.
+// inquire searches again for the hosts whose time has come, and fails the
+// resolutions that have timed out. next is the time of the next search or
+// timeout.
 func (c *connections) inquire(now time.Duration) (next time.Duration) {
 	next = never
 	c.inquiries = slices.DeleteFunc(c.inquiries, func(q *inquiry) bool {
@@ -74,7 +78,7 @@ func (c *connections) inquire(now time.Duration) (next time.Duration) {
 			next = min(next, q.due, q.at)
 			return false
 		}
-		_ = q.id.Report(librdmacm.RDMA_CM_EVENT_ADDR_ERROR, -int(syscall.ETIMEDOUT)) // the device may be gone
+		_ = q.id.Report(librdmacm.RDMA_CM_EVENT_ADDR_ERROR, -int(syscall.ETIMEDOUT)) // fails if the device was removed
 		return true
 	})
 	return next

@@ -22,16 +22,17 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// machine is the network of this machine. Its nodes are processes, the
-// neighbours of each other, and share its addresses. The number of a queue pair
-// has the slot of its node in the upper eight bits. A frame over the link has a
-// packet or a message of the connection manager.
+// machine is the network that consists of the processes of this machine. Each
+// process is a node, and all have the machine's addresses. Each node has a slot
+// number, which is in the upper eight bits of its queue pairs' numbers. Each
+// frame over the link carries a packet or a message of the connection manager.
 type machine struct {
 	n           *Node
-	link        *link.Link           // nil: the node has no neighbours
-	memberships map[wire.GID]members // of groups that the node sent to a short while ago
+	link        *link.Link           // nil: the node reaches only itself
+	memberships map[wire.GID]members // by the address of the group; a cache of what link.Names returned
 }
 
+// newMachine returns the network without a link. join opens the link.
 func newMachine(n *Node) *machine { return &machine{n: n, memberships: map[wire.GID]members{}} }
 
 const (
@@ -39,22 +40,23 @@ const (
 	qpns    = 1 << qpnBits
 )
 
-// Kinds of frames, in their first byte.
+// The first byte of a frame says what follows.
 const (
 	packetFrame = 'P'
 	madFrame    = 'M'
 )
 
 const (
-	// headerLen is the length of what precedes a packet in its frame: kind,
-	// addresses, flow label, traffic class, hop limit.
+	// headerLen is the number of bytes before the packet in a frame: kind,
+	// two addresses, flow label, traffic class, hop limit.
 	headerLen = 1 + 16 + 16 + 4 + 1 + 1
-	// madHeaderLen is the length of what precedes a message: kind,
-	// addresses.
+	// madHeaderLen is the number of bytes before the message in a frame:
+	// kind, two addresses.
 	madHeaderLen = 1 + 16 + 16
 )
 
-// join makes the process a node of the machine.
+// join makes the process a node of this machine's network, which gives it a
+// slot.
 func (m *machine) join() (err error) {
 	l := chosenLink()
 	if l == nil {
@@ -79,14 +81,15 @@ func (m *machine) addresses() ([]machineAddress, error) { return machineAddresse
 
 func (m *machine) isPublic() bool { return false }
 
-// Flush does nothing: neighbours see a frame when the link has sent it.
+// Flush does nothing: other nodes see a frame as soon as the link has it.
 func (m *machine) Flush() {}
 
-// Idle reports whether no frame is in the process any more.
+// Idle reports whether all frames that were sent have left the process.
 func (m *machine) Idle() bool { return m.link == nil || m.link.Idle() }
 
-// Way returns the way to the node of a queue pair, or to all nodes for a
-// multicast packet. It returns nil for this node.
+// Way returns the way of packets to the queue pair qpn: to the node that has
+// it, or to all nodes for a multicast packet. It returns nil if that is this
+// node.
 func (m *machine) Way(_, _ wire.GID, qpn uint32) engine.Way {
 	slot := int(qpn >> qpnBits)
 	switch {
@@ -111,8 +114,8 @@ func (m *machine) room(qpn uint32) bool {
 
 func (m *machine) receive() (more bool) { return m.link != nil && m.link.Poll() }
 
-// reach looks whether the address is a new one of the machine, whose nodes have
-// all its addresses.
+// reach refreshes the device's addresses, as g may be new. It fails if the
+// machine does not have g, since all nodes have all addresses of the machine.
 func (m *machine) reach(g wire.GID) error {
 	m.n.devices.refreshGIDs()
 	if m.n.devices.current.Has(g) {
@@ -122,16 +125,17 @@ func (m *machine) reach(g wire.GID) error {
 }
 
 func (m *machine) route(dst, _, usual netip.Addr) (netip.Addr, error) {
-	if _, err := (*host)(m.n).Port(dst); err != nil { // the network has no other machines
+	if _, err := (*host)(m.n).Port(dst); err != nil { // only this machine's addresses can be reached
 		return netip.Addr{}, errNoHost
 	}
 	return usual, nil
 }
 
-// answers is always true: processes of one machine reach each other.
+// answers returns true: processes of one machine always reach each other.
 func (m *machine) answers(_, _ netip.Addr) bool { return true }
 
-// carry takes a packet to this node, to a neighbour, or to several.
+// carry delivers a packet to this node or to another, and a multicast packet to
+// all nodes that have members of the group.
 func (m *machine) carry(p *wire.Packet) {
 	w := &m.n.path
 	switch slot := int(p.DestQP >> qpnBits); {
@@ -148,8 +152,8 @@ func (m *machine) carry(p *wire.Packet) {
 	}
 }
 
-// sendTo sends a packet to a neighbour, unless the program has unmapped what it
-// sends.
+// sendTo sends a packet to the node with that slot. It sends nothing if the
+// program has unmapped the memory of the payload.
 func (m *machine) sendTo(slot int, p *wire.Packet) {
 	if m.link == nil || slot == 0 {
 		return
@@ -165,8 +169,8 @@ func (m *machine) sendTo(slot int, p *wire.Packet) {
 	})
 }
 
-// carryMAD takes a message to its node. A request that names none goes to the
-// node that has claimed the port.
+// carryMAD delivers a message of the connection manager to its node. If
+// mad.Node is 0, the message goes to the node that has claimed the port.
 func (m *machine) carryMAD(mad manager.MAD) {
 	switch {
 	case mad.Node == m.n.slot || m.link == nil:
@@ -179,8 +183,8 @@ func (m *machine) carryMAD(mad manager.MAD) {
 	}
 }
 
-// ask sends a request to the node that has claimed the port. If there is none,
-// this node refuses the request.
+// ask sends a connection request to the node that has claimed the port. If none
+// has, this node gets the request and refuses it.
 func (m *machine) ask(mad manager.MAD) {
 	n := m.n
 	space, port, _ := wire.ServicePort(mad.Service)
@@ -198,7 +202,7 @@ func (m *machine) ask(mad manager.MAD) {
 		return
 	}
 	mine := n.cm.claims[names[1]] != nil
-	go func() { // a neighbour may hang
+	go func() { // the search may take long if a process does not answer
 		if mine {
 			names = names[:1]
 		}
@@ -207,7 +211,7 @@ func (m *machine) ask(mad manager.MAD) {
 			slot, err = n.slot, nil
 		}
 		if err != nil {
-			return // the node that has the port does not answer now; the request will be repeated
+			return // the node with the port does not answer now; the manager will repeat the request
 		}
 		n.Lock()
 		defer n.Unlock()
@@ -220,6 +224,8 @@ func (m *machine) ask(mad manager.MAD) {
 	}()
 }
 
+// sendMADTo sends a message of the connection manager to the node with that
+// slot.
 func (m *machine) sendMADTo(slot int, mad manager.MAD) {
 	src, dst := wire.GIDOf(mad.Src), wire.GIDOf(mad.Dst)
 	m.n.note(m.link.Way(slot))
@@ -247,8 +253,8 @@ func (m *machine) claim(name string) (io.Closer, error) {
 	return nil, syscall.EADDRNOTAVAIL
 }
 
-// groupNames returns the beginning of the names by which the nodes that have
-// queue pairs in a group tell the others so.
+// groupNames returns the prefix of the names that nodes claim when they have
+// queue pairs in a group. The rest of such a name is the node's slot.
 func groupNames(group wire.GID) string { return fmt.Sprintf("group/%v/", group.Addr()) }
 
 func (m *machine) enter(group wire.GID) (io.Closer, error) {
@@ -258,17 +264,17 @@ func (m *machine) enter(group wire.GID) (io.Closer, error) {
 	return m.link.Claim(groupNames(group) + strconv.Itoa(m.n.slot))
 }
 
-// membersLast is how long the node does not look for new members of a group.
+// membersLast is the time for which the node uses the members that it found.
 const membersLast = 100 * time.Millisecond
 
-// members are the neighbours that are in a group.
+// members are the other nodes that have queue pairs in a multicast group.
 type members struct {
-	until time.Duration
+	until time.Duration // time after which they are out of date
 	slots []int
 }
 
-// members returns the neighbours that are in a group, or were a short while
-// ago.
+// members returns the slots of the other nodes that have queue pairs in a
+// group. The result is up to membersLast old.
 func (m *machine) members(group wire.GID) []int {
 	if m.link == nil {
 		return nil
@@ -289,10 +295,11 @@ func (m *machine) members(group wire.GID) []int {
 	return found.slots
 }
 
-// neighbours is the machine as its link sees it. Poll calls the methods.
+// neighbours is the machine as the handler of its link. link.Poll calls the
+// methods.
 type neighbours machine
 
-// Receive takes a frame from a neighbour.
+// Receive handles a frame from the node with that slot.
 func (b *neighbours) Receive(slot int, frame []byte) {
 	n := b.n
 	if len(frame) > 0 && frame[0] == madFrame {
@@ -313,7 +320,7 @@ func (b *neighbours) Receive(slot int, frame []byte) {
 	n.devices.current.Receive(p)
 }
 
-// receiveMAD takes a frame with a message from a neighbour.
+// receiveMAD handles a frame that carries a message of the connection manager.
 func (b *neighbours) receiveMAD(slot int, frame []byte) {
 	if len(frame) < madHeaderLen {
 		return
@@ -324,12 +331,13 @@ func (b *neighbours) receiveMAD(slot int, frame []byte) {
 	})
 }
 
-// moment is the time from the end of a neighbour until requests to it fail. A
-// program that waits for the events of its connections hears of the end by
-// them.
+// moment is the time from the end of a peer's process until requests to it
+// fail. It lets a program that waits for connection events get these before the
+// completions with errors.
 const moment = 250 * time.Millisecond
 
-// Gone notes that a neighbour has ended.
+// Gone handles the end of the process with that slot: connections to it end,
+// and requests to it will fail.
 func (b *neighbours) Gone(slot int) {
 	n := b.n
 	n.cm.receive(n.Now()) // its last messages may have come just now
@@ -339,5 +347,5 @@ func (b *neighbours) Gone(slot int) {
 	}
 }
 
-// Resume notes that neighbours may have room again.
+// Resume handles that other nodes may have room for frames again.
 func (b *neighbours) Resume() { b.n.devices.resume() }

@@ -19,70 +19,77 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// network is what the node reaches: itself and the other processes of its
-// machine, or all machines. Its methods are called with the node locked.
+// network is what the node is connected to: the processes of its machine, or
+// all machines that UDP reaches. The methods are called with the node locked.
 type network interface {
 	engine.Outgoing
 
-	// configure sets what the network decides about a device.
+	// configure sets the fields of a device's configuration that depend on
+	// the network.
 	configure(c *engine.Config)
-	// addresses returns the addresses that the device can have now.
+	// addresses returns the addresses that a device on the network has now.
 	addresses() ([]machineAddress, error)
-	// isPublic reports whether hosts with other software, or hostile ones,
+	// isPublic reports whether hosts that are hostile or run other software
 	// may send to the node.
 	isPublic() bool
 
-	// carry takes a packet to where it goes. The packet then belongs to the
-	// network.
+	// carry sends a packet to its destination, and takes ownership of the
+	// packet.
 	carry(p *wire.Packet)
-	// carryMAD takes a message of the connection manager to where it goes.
+	// carryMAD sends a message of the connection manager to its
+	// destination.
 	carryMAD(m manager.MAD)
-	// receive takes what neighbours have sent, and reports whether there is
-	// more.
+	// receive handles what other nodes have sent. more reports whether
+	// something is left.
 	receive() (more bool)
-	// wake rings the bells of the neighbours that the node has sent to.
+	// wake wakes the nodes to which this node has sent something.
 	wake()
-	// room reports whether the network takes more for a queue pair.
+	// room reports whether the network takes another packet for the queue
+	// pair qpn.
 	room(qpn uint32) bool
 
-	// enter makes what is sent to a group come to this node, until the
-	// result is closed. The result may be nil.
+	// enter makes the node receive the packets of a multicast group until
+	// the result is closed. The result is nil if there is nothing to close.
 	enter(group wire.GID) (io.Closer, error)
-	// claim makes the port called name this node's, until the result is closed.
-	// The result may be nil. The error is a syscall.Errno.
+	// claim claims the port that name stands for, until the result is
+	// closed. The result is nil if there is nothing to close. The error is
+	// a syscall.Errno.
 	claim(name string) (io.Closer, error)
 
-	// reach fails if no node has the address g, which is not an address of this
-	// node.
+	// reach fails if no node can have the address g, which is not one of
+	// this node's device.
 	reach(g wire.GID) error
-	// route returns the address to send from to dst. src is the address that the
-	// program has bound, if valid. usual is the address that the system would send
-	// from, which is src if src is valid.
+	// route returns the source address for packets to dst. src is the
+	// address that the program bound, if it is valid. usual is the source
+	// address that the system chooses: src if that is valid. route fails if
+	// dst cannot be reached.
 	route(dst, src, usual netip.Addr) (netip.Addr, error)
-	// answers reports whether the machine can send to peer through the interface
-	// that has the address own. If it cannot, a message from peer to own may be
-	// forged.
+	// answers reports whether the machine would send packets for peer
+	// through the interface that has the address own. If it would not, a
+	// message from peer to own may be forged.
 	answers(own, peer netip.Addr) bool
 }
 
-// choices has the decisions that are made before there is a node.
+// choices has what must be decided before the node is created.
 var choices struct {
 	sync.Mutex
-	made     bool // the node is made
-	hostile  string
-	opened   bool // the network is decided
-	network  string
-	internet *internet  // nil: the machine's network
-	link     *link.Link // nil: the machine's network was not opened
+	made     bool       // whether the node has been created
+	hostile  string     // seed of the hostile mode; empty: off
+	opened   bool       // whether SetNetwork has succeeded
+	network  string     // options of SetNetwork
+	internet *internet  // nil: this machine's network
+	link     *link.Link // of this machine's network, if SetNetwork has reserved it
 }
 
-// DeviceVariable is the environment variable that names the network of a device
-// if SetNetwork was not called, as in a program that is not written in Go.
+// DeviceVariable is the environment variable that names the device and its
+// network for programs that do not call SetNetwork, such as those not written
+// in Go.
 const DeviceVariable = "VERBENA_DEVICE"
 
-// SetNetwork decides which network the node is in: the machine's if options are
-// empty, else "udp" or "udp=" and addresses, with commas between them.
-// SetNetwork fails if the node is on another network already.
+// SetNetwork chooses the node's network: this machine's if options is empty, or
+// UDP for "udp". "udp=" is followed by the addresses that the device is to
+// have, separated by commas. SetNetwork fails if the node is already on another
+// network.
 func SetNetwork(options string) error {
 	choices.Lock()
 	defer choices.Unlock()
@@ -108,11 +115,11 @@ func SetNetwork(options string) error {
 	return nil
 }
 
-// errInUse is the error of a choice that comes too late.
+// errInUse is the error of a choice that comes after the device is in use.
 var errInUse = errors.New("the device is in use already")
 
-// chosenInternet returns the network that SetNetwork or the environment chose,
-// or nil if that is the machine's.
+// chosenInternet returns the UDP network if SetNetwork or the environment chose
+// it, and nil if the node is on this machine's network.
 func chosenInternet() (*internet, error) {
 	if name, options, _ := strings.Cut(os.Getenv(DeviceVariable), ":"); name == "soft" && !opened() {
 		if err := SetNetwork(options); err != nil {
@@ -125,28 +132,30 @@ func chosenInternet() (*internet, error) {
 	return choices.internet, nil
 }
 
-// chosenLink returns the link to the machine's network that was opened, nil if
-// none was.
+// chosenLink returns the link that SetNetwork reserved on this machine's
+// network, or nil.
 func chosenLink() *link.Link {
 	choices.Lock()
 	defer choices.Unlock()
 	return choices.link
 }
 
+// opened reports whether SetNetwork has succeeded.
 func opened() bool {
 	choices.Lock()
 	defer choices.Unlock()
 	return choices.opened
 }
 
-// parseNetwork returns nil for the machine's network.
+// parseNetwork returns the network for the options of SetNetwork. It returns
+// nil for this machine's network.
 func parseNetwork(options string) (*internet, error) {
 	if options == "" {
 		return nil, nil
 	}
 	network, list, some := strings.Cut(options, "=")
 	if network != "udp" {
-		return nil, fmt.Errorf("there is no network %q, only udp, and udp= with addresses of this machine", network)
+		return nil, fmt.Errorf("unknown network %q: want udp, or udp= and addresses of this machine", network)
 	}
 	u := &internet{sockets: map[wire.GID]*link.Socket{}, reachable: link.Reachable, answersBy: link.Answers}
 	if !some {
@@ -158,7 +167,7 @@ func parseNetwork(options string) (*internet, error) {
 			return nil, fmt.Errorf("%q is not an address", text)
 		}
 		if a = a.Unmap(); a.IsUnspecified() || a.IsMulticast() {
-			return nil, fmt.Errorf("%v is an address that no port can have", a)
+			return nil, fmt.Errorf("%v is not a unicast address", a)
 		}
 		u.named = append(u.named, a)
 	}

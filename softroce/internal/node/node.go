@@ -18,34 +18,37 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/stat"
 )
 
-// Program has the objects that the process's program holds. The node calls its
-// methods while the node is locked.
+// Program holds the objects of the program in this process: queues, queue pairs
+// and so on. The node calls the methods with its mutex locked.
 type Program interface {
-	// CompletionEvent reports that a queue which was armed has a
+	// CompletionEvent reports that an armed completion queue got a
 	// completion.
 	CompletionEvent(q *engine.CQ)
-	// AsyncEvent reports an event of a device, or of an object of it.
+	// AsyncEvent reports an asynchronous event of the device d, or of one
+	// of its objects.
 	AsyncEvent(d *engine.Device, e engine.AsyncEvent)
-	// SendLate sends the completion events that found no room in their
-	// channels, and reports whether some have found none again.
+	// SendLate sends the completion events that were kept because their
+	// channel was full. left reports whether channels are still full.
 	SendLate() (left bool)
-	// Removed reports that the device was removed.
+	// Removed reports that the device was unplugged.
 	Removed()
-	// Objects counts the objects.
+	// Objects returns the number of objects of each kind, for the
+	// statistics.
 	Objects() stat.Objects
 }
 
-// Node is this process as a node of the network. One mutex guards it, its
-// devices and the program's objects. A thread that waits does not hold it, and
-// takes it after the locks of queues.
+// Node is this process as a node of the network. Its mutex guards the node, its
+// devices and the program's objects. A thread that waits for something does not
+// hold the mutex. A thread that needs the lock of a queue as well locks the
+// queue first.
 type Node struct {
 	mu      sync.Mutex
 	began   time.Time
 	program Program
-	slot    int // number of the node on its machine
+	slot    int // slot number of the node on its machine; part of its queue pairs' numbers
 
-	called bool         // a call of the program has the mutex
-	used   []engine.Way // on which that call has sent something to other processes
+	called bool         // whether a call of the program holds mu
+	used   []engine.Way // ways on which that call has sent something to other processes
 
 	devices devices
 	path    path
@@ -56,11 +59,11 @@ type Node struct {
 }
 
 // New returns a node with a device, on the network that SetNetwork or the
-// environment chose. If the process cannot be on it, New writes the cause to
-// standard error, and the device is removed.
+// environment chose. If the process cannot join the network, New writes the
+// cause to standard error, and the node starts with its device removed.
 func New(program Program, door Doorbell) *Node {
 	n := newNode(program, door)
-	n.mu.Lock() // the link is there before the device
+	n.mu.Lock() // no thread may use the device before this returns
 	defer n.mu.Unlock()
 	lack := n.join()
 	n.path.hostile = chosenHostility()
@@ -76,7 +79,7 @@ func New(program Program, door Doorbell) *Node {
 	return n
 }
 
-// newNode returns a node without a network and without a device.
+// newNode returns a node that has neither a network nor a device yet.
 func newNode(program Program, door Doorbell) *Node {
 	n := &Node{began: time.Now(), program: program, slot: 1 + rand.IntN(link.Slots-1)}
 	n.devices = devices{n: n, opens: map[*engine.Device]int{}}
@@ -87,8 +90,8 @@ func newNode(program Program, door Doorbell) *Node {
 	return n
 }
 
-// join makes the node one of the network that was chosen. If that fails, the
-// node has no neighbours.
+// join connects the node to the chosen network. If that fails, the node reaches
+// only itself.
 func (n *Node) join() error {
 	u, err := chosenInternet()
 	if u != nil {
@@ -105,7 +108,7 @@ func (n *Node) join() error {
 	return m.join()
 }
 
-// Start starts the worker, and lets verbena softroce stat ask the process.
+// Start starts the worker, and lets "verbena softroce stat" query the process.
 func (n *Node) Start() {
 	n.publish()
 	go n.worker.work()
@@ -114,15 +117,16 @@ func (n *Node) Start() {
 // Now returns the time since the node began.
 func (n *Node) Now() time.Duration { return time.Since(n.began) }
 
-// Lock locks the node for a call of the program.
+// Lock locks the node for the duration of a call of the program. It starts to
+// record the ways on which the call sends.
 func (n *Node) Lock() {
 	n.mu.Lock()
 	n.called = true
 }
 
-// Unlock ends what Lock began. The worker does what has become due. What the
-// call has sent leaves the process first: the program may end before the worker
-// runs.
+// Unlock ends a call of the program. First it sends the packets of the call,
+// since the program may end before the worker runs, and waits until they have
+// left the process. The worker is woken for all other work.
 func (n *Node) Unlock() {
 	n.network.Flush()
 	n.network.wake()
@@ -135,10 +139,11 @@ func (n *Node) Unlock() {
 	}
 }
 
-// Advance does what is due. The caller has the node locked.
+// Advance does the work that is due now. The caller holds the node's lock.
 func (n *Node) Advance() { n.advance(n.Now()) }
 
-// advance does what is due and returns the time of what comes next.
+// advance does the work that is due at the time now. next is the time at which
+// it must be called again.
 func (n *Node) advance(now time.Duration) (next time.Duration) {
 	n.Hear()
 	more := n.network.receive()
@@ -155,23 +160,23 @@ func (n *Node) advance(now time.Duration) (next time.Duration) {
 	for _, d := range n.devices.inUse {
 		next = min(next, d.Publish())
 	}
-	if n.program.SendLate() { // events of what was published just now, too
+	if n.program.SendLate() { // includes the events of the completions that were published just now
 		next = min(next, now+time.Millisecond)
 	}
 	n.network.wake()
 	return next
 }
 
-// Hear tells the devices which queues have new requests. The caller has the
-// node locked.
+// Hear tells the devices which queues have new work requests. The caller holds
+// the node's lock.
 func (n *Node) Hear() {
 	for p := n.worker.door.take(); p != nil; {
 		q := (*engine.WorkQueue)(p)
-		p = *(*unsafe.Pointer)(unsafe.Pointer(&q.Next)) // once Rung is 0 the queue may be on the list again
+		p = *(*unsafe.Pointer)(unsafe.Pointer(&q.Next)) // once Rung is 0, the queue may be put on the list again
 		// A Store could be seen after the load of Posted, as in
 		// engine.CQ.add.
 		atomic.SwapUint32(&q.Rung, 0)
-		for _, d := range n.devices.inUse { // the device whose queue it is hears it
+		for _, d := range n.devices.inUse { // only the device that has the queue takes it
 			d.Ring(q)
 		}
 	}

@@ -13,35 +13,35 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// path is the way of what the node sends. Each packet of the device, and each
-// message of the connection manager, takes it: captures see the packet, faults
-// and the hostile mode decide what happens to it, and the network carries what
-// is left.
+// path is what each packet of the device and each message of the connection
+// manager passes on its way to the network. Captures record it, and faults and
+// the hostile mode may drop, change, delay or duplicate it.
 type path struct {
 	n        *Node
 	packets  engine.PacketPool
-	faults   func(p *wire.Packet) Fault // nil: packets arrive
-	hostile  *hostility                 // nil: the device is friendly
+	faults   func(p *wire.Packet) Fault // nil: no faults
+	hostile  *hostility                 // nil: the hostile mode is off
 	captures []*capture
-	delayed  queue
-	serial   uint64 // of the parcel that was delayed last
+	delayed  queue  // parcels that faults hold back
+	serial   uint64 // number of the parcel that was delayed last
 
-	// What the device sends to itself.
+	// Packets that the device sends to itself wait here for loopBack.
 	inbox  []*wire.Packet
-	copies []byte // the payloads of the unreliable packets in inbox
+	copies []byte // payloads of the unreliable packets in inbox
 }
 
-// parcel is what takes the path: a packet, or a message of the connection
-// manager and the packet that it would be.
+// parcel is a packet of the device, or a message of the connection manager with
+// the packet that would carry it. In the first case mad is nil.
 type parcel struct {
 	packet *wire.Packet
 	mad    *manager.MAD
 }
 
-// send takes a packet of the device.
+// send sends a packet of the device.
 func (w *path) send(p *wire.Packet) { w.dispatch(parcel{packet: p}) }
 
-// sendMAD takes a message of the connection manager.
+// sendMAD sends a message of the connection manager. If the port is down, the
+// message is dropped.
 func (w *path) sendMAD(m manager.MAD) {
 	switch {
 	case !w.n.devices.connected():
@@ -52,11 +52,11 @@ func (w *path) sendMAD(m manager.MAD) {
 	}
 }
 
-// isClear reports whether parcels are not seen on the path, and nothing happens
-// to them.
+// isClear reports whether there are no captures and no faults, and the hostile
+// mode is off.
 func (w *path) isClear() bool { return w.faults == nil && w.hostile == nil && len(w.captures) == 0 }
 
-// dispatch captures a parcel, and sends what the faults leave of it.
+// dispatch captures a parcel, applies the faults, and delivers what is left.
 func (w *path) dispatch(p parcel) {
 	if w.isClear() {
 		w.deliver(p)
@@ -79,14 +79,14 @@ func (w *path) dispatch(p parcel) {
 	w.suffer(p, f, now)
 }
 
-// decide asks a program's fault function.
+// decide returns what the program's fault function decides for a packet.
 func decide(faults func(p *wire.Packet) Fault, p *wire.Packet) (f Fault) {
 	within(func() { f = faults(p) })
 	return f
 }
 
-// within calls a function of the program in a goroutine of its own, which the
-// function may end, as testing.T.FailNow does.
+// within calls a function of the program in a new goroutine, and waits for it.
+// The function may end its goroutine, as testing.T.FailNow does.
 func within(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -96,7 +96,7 @@ func within(f func()) {
 	<-done
 }
 
-// deliver gives a parcel to the network.
+// deliver passes a parcel to the network.
 func (w *path) deliver(p parcel) {
 	if p.mad != nil {
 		w.packets.Put(p.packet)
@@ -106,7 +106,8 @@ func (w *path) deliver(p parcel) {
 	w.n.network.carry(p.packet)
 }
 
-// packetOf returns the packet that carries a message of the connection manager.
+// packetOf returns the packet that carries a message of the connection manager
+// on a network.
 func (w *path) packetOf(m manager.MAD) *wire.Packet {
 	p := w.packets.Get()
 	p.SGID, p.DGID = wire.GIDOf(m.Src), wire.GIDOf(m.Dst)
@@ -117,9 +118,9 @@ func (w *path) packetOf(m manager.MAD) *wire.Packet {
 }
 
 // keep puts a packet of the device to itself into the inbox. An unreliable send
-// completes before its packet leaves the inbox, and its memory is the program's
-// again then. So the packet gets a copy, unless the program has unmapped what
-// it sends.
+// completes before its packet leaves the inbox, and the program may then change
+// the memory. So keep copies the payload of an unreliable packet. It drops the
+// packet if the program has unmapped the memory.
 func (w *path) keep(p *wire.Packet) {
 	if size := p.PayloadLen(); size > 0 && p.Opcode.Transport() != wire.RC {
 		w.copies = slices.Grow(w.copies, size) // the copies before it stay where they are
@@ -135,8 +136,8 @@ func (w *path) keep(p *wire.Packet) {
 	w.inbox = append(w.inbox, p)
 }
 
-// loopBack gives the device what it has sent to itself, and reports whether
-// there was something.
+// loopBack lets the device receive the packets that it sent to itself. It
+// reports whether there were any.
 func (w *path) loopBack() bool {
 	if len(w.inbox) == 0 {
 		return false
@@ -149,8 +150,8 @@ func (w *path) loopBack() bool {
 	return true
 }
 
-// marshal writes a packet to b, which has its size. It returns false if the
-// program has unmapped what it sends.
+// marshal writes a packet to b, which has the packet's size. It returns false
+// if the program has unmapped the memory of the payload.
 func marshal(b []byte, p *wire.Packet) bool {
 	headers, size := p.Opcode.HeaderLen(), p.PayloadLen()
 	p.AppendHeaders(b[:0])

@@ -17,18 +17,18 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// publish lets verbena softroce stat ask the process, unless the system
-// refuses.
+// publish makes the process answer the queries of "verbena softroce stat". It
+// does nothing if the system refuses the socket.
 func (n *Node) publish() {
 	_, _ = link.Publish(func() []byte {
-		text, _ := json.Marshal(n.stat()) // all of it has a form in JSON
+		text, _ := json.Marshal(n.stat()) // cannot fail for these types
 		return text
 	})
 }
 
-// stat describes the process and its device.
+// stat returns the statistics of the process and its device.
 func (n *Node) stat() stat.Process {
-	program, _ := os.ReadFile("/proc/self/comm") // or it has no name
+	program, _ := os.ReadFile("/proc/self/comm") // without /proc, the program has no name
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	device := n.devices.current
@@ -59,6 +59,7 @@ func (n *Node) stat() stat.Process {
 	return stat.Process{Program: strings.TrimSuffix(string(program), "\n"), Network: os.Getenv(link.NetworkVariable), Device: d}
 }
 
+// statOf returns the statistics of a queue pair.
 func statOf(q *engine.QP) stat.QueuePair {
 	s := stat.QueuePair{
 		Number: q.Number(), Type: strings.TrimPrefix(q.Type().String(), "IBV_QPT_"), State: strings.TrimPrefix(q.State().String(), "IBV_QPS_"),
@@ -70,7 +71,7 @@ func statOf(q *engine.QP) stat.QueuePair {
 	return s
 }
 
-// guidText returns a GUID as the tools of rdma-core print it.
+// guidText formats a GUID as the tools of rdma-core do.
 func guidText(guid uint64) string {
 	return fmt.Sprintf("%04x:%04x:%04x:%04x", guid>>48, guid>>32&0xFFFF, guid>>16&0xFFFF, guid&0xFFFF)
 }

@@ -23,41 +23,42 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// internet is the network of all machines: UDP, with a socket for each address
-// of the node. The addresses belong to this process alone, so they tell nodes
-// apart.
+// internet is the network of all machines that UDP reaches, with a socket for
+// each address of the node. The process has its addresses for itself, so an
+// address identifies a node.
 type internet struct {
-	n       *Node        // nil until join
-	named   []netip.Addr // nil: all addresses of the machine but loopback ones
-	lack    error        // why the node cannot have IPv4
-	sockets map[wire.GID]*link.Socket
-	poller  *link.Poller                // nil until join
-	used    []*link.Socket              // sockets that have something to flush
-	busy    atomic.Pointer[link.Socket] // the socket that received last
-	// reachable reports whether the system knows how to send to a host. If
-	// it does not, it asks the network for the host.
+	n       *Node                       // nil until join
+	named   []netip.Addr                // addresses that the program chose; nil: all of the machine but loopback ones
+	lack    error                       // reason why the node cannot use IPv4 addresses; nil if it can
+	sockets map[wire.GID]*link.Socket   // by own address
+	poller  *link.Poller                // poller of the sockets; nil until join
+	used    []*link.Socket              // sockets that have packets for Flush
+	busy    atomic.Pointer[link.Socket] // socket that received last
+	// reachable reports whether the system knows the link-layer address of
+	// dst, or the router's. If it does not, the call makes the system ask
+	// for it.
 	reachable func(dst netip.Addr) bool
-	// answersBy reports whether the system can send packets for peer from the
-	// address own through the interface with the index link.
+	// answersBy reports whether the system would send packets for peer from
+	// the address own through the interface with the index link.
 	answersBy func(own netip.Addr, link int, peer netip.Addr) bool
-	links     map[wire.GID]int // indexes of the interfaces of the own addresses; 0: a loopback interface, whose address others reach through any interface
+	links     map[wire.GID]int // indexes of the interfaces of the node's addresses; 0: a loopback interface, whose address others reach through any interface
 
-	// The flow of the packet that was sent last. Most packets have the flow
-	// of the packet before them.
+	// The flow of the packet that was sent last, as most packets have the
+	// same flow as the one before.
 	src, dst wire.GID
 	flow     wire.Flow
 }
 
-// outside is the number of all nodes of other machines; their addresses tell
-// them apart.
+// outside is the node number of all nodes on other machines. Their addresses
+// distinguish them.
 const outside = link.Slots
 
-// Queue pairs on the network of all machines have numbers in this range.
+// Queue pairs on the UDP network have numbers in this range.
 const firstOutside, lastOutside = 1 << 8, 1<<24 - 2
 
-// wanted returns the addresses that the node is to have. The node keeps an
-// address whose interface is down for a while: it would not learn that the
-// interface is up again, and nothing would arrive.
+// wanted returns the addresses that the node should have. An address that the
+// node already has is kept while its interface is down, since the node would
+// not notice that the interface is up again.
 func (u *internet) wanted() (all []machineAddress, err error) {
 	machine, err := machineAddresses()
 	if err != nil {
@@ -83,8 +84,8 @@ func (u *internet) wanted() (all []machineAddress, err error) {
 	return all, nil
 }
 
-// open opens the sockets of the addresses. check fails if an IPv4 address
-// cannot be used.
+// open opens the sockets of the wanted addresses. check returns an error if the
+// node cannot use IPv4 addresses.
 func (u *internet) open(check func(netip.Addr) error) error {
 	wanted, err := u.wanted()
 	if err != nil {
@@ -119,10 +120,10 @@ func (u *internet) open(check func(netip.Addr) error) error {
 	case len(u.sockets) > 0:
 		return nil
 	}
-	return fmt.Errorf("no interface that is up has an address, other than loopback ones: %w", syscall.EADDRNOTAVAIL)
+	return fmt.Errorf("no interface that is up has an address, apart from loopback interfaces: %w", syscall.EADDRNOTAVAIL)
 }
 
-// add opens the socket of an address.
+// add opens the socket of the address a, unless it is open.
 func (u *internet) add(a netip.Addr) error {
 	g := wire.GIDOf(a)
 	if u.sockets[g] != nil {
@@ -131,7 +132,7 @@ func (u *internet) add(a netip.Addr) error {
 	s, err := link.OpenUDP(a, wire.Renumber)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("UDP port %d of %v is taken: by another process with this device, which must have other addresses, or by the kernel "+
+		return fmt.Errorf("UDP port %d of %v is in use: by another process with this device, which must use other addresses, or by the kernel "+
 			"(rmmod rdma_rxe frees it): %w", wire.Port, a, syscall.EADDRINUSE)
 	case err != nil:
 		return fmt.Errorf("%v: %w", a, err)
@@ -147,8 +148,8 @@ func (u *internet) close() {
 	}
 }
 
-// join makes this the node's network, whose worker waits for its sockets from
-// now on.
+// join makes u the network of the node n, and lets n's worker wait for the
+// sockets.
 func (u *internet) join(n *Node) (err error) {
 	if u.poller, err = link.NewPoller(n.worker.bell); err != nil {
 		return err
@@ -170,8 +171,8 @@ func (u *internet) configure(c *engine.Config) {
 
 func (u *internet) isPublic() bool { return true }
 
-// attend makes a socket receive. The thread that receives a batch also does
-// what has become due, such as acknowledgements.
+// attend starts to receive from a socket. The thread that receives a batch also
+// runs a step of the worker, for example to send acknowledgements.
 func (u *internet) attend(s *link.Socket) {
 	own, n := s.Addr(), u.n
 	s.Start(u.poller, func(batch []link.Datagram) {
@@ -191,7 +192,7 @@ func (u *internet) attend(s *link.Socket) {
 	}, u.resume)
 }
 
-// resume lets queue pairs go on that found no room in a socket.
+// resume lets queue pairs continue that waited for room in a socket.
 func (u *internet) resume() {
 	u.n.mu.Lock()
 	u.n.devices.resume()
@@ -199,8 +200,9 @@ func (u *internet) resume() {
 	u.n.worker.bell.Ring()
 }
 
-// receiveRefusal takes the beginning of a packet that a host has refused, since
-// no process has the port there any more.
+// receiveRefusal handles an ICMP error: the host to has refused a packet of
+// this node from the address own, as no process has the port open. quote is the
+// beginning of the packet.
 func (u *internet) receiveRefusal(own, to netip.Addr, quote []byte) {
 	n := u.n
 	p := n.path.packets.Get()
@@ -216,7 +218,8 @@ func (u *internet) receiveRefusal(own, to netip.Addr, quote []byte) {
 	}
 }
 
-// enter opens the socket of a multicast group.
+// enter opens the socket of a multicast group, which receives until the result
+// is closed.
 func (u *internet) enter(group wire.GID) (io.Closer, error) {
 	var own []netip.Addr
 	for _, s := range u.sockets {
@@ -230,8 +233,8 @@ func (u *internet) enter(group wire.GID) (io.Closer, error) {
 	return s, nil
 }
 
-// mtu returns the port's MTU: the largest that fits all interfaces with the
-// headers.
+// mtu returns the port's MTU: the largest whose packets fit into the MTU of all
+// interfaces.
 func (u *internet) mtu() libibverbs.Mtu {
 	const headers = 80 // as Linux counts
 	mtu := libibverbs.IBV_MTU_4096
@@ -247,22 +250,23 @@ func (u *internet) mtu() libibverbs.Mtu {
 	return mtu
 }
 
-// window returns the bytes that one queue pair may have in flight, for receive
-// buffers of the given size. It is a fraction of the buffer, as packets take
-// about twice their length, and several queue pairs share it. A peer with a
-// smaller buffer loses packets, and the queue pair has fewer in flight then.
+// window returns the number of bytes that one queue pair may have in flight.
+// buffer is the size of a socket's receive buffer. The window is a fraction of
+// it, as packets take about twice their length there and several queue pairs
+// share it. If a peer's buffer is smaller, packets get lost, and congestion
+// control reduces the number in flight.
 func window(buffer int) int {
 	const least, most, share = 128 << 10, 512 << 10, 16
 	return max(least, min(most, buffer/share))
 }
 
-// packets returns the number of packets that a number of bytes takes.
+// packets returns the number of packets of the MTU that make up so many bytes.
 func packets(bytes int, mtu libibverbs.Mtu) int {
 	return bytes / (128 << max(mtu, libibverbs.IBV_MTU_1024))
 }
 
-// addresses opens sockets of addresses that are new, and closes those of
-// addresses that are gone. It returns the addresses that have sockets.
+// addresses opens sockets for new addresses, closes those of addresses that the
+// node no longer has, and returns the addresses that have sockets.
 func (u *internet) addresses() ([]machineAddress, error) {
 	wanted, err := u.wanted()
 	if err != nil {
@@ -293,12 +297,12 @@ func (u *internet) addresses() ([]machineAddress, error) {
 			delete(u.sockets, g)
 		}
 	}
-	u.n.devices.resume() // queue pairs may wait for room in one of those
+	u.n.devices.resume() // queue pairs may have waited for room in a closed socket
 	return wanted, nil
 }
 
-// reach fails if the system knows no way to the address. A host at its end
-// shows itself only by its answers.
+// reach fails if the system has no route to g. Whether a host has the address
+// shows only when it answers.
 func (u *internet) reach(g wire.GID) error {
 	_, err := Route(g.Addr(), netip.Addr{})
 	return err
@@ -314,9 +318,9 @@ func (u *internet) route(dst, src, usual netip.Addr) (netip.Addr, error) {
 	return u.source(dst, usual), nil
 }
 
-// source returns the address to send from to dst: usual, if it is one of the
-// node's addresses, and otherwise the first of the node's addresses from which
-// the system can send to dst. If there is none, it returns usual.
+// source returns the source address for packets to dst: usual if it is one of
+// the node's addresses, and otherwise the first address of the node from which
+// the system can send to dst. If there is none, source returns usual.
 func (u *internet) source(dst, usual netip.Addr) netip.Addr {
 	device := u.n.devices.current
 	if device.Has(wire.GIDOf(usual)) {
@@ -342,7 +346,8 @@ func (u *internet) answers(own, peer netip.Addr) bool {
 	return peer.IsLoopback() == own.IsLoopback() && u.answersBy(own, u.links[wire.GIDOf(own)], peer)
 }
 
-// carry takes a packet to another node, to this one, or to both.
+// carry delivers a packet to this node or to another, and a multicast packet to
+// both.
 func (u *internet) carry(p *wire.Packet) {
 	w := &u.n.path
 	switch {
@@ -370,7 +375,8 @@ func (u *internet) carryMAD(m manager.MAD) {
 	n.path.packets.Put(p)
 }
 
-// send sends a packet to another machine, or to another process of this one.
+// send sends a packet from the socket of its source address. If there is no
+// such socket, the packet is dropped.
 func (u *internet) send(p *wire.Packet) {
 	s := u.sockets[p.SGID]
 	if s == nil {
@@ -392,8 +398,8 @@ func (u *internet) send(p *wire.Packet) {
 	}
 }
 
-// claim shows in /proc/net/unix the port that the node has. The addresses are
-// this process's, so there are no nodes to claim ports from.
+// claim lists the port in /proc/net/unix, where "verbena softroce" tools find
+// it. It never fails: no other node has this node's addresses.
 func (u *internet) claim(name string) (io.Closer, error) {
 	closer, err := link.Announce(fmt.Sprintf("udp/%d/%s", os.Getpid(), name))
 	if err != nil {
@@ -402,7 +408,7 @@ func (u *internet) claim(name string) (io.Closer, error) {
 	return closer, nil
 }
 
-// receive does nothing: the worker polls the sockets.
+// receive does nothing, as the worker polls the sockets.
 func (u *internet) receive() (more bool) { return false }
 
 func (u *internet) event() int { return u.poller.Event() }
@@ -422,13 +428,13 @@ func (u *internet) poll() bool {
 	return s.Poll()
 }
 
-// wake does nothing: Flush gives packets to the system.
+// wake does nothing, as Flush hands the packets to the system.
 func (u *internet) wake() {}
 
-// room reports whether all sockets take more.
+// room reports whether all sockets take packets.
 func (u *internet) room(uint32) bool { return !u.blocked() }
 
-// blocked reports whether a socket takes no more.
+// blocked reports whether a socket's buffer is full.
 func (u *internet) blocked() bool {
 	for _, s := range u.sockets {
 		if s.Blocked() {
@@ -438,7 +444,7 @@ func (u *internet) blocked() bool {
 	return false
 }
 
-// Way returns the socket that sends from an address, nil if the packets go to
+// Way returns the socket for packets from src, or nil if dst is an address of
 // this node.
 func (u *internet) Way(src, dst wire.GID, _ uint32) engine.Way {
 	if s := u.sockets[src]; s != nil && !u.n.devices.current.Has(dst) {
@@ -447,7 +453,7 @@ func (u *internet) Way(src, dst wire.GID, _ uint32) engine.Way {
 	return nil
 }
 
-// Flush gives the system the packets that sockets have kept.
+// Flush hands the system the packets that wait in sockets.
 func (u *internet) Flush() {
 	for _, s := range u.used {
 		s.Flush()
@@ -456,7 +462,7 @@ func (u *internet) Flush() {
 	u.used = u.used[:0]
 }
 
-// Idle reports whether the system has taken everything that was sent.
+// Idle reports whether the system has taken all packets that were sent.
 func (u *internet) Idle() bool {
 	for _, s := range u.sockets {
 		if !s.Idle() {
@@ -466,12 +472,12 @@ func (u *internet) Idle() bool {
 	return true
 }
 
-// maxMessages is the limit of messages that wait for the connection manager.
-// Further ones are dropped, as if they were lost.
+// maxMessages limits the messages that wait for the connection manager. Further
+// ones are dropped, like lost packets.
 const maxMessages = 4096
 
-// verify drops what has arrived at one of the node's addresses without a right
-// ICRC.
+// verify returns the datagrams of a batch whose ICRCs are right. own is the
+// address at which they arrived.
 func verify(own netip.Addr, batch []link.Datagram) []link.Datagram {
 	gid := wire.GIDOf(own)
 	var from netip.AddrPort
@@ -485,9 +491,9 @@ func verify(own netip.Addr, batch []link.Datagram) []link.Datagram {
 	})
 }
 
-// receiveDatagrams takes what has arrived at one of the node's addresses, with
-// right ICRCs. Any host may have sent it: a datagram that is not a packet of
-// the protocol is dropped.
+// receiveDatagrams handles datagrams that arrived at the address own with right
+// ICRCs. Any host may have sent them, so those that are not valid packets are
+// dropped.
 func (u *internet) receiveDatagrams(own netip.Addr, batch []link.Datagram) {
 	w := &u.n.path
 	for _, d := range batch {
@@ -504,11 +510,11 @@ func (u *internet) receiveDatagrams(own netip.Addr, batch []link.Datagram) {
 	}
 }
 
-// receivePacket takes a packet that has come from another machine.
+// receivePacket handles a packet from another node.
 func (u *internet) receivePacket(p *wire.Packet) {
 	n := u.n
 	switch {
-	case p.DGID.Addr().IsMulticast() != (p.DestQP == wire.MulticastQP), n.devices.current.Has(p.SGID): // the node has kept its own packets
+	case p.DGID.Addr().IsMulticast() != (p.DestQP == wire.MulticastQP), n.devices.current.Has(p.SGID): // n.devices.current.Has: the node has already kept its own packets
 		n.path.packets.Put(p)
 	case p.DestQP != wire.GSI:
 		n.devices.current.Receive(p)

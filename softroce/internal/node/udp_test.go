@@ -39,13 +39,13 @@ func TestParseNetwork(t *testing.T) {
 		{options: "udp=192.0.2.1", named: []string{"192.0.2.1"}},
 		{options: "udp=192.0.2.1,2001:db8::1,fe80::1%eth0", named: []string{"192.0.2.1", "2001:db8::1", "fe80::1%eth0"}},
 		{options: "udp=::ffff:192.0.2.1", named: []string{"192.0.2.1"}},
-		{options: "tcp", wrong: `there is no network "tcp", only udp, and udp= with addresses of this machine`},
-		{options: "udp:", wrong: `there is no network "udp:", only udp, and udp= with addresses of this machine`},
+		{options: "tcp", wrong: `unknown network "tcp": want udp, or udp= and addresses of this machine`},
+		{options: "udp:", wrong: `unknown network "udp:": want udp, or udp= and addresses of this machine`},
 		{options: "udp=", wrong: `"" is not an address`},
 		{options: "udp=192.0.2.1,", wrong: `"" is not an address`},
 		{options: "udp=eth0", wrong: `"eth0" is not an address`},
-		{options: "udp=0.0.0.0", wrong: "0.0.0.0 is an address that no port can have"},
-		{options: "udp=ff02::1", wrong: "ff02::1 is an address that no port can have"},
+		{options: "udp=0.0.0.0", wrong: "0.0.0.0 is not a unicast address"},
+		{options: "udp=ff02::1", wrong: "ff02::1 is not a unicast address"},
 	} {
 		u, err := parseNetwork(test.options)
 		if test.wrong != "" {

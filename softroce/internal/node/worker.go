@@ -13,29 +13,28 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/link"
 )
 
-// Doorbell is the memory by which the threads that post and poll in C tell the
-// worker of it. They use it as C's atomic operations do.
+// Doorbell is the memory through which threads that post and poll in C notify
+// the worker. They access it with C's atomic operations.
 type Doorbell struct {
-	// Word is the word of the node's bell if the system has no memory that
+	// Word is the word of the node's bell if the system lacks memory that
 	// processes can share.
 	Word *uint32
-	// Rung lists the queues with new requests; engine.WorkQueue.Next links
-	// them.
+	// Rung is the head of a list of the queues with new requests, which
+	// engine.WorkQueue.Next links.
 	Rung *unsafe.Pointer
-	// Arms counts the times that a completion queue was armed. A thread
-	// that adds to it while Dozing is not 0 wakes a thread that waits for
-	// it as a futex of this process.
+	// Arms counts how often completion queues were armed. Dozing is not 0
+	// while the worker waits for Arms to change. A thread that arms a queue
+	// then wakes the worker with a private futex.
 	Arms, Dozing *uint32
 }
 
-// take takes the list of queues.
+// take returns the list of queues and empties it.
 func (d *Doorbell) take() unsafe.Pointer { return atomic.SwapPointer(d.Rung, nil) }
 
-// armed returns how often a queue was armed.
+// armed returns the value of Arms.
 func (d *Doorbell) armed() uint32 { return atomic.LoadUint32(d.Arms) }
 
-// doze waits until a queue has been armed since armed returned arms, but not
-// longer than limit.
+// doze waits until Arms differs from arms, or until the time limit is over.
 func (d *Doorbell) doze(arms uint32, limit time.Duration) {
 	const waitPrivate = 0 | 128 // FUTEX_WAIT | FUTEX_PRIVATE_FLAG
 	t := syscall.NsecToTimespec(int64(limit))
@@ -44,24 +43,25 @@ func (d *Doorbell) doze(arms uint32, limit time.Duration) {
 	atomic.StoreUint32(d.Dozing, 0)
 }
 
-// worker is the goroutine that does what is due on the node, for as long as the
-// process lives. Threads of the program that poll an empty queue help it.
+// worker is the goroutine that does the device's work. It runs as long as the
+// process. Threads of the program that poll an empty queue run steps of the
+// work themselves.
 type worker struct {
 	n       *Node
 	door    Doorbell
 	bell    *link.Bell
-	sockets sockets // nil: the network has none
+	sockets sockets // nil: the network has no sockets
 
-	looks   atomic.Int64  // when something is due, as a time.Duration; written with the mutex
-	helps   atomic.Int64  // calls of help: each ran a step or found that none was due
-	watched atomic.Bool   // functions of the program see packets, and help does nothing
-	wary    time.Duration // until when the worker does not nap; its own
+	looks   atomic.Int64  // time at which work is due, as a time.Duration; written with the mutex held
+	helps   atomic.Int64  // number of calls of help
+	watched atomic.Bool   // whether functions of the program see packets, and help does nothing
+	wary    time.Duration // time until which the worker does not nap; used by the worker alone
 }
 
-// sockets are what a worker waits for besides its bell.
+// sockets are what the worker waits for in addition to its bell.
 type sockets interface {
-	// poll receives from the socket that received last, and reports whether
-	// it has received something.
+	// poll receives from the socket that received last. It reports whether
+	// there was something.
 	poll() bool
 	// look receives from all sockets.
 	look()
@@ -73,10 +73,10 @@ type sockets interface {
 }
 
 // Word returns the word of the node's bell. Threads of this process ring the
-// bell by it as link.Bell.Ring does.
+// bell through it, in the way of link.Bell.Ring.
 func (n *Node) Word() *uint32 { return n.worker.bell.Word() }
 
-// Event returns the eventfd that wakes the worker, or -1 if a futex does.
+// Event returns the eventfd that wakes the worker, or -1 if a futex wakes it.
 func (n *Node) Event() int {
 	if n.worker.sockets == nil {
 		return -1
@@ -84,15 +84,16 @@ func (n *Node) Event() int {
 	return n.worker.sockets.event()
 }
 
-// work is the goroutine. docs/softroce.md has its name.
+// work is the worker's loop. Users of goleak name this function, as
+// docs/softroce.md says.
 func (w *worker) work() {
 	var poll func() bool
 	if w.sockets != nil {
 		poll = w.sockets.poll
 	}
-	var looked time.Duration // when at all sockets
+	var looked time.Duration // time of the last look at all sockets
 	for {
-		if now := w.n.Now(); w.sockets != nil && now-looked >= nap { // a busy socket must not keep the others waiting
+		if now := w.n.Now(); w.sockets != nil && now-looked >= nap { // a busy socket must not delay the others
 			w.sockets.look()
 			looked = now
 		}
@@ -111,10 +112,12 @@ func (w *worker) work() {
 	}
 }
 
-// due returns how long nothing will be due.
+// due returns the time until work is due. It is not positive if work is due
+// now.
 func (w *worker) due() time.Duration { return time.Duration(w.looks.Load()) - w.n.Now() }
 
-// step does what is due in place of the worker. The caller has the mutex.
+// step does the work that is due now, in place of the worker. The caller holds
+// the mutex.
 func (w *worker) step() {
 	now := w.n.Now()
 	next := w.n.advance(now)
@@ -123,9 +126,8 @@ func (w *worker) step() {
 	}
 }
 
-// Help does what is due, in the thread of a program that has polled a queue in
-// vain. The completion that the thread waits for is there sooner than if the
-// worker had to wake up.
+// Help does a step of the worker in a thread of the program that has polled an
+// empty queue. That is faster than waking the worker.
 func (n *Node) Help() { n.worker.help() }
 
 func (w *worker) help() {
@@ -145,19 +147,20 @@ func (w *worker) help() {
 }
 
 const (
-	// nap is how long the worker naps at a time while other threads help. A
-	// busy worker looks at all sockets that often.
+	// nap is the longest time that the worker sleeps while polling threads
+	// do its work. It is also the interval at which a busy worker looks at
+	// all sockets.
 	nap = time.Millisecond
-	// wariness is how long the worker does not nap after threads that
-	// helped have left something undone. They spin for something else than
-	// a completion by then, such as memory that a peer writes.
+	// wariness is the time for which the worker does not nap after polling
+	// threads have left work undone. They then wait for something other
+	// than a completion, such as memory that a peer writes.
 	wariness = 32 * nap
 )
 
-// doze naps while polling threads help, until something is due or left undone,
-// or a program arms a queue to wait for an event. helps and arms are the counts
-// that the worker saw before it had nothing to do. doze reports whether a
-// thread has helped since then.
+// doze lets the worker nap while polling threads do its work. It returns when
+// work is due or was left undone, or when a program arms a queue to wait for an
+// event. helps and arms are the counts from before the worker ran out of work.
+// helped reports whether a thread has done work since then.
 func (w *worker) doze(helps int64, arms uint32) (helped bool) {
 	if w.n.Now() < w.wary {
 		return false
