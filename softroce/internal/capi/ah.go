@@ -18,7 +18,7 @@ import (
 // #include "ring.h"
 import "C"
 
-// ah is an address handle.
+// ah is the address handle of the engine for a C object.
 type ah struct{ e *engine.AH }
 
 func init() {
@@ -52,8 +52,8 @@ func init() {
 	}
 }
 
-// ahFromWC sets a to the attributes of the address that a datagram came from.
-// grh is the header that precedes the datagram in memory.
+// ahFromWC sets a to the address of the sender of the datagram that wc
+// completes. grh is the header that the device wrote before the datagram.
 func (l *library) ahFromWC(c *libibverbs.Context, wc *libibverbs.Wc, grh *libibverbs.Grh, a *libibverbs.AhAttr, port uint8) error {
 	*a = libibverbs.AhAttr{Dlid: wc.Slid, Sl: wc.Sl, SrcPathBits: wc.DlidPathBits, PortNum: port}
 	if wc.WcFlags&uint32(libibverbs.IBV_WC_GRH) == 0 {
@@ -88,6 +88,8 @@ func (l *library) ahFromWC(c *libibverbs.Context, wc *libibverbs.Wc, grh *libibv
 	return syscall.EINVAL
 }
 
+// createAH creates an address handle in C's memory. The caller holds the node's
+// lock.
 func (l *library) createAH(p *libibverbs.Pd, a *libibverbs.AhAttr) (*libibverbs.Ah, syscall.Errno) {
 	domain := l.pds[p]
 	if domain == nil {
@@ -108,12 +110,13 @@ func (l *library) createAH(p *libibverbs.Pd, a *libibverbs.AhAttr) (*libibverbs.
 	return c, 0
 }
 
+// destroyAH destroys an address handle. The caller holds the node's lock.
 func (l *library) destroyAH(c *libibverbs.Ah) syscall.Errno {
 	h := l.ahs[c]
 	if h == nil {
 		return syscall.EINVAL
 	}
-	l.Advance() // the device hears of the datagrams that were posted before
+	l.Advance() // let the device take datagrams that were posted before with this handle
 	if err := h.e.Destroy(); err != nil {
 		return errno(err)
 	}

@@ -14,11 +14,11 @@ import (
 // #include <stdlib.h>
 import "C"
 
-// buf is memory that the library allocated. The device reaches all memory of
-// the program, so it is memory as any other.
+// buf is memory that ibv_alloc_buf allocated. The device reaches all memory of
+// the program, so it needs no special kind.
 type buf struct {
-	domain *pd            // that it was allocated for
-	addr   unsafe.Pointer // in C's memory
+	domain *pd            // protection domain for which it was allocated
+	addr   unsafe.Pointer // allocated with C's allocator
 	size   uint64
 }
 
@@ -63,12 +63,12 @@ func init() {
 		if l.bufs[b] == nil {
 			return -1, syscall.EINVAL
 		}
-		return -1, syscall.ENODATA // as for all memory that is not a DMA buffer
+		return -1, syscall.ENODATA // the kernel's error for memory that is not a DMA buffer
 	}
 }
 
-// inBuf reports whether a range is within memory that was allocated for the
-// protection domain.
+// inBuf reports whether the length bytes at addr lie within the buffer c, and c
+// was allocated for the protection domain p.
 func (l *library) inBuf(p *libibverbs.Pd, c *libibverbs.Buf, addr uintptr, length uint64) bool {
 	l.Lock()
 	defer l.Unlock()

@@ -13,11 +13,12 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/engine"
 )
 
-// channel is a completion channel: a pipe of the ids of completion queues.
+// channel is a completion channel. Its descriptor is a pipe that carries the
+// IDs of completion queues with an event.
 type channel struct {
 	c       *libibverbs.CompChannel
-	end     int      // of the pipe, for writing
-	waiting []uint64 // ids that had no room in the pipe
+	end     int      // writing end of the pipe
+	waiting []uint64 // IDs that did not fit into the pipe yet
 }
 
 func init() {
@@ -67,7 +68,7 @@ func (l *library) destroyChannel(c *libibverbs.CompChannel) syscall.Errno {
 	return 0
 }
 
-// CompletionEvent sends an event of a queue to its channel.
+// CompletionEvent sends an event of the completion queue e to its channel.
 func (l *library) CompletionEvent(e *engine.CQ) {
 	q := l.byCQ[e]
 	h := l.channels[q.c.Channel]
@@ -84,7 +85,7 @@ func (l *library) CompletionEvent(e *engine.CQ) {
 	h.waiting = append(h.waiting, id)
 }
 
-// tell writes an id. It reports whether there was room.
+// tell writes an ID to the pipe. It returns false if the pipe is full.
 func (h *channel) tell(id uint64) bool {
 	var b [8]byte
 	binary.NativeEndian.PutUint64(b[:], id)
@@ -92,8 +93,8 @@ func (h *channel) tell(id uint64) bool {
 	return err != syscall.EAGAIN
 }
 
-// SendLate writes the ids that had no room, and reports whether some have none
-// again.
+// SendLate writes the waiting IDs to their pipes. left reports whether some
+// still do not fit.
 func (l *library) SendLate() (left bool) {
 	l.late = slices.DeleteFunc(l.late, func(h *channel) bool {
 		for len(h.waiting) > 0 && h.tell(h.waiting[0]) {

@@ -74,8 +74,8 @@ func (l *cmLibrary) resolveAddr(i *id, src, dst *librdmacm.Sockaddr, timeout tim
 	return 0
 }
 
-// queryAddr shows the program the addresses of an id, and the id's device once
-// it has one.
+// queryAddr copies the addresses of an ID to the program's struct, and its
+// device once the ID has one.
 func (l *cmLibrary) queryAddr(i *id) syscall.Errno {
 	route := &i.c.Route.Addr
 	local, peer := i.e.LocalAddr(), i.e.PeerAddr()
@@ -105,10 +105,12 @@ func (l *cmLibrary) queryAddr(i *id) syscall.Errno {
 	return 0
 }
 
-// exactly is the selector of a path record's values that are not limits.
+// exactly is the selector in a path record for an exact value, as opposed to a
+// limit.
 const exactly = 2
 
-// queryPath shows the program the path to the peer, if the id has one.
+// queryPath copies the path to the peer to the program's struct, if the ID has
+// one.
 func (l *cmLibrary) queryPath(i *id) {
 	path, ok := i.e.Path()
 	if !ok {
@@ -134,8 +136,8 @@ func (l *cmLibrary) queryPath(i *id) {
 	*rec.Sgid.Raw(), *rec.Dgid.Raw() = path.SGID, path.DGID
 }
 
-// setPath takes the path to the peer from an array of struct ibv_path_data: it
-// is the first that serves all purposes.
+// setPath sets the path to the peer from an array of struct ibv_path_data. It
+// uses the first path that has all flags.
 func (i *id) setPath(b []byte) syscall.Errno {
 	const size = int(unsafe.Sizeof(libibverbs.PathData{}))
 	const everything = libibverbs.IBV_PATH_FLAG_GMP | libibverbs.IBV_PATH_FLAG_PRIMARY | libibverbs.IBV_PATH_FLAG_BIDIRECTIONAL
@@ -161,8 +163,8 @@ func (i *id) setPath(b []byte) syscall.Errno {
 	return syscall.EINVAL
 }
 
-// parseSockaddr returns the address in a struct sockaddr, and false if it is
-// not an IP address.
+// parseSockaddr returns the address and port in a struct sockaddr. It returns
+// false if s is nil or not an IP address.
 func parseSockaddr(s *librdmacm.Sockaddr) (netip.AddrPort, bool) {
 	if s == nil {
 		return netip.AddrPort{}, false
@@ -180,7 +182,8 @@ func parseSockaddr(s *librdmacm.Sockaddr) (netip.AddrPort, bool) {
 	return netip.AddrPort{}, false
 }
 
-// setSockaddr writes an address, if it is valid, to memory with room for IPv6.
+// setSockaddr writes an address to s, which has room for IPv6. It writes
+// nothing if the address is not valid.
 func setSockaddr(s *librdmacm.Sockaddr, addr netip.AddrPort) {
 	switch a := addr.Addr(); {
 	case a.Is4():
@@ -199,7 +202,8 @@ func setSockaddr(s *librdmacm.Sockaddr, addr netip.AddrPort) {
 	}
 }
 
-// sockaddrPort returns the port in a struct sockaddr, 0 if it has none.
+// sockaddrPort returns the port in a struct sockaddr, or 0 if s is not an IP
+// address.
 func sockaddrPort(s *librdmacm.Sockaddr) libibverbs.Be16 {
 	addr, _ := parseSockaddr(s)
 	return libibverbs.NewBe16(addr.Port())

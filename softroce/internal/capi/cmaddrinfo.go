@@ -21,7 +21,7 @@ import (
 // #include <stdlib.h>
 import "C"
 
-// Codes of getaddrinfo. rdma_getaddrinfo returns those of glibc.
+// Error codes of glibc's getaddrinfo, which rdma_getaddrinfo returns as well.
 const (
 	eaiNoName   = -2
 	eaiAgain    = -3
@@ -29,7 +29,7 @@ const (
 	eaiFamily   = -6
 	eaiSockType = -7
 	eaiService  = -8
-	eaiNoAddr   = -9 // the host has no address of the family
+	eaiNoAddr   = -9 // the host has no address of the requested family
 )
 
 func init() {
@@ -53,7 +53,8 @@ func init() {
 	}
 }
 
-// getAddrinfo returns the first result only, as librdmacm does.
+// getAddrinfo does the work of rdma_getaddrinfo. Like librdmacm, it returns
+// only the first result. The int is an error code of getaddrinfo, or 0.
 func getAddrinfo(host, service string, hints *librdmacm.Addrinfo) (*librdmacm.Addrinfo, int, syscall.Errno) {
 	if hints == nil {
 		if host == "" && service == "" {
@@ -82,7 +83,8 @@ func getAddrinfo(host, service string, hints *librdmacm.Addrinfo) (*librdmacm.Ad
 	return out, 0, 0
 }
 
-// lookUp resolves host and service. It returns a code of getaddrinfo.
+// lookUp resolves host and service, and writes the result to out. It returns an
+// error code of getaddrinfo, or 0.
 func lookUp(host, service string, hints, out *librdmacm.Addrinfo) (code int) {
 	qpType, space, code := types(hints)
 	if code != 0 {
@@ -114,8 +116,8 @@ func lookUp(host, service string, hints, out *librdmacm.Addrinfo) (code int) {
 	return 0
 }
 
-// types returns a type of queue pair and a port space that go together. Hints
-// with a type or a space of 0 leave the choice to it.
+// types returns a queue pair type and a port space that go together. If hints
+// has 0 for one of them, types chooses it to match the other.
 func types(hints *librdmacm.Addrinfo) (qpType, space int32, code int) {
 	qpType, space = hints.AiQpType, hints.AiPortSpace
 	datagrams := libibverbs.QpType(qpType) == libibverbs.IBV_QPT_UD
@@ -141,6 +143,8 @@ func types(hints *librdmacm.Addrinfo) (qpType, space int32, code int) {
 	return qpType, space, 0
 }
 
+// lookUpPort returns the port of a service. code is an error code of
+// getaddrinfo, or 0.
 func lookUpPort(network, service string) (port uint16, code int) {
 	if service == "" {
 		return 0, 0
@@ -158,8 +162,9 @@ func lookUpPort(network, service string) (port uint16, code int) {
 	return uint16(number), 0
 }
 
-// lookUpHost returns a host's address. An empty host is this machine or, if
-// hints say so, all its addresses.
+// lookUpHost returns the first address of a host to which there is a route. The
+// int is an error code of getaddrinfo, or 0. An empty host means the loopback
+// address, or with RAI_PASSIVE the unspecified address.
 func lookUpHost(host string, hints *librdmacm.Addrinfo) (netip.Addr, int) {
 	network := "ip"
 	switch hints.AiFamily {
@@ -209,6 +214,8 @@ func lookUpHost(host string, hints *librdmacm.Addrinfo) (netip.Addr, int) {
 	return fallback, 0
 }
 
+// lookUpCode returns the error code of getaddrinfo for an error of Go's
+// resolver.
 func lookUpCode(err error) int {
 	var dns *net.DNSError
 	switch {
@@ -222,7 +229,8 @@ func lookUpCode(err error) int {
 	return eaiFail
 }
 
-// withZoneNumber replaces the name of an interface by its number.
+// withZoneNumber replaces the interface name in an address's zone by its index.
+// The int is an error code of getaddrinfo, or 0.
 func withZoneNumber(a netip.Addr) (netip.Addr, int) {
 	if a.Zone() == "" || node.Zone(a) != 0 {
 		return a, 0
@@ -234,7 +242,7 @@ func withZoneNumber(a netip.Addr) (netip.Addr, int) {
 	return a.WithZone(strconv.Itoa(nic.Index)), 0
 }
 
-// newSockaddr returns an address in C's memory, and its length.
+// newSockaddr returns a struct sockaddr in C's memory, and its length in bytes.
 func newSockaddr(addr netip.AddrPort) (*librdmacm.Sockaddr, uint32) {
 	s := (*librdmacm.Sockaddr)(unsafe.Pointer(alloc[librdmacm.SockaddrIn6]()))
 	setSockaddr(s, addr)
@@ -244,7 +252,8 @@ func newSockaddr(addr netip.AddrPort) (*librdmacm.Sockaddr, uint32) {
 	return s, uint32(unsafe.Sizeof(librdmacm.SockaddrIn6{}))
 }
 
-// copySockaddr returns a copy in C's memory.
+// copySockaddr returns a copy of a struct sockaddr in C's memory, and its
+// length.
 func copySockaddr(s *librdmacm.Sockaddr, length uint32) (*librdmacm.Sockaddr, uint32) {
 	if s == nil || length == 0 {
 		return nil, 0
@@ -252,12 +261,13 @@ func copySockaddr(s *librdmacm.Sockaddr, length uint32) (*librdmacm.Sockaddr, ui
 	return (*librdmacm.Sockaddr)(C.CBytes(unsafe.Slice((*byte)(unsafe.Pointer(s)), length))), length
 }
 
+// freeAddrinfo frees a list and everything it points to.
 func freeAddrinfo(list *librdmacm.Addrinfo) {
 	for list != nil {
 		next := list.AiNext
 		free(list.AiSrcAddr)
 		free(list.AiDstAddr)
-		free(list.AiSrcCanonname) // the program made these and has left them to the library
+		free(list.AiSrcCanonname) // allocated by the program, which leaves freeing them to the library
 		free(list.AiDstCanonname)
 		C.free(list.AiRoute)
 		C.free(list.AiConnect)
@@ -266,8 +276,8 @@ func freeAddrinfo(list *librdmacm.Addrinfo) {
 	}
 }
 
-// resolveAddrinfo looks up at once, and the event follows. As with librdmacm, a
-// code of getaddrinfo takes the place of the errno.
+// resolveAddrinfo resolves before it returns, and then reports the event. Like
+// librdmacm, it returns an error code of getaddrinfo in place of an errno.
 func resolveAddrinfo(c *librdmacm.CmId, host, service string, hints *librdmacm.Addrinfo) syscall.Errno {
 	if hints != nil && hints.AiFlags&librdmacm.RAI_SA != 0 {
 		return syscall.ENOTSUP

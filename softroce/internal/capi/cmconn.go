@@ -78,6 +78,7 @@ func init() {
 	}
 }
 
+// setLocalECE sets the ECE options that the ID will offer to its peer.
 func (i *id) setLocalECE(ece libibverbs.Ece) {
 	i.localECE = ece
 	i.e.SetLocalECE(ece)
@@ -89,6 +90,7 @@ func reject(c *librdmacm.CmId, reason uint8, data unsafe.Pointer, length uint8) 
 	})
 }
 
+// connect sends a connection request.
 func (l *cmLibrary) connect(i *id, p *librdmacm.ConnParam) syscall.Errno {
 	if p == nil && i.c.Qp == nil && i.c.Ps == librdmacm.RDMA_PS_TCP {
 		return syscall.EINVAL
@@ -100,7 +102,8 @@ func (l *cmLibrary) connect(i *id, p *librdmacm.ConnParam) syscall.Errno {
 	return 0
 }
 
-// accept takes the queue pair to RTS first, as the peer may send at once.
+// accept accepts a connection request. It takes the queue pair to RTS before it
+// answers, as the peer may send at once.
 func (l *cmLibrary) accept(i *id, p *librdmacm.ConnParam) syscall.Errno {
 	if p == nil && i.c.Qp == nil {
 		return syscall.EINVAL
@@ -121,8 +124,8 @@ func (l *cmLibrary) accept(i *id, p *librdmacm.ConnParam) syscall.Errno {
 	return 0
 }
 
-// respond takes the queue pair to RTS when the peer has accepted, and
-// establishes the connection.
+// respond establishes the connection after the peer has accepted it: it takes
+// the queue pair to RTS and tells the manager.
 func (l *cmLibrary) respond(i *id) syscall.Errno {
 	if vendor := i.remoteECE.VendorId; vendor != 0 && vendor != i.localECE.VendorId {
 		l.modifyToError(i)
@@ -138,7 +141,7 @@ func (l *cmLibrary) respond(i *id) syscall.Errno {
 	return err
 }
 
-// request makes the id of a connection request to a listener.
+// request creates the ID for a connection request e to a listener.
 func (l *cmLibrary) request(listener *id, e *manager.Event) (*id, syscall.Errno) {
 	i := &id{e: e.ID, channel: listener.channel, remoteECE: e.ECE}
 	e.ID.Context = i
@@ -158,8 +161,8 @@ func (l *cmLibrary) request(listener *id, e *manager.Event) (*id, syscall.Errno)
 	return i, 0
 }
 
-// param returns the parameters of a connection. Those of the id's queue pair,
-// if it has one, take precedence.
+// param returns the parameters of a connection. If the ID has a queue pair, its
+// number and its use of an SRQ replace those in p.
 func (i *id) param(p *librdmacm.ConnParam) manager.ConnParam {
 	q := manager.DefaultConnParam()
 	q.PrivateData = i.connect
@@ -176,6 +179,7 @@ func (i *id) param(p *librdmacm.ConnParam) manager.ConnParam {
 	return q
 }
 
+// privateData returns length bytes at data, or nil if data is nil.
 func privateData(data unsafe.Pointer, length uint8) []byte {
 	if data == nil {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/verbena-go/verbena/generated/librdmacm"
 )
 
-// endpointTimeout is the limit of rdma_create_ep for the address and for the
-// route each, in milliseconds.
+// endpointTimeout is the time in milliseconds that rdma_create_ep allows for
+// resolving the address, and again for resolving the route.
 const endpointTimeout = 2000
 
 func init() {
@@ -46,7 +46,8 @@ func init() {
 	cm.GetRequest = getRequest
 }
 
-// passive binds an id. The queue pairs of its requests get the attributes a.
+// passive prepares an ID for listening. a, if not nil, is kept for the queue
+// pairs of its connection requests.
 func passive(c *librdmacm.CmId, info *librdmacm.Addrinfo, p *libibverbs.Pd, a *libibverbs.QpInitAttr) syscall.Errno {
 	return withID(c, func(l *cmLibrary, i *id) syscall.Errno {
 		if err := l.bind(i, info.AiSrcAddr); err != 0 {
@@ -64,7 +65,8 @@ func passive(c *librdmacm.CmId, info *librdmacm.Addrinfo, p *libibverbs.Pd, a *l
 	})
 }
 
-// active prepares an id for connecting.
+// active prepares an ID for connecting: it resolves the address and the route,
+// and creates a queue pair if a is not nil.
 func active(c *librdmacm.CmId, info *librdmacm.Addrinfo, p *libibverbs.Pd, a *libibverbs.QpInitAttr) syscall.Errno {
 	if err := cm.ResolveAddr(c, info.AiSrcAddr, info.AiDstAddr, endpointTimeout); err != 0 {
 		return err
@@ -90,7 +92,8 @@ func active(c *librdmacm.CmId, info *librdmacm.Addrinfo, p *libibverbs.Pd, a *li
 	})
 }
 
-// resolveRoute takes the route that the program gives, or resolves one.
+// resolveRoute sets the route that info has. If it has none, the route is
+// resolved.
 func resolveRoute(c *librdmacm.CmId, info *librdmacm.Addrinfo) syscall.Errno {
 	const most = 1 << 12
 	if info.AiRouteLen == 0 {
@@ -104,8 +107,9 @@ func resolveRoute(c *librdmacm.CmId, info *librdmacm.Addrinfo) syscall.Errno {
 	})
 }
 
-// getRequest waits for a request of a synchronous listener. An event that is
-// not a request stays the listener's.
+// getRequest waits for a connection request to a synchronous listener, and
+// stores the request's ID in out. Another event makes it fail; the event is
+// stored in listen.Event.
 func getRequest(listen *librdmacm.CmId, out **librdmacm.CmId) syscall.Errno {
 	var channel *librdmacm.EventChannel
 	var attr *libibverbs.QpInitAttr

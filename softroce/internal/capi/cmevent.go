@@ -13,20 +13,20 @@ import (
 	manager "github.com/verbena-go/verbena/softroce/internal/cm"
 )
 
-// cmEvent is an event that the program has and has not acknowledged.
+// cmEvent is an event that the program has taken but not acknowledged yet.
 type cmEvent struct {
-	id    *id    // that the event is about; the listener of a CONNECT_REQUEST
-	group *group // that a multicast event is about
+	id    *id    // ID that the event is about; the listener for a CONNECT_REQUEST
+	group *group // multicast group that the event is about; otherwise nil
 }
 
-// eventMemory is an event in C's memory.
+// eventMemory is an event in C's memory, with its private data.
 type eventMemory struct {
 	event   librdmacm.CmEvent
 	private [256]byte
 }
 
-// unknown is the status of an error event that stands for another event whose
-// handling failed. As with librdmacm, the errno is lost.
+// unknown is the status of the error event that the program gets in place of an
+// event whose handling failed. Like librdmacm, the library does not report why.
 const unknown = -1
 
 func init() {
@@ -49,6 +49,7 @@ func (l *cmLibrary) ackCMEvent(c *librdmacm.CmEvent) syscall.Errno {
 	return 0
 }
 
+// acknowledged counts the acknowledgement of an event.
 func (l *cmLibrary) acknowledged(e *cmEvent) {
 	e.id.acked++
 	if e.group != nil {
@@ -57,17 +58,17 @@ func (l *cmLibrary) acknowledged(e *cmEvent) {
 	l.acked.Broadcast()
 }
 
-// awaitAcks waits until the program has acknowledged the events that were
-// reported.
+// awaitAcks waits until acked, the number of events that the program has
+// acknowledged, is at least reported. The node is unlocked meanwhile.
 func (l *cmLibrary) awaitAcks(acked *int, reported int) {
 	for *acked < reported {
 		l.acked.Wait()
 	}
 }
 
-// show turns an event of the manager into the program's, and does the work that
-// librdmacm does when the program takes an event. It returns nil if the program
-// does not get the event.
+// show turns an event of the manager into an event in C's memory, and does the
+// work that librdmacm does when a program takes an event. It returns nil if the
+// program must not see the event.
 func (l *cmLibrary) show(e *manager.Event) *librdmacm.CmEvent {
 	i := e.ID.Context.(*id) // the listener of a CONNECT_REQUEST
 	own := &cmEvent{id: i}
@@ -130,6 +131,7 @@ func (l *cmLibrary) show(e *manager.Event) *librdmacm.CmEvent {
 	return out
 }
 
+// setConn sets the parameters of a connection event.
 func (m *eventMemory) setConn(p *manager.ConnParam) {
 	to := m.event.Param.Conn()
 	to.PrivateData, to.PrivateDataLen = m.setPrivate(p.PrivateData)
@@ -139,12 +141,15 @@ func (m *eventMemory) setConn(p *manager.ConnParam) {
 	to.QpNum = p.QPNum
 }
 
+// setUD sets the parameters of a datagram event.
 func (m *eventMemory) setUD(p *manager.UDParam) {
 	to := m.event.Param.Ud()
 	to.PrivateData, to.PrivateDataLen = m.setPrivate(p.PrivateData)
 	to.AhAttr, to.QpNum, to.Qkey = p.AhAttr, p.QPNum, p.QKey
 }
 
+// setPrivate copies private data to C's memory, and returns its address and
+// length.
 func (m *eventMemory) setPrivate(data []byte) (unsafe.Pointer, uint8) {
 	if len(data) == 0 {
 		return nil, 0

@@ -13,16 +13,16 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// group is a multicast group that an id has joined.
+// group is a multicast group that an ID has joined, or is joining.
 type group struct {
 	addr     netip.Addr
-	context  uintptr
-	sendOnly bool
-	acked    int // events that the program has acknowledged
+	context  uintptr // value that the program gave for the group's events
+	sendOnly bool    // whether the queue pair is not attached to the group
+	acked    int     // number of the group's events that the program has acknowledged
 }
 
-// familyIB is AF_IB, the family of InfiniBand's addresses, which the device
-// lacks.
+// familyIB is AF_IB, the family of native InfiniBand addresses, which the
+// device does not support.
 const familyIB = 27
 
 func init() {
@@ -65,7 +65,8 @@ func join(c *librdmacm.CmId, to *librdmacm.Sockaddr, flags librdmacm.CmMcJoinFla
 	})
 }
 
-// attach makes the id's queue pair, if it has one, a member of a group.
+// attach attaches the queue pair of an ID to a group. It does nothing if the ID
+// has no queue pair or joined for sending only.
 func (l *cmLibrary) attach(i *id, g *group) syscall.Errno {
 	if i.c.Qp == nil || g.sendOnly {
 		return 0
@@ -77,8 +78,9 @@ func (l *cmLibrary) attach(i *id, g *group) syscall.Errno {
 	return errno(l.Attach(q.e, wire.GIDOf(g.addr)))
 }
 
-// leave leaves the group that the id joined last by an address, and waits until
-// the program has acknowledged its events.
+// leave leaves the group with that address; the ID may have joined several
+// times, and leaves the newest membership. It waits until the program has
+// acknowledged the group's events.
 func (l *cmLibrary) leave(i *id, from *librdmacm.Sockaddr) syscall.Errno {
 	addr, ok := parseSockaddr(from)
 	if !ok {

@@ -13,22 +13,22 @@ import (
 	manager "github.com/verbena-go/verbena/softroce/internal/cm"
 )
 
-// id is a connection manager id.
+// id is an ID of the connection manager.
 type id struct {
 	c       *librdmacm.CmId
 	e       *manager.ID
 	channel *eventChannel
-	sync    bool // the channel is the id's own, and calls wait for their events
-	acked   int  // events that the program has acknowledged
+	sync    bool // whether the ID is synchronous: it has a channel of its own, and calls wait for their events
+	acked   int  // number of its events that the program has acknowledged
 
-	connectError bool // the queue pair did not take the connection, and the program gets no further events of it
+	connectError bool // whether the queue pair could not be connected; later events of the connection are dropped
 	localECE     libibverbs.Ece
 	remoteECE    libibverbs.Ece
 	groups       []*group
 
-	connect   []byte                 // precedes the private data of Connect
-	qpInit    *libibverbs.QpInitAttr // of the queue pairs of requests, in C's memory
-	resolving bool                   // ResolveAddrinfo was called, and not QueryAddrinfo
+	connect   []byte                 // private data that precedes that of rdma_connect
+	qpInit    *libibverbs.QpInitAttr // attributes for the queue pairs of connection requests, in C's memory; nil: none
+	resolving bool                   // whether rdma_resolve_addrinfo was called without rdma_query_addrinfo after it
 	resolved  *librdmacm.Addrinfo
 }
 
@@ -72,7 +72,8 @@ func init() {
 	}
 }
 
-// withID calls f with the node locked. It fails with EINVAL if c is not an id.
+// withID calls f with the node locked. It returns EINVAL if c is not the struct
+// of an ID.
 func withID(c *librdmacm.CmId, f func(*cmLibrary, *id) syscall.Errno) syscall.Errno {
 	l := self()
 	l.Lock()
@@ -84,8 +85,8 @@ func withID(c *librdmacm.CmId, f func(*cmLibrary, *id) syscall.Errno) syscall.Er
 	return f(l, i)
 }
 
-// completed calls f as withID does. If the id is synchronous, completed waits
-// for the event that follows.
+// completed calls f as withID does. If the ID is synchronous and f succeeds,
+// completed then waits for the event and returns its status.
 func completed(c *librdmacm.CmId, f func(*cmLibrary, *id) syscall.Errno) syscall.Errno {
 	var channel *librdmacm.EventChannel
 	err := withID(c, func(l *cmLibrary, i *id) syscall.Errno {
@@ -115,7 +116,7 @@ func completed(c *librdmacm.CmId, f func(*cmLibrary, *id) syscall.Errno) syscall
 	return syscall.Errno(e.Status)
 }
 
-// ackOwn acknowledges the last event of a synchronous id.
+// ackOwn acknowledges the event of a synchronous ID's last call.
 func (l *cmLibrary) ackOwn(i *id) {
 	if i.c.Event != nil {
 		l.ackCMEvent(i.c.Event)
@@ -123,6 +124,7 @@ func (l *cmLibrary) ackOwn(i *id) {
 	}
 }
 
+// createID creates an ID. If channel is nil, the ID is synchronous.
 func (l *cmLibrary) createID(channel *librdmacm.EventChannel, context uintptr, ps librdmacm.PortSpace, qpType libibverbs.QpType) (*librdmacm.CmId, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
@@ -143,7 +145,8 @@ func (l *cmLibrary) createID(channel *librdmacm.EventChannel, context uintptr, p
 	return i.c, 0
 }
 
-// channelFor returns a program's channel, or a new one for a synchronous id.
+// channelFor returns the channel for the program's struct c. If c is nil, it
+// creates a channel for a synchronous ID.
 func (l *cmLibrary) channelFor(c *librdmacm.EventChannel) (*eventChannel, syscall.Errno) {
 	if c == nil {
 		return l.newEventChannel()
@@ -155,7 +158,7 @@ func (l *cmLibrary) channelFor(c *librdmacm.EventChannel) (*eventChannel, syscal
 	return h, 0
 }
 
-// addID gives an id its memory for C.
+// addID allocates the struct of an ID that the program sees.
 func (l *cmLibrary) addID(i *id, context uintptr, ps librdmacm.PortSpace, qpType libibverbs.QpType) {
 	i.c = alloc[librdmacm.CmId]()
 	i.c.Channel, i.c.Ps, i.c.QpType = i.channel.c, ps, qpType
@@ -163,7 +166,8 @@ func (l *cmLibrary) addID(i *id, context uintptr, ps librdmacm.PortSpace, qpType
 	l.ids[i.c] = i
 }
 
-// destroyID waits until the program has acknowledged the events of the id.
+// destroyID destroys an ID. It waits until the program has acknowledged the
+// ID's events.
 func (l *cmLibrary) destroyID(i *id) {
 	i.e.Destroy(l.Now())
 	delete(l.ids, i.c)
@@ -182,7 +186,8 @@ func (l *cmLibrary) destroyID(i *id) {
 	free(i.c)
 }
 
-// migrateID waits until the program has acknowledged the events of the old
+// migrateID moves an ID to another channel, or makes it synchronous if to is
+// nil. It waits until the program has acknowledged the events of the old
 // channel.
 func (l *cmLibrary) migrateID(i *id, to *librdmacm.EventChannel) syscall.Errno {
 	if i.sync && to == nil {

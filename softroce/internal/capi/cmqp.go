@@ -64,8 +64,8 @@ func createCMQP(c *librdmacm.CmId, p *libibverbs.Pd, a *libibverbs.QpInitAttr) s
 	return err
 }
 
-// createCMQPEx makes a queue pair. Attributes that the program leaves out are
-// the id's.
+// createCMQPEx creates a queue pair for an ID. The ID's protection domain,
+// completion queues and SRQ replace those that a leaves out.
 func createCMQPEx(c *librdmacm.CmId, a *libibverbs.QpInitAttrEx) syscall.Errno {
 	if c.Verbs == nil || c.Qp != nil {
 		return syscall.EINVAL
@@ -104,7 +104,7 @@ func createCMQPEx(c *librdmacm.CmId, a *libibverbs.QpInitAttrEx) syscall.Errno {
 		return err
 	}
 	err = withID(c, func(l *cmLibrary, i *id) syscall.Errno {
-		i.setLocalECE(libibverbs.Ece{}) // the device has no such options
+		i.setLocalECE(libibverbs.Ece{}) // the device supports no ECE options
 		return l.begin(i, q)
 	})
 	if err != 0 {
@@ -116,8 +116,8 @@ func createCMQPEx(c *librdmacm.CmId, a *libibverbs.QpInitAttrEx) syscall.Errno {
 	return 0
 }
 
-// createCQs makes a completion queue with a channel for each size that is not
-// 0.
+// createCQs creates a completion queue and a channel for sends and for
+// receives. A size of 0 means none.
 func createCQs(c *librdmacm.CmId, send, recv uint32) syscall.Errno {
 	for _, dir := range []struct {
 		size    uint32
@@ -140,7 +140,7 @@ func createCQs(c *librdmacm.CmId, send, recv uint32) syscall.Errno {
 	return 0
 }
 
-// destroyCQs destroys what createCQs made.
+// destroyCQs destroys the completion queues and channels of an ID.
 func destroyCQs(c *librdmacm.CmId) {
 	recv, send := c.RecvCq, c.SendCq
 	c.RecvCq, c.SendCq = nil, nil
@@ -160,6 +160,7 @@ func destroyCQs(c *librdmacm.CmId) {
 	}
 }
 
+// createCMSRQ creates a shared receive queue for an ID.
 func createCMSRQ(c *librdmacm.CmId, a *libibverbs.SrqInitAttrEx) syscall.Errno {
 	if c.Verbs == nil || a.CompMask&uint32(libibverbs.IBV_SRQ_INIT_ATTR_TYPE) == 0 {
 		return syscall.EINVAL
@@ -179,8 +180,8 @@ func createCMSRQ(c *librdmacm.CmId, a *libibverbs.SrqInitAttrEx) syscall.Errno {
 	return 0
 }
 
-// begin takes a new queue pair to its first state: RTS for datagrams, INIT for
-// connections.
+// begin takes a new queue pair to the state in which the program gets it: RTS
+// for datagrams, INIT for connections.
 func (l *cmLibrary) begin(i *id, q *libibverbs.Qp) syscall.Errno {
 	if err := l.modifyTo(i, q, libibverbs.IBV_QPS_INIT, nil); err != 0 {
 		return err
@@ -194,9 +195,8 @@ func (l *cmLibrary) begin(i *id, q *libibverbs.Qp) syscall.Errno {
 	return l.modifyQP(q, &libibverbs.QpAttr{QpState: libibverbs.IBV_QPS_RTS}, libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_SQ_PSN)
 }
 
-// modifyToRTS takes the id's queue pair, if it has one, to RTS.
-// RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH stand for the values that the sides
-// have agreed upon.
+// modifyToRTS takes the ID's queue pair, if any, to RTS. RDMA_MAX_RESP_RES and
+// RDMA_MAX_INIT_DEPTH stand for the values that both sides have agreed on.
 func (l *cmLibrary) modifyToRTS(i *id, responderResources, initiatorDepth uint8) syscall.Errno {
 	if i.c.Qp == nil {
 		return 0
@@ -219,8 +219,8 @@ func (l *cmLibrary) modifyToRTS(i *id, responderResources, initiatorDepth uint8)
 	})
 }
 
-// modifyTo takes a queue pair to a state with the manager's attributes. change,
-// if it is not nil, changes them first.
+// modifyTo takes a queue pair to a state, with the attributes that the manager
+// returns for it. change, if not nil, may change these first.
 func (l *cmLibrary) modifyTo(i *id, q *libibverbs.Qp, to libibverbs.QpState, change func(*libibverbs.QpAttr)) syscall.Errno {
 	attr, mask, err := i.e.InitQPAttr(to)
 	if err != nil {
@@ -232,7 +232,7 @@ func (l *cmLibrary) modifyTo(i *id, q *libibverbs.Qp, to libibverbs.QpState, cha
 	return l.modifyQP(q, &attr, mask)
 }
 
-// modifyToError takes the id's queue pair, if it has one, to the error state.
+// modifyToError takes the ID's queue pair, if any, to the error state.
 func (l *cmLibrary) modifyToError(i *id) syscall.Errno {
 	if i.c.Qp == nil {
 		return 0

@@ -22,24 +22,24 @@ import (
 */
 import "C"
 
-// context is an opened device.
+// context is a device that the program has opened.
 type context struct {
 	c      *libibverbs.Context
 	device *engine.Device
-	fd     int // event semaphore of the asynchronous events
-	events []event
-	closed bool // its objects go, even if the program has not acknowledged all of their events
+	fd     int     // eventfd that counts the events, as a semaphore
+	events []event // asynchronous events that the program has not taken
+	closed bool    // whether it is being closed, so that its objects do not wait for acknowledgements
 }
 
 // event is an asynchronous event that the program has not taken yet.
 type event struct {
 	kind    libibverbs.EventType
-	object  *counted64 // that the event is about; nil: the device or the port
-	element uint64
+	object  *counted64 // counts of the object that the event is about; nil: the event is about the device or the port
+	element uint64     // union in the C struct: the object's address or the port's number
 }
 
-// counted64 counts the events of an object that the program took and
-// acknowledged.
+// counted64 counts the asynchronous events of an object that the program has
+// taken and acknowledged.
 type counted64 struct{ taken, acked uint64 }
 
 const compVectors = 2
@@ -52,20 +52,22 @@ var softDevice = func() *libibverbs.Device {
 	return d
 }()
 
-// alloc returns a zero T in C's memory.
+// alloc returns a zero T, allocated with C's allocator.
 func alloc[T any]() *T {
 	var zero T
 	p := C.calloc(1, C.size_t(unsafe.Sizeof(zero)))
 	return (*T)(p)
 }
 
-// contextOf returns the context that the program gave an object. It need not be
-// a pointer, and Go's stacks must not have it as one.
+// contextOf returns the context that the program gave an object. The result is
+// no pointer, since the program may store any number there, and Go's stacks
+// must hold only valid pointers.
 func contextOf(p *unsafe.Pointer) uintptr { return *(*uintptr)(unsafe.Pointer(p)) }
 
 // setContext sets the context of an object in C's memory.
 func setContext(p *unsafe.Pointer, context uintptr) { *(*uintptr)(unsafe.Pointer(p)) = context }
 
+// free frees memory that alloc returned.
 func free[T any](p *T) { C.free(unsafe.Pointer(p)) }
 
 func init() {
@@ -86,10 +88,10 @@ func init() {
 	verbs.GetAsyncEvent = func(c *libibverbs.Context, e *libibverbs.AsyncEvent) syscall.Errno { return self().getAsyncEvent(c, e) }
 	verbs.AckAsyncEvent = func(e *libibverbs.AsyncEvent) { self().ackAsyncEvent(e) }
 	verbs.ForkInit = func() syscall.Errno { return 0 }
-	verbs.IsForkInitialized = func() libibverbs.ForkStatus { return libibverbs.IBV_FORK_UNNEEDED } // no page is pinned
+	verbs.IsForkInitialized = func() libibverbs.ForkStatus { return libibverbs.IBV_FORK_UNNEEDED } // the device pins no pages
 }
 
-// guid returns the GUID of the device, 0 if there is none.
+// guid returns the GUID of the device, or 0 if the device is removed.
 func (l *library) guid() libibverbs.Be64 {
 	l.Lock()
 	defer l.Unlock()
@@ -101,6 +103,8 @@ func (l *library) guid() libibverbs.Be64 {
 	return attr.OrigAttr.NodeGuid
 }
 
+// getDeviceList returns a list that a null pointer ends. It is empty while the
+// device is removed.
 func getDeviceList(count *int32) (**libibverbs.Device, syscall.Errno) {
 	l := self()
 	l.Lock()
@@ -117,6 +121,7 @@ func getDeviceList(count *int32) (**libibverbs.Device, syscall.Errno) {
 	return &list[0], 0
 }
 
+// open opens the device.
 func (l *library) open() (*libibverbs.Context, syscall.Errno) {
 	device, err := l.Node.Open()
 	if err != nil {
@@ -131,7 +136,7 @@ func (l *library) open() (*libibverbs.Context, syscall.Errno) {
 	*vc = *tableVerbsContext()
 	c := &vc.Context
 	c.Device = softDevice
-	c.CmdFd = -1 // the device has no file by which another process could reach the objects
+	c.CmdFd = -1 // no file, so other processes cannot import the device
 	c.AsyncFd = int32(fd)
 	c.NumCompVectors = compVectors
 	C.soft_init_context((*C.struct_ibv_context)(unsafe.Pointer(c)))
@@ -139,13 +144,15 @@ func (l *library) open() (*libibverbs.Context, syscall.Errno) {
 	return c, 0
 }
 
-// close closes an opened device. As in a kernel, its objects go with it.
+// close closes an opened device. As in the kernel, its objects are destroyed
+// with it.
 func (l *library) close(c *libibverbs.Context) syscall.Errno {
 	l.Lock()
 	defer l.Unlock()
 	return l.closeContext(c)
 }
 
+// closeContext does the work of close. The caller holds the node's lock.
 func (l *library) closeContext(c *libibverbs.Context) syscall.Errno {
 	x := l.contexts[c]
 	if x == nil || x.closed {
@@ -160,7 +167,7 @@ func (l *library) closeContext(c *libibverbs.Context) syscall.Errno {
 	return 0
 }
 
-// destroyAll destroys the objects of an opened device, children before parents.
+// destroyAll destroys the objects of an opened device, dependent ones first.
 func (l *library) destroyAll(c *libibverbs.Context) {
 	for o := range l.ahs {
 		if o.Context == c {
@@ -207,7 +214,8 @@ func (l *library) destroyAll(c *libibverbs.Context) {
 	}
 }
 
-// AsyncEvent keeps an event of a device for the contexts that it is about.
+// AsyncEvent queues an event of the device d for the contexts that have the
+// event's object, or for all contexts of d.
 func (l *library) AsyncEvent(d *engine.Device, e engine.AsyncEvent) {
 	switch o := e.Object.(type) {
 	case *engine.CQ:
@@ -232,15 +240,17 @@ func (l *library) AsyncEvent(d *engine.Device, e engine.AsyncEvent) {
 	}
 }
 
+// address returns the address of a C object as a number.
 func address[T any](p *T) uint64 { return uint64(uintptr(unsafe.Pointer(p))) }
 
-// element returns the union of an event as that of a port has it.
+// element returns the union of an event that is about a port.
 func element(port int) uint64 {
 	var e libibverbs.AsyncEventElement
 	*e.PortNum() = int32(port)
 	return *(*uint64)(unsafe.Pointer(&e))
 }
 
+// post queues an event for the context c, and wakes its reader.
 func (l *library) post(c *libibverbs.Context, e event) {
 	x := l.contexts[c]
 	if x == nil {
@@ -252,7 +262,8 @@ func (l *library) post(c *libibverbs.Context, e event) {
 	syscall.Write(x.fd, one[:])
 }
 
-// getAsyncEvent waits for an event, unless the descriptor does not block.
+// getAsyncEvent waits for an event, unless the descriptor is non-blocking, and
+// writes it to out.
 func (l *library) getAsyncEvent(c *libibverbs.Context, out *libibverbs.AsyncEvent) syscall.Errno {
 	for {
 		var one [8]byte
@@ -265,7 +276,7 @@ func (l *library) getAsyncEvent(c *libibverbs.Context, out *libibverbs.AsyncEven
 			l.Unlock()
 			return syscall.EINVAL
 		}
-		if len(x.events) == 0 { // the event's object is gone
+		if len(x.events) == 0 { // the event's object was destroyed
 			l.Unlock()
 			continue
 		}
@@ -290,7 +301,8 @@ func (l *library) ackAsyncEvent(e *libibverbs.AsyncEvent) {
 	}
 }
 
-// eventsOf returns the counts of the object that an event is about.
+// eventsOf returns the counts of the object that e is about, or nil if it is
+// about the device or a port.
 func (l *library) eventsOf(e *libibverbs.AsyncEvent) *counted64 {
 	if q := l.qps[*e.Element.Qp()]; q != nil {
 		return &q.events
@@ -304,9 +316,9 @@ func (l *library) eventsOf(e *libibverbs.AsyncEvent) *counted64 {
 	return nil
 }
 
-// retire forgets the events of an object that the program has not taken. It
-// waits until the program has acknowledged those that it took, unless the
-// object goes with its device.
+// retire drops the events of an object that the program has not taken. It then
+// waits until the program has acknowledged the others, unless the context is
+// being closed. The caller destroys the object next.
 func (l *library) retire(c *libibverbs.Context, o *counted64) {
 	x := l.contexts[c]
 	x.events = slices.DeleteFunc(x.events, func(e event) bool { return e.object == o })

@@ -27,7 +27,7 @@ type cq struct {
 
 func (q *cq) soft() *C.struct_soft_cq { return (*C.struct_soft_cq)(unsafe.Pointer(q.c)) }
 
-// completionFields are the fields that the device gives completions.
+// completionFields are the optional fields that extended completions may have.
 const completionFields = libibverbs.IBV_WC_EX_WITH_BYTE_LEN | libibverbs.IBV_WC_EX_WITH_IMM |
 	libibverbs.IBV_WC_EX_WITH_QP_NUM | libibverbs.IBV_WC_EX_WITH_SRC_QP | libibverbs.IBV_WC_EX_WITH_SLID |
 	libibverbs.IBV_WC_EX_WITH_SL | libibverbs.IBV_WC_EX_WITH_DLID_PATH_BITS |
@@ -57,6 +57,8 @@ func init() {
 	}
 }
 
+// createCQ creates a completion queue for cqe completions. fields and extended
+// are for ibv_create_cq_ex, and 0 otherwise.
 func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, channel *libibverbs.CompChannel, vector int32, fields uint64, extended int) (*libibverbs.Cq, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
@@ -102,7 +104,7 @@ func (l *library) resizeCQ(c *libibverbs.Cq, cqe int32) syscall.Errno {
 	if entries == nil {
 		return syscall.ENOMEM
 	}
-	l.Unlock() // as in hold
+	l.Unlock() // for the same reason as in hold
 	C.soft_lock_cq(q.soft())
 	defer C.soft_unlock_cq(q.soft())
 	l.Lock()
@@ -149,7 +151,7 @@ func (l *library) destroyCQ(c *libibverbs.Cq) syscall.Errno {
 	if x.closed {
 		wait = 0
 	}
-	l.Unlock() // the call that acknowledges events may need it
+	l.Unlock() // a thread that acknowledges events may need the node
 	C.soft_retire_cq(q.soft(), wait)
 	l.Lock()
 	if c.Channel != nil {

@@ -20,20 +20,20 @@ enum { syncRequest = DMA_BUF_IOCTL_SYNC };
 */
 import "C"
 
-// dmabuf is a part of a DMA buffer, which the processor reaches by a mapping.
-// Between START and END the buffer's driver keeps the memory where the
-// processor sees it.
+// dmabuf is a part of a DMA buffer, mapped for the processor. From the ioctl's
+// START to its END, the driver of the buffer keeps the memory coherent for the
+// processor.
 type dmabuf struct {
-	fd     int    // a duplicate, as the program may close its descriptor
-	pages  []byte // the mapping
-	memory []byte // the region, a part of pages
+	fd     int    // duplicate of the program's descriptor, which the program may close
+	pages  []byte // mapping of whole pages
+	memory []byte // region of the program, a part of pages
 }
 
-// dmabufMagic is the type of the file system that DMA buffers are files of.
+// dmabufMagic is the file system type of DMA buffers in statfs.
 const dmabufMagic = 0x444d4142
 
-// dmabufAccess is the access that a region of a DMA buffer may permit. Devices
-// may ignore the optional flags.
+// dmabufAccess has the access flags that a region of a DMA buffer may have.
+// Devices may ignore the optional ones.
 const dmabufAccess = libibverbs.IBV_ACCESS_LOCAL_WRITE | libibverbs.IBV_ACCESS_REMOTE_WRITE | libibverbs.IBV_ACCESS_REMOTE_READ |
 	libibverbs.IBV_ACCESS_REMOTE_ATOMIC | libibverbs.AccessFlags(libibverbs.IBV_ACCESS_OPTIONAL_RANGE)
 
@@ -43,10 +43,10 @@ func init() {
 	}
 }
 
-// openDMABuf maps a part of a DMA buffer. As with the kernel, the error is
-// EBADF if the descriptor is not open, and EINVAL if it is not a DMA buffer's
-// or if the part exceeds the buffer. The error is EOPNOTSUPP if the processor
-// cannot reach the buffer's memory.
+// openDMABuf maps length bytes at offset of a DMA buffer. Like the kernel, it
+// fails with EBADF if fd is not open, and with EINVAL if fd is not a DMA buffer
+// or the range exceeds it. It fails with EOPNOTSUPP if the processor cannot
+// reach the buffer's memory.
 func openDMABuf(fd int, offset, length uint64, write bool) (*dmabuf, error) {
 	var fs syscall.Statfs_t
 	if err := syscall.Fstatfs(fd, &fs); err != nil {
@@ -55,7 +55,7 @@ func openDMABuf(fd int, offset, length uint64, write bool) (*dmabuf, error) {
 	if uint32(fs.Type) != dmabufMagic {
 		return nil, syscall.EINVAL
 	}
-	size, err := syscall.Seek(fd, 0, 2) // moves nothing in a DMA buffer
+	size, err := syscall.Seek(fd, 0, 2) // returns the size, and does not move the offset of a DMA buffer
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func openDMABuf(fd int, offset, length uint64, write bool) (*dmabuf, error) {
 	if err != nil {
 		syscall.Close(d.fd)
 		if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENODEV) {
-			return nil, syscall.EOPNOTSUPP // the driver does not map the buffer for programs
+			return nil, syscall.EOPNOTSUPP // the driver does not map the buffer into user space
 		}
 		return nil, err
 	}
@@ -91,6 +91,7 @@ func openDMABuf(fd int, offset, length uint64, write bool) (*dmabuf, error) {
 	return d, nil
 }
 
+// sync starts or ends the processor's access to the buffer, as when says.
 func (d *dmabuf) sync(when uint64) error {
 	s := C.struct_dma_buf_sync{flags: C.__u64(when | C.DMA_BUF_SYNC_RW)}
 	for {
@@ -105,9 +106,9 @@ func (d *dmabuf) sync(when uint64) error {
 	}
 }
 
-// close gives the memory back. No request uses it any more.
+// close unmaps the buffer. No work request may use it any more.
 func (d *dmabuf) close() {
-	_ = d.sync(C.DMA_BUF_SYNC_END) // close goes on after an error
+	_ = d.sync(C.DMA_BUF_SYNC_END) // an error is ignored, as nothing else can be done
 	_ = syscall.Munmap(d.pages)
 	syscall.Close(d.fd)
 }

@@ -30,8 +30,8 @@ static void take_one(int fd)
 import "C"
 
 // eventChannel is a channel of connection manager events. Its descriptor is an
-// event semaphore that counts them. After a read of the semaphore, the event
-// may be dropped before it is taken.
+// eventfd that counts the events, as a semaphore. An event may be dropped after
+// the semaphore was read and before the event is taken.
 type eventChannel struct {
 	c *librdmacm.EventChannel
 	e *manager.Channel
@@ -66,6 +66,7 @@ func init() {
 	}
 }
 
+// newEventChannel creates an event channel.
 func (l *cmLibrary) newEventChannel() (*eventChannel, syscall.Errno) {
 	fd, err := C.eventfd(0, C.EFD_SEMAPHORE|C.EFD_CLOEXEC)
 	if fd < 0 {
@@ -87,7 +88,8 @@ func (l *cmLibrary) newEventChannel() (*eventChannel, syscall.Errno) {
 	return h, 0
 }
 
-// destroyEventChannel destroys a channel. As in a kernel, its ids end with it.
+// destroyEventChannel destroys a channel. As in the kernel, the manager's IDs
+// on it end.
 func (l *cmLibrary) destroyEventChannel(h *eventChannel) {
 	h.e.Destroy(l.Now())
 	delete(l.eventChannels, h.c)
@@ -95,8 +97,8 @@ func (l *cmLibrary) destroyEventChannel(h *eventChannel) {
 	free(h.c)
 }
 
-// getCMEvent waits for an event, unless the descriptor does not block. The node
-// is not locked while getCMEvent waits.
+// getCMEvent waits for an event, unless the descriptor is non-blocking. It does
+// not hold the node's lock while it waits.
 func (l *cmLibrary) getCMEvent(c *librdmacm.EventChannel) (*librdmacm.CmEvent, syscall.Errno) {
 	for {
 		var one [8]byte
@@ -109,7 +111,8 @@ func (l *cmLibrary) getCMEvent(c *librdmacm.EventChannel) (*librdmacm.CmEvent, s
 	}
 }
 
-// takeCMEvent takes the next event, and returns nil if the program gets none.
+// takeCMEvent takes the next event of a channel. It returns nil if there is
+// none for the program.
 func (l *cmLibrary) takeCMEvent(c *librdmacm.EventChannel) (*librdmacm.CmEvent, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()

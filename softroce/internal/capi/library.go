@@ -22,11 +22,11 @@ import (
 // #include "ring.h"
 import "C"
 
-// library is libibverbs: the objects that the program holds, by their structs
-// in C's memory. The node's mutex guards them.
+// library implements libibverbs. It has the objects that the program holds,
+// keyed by their structs in C's memory. The node's mutex guards them.
 type library struct {
 	*node.Node
-	acked sync.Cond // the program has acknowledged an event; its lock is the node
+	acked sync.Cond // signals that the program has acknowledged an event; its lock is the node's
 
 	contexts map[*libibverbs.Context]*context
 	pds      map[*libibverbs.Pd]*pd
@@ -43,20 +43,21 @@ type library struct {
 	bySRQ map[*engine.SRQ]*srq
 	byQP  map[*engine.QP]*qp
 
-	late []*channel // channels whose pipe was full
+	late []*channel // completion channels whose pipe was full
 }
 
-// cmLibrary is librdmacm, which stands on libibverbs. The node's mutex guards
-// its objects, too.
+// cmLibrary implements librdmacm on top of libibverbs. The node's mutex also
+// guards its objects.
 type cmLibrary struct {
 	*library
 	eventChannels map[*librdmacm.EventChannel]*eventChannel
 	ids           map[*librdmacm.CmId]*id
 	events        map[*librdmacm.CmEvent]*cmEvent
-	device        *openDevice // that ids use, nil until one does
-	opened        map[*libibverbs.Context]*openDevice
+	device        *openDevice                         // device that new IDs use; nil until an ID needs it
+	opened        map[*libibverbs.Context]*openDevice // device, and removed devices that are still in use
 }
 
+// newLibrary returns the libraries without a node.
 func newLibrary() *cmLibrary {
 	return &cmLibrary{
 		library: &library{
@@ -76,7 +77,8 @@ var (
 	makeLibrary sync.Once
 )
 
-// self returns the process's libraries. The first call makes them and the node.
+// self returns the libraries of this process. The first call creates them and
+// the node.
 func self() *cmLibrary {
 	makeLibrary.Do(func() {
 		l := newLibrary()
@@ -91,7 +93,7 @@ func self() *cmLibrary {
 	return theLibrary
 }
 
-// doorbell returns the memory that C rings the node by.
+// doorbell returns the memory through which C notifies the node.
 func doorbell() node.Doorbell {
 	bell := C.soft_bell()
 	return node.Doorbell{
@@ -100,19 +102,22 @@ func doorbell() node.Doorbell {
 	}
 }
 
-// Node returns the process's node.
+// Node returns the node of this process.
 func Node() *node.Node { return self().Node }
 
-// vain is the number of empty polls in a row, since a queue was armed or had a
-// completion, after which a thread helps the node.
+// vain is the number of empty polls in a row after which the polling thread
+// runs a step of the worker. Arming the queue or a completion starts the count
+// again.
 const vain = 16
 
+// polledInVain reports whether the last polls of a queue were empty, vain times
+// or more.
 func polledInVain(queue unsafe.Pointer) bool {
 	return atomic.LoadUint32((*uint32)(&(*C.struct_soft_cq)(queue).empty)) >= vain
 }
 
-// help does the node's work in the thread of a program that has polled a queue
-// in vain many times.
+// help runs a step of the worker in the thread that polls queue, if its last
+// polls were empty.
 func (l *cmLibrary) help(queue unsafe.Pointer) {
 	if polledInVain(queue) {
 		l.Help()
@@ -122,11 +127,11 @@ func (l *cmLibrary) help(queue unsafe.Pointer) {
 //export soft_go_help
 func soft_go_help(queue unsafe.Pointer) { theLibrary.help(queue) }
 
-// HelpPrograms makes threads of programs that are not Go help the node while
-// they poll in vain, as those of Go do.
+// HelpPrograms makes polling threads of programs that are not written in Go run
+// steps of the worker, like those of Go programs.
 func HelpPrograms() { C.soft_help_programs() }
 
-// Objects counts the objects for verbena softroce stat.
+// Objects returns the numbers of objects for "verbena softroce stat".
 func (l *library) Objects() stat.Objects {
 	return stat.Objects{
 		Contexts: len(l.contexts), ProtectionDomains: len(l.pds), MemoryRegions: len(l.mrs), MemoryWindows: len(l.mws),
@@ -134,7 +139,8 @@ func (l *library) Objects() stat.Objects {
 	}
 }
 
-// deviceOf returns the device that c has opened, nil if c is not open.
+// deviceOf returns the device that the program has opened as c, or nil if c is
+// not open.
 func (l *library) deviceOf(c *libibverbs.Context) *engine.Device {
 	if x := l.contexts[c]; x != nil {
 		return x.device
@@ -142,7 +148,7 @@ func (l *library) deviceOf(c *libibverbs.Context) *engine.Device {
 	return nil
 }
 
-// errno returns the errno that an error is or stems from.
+// errno returns the errno in err's chain, 0 for nil, or EIO if there is none.
 func errno(err error) syscall.Errno {
 	if err == nil {
 		return 0

@@ -14,9 +14,9 @@ import "unsafe"
 import "C"
 
 // Lookup returns the address of a function that libibverbs or librdmacm
-// exports, nil if neither does. No two functions of the libraries have the same
-// name. Programs find libibverbs' functions through librdmacm, which is linked
-// to it.
+// exports, or nil if neither exports it. The libraries have no function name in
+// common. Programs also find libibverbs' functions through librdmacm, which is
+// linked to it.
 func Lookup(symbol string) unsafe.Pointer {
 	name := C.CString(symbol)
 	defer C.free(unsafe.Pointer(name))

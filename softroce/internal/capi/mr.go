@@ -39,7 +39,7 @@ type mr struct {
 	c      *libibverbs.Mr
 	e      *engine.MR
 	access libibverbs.AccessFlags
-	dmabuf *dmabuf // nil: the program's memory
+	dmabuf *dmabuf // nil if the region is ordinary memory of the program
 }
 
 func init() {
@@ -69,8 +69,8 @@ func init() {
 	}
 }
 
-// region returns memory of the program as bytes. It fails with EFAULT if the
-// memory is not mapped with the access.
+// region returns the length bytes at addr. It fails with EFAULT if they are not
+// mapped, or not with the permissions that access needs.
 func region(addr uintptr, length uint64, access libibverbs.AccessFlags) ([]byte, error) {
 	if length == 0 || length > 1<<47 || uint64(addr)+length < length {
 		return nil, syscall.EINVAL
@@ -85,16 +85,16 @@ func region(addr uintptr, length uint64, access libibverbs.AccessFlags) ([]byte,
 	return unsafe.Slice((*byte)(pointer(addr)), length), nil
 }
 
-// writes reports whether the device may write to a region.
+// writes reports whether access allows the device to write to a region.
 func writes(access libibverbs.AccessFlags) bool {
 	return access&(libibverbs.IBV_ACCESS_LOCAL_WRITE|libibverbs.IBV_ACCESS_REMOTE_WRITE|libibverbs.IBV_ACCESS_REMOTE_ATOMIC) != 0
 }
 
-// pointer returns an address as a pointer. The memory is not Go's, or the
-// program has pinned it.
+// pointer converts an address to a pointer. The memory must not be Go's, or the
+// program must have pinned it.
 func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
 
-// mappings is /proc/self/maps, opened.
+// mappings is /proc/self/maps, open for reading.
 type mappings interface {
 	io.ReadCloser
 	Fd() uintptr
@@ -102,14 +102,15 @@ type mappings interface {
 
 func openMappings() (mappings, error) { return os.Open("/proc/self/maps") }
 
-// mapping is a part of the address space with one set of permissions.
+// mapping is an address range with the same permissions.
 type mapping struct {
 	start, end  uint64
 	read, write bool
 }
 
-// query asks the kernel for the mapping that has an address. The error matches
-// ENOENT if there is none. Linux answers since version 6.11.
+// query returns the mapping that contains an address; maps is the descriptor of
+// /proc/self/maps. The error matches ENOENT if there is none. Linux has the
+// query since version 6.11.
 func query(maps uintptr, addr uint64) (mapping, error) {
 	var q C.struct_soft_procmap_query
 	q.size, q.query_addr = C.sizeof_struct_soft_procmap_query, C.uint64_t(addr)
@@ -119,11 +120,12 @@ func query(maps uintptr, addr uint64) (mapping, error) {
 	return mapping{uint64(q.vma_start), uint64(q.vma_end), q.vma_flags&1 != 0, q.vma_flags&2 != 0}, nil
 }
 
-// found reports whether a range is mapped and can be read, and written if write
-// says so. It asks the kernel for the mappings of the range, or reads the list
-// of all mappings if the kernel does not answer. It looks several times before
-// it reports false: sometimes the kernel leaves a mapping out of the list while
-// another thread merges it with its neighbour (seen on Linux 6.18).
+// found reports whether the range from from to to is mapped with permission to
+// read, and with permission to write if write is set. It queries the kernel for
+// the mappings of the range, or reads the list of all mappings if the kernel
+// lacks the query. Before it returns false, it looks several times: the kernel
+// sometimes leaves a mapping out of the list while another thread merges the
+// mapping with its neighbour (seen on Linux 6.18).
 func found(
 	open func() (mappings, error), query func(maps uintptr, addr uint64) (mapping, error), from, to uint64, write bool,
 ) (there bool, err error) {
@@ -144,7 +146,8 @@ func found(
 	return false, nil
 }
 
-// covered does what mapped does, with the mappings that query returns.
+// covered reports the same as mapped, from the mappings that query returns. It
+// fails if the kernel lacks the query.
 func covered(query func(addr uint64) (mapping, error), from, to uint64, write bool) (bool, error) {
 	for from < to {
 		m, err := query(from)
@@ -162,8 +165,8 @@ func covered(query func(addr uint64) (mapping, error), from, to uint64, write bo
 	return true, nil
 }
 
-// mapped reports whether a range can be read, and written if write says so, by
-// the lines of /proc/self/maps.
+// mapped reports whether the range from from to to can be read, and written if
+// write is set. lines are those of /proc/self/maps.
 func mapped(lines *bufio.Scanner, from, to uint64, write bool) bool {
 	for lines.Scan() {
 		addresses, permissions, _ := bytes.Cut(lines.Bytes(), []byte(" "))
@@ -190,6 +193,7 @@ func mapped(lines *bufio.Scanner, from, to uint64, write bool) bool {
 	return false
 }
 
+// register registers memory of the program.
 func (l *library) register(p *libibverbs.Pd, addr uintptr, length, iova uint64, access libibverbs.AccessFlags) (*libibverbs.Mr, syscall.Errno) {
 	memory, err := region(addr, length, access) // slow in a program with many mappings
 	if err != nil {
@@ -203,7 +207,8 @@ func (l *library) register(p *libibverbs.Pd, addr uintptr, length, iova uint64, 
 	return m.c, 0
 }
 
-// add makes a region of memory. The caller sets the address in the C object.
+// add creates a region of memory. The caller must set the address in the C
+// struct.
 func (l *library) add(p *libibverbs.Pd, memory []byte, iova uint64, access libibverbs.AccessFlags) (*mr, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
@@ -223,8 +228,8 @@ func (l *library) add(p *libibverbs.Pd, memory []byte, iova uint64, access libib
 	return m, 0
 }
 
-// registerEx registers memory of the program or of a DMA buffer. The device has
-// no DMA handles.
+// registerEx registers memory of the program or a DMA buffer, as the mask in a
+// says. The device has no DMA handles.
 func (l *library) registerEx(p *libibverbs.Pd, a *libibverbs.MrInitAttr) (*libibverbs.Mr, syscall.Errno) {
 	const (
 		ofProgram = libibverbs.IBV_REG_MR_MASK_ADDR | libibverbs.IBV_REG_MR_MASK_BUF
@@ -267,8 +272,8 @@ func (l *library) deregister(c *libibverbs.Mr) syscall.Errno {
 	return 0
 }
 
-// reregister returns what ibv_rereg_mr returns: 0, or one of enum
-// ibv_rereg_mr_err_code.
+// reregister changes a region. It returns what ibv_rereg_mr returns, 0 or a
+// value of enum ibv_rereg_mr_err_code, and the errno.
 func (l *library) reregister(c *libibverbs.Mr, flags libibverbs.ReregMrFlags, p *libibverbs.Pd, addr uintptr, length uint64, access libibverbs.AccessFlags) (int, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()

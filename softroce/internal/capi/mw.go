@@ -15,7 +15,7 @@ import (
 // #include "ring.h"
 import "C"
 
-// mw is a memory window.
+// mw is the memory window of the engine for a C object.
 type mw struct{ e *engine.MW }
 
 func init() {

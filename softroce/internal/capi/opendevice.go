@@ -14,13 +14,12 @@ import (
 // #include <stdlib.h>
 import "C"
 
-// openDevice is the device that librdmacm opens. librdmacm closes it only when
-// the device was removed and has no users any more. The protection domain is
-// for ids whose programs give none, and lives while the device has users.
+// openDevice is the device that librdmacm has opened for its IDs. librdmacm
+// closes it only when the device is removed and no ID uses it any more.
 type openDevice struct {
 	c     *libibverbs.Context
-	pd    *libibverbs.Pd
-	users int
+	pd    *libibverbs.Pd // protection domain of IDs whose programs give none; nil until needed
+	users int            // number of useDevice calls without leaveDevice
 }
 
 func init() {
@@ -45,7 +44,8 @@ func init() {
 	}
 }
 
-// getDevices returns a list in C's memory, which a null pointer follows.
+// getDevices returns a list in C's memory, which a null pointer ends. It counts
+// as a user of the device.
 func (l *cmLibrary) getDevices() ([]*libibverbs.Context, syscall.Errno) {
 	if err := l.useDevice(); err != 0 {
 		return nil, err
@@ -55,8 +55,8 @@ func (l *cmLibrary) getDevices() ([]*libibverbs.Context, syscall.Errno) {
 	return list[:1], 0
 }
 
-// useDevice opens the device, if it is not open. It stays open until
-// leaveDevice.
+// useDevice opens the device unless it is open, and counts a user, until
+// leaveDevice is called.
 func (l *cmLibrary) useDevice() syscall.Errno {
 	d := l.device
 	if d == nil {
@@ -71,7 +71,7 @@ func (l *cmLibrary) useDevice() syscall.Errno {
 	return 0
 }
 
-// defaultPD returns the device's protection domain.
+// defaultPD returns the protection domain for IDs whose programs give none.
 func (l *cmLibrary) defaultPD() (*libibverbs.Pd, syscall.Errno) {
 	d := l.device
 	if d.pd == nil {
@@ -84,7 +84,8 @@ func (l *cmLibrary) defaultPD() (*libibverbs.Pd, syscall.Errno) {
 	return d.pd, 0
 }
 
-// leaveDevice undoes a call of useDevice that found c as the device.
+// leaveDevice ends a use of the device c, which was l.device at the call of
+// useDevice.
 func (l *cmLibrary) leaveDevice(c *libibverbs.Context) {
 	d := l.opened[c]
 	d.users--
@@ -92,7 +93,7 @@ func (l *cmLibrary) leaveDevice(c *libibverbs.Context) {
 		return
 	}
 	if d.pd != nil {
-		l.deallocPD(d.pd) // a domain in use stays, as with librdmacm
+		l.deallocPD(d.pd) // fails if the domain is in use, as in librdmacm
 		d.pd = nil
 	}
 	if d != l.device {
@@ -101,7 +102,7 @@ func (l *cmLibrary) leaveDevice(c *libibverbs.Context) {
 	}
 }
 
-// Removed makes librdmacm open the next device instead of the removed one.
+// Removed makes librdmacm open the next device in place of the removed one.
 func (l *cmLibrary) Removed() {
 	d := l.device
 	l.device = nil

@@ -51,7 +51,7 @@ func init() {
 	}
 	verbs.QueryGid = func(c *libibverbs.Context, port uint8, index int32, g *libibverbs.Gid) syscall.Errno {
 		e, err := locked(c, func(d *engine.Device) (libibverbs.GidEntry, error) { return d.GID(uint32(port), uint32(index)) })
-		if err == syscall.ENODATA { // the older call returns an empty entry
+		if err == syscall.ENODATA { // unlike ibv_query_gid_ex, this call returns an empty entry
 			err = 0
 		}
 		*g = e.Gid
@@ -100,7 +100,8 @@ func init() {
 	}
 }
 
-// locked calls f with the node locked and the device that c has opened.
+// locked calls f with the node locked; d is the device that the program opened
+// as c. It returns EINVAL if c is not open.
 func locked[T any](c *libibverbs.Context, f func(d *engine.Device) (T, error)) (T, syscall.Errno) {
 	l := self()
 	l.Lock()
@@ -114,8 +115,8 @@ func locked[T any](c *libibverbs.Context, f func(d *engine.Device) (T, error)) (
 	return v, errno(err)
 }
 
-// fill copies as much of v as a caller's struct, of another version, has room
-// for.
+// fill copies v to the caller's struct, which has size bytes. A program
+// compiled with older headers has a shorter struct.
 func fill[T any](to unsafe.Pointer, size uint64, v *T) {
 	size = min(size, uint64(unsafe.Sizeof(*v)))
 	copy(unsafe.Slice((*byte)(to), size), unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)))

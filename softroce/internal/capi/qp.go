@@ -28,7 +28,7 @@ type qp struct {
 
 func (q *qp) soft() *C.struct_soft_qp { return (*C.struct_soft_qp)(unsafe.Pointer(q.c)) }
 
-// sendOps are the requests that ibv_wr_* can post.
+// sendOps are the operations that ibv_wr_* functions can post.
 const sendOps = libibverbs.IBV_QP_EX_WITH_SEND | libibverbs.IBV_QP_EX_WITH_SEND_WITH_IMM |
 	libibverbs.IBV_QP_EX_WITH_SEND_WITH_INV | libibverbs.IBV_QP_EX_WITH_RDMA_WRITE |
 	libibverbs.IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | libibverbs.IBV_QP_EX_WITH_RDMA_READ |
@@ -94,6 +94,8 @@ func init() {
 	}
 }
 
+// createQP creates a queue pair. It raises a.Cap to what the queue pair really
+// has.
 func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context uintptr) (*libibverbs.Qp, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
@@ -168,8 +170,8 @@ func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context
 }
 
 // hold runs f while no thread posts to the queue pair or polls its completion
-// queues. The node is not locked while hold waits for the threads that do: they
-// may call any function between ibv_start_poll and ibv_end_poll.
+// queues. While it waits for such threads, the node is unlocked: between
+// ibv_start_poll and ibv_end_poll they may call any function.
 func (l *library) hold(q *qp, f func() error) error {
 	l.Unlock()
 	// A thread that polls may post, so the completion queues come first.
@@ -199,7 +201,7 @@ func (l *library) modifyQP(c *libibverbs.Qp, a *libibverbs.QpAttr, mask libibver
 			return errno(err)
 		}
 	}
-	l.Hear() // requests that were posted before count
+	l.Hear() // let the device see the requests that were posted before
 	modify := func() error { return q.e.Modify(a, mask) }
 	var err error
 	if mask&libibverbs.IBV_QP_STATE != 0 && a.QpState == libibverbs.IBV_QPS_RESET {
@@ -221,7 +223,7 @@ func (l *library) destroyQP(c *libibverbs.Qp) syscall.Errno {
 	if err := l.hold(q, q.e.Destroy); err != nil {
 		return errno(err)
 	}
-	l.Hear() // the bell may have its queues
+	l.Hear() // the doorbell's list may have its queues
 	delete(l.byQP, q.e)
 	l.retire(c.Context, &q.events)
 	delete(l.qps, c)
@@ -229,6 +231,8 @@ func (l *library) destroyQP(c *libibverbs.Qp) syscall.Errno {
 	return 0
 }
 
+// withQP calls f with the node locked. It returns EINVAL if c is not a queue
+// pair.
 func withQP(c *libibverbs.Qp, f func(*library, *qp) error) syscall.Errno {
 	l := self()
 	l.Lock()

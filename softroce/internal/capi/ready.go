@@ -6,8 +6,9 @@ package capi
 
 import "C"
 
-// soft_ready is for the shared library of programs that are not Go. It returns
-// when Go's runtime has started and has set its signal handlers.
+// soft_ready returns once Go's runtime has started and has set its signal
+// handlers. The shared library for programs that are not written in Go calls
+// it.
 //
 //export soft_ready
 func soft_ready() {}

@@ -6,11 +6,11 @@ package capi
 
 import "syscall"
 
-// absent is the errno of a function that Go does not have. libibverbs returns
-// it for a function that a driver lacks.
+// absent is the errno of a C function that has no Go function behind it.
+// libibverbs returns it for a function that a driver lacks.
 const absent = int32(syscall.EOPNOTSUPP)
 
-// counted returns a count, or an errno as a negative number.
+// counted returns n, or the negative errno if errno is not 0.
 func counted(n int, errno syscall.Errno) int64 {
 	if errno != 0 {
 		return -int64(errno)

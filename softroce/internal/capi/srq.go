@@ -132,7 +132,7 @@ func (l *library) destroySRQ(c *libibverbs.Srq) syscall.Errno {
 	if err := s.e.Destroy(); err != nil {
 		return errno(err)
 	}
-	l.Hear() // the bell may have it
+	l.Hear() // the doorbell's list may have the queue
 	delete(l.bySRQ, s.e)
 	l.retire(c.Context, &s.events)
 	delete(l.srqs, c)

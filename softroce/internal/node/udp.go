@@ -398,8 +398,8 @@ func (u *internet) send(p *wire.Packet) {
 	}
 }
 
-// claim lists the port in /proc/net/unix, where "verbena softroce" tools find
-// it. It never fails: no other node has this node's addresses.
+// claim lists the port in /proc/net/unix, where tools can see it. It never
+// fails, as no other node has the addresses of this node.
 func (u *internet) claim(name string) (io.Closer, error) {
 	closer, err := link.Announce(fmt.Sprintf("udp/%d/%s", os.Getpid(), name))
 	if err != nil {
