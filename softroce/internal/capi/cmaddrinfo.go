@@ -162,9 +162,9 @@ func lookUpPort(network, service string) (port uint16, code int) {
 	return uint16(number), 0
 }
 
-// lookUpHost returns the first address of a host to which there is a route. The
-// int is an error code of getaddrinfo, or 0. An empty host means the loopback
-// address, or with RAI_PASSIVE the unspecified address.
+// lookUpHost returns a host's first address to which there is a route, or else
+// its first address. The int is an error code of getaddrinfo, or 0. An empty
+// host means the loopback address, or with RAI_PASSIVE the unspecified address.
 func lookUpHost(host string, hints *librdmacm.Addrinfo) (netip.Addr, int) {
 	network := "ip"
 	switch hints.AiFamily {

@@ -94,7 +94,7 @@ func init() {
 	}
 }
 
-// createQP creates a queue pair. It raises a.Cap to what the queue pair really
+// createQP creates a queue pair. It sets a.Cap to what the queue pair really
 // has.
 func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context uintptr) (*libibverbs.Qp, syscall.Errno) {
 	l.Lock()
