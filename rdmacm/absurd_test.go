@@ -43,12 +43,12 @@ func TestErrorsNameFields(t *testing.T) {
 		"Config.MessageSize is -1, not from 0":                       {MessageSize: -1},
 		"Config.MessageSize is 4294967296, not from 0":               {MessageSize: 1 << 32},
 		"Config.MessageSize cannot be used with a PreparedQP":        {Queues: &rdmacm.PreparedQP{Prepare: prepare}, MessageSize: 1},
-		"PreparedQP.Prepare is needed":                               {Queues: &rdmacm.PreparedQP{}},
+		"the PreparedQP or its Prepare is nil":                       {Queues: &rdmacm.PreparedQP{}},
 		"Config.MessageSize cannot be used with PolledQueues.SRQ":    {Queues: &rdmacm.PolledQueues{SendCQ: cq, RecvCQ: cq, SRQ: srq}, MessageSize: 1},
 		"Config.Queues is a nil *Pool":                               {Queues: (*rdmacm.Pool)(nil)},
 		"Config.Queues is a nil *PolledQueues":                       {Queues: (*rdmacm.PolledQueues)(nil)},
 		"Pool.Receives is -1":                                        {Queues: &rdmacm.Pool{Receives: -1}},
-		"PolledQueues.SendCQ and PolledQueues.RecvCQ are needed":     {Queues: &rdmacm.PolledQueues{SendCQ: cq}},
+		"PolledQueues.SendCQ or PolledQueues.RecvCQ is nil":          {Queues: &rdmacm.PolledQueues{SendCQ: cq}},
 		"Config.SendQueue is 2097152 and Config.RecvQueue 16":        {Queues: &rdmacm.PolledQueues{SendCQ: cq, RecvCQ: cq}, SendQueue: 1 << 21},
 	} {
 		t.Run(field, func(t *testing.T) {

@@ -19,8 +19,8 @@ const (
 	familyINET6 = 10
 )
 
-// sockaddr is a socket address in C's form. It is large enough for either
-// family.
+// sockaddr is a socket address in C's form. It is large enough for IPv4, IPv6
+// and InfiniBand addresses.
 type sockaddr struct {
 	librdmacm.SockaddrStorage
 }

@@ -54,15 +54,16 @@ type AddrInfo struct {
 	SrcName, DstName string         // canonical names, if known
 
 	Paths   []IBPath // paths to the destination, for ID.SetIBPaths
-	Connect []byte   // data to put before the private data of Connect
+	Connect []byte   // data to send before the private data of ID.Connect
 }
 
-// GetAddrInfo looks up a host and a service; see rdma_getaddrinfo(3). Either
-// may be empty. hints may be nil; only its Flags, Family, QPType, PortSpace and
-// Src are used. The result has at least one element.
+// GetAddrInfo looks up a host and a service; see rdma_getaddrinfo(3). The host
+// or the service may be empty. hints may be nil; only its Flags, Family,
+// QPType, PortSpace and Src are used. The result has at least one element.
 //
 // GetAddrInfo queries DNS and the InfiniBand address cache. If ctx ends first,
-// GetAddrInfo returns, but an OS thread stays blocked until they answer.
+// GetAddrInfo returns, but an OS thread stays blocked until DNS and the cache
+// have answered.
 //
 // In FamilyIB with AddrFamily and AddrNumericHost, the host must be a GID.
 //
@@ -94,8 +95,9 @@ func GetAddrInfo(ctx context.Context, host, service string, hints *AddrInfo) ([]
 }
 
 // LookUp looks up both ends of a connection with GetAddrInfo. It returns the
-// first result from the local host, which may be empty, to the service on the
-// remote host. If the remote host is empty, it returns an address to listen on.
+// first result for a connection from the local host, which may be empty, to the
+// service on the remote host. If the remote host is empty, LookUp returns an
+// address on which the local host can listen.
 func LookUp(ctx context.Context, local, remote, service string, hints *AddrInfo) (AddrInfo, error) {
 	to := AddrInfo{}
 	if hints != nil {
@@ -148,8 +150,9 @@ func (id *ID) ResolveAddrInfo(host, service string, hints *AddrInfo) error {
 	})
 }
 
-// lookupError extracts the EAI code from an error of rdma_resolve_addrinfo,
-// which puts it where the errno belongs.
+// lookupError returns the error of rdma_resolve_addrinfo as an *AddrInfoError
+// if the lookup failed. The function then returns a negated EAI code where an
+// errno belongs.
 func lookupError(err error) error {
 	const lastCode = syscall.Errno(11)
 	e, ok := err.(*ibverbs.Error)
@@ -174,7 +177,7 @@ func (id *ID) QueryAddrInfo() ([]AddrInfo, error) {
 	return infos, err
 }
 
-// clone returns a copy of the hints, or nil if they are nil.
+// clone returns a copy of the hints, or nil if a is nil.
 func (a *AddrInfo) clone() *AddrInfo {
 	if a == nil {
 		return nil
@@ -183,8 +186,8 @@ func (a *AddrInfo) clone() *AddrInfo {
 	return &hints
 }
 
-// with calls f with the hints in C's form, or nil if there are none. It adds
-// the host and the service to errors.
+// with calls f with the hints in C's form, or with nil if a is nil. It adds the
+// host and the service to errors.
 func (a *AddrInfo) with(host, service string, f func(*librdmacm.Addrinfo) error) error {
 	if err := a.call(host, service, f); err != nil {
 		return fmt.Errorf("host %q, service %q: %w", host, service, err)
@@ -194,7 +197,7 @@ func (a *AddrInfo) with(host, service string, f func(*librdmacm.Addrinfo) error)
 
 func (a *AddrInfo) call(host, service string, f func(*librdmacm.Addrinfo) error) error {
 	if strings.Contains(host+service, "\x00") {
-		return cerr.Refuse("rdma_getaddrinfo", "", "the name has a zero byte in it") // where it would end in C
+		return cerr.Refuse("rdma_getaddrinfo", "", "the host or the service contains a zero byte") // which would end C's string
 	}
 	if a == nil {
 		return f(nil)
@@ -218,8 +221,8 @@ func (a *AddrInfo) call(host, service string, f func(*librdmacm.Addrinfo) error)
 	return f(raw)
 }
 
-// checkHost rejects a host that is not a GID where C requires one. C would read
-// past the end of a shorter address: it treats any host as an InfiniBand
+// checkHost rejects a host that is not a GID if C requires a GID. C treats such
+// a host as an InfiniBand address, and would read past the end of any shorter
 // address.
 func (a *AddrInfo) checkHost(host string) error {
 	const converted = AddrFamily | AddrNumericHost
@@ -227,7 +230,7 @@ func (a *AddrInfo) checkHost(host string) error {
 		return nil
 	}
 	if ip, err := netip.ParseAddr(host); err != nil || !ip.Is6() {
-		return cerr.Refuse("rdma_getaddrinfo", "", "host %q is not a GID, such as fe80::1", host)
+		return cerr.Refuse("rdma_getaddrinfo", "", "host %q is not a GID; a GID is written like fe80::1", host)
 	}
 	return nil
 }
@@ -242,7 +245,7 @@ func (a *AddrInfo) source() (*sockaddr, error) {
 	return nil, nil
 }
 
-// addrInfos copies a C list.
+// addrInfos copies C's list of lookup results.
 func addrInfos(list *librdmacm.Addrinfo) []AddrInfo {
 	var infos []AddrInfo
 	for raw := list; raw != nil; raw = raw.AiNext {

@@ -16,30 +16,33 @@ import (
 )
 
 const (
-	// maxHandles is the maximum number of address handles to cache, apart from
-	// those in use.
+	// maxHandles is the maximum number of cached address handles. The cache
+	// may exceed it while all handles are in use.
 	maxHandles = 1024
-	// maxMakers is the maximum number of handles to create at once. Each
-	// creation may block an OS thread for seconds, and any sender of a datagram
-	// determines which path a reply takes.
+	// maxMakers is the maximum number of handles that are created at once.
+	// Each creation may block an OS thread for seconds, and other hosts can
+	// cause creations, because a reply to a datagram needs a handle for its
+	// sender.
 	maxMakers = 8
-	// maxUnmade is the maximum number of handles that may wait for creation.
+	// maxUnmade is the maximum number of handles that may wait for their
+	// creation.
 	maxUnmade = 64
-	// unreachableFor is how long a failed creation is not retried.
+	// unreachableFor is the time after a failed creation during which it is
+	// not retried.
 	unreachableFor = 3 * time.Second
 )
 
-// handles caches the address handles of a DatagramConn. It creates a handle
-// when the first datagram takes its path.
+// handles caches the address handles of a DatagramConn. It creates a handle for
+// the first datagram to each path.
 type handles struct {
-	create func(ibverbs.AHAttr) (*ibverbs.AH, error) // cannot be canceled by a context
-	limit  int
+	create func(ibverbs.AHAttr) (*ibverbs.AH, error) // creates a handle; no context can cancel it
+	limit  int                                       // maximum number of cached handles
 	makers sync.WaitGroup
 
 	mu     sync.Mutex // guards the fields below, and the handles
 	known  map[ibverbs.AHAttr]*handle
 	unmade []*handle // handles waiting for creation, in order
-	making int
+	making int       // number of goroutines that create handles
 	closed bool
 }
 
@@ -48,8 +51,8 @@ type handle struct {
 	made    chan struct{} // closed when ah or err is set
 	ah      *ibverbs.AH
 	err     error
-	expires time.Time // when err expires
-	users   int
+	expires time.Time // end of the time during which err is returned without another attempt
+	users   int       // number of callers of get that have not called put
 }
 
 func (hs *handles) init(create func(ibverbs.AHAttr) (*ibverbs.AH, error)) {

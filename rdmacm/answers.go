@@ -15,10 +15,10 @@ import (
 type answers struct {
 	events chan *Event
 	over   <-chan struct{} // if not nil, closed when no more answers will arrive
-	why    func() error    // why over is closed
+	why    func() error    // returns the reason why over was closed
 	within time.Duration   // maximum time for an answer; no limit if not positive
-	// stays, if not nil, is called when ctx ends. It reports whether ask must
-	// keep waiting for the answer.
+	// stays, if not nil, is called when the context of ask ends. It reports
+	// whether ask must keep waiting for the answer.
 	stays func(ctx context.Context) bool
 
 	mu    sync.Mutex

@@ -23,16 +23,18 @@ var ErrBacklogFull = backlog.ErrFull
 // take the rejection for one by the peer's program.
 var fullMark = []byte("\x00verbena: backlog full\x00")
 
-// isFull reports whether a rejection has the mark.
+// isFull reports whether the rejection carries fullMark.
 func (e *RejectedError) isFull() bool {
 	return e.Reason == ReasonConsumer && bytes.HasPrefix(e.PrivateData, fullMark)
 }
 
-// Is reports whether the error is the target, which may be ErrBacklogFull.
+// Is reports whether target is ErrBacklogFull and the request was rejected for
+// that reason.
 func (e *RejectedError) Is(target error) bool { return target == ErrBacklogFull && e.isFull() }
 
-// isShed reports whether ctx has ended with the cause ErrBacklogFull. A caller
-// of Request.Accept uses that cause to make room for other requests.
+// isShed reports whether ctx has ended with the cause ErrBacklogFull. The
+// caller of Request.Accept ends its context with that cause to make room for
+// other requests.
 func isShed(ctx context.Context) bool {
 	return ctx.Err() != nil && errors.Is(context.Cause(ctx), ErrBacklogFull)
 }
@@ -41,9 +43,10 @@ func isShed(ctx context.Context) bool {
 // has failed. Usually the reason has arrived by then.
 const noticePatience = time.Second
 
-// orFull returns an error with the peer's reason for the failure of a dialer's
-// handshake if that reason is a full backlog, because a listener may withdraw
-// its acceptance. Otherwise, it returns err.
+// orFull adds ErrBacklogFull to err, the error of a dialer's handshake, if the
+// peer sends that reason within noticePatience. A listener with a full backlog
+// can withdraw its acceptance. The handshake then fails before the reason
+// arrives.
 func (c *Conn) orFull(ctx context.Context, err error) error {
 	if !errors.Is(err, backlog.ErrGone) {
 		return err

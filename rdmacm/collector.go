@@ -14,7 +14,7 @@ type collector struct {
 	// that no goroutine leads.
 	lead    chan struct{}
 	wcs     []ibverbs.WC           // used by the leader
-	turns   uint                   // number of turns that goroutines have led; used by the leader
+	turns   uint                   // number of times that a goroutine has led; used by the leader
 	deliver func(wcs []ibverbs.WC) // called by the leader
 }
 

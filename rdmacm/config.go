@@ -36,9 +36,9 @@ type Config struct {
 	// bytes on InfiniBand and RoCE) or with the acceptance (at most 196). iWARP
 	// allows 255 bytes in both. The peer may see trailing zeros.
 	PrivateData []byte
-	// PD is the protection domain to use. It must belong to the connection's
-	// device, as Devices returns it. If nil, the connection allocates its own
-	// and closes it in Close.
+	// PD is the protection domain to use. It must have been allocated on
+	// the connection's device, as a Device from Devices. If nil, the
+	// connection allocates its own and closes it in Close.
 	PD *ibverbs.PD
 	// Queues, if not nil, selects queues that the connection does not create
 	// itself. A *Pool holds queues that many connections share. *PolledQueues,
@@ -139,7 +139,7 @@ type Config struct {
 // it.
 type Queues interface {
 	// check returns an error if a connection with the config cannot use the
-	// queues.
+	// queues. id is the name of the connection's ID in errors.
 	check(config *Config, id string) error
 	// create creates the connection's queue pair and all that the pair needs.
 	create(c *Conn) error
@@ -149,9 +149,10 @@ const (
 	defaultQueue     = 16
 	defaultReadDepth = 16
 	defaultHandshake = 30 * time.Second
-	// Accepting, which holds resources for a peer that has proven nothing.
-	// Linux repeats its acceptance after 4 s, so one or two packets may be
-	// lost.
+	// defaultAcceptHandshake is shorter than defaultHandshake, because the
+	// accepting end holds resources for a peer whose identity is not proven
+	// yet. Linux repeats its acceptance after 4 s, so one or two packets
+	// may be lost.
 	defaultAcceptHandshake = 10 * time.Second
 	defaultKeepAlive       = 30 * time.Second
 	defaultLinger          = 30 * time.Second
@@ -195,7 +196,8 @@ func (c *Config) Check() error {
 // Config.MinRNRTimer.
 const longestRNRTimer = 655360 * time.Microsecond
 
-// check is Check with an ID's name for errors.
+// check does what Check does, for a config whose defaults are filled in. id is
+// the name of the connection's ID in errors.
 func (c *Config) check(id string) error {
 	if c.AckTimeout < 0 || c.AckTimeout > maxAckTimeout {
 		return cerr.Refuse("rdma_set_option", id, "Config.AckTimeout is %v, not from 0 to %v", c.AckTimeout, time.Duration(maxAckTimeout))
@@ -204,7 +206,7 @@ func (c *Config) check(id string) error {
 		return cerr.Refuse(opCreateQP, id, "Config.MinRNRTimer is %v, not from 0 to 655.36ms", c.MinRNRTimer)
 	}
 	if c.MessageSize < 0 || int64(c.MessageSize) > math.MaxUint32 {
-		return cerr.Refuse("Conn.NewReceiver", id, "Config.MessageSize is %d, not from 0 to less than 4 GiB, as every message is", c.MessageSize)
+		return cerr.Refuse("Conn.NewReceiver", id, "Config.MessageSize is %d, not from 0 to %d", c.MessageSize, uint32(math.MaxUint32))
 	}
 	return c.queues().check(c, id)
 }

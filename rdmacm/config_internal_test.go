@@ -69,5 +69,5 @@ func TestLookupLocal(t *testing.T) {
 		require.Equal(t, want, got.String(), in)
 	}
 	_, err := lookupLocal(t.Context(), "192.0.2.1:nosuchservice")
-	require.ErrorContains(t, err, "local address: ")
+	require.ErrorContains(t, err, "look up the local address: ")
 }

@@ -99,7 +99,7 @@ func TestForeignProtectionDomain(t *testing.T) {
 	require.NoError(t, err)
 	_, err = rdmacm.Dial(bounded(t), d.IPv4.String()+":7", inPool(&rdmacm.Config{PD: pd}))
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "Config.PD is not of the connection's device: make it on the device from rdmacm.Devices or Listener.Device")
+	require.ErrorContains(t, err, "Config.PD is not of the connection's device: allocate it on the device from rdmacm.Devices or Listener.Device")
 	var refused *ibverbs.ArgumentError
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, "rdma_create_qp", refused.Op)

@@ -35,11 +35,11 @@ type Conn struct {
 	receiving   atomic.Bool    // whether a call of Receive is running
 	byVerbs     bool           // whether the queue pair was created without librdmacm, as VerbsQP asks
 	movesQP     bool           // whether the Conn changes the queue pair's state, not librdmacm and the kernel
-	privateData []byte         // guarded by mu, because Setup may have shared the connection
-	peerData    []byte         // guarded by mu too
-	local, peer netip.AddrPort // guarded by mu too
+	privateData []byte         // private data to send; guarded by mu, because Setup may have shared the connection
+	peerData    []byte         // private data of the peer's acceptance; guarded by mu
+	local, peer netip.AddrPort // addresses of the two ends; guarded by mu
 	noReads     atomic.Bool    // whether one end allows no reads or atomics
-	ending      sync.Once      // guards the part of Close that tells the peer
+	ending      sync.Once      // runs the part of Close that tells the peer, once
 	keepAlive   keepAlive
 	log         connLog
 }
@@ -91,16 +91,17 @@ func (c *Conn) create() (err error) {
 	// While changing the state, librdmacm would set the minimal RNR timer to 655
 	// ms and block the channel's other events.
 	c.movesQP = c.byVerbs || c.pd.Device().Raw().Device.TransportType == libibverbs.IBV_TRANSPORT_IB
-	// Until here, a later call would report anything that happens to the ID.
-	// Setup may close the connection, which undoes both calls.
+	// Events of the ID were not handled until here. A later C call would
+	// have failed because of them. Both calls come before Setup, because
+	// Setup may close the connection, which undoes them.
 	c.dispatcher.handle(c.id, c.handle)
 	watched.add(&c.ops)
 	return nil
 }
 
-// createQueues creates the connection's queue pair with create. supply adds the
-// completion queues and the shared receive queue, if any, to the queue pair's
-// config.
+// createQueues creates the connection's queue pair with create. Before that,
+// supply adds the completion queues and the shared receive queue, if any, to
+// the queue pair's config.
 func (c *Conn) createQueues(supply supply, create func(config ibverbs.QPConfig) error) error {
 	var config ibverbs.QPConfig
 	err := inTurn(func() (err error) {
@@ -129,8 +130,10 @@ type ownQueues struct{}
 func (ownQueues) check(config *Config, id string) error { return config.checkSizes(id) }
 func (ownQueues) create(c *Conn) error                  { return c.createQueues(c.supplyOwn, c.createQP) }
 
-// statesToRTS are the states that take a queue pair to ready-to-send. They
-// repeat Init, because only the handshake tells whether the peer may read here.
+// statesToRTS are the states through which a queue pair goes to become ready to
+// send (RTS). They begin with Init, which the queue pair already has, because
+// its access flags depend on whether the peer may read. Only the handshake
+// tells that.
 var statesToRTS = []ibverbs.QPState{ibverbs.QPStateInit, ibverbs.QPStateRTR, ibverbs.QPStateRTS}
 
 // moveQP moves the queue pair through the states. If p is not nil, it supplies
@@ -153,8 +156,8 @@ func (c *Conn) moveQP(p *ConnParam, states ...ibverbs.QPState) error {
 	return nil
 }
 
-// param returns the connection parameters, limited by the device and, if
-// request is not nil, by the peer.
+// param returns the connection parameters to send to the peer. They are limited
+// by the device and, if request is not nil, by the peer's request.
 func (c *Conn) param(request *Event) (ConnParam, error) {
 	attr, err := c.pd.Device().QueryDevice()
 	if err != nil {
@@ -187,8 +190,8 @@ func (c *Conn) param(request *Event) (ConnParam, error) {
 }
 
 // failed ends the connection with the first failed work request as the cause. A
-// flushed request is only a consequence: of an event that is about to be read,
-// or of a queue pair failure that look finds later.
+// flushed request is not the cause: an event that is about to be read reports
+// the cause, or look finds it later.
 func (c *Conn) failed(wc *ibverbs.WCError, err error) {
 	if wc.Status == ibverbs.WCFlushed {
 		c.flushed.CompareAndSwap(nil, wc)
@@ -268,9 +271,9 @@ func (c *Conn) establish() error {
 }
 
 // orGone returns an error matching backlog.ErrGone if the peer gave up during
-// the handshake, and err otherwise. C then fails every step with EINVAL; asking
-// it for the queue pair's attributes distinguishes that from a wrong
-// configuration.
+// the handshake, and err otherwise. After the peer has given up, every C call
+// of the handshake fails with EINVAL, as a call with wrong parameters does. But
+// only then does InitQPAttr fail, too.
 func (c *Conn) orGone(err error) error {
 	if _, ok := errors.AsType[*RejectedError](err); ok && c.id.Request() != nil {
 		return fmt.Errorf("%w: %w", backlog.ErrGone, err)
@@ -285,8 +288,8 @@ func (c *Conn) orGone(err error) error {
 	return err
 }
 
-// agreeECE enables those of the queue pair's offered enhancements that the peer
-// accepted.
+// agreeECE enables, of the enhancements (ECE) that this end's queue pair
+// offers, those that the peer accepted.
 func (c *Conn) agreeECE() error {
 	if c.byVerbs {
 		return nil
@@ -412,9 +415,9 @@ func (c *Conn) Wait(ctx context.Context) error {
 // on InfiniBand and RoCE, whose packets have a fixed-size field for them. C
 // reports only EINVAL when there are more.
 type privateDataLimits struct {
-	message   string
-	connected int // limit for connections
-	datagram  int // limit for datagram IDs
+	message   string // name of the message in errors
+	connected int    // limit for connections
+	datagram  int    // limit for datagram IDs
 }
 
 // In a request from an ID with IP addresses, the addresses take 36 of the
@@ -441,7 +444,7 @@ func (id *ID) checkPrivateData(limits privateDataLimits, data []byte) error {
 		limit = math.MaxUint8 // iWARP has no fixed size; C's length field is 8 bits
 	}
 	if len(data) > limit {
-		return cerr.Invalid("private data of %d bytes, where this device's %s carries up to %d",
+		return cerr.Invalid("private data has %d bytes, but this device's %s carries at most %d",
 			len(data), limits.message, limit)
 	}
 	return nil
@@ -486,9 +489,10 @@ func (c *Conn) checkPeer() {
 }
 
 // isPeerGone reports whether the peer's device fails to acknowledge an empty
-// write in time. The write does not involve the peer's program. isPeerGone does
-// not write while transfers are in flight: the write would have to wait behind
-// them, and behind a send even for the peer's program.
+// write in time. The write does not involve the peer's program. While transfers
+// are in flight, isPeerGone writes nothing and returns false. The write would
+// have to wait behind them, and behind a send even until the peer's program
+// posts a receive.
 func (c *Conn) isPeerGone() bool {
 	if c.ops.areSending() {
 		return false
@@ -521,11 +525,12 @@ func (c *Conn) isPeerGone() bool {
 	}
 }
 
-// errSending reports that transfers are in flight.
-var errSending = errors.New("transfers are under way")
+// errSending reports that other transfers are in flight.
+var errSending = errors.New("other transfers are in flight")
 
 // areSending reports whether send requests are in flight. If they include
-// requests without a completion, it posts one that has a completion.
+// requests without a completion, areSending posts an empty write with a
+// completion, which shows when they are done.
 func (o *operations) areSending() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -555,14 +560,15 @@ type parting struct {
 	dispatcher *dispatcher
 	id         *ID
 	over       chan struct{} // closed when waiting for the answer ends
-	err        error         // why there is no answer; valid once over is closed
+	err        error         // reason why the peer has not answered, or nil if it has; valid once over is closed
 
 	mu     sync.Mutex // guards the fields below
 	isOver bool
 	timer  *time.Timer // nil before start
 }
 
-// expect starts to watch for the answer. Call it before telling the peer.
+// expect starts to watch for the answer. Call it before the peer is told of the
+// end.
 func (p *parting) expect() {
 	p.dispatcher.handle(p.id, func(ev *Event) {
 		switch {
@@ -587,7 +593,7 @@ func (p *parting) start(linger time.Duration) error {
 		return nil
 	}
 	p.timer = time.AfterFunc(linger, func() {
-		p.end(fmt.Errorf("connection: the peer has not answered its end within %v, which is Config.Linger: %w", linger, syscall.ETIMEDOUT))
+		p.end(fmt.Errorf("connection: the peer has not acknowledged the end of the connection within %v, which is Config.Linger: %w", linger, syscall.ETIMEDOUT))
 	})
 	return nil
 }

@@ -161,14 +161,14 @@ func TestPrivateDataTooLong(t *testing.T) {
 
 	_, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(&rdmacm.Config{PrivateData: long(maxRequestData + 1)}))
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "private data of 57 bytes, where this device's connection request carries up to 56")
+	require.ErrorContains(t, err, "private data has 57 bytes, but this device's connection request carries at most 56")
 
 	result := acceptOne(ctx, ln, &rdmacm.Config{PrivateData: long(maxReplyData + 1)})
 	_, err = rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 	require.ErrorIs(t, err, syscall.ECONNREFUSED, "the peer is told")
 	server := <-result
 	require.ErrorIs(t, server.err, syscall.EINVAL)
-	require.ErrorContains(t, server.err, "private data of 197 bytes, where this device's acceptance carries up to 196")
+	require.ErrorContains(t, server.err, "private data has 197 bytes, but this device's acceptance carries at most 196")
 
 	dialed := make(chan error, 1)
 	go func() {
@@ -179,7 +179,7 @@ func TestPrivateDataTooLong(t *testing.T) {
 	require.NoError(t, err)
 	err = req.Reject(long(maxRejectData + 1))
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "private data of 149 bytes, where this device's rejection carries up to 148")
+	require.ErrorContains(t, err, "private data has 149 bytes, but this device's rejection carries at most 148")
 	require.ErrorIs(t, <-dialed, syscall.ECONNREFUSED, "the peer is told")
 }
 
@@ -233,7 +233,7 @@ func TestDialFails(t *testing.T) {
 // A loopback address can be reached only if a device has it.
 func TestDialLoopback(t *testing.T) {
 	needDevice(t)
-	is, text := syscall.ENODEV, "127.0.0.1:7471): no such device: no RDMA device is there"
+	is, text := syscall.ENODEV, "127.0.0.1:7471): no such device: loopback addresses such as 127.0.0.1 belong to no RDMA device"
 	if device, _, err := ibverbs.OpenAddr(netip.MustParseAddr("127.0.0.1")); err == nil {
 		require.NoError(t, device.Close())
 		is, text = syscall.ECONNREFUSED, "no program listens on the port"
@@ -274,7 +274,7 @@ func TestListenFails(t *testing.T) {
 func TestListenAtLoopbackFails(t *testing.T) {
 	testdevice.Needs(t, testdevice.Kernel)
 	for address, text := range map[string]string{
-		"127.0.0.1:0": "rdma_listen (127.0.0.1): the kernel takes a loopback address",
+		"127.0.0.1:0": "rdma_listen (127.0.0.1): no RDMA device has this loopback address",
 		"127.0.1.1:0": "rdma_listen (127.0.1.1): the kernel takes",
 		"[::1]:0":     "rdma_listen (::1): the kernel takes",
 		"localhost:0": "listen at the address of a device",

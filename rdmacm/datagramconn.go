@@ -65,14 +65,15 @@ type DatagramConfig struct {
 	// them. Only inline data may come from ibverbs.InlineBytes. 0 disables
 	// inline data. Each device has its own limit.
 	MaxInline int
-	// Spin has the same meaning as in Config.
+	// Spin is how long a call busy-waits for its completion before it parks
+	// its goroutine; 0 means ibverbs.DefaultSpin. See Config.Spin.
 	Spin time.Duration
 	// PrivateData is sent to the peer with the request (at most 180 bytes) or
 	// with the acceptance (at most 136). The peer sees trailing zeros.
 	PrivateData []byte
-	// PD is the protection domain to use. It must belong to the ID's device, as
-	// Devices returns it. If nil, the DatagramConn allocates its own and closes
-	// it in Close.
+	// PD is the protection domain to use. It must have been allocated on
+	// the ID's device, as a Device from Devices. If nil, the DatagramConn
+	// allocates its own and closes it in Close.
 	PD *ibverbs.PD
 	// Setup, if not nil, is called after the queue pair has been created and
 	// before any peer can know it: register memory and post receives here. If
@@ -99,8 +100,8 @@ func (c *DatagramConfig) withDefaults() DatagramConfig {
 	return out
 }
 
-// sizes returns the queue sizes of the config. name is the config's type in
-// errors.
+// sizes returns the queue sizes of the config. name is the name of the config's
+// type in errors.
 func (c *DatagramConfig) sizes(name string) queueSizes {
 	return queueSizes{
 		config: name,
@@ -110,8 +111,8 @@ func (c *DatagramConfig) sizes(name string) queueSizes {
 }
 
 // newDatagramConn creates a DatagramConn around an ID that has a device. It
-// takes over the dispatcher and the ID, even if it fails. name is the config's
-// type in errors.
+// takes over the dispatcher and the ID, even if it fails. name is the name of
+// the config's type in errors.
 func newDatagramConn(d *dispatcher, id *ID, config DatagramConfig, name string, flags ibverbs.QPCreateFlags) (*DatagramConn, error) {
 	c := &DatagramConn{config: config, flags: flags}
 	c.init("datagrams", d, id, config.PD, c.failed)
@@ -178,8 +179,8 @@ func (c *DatagramConn) handle(ev *Event) {
 	}
 }
 
-// failed ends all requests when one fails, whatever its error and whatever
-// state it leaves the queue pair in.
+// failed ends the DatagramConn when one of its requests fails, whatever the
+// error is and whatever state the queue pair is in.
 func (c *DatagramConn) failed(_ *ibverbs.WCError, err error) { c.fail(err) }
 
 // setPeer makes p the destination of Send.
@@ -257,7 +258,7 @@ func (c *DatagramConn) giveUp() error {
 // errNoPeer returns the error of a Send that has no destination.
 func errNoPeer() error {
 	return cerr.Argument("DatagramConn.Send", "", cerr.InvalidAs(syscall.EDESTADDRREQ,
-		"the peer's queue pair is not known before its first datagram, which SendTo can answer"))
+		"the accepting end has no peer for Send: reply to a received datagram with SendTo"))
 }
 
 // DialDatagram requests a queue pair from the datagram listener at host:port,
@@ -379,7 +380,7 @@ func (a AddrInfo) forDatagrams() (AddrInfo, error) {
 // checkDatagrams rejects port spaces for connections.
 func checkDatagrams(ps PortSpace) error {
 	if ps != PortSpaceUDP && ps != PortSpaceIPoIB {
-		return cerr.Refuse("rdma_create_id", "", "port space %v is not for datagrams", ps)
+		return cerr.Refuse("rdma_create_id", "", "port space is %v, not PortSpaceUDP or PortSpaceIPoIB", ps)
 	}
 	return nil
 }
@@ -412,7 +413,8 @@ func (c *DatagramConn) SendImm(ctx context.Context, imm uint32, segments ...ibve
 // SendTo fails with an error matching syscall.ETIMEDOUT, and for the next three
 // seconds fails at once. The kernel resolves at most eight paths at a time and
 // 64 more may wait; beyond that, SendTo fails with an error matching
-// syscall.ENOBUFS. Known paths never wait.
+// syscall.ENOBUFS. On a path that is already resolved, SendTo does not wait for
+// the kernel.
 func (c *DatagramConn) SendTo(ctx context.Context, to Peer, segments ...ibverbs.Segment) error {
 	return c.transfer(ctx, to, segments, sendTo)
 }
@@ -457,7 +459,7 @@ func (c *DatagramConn) transfer(ctx context.Context, to Peer, segments []ibverbs
 		size += s.Len()
 	}
 	if size > c.mtu {
-		return cerr.Argument("DatagramConn.Send", "", cerr.InvalidAs(syscall.EMSGSIZE, "datagram of %d bytes, where the port's MTU allows %d", size, c.mtu))
+		return cerr.Argument("DatagramConn.Send", "", cerr.InvalidAs(syscall.EMSGSIZE, "datagram has %d bytes, more than the port's MTU of %d", size, c.mtu))
 	}
 	what := &work{kind: sendingDatagram, key: to.QPNum, bytes: size}
 	h, err := c.handles.get(ctx, to.Path)
@@ -487,8 +489,8 @@ func (c *DatagramConn) PD() *ibverbs.PD { return c.queues.PD() }
 
 // QP returns the queue pair, for work requests that have no method here. The
 // IDs of these work requests must be 1<<63 or more. The program does not get
-// their completions, but a failed one sets Err. They must leave room in the
-// queues for other work requests.
+// their completions. If one of them fails, Err returns the error. They must
+// leave room in the queues for other work requests.
 func (c *DatagramConn) QP() *ibverbs.QP { return c.queues.QP() }
 
 // ID returns the underlying ID.

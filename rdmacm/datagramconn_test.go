@@ -125,7 +125,7 @@ func TestDatagramSizes(t *testing.T) {
 	}
 	err := client.Send(ctx, from.Sub(0, mtu), from.Sub(0, 1))
 	require.ErrorIs(t, err, syscall.EMSGSIZE)
-	require.ErrorContains(t, err, fmt.Sprintf("datagram of %d bytes, where the port's MTU allows %d", mtu+1, mtu))
+	require.ErrorContains(t, err, fmt.Sprintf("datagram has %d bytes, more than the port's MTU of %d", mtu+1, mtu))
 	require.Error(t, client.Send(ctx, from.Sub(0, 1), from.Sub(0, 1), from.Sub(0, 1), from.Sub(0, 1)), "4 segments")
 	require.Error(t, client.Send(ctx, from.Sub(4096, 1)), "outside of the memory")
 	_, err = server.PostRecv(to.Sub(0, 1), to.Sub(0, 1), to.Sub(0, 1), to.Sub(0, 1))
@@ -647,12 +647,12 @@ func TestDatagramInfoMistakes(t *testing.T) {
 		"no context":         {dial(none, new(rdmacm.Dialer), rdmacm.AddrInfo{}), syscall.EINVAL, "DialDatagramInfo"},
 		"context over":       {dial(gone, new(rdmacm.Dialer), rdmacm.AddrInfo{}), context.Canceled, ""},
 		"no destination":     {dial(ctx, new(rdmacm.Dialer), rdmacm.AddrInfo{}), syscall.EINVAL, "no destination"},
-		"for connections":    {dial(ctx, new(rdmacm.Dialer), forConnections), syscall.EINVAL, "is not for datagrams"},
+		"for connections":    {dial(ctx, new(rdmacm.Dialer), forConnections), syscall.EINVAL, "not PortSpaceUDP or PortSpaceIPoIB"},
 		"listening, context": {listen(gone, rdmacm.AddrInfo{}), context.Canceled, ""},
-		"listening, TCP":     {listen(ctx, forConnections), syscall.EINVAL, "is not for datagrams"},
+		"listening, TCP":     {listen(ctx, forConnections), syscall.EINVAL, "not PortSpaceUDP or PortSpaceIPoIB"},
 		"joining, context":   {joinIB(gone, nil), context.Canceled, ""},
-		"joining, nothing":   {joinIB(ctx, nil), syscall.EINVAL, "LocalAddr is needed"},
-		"joining, TCP":       {joinIB(ctx, &rdmacm.GroupConfig{LocalAddr: d.IPv4.String(), PortSpace: rdmacm.PortSpaceTCP}), syscall.EINVAL, "is not for datagrams"},
+		"joining, nothing":   {joinIB(ctx, nil), syscall.EINVAL, "LocalAddr is empty"},
+		"joining, TCP":       {joinIB(ctx, &rdmacm.GroupConfig{LocalAddr: d.IPv4.String(), PortSpace: rdmacm.PortSpaceTCP}), syscall.EINVAL, "not PortSpaceUDP or PortSpaceIPoIB"},
 		"joining, not ours":  {joinIB(ctx, &rdmacm.GroupConfig{LocalAddr: "192.0.2.99"}), syscall.EADDRNOTAVAIL, "192.0.2.99"},
 		"joining on RoCE":    {joinIB(ctx, &rdmacm.GroupConfig{LocalAddr: d.IPv4.String()}), errors.ErrUnsupported, "rdma_join_multicast"},
 	} {

@@ -70,7 +70,8 @@ func (r *DatagramRequest) LocalAddr() netip.AddrPort { return r.request.LocalAdd
 // Event returns the event that delivered the request.
 func (r *DatagramRequest) Event() *Event { return r.request.Event() }
 
-// answer marks the request as answered. It fails if it already was.
+// answer marks the request as answered. It fails if the request already was. op
+// is the operation in the error.
 func (r *DatagramRequest) answer(op string) error {
 	if r == nil {
 		return (*Request)(nil).answer(op)
@@ -79,9 +80,9 @@ func (r *DatagramRequest) answer(op string) error {
 }
 
 // Accept creates a queue pair and tells the peer. It does not wait until the
-// peer has received the answer. Only the peer's first datagram shows that, and
-// identifies the peer's queue pair. After an error, the request is over and the
-// peer has been told. The config may be nil.
+// peer has received the answer. Only the peer's first datagram shows that the
+// answer has arrived, and identifies the peer's queue pair. After an error, the
+// request is over and the peer has been told. The config may be nil.
 func (r *DatagramRequest) Accept(ctx context.Context, config *DatagramConfig) (*DatagramConn, error) {
 	if err := r.answer("DatagramRequest.Accept"); err != nil {
 		return nil, err
@@ -141,7 +142,7 @@ func (r *DatagramRequest) acceptOn(conn *DatagramConn, privateData []byte) error
 		return err
 	}
 	if conn.pd.Device() != device || conn.port != id.PortNum() {
-		return cerr.Refuse("rdma_accept", id.name(), "the queue pair is on another port than the one that the peer asks at")
+		return cerr.Refuse("rdma_accept", id.name(), "the DatagramConn is on another device or port than the request")
 	}
 	return id.Accept(ConnParam{QPNum: conn.qp.Num(), PrivateData: privateData})
 }

@@ -26,23 +26,23 @@ var opened openDevices
 type openDevices struct {
 	calling sync.Mutex // held while C creates and frees lists; taken before mu
 
-	mu    sync.Mutex // guards the fields below
-	known map[*libibverbs.Context]*openDevice
-	held  []**libibverbs.Context
+	mu    sync.Mutex                          // guards the fields below
+	known map[*libibverbs.Context]*openDevice // devices that librdmacm has open
+	held  []**libibverbs.Context              // librdmacm's lists that are not freed
 }
 
 // openDevice is a device in a list that openDevices holds.
 type openDevice struct {
-	device *ibverbs.Device // nil if closed in Go
-	gone   bool            // removed from the machine
+	device *ibverbs.Device // the Device for programs; nil if it was closed in Go
+	gone   bool            // whether the device was removed from the machine
 }
 
 // Devices returns the RDMA devices that librdmacm has open; see
 // rdma_get_devices(3). Allocate a protection domain for Config.PD on one of
-// them. The caller need not close the devices. Closing one does not close it in
-// C.
+// them. The caller need not close the devices. Closing a Device does not close
+// it in C.
 //
-// A device that was removed from the machine returns to the kernel when no ID
+// The kernel gets back a device that was removed from the machine when no ID
 // and no object created on the Device uses it anymore; the Device is then
 // closed automatically. A program without an ID on the device does not learn of
 // the removal until its next call of Devices.
@@ -63,7 +63,7 @@ func deviceOf(raw *libibverbs.Context) (*ibverbs.Device, error) {
 	if c := opened.device(raw); c != nil {
 		return c, nil
 	}
-	return nil, fmt.Errorf("device of an id: %w", ibverbs.ErrNoDevice)
+	return nil, fmt.Errorf("find the device of an id: %w", ibverbs.ErrNoDevice)
 }
 
 func (o *openDevices) device(raw *libibverbs.Context) *ibverbs.Device {
@@ -75,7 +75,7 @@ func (o *openDevices) device(raw *libibverbs.Context) *ibverbs.Device {
 	return nil
 }
 
-// list asks librdmacm for the devices.
+// list asks librdmacm for its list of devices, and returns a Device for each.
 func (o *openDevices) list() ([]*ibverbs.Device, error) {
 	o.calling.Lock()
 	defer o.calling.Unlock()
@@ -112,9 +112,9 @@ func getDevices() (list **libibverbs.Context, raws []*libibverbs.Context, err er
 }
 
 // take holds a list, which may be nil, in place of the earlier ones, and
-// returns the lists that the caller must free. No new list contains a removed
-// device. While one is in use, take therefore keeps the earlier lists, and adds
-// the new list if it contains a new device.
+// returns the lists that the caller must free. A new list never contains a
+// removed device. While a removed device is in use, take therefore keeps the
+// earlier lists, and adds the new list if that contains a new device.
 func (o *openDevices) take(list **libibverbs.Context, raws []*libibverbs.Context) (free []**libibverbs.Context) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -165,8 +165,8 @@ func (o *openDevices) removed(raw *libibverbs.Context) {
 	}
 }
 
-// letGo returns a removed device to the kernel as soon as nothing uses it. It
-// is called after an ID on the device was closed.
+// letGo gives a removed device back to the kernel as soon as nothing uses it.
+// It is called after an ID on the device was closed.
 func (o *openDevices) letGo(raw *libibverbs.Context) {
 	o.mu.Lock()
 	d := o.known[raw]
@@ -194,9 +194,9 @@ func (o *openDevices) letGoUnlisted() {
 }
 
 // closed records that Go no longer uses a device. If the device was removed,
-// the kernel may be waiting for that.
+// closed gives it back to the kernel, which may be waiting for that.
 func (o *openDevices) closed(raw *libibverbs.Context) {
-	o.calling.Lock() // keeps librdmacm from closing it
+	o.calling.Lock() // keeps librdmacm from closing the device meanwhile
 	defer o.calling.Unlock()
 	o.mu.Lock()
 	d := o.known[raw]

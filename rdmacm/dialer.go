@@ -112,7 +112,7 @@ func (d *Dialer) each(ctx context.Context, address string, f func(local, peer ne
 		}
 		if peers = sameFamily(peers, local); len(peers) == 0 {
 			return cerr.Argument("rdma_resolve_addr", address, cerr.InvalidAs(syscall.EAFNOSUPPORT,
-				"no address of the family of the local address %v", local.Addr()))
+				"the host has no address of the same family as the local address %v", local.Addr()))
 		}
 	}
 	if ctx.Err() != nil {
@@ -175,7 +175,7 @@ func (d *Dialer) resolved(ctx context.Context, info AddrInfo, ackTimeout time.Du
 func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, info AddrInfo, ackTimeout time.Duration) error {
 	steps := newAnswers()
 	var failing sync.Once
-	var failure error // of a time between the steps; set before over is closed
+	var failure error // why resolving failed between the two steps; set before over is closed
 	over := make(chan struct{})
 	steps.over, steps.why = over, func() error { return failure }
 	ds.handle(id, func(ev *Event) {
@@ -227,9 +227,9 @@ func (c *Conn) connect(ctx context.Context) error {
 	return c.orFull(ctx, c.orGone(c.handshake(ctx, func() error { return c.id.connect(p, c.movesQP) })))
 }
 
-// localSystem returns the local addresses to dial if the address of to is
-// missing or unspecified. They have the port of to. If that address is IPv4,
-// they are IPv4 addresses.
+// localSystem returns the addresses of this machine that Dial tries for to, an
+// address with an empty or unspecified host. They have the port of to. If the
+// host is 0.0.0.0, they are all IPv4.
 func localSystem(to netip.AddrPort) ([]netip.AddrPort, error) {
 	addrs, err := LocalAddrs()
 	if err != nil {
@@ -243,8 +243,12 @@ func localSystem(to netip.AddrPort) ([]netip.AddrPort, error) {
 		peers = append(peers, netip.AddrPortFrom(addr, to.Port()))
 	}
 	if len(peers) == 0 {
+		kind := "IP"
+		if to.Addr().Is4() {
+			kind = "IPv4"
+		}
 		return nil, cerr.Argument("rdma_resolve_addr", to.String(), cerr.InvalidAs(syscall.EADDRNOTAVAIL,
-			"no RDMA device of the local system has an address of this family"))
+			"no RDMA device of this machine has an %s address", kind))
 	}
 	return peers, nil
 }
@@ -252,7 +256,7 @@ func localSystem(to netip.AddrPort) ([]netip.AddrPort, error) {
 // LocalAddrs returns the local system's addresses that belong to RDMA devices,
 // except link-local ones. If there are none, it returns no addresses and no
 // error. Loopback addresses come first; only the device of package softroce has
-// them.
+// loopback addresses.
 func LocalAddrs() ([]netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -292,7 +296,8 @@ func LocalAddrs() ([]netip.Addr, error) {
 	return addrs, d.release()
 }
 
-// hasDevice reports whether an RDMA device has a local address.
+// hasDevice reports whether addr, an address of this machine, belongs to an
+// RDMA device.
 func (d *dispatcher) hasDevice(addr netip.Addr) (bool, error) {
 	id, err := d.channel.NewID(PortSpaceTCP)
 	if err != nil {
@@ -306,7 +311,8 @@ func (d *dispatcher) hasDevice(addr netip.Addr) (bool, error) {
 	return has, id.Close()
 }
 
-// lookup returns the addresses of host:port.
+// lookup returns the addresses of host:port. For an empty host, it returns one
+// AddrPort, whose address is the zero Addr.
 func lookup(ctx context.Context, address string) ([]netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
@@ -340,15 +346,15 @@ func sameFamily(peers []netip.AddrPort, local netip.AddrPort) []netip.AddrPort {
 	})
 }
 
-// lookupLocal returns the first address of a host, given with or without a
-// port.
+// lookupLocal returns the first address of a host. address may have a port;
+// otherwise, the port is 0.
 func lookupLocal(ctx context.Context, address string) (netip.AddrPort, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		address = net.JoinHostPort(strings.Trim(address, "[]"), "0")
 	}
 	addrs, err := lookup(ctx, address)
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("local address: %w", err)
+		return netip.AddrPort{}, fmt.Errorf("look up the local address: %w", err)
 	}
 	return addrs[0], nil
 }

@@ -27,19 +27,20 @@ type sink interface {
 	HasRoom(backlog int) bool
 
 	// Adopt takes the ID of a connection request, for which HasRoom has
-	// returned true. It must call Start.
+	// returned true. ev is the EventConnectRequest. Adopt must call Start.
 	Adopt(request *ID, ev *Event)
 }
 
-// dispatched passes the events of an ID from a dispatcher to another package.
-// It holds one use of the dispatcher.
+// dispatched passes the events of an ID from a dispatcher to the sink of
+// another package. It holds one use of the dispatcher.
 type dispatched struct {
 	id         *ID
 	dispatcher *dispatcher
 	sink       sink
 }
 
-// dispatch creates the ID on the shared dispatcher.
+// dispatch calls create, which creates C's ID, with the channel of the shared
+// dispatcher. The dispatcher then reads the ID's events.
 func (id *ID) dispatch(create func(*EventChannel) error) error {
 	d, err := useDispatcher()
 	if err != nil {
@@ -63,9 +64,9 @@ func (a AddrInfo) bindTo() (*sockaddr, error) {
 	return newSockaddr(a.Src)
 }
 
-// createXRC creates C's ID for id, which is new. Its type is one that
-// rdma_create_ep takes and rdma_create_id does not. With RAI_PASSIVE,
-// rdma_create_ep does not wait. The ID can still connect.
+// createXRC creates C's ID for id, which is new. Its queue pair has the type t,
+// which rdma_create_ep accepts and rdma_create_id does not. With RAI_PASSIVE,
+// rdma_create_ep does not wait, and the ID can still connect.
 func (ch *EventChannel) createXRC(id *ID, t ibverbs.QPType, src *sockaddr) error {
 	if err := ch.self().Use(); err != nil {
 		return err
@@ -98,7 +99,7 @@ func (id *ID) takeOver(to sink) error {
 	}
 	taken := &dispatched{id: id}
 	if !id.dispatched.CompareAndSwap(nil, taken) {
-		return cerr.Refuse("rdma_migrate_id", id.name(), "the id has an endpoint already")
+		return cerr.Refuse("rdma_migrate_id", id.name(), "the id already belongs to an endpoint.Endpoint")
 	}
 	err := taken.takeOver(to)
 	if err != nil {
@@ -134,8 +135,9 @@ func (d *dispatched) start(to sink) {
 	on.handle(d.id, func(ev *Event) { d.handle(on, ev) })
 }
 
-// eventSettled is the type of an event that marks the end of the earlier ones:
-// they have all been handed out. Its value is a channel to close.
+// eventSettled is the type of an event that settle adds. When the dispatcher
+// hands it out, all events that were read before have been handed out. Value is
+// a channel to close then.
 const eventSettled = ^EventType(0)
 
 // handle handles an event that the dispatcher on has read.
@@ -153,7 +155,7 @@ func (d *dispatched) handle(on *dispatcher, ev *Event) {
 	}
 }
 
-// move lets another dispatcher hand out the ID's events.
+// move makes the dispatcher that use returns hand out the ID's events.
 func (d *dispatched) move(use func() (*dispatcher, error)) error {
 	to, err := d.dispatcher.move(d.id, use, d.handle)
 	if to != nil {
@@ -162,7 +164,8 @@ func (d *dispatched) move(use func() (*dispatcher, error)) error {
 	return err
 }
 
-// migrate moves the ID to a program's channel.
+// migrate moves the ID to the channel of a program. It calls unread, which
+// returns events that no caller has taken, and moves these events too.
 func (d *dispatched) migrate(to *EventChannel, unread func() []*Event) error {
 	if err := to.self().Use(); err != nil {
 		return fmt.Errorf("rdma_migrate_id: channel: %w", err)

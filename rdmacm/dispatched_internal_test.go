@@ -85,7 +85,7 @@ func TestTakenOnce(t *testing.T) {
 	id.dispatched.Store(first)
 	first.start(&fakeSink{})
 	err := id.takeOver(&fakeSink{})
-	require.ErrorContains(t, err, "the id has an endpoint already")
+	require.ErrorContains(t, err, "the id already belongs to an endpoint.Endpoint")
 	require.Contains(t, d.handlers, id)
 	require.NoError(t, first.release())
 	require.Nil(t, id.dispatched.Load())

@@ -22,12 +22,12 @@ type dispatcher struct {
 	channel  *EventChannel
 	stop     context.CancelFunc
 	done     chan struct{} // closed when the goroutine has ended
-	users    int           // guarded by shared
+	users    int           // number of users; guarded by shared
 	refusals queue         // refuses unwanted requests
 
 	mu       sync.Mutex
 	handlers map[*ID]func(*Event)
-	failed   error // why no more events will come
+	failed   error // reason why no more events will come, or nil
 }
 
 // shared is the dispatcher of all connections; it exists while there are any.
@@ -104,7 +104,7 @@ func (d *dispatcher) release() error {
 	if !d.leave() {
 		return nil
 	}
-	// No goroutine can find it anymore.
+	// No goroutine can find the dispatcher anymore.
 	d.stop()
 	<-d.done
 	d.refusals.wait()
@@ -179,7 +179,7 @@ func (d *dispatcher) dispatch(ev *Event) {
 // keep calls adopt for a connection request if hasRoom returns true. Otherwise,
 // it rejects the request, and the peer tries again. It rejects in the
 // background, because the kernel may take long. keep acquires the dispatcher
-// for what adopt creates. It calls both functions with mu held.
+// for the object that adopt creates. It calls both functions with mu held.
 func (d *dispatcher) keep(id *ID, mu sync.Locker, hasRoom func() bool, adopt func()) {
 	mu.Lock()
 	room := hasRoom()
@@ -210,7 +210,8 @@ func (d *dispatcher) failAll(err error) {
 	}
 }
 
-// failedEvent returns an event that replaces those that an ID will not get.
+// failedEvent returns the event that tells an ID that no more events will come,
+// because reading them has failed with err.
 func failedEvent(id *ID, err error) *Event {
 	status := -int(syscall.EIO)
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {

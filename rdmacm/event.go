@@ -90,9 +90,10 @@ type Event struct {
 	PrivateData []byte // data from the peer, padded with zeros to the transport's maximum
 	QPNum       uint32 // the peer's queue pair, or the destination for a multicast group
 
-	// For connections:
+	// number of RDMA reads and atomics that the peer wants to have in
+	// flight
 	ResponderResources int // RDMA reads and atomics that the peer wants to have in flight
-	InitiatorDepth     int // RDMA reads and atomics that the peer can answer
+	InitiatorDepth     int // number of RDMA reads and atomics that the peer can answer at once
 	FlowControl        bool
 	RetryCount         int // retry count that the peer wants this end to use
 	RNRRetryCount      int // retry count for messages without a receive at the peer
@@ -182,7 +183,7 @@ type EventError struct {
 	Type   EventType
 	Status int // Status of the Event; Unwrap decodes it
 
-	broken error // see Event
+	broken error // reason why no more events can be read, or nil
 }
 
 // Error describes the event, and its cause if Status has one. If no more events

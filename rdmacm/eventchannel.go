@@ -141,7 +141,8 @@ func (ch *EventChannel) readC() (*Event, error) {
 			return nil, wrap(ch.object.Name(), err)
 		}
 		ev := ch.take(raw)
-		// Immediately, so that destroying an ID never waits for it.
+		// Acknowledged at once, so that destroying an ID never waits
+		// for it.
 		if err := librdmacm.AckCmEvent(raw); err != nil {
 			return nil, wrap(ch.object.Name(), err)
 		}
@@ -177,7 +178,7 @@ func (ch *EventChannel) take(raw *librdmacm.CmEvent) *Event {
 func (ch *EventChannel) Close() error {
 	// The woken goroutines check again and find the channel closing.
 	return ch.self().Close(func() { ch.fd.Kick() }, func() error {
-		_ = ch.fd.Close() // a duplicate; there is no second attempt
+		_ = ch.fd.Close() // a duplicate of C's descriptor; a failure is not repeated
 		return librdmacm.DestroyEventChannel(ch.raw)
 	})
 }

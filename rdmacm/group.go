@@ -97,8 +97,8 @@ func (c *GroupConfig) joinFlags() JoinFlags {
 	return JoinFull
 }
 
-// located creates an ID bound to the local address. The caller must release the
-// dispatcher.
+// located creates an ID bound to the local address. The caller must close the
+// ID and release the dispatcher.
 func (c *GroupConfig) located(local netip.Addr) (*dispatcher, *ID, error) {
 	ps := cmp.Or(c.PortSpace, PortSpaceUDP)
 	if err := checkDatagrams(ps); err != nil {
@@ -120,7 +120,7 @@ func (c *GroupConfig) local(ctx context.Context, group netip.Addr) (netip.Addr, 
 		addr, err := lookupLocal(ctx, c.LocalAddr)
 		if err == nil && addr.Addr().Is4() != group.Is4() {
 			err = cerr.Argument("rdma_bind_addr", addr.Addr().String(),
-				cerr.InvalidAs(syscall.EAFNOSUPPORT, "GroupConfig.LocalAddr is of another family than the group"))
+				cerr.InvalidAs(syscall.EAFNOSUPPORT, "GroupConfig.LocalAddr and the group are not of the same address family"))
 		}
 		return addr.Addr(), err
 	}
@@ -134,7 +134,8 @@ func (c *GroupConfig) local(ctx context.Context, group netip.Addr) (netip.Addr, 
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }
 
-// multicastQP is the queue pair number that addresses every member.
+// multicastQP is the queue pair number in a datagram to a group. It addresses
+// the queue pairs of all members.
 const multicastQP = 0xFFFFFF
 
 // join joins the group and makes it the peer.
@@ -212,7 +213,7 @@ func JoinGroupIB(ctx context.Context, group IBAddr, config *GroupConfig) (*Datag
 
 func (c *GroupConfig) joinIB(ctx context.Context, group IBAddr) (*DatagramConn, error) {
 	if c == nil || c.LocalAddr == "" {
-		return nil, cerr.Refuse("rdma_bind_addr", "", "GroupConfig.LocalAddr is needed")
+		return nil, cerr.Refuse("rdma_bind_addr", "", "GroupConfig.LocalAddr is empty; set it, as there are no routes to InfiniBand groups")
 	}
 	local, err := lookupLocal(ctx, c.LocalAddr)
 	if err != nil {
@@ -228,9 +229,11 @@ func (c *GroupConfig) joinIB(ctx context.Context, group IBAddr) (*DatagramConn, 
 	})
 }
 
-// groupSender returns the path back to the sender of a datagram to the group,
-// whose path is group. It returns false for other datagrams. C cannot determine
-// the path, because it looks for the group's address among those of the port.
+// groupSender returns the path back to the sender of a datagram, if the
+// datagram was sent to a group. group is the path to the group; wc and header
+// are the datagram's completion and GRH. groupSender returns false for other
+// datagrams. C cannot determine the path, because it looks for the group's
+// address among those of the port.
 func groupSender(group ibverbs.AHAttr, wc *ibverbs.WC, header []byte) (ibverbs.AHAttr, bool) {
 	// RoCE v2 over IPv4 puts the IPv4 header into the second half.
 	four := header[ibverbs.GRHLen/2:]

@@ -188,7 +188,7 @@ func TestGroupMistakes(t *testing.T) {
 	}{
 		"no group":          {d.IPv4, rdmacm.GroupConfig{}, syscall.EINVAL, "join " + d.IPv4.String() + ": rdma_join_multicast (" + d.IPv4.String() + "): the address is not"},
 		"invalid group":     {netip.Addr{}, rdmacm.GroupConfig{}, syscall.EINVAL, "invalid IP"},
-		"other family":      {groupIPv4, rdmacm.GroupConfig{LocalAddr: d.IPv6.String()}, syscall.EAFNOSUPPORT, "of another family"},
+		"other family":      {groupIPv4, rdmacm.GroupConfig{LocalAddr: d.IPv6.String()}, syscall.EAFNOSUPPORT, "not of the same address family"},
 		"not ours":          {groupIPv4, rdmacm.GroupConfig{LocalAddr: "192.0.2.99"}, syscall.EADDRNOTAVAIL, "rdma_bind_addr (192.0.2.99:0)"},
 		"no such interface": {netip.MustParseAddr("ff02::1%nowhere"), rdmacm.GroupConfig{}, nil, "nowhere"},
 		"no loopback":       {groupIPv4, rdmacm.GroupConfig{LocalAddr: d.IPv4.String(), NoLoopback: true}, errors.ErrUnsupported, "rdma_create_qp"},

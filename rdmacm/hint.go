@@ -21,13 +21,14 @@ const (
 	noLocalAddress = "no RDMA device has the local address"
 	noRoute        = "no RDMA device on the route to this address" + cerr.Doctor
 	noRouteAtAll   = "this machine has no route to this address"
-	portTaken      = "the port is taken: an id at every address excludes ids at one, and the other way round"
+	portTaken      = "the port is in use: an id bound to every address conflicts with one bound to a single address"
 	alsoListens    = "another listener has this address and port"
-	noLoopback     = "no RDMA device is there; loopback addresses such as 127.0.0.1 have none, so use the address of a device" + cerr.Doctor
+	noLoopback     = "loopback addresses such as 127.0.0.1 belong to no RDMA device; use the address of a device" + cerr.Doctor
 	smallMTU       = "the MTU of the network interface may be too small: RoCE needs 352 bytes" + cerr.Doctor
 )
 
-// leastMTU is the least MTU of an interface for RoCE.
+// leastMTU is the smallest MTU, in bytes, with which a network interface can
+// carry RoCE.
 const leastMTU = 352
 
 // errnoOf returns the errno of an error of C, or 0.

@@ -38,7 +38,8 @@ type IBPath struct {
 // ofConnection holds the flags of the only kind of path that Linux accepts.
 const ofConnection = libibverbs.IBV_PATH_FLAG_GMP | libibverbs.IBV_PATH_FLAG_PRIMARY | libibverbs.IBV_PATH_FLAG_BIDIRECTIONAL
 
-// In a path record, 2 bits before some numbers tell how to compare them.
+// In a path record, the MTU, the rate and the packet lifetime have 8 bits: 2
+// that say how to compare the number, and the number itself.
 const (
 	exactly = 2 << 6
 	number6 = 1<<6 - 1
@@ -82,7 +83,7 @@ func (p *IBPath) check() error {
 	return nil
 }
 
-// lifetime returns n for 4.096 us * 2^n.
+// lifetime returns the smallest n for which 4.096 us * 2^n is at least d.
 func lifetime(d time.Duration) uint8 { return uint8(bits.Len64(uint64(max(d, 1)-1) / 4096)) }
 
 // maxLifetime is the greatest n for which 4.096 us * 2^n fits into a
@@ -109,7 +110,7 @@ func ibPath(raw *libibverbs.PathData) IBPath {
 // works with IP addresses. EventRouteResolved follows. See rdma_set_option(3).
 func (id *ID) SetIBPaths(paths ...IBPath) error {
 	if len(paths) == 0 {
-		return cerr.Refuse("rdma_set_option", id.name(), "no path")
+		return cerr.Refuse("rdma_set_option", id.name(), "SetIBPaths needs at least one path")
 	}
 	raw := make([]libibverbs.PathData, len(paths))
 	for i := range paths {

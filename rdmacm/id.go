@@ -48,9 +48,9 @@ type ID struct {
 	ps      PortSpace
 	qpType  ibverbs.QPType
 	value   atomic.Pointer[any]
-	link    atomic.Pointer[string] // see zone
+	link    atomic.Pointer[string] // name of the network interface of link-local addresses, once zone has found it
 
-	backlog atomic.Int32  // set by Listen, 0 before
+	backlog atomic.Int32  // maximum number of waiting requests, set by Listen; 0 before
 	seen    atomic.Uint32 // one bit for each type of event read
 
 	dispatched atomic.Pointer[dispatched] // not nil while another package takes the events
@@ -108,7 +108,8 @@ func (id *ID) self() *object.Object {
 	return &id.object
 }
 
-// call calls f with mu held. f calls C for the ID.
+// call calls f, which calls C for the ID, with mu held. It adds the ID's name
+// to an error without one.
 func (id *ID) call(f func() error) error {
 	if err := id.self().Use(); err != nil {
 		return err
@@ -123,8 +124,9 @@ func (id *ID) call(f func() error) error {
 	return err
 }
 
-// callBound is call for a C function that would follow a null pointer if the ID
-// had no device. The error names the missing step.
+// callBound is like call, for a C function that would follow a null pointer if
+// the ID had no device. Its error then says that the step named missing must
+// come first.
 func (id *ID) callBound(op, missing string, f func() error) error {
 	return id.call(func() error {
 		if id.verbs() == nil {
@@ -135,7 +137,7 @@ func (id *ID) callBound(op, missing string, f func() error) error {
 }
 
 // lockChannel prevents events from being read from the ID's channel until
-// unlock is called. Reading one can change C's ID.
+// unlock is called. Reading an event can change C's ID.
 func (id *ID) lockChannel() (unlock func()) {
 	for {
 		ch := id.channel.Load()
@@ -406,7 +408,8 @@ func addressOf[T any](
 	return addr
 }
 
-// describe names the ID by the addresses that it has. The caller holds id.mu.
+// describe returns a name for the ID that consists of the addresses that it
+// has. The caller holds id.mu.
 func (id *ID) describe() string {
 	if id.raw == nil {
 		return id.object.Name()
@@ -480,7 +483,7 @@ const maxAckTimeout = 4096 << 31
 // Accept.
 func (id *ID) SetAckTimeout(d time.Duration) error {
 	if d <= 0 || d > maxAckTimeout {
-		return cerr.Refuse("rdma_set_option", id.name(), "a timeout of %v, not from 1ns to %v", d, time.Duration(maxAckTimeout))
+		return cerr.Refuse("rdma_set_option", id.name(), "the ack timeout is %v, not from 1ns to %v", d, time.Duration(maxAckTimeout))
 	}
 	exponent := bits.Len64(uint64(d-1) / 4096)
 	return setIDOption(id, librdmacm.RDMA_OPTION_ID_ACK_TIMEOUT, uint8(max(exponent, 1))) // 0 would mean forever
@@ -517,8 +520,9 @@ func (id *ID) bind(sa *sockaddr, name string) error {
 }
 
 // ResolveAddr finds the device and the hardware address for a destination; see
-// rdma_resolve_addr(3). EventAddrResolved follows, or EventAddrError, at the
-// latest after the timeout, in whole milliseconds. src may be the zero value.
+// rdma_resolve_addr(3). EventAddrResolved or EventAddrError follows, at the
+// latest after the timeout, which has a resolution of 1 ms. src may be the zero
+// value.
 func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
 	if !dst.IsValid() {
 		return cerr.Refuse("rdma_resolve_addr", id.name(), "no destination: dst is the zero AddrPort")
@@ -548,7 +552,7 @@ func (id *ID) resolveAddr(src, dst *sockaddr, timeout time.Duration, name string
 }
 
 // ResolveRoute finds the path to the destination; see rdma_resolve_route(3).
-// EventRouteResolved follows, or EventRouteError, at the latest after the
+// EventRouteResolved or EventRouteError follows, at the latest after the
 // timeout. If the InfiniBand address cache daemon runs, the call waits for its
 // answer.
 func (id *ID) ResolveRoute(timeout time.Duration) error {
@@ -579,7 +583,7 @@ func (id *ID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, er
 				return errExists(opCreateQP, "", "queue pair")
 			}
 			if id.verbs() != pd.Device().Raw() {
-				return cerr.Refuse(opCreateQP, "", "the protection domain is not of the ID's device: make it on that of ID.Device, rdmacm.Devices or Listener.Device")
+				return cerr.Refuse(opCreateQP, "", "the protection domain is not of the ID's device: allocate it on the device from ID.Device, rdmacm.Devices or Listener.Device")
 			}
 			if err := librdmacm.CreateQpEx(id.raw, attr); err != nil {
 				return err
@@ -711,11 +715,11 @@ type ConnParam struct {
 	SRQ   bool
 }
 
-// orDefault returns count, or zero if count is 0, limited to the range from 0
-// to most.
-func orDefault(count, zero, most int) int { return min(max(cmp.Or(count, zero), 0), most) }
+// orDefault returns count, or def if count is 0, limited to the range from 0 to
+// most.
+func orDefault(count, def, most int) int { return min(max(cmp.Or(count, def), 0), most) }
 
-// with calls f with the parameters as C takes them. The caller has checked the
+// with calls f with the parameters in C's form. The caller has checked the
 // length of the private data.
 func (p ConnParam) with(f func(*librdmacm.ConnParam) error) error {
 	raw := &librdmacm.ConnParam{
@@ -762,8 +766,8 @@ func backlogOf(n int) int {
 // The kernel does not answer requests for which it has no room.
 const unread = 0
 
-// listen is Listen with two limits: backlog requests wait for the program, and
-// kernel requests wait to be read.
+// listen is Listen with two limits: backlog is the maximum number of requests
+// that wait for the program, and kernel of those that wait to be read.
 func (id *ID) listen(backlog, kernel int) error {
 	return id.call(func() error {
 		before := id.backlog.Load()
@@ -785,8 +789,9 @@ func (id *ID) listen(backlog, kernel int) error {
 // queue pair, which EventEstablished holds.
 func (id *ID) Connect(p ConnParam) error { return id.connect(p, false) }
 
-// connect is Connect. If the caller changes the queue pair's state itself, the
-// queue pair is hidden from librdmacm until Establish.
+// connect is like Connect. movesQP says that the caller changes the queue
+// pair's state itself; librdmacm then does not see the queue pair until
+// Establish.
 func (id *ID) connect(p ConnParam, movesQP bool) error {
 	const missing = "resolve the address and the route"
 	err := id.callBound("rdma_connect", missing, func() error {
@@ -805,8 +810,9 @@ func (id *ID) connect(p ConnParam, movesQP bool) error {
 // follows, except for datagrams.
 func (id *ID) Accept(p ConnParam) error { return id.accept(p, false) }
 
-// accept is Accept. If the caller has changed the queue pair's state itself,
-// the queue pair is hidden from librdmacm during the call.
+// accept is like Accept. movedQP says that the caller has changed the queue
+// pair's state itself; librdmacm then does not see the queue pair during the
+// call.
 func (id *ID) accept(p ConnParam, movedQP bool) error {
 	return id.answer("rdma_accept", func() error {
 		if p.QPNum == 0 && !id.hasQP {
@@ -1090,7 +1096,8 @@ func (id *ID) Migrate(to *EventChannel) error {
 	return id.migrate(to)
 }
 
-// checkOwnEvents returns an error if the caller does not read the ID's events.
+// checkOwnEvents returns an error if a dispatcher reads the ID's events instead
+// of the program.
 func (id *ID) checkOwnEvents() error {
 	if err := id.self().Use(); err != nil {
 		return err
@@ -1140,7 +1147,8 @@ func (id *ID) migrateC(from, to *EventChannel) error {
 	return librdmacm.MigrateId(id.raw, to.raw)
 }
 
-// drain reads the events that C has on paused channels.
+// drain reads the events that C has for paused channels, so that the channels
+// hand them out later.
 func drain(channels ...*EventChannel) error {
 	for _, ch := range channels {
 		ch.mu.Lock()
@@ -1160,8 +1168,8 @@ func drain(channels ...*EventChannel) error {
 	return nil
 }
 
-// bring moves events that were already read to another channel, in front of
-// those that arrive there. Connection requests bring their IDs.
+// bring puts events that were already read at the front of another channel.
+// Connection requests bring their new IDs with them.
 func (id *ID) bring(to *EventChannel, events []*Event) {
 	events = slices.DeleteFunc(events, func(ev *Event) bool {
 		if ev.Type != EventConnectRequest || ev.ID.migrate(to) == nil {
@@ -1225,7 +1233,7 @@ func (id *ID) saw(types ...EventType) bool {
 	return id != nil && slices.ContainsFunc(types, func(t EventType) bool { return id.seen.Load()&(1<<t) != 0 })
 }
 
-// wasUp reports whether the ID has had a connection.
+// wasUp reports whether the ID has, or once had, a connection.
 func (id *ID) wasUp() bool { return id.saw(EventEstablished, EventConnectResponse) }
 
 // isOver reports whether the ID's connection has ended, or was rejected.
@@ -1234,18 +1242,19 @@ func (id *ID) isOver() bool {
 }
 
 // errExists returns the error for creating an object that the ID already has.
+// what is the kind of object.
 func errExists(op, object, what string) error {
 	return cerr.Refuse(op, object, "the id has a %s already", what)
 }
 
 // errStep returns the error for a call that came too early, in which C would
-// follow a null pointer.
+// follow a null pointer. missing is the step that must come first.
 func errStep(op, object, missing string) error {
 	return cerr.Refuse(op, object, "%s first", missing)
 }
 
-// explain adds the step that must come first to an error of C, if that step was
-// not done.
+// explain adds the step missing to an error of C if that step, which must come
+// first, was not done.
 func explain(err error, done bool, missing string) error {
 	if e, ok := err.(*ibverbs.Error); ok && !done && e.Errno == syscall.EINVAL {
 		return fmt.Errorf("%w: %s first", err, missing)

@@ -4,11 +4,11 @@ package rdmacm
 
 import "github.com/verbena-go/verbena/ibverbs"
 
-// intake passes messages to the receives of a connection. It is chosen once,
-// when the queues are created.
+// intake passes messages to the receives of a connection. The connection
+// chooses its implementation once, when it creates its queues.
 type intake interface {
-	// places returns how many receives have a place in operations.inFlight if
-	// recvQueue receives can be posted.
+	// places returns how many places operations.inFlight needs for
+	// receives, if recvQueue receives can be posted.
 	places(recvQueue int) int
 	// refused returns an error if the connection's methods cannot receive.
 	refused() error
@@ -19,8 +19,8 @@ type intake interface {
 	// flushed is called when the queue pair is in the error state. The caller
 	// holds operations.mu.
 	flushed()
-	// settle waits until shared queues have nothing more to do with the queue
-	// pair, which is about to be destroyed.
+	// settle waits until the shared queues have no more completions and
+	// receives of the queue pair, which is about to be destroyed.
 	settle()
 	// abort ends the receives that are not posted on the device. The caller
 	// holds operations.mu.
@@ -33,8 +33,8 @@ type intake interface {
 // take posts a receive. It returns nil if there is no room. If r is nil, it
 // takes an unused receive or creates one. own is true for segments of a
 // Receiver, whose memory the device need not reach. take is not a method of
-// intake, because the segments would then escape, and each call of Recv would
-// allocate.
+// intake: a call through the interface would move the segments to the heap, and
+// each Recv would allocate.
 func (o *operations) take(r *Receive, segments []ibverbs.Segment, own bool) (*Receive, error) {
 	switch in := o.intake.(type) {
 	case ownReceives:
@@ -48,7 +48,7 @@ func (o *operations) take(r *Receive, segments []ibverbs.Segment, own bool) (*Re
 // ownReceives are posted on the queue pair's own receive queue.
 type ownReceives struct{ *operations }
 
-// useOwnReceives makes the operations have receives of their own.
+// useOwnReceives makes the connection post receives on its own queue pair.
 func (o *operations) useOwnReceives(segments int) (err error) {
 	o.intake = ownReceives{o}
 	o.recv, err = ibverbs.NewRecvBatch(1, segments)

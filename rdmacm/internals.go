@@ -35,8 +35,8 @@ func (i idInternals) Init(ps PortSpace) error {
 	return i.id.dispatch(func(ch *EventChannel) error { return ch.create(i.id, ps) })
 }
 
-// InitXRC creates a new ID for an end of an extended reliable connection, and
-// binds it to the source of info. The caller then calls Start.
+// InitXRC creates a new ID for one end of an extended reliable connection
+// (XRC), and binds it to the source of info. The caller then calls Start.
 func (i idInternals) InitXRC(info AddrInfo) error {
 	src, err := info.bindTo()
 	if err != nil {
@@ -68,7 +68,7 @@ func (i idInternals) move(use func() (*dispatcher, error)) error {
 }
 
 // dispatched returns the object that passes on the ID's events. It fails if no
-// other package has the ID.
+// other package has taken the ID.
 func (i idInternals) dispatched() (*dispatched, error) {
 	if d := i.id.dispatched.Load(); d != nil {
 		return d, nil
@@ -77,11 +77,11 @@ func (i idInternals) dispatched() (*dispatched, error) {
 		return nil, err
 	}
 	defer i.id.object.Done()
-	return nil, cerr.Refuse("rdma_migrate_id", i.id.name(), "the id was given up")
+	return nil, cerr.Refuse("rdma_migrate_id", i.id.name(), "the id no longer belongs to an endpoint.Endpoint or a handled.ID")
 }
 
 // Migrate moves the ID to a channel. It calls unread once the sink gets no more
-// events, and moves the events that unread returns along with the ID.
+// events, and moves the events that unread returns to the channel too.
 func (i idInternals) Migrate(channel *EventChannel, unread func() []*Event) error {
 	d, err := i.dispatched()
 	if err != nil {
@@ -90,7 +90,7 @@ func (i idInternals) Migrate(channel *EventChannel, unread func() []*Event) erro
 	return d.migrate(channel, unread)
 }
 
-// Release gives up the ID, which was closed or has migrated.
+// Release gives up the ID, after it was closed or has migrated.
 func (i idInternals) Release() error {
 	d, err := i.dispatched()
 	if err != nil {
@@ -111,7 +111,8 @@ func (i idInternals) WasUp() bool { return i.id.wasUp() }
 // IsOver reports whether the ID's connection has ended.
 func (i idInternals) IsOver() bool { return i.id.isOver() }
 
-// Device returns the device for an operation that needs one.
+// Device returns the ID's device for the operation op. It fails if the ID has
+// no device yet.
 func (i idInternals) Device(op string) (*ibverbs.Device, error) {
 	if err := i.id.callBound(op, "bind or resolve the address", func() error { return nil }); err != nil {
 		return nil, err
@@ -119,14 +120,15 @@ func (i idInternals) Device(op string) (*ibverbs.Device, error) {
 	return i.id.Device()
 }
 
-// QP returns the queue pair for an operation that needs one, its completion
-// queues, and its shared receive queue, which may be nil.
+// QP returns the queue pair for the operation op, its completion queues, and
+// its shared receive queue, which may be nil. It fails if the ID has no queue
+// pair.
 func (i idInternals) QP(op string) (qp *ibverbs.QP, send, recv *ibverbs.CQ, srq *ibverbs.SRQ, err error) {
 	q, err := i.id.needQP(op)
 	return q.QP, q.send, q.recv, q.srq, err
 }
 
-// Bind is like BindAddr, for the source of info.
+// Bind is like BindAddr, and binds the ID to the source address of info.
 func (i idInternals) Bind(info AddrInfo) error { return i.id.bindInfo(info) }
 
 // ResolveAddr is like the method of the ID, for the addresses of info.

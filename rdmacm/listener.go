@@ -28,7 +28,7 @@ type Listener struct {
 	closer     owned.Closer
 
 	mu     sync.Mutex
-	failed error // why closed is closed
+	failed error // reason why closed was closed
 }
 
 // A ListenConfig configures a listener. The zero value is usable.
@@ -130,8 +130,9 @@ func (c *ListenConfig) listenInfo(info AddrInfo) (*Listener, error) {
 	return ln, nil
 }
 
-// refuseLoopback rejects a loopback address that no device has. A listener
-// meant for this machine alone would be open to the network.
+// refuseLoopback rejects a loopback address that no device has. A listener on
+// that address is meant for this machine alone, but would be open to the
+// network.
 func (ln *Listener) refuseLoopback(addr netip.Addr) error {
 	if !addr.IsLoopback() {
 		return nil
@@ -145,8 +146,8 @@ func (ln *Listener) refuseLoopback(addr netip.Addr) error {
 		return nil
 	}
 	return cerr.Argument("rdma_listen", addr.String(), cerr.InvalidAs(syscall.EADDRNOTAVAIL,
-		"the kernel takes a loopback address for every address of every RDMA device: "+
-			"listen at the address of a device, or without a host at every one"))
+		"no RDMA device has this loopback address, so the kernel would listen on every address of every device: "+
+			"use the address of a device, or no host to listen on all of them"))
 }
 
 func (ln *Listener) start(info AddrInfo, config ListenConfig) error {
@@ -214,8 +215,8 @@ func (ln *Listener) check() error {
 }
 
 // Device returns the device that has the listener's address. The caller need
-// not close it. Device fails for a listener on every address; there, each
-// request has its own device.
+// not close it. Device fails for a listener on every address, whose requests
+// may each be on another device.
 //
 // To register memory once for all connections, allocate a protection domain on
 // the device, pass it as Config.PD, and close it after the connections. Peers
@@ -227,7 +228,7 @@ func (ln *Listener) Device() (*ibverbs.Device, error) {
 	}
 	device, err := ln.id.Device()
 	if err != nil && ln.addr.Addr().IsUnspecified() {
-		return nil, fmt.Errorf("listener at %v has no one device; listen at an address of one: %w", ln.addr, err)
+		return nil, fmt.Errorf("the listener on %v is not bound to a single device; listen on a device's address: %w", ln.addr, err)
 	}
 	return device, err
 }
@@ -262,7 +263,7 @@ func (ln *Listener) Accept(ctx context.Context) (*Request, error) {
 func (ln *Listener) err() error {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return fmt.Errorf("listener at %v: %w", ln.addr, ln.failed)
+	return fmt.Errorf("listener on %v: %w", ln.addr, ln.failed)
 }
 
 // Close stops listening and rejects the requests that have not been accepted.
@@ -295,11 +296,11 @@ func (ln *Listener) Close() error {
 // goroutine. It rejects a request that handle neither accepts nor rejects.
 // ListenConfig.MaxServed limits the number of concurrent calls.
 //
-// The context passed to handle ends with ctx. Serve then accepts no more
-// requests, waits for all calls to return, and returns nil. Work that should
-// outlast ctx needs another context, such as that of context.WithoutCancel.
-// Later requests wait in the backlog until Close rejects them. Close may be
-// called while Serve waits.
+// When ctx ends, so does the context passed to handle. Serve then accepts no
+// more requests, waits for all calls to return, and returns nil. Work that
+// should outlast ctx needs another context, such as that of
+// context.WithoutCancel. Later requests wait in the backlog until Close rejects
+// them. Close may be called while Serve waits.
 //
 // If the listener fails first, because it was closed or its device was removed,
 // Serve cancels the context passed to handle, waits for all calls, and returns

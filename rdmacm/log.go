@@ -18,12 +18,12 @@ func (c *Config) logFailure(ctx context.Context, message string, err error, attr
 	}
 }
 
-// connLog orders the records of a connection: the record of its end follows
-// that of its start, and is omitted if there is none of its start.
+// connLog orders the records of a connection. The record of the end is written
+// after the record of the start, and only if there is one.
 type connLog struct {
 	mu    sync.Mutex // guards the fields below
 	began bool       // whether the record of the start is written
-	cause error      // why the connection ended before its start was recorded
+	cause error      // reason why the connection ended before its start was recorded, or nil
 }
 
 // logUp logs that the connection is up. The connection may have ended already.
@@ -41,8 +41,8 @@ func (c *Conn) logUp(ctx context.Context, message string, began time.Time) {
 	}
 }
 
-// logs runs handlers in goroutines of its own, where they delay no events. A
-// handler may close its connection.
+// logs runs log handlers in goroutines of its own, where they delay no events.
+// A handler may close the connection.
 var logs queue
 
 // logEnd logs why the connection has ended. Unless Close ended it, logs does so

@@ -14,45 +14,49 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// pooled is the intake of a connection that uses a Pool: a message arrives in a
-// slot of the pool, and goes from there to the connection's next receive.
+// pooled is the intake of a connection that uses a Pool. A message arrives in a
+// slot of the pool's memory and is copied to the connection's next receive.
 type pooled struct {
 	*operations
 	part     *part
-	reserved int           // number of send requests that the connection has reserved in part
-	serial   uint64        // serial number of the connection in part
+	reserved int // number of send requests that the connection has reserved in part
+	// serial number of the connection in sharedReceives
+	serial   uint64
 	received atomic.Uint64 // number of the last shared receive that completed
 	messages messages
 	hangUp   func() // tells the peer of the end, and flushes the queue pair
 }
 
-func (o *pooled) places(int) int { return 1 } // for the marker; receives have slots of the pool
+// places returns 1, for the marker; receives have slots of the pool.
+func (o *pooled) places(int) int { return 1 }
 func (o *pooled) outlives() bool { return true }
 func (o *pooled) refused() error { return nil }
 
-// messages are the receives of a connection that uses a Pool, and the messages
-// for which there is no receive yet. They are guarded by the operations' mutex.
+// messages holds the posted receives of a connection that uses a Pool, and the
+// messages for which there is no receive yet. It is guarded by the operations'
+// mutex.
 type messages struct {
 	wanted fifo[*Receive] // receives without a message
 	unread fifo[message]  // messages without a receive; unread or wanted is empty
-	dry    bool           // no more messages will come
-	broken bool           // a message was dropped, and later messages are dropped too
-	marker operation      // last request, which completes after all others
+	dry    bool           // whether no more messages will come
+	broken bool           // whether a message was dropped, and later messages are dropped too
+	marker operation      // last request on the queue pair, which completes after all others
 	marked chan struct{}  // closed when the marker has been posted
 	drain  sync.Once      // guards posting the marker
 }
 
-// message is a message that has arrived but has no receive yet.
+// message is a message that has arrived and that no receive has taken yet.
 type message struct {
-	wc   ibverbs.WC
-	slot int64  // slot that holds the bytes; -1 if they were copied
-	data []byte // the bytes
+	wc ibverbs.WC
+	// slot that holds the bytes; -1 if the bytes were copied to the heap
+	slot int64
+	data []byte // bytes of the message
 }
 
 // arrive processes a message that has arrived in a slot of the pool.
 func (o *pooled) arrive(wc *ibverbs.WC, slot uint32) {
 	n := wc.ByteLen()
-	if wc.Opcode() == ibverbs.WCRecvImm { // the bytes of a WriteImm are elsewhere
+	if wc.Opcode() == ibverbs.WCRecvImm { // a WriteImm puts its bytes elsewhere
 		n = 0
 	}
 	receives := &o.part.receives
@@ -69,7 +73,7 @@ func (o *pooled) arrive(wc *ibverbs.WC, slot uint32) {
 	case o.messages.unread.len() == o.part.pool.MaxUnread:
 		receives.give(slot)
 		o.giveUp(cerr.Argument("receive", o.queues.name(), cerr.InvalidAs(syscall.ENOBUFS,
-			"%d messages wait for a receive, as many as Pool.MaxUnread allows, and the peer has sent another", o.part.pool.MaxUnread)))
+			"the peer has sent another message while %d wait for a receive, as many as Pool.MaxUnread allows", o.part.pool.MaxUnread)))
 		return
 	case n == 0 || receives.low.Load():
 		m.slot, m.data = -1, bytes.Clone(m.data)
@@ -78,7 +82,8 @@ func (o *pooled) arrive(wc *ibverbs.WC, slot uint32) {
 	o.messages.unread.push(m)
 }
 
-// hand gives a message to a receive. The caller must hold o.mu.
+// hand copies a message to a receive and ends the receive. The caller must hold
+// o.mu.
 func (o *pooled) hand(r *Receive, m *message) {
 	op := &r.operation
 	op.wc = m.wc
@@ -102,8 +107,8 @@ func (o *pooled) hand(r *Receive, m *message) {
 	o.end(op)
 }
 
-// giveUp ends the connection at both ends, as the device does if it cannot
-// receive a message. The caller must hold o.mu.
+// giveUp ends the connection at both ends, as a device does that cannot receive
+// a message. The caller must hold o.mu.
 func (o *pooled) giveUp(cause error) {
 	o.messages.broken = true
 	if o.queues.end(cause) {
@@ -162,7 +167,7 @@ func (o *pooled) enqueue(r *Receive, segments []ibverbs.Segment, own bool) (post
 
 func (o *pooled) checkSegments(segments []ibverbs.Segment) error {
 	if len(segments) > o.maxSegments {
-		return cerr.Refuse("ibv_post_recv", o.queues.name(), "%d segments, and Config.Segments is %d", len(segments), o.maxSegments)
+		return cerr.Refuse("ibv_post_recv", o.queues.name(), "the receive has %d segments, more than Config.Segments, which is %d", len(segments), o.maxSegments)
 	}
 	return nil
 }
@@ -192,7 +197,8 @@ func (o *pooled) discard() {
 	}
 }
 
-// flushed posts the marker. The queue pair takes no more receives.
+// flushed posts the marker, in a goroutine, once the queue pair takes no more
+// receives.
 func (o *pooled) flushed() {
 	o.messages.drain.Do(func() {
 		go func() {
@@ -203,8 +209,9 @@ func (o *pooled) flushed() {
 	})
 }
 
-// mark posts the marker. The device flushes it, and its completion is the last
-// one of the queue pair, so all messages have arrived before it.
+// mark posts the marker on the queue pair, which is in the error state. The
+// device flushes it as the queue pair's last request, so all messages have
+// arrived when it completes.
 func (o *pooled) mark() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -225,7 +232,7 @@ func (o *pooled) settle() {
 	<-o.messages.marked
 	ctx, cancel := context.WithTimeout(context.Background(), settlePatience)
 	defer cancel()
-	// On an error, the completion did not come in time, or never will.
+	// After an error, the marker's completion is late or will never come.
 	_ = o.waitUntilOver(ctx, &o.messages.marker)
 	o.part.qps.remove(o)
 }
@@ -243,8 +250,9 @@ var lastWQE sync.Map
 // lastWQEPatience is how long a device may take to report EventLastWQEReached.
 const lastWQEPatience = time.Second
 
-// awaitLastWQE waits until a queue pair in the error state has taken its last
-// shared receive. It does not wait if the device is known not to report that.
+// awaitLastWQE waits until the device reports that a queue pair in the error
+// state takes no more shared receives. It does not wait for a device that is
+// known not to report that.
 func awaitLastWQE(qp *ibverbs.QP) {
 	device := qp.PD().Device().Name()
 	reports, known := lastWQE.Load(device)

@@ -22,12 +22,12 @@ import (
 type operation struct {
 	state    atomic.Int32
 	wc       ibverbs.WC           // completion of the last request, or of the first that failed
-	failed   bool                 // whether wc is of a failed request
-	err      error                // if not nil, replaces the error of wc, such as after a partial refusal
+	failed   bool                 // whether wc is the completion of a failed request
+	err      error                // if not nil, replaces the error of wc, for example when only some of the requests were posted
 	what     work                 // description for errors
-	requests int                  // places in the send queue that the operation's end frees; 0 for a receive
+	requests int                  // number of places in the send queue that the operation's end frees; 0 for a receive
 	finish   func()               // if not nil, called when the device no longer needs a send's memory
-	segments []ibverbs.Segment    // destination of the message, for a receive of a Pool's connection
+	segments []ibverbs.Segment    // destination of the message, for a receive of a connection with a Pool
 	slot     int                  // slot in headers, for a datagram receive
 	header   [ibverbs.GRHLen]byte // received header, for a datagram receive
 	waiters  []chan struct{}      // parked goroutines, guarded by the operations' mutex
@@ -45,7 +45,7 @@ type operations struct {
 	queues *queues
 	*collector
 	maxInline   int    // maximum number of inline bytes
-	prepared    bool   // whether the program posts on a PreparedQP, so that there are no operations
+	prepared    bool   // whether the program posts on a PreparedQP, so that this object has no operations
 	maxSegments int    // maximum number of segments of a receive
 	num         uint32 // queue pair number
 	base        uint64 // base of the request IDs; 0 if the queue pair has its own completion queue
@@ -58,9 +58,9 @@ type operations struct {
 	completed uint64       // number of operations that have ended
 	send      *ibverbs.SendBatch
 	recv      *ibverbs.RecvBatch
-	headers   *headers // headers of received datagrams; nil for connections
-	closed    error
-	kept      []keptReceive
+	headers   *headers      // headers of received datagrams; nil for connections
+	closed    error         // reason why no more requests are accepted, or nil
+	kept      []keptReceive // receives of calls of Recv whose context ended first
 
 	// Transfers and receives not in use, so that the next call need not
 	// allocate.
@@ -71,10 +71,10 @@ type operations struct {
 	// sends and recvs count posted requests until their completions are taken
 	// from the completion queue, which must never overflow.
 	sends, recvs room
-	silent       int // number of requests without a completion, posted after the last one that will have one
+	silent       int // number of requests without a completion that were posted after the last request with one
 
 	posts     atomic.Uint32 // number of calls of Post
-	scheduled atomic.Int64  // time from started to the last call that let the runtime schedule
+	scheduled atomic.Int64  // time from started to the last call of giveWay that yielded
 
 	// failed is called for every failed completion, even if no goroutine waits
 	// for its request. Its arguments are the completion's error and the error
@@ -82,9 +82,9 @@ type operations struct {
 	failed func(wc *ibverbs.WCError, err error)
 }
 
-// A request ID consists of a base and a place in inFlight. The last one of the
-// requests that were posted together, or the only one, also has the bit
-// lastRequest. The others complete only if they fail.
+// lastRequest is a bit in the ID of the last request, or the only one, of those
+// that were posted together. The other requests complete only if they fail. The
+// rest of an ID is a base and a place in operations.inFlight.
 const lastRequest = 1 << 62
 
 // keptReceive is a receive that Recv posted before its context ended.
@@ -106,7 +106,7 @@ func (o *operations) init(size queueSizes) error {
 // polledByUser reports whether the program polls the completion queue.
 func (o *operations) polledByUser() bool { return o.collector != nil && o.cq == nil }
 
-// isOwn reports whether id can be the ID of one of these operations.
+// isOwn reports whether id can be the ID of a request of these operations.
 func (o *operations) isOwn(id uint64) bool {
 	return id&^lastRequest-o.base < uint64(len(o.inFlight))
 }
@@ -114,7 +114,8 @@ func (o *operations) isOwn(id uint64) bool {
 func (o *operations) makeRoom(sends, recvs int) {
 	o.sends.size, o.recvs.size = sends, recvs
 	places := sends + o.intake.places(recvs)
-	o.inFlight = make([]*operation, places+1) // no operation uses the last place; see silentID
+	// no operation uses the last place; see silentID
+	o.inFlight = make([]*operation, places+1)
 	for i := range places {
 		o.places = append(o.places, uint32(i))
 	}
@@ -132,13 +133,14 @@ func (o *operations) check(ctx context.Context) error {
 	return nil
 }
 
-// yieldEvery is the number of turns as leader after which the leader yields. An
-// immediate completion parks no goroutine, so a few goroutines could otherwise
-// monopolize the processors.
+// yieldEvery is the number of turns as leader after which a leader calls
+// runtime.Gosched. An immediate completion parks no goroutine, so a few
+// goroutines could otherwise monopolize the processors.
 const yieldEvery = 8
 
-// wait blocks until op is over or ctx ends. It reports whether op is over, and
-// its error. If op is over and ctx has ended, it returns the result of op.
+// wait blocks until op is over or ctx ends. done reports whether op is over,
+// and err is then the error of op. If op is over and ctx has ended, wait
+// returns the result of op.
 func (o *operations) wait(ctx context.Context, op *operation) (done bool, err error) {
 	if err := o.check(ctx); err != nil {
 		return false, err
@@ -167,8 +169,8 @@ func (o *operations) waitUntilOver(ctx context.Context, op *operation) error {
 	return nil
 }
 
-// takeTurn collects completions, unless op is over. The caller leads, and
-// takeTurn ends that.
+// takeTurn collects completions, unless op is over. The caller is the leader,
+// and is no longer when takeTurn returns.
 func (o *operations) takeTurn(ctx context.Context, op *operation) error {
 	var err error
 	if !op.isOver() { // the previous leader may have completed it
@@ -186,8 +188,8 @@ func (o *operations) takeTurn(ctx context.Context, op *operation) error {
 	return nil
 }
 
-// park waits until op is over. If the caller can lead before that, park takes a
-// turn.
+// park waits until op is over. If the caller becomes the leader before that,
+// park calls takeTurn and returns.
 func (o *operations) park(ctx context.Context, op *operation) error {
 	o.mu.Lock()
 	if op.isOver() {
@@ -243,10 +245,12 @@ func (o *operations) poll() (int, error) {
 	return n, err
 }
 
-// handOut hands out completions of the queue pair.
+// handOut records completions of the queue pair in their operations.
 func (o *operations) handOut(wcs []ibverbs.WC) {
 	for i := range wcs {
-		o.note(&wcs[i]) // first, so that all waiting goroutines learn the cause
+		// before any operation ends, so that all waiting goroutines
+		// learn the cause
+		o.note(&wcs[i])
 	}
 	o.mu.Lock()
 	for i := range wcs {
@@ -311,7 +315,7 @@ func (o *operations) end(op *operation) {
 	}
 }
 
-// abort ends all requests in flight with err and refuses new ones.
+// abort ends all requests in flight with err. Later requests fail with err.
 func (o *operations) abort(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -370,22 +374,23 @@ func (o *operations) failure(err error) error {
 	return o.queues.naming(err)
 }
 
-// claim puts an operation in flight and returns true, unless it is already in
-// flight. Another goroutine may be using the operation.
+// claim puts an operation in flight and returns true, unless the operation is
+// already in flight. Other goroutines may call it at the same time.
 func (op *operation) claim() bool {
 	return op.state.CompareAndSwap(idle, inFlight) || op.state.CompareAndSwap(over, inFlight)
 }
 
-// begin puts an operation in flight that is about to be posted. Only the caller
-// uses the operation.
+// begin puts an operation in flight that is about to be posted. No other
+// goroutine may use the operation yet.
 func (op *operation) begin(requests int, what *work, finish func()) {
 	op.state.Store(inFlight)
 	op.failed, op.err, op.requests, op.what, op.finish = false, nil, requests, *what, finish
 }
 
 // postSend posts the request that fill adds to an empty batch. It blocks until
-// the send queue has room. If it succeeds, it calls finish, unless nil, when
-// the request has ended. Pass the transfer to recycle when it is over.
+// the send queue has room. If postSend succeeds and finish is not nil, finish
+// is called when the request has ended. Pass the transfer to recycle when it is
+// over.
 func (o *operations) postSend(
 	ctx context.Context, what *work, fill func(b *ibverbs.SendBatch, id uint64) error, finish func(),
 ) (*Transfer, error) {
@@ -420,8 +425,8 @@ func (o *operations) postOne(op *operation, what *work, fill func(b *ibverbs.Sen
 	return nil
 }
 
-// posted records that the given number of requests have been posted, the last
-// of which will have a completion.
+// posted records that the given number of requests have been posted, and that
+// the last of them will have a completion.
 func (o *operations) posted(requests int) {
 	o.sends.used += requests
 	o.silent = 0
@@ -429,11 +434,11 @@ func (o *operations) posted(requests int) {
 
 // mayBeSilent reports whether the given number of requests can be posted
 // without a completion. Such requests may fill half of the queue, so that a
-// full queue always has a completion to come.
+// full queue always contains a request that will complete.
 func (o *operations) mayBeSilent(requests int) bool { return 2*(o.silent+requests) <= o.sends.size }
 
-// silentID returns the ID of requests without a completion. Its place in
-// inFlight is always empty. These requests complete only if they fail.
+// silentID returns the ID for requests that complete only if they fail. Its
+// place in inFlight is always empty.
 func (o *operations) silentID() uint64 { return o.base | uint64(len(o.inFlight)-1) }
 
 // confirm posts an empty write, if there is room. Its completion shows that the
@@ -449,14 +454,13 @@ func (o *operations) confirm() {
 	}
 }
 
-// writeNothing adds an empty write to a batch. It needs no memory at either
-// end.
+// writeNothing adds a write of no bytes to a batch. It needs no memory at
+// either end.
 func writeNothing(b *ibverbs.SendBatch, id uint64) error {
 	return b.Write(id, ibverbs.RemoteBuffer{}, ibverbs.SendSignaled)
 }
 
-// takeTransfer returns a transfer that is not in use. The caller must hold
-// o.mu.
+// takeTransfer returns an unused transfer. The caller must hold o.mu.
 func (o *operations) takeTransfer() *Transfer {
 	if n := len(o.transfers); n > 0 {
 		t := o.transfers[n-1]
@@ -468,8 +472,8 @@ func (o *operations) takeTransfer() *Transfer {
 	return t
 }
 
-// recycle keeps a transfer for reuse. postSend returned the transfer, it is
-// over, and no caller has it any more.
+// recycle keeps a transfer for reuse. The transfer must be from postSend and
+// over, and no caller may have it any more.
 func (o *operations) recycle(t *Transfer) {
 	o.mu.Lock()
 	o.transfers = append(o.transfers, t)
@@ -522,9 +526,11 @@ func (o *operations) waitForRoom(ctx context.Context, requests int) error {
 	}
 }
 
-// waitForTurn waits until there may be room. Only completions make room, so the
-// first waiting goroutine takes a turn in polling for them. More completions
-// will come, because the first one waits only while requests are in flight.
+// waitForTurn waits until there may be room for the requests, or returns an
+// error. first says whether the caller is the first in the queue of waiting
+// goroutines. Only completions make room, so the first goroutine also tries to
+// lead and collect them. More completions will come, because the first one
+// waits only while requests are in flight.
 func (o *operations) waitForTurn(ctx context.Context, turn chan struct{}, first bool, requests int) error {
 	select {
 	case <-turn:
@@ -554,9 +560,10 @@ func (o *operations) waitForTurn(ctx context.Context, turn chan struct{}, first 
 	return nil
 }
 
-// place finds a place for an operation. Call it before posting the operation,
-// because the completion may arrive first. It returns the place and the ID of
-// the last request. The caller must hold o.mu.
+// place finds a place in inFlight for an operation. Call it before posting the
+// operation, because the completion may arrive before posting returns. place
+// returns the place and the ID for the operation's last request. The caller
+// must hold o.mu.
 func (o *operations) place(op *operation) (place uint32, id uint64) {
 	last := len(o.places) - 1
 	place, o.places = o.places[last], o.places[:last]
@@ -580,11 +587,11 @@ func (o *operations) hasRoom(requests int) bool {
 
 var started = time.Now()
 
-// giveWay yields to the runtime's scheduler if a goroutine may have posted for
-// long without yielding. Otherwise, the runtime's monitor interrupts the
-// goroutine after 10 ms and then looks at it every 20 us. The device's system
-// calls take longer than that, so the monitor finds the goroutine in one and
-// takes its processor away.
+// giveWay calls runtime.Gosched if a goroutine may have posted for long without
+// yielding. Otherwise, the runtime's monitor preempts the goroutine after 10
+// ms, and then looks at it every 20 us. System calls of the device take longer
+// than that, so the monitor finds the goroutine in one of them and gives its
+// processor to another goroutine.
 func (o *operations) giveWay() {
 	const every, calls = 8 * time.Millisecond, 16
 	if o.posts.Add(1)%calls != 0 {
@@ -596,13 +603,14 @@ func (o *operations) giveWay() {
 	}
 }
 
-// postRecv posts a receive. If r is nil, it takes an unused receive or creates
-// one. Pass that receive to recycleReceive when it is over.
+// postRecv posts a receive. If r is nil, postRecv takes an unused receive or
+// creates one, which the caller passes to recycleReceive when it is over.
 func (o *operations) postRecv(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
 	return o.postRecvIn(r, segments, false)
 }
 
-// postOwn is postRecv for memory of a pool's Receiver.
+// postOwn is like postRecv, for memory of a Receiver of a connection with a
+// Pool.
 func (o *operations) postOwn(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
 	return o.postRecvIn(r, segments, true)
 }
@@ -616,7 +624,8 @@ func (o *operations) postRecvIn(r *Receive, segments []ibverbs.Segment, own bool
 		if posted != nil || err != nil {
 			return posted, err
 		}
-		// Messages may have arrived that no goroutine has waited for yet.
+		// Receives may be full of messages whose completions no
+		// goroutine has taken.
 		n, err := o.pollOnce()
 		if err != nil {
 			return nil, o.failure(err)
@@ -628,7 +637,7 @@ func (o *operations) postRecvIn(r *Receive, segments []ibverbs.Segment, own bool
 	}
 }
 
-// takeReceive returns a receive that is not in use.
+// takeReceive returns an unused receive.
 func (o *operations) takeReceive() *Receive {
 	if n := len(o.receives); n > 0 {
 		r := o.receives[n-1]
@@ -638,8 +647,8 @@ func (o *operations) takeReceive() *Receive {
 	return &Receive{ops: o}
 }
 
-// recycleReceive keeps a receive for reuse. postRecv returned the receive, it
-// is over, and no caller has it any more.
+// recycleReceive keeps a receive for reuse. The receive must be from postRecv
+// and over, and no caller may have it any more.
 func (o *operations) recycleReceive(r *Receive) {
 	o.mu.Lock()
 	r.conn = nil
@@ -649,12 +658,13 @@ func (o *operations) recycleReceive(r *Receive) {
 
 func (o *operations) postedNone() error {
 	if o.recvs.used > 0 {
-		return cerr.Argument("NewReceiver", o.queues.name(), cerr.InvalidAs(syscall.ENOBUFS, "%d receives are posted already", o.recvs.used))
+		return cerr.Argument("NewReceiver", o.queues.name(), cerr.InvalidAs(syscall.ENOBUFS, "a Receiver posts all receives itself, and %d are posted already", o.recvs.used))
 	}
 	return nil
 }
 
-// pollOnce hands out the available completions unless another goroutine leads.
+// pollOnce hands out the available completions and returns their number. If
+// another goroutine leads, it does nothing and returns 0.
 func (o *operations) pollOnce() (int, error) {
 	select {
 	case o.lead <- struct{}{}:
@@ -665,8 +675,8 @@ func (o *operations) pollOnce() (int, error) {
 	}
 }
 
-// isReleased returns an error if a connection of a pool has been closed, so
-// that its messages are gone.
+// isReleased returns an error if the connection uses a Pool and has been
+// closed, so that its messages are gone.
 func (o *operations) isReleased() error {
 	if !o.intake.outlives() || o.queues.isUp() {
 		return nil
@@ -676,7 +686,8 @@ func (o *operations) isReleased() error {
 	return o.closed
 }
 
-// over returns the reason why no more requests can be posted, or nil.
+// over returns the reason why no more requests can be posted, or nil. The
+// caller must hold o.mu.
 func (o *operations) over() error {
 	if o.closed != nil {
 		return o.closed
@@ -685,7 +696,7 @@ func (o *operations) over() error {
 		return o.queues.Err()
 	}
 	if o.prepared {
-		return cerr.Refuse("ibv_post_send", o.queues.name(), "its queue pair is a PreparedQP's: post to that")
+		return cerr.Refuse("ibv_post_send", o.queues.name(), "the program created the queue pair (PreparedQP): post to that queue pair")
 	}
 	return nil
 }

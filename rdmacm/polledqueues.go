@@ -38,24 +38,26 @@ func (q *PolledQueues) check(config *Config, id string) error {
 	case q == nil:
 		return cerr.Refuse(opCreateQP, id, "Config.Queues is a nil *PolledQueues")
 	case q.SendCQ == nil || q.RecvCQ == nil:
-		return cerr.Refuse(opCreateQP, id, "PolledQueues.SendCQ and PolledQueues.RecvCQ are needed; they may be the same")
+		return cerr.Refuse(opCreateQP, id, "PolledQueues.SendCQ or PolledQueues.RecvCQ is nil; set both, which may be the same queue")
 	case q.SRQ != nil && config.MessageSize > 0:
 		return cerr.Refuse(opCreateQP, id, "Config.MessageSize cannot be used with PolledQueues.SRQ: the connection has no receives of its own")
 	}
 	return config.checkTagged(id)
 }
 
-// checkTagged checks the sizes of a connection whose request IDs have a tag.
+// checkTagged checks the sizes of a connection that shares completion queues,
+// whose request IDs have a tag.
 func (c *Config) checkTagged(id string) error {
 	const most = 1<<(placeBits-1) - 1
 	if c.SendQueue > most || c.RecvQueue > most {
-		return cerr.Refuse(opCreateQP, id, "Config.SendQueue is %d and Config.RecvQueue %d, not up to %d with completion queues that are shared",
+		return cerr.Refuse(opCreateQP, id, "Config.SendQueue is %d and Config.RecvQueue is %d; with shared completion queues, both must be at most %d",
 			c.SendQueue, c.RecvQueue, most)
 	}
 	return c.checkSizes(id)
 }
 
-// tags counts the connections that use completion queues of the program.
+// tags is the number of tags that connections with PolledQueues have got so
+// far.
 var tags atomic.Uint64
 
 func (q *PolledQueues) create(c *Conn) error {
@@ -86,7 +88,7 @@ func (o foreignReceives) newReceiver(int) (*Receiver, error) { return nil, o.ref
 
 func (o foreignReceives) refused() error {
 	return cerr.Argument("ibv_post_recv", o.queues.name(), cerr.InvalidAs(syscall.EINVAL,
-		"the connection takes its receives from PolledQueues.SRQ: post them there"))
+		"the connection takes its receives from PolledQueues.SRQ: post receives to that queue"))
 }
 
 func (o foreignReceives) settle() {
@@ -98,7 +100,8 @@ func (o foreignReceives) settle() {
 // PolledQueues. It returns true if the Conn posted the request; the program
 // then ignores the completion. It returns false if the program posted the
 // request, on QP with an ID of 1<<63 or more, or as a receive in
-// PolledQueues.SRQ. If such a request failed, Err is set.
+// PolledQueues.SRQ. If such a request failed, Err returns its error from then
+// on.
 //
 // Pass each completion whose WC.QPNum is that of QP, in the order in which they
 // were polled. That includes completions of requests that the Conn posts for
@@ -108,8 +111,8 @@ func (o foreignReceives) settle() {
 // nothing unless the request failed. It may be called from anywhere, including
 // the functions of Config.
 //
-// Poll at least once every Config.KeepAlive, or disable the check: a check that
-// does not complete in time ends the connection. On connections without
+// Poll at least once every Config.KeepAlive, or disable that check, which ends
+// the connection if it does not complete in time. On connections without
 // PolledQueues, Completed does nothing and returns false.
 func (c *Conn) Completed(wc *ibverbs.WC) bool {
 	if c.self().check() != nil || wc == nil || !c.ops.polledByUser() || wc.QPNum() != c.ops.num {

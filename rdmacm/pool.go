@@ -22,16 +22,17 @@ import (
 // or accepted, and may be on any device.
 //
 // The zero Pool is usable. Do not copy a Pool, and do not change its fields
-// while it has connections. It needs no Close: the first connection on a device
-// creates what that device's connections share, and the last one releases it.
+// while it has connections. A Pool needs no Close: the first connection on a
+// device creates the resources for that device, and the last one releases them.
 //
 // A message arrives in memory of the pool and is copied to the segments of the
-// connection's next receive. Until there is one, the message waits here and not
-// at the peer. A connection with more than MaxUnread waiting messages ends, so
-// that a connection that does not receive cannot hold up the others. Sends,
-// writes, reads and atomics work as without a pool, and copy nothing.
-// Config.RecvQueue is the maximum number of receives that wait for a message,
-// and Config.Segments the maximum number of their segments.
+// connection's next receive. While the connection has no receive, the message
+// waits in that memory and not at the peer. A connection with more than
+// MaxUnread waiting messages ends, so that a connection that does not receive
+// cannot hold up the others. Sends, writes, reads and atomics work as without a
+// pool, and copy nothing. Config.RecvQueue is the maximum number of receives
+// that wait for a message, and Config.Segments the maximum number of their
+// segments.
 //
 // If messages occupy all receives of the pool, further messages for any of its
 // connections wait at their peers, as Config.PeerRNRRetryCount describes. They
@@ -43,8 +44,9 @@ type Pool struct {
 	// Config.SendQueue + 1 of them. If there are not enough left, Dial and
 	// Accept fail with an error matching syscall.ENOBUFS.
 	Sends int
-	// Receives is the number of messages that can arrive on a device before a
-	// goroutine waits for a transfer or a message there; 0 means 1024.
+	// Receives is the number of messages that can arrive on a device while
+	// no goroutine waits for a transfer or a message on that device; 0
+	// means 1024.
 	Receives int
 	// MessageSize is the maximum number of bytes in a message; 0 means 4096. A
 	// longer message ends its connection at both ends. The pool uses Receives
@@ -56,23 +58,25 @@ type Pool struct {
 	// program receives must wait for answers. While fewer than half of Receives
 	// are free, waiting messages are copied to Go's heap.
 	MaxUnread int
-	// Spin has the same meaning as in Config. The connections' Config.Spin is
-	// ignored.
+	// Spin is how long a call busy-waits for its completion before it parks
+	// its goroutine; 0 means ibverbs.DefaultSpin. See Config.Spin. The
+	// Config.Spin of the connections is ignored.
 	Spin time.Duration
-	// PD, if not nil, is the protection domain of the connections, for memory
-	// that they share. All connections must then be on its device. If nil, the
-	// pool allocates one for each device; close memory registered on it before
-	// the last connection.
+	// PD, if not nil, is the protection domain of the connections, for
+	// memory that they share. All connections must then be on its device.
+	// If PD is nil, the pool allocates a protection domain for each device;
+	// close memory registered on that domain before the last connection.
 	PD *ibverbs.PD
 
 	mu    sync.Mutex
-	parts map[*ibverbs.Device]*part // only devices with connections
+	parts map[*ibverbs.Device]*part // shared resources of the devices that have connections
 }
 
 // part holds the resources that the connections of a pool share on one device.
 type part struct {
-	of     *Pool
-	pool   *poolSizes
+	of   *Pool      // the pool
+	pool *poolSizes // sizes of the pool
+	// name in errors
 	name   string
 	device *ibverbs.Device
 
@@ -122,7 +126,7 @@ func (p *Pool) check(config *Config, id string) error {
 			int64(s.Receives)*int64(s.MessageSize), int64(maxPoolMemory))
 	}
 	if config.PD != nil && config.PD != p.PD {
-		return cerr.Refuse(opCreateQP, id, "Config.PD is not Pool.PD: with a Pool, set that")
+		return cerr.Refuse(opCreateQP, id, "Config.PD is not Pool.PD: for a connection with a Pool, set Pool.PD")
 	}
 	return config.checkTagged(id)
 }
@@ -150,8 +154,8 @@ func (p *Pool) create(c *Conn) error {
 	return err
 }
 
-// join lets a connection with at most sends send requests in flight use the
-// shared resources on a device. It creates them for the first connection.
+// join lets a connection that may have up to sends send requests in flight use
+// the shared resources on a device. It creates these for the first connection.
 func (p *Pool) join(device *ibverbs.Device, o *pooled, sends int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,7 +187,7 @@ func (o *pooled) leave() error {
 	if shared.leave(o, o.sending()) > 0 {
 		return nil
 	}
-	if p.parts[shared.device] == shared { // no later connection may join it
+	if p.parts[shared.device] == shared { // no later connection may use these resources
 		delete(p.parts, shared.device)
 	}
 	return shared.close()
@@ -191,7 +195,7 @@ func (o *pooled) leave() error {
 
 func (p *Pool) newPart(device *ibverbs.Device) (*part, error) {
 	if p.PD != nil && p.PD.Device() != device {
-		return nil, cerr.Refuse(opCreateQP, device.Name(), "Pool.PD is not of the connection's device: make it on the device from rdmacm.Devices or Listener.Device")
+		return nil, cerr.Refuse(opCreateQP, device.Name(), "Pool.PD is not of the connection's device: allocate it on the device from rdmacm.Devices or Listener.Device")
 	}
 	sizes := p.sizes()
 	s := &part{
@@ -234,10 +238,12 @@ func (s *part) create(spin time.Duration) (err error) {
 	return s.receives.init(s.srq, mr, s.pool.Receives, s.pool.MessageSize, attr.VendorID == vendorSoftRoCE)
 }
 
-// vendorSoftRoCE is what the kernel's rxe driver reports.
+// vendorSoftRoCE is the vendor ID that the kernel's Soft-RoCE driver (rxe)
+// reports.
 const vendorSoftRoCE = 0xffffff
 
-// close releases everything. After an error, it can be called again.
+// close closes all resources that were created. After an error, it can be
+// called again.
 func (s *part) close() error {
 	return s.closer.Do(func() error {
 		var steps []func() error
@@ -265,9 +271,9 @@ func (s *part) close() error {
 	})
 }
 
-// A request ID of a connection that shares a completion queue has a tag. The
-// tag distinguishes a completion of an ended connection from one of a later
-// queue pair with the same number.
+// The ID of a request of a connection that shares a completion queue contains a
+// tag. The tag distinguishes a completion of an ended connection from one of a
+// later queue pair with the same number.
 const (
 	placeBits = 21
 	tagBits   = 40
@@ -276,16 +282,16 @@ const (
 // tagged returns the base of the request IDs with the nth tag.
 func tagged(n uint64) uint64 { return (n%(1<<tagBits-1) + 1) << placeBits }
 
-// join reserves places in the completion queue for a connection with at most
-// sends send requests in flight.
+// join reserves places in the completion queue for a connection that may have
+// up to sends send requests in flight.
 func (s *part) join(o *pooled, sends int) error {
 	serial := s.receives.join() // before s.mu is locked, because live locks it while the receives are locked
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sends > s.entries {
 		return cerr.Argument(opCreateQP, o.queues.id.name(), cerr.InvalidAs(syscall.ENOBUFS,
-			"Config.SendQueue needs %d entries, and the %s has %d left for its %d connections: raise Pool.Sends",
-			sends, s.name, s.entries, len(s.conns)))
+			"Config.SendQueue + 1 is %d, but the %s, which has %d connections, has room for only %d more send requests: raise Pool.Sends",
+			sends, s.name, len(s.conns), s.entries))
 	}
 	s.entries -= sends
 	s.conns[o] = struct{}{}
@@ -296,7 +302,7 @@ func (s *part) join(o *pooled, sends int) error {
 }
 
 // leave undoes join, and returns the number of remaining connections. lost is
-// the number of the connection's completions that may still come.
+// the number of completions of the connection that may still come.
 func (s *part) leave(o *pooled, lost int) int {
 	s.qps.remove(o)
 	s.mu.Lock()
@@ -313,7 +319,8 @@ func (s *part) leave(o *pooled, lost int) int {
 	return left
 }
 
-// live calls f for each connection.
+// live calls f for each connection, with its serial number and the number of
+// the last shared receive that it has completed.
 func (s *part) live(f func(serial, received uint64)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -345,7 +352,7 @@ func (s *part) handOut(wcs []ibverbs.WC) {
 	}
 }
 
-// arrived processes the completion of a shared receive. o is nil if the
+// arrived processes the completion of a shared receive. o is nil if its
 // connection is gone.
 func (s *part) arrived(o *pooled, wc *ibverbs.WC) {
 	slot := uint32(wc.ID())

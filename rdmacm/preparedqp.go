@@ -13,36 +13,38 @@ import (
 // RecvQueue, Segments, MaxInline, Spin and KeepAlive of the Config are ignored,
 // and MessageSize must be 0.
 type PreparedQP struct {
-	// Prepare creates the queue pair with ID.CreateQP on the Conn's ID, with
-	// completion queues of the program. Setup is called after Prepare. Close
-	// closes the queue pair; the program then closes its completion queues.
+	// Prepare creates the queue pair with ID.CreateQP on the Conn's ID,
+	// with completion queues of the program. Setup is called after Prepare.
+	// Close closes the queue pair; the program then closes its completion
+	// queues.
 	//
-	// The queue pair may be on the Conn's PD or on another protection domain of
-	// the device, for example one that connections share. The Conn then uses
-	// that other one, and does not close it.
+	// The queue pair may be on the Conn's PD or on another protection
+	// domain of the device, for example one that connections share. In the
+	// second case, the Conn uses that domain and does not close it.
 	//
-	// Prepare runs in the goroutine of Dial or Accept, may block, and may call
-	// anything. QP returns nil meanwhile. If Close is called meanwhile, Dial or
-	// Accept fails; if the queue pair exists already, Close returns an
-	// *ibverbs.BusyError.
+	// Prepare runs in the goroutine of Dial or Accept, may block, and may
+	// call anything. QP returns nil meanwhile. If Close is called
+	// meanwhile, Dial or Accept fails; if the queue pair exists already,
+	// Close returns an *ibverbs.BusyError.
 	Prepare func(*Conn) (*ibverbs.QP, error)
-	// Flushed, if not nil, is called before the queue pair is destroyed. The
-	// queue pair is then in the error state and, as far as the device reports,
-	// takes no more receives from a shared receive queue. If other queue pairs
-	// share its completion queues, take its last completions from there in
-	// Flushed; see ibverbs.QP.LastWQEReached.
+	// Flushed, if not nil, is called before the queue pair is destroyed.
+	// The queue pair is then in the error state and, as far as the device
+	// reports, takes no more receives from a shared receive queue. If other
+	// queue pairs share its completion queues, take its last completions
+	// from these queues in Flushed; see ibverbs.QP.LastWQEReached.
 	//
-	// Flushed runs in the goroutine of Close, or in that of a Dial or an Accept
-	// that has failed. It may block and may call anything. However, Close and
-	// Shutdown of its own connection wait for Flushed: while it runs, they
-	// return an *ibverbs.BusyError to all callers.
+	// Flushed runs in the goroutine of Close, or in that of a Dial or an
+	// Accept that has failed. It may block and may call anything except
+	// Close and Shutdown of its own connection, which wait for Flushed.
+	// While Flushed runs, these return an *ibverbs.BusyError to all
+	// callers.
 	Flushed func()
 }
 
 func (p *PreparedQP) check(config *Config, id string) error {
 	switch {
 	case p == nil || p.Prepare == nil:
-		return cerr.Refuse(opCreateQP, id, "PreparedQP.Prepare is needed: it creates the queue pair")
+		return cerr.Refuse(opCreateQP, id, "the PreparedQP or its Prepare is nil; Prepare must create the queue pair")
 	case config.MessageSize > 0:
 		return cerr.Refuse(opCreateQP, id, "Config.MessageSize cannot be used with a PreparedQP: the connection has no receives of its own")
 	}
@@ -60,7 +62,7 @@ func (p *PreparedQP) create(c *Conn) error {
 		err = c.Err() // Prepare may have closed it
 	}
 	if err == nil && (qp == nil || qp != c.qp) {
-		err = cerr.Refuse(opCreateQP, c.id.name(), "PreparedQP.Prepare has not returned a queue pair of the connection's ID: create it with ID.CreateQP")
+		err = cerr.Refuse(opCreateQP, c.id.name(), "PreparedQP.Prepare has not returned the queue pair of the connection's ID: create it with ID.CreateQP")
 	}
 	if err == nil && qp.PD() != c.pd {
 		err = c.adopt(qp.PD())
@@ -72,7 +74,8 @@ func (p *PreparedQP) create(c *Conn) error {
 	return nil
 }
 
-// adopt makes the connection use another protection domain, and closes its own.
+// adopt makes the connection use the protection domain pd, and closes the
+// connection's own.
 func (c *Conn) adopt(pd *ibverbs.PD) error {
 	if !c.foreignPD {
 		if err := c.pd.Close(); err != nil {

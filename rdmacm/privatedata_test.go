@@ -35,7 +35,7 @@ func knock(t *testing.T, ln *end, ch *rdmacm.EventChannel, n int) (client *rdmac
 	next(t, ch, rdmacm.EventRouteResolved)
 	if n == maxRequestData {
 		err := client.Connect(rdmacm.ConnParam{QPNum: newQP(), PrivateData: filled(n + 1)})
-		requireTooLong(t, err, "private data of 57 bytes, where this device's connection request carries up to 56")
+		requireTooLong(t, err, "private data has 57 bytes, but this device's connection request carries at most 56")
 	}
 	require.NoError(t, client.Connect(rdmacm.ConnParam{QPNum: newQP(), PrivateData: filled(n)}))
 	ev = next(t, ln.ch, rdmacm.EventConnectRequest)
@@ -65,13 +65,13 @@ func TestPrivateDataOfEveryLength(t *testing.T) {
 	}{
 		{
 			"rejections", maxRejectData, (*rdmacm.ID).Reject, rdmacm.EventRejected,
-			"private data of 149 bytes, where this device's rejection carries up to 148",
+			"private data has 149 bytes, but this device's rejection carries at most 148",
 		},
 		{
 			"acceptances", maxReplyData, func(id *rdmacm.ID, data []byte) error {
 				return id.Accept(rdmacm.ConnParam{QPNum: newQP(), PrivateData: data})
 			}, rdmacm.EventConnectResponse,
-			"private data of 197 bytes, where this device's acceptance carries up to 196",
+			"private data has 197 bytes, but this device's acceptance carries at most 196",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

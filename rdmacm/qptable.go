@@ -8,13 +8,13 @@ import (
 )
 
 // qpTable maps the numbers of queue pairs to their intakes. find takes no lock.
-// The table is a hash table with linear probing. An entry that is removed is
-// set to gone. The table is rebuilt when half of it is in use.
+// The table is a hash table with linear probing. A removed entry is replaced by
+// gone. The table is rebuilt when half of it is in use.
 type qpTable struct {
 	entries atomic.Pointer[[]atomic.Pointer[pooled]]
 
 	mu   sync.Mutex
-	used int // entries that are not nil
+	used int // number of entries that are not nil
 }
 
 // gone marks a removed entry.
@@ -65,8 +65,8 @@ func put(entries []atomic.Pointer[pooled], o *pooled) {
 	entries[i].Store(o)
 }
 
-// grow returns a table with the entries of the old one and room for as many
-// again.
+// grow returns a table with the intakes of the old one, and with room for at
+// least as many more.
 func (t *qpTable) grow(old *[]atomic.Pointer[pooled]) *[]atomic.Pointer[pooled] {
 	var all []*pooled
 	if old != nil {
@@ -88,7 +88,7 @@ func (t *qpTable) grow(old *[]atomic.Pointer[pooled]) *[]atomic.Pointer[pooled] 
 	return &table
 }
 
-// remove removes an intake, if it is there.
+// remove removes an intake if the table has it.
 func (t *qpTable) remove(o *pooled) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

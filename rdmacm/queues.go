@@ -32,26 +32,26 @@ type queues struct {
 	qp         *ibverbs.QP
 	ops        operations
 
-	answers               // answers to calls on the ID
+	answers               // events that answer calls on the ID
 	done    chan struct{} // closed when the connection ends
 	closer  owned.Closer
 	leave   owned.Closer
-	linger  time.Duration // how long the system may resend the notice of the end after release
-	untold  error         // why the peer could not be told about the end
+	linger  time.Duration // maximum time for which the system resends the notice of the end after release
+	untold  error         // reason why the peer could not be told about the end, or nil
 	parting parting
 
 	made     chan struct{} // closed when the queue pair has been created, or creating it has failed
 	onEnd    func(error)   // Config.Ended, or nil
-	onLog    func(error)   // writes the record of the end, or nil
+	onLog    func(error)   // writes the log record of the end; may be nil
 	flushing atomic.Bool   // whether PreparedQP.Flushed is running
 
-	flushed    atomic.Pointer[ibverbs.WCError] // first flushed request of a connection
-	wasFlushed bool                            // whether flushed was set at the last look
+	flushed    atomic.Pointer[ibverbs.WCError] // completion of the first flushed request of a connection, or nil
+	wasFlushed bool                            // whether flushed was already set at the last call of look
 
 	ended atomic.Bool // whether cause is set
 	mu    sync.Mutex  // guards the fields below
-	cause error       // why the connection ended
-	with  string      // peer of an established connection, for errors
+	cause error       // reason why the connection ended, or nil
+	with  string      // " with " and the peer's address, for errors; empty before the connection is established
 
 	memory  sync.Mutex    // guards the fields below
 	regions owned.Regions // regions from Alloc
@@ -61,9 +61,9 @@ type queues struct {
 // queueSizes are the sizes that a config asks for.
 type queueSizes struct {
 	config                     string // name of the config's type
-	send, recv                 int    // numbers of requests
-	sendSegments, recvSegments int    // maximum per request
-	inline                     int    // bytes
+	send, recv                 int    // maximum numbers of requests
+	sendSegments, recvSegments int    // maximum numbers of segments in a request
+	inline                     int    // maximum number of inline bytes
 	spin                       time.Duration
 }
 
@@ -86,15 +86,16 @@ func notMade(what string) error {
 	return cerr.Argument("", "", cerr.InvalidAs(os.ErrInvalid, "the %s is nil, or was not made by this package", what))
 }
 
-// init takes over the dispatcher and the ID, which must have a device. pd may
-// be nil. failed is called for failed requests.
+// init takes over the dispatcher and the ID, which must have a device. kind is
+// the name in errors. pd may be nil. failed is called for failed requests.
 func (c *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD, failed func(*ibverbs.WCError, error)) {
 	c.kind, c.dispatcher, c.id, c.pd, c.foreignPD = kind, d, id, pd, pd != nil
 	c.ops.queues, c.ops.failed = c, failed
 	c.done, c.made = make(chan struct{}), make(chan struct{})
 	c.answers = newAnswers()
 	c.over, c.why = c.done, c.Err
-	c.stays = func(ctx context.Context) bool { return isShed(ctx) && !c.shed() } // the peer has answered before
+	// false if the peer has completed the handshake
+	c.stays = func(ctx context.Context) bool { return isShed(ctx) && !c.shed() }
 	c.parting = parting{dispatcher: d, id: id, over: make(chan struct{})}
 }
 
@@ -148,7 +149,7 @@ func (c *queues) choosePD(field string) error {
 		return err
 	}
 	if c.pd.Device() != device {
-		return cerr.Refuse(opCreateQP, c.id.name(), "%s is not of the %s's device: make it on the device from rdmacm.Devices or Listener.Device",
+		return cerr.Refuse(opCreateQP, c.id.name(), "%s is not of the %s's device: allocate it on the device from rdmacm.Devices or Listener.Device",
 			field, c.name())
 	}
 	return nil
@@ -169,7 +170,7 @@ func (c *queues) name() string {
 	return c.kind + c.with
 }
 
-// errClosed returns the cause of an end by Close.
+// errClosed returns the error with which Close ends the connection.
 func (c *queues) errClosed() error { return fmt.Errorf("%s: %w", c.name(), os.ErrClosed) }
 
 // naming adds the name of the connection to err, if the connection was
@@ -182,13 +183,14 @@ func (c *queues) naming(err error) error {
 }
 
 // shed tells the peer that the listener has no room for its request. It returns
-// false if the peer has completed the handshake, so that its program takes the
-// connection to be up.
+// false if the peer has completed the handshake, so that its program considers
+// the connection up.
 //
-// After rdma_accept(3), a kernel that rejects still repeats the acceptance for
-// a minute, and rdma_destroy_id(3) waits for that. There, shed leaves it to the
-// destruction of the ID to tell the peer. That is immediate, but without the
-// mark, and happens even if the peer has completed the handshake.
+// A kernel that rejects after rdma_accept(3) still repeats the acceptance for a
+// minute, and rdma_destroy_id(3) waits for that. For such devices, shed does
+// nothing and returns true: destroying the ID tells the peer. The peer then
+// learns of it at once, but without fullMark, and even if it has completed the
+// handshake.
 func (c *queues) shed() bool {
 	if c.isAsking() && !cerr.IsInProgram() {
 		return true
@@ -196,9 +198,10 @@ func (c *queues) shed() bool {
 	return c.id.Reject(fullMark) == nil
 }
 
-// end records the cause of the end. It returns false if there already is one.
-// The caller may hold locks, lead, or be a dispatcher. The program's functions
-// could wait for any of these, so they run in other goroutines.
+// end records the cause of the connection's end. It returns false if there
+// already is one. The caller may hold locks, be the leader, or be a dispatcher.
+// Functions of the program could wait for any of these, so they run in other
+// goroutines.
 func (c *queues) end(cause error) bool {
 	if !c.record(cause) {
 		return false
@@ -234,9 +237,10 @@ func (c *queues) fail(cause error) {
 	}
 }
 
-// flush completes everything posted. Call it after end. The queue pair may
-// already be in the error state, but a device such as Soft-RoCE ignores
-// receives posted in that state until the queue pair is moved into it again.
+// flush moves the queue pair into the error state, which completes all posted
+// requests. Call it after end. The queue pair may already be in that state, but
+// a device such as Soft-RoCE does not complete receives posted in the error
+// state until the queue pair is moved into it again.
 func (c *queues) flush() {
 	defer turns.Begin()()
 	c.ops.mu.Lock() // any post either precedes this or sees the end
@@ -248,7 +252,8 @@ func (c *queues) flush() {
 }
 
 // look ends the connection if the queue pair has failed. A flushed request
-// shows a failure if no event has reported a cause since the previous look.
+// shows a failure if no event has reported a cause between this call of look
+// and the previous one.
 func (c *queues) look() {
 	if event, failed := c.qp.Failure(); failed {
 		c.fail(&QPError{Num: c.qp.Num(), Event: event})
@@ -282,8 +287,9 @@ func (c *queues) PD() *ibverbs.PD { return c.pd }
 
 // QP returns the queue pair, for work requests that have no method here. The
 // IDs of these work requests must be 1<<63 or more. The program does not get
-// their completions, but a failed one sets Err. They must leave room in the
-// queues for other work requests; a Conn also posts some for Config.KeepAlive.
+// their completions. If one of them fails, Err returns the error. They must
+// leave room in the queues for other work requests; a Conn also posts some for
+// Config.KeepAlive.
 func (c *queues) QP() *ibverbs.QP { return c.qp }
 
 // ID returns the underlying ID.
@@ -292,12 +298,12 @@ func (c *queues) ID() *ID { return c.id }
 // Done returns a channel that is closed when Err starts to return an error.
 func (c *queues) Done() <-chan struct{} { return c.done }
 
-// maxAlloc is larger than any machine's memory, and smaller than the sizes with
-// which Go panics.
+// maxAlloc limits the size of an allocation. It is larger than any machine's
+// memory, and smaller than the sizes with which Go's allocation panics.
 const maxAlloc = 1 << 46
 
 // canHave returns an error if the system has no address space for size bytes.
-// Without that check, Go would end the program.
+// Without that check, an allocation that fails would end the program.
 func canHave(size int) error {
 	const sure = 64 << 20
 	if size < sure {
@@ -310,7 +316,7 @@ func canHave(size int) error {
 	return mem.Unmap(b)
 }
 
-// alloc allocates and registers memory until Close.
+// alloc allocates and registers memory. Close closes the region.
 func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -337,12 +343,12 @@ func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error
 	return mr, nil
 }
 
-// release closes everything in the order that C requires. After closing the
-// queues, it calls others, which close the remaining users of the protection
-// domain. After an error, release can be called again.
+// release closes everything in the order that C requires. After it has closed
+// the queues, it calls the functions others, which close the other users of the
+// protection domain. After an error, release can be called again.
 func (c *queues) release(others ...func() error) error {
 	if c.flushing.Load() {
-		return cerr.Busy(c.name(), []string{"PreparedQP.Flushed, which is running and is waited for"})
+		return cerr.Busy(c.name(), []string{"PreparedQP.Flushed, which is still running"})
 	}
 	return c.closer.Do(func() error {
 		if c.qp != nil {
@@ -376,7 +382,8 @@ func (c *queues) release(others ...func() error) error {
 	})
 }
 
-// leaveID closes the ID, either at once or after the peer has been told.
+// leaveID closes the ID, either at once, or after the peer has acknowledged the
+// end.
 func (c *queues) leaveID() error {
 	if c.linger > 0 {
 		return c.parting.start(c.linger)
@@ -396,7 +403,8 @@ func (c *queues) closeRegions() error {
 	return c.regions.Close()
 }
 
-// leaveIntake gives back the connection's share of shared queues.
+// leaveIntake gives back the connection's share of shared queues, if it has
+// any.
 func (c *queues) leaveIntake() error {
 	if c.ops.intake == nil {
 		return nil

@@ -31,9 +31,9 @@ func (c *Conn) PostRecv(segments ...ibverbs.Segment) (*Receive, error) {
 }
 
 // Wait blocks until the message or datagram arrives and returns the number of
-// its bytes in the segments. For WriteImm, that is 0, because its bytes are not
-// in the segments. If ctx ends first, the receive stays posted, and Wait can be
-// called again.
+// its bytes in the segments. For a message of WriteImm that number is 0,
+// because WriteImm writes to other memory. If ctx ends first, the receive stays
+// posted, and Wait can be called again.
 func (r *Receive) Wait(ctx context.Context) (int, error) {
 	if r == nil || r.ops == nil {
 		return 0, errNoReceive("Receive.Wait")
@@ -45,11 +45,11 @@ func (r *Receive) Wait(ctx context.Context) (int, error) {
 }
 
 func errNoReceive(op string) error {
-	return cerr.Argument(op, "", cerr.InvalidAs(os.ErrInvalid, "the receive was not posted"))
+	return cerr.Argument(op, "", cerr.InvalidAs(os.ErrInvalid, "the receive is nil or was not posted"))
 }
 
-// Imm returns the message's immediate data and whether there was any. Call it
-// after Wait has returned.
+// Imm returns the message's immediate data and whether the message has any.
+// Call it after Wait has returned.
 func (r *Receive) Imm() (uint32, bool) {
 	if !r.isDone() {
 		return 0, false
@@ -59,8 +59,9 @@ func (r *Receive) Imm() (uint32, bool) {
 
 // Written returns the number of bytes that the peer wrote with WriteImm, and
 // whether the message came from WriteImm. Call it after Wait has returned. The
-// two programs must agree on where the bytes are. A peer may write any number
-// of bytes to any memory that it may write.
+// message does not say where the bytes are, so the two programs must agree on
+// that. A peer may write any number of bytes to any memory that it is allowed
+// to write.
 func (r *Receive) Written() (int, bool) {
 	if !r.isDone() || !r.isWrite() {
 		return 0, false
@@ -69,7 +70,7 @@ func (r *Receive) Written() (int, bool) {
 }
 
 // InvalidatedRKey returns the remote key of this end's memory that the message
-// invalidated, and whether there is one. Call it after Wait has returned.
+// invalidated, and whether it invalidated one. Call it after Wait has returned.
 func (r *Receive) InvalidatedRKey() (uint32, bool) {
 	if !r.isDone() {
 		return 0, false
@@ -78,15 +79,15 @@ func (r *Receive) InvalidatedRKey() (uint32, bool) {
 }
 
 // Sender returns the sender of the datagram, for use with SendTo. Call it after
-// Wait has returned. The QKey is this end's own; the whole UDP port space
-// shares one QKey unless a program has chosen another. Sender fails for a Conn,
-// whose messages all come from its peer.
+// Wait has returned. The QKey of the result is the QKey of this end; all queue
+// pairs in the UDP port space have the same QKey unless a program has set
+// another. Sender fails for a Conn, whose messages all come from its peer.
 func (r *Receive) Sender() (Peer, error) {
 	switch {
 	case !r.isDone():
-		return Peer{}, cerr.Refuse("Receive.Sender", "", "the datagram has not come; Wait for it first")
+		return Peer{}, cerr.Refuse("Receive.Sender", "", "no datagram has arrived yet: call Receive.Wait first")
 	case r.conn == nil:
-		return Peer{}, cerr.Refuse("Receive.Sender", "", "the message is of a connection, whose peer has sent it")
+		return Peer{}, cerr.Refuse("Receive.Sender", "", "the receive is of a Conn; its messages come from Conn.RemoteAddr")
 	case r.err != nil:
 		return Peer{}, r.err
 	}
@@ -108,7 +109,8 @@ func (r *Receive) Sender() (Peer, error) {
 	return Peer{Path: path, QPNum: wc.SrcQPNum(), QKey: r.conn.qkey}, nil
 }
 
-// isDone reports whether the message has arrived or never will.
+// isDone reports whether the receive is over: its message has arrived, or no
+// message will.
 func (r *Receive) isDone() bool { return r != nil && r.isOver() }
 
 // len returns the number of bytes in the segments of a successful receive.
@@ -122,7 +124,7 @@ func (r *Receive) len() int {
 	return r.wc.ByteLen()
 }
 
-// isWrite reports whether a WriteImm took the receive.
+// isWrite reports whether a WriteImm completed the receive.
 func (op *operation) isWrite() bool { return op.wc.Opcode() == ibverbs.WCRecvImm }
 
 // Recv posts a receive, waits for its message, and returns the number of bytes
@@ -145,9 +147,10 @@ func (c *Conn) Recv(ctx context.Context, segments ...ibverbs.Segment) (int, erro
 	return n, nil
 }
 
-// receive returns a receive that has its message. Pass it to recycleReceive
-// afterwards. If ctx ends first, the receive stays posted for the next call
-// with the same segments.
+// receive posts a receive, or takes one that is kept for the same segments, and
+// returns it when its message has arrived. The caller passes it to
+// recycleReceive afterwards. If ctx ends first, the receive is kept for the
+// next call with the same segments.
 func (o *operations) receive(ctx context.Context, segments []ibverbs.Segment) (*Receive, error) {
 	if err := o.check(ctx); err != nil {
 		return nil, err
@@ -169,8 +172,8 @@ func (o *operations) receive(ctx context.Context, segments []ibverbs.Segment) (*
 	return r, err
 }
 
-// takeUp returns the receive that an earlier call left with the same segments,
-// or nil if no call left one.
+// takeUp returns the receive that is kept for the same segments, or nil if none
+// is kept. It fails if one is kept for other segments.
 func (o *operations) takeUp(segments []ibverbs.Segment) (*Receive, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -180,18 +183,19 @@ func (o *operations) takeUp(segments []ibverbs.Segment) (*Receive, error) {
 			return kept.receive, nil
 		}
 	}
-	// A pool may hold messages that arrived before the end.
+	// A connection with a Pool may have messages that arrived before its
+	// end.
 	if err := o.over(); err != nil && (!o.intake.outlives() || len(o.kept) > 0) {
 		return nil, err
 	}
 	if len(o.kept) > 0 {
 		return nil, cerr.Argument("Recv", o.queues.name(), cerr.InvalidAs(syscall.EBUSY,
-			"the receive of an earlier Recv is still posted, with other memory: call Recv with that memory again"))
+			"an earlier Recv with other segments has left its receive posted: call Recv with those segments first"))
 	}
 	return nil, nil
 }
 
-// keep keeps a receive for the next call with its segments.
+// keep keeps a receive for the next call of receive with the same segments.
 func (o *operations) keep(r *Receive, segments []ibverbs.Segment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -22,15 +22,15 @@ type Receiver struct {
 	post    func(r *Receive, segments []ibverbs.Segment) (*Receive, error)
 	posted  []slot // slots in the order in which they take messages
 	next    int    // index of the slot that takes the next message
-	spare   slot   // slot of the caller's message
+	spare   slot   // slot of the message that the caller has
 	message Message
 }
 
 // slot is a receive with its memory.
 type slot struct {
-	memory  []ibverbs.Segment // one segment, or none
+	memory  []ibverbs.Segment // one segment; none if the Receiver's size is 0
 	receive *Receive
-	err     error // why the receive could not be posted
+	err     error // reason why the receive could not be posted, or nil
 }
 
 // A Message is a message that a Receiver has received. The message and its
@@ -41,9 +41,9 @@ type Message struct {
 }
 
 // NewReceiver posts Config.RecvQueue receives of size bytes and returns a
-// Receiver for their messages. Call it in Setup, before the peer can send.
-// Config.MessageSize makes the connection do that itself, for Conn.Receive. The
-// connection's Close releases the memory.
+// Receiver for their messages. Call it in Setup, before the peer can send. If
+// Config.MessageSize is set, the connection already has a Receiver, for
+// Conn.Receive. The connection's Close releases the memory.
 //
 // Messages without a posted receive wait at the peer, as
 // Config.PeerRNRRetryCount describes. A size of 0 is enough for messages that
@@ -53,10 +53,10 @@ func (c *Conn) NewReceiver(size int) (*Receiver, error) {
 		return nil, err
 	}
 	if size < 0 {
-		return nil, cerr.Refuse("Conn.NewReceiver", c.name(), "size is %d, less than 0", size)
+		return nil, cerr.Refuse("Conn.NewReceiver", c.name(), "size is %d, not from 0 to %d", size, uint32(math.MaxUint32))
 	}
 	if int64(size) > math.MaxUint32 {
-		return nil, cerr.Refuse("Conn.NewReceiver", c.name(), "size is %d, not less than 4 GiB, as every message is", size)
+		return nil, cerr.Refuse("Conn.NewReceiver", c.name(), "size is %d, not from 0 to %d", size, uint32(math.MaxUint32))
 	}
 	return c.ops.intake.newReceiver(size)
 }
@@ -102,8 +102,9 @@ func (c *queues) newReceiver(size int, post func(*Receive, []ibverbs.Segment) (*
 	return r, nil
 }
 
-// newReceiver returns a Receiver with one receive. Later messages wait in the
-// pool. The connection may have ended, because messages may be left.
+// newReceiver returns a Receiver with one receive, as further messages wait in
+// the pool. The connection may have ended, because the pool may still have
+// messages that arrived before.
 func (o *pooled) newReceiver(size int) (*Receiver, error) {
 	o.mu.Lock()
 	err := o.postedNone()
@@ -112,7 +113,7 @@ func (o *pooled) newReceiver(size int) (*Receiver, error) {
 		return nil, err
 	}
 	if err := canHave(2 * size); err != nil {
-		return nil, fmt.Errorf("%s: receiver of %d bytes: %w", o.queues.name(), size, err)
+		return nil, fmt.Errorf("%s: allocate a receiver of %d bytes: %w", o.queues.name(), size, err)
 	}
 	r := &Receiver{post: o.postOwn, posted: make([]slot, 1)}
 	r.posted[0].memory = []ibverbs.Segment{ibverbs.InlineBytes(make([]byte, size))}
@@ -125,9 +126,10 @@ func (o *pooled) newReceiver(size int) (*Receiver, error) {
 }
 
 // Next waits for a message, and posts a new receive in place of the one that
-// took it. It invalidates the previous message. If ctx ends first, the error
-// matches ctx.Err(), no message is lost, and Next can be called again. If ctx
-// has already ended, Next may return that error even if a message has arrived.
+// took the message. It invalidates the previous message. If ctx ends first, the
+// error matches ctx.Err(), no message is lost, and Next can be called again. If
+// ctx has already ended, Next may return that error even if a message has
+// arrived.
 //
 // When the peer has closed the connection and all messages have been received,
 // the error matches syscall.ECONNRESET. Conn.Err and DatagramConn.Err describe
@@ -152,7 +154,7 @@ func (r *Receiver) Next(ctx context.Context) (*Message, error) {
 	if len(s.memory) > 0 {
 		b := s.memory[0].Bytes()
 		if b == nil { // Close has released the memory, and the message with it
-			return nil, fmt.Errorf("receiver: %w", os.ErrClosed)
+			return nil, fmt.Errorf("receive a message: %w", os.ErrClosed)
 		}
 		m.Data = b[:n:n]
 	}
@@ -211,7 +213,7 @@ func (c *Conn) Messages(ctx context.Context) iter.Seq2[*Message, error] {
 	return messagesOf(func() (*Message, error) { return c.Receive(ctx) })
 }
 
-// Imm returns the message's immediate data and whether there was any.
+// Imm returns the message's immediate data and whether the message has any.
 func (m *Message) Imm() (uint32, bool) {
 	if m == nil || m.receive == nil {
 		return 0, false
@@ -229,7 +231,7 @@ func (m *Message) Written() (int, bool) {
 }
 
 // InvalidatedRKey returns the remote key of this end's memory that the message
-// invalidated, and whether there is one.
+// invalidated, and whether it invalidated one.
 func (m *Message) InvalidatedRKey() (uint32, bool) {
 	if m == nil || m.receive == nil {
 		return 0, false

@@ -285,7 +285,7 @@ func TestListenerDevice(t *testing.T) {
 	everywhere, err := rdmacm.Listen(ctx, ":0", nil)
 	require.NoError(t, err)
 	_, err = everywhere.Device()
-	require.ErrorContains(t, err, "has no one device; listen at an address of one")
+	require.ErrorContains(t, err, "is not bound to a single device; listen on a device's address")
 	require.NoError(t, everywhere.Close())
 	_, err = everywhere.Device()
 	require.ErrorIs(t, err, os.ErrClosed)

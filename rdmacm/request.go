@@ -23,16 +23,17 @@ type Request struct {
 	event       *Event
 	config      *Config // ListenConfig.Config of the listener
 	answered    atomic.Bool
-	local, peer netip.AddrPort // remain known after the request is over
+	local, peer netip.AddrPort // addresses of the two ends, which remain known after the request is over
 }
 
-// answer marks the request as answered. It fails if it already was.
+// answer marks the request as answered. It fails if the request already was. op
+// is the operation in the error.
 func (r *Request) answer(op string) error {
 	if r == nil || r.event == nil {
 		return cerr.Argument(op, "", cerr.InvalidAs(os.ErrInvalid, "the request is nil, or did not come from Accept"))
 	}
 	if r.answered.Swap(true) {
-		return cerr.Argument(op, r.peer.String(), cerr.InvalidAs(os.ErrClosed, "the request was accepted or rejected before"))
+		return cerr.Argument(op, r.peer.String(), cerr.InvalidAs(os.ErrClosed, "the request has already been accepted or rejected"))
 	}
 	return nil
 }
@@ -61,14 +62,15 @@ func (r *Request) Event() *Event { return r.event }
 //
 // If the peer gives up, before or during Accept, the error matches
 // syscall.ECONNRESET. If the peer does not continue the handshake, Accept fails
-// after Config.HandshakeTimeout with an error matching syscall.ETIMEDOUT; 0
-// means 10 s here.
+// after Config.HandshakeTimeout, whose default is 10 s for Accept, with an
+// error matching syscall.ETIMEDOUT.
 //
 // A peer may leave handshakes unfinished. Therefore, accept each request in its
 // own goroutine, and limit the number of these goroutines. To give up one
 // request in favor of another, end ctx with the cause ErrBacklogFull; see
-// context.WithCancelCause. An honest peer then tries again, or is refused if
-// the handshake has begun on a device of the kernel.
+// context.WithCancelCause. Dial at the peer then tries again, unless the
+// handshake has begun on a device of the kernel: Dial then fails with a
+// *RejectedError.
 func (r *Request) Accept(ctx context.Context, config *Config) (*Conn, error) {
 	if err := r.answer("Request.Accept"); err != nil {
 		return nil, err

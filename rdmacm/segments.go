@@ -7,7 +7,8 @@ import (
 	"github.com/verbena-go/verbena/internal/sealed"
 )
 
-// checkRecv returns an error if a message cannot be copied to the segments.
+// checkRecv returns an error if the program cannot copy a message to the
+// segments, for example because they are not mapped.
 func checkRecv(segments []ibverbs.Segment) error {
 	for k := range segments {
 		if err := sealed.Open(segments[k].Internals()).CheckRecv(k); err != nil {

@@ -14,11 +14,12 @@ import (
 // memory. Each receive has a slot, whose number is in the ID of the work
 // request.
 //
-// A queue pair that ends within a message completes the receive that it has
-// taken, as flushed, before EventLastWQEReached. Soft-RoCE does not: it forgets
-// the receive. So when a connection has ended there, each receive that was
-// posted before the end, and that later receives have overtaken, is a suspect.
-// Spare receives take the places of suspects.
+// When a queue pair ends in the middle of a message, a device completes the
+// receive of that message, as flushed, before EventLastWQEReached. Soft-RoCE
+// does not complete it and forgets the receive. So when a connection on
+// Soft-RoCE has ended, a receive that was posted before the end is called a
+// suspect if a receive posted later has already completed. Spare receives take
+// the places of suspects.
 //
 // A suspect is lost, and is posted again, when no connection that existed when
 // it became a suspect can have it. A connection cannot have it if the
@@ -32,18 +33,18 @@ type sharedReceives struct {
 
 	low atomic.Bool // whether less than half of the receives are posted
 
-	mu       sync.Mutex // guards the fields below
-	slots    []sharedSlot
-	free     []uint32 // slots that are neither posted nor held
-	batch    *ibverbs.RecvBatch
-	want     int    // number of slots to keep posted
-	posted   int    // number of posted slots, without suspects
-	suspects int    // number of suspects
-	last     uint64 // number of the receive posted last; numbers start at 1
-	passed   uint64 // highest number of a receive that has completed
-	death    uint64 // value of last when a connection ended most recently; 0 if all receives that ended connections may have lost are suspects
-	extra    int    // number of spare slots posted for connections that have ended since death was last 0
-	serial   uint64 // serial number of the connection that joined last
+	mu        sync.Mutex // guards the fields below
+	slots     []sharedSlot
+	free      []uint32 // slots that are neither posted nor held
+	batch     *ibverbs.RecvBatch
+	want      int    // number of slots that should be posted, apart from extra
+	posted    int    // number of posted slots that are not suspects
+	suspects  int    // number of suspects
+	last      uint64 // number of the receive posted last; numbers start at 1
+	passed    uint64 // highest number of a receive that has completed
+	lastAtEnd uint64 // value of last when a connection ended most recently; 0 if all receives that ended connections may have lost are suspects
+	extra     int    // number of spare slots posted for connections that have ended since lastAtEnd was last 0
+	serial    uint64 // serial number of the connection that joined last
 }
 
 type sharedSlot struct {
@@ -56,11 +57,11 @@ const (
 	sharedReceive = 1 << 61
 	// userRequest marks the IDs of the program's own work requests.
 	userRequest = 1 << 63
-	// recvBatch is how many receives are posted in one call.
+	// recvBatch is the maximum number of receives posted in one call.
 	recvBatch = 64
 )
 
-// sparesFor returns the number of spare slots for a number of receives.
+// sparesFor returns the number of spare slots for the given number of receives.
 func sparesFor(receives int) int { return min(max(receives/8, 8), 256) }
 
 func (s *sharedReceives) init(srq *ibverbs.SRQ, mr *ibverbs.MR, receives, message int, loses bool) (err error) {
@@ -123,7 +124,8 @@ func (s *sharedReceives) refill() {
 	}
 }
 
-// post posts free slots, up to the number wanted. The caller must hold s.mu.
+// post posts free slots until want + extra slots are posted. The caller must
+// hold s.mu.
 func (s *sharedReceives) post() error {
 	for len(s.free) > 0 && s.posted < s.want+s.extra {
 		s.batch.Reset()
@@ -160,28 +162,29 @@ func (s *sharedReceives) join() uint64 {
 }
 
 // left records that a connection's queue pair has been destroyed. live calls
-// its argument for each existing connection, with its serial number and the
-// number of the last receive that it has completed.
+// its argument for each existing connection, with the connection's serial
+// number and the number of the last receive that it has completed.
 func (s *sharedReceives) left(live func(func(serial, received uint64))) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.loses {
 		return
 	}
-	s.death = s.last
+	s.lastAtEnd = s.last
 	s.extra = min(s.extra+1, len(s.slots)-s.want)
 	s.reclaim(live)
 	_ = s.post()
 }
 
-// unsettled reports whether receives may be lost.
+// unsettled reports whether there are suspects, or receives that may become
+// suspects.
 func (s *sharedReceives) unsettled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.suspects > 0 || s.death > 0 && s.passed > 0
+	return s.suspects > 0 || s.lastAtEnd > 0 && s.passed > 0
 }
 
-// settle looks again for lost receives.
+// settle looks again for lost receives and posts them. live is as for left.
 func (s *sharedReceives) settle(live func(func(serial, received uint64))) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,28 +192,27 @@ func (s *sharedReceives) settle(live func(func(serial, received uint64))) {
 	_ = s.post()
 }
 
-// reclaim finds suspects, and those of them that are lost. The caller must hold
-// s.mu.
+// reclaim finds suspects, and frees the slots of those that are lost. live is
+// as for left. The caller must hold s.mu.
 func (s *sharedReceives) reclaim(live func(func(serial, received uint64))) {
-	if s.death > 0 {
+	if s.lastAtEnd > 0 {
 		for i := range s.slots {
 			at := &s.slots[i]
-			if at.number > 0 && at.suspect == 0 && at.number < s.passed && at.number <= s.death {
+			if at.number > 0 && at.suspect == 0 && at.number < s.passed && at.number <= s.lastAtEnd {
 				at.suspect = s.serial
 				s.suspects++
 				s.posted--
 			}
 		}
-		if s.passed >= s.death {
-			s.death, s.extra = 0, 0
+		if s.passed >= s.lastAtEnd {
+			s.lastAtEnd, s.extra = 0, 0
 		}
 	}
 	if s.suspects == 0 {
 		return
 	}
-	// A connection can have a suspect if it is old enough and has not completed
-	// a later receive. For each age of connection, the first receive that one
-	// may still have is enough to decide.
+	// A connection can have a suspect if it existed when the receive became a
+	// suspect, and has not completed a later receive.
 	oldest := make(map[uint64]uint64)
 	live(func(serial, received uint64) { oldest[serial] = received })
 	for i := range s.slots {

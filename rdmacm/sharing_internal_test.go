@@ -156,7 +156,7 @@ func TestLostReceives(t *testing.T) {
 	conns[1].received = 6
 	s.settle(live)
 	require.Equal(t, 1, s.suspects)
-	require.Zero(t, s.death, "all that may be lost is suspect")
+	require.Zero(t, s.lastAtEnd, "all that may be lost is suspect")
 	conns = append(conns, conn{s.join(), 0})
 	conns[0].received = 7
 	s.settle(live)

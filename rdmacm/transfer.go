@@ -14,9 +14,9 @@ import (
 
 // Send sends the segments as one message. It waits for room in the send queue,
 // and then until the peer's device has the message; the peer's program may not
-// have seen it yet. If ctx ends before the message is posted, nothing is sent.
-// If ctx ends later, the error is a *PendingError, and the memory must be left
-// alone. Both errors match ctx.Err().
+// have seen the message yet. If ctx ends before the message is posted, nothing
+// is sent. If ctx ends later, the error is a *PendingError, and the memory must
+// be left alone. Both errors match ctx.Err().
 func (c *Conn) Send(ctx context.Context, segments ...ibverbs.Segment) error {
 	flags := c.sendFlags(segments)
 	return c.transfer(ctx, &work{kind: sending, bytes: lengthOf(segments)}, func(b *ibverbs.SendBatch, id uint64) error {
@@ -41,7 +41,7 @@ func (c *Conn) Write(ctx context.Context, to ibverbs.RemoteBuffer, segments ...i
 	})
 }
 
-// WriteImm is like Write, but also consumes one of the peer's receives, which
+// WriteImm is like Write, but also completes one of the peer's receives, which
 // reports the 32 bits of immediate data.
 func (c *Conn) WriteImm(ctx context.Context, to ibverbs.RemoteBuffer, imm uint32, segments ...ibverbs.Segment) error {
 	flags := c.sendFlags(segments)
@@ -51,7 +51,8 @@ func (c *Conn) WriteImm(ctx context.Context, to ibverbs.RemoteBuffer, imm uint32
 }
 
 // Read reads into.Len() bytes from the start of the peer's memory, which may be
-// longer. It blocks until the data is there, or ctx ends as described for Send.
+// longer. It blocks until the data is in the segment. If ctx ends first, the
+// error is as for Send.
 func (c *Conn) Read(ctx context.Context, into ibverbs.Segment, from ibverbs.RemoteBuffer) error {
 	return c.fetch(ctx, accessing(reading, into.Len(), from), func(b *ibverbs.SendBatch, id uint64) error {
 		return b.Read(id, from, ibverbs.SendSignaled, into)
@@ -59,18 +60,19 @@ func (c *Conn) Read(ctx context.Context, into ibverbs.Segment, from ibverbs.Remo
 }
 
 // CompareSwap atomically replaces the first 8 bytes of the peer's memory by
-// swap if they equal compare. They must be aligned to 8 bytes. The previous
-// value goes into result, which must have 8 bytes. Each memory holds the value
-// in the native byte order of its own host.
+// swap if they equal compare. The address of these bytes must be a multiple of
+// 8. The previous value goes into result, which must have 8 bytes. Each memory
+// holds the value in the native byte order of its own host.
 func (c *Conn) CompareSwap(ctx context.Context, at ibverbs.RemoteBuffer, compare, swap uint64, result ibverbs.Segment) error {
 	return c.fetch(ctx, accessing(swapping, atomicLen, at), func(b *ibverbs.SendBatch, id uint64) error {
 		return b.CompareSwap(id, at, compare, swap, ibverbs.SendSignaled, result)
 	})
 }
 
-// FetchAdd atomically adds to the first 8 bytes of the peer's memory. They must
-// be aligned to 8 bytes. The previous value goes into result, which must have 8
-// bytes. Each memory holds the value in the native byte order of its own host.
+// FetchAdd atomically adds the value add to the first 8 bytes of the peer's
+// memory. The address of these bytes must be a multiple of 8. The previous
+// value goes into result, which must have 8 bytes. Each memory holds the value
+// in the native byte order of its own host.
 func (c *Conn) FetchAdd(ctx context.Context, at ibverbs.RemoteBuffer, add uint64, result ibverbs.Segment) error {
 	return c.fetch(ctx, accessing(adding, atomicLen, at), func(b *ibverbs.SendBatch, id uint64) error {
 		return b.FetchAdd(id, at, add, ibverbs.SendSignaled, result)
@@ -84,8 +86,8 @@ func (c *Conn) sendFlags(segments []ibverbs.Segment) ibverbs.SendFlags {
 	return c.ops.sendFlags(segments)
 }
 
-// fetch is like transfer, for requests that return data. If their limit is 0,
-// fetch fails; the device would wait forever.
+// fetch is like transfer, for reads and atomics. It fails if either end allows
+// none, because the device would wait forever.
 func (c *Conn) fetch(ctx context.Context, what *work, fill func(*ibverbs.SendBatch, uint64) error) error {
 	if c != nil && c.noReads.Load() {
 		return c.noFetch()
@@ -94,7 +96,7 @@ func (c *Conn) fetch(ctx context.Context, what *work, fill func(*ibverbs.SendBat
 }
 
 func (c *Conn) noFetch() error {
-	return cerr.Refuse("ibv_post_send", c.name(), "one end allows no reads and atomics on this connection; see Config.ReadDepth")
+	return cerr.Refuse("ibv_post_send", c.name(), "this end or the peer allows no reads and atomics on this connection; see Config.ReadDepth")
 }
 
 func (c *Conn) transfer(ctx context.Context, what *work, fill func(*ibverbs.SendBatch, uint64) error) error {
@@ -132,7 +134,7 @@ func (o *operations) transfer(ctx context.Context, what *work, fill func(*ibverb
 	return o.finish(ctx, t)
 }
 
-// finish waits for a transfer of postSend.
+// finish waits for a transfer from postSend, and recycles it when it is done.
 func (o *operations) finish(ctx context.Context, t *Transfer) error {
 	done, err := t.wait(ctx)
 	if done {
@@ -148,8 +150,8 @@ func (o *operations) finish(ctx context.Context, t *Transfer) error {
 //
 // If t is nil, no call waits for the requests, and the device reports only one
 // completion for each half of the send queue. The requests are done when a
-// transfer that was posted later is done. If one of them fails, Err is set, as
-// always.
+// transfer that was posted later is done. If one of them fails, Err returns the
+// error, as always.
 //
 // Post waits until the send queue has room for all requests, behind the
 // transfers that began to wait before. Leave the requests' memory alone,
@@ -159,8 +161,8 @@ func (o *operations) finish(ctx context.Context, t *Transfer) error {
 // SendSignaled for at most the last request.
 //
 // If ctx ends before anything is posted, the error matches ctx.Err(). If the
-// device refuses a request that is not the first, the error is a *PendingError:
-// the requests before it are in flight.
+// device refuses a request other than the first, the error is a *PendingError,
+// because the requests before that one are in flight.
 func (c *Conn) Post(ctx context.Context, t *Transfer, batch *ibverbs.SendBatch) error {
 	if err := c.self().check(); err != nil {
 		return err
@@ -170,7 +172,7 @@ func (c *Conn) Post(ctx context.Context, t *Transfer, batch *ibverbs.SendBatch) 
 	case n == 0:
 		return cerr.Refuse("Conn.Post", c.name(), "the batch is empty")
 	case n > o.sends.size:
-		return cerr.Refuse("Conn.Post", c.name(), "the batch has %d requests, and Config.SendQueue is %d", n, o.sends.size)
+		return cerr.Refuse("Conn.Post", c.name(), "the batch has %d requests, more than Config.SendQueue, which is %d", n, o.sends.size)
 	}
 	o.giveWay()
 	if err := o.waitToPost(ctx, n); err != nil {
@@ -186,7 +188,7 @@ func (c *Conn) Post(ctx context.Context, t *Transfer, batch *ibverbs.SendBatch) 
 		t = o.takeTransfer()
 		finish = t.giveBack
 	case !t.claim():
-		return cerr.Argument("Conn.Post", c.name(), cerr.InvalidAs(syscall.EBUSY, "the transfer is on its way: wait for it, or use another"))
+		return cerr.Argument("Conn.Post", c.name(), cerr.InvalidAs(syscall.EBUSY, "the Transfer is still in flight: wait for it, or use another Transfer"))
 	}
 	t.ops = o
 	t.begin(n+o.silent, &work{kind: posting, bytes: n}, finish)
@@ -210,7 +212,8 @@ func (c *Conn) Post(ctx context.Context, t *Transfer, batch *ibverbs.SendBatch) 
 }
 
 // postBatch posts a batch. The last request gets the ID last, and the others
-// id. postBatch returns the number of posted requests.
+// get id. signaled says whether the last request has a completion. postBatch
+// returns the number of posted requests.
 func (c *Conn) postBatch(batch *ibverbs.SendBatch, id, last uint64, signaled bool) (int, error) {
 	if fetches := sealed.Open(batch.Internals()).Mark(id, last, signaled); fetches && c.noReads.Load() {
 		return 0, c.noFetch()
@@ -236,8 +239,9 @@ func (c *Conn) postSilent(batch *ibverbs.SendBatch) error {
 	return c.endEarly(t, id, posted, err)
 }
 
-// endEarly ends a transfer of which only some requests were posted, by posting
-// an empty write. It returns the error for the caller.
+// endEarly completes a transfer of which only some requests were posted,
+// because err stopped the others. It posts an empty write, whose completion
+// ends the transfer, and returns the error for the caller.
 func (c *Conn) endEarly(t *Transfer, id uint64, posted int, err error) error {
 	o := &c.ops
 	t.requests, t.err = posted+1+o.silent, err
@@ -255,19 +259,19 @@ func (c *Conn) endEarly(t *Transfer, id uint64, posted int, err error) error {
 
 // A Transfer is a posted send, write, read or atomic operation, or several
 // requests that Conn.Post has posted together. The zero Transfer is ready for
-// Post. Several goroutines may wait for a Transfer, but none while it is posted
-// again.
+// Post. Several goroutines may wait for a Transfer, but none may wait while it
+// is posted again.
 type Transfer struct {
 	ops *operations
 	operation
-	giveBack func() // makes a transfer from takeTransfer available again
+	giveBack func() // makes a transfer from takeTransfer available again; nil for a Transfer of the program
 }
 
 // Wait blocks until the transfer is done and returns its error. If ctx ends
 // first, the error is a *PendingError, and Wait can be called again.
 func (t *Transfer) Wait(ctx context.Context) error {
 	if t == nil || t.state.Load() == idle {
-		return cerr.Argument("Transfer.Wait", "", cerr.InvalidAs(os.ErrInvalid, "the transfer was not posted"))
+		return cerr.Argument("Transfer.Wait", "", cerr.InvalidAs(os.ErrInvalid, "the Transfer is nil or was not posted"))
 	}
 	_, err := t.wait(ctx)
 	return err
@@ -287,7 +291,7 @@ func (t *Transfer) wait(ctx context.Context) (done bool, err error) {
 // connection is closed.
 type PendingError struct {
 	Transfer *Transfer
-	Err      error // why the wait ended; usually the context's error
+	Err      error // reason why the wait ended; usually the context's error
 }
 
 // Error reports that the transfer goes on, and why the wait ended.

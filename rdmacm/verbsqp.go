@@ -4,10 +4,10 @@ package rdmacm
 
 import "github.com/verbena-go/verbena/ibverbs"
 
-// A VerbsQP, for Config.Queues, makes the Conn create its queue pair with verbs
-// instead of librdmacm. The connection then lacks the enhancements (ECE) that
-// librdmacm negotiates with the peer. The zero value and a nil *VerbsQP are
-// usable.
+// A VerbsQP, for Config.Queues, makes the Conn create its queue pair with
+// ibv_create_qp(3) instead of librdmacm. The connection then lacks the
+// enhancements (ECE) that librdmacm negotiates with the peer. The zero value
+// and a nil *VerbsQP are usable.
 type VerbsQP struct{}
 
 func (*VerbsQP) check(config *Config, id string) error { return config.checkSizes(id) }

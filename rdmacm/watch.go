@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// watchEvery is the maximum time until a failure is noticed that no goroutine
-// waits for.
+// watchEvery is the period of the checks, and so the maximum time until a
+// failure is noticed for which no goroutine waits.
 const watchEvery = 250 * time.Millisecond
 
 // watched checks all connections periodically. Some devices report a failed
@@ -18,7 +18,7 @@ const watchEvery = 250 * time.Millisecond
 // requests.
 var watched watch
 
-// watch has a timer while there are connections to watch.
+// watch checks connections. It has a timer while there are any.
 type watch struct {
 	mu    sync.Mutex
 	ops   map[*operations]struct{}
@@ -45,8 +45,8 @@ func (w *watch) remove(o *operations) {
 	}
 }
 
-// look takes the completions that no goroutine waits for, and looks at each
-// queue pair.
+// look hands out the completions that no goroutine waits for, and checks the
+// queue pair of each connection.
 func (w *watch) look() {
 	w.mu.Lock()
 	timer, all := w.timer, slices.Collect(maps.Keys(w.ops))

@@ -9,23 +9,26 @@ import (
 	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
-// work describes an operation for its error. It is passed by reference and
-// copied once, into the operation.
+// work describes an operation for the operation's error. It is passed by
+// reference and copied once, into the operation.
 type work struct {
-	kind  workKind
-	key   uint32          // key of the peer's memory, or number of a datagram's queue pair
-	bytes int             // length of this end's memory, or number of requests in a batch
+	kind workKind
+	// key of the peer's memory, or number of the queue pair that gets a
+	// datagram
+	key   uint32
+	bytes int             // number of bytes of this end's memory, or number of requests in a batch
 	addr  uint64          // address of the peer's memory
 	path  *ibverbs.AHAttr // path of a datagram
 }
 
-// accessing returns the work of a request that accesses the peer's memory.
+// accessing returns the description of a request that accesses the peer's
+// memory.
 func accessing(kind workKind, bytes int, remote ibverbs.RemoteBuffer) *work {
 	return &work{kind: kind, key: remote.RKey, bytes: bytes, addr: remote.Addr}
 }
 
-// destination returns the address and the number of the queue pair that a
-// datagram goes to.
+// destination describes the destination of a datagram: the address, and the
+// number of the queue pair.
 func (w work) destination() string {
 	at := fmt.Sprintf("LID %d", w.path.DLID)
 	if !w.path.DGID.IsZero() {
@@ -80,7 +83,7 @@ func (w work) String() string {
 	case arrivingInPool:
 		return "receive of the pool"
 	case confirming:
-		return "empty write behind the requests"
+		return "empty write that was posted after other requests"
 	}
 	return "request that was posted without a Transfer"
 }
@@ -93,7 +96,7 @@ func lengthOf(segments []ibverbs.Segment) (n int) {
 	return n
 }
 
-// workError is the error of a failed operation.
+// workError is the error of a failed operation. It names the operation.
 type workError struct {
 	what work
 	hint string

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpoint provides connections whose every step is a call that waits,
-// like those of rdma_create_ep(3) and of rdma_verbs.h in C. It suits programs
-// that do one thing at a time, and ports of such programs from C. [rdmacm.Dial]
-// and [rdmacm.Listen] do more with less code.
+// Package endpoint provides connections whose steps are calls that wait for the
+// result, like those of rdma_create_ep(3) and of rdma_verbs.h in C. It suits
+// programs that do one thing at a time, and ports of such programs from C.
+// [rdmacm.Dial] and [rdmacm.Listen] do more with less code.
 //
 // [Create] creates an [Endpoint] and its queue pair from an address that
 // [rdmacm.LookUp] or [rdmacm.GetAddrInfo] has found. A client then registers

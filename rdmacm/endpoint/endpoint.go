@@ -24,26 +24,30 @@ import (
 )
 
 // Endpoint is a synchronous ID: each call waits until the operation that it
-// starts has completed. No wait occupies an OS thread. When its context ends, a
-// call returns but the operation goes on, and Next returns its event unless the
-// endpoint is closed. Methods may be called from any goroutine.
+// starts has completed. No wait occupies an OS thread. When the context of a
+// call ends, the call returns, but the operation goes on. Next returns the
+// operation's event later, unless the endpoint is closed. Methods may be called
+// from any goroutine.
 //
-// Its ID has the methods that set options or do not wait. The asynchronous
-// calls of the ID work too, with events from Next, but are seldom useful.
+// The methods of the endpoint's ID set options or do not wait. The ID's
+// asynchronous calls work too, and Next returns their events, but few programs
+// need them.
 type Endpoint struct {
 	id    *rdmacm.ID
 	inbox inbox
 
-	// For requests, if the endpoint is from Create and listens.
+	// Protection domain and queue pair config for requests, if the endpoint
+	// is from Create and listens; may be nil.
 	requestPD *ibverbs.PD
 	requestQP *ibverbs.QPConfig
 
-	// mu is held while the endpoint's objects are created or closed, and while
-	// the ID moves. The functions that take its events never take it.
+	// mu is held while the endpoint's objects are created or closed, and
+	// while the ID moves to another channel. The functions that receive its
+	// events never take mu.
 	mu         sync.Mutex
-	connect    []byte      // from an AddrInfo, sent before the private data
-	pd         *ibverbs.PD // the endpoint's or the caller's
-	moved      bool        // set by Migrate
+	connect    []byte      // AddrInfo.Connect, sent before the private data
+	pd         *ibverbs.PD // protection domain, created by the endpoint or the caller
+	moved      bool        // whether Migrate has moved the ID
 	unanswered []*Endpoint // requests that Close must reject
 	closer     owned.Closer
 	leaving    owned.Closer
@@ -64,14 +68,15 @@ func New(ps rdmacm.PortSpace) (*Endpoint, error) {
 	return newEndpoint(id), nil
 }
 
-// newEndpoint returns an endpoint, which gets the events of the ID.
+// newEndpoint returns an endpoint for the ID, whose events go to the endpoint
+// from now on.
 func newEndpoint(id *rdmacm.ID) *Endpoint {
 	ep := unstarted(id)
 	sealed.Open(id.Internals()).Start(sink{ep})
 	return ep
 }
 
-// unstarted returns an endpoint that gets no events yet.
+// unstarted returns an endpoint for the ID that gets no events yet.
 func unstarted(id *rdmacm.ID) *Endpoint {
 	ep := &Endpoint{id: id}
 	ep.inbox.changed = make(chan struct{})
@@ -79,7 +84,7 @@ func unstarted(id *rdmacm.ID) *Endpoint {
 }
 
 // FromID returns a synchronous endpoint for an ID; see rdma_migrate_id(3) with
-// a NULL channel. Unread events move with the ID, which stays valid and is
+// a NULL channel. Unread events move to the endpoint. The ID stays valid and is
 // closed with the endpoint. The endpoint uses a queue pair that
 // rdmacm.ID.CreateQP has created, but the caller must close that queue pair,
 // before the endpoint.
@@ -91,11 +96,11 @@ func FromID(id *rdmacm.ID) (*Endpoint, error) {
 	return ep, nil
 }
 
-// move calls f, which lets another reader hand out the ID's events.
+// move calls f with mu held. f makes another dispatcher read the ID's events.
 func (ep *Endpoint) move(f func() error) error {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if err := ep.usable(); err != nil { // it may have ended meanwhile
+	if err := ep.usable(); err != nil { // the endpoint may have ended meanwhile
 		return err
 	}
 	return f()
@@ -104,10 +109,10 @@ func (ep *Endpoint) move(f func() error) error {
 // objectOf returns the lifetime of an ID, or nil for a nil pointer.
 func objectOf(id *rdmacm.ID) *object.Object { return sealed.Open(id.Internals()).Object() }
 
-// leave says that the endpoint takes no more events.
+// leave ends the endpoint's use of the dispatcher that reads its events.
 func (ep *Endpoint) leave() error { return ep.leaving.Do(sealed.Open(ep.id.Internals()).Release) }
 
-// usable returns nil, or why the endpoint cannot wait for anything.
+// usable returns the reason why the endpoint cannot wait for anything, or nil.
 func (ep *Endpoint) usable() error {
 	object := objectOf(ep.ID())
 	if err := object.Use(); err != nil {
@@ -146,8 +151,8 @@ func (ep *Endpoint) Close() error {
 	return ep.closer.Do(ep.release)
 }
 
-// release closes what the endpoint has, in the order that C needs. It can be
-// called again after an error.
+// release closes what the endpoint has created, in the order that C needs.
+// After an error, it can be called again.
 func (ep *Endpoint) release() error {
 	for len(ep.unanswered) > 0 {
 		if err := ep.unanswered[0].Close(); err != nil {
@@ -156,7 +161,7 @@ func (ep *Endpoint) release() error {
 		ep.unanswered = ep.unanswered[1:]
 	}
 	if !ep.moved && sealed.Open(ep.id.Internals()).WasUp() {
-		_ = ep.id.Disconnect() // it may be over already
+		_ = ep.id.Disconnect() // the connection may be over already
 	}
 	if err := ep.closeQueues(); err != nil {
 		return err
@@ -196,13 +201,13 @@ func (ep *Endpoint) Next(ctx context.Context) (*rdmacm.Event, error) {
 // rdma_create_ep(3).
 //
 // With rdmacm.AddrPassive, it binds the endpoint to the source address. Call
-// Listen next; each endpoint from GetRequest then has a queue pair on pd, as
-// config says. Otherwise, it resolves the address and the route and creates the
+// Listen next; each endpoint from GetRequest then has a queue pair on pd with
+// this config. Otherwise, it resolves the address and the route and creates the
 // queue pair. Call Connect next.
 //
-// If config is nil, there is no queue pair. Its type is info.QPType, if that is
-// set. If pd is nil, or config lacks completion queues, the endpoint creates
-// them, as CreateQP says.
+// If config is nil, there is no queue pair. The queue pair's type is
+// info.QPType, if that is set. If pd is nil, or config lacks completion queues,
+// the endpoint creates these as CreateQP does.
 //
 // For extended reliable connections (XRC), info must have rdmacm.PortSpaceIB
 // and ibverbs.QPTypeXRCSend, or ibverbs.QPTypeXRCRecv with rdmacm.AddrPassive.
@@ -246,7 +251,7 @@ func newTypedEndpoint(info rdmacm.AddrInfo) (*Endpoint, error) {
 		return nil, err
 	}
 	if has := sealed.Open(ep.id.Internals()).QPType(); t != 0 && t != has {
-		err := cerr.Refuse("rdma_create_ep", "", "queue pairs of type %v in port space %v, which has %v", t, ps, has)
+		err := cerr.Refuse("rdma_create_ep", "", "AddrInfo.QPType is %v, but port space %v has queue pairs of type %v", t, ps, has)
 		return nil, errors.Join(err, ep.Close())
 	}
 	return ep, nil
@@ -255,9 +260,9 @@ func newTypedEndpoint(info rdmacm.AddrInfo) (*Endpoint, error) {
 func (ep *Endpoint) passive(info rdmacm.AddrInfo, pd *ibverbs.PD, config *ibverbs.QPConfig) error {
 	ep.pd, ep.requestPD, ep.requestQP = pd, pd, config
 	if info.Family != rdmacm.FamilyIB && !info.Src.IsValid() {
-		return cerr.Refuse("rdma_create_ep", "", "no source to listen on: AddrInfo.Src is needed")
+		return cerr.Refuse("rdma_create_ep", "", "AddrInfo.Src is not set; set it to the address to listen on")
 	}
-	if isXRC(info.QPType) { // newXRCEndpoint has bound it already
+	if isXRC(info.QPType) { // newXRCEndpoint has bound the ID already
 		return nil
 	}
 	return sealed.Open(ep.id.Internals()).Bind(info)
@@ -271,9 +276,9 @@ func (ep *Endpoint) active(ctx context.Context, info rdmacm.AddrInfo, pd *ibverb
 	return err
 }
 
-// Resolve finds the device and the route for a result of rdmacm.GetAddrInfo. It
-// uses the first of info.Paths instead of looking for a route, if there are
-// any. Use it instead of Create for an endpoint that needs options set first,
+// Resolve finds the device and the route for a result of rdmacm.GetAddrInfo. If
+// info has Paths, it uses the first of them instead of looking for a route. Use
+// Resolve instead of Create for an endpoint whose options must be set first,
 // and for native InfiniBand addresses.
 func (ep *Endpoint) Resolve(ctx context.Context, info rdmacm.AddrInfo) error {
 	_, err := ep.do(ctx, "rdma_resolve_addr", func() error { return sealed.Open(ep.id.Internals()).ResolveAddr(info, left(ctx)) },
@@ -290,7 +295,8 @@ func (ep *Endpoint) Resolve(ctx context.Context, info rdmacm.AddrInfo) error {
 	return nil
 }
 
-// left returns the time until ctx ends, or the default without a deadline.
+// left returns the time until the deadline of ctx, or defaultResolve if there
+// is no deadline.
 func left(ctx context.Context) time.Duration {
 	if ctx != nil {
 		if deadline, ok := ctx.Deadline(); ok {
@@ -300,8 +306,8 @@ func left(ctx context.Context) time.Duration {
 	return defaultResolve
 }
 
-// defaultResolve is the time for resolving addresses and routes if the context
-// has no deadline.
+// defaultResolve is the maximum time for resolving an address or a route if the
+// context has no deadline.
 const defaultResolve = 2 * time.Second
 
 // ResolveAddr finds the device and the hardware address for a destination; see
@@ -315,7 +321,7 @@ func (ep *Endpoint) ResolveAddr(ctx context.Context, src, dst netip.AddrPort) er
 }
 
 // ResolveRoute finds the path to the destination; see rdma_resolve_route(3). If
-// ctx has no deadline, it gives up after 2 s.
+// ctx has no deadline, ResolveRoute gives up after 2 s.
 func (ep *Endpoint) ResolveRoute(ctx context.Context) error {
 	return ep.route(ctx, "rdma_resolve_route", func() error { return ep.id.ResolveRoute(left(ctx)) })
 }
@@ -326,8 +332,9 @@ func (ep *Endpoint) route(ctx context.Context, op string, start func() error) er
 }
 
 // ResolveAddrInfo looks up a host and a service; see rdma_resolve_addrinfo(3).
-// It needs rdma-core 60 and Linux 6.17, which lets programs write events. The
-// DNS query occupies an OS thread, even after ctx has ended.
+// It needs rdma-core 60, and Linux 6.17, in which librdmacm can write the event
+// that reports the result. The DNS query occupies an OS thread, even after ctx
+// has ended.
 func (ep *Endpoint) ResolveAddrInfo(ctx context.Context, host, service string, hints *rdmacm.AddrInfo) ([]rdmacm.AddrInfo, error) {
 	const op = "rdma_resolve_addrinfo"
 	if err := ep.ready(ctx, op); err != nil {
@@ -343,7 +350,7 @@ func (ep *Endpoint) ResolveAddrInfo(ctx context.Context, host, service string, h
 	return ep.id.QueryAddrInfo()
 }
 
-// lookUp does a look-up, whose start blocks.
+// lookUp does a lookup with start, which may block.
 func (ep *Endpoint) lookUp(ctx context.Context, op string, start func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -393,8 +400,8 @@ func (ep *Endpoint) Listen(backlog int) error {
 // GetRequest waits for a connection request and returns an endpoint for it; see
 // rdma_get_request(3). ID().Request has the peer's private data. The caller
 // must call Accept or ID().Reject, and close the endpoint. If Create got a
-// queue pair config, the new endpoint has such a queue pair; if creating that
-// fails, the request is rejected.
+// queue pair config, the new endpoint has a queue pair with that config; if
+// creating that fails, the request is rejected.
 func (ep *Endpoint) GetRequest(ctx context.Context) (*Endpoint, error) {
 	const op = "rdma_get_request"
 	if err := ep.usable(); err != nil {
@@ -421,9 +428,9 @@ func (ep *Endpoint) GetRequest(ctx context.Context) (*Endpoint, error) {
 	return request, nil
 }
 
-// Accept accepts the connection request that GetRequest returned the endpoint
-// for, and waits until the connection is up; see rdma_accept(3). For datagrams
-// it returns at once.
+// Accept accepts the connection request of an endpoint from GetRequest, and
+// waits until the connection is up; see rdma_accept(3). For datagrams, Accept
+// returns at once.
 func (ep *Endpoint) Accept(ctx context.Context, p rdmacm.ConnParam) error {
 	if err := ep.usable(); err != nil {
 		return err
@@ -438,8 +445,8 @@ func (ep *Endpoint) Accept(ctx context.Context, p rdmacm.ConnParam) error {
 
 // Disconnect ends the connection and waits until the peer answers with
 // Disconnect or Close; see rdma_disconnect(3). It returns at once if the peer
-// has already ended the connection. It can take long to notice that the peer is
-// gone, so give ctx a deadline.
+// has already ended the connection. Disconnect can take long to notice that the
+// peer does not exist any more, so give ctx a deadline.
 func (ep *Endpoint) Disconnect(ctx context.Context) error {
 	const op = "rdma_disconnect"
 	if err := ep.usable(); err != nil {
@@ -452,7 +459,7 @@ func (ep *Endpoint) Disconnect(ctx context.Context) error {
 		return ep.id.Disconnect() // no event follows
 	}
 	_, err := ep.do(ctx, op, func() error {
-		over := sealed.Open(ep.id.Internals()).IsOver() // after begin expects events, so that none is missed
+		over := sealed.Open(ep.id.Internals()).IsOver() // read after do has begun to expect the event, so that none is missed
 		if err := ep.id.Disconnect(); err != nil {
 			return err
 		}
@@ -470,11 +477,11 @@ func (ep *Endpoint) Disconnect(ctx context.Context) error {
 	return err
 }
 
-// errOver says that the event of the connection's end has come; no other
-// follows.
+// errOver reports that the event for the connection's end has already come. No
+// second one follows.
 var errOver = errors.New("the connection is over")
 
-// ready returns nil, or why no call that waits can begin.
+// ready returns the reason why no call that waits can begin, or nil.
 func (ep *Endpoint) ready(ctx context.Context, op string) error {
 	if err := ep.usable(); err != nil {
 		return err
@@ -488,8 +495,9 @@ func (ep *Endpoint) ready(ctx context.Context, op string) error {
 	return nil
 }
 
-// do starts an operation and waits for the event that answers it. It returns an
-// event that reports a failure as an error.
+// do calls start, which starts an operation, and waits for the event that
+// answers it. answers reports whether an event does. If the event reports a
+// failure, do returns that as an error.
 func (ep *Endpoint) do(ctx context.Context, op string, start func() error, answers func(*rdmacm.Event) bool) (*rdmacm.Event, error) {
 	c, err := ep.begin(ctx, op, start, answers)
 	if err != nil {
@@ -498,7 +506,7 @@ func (ep *Endpoint) do(ctx context.Context, op string, start func() error, answe
 	return ep.finish(ctx, op, c)
 }
 
-// begin is the first half of do.
+// begin is the first half of do: it starts the operation.
 func (ep *Endpoint) begin(ctx context.Context, op string, start func() error, answers func(*rdmacm.Event) bool) (*call, error) {
 	if err := ep.ready(ctx, op); err != nil {
 		return nil, err
@@ -511,7 +519,7 @@ func (ep *Endpoint) begin(ctx context.Context, op string, start func() error, an
 	return c, nil
 }
 
-// finish is the second half of do.
+// finish is the second half of do: it waits for the event.
 func (ep *Endpoint) finish(ctx context.Context, op string, c *call) (*rdmacm.Event, error) {
 	ev, err := ep.inbox.await(ctx, c)
 	if err == nil {
@@ -531,10 +539,12 @@ func (ep *Endpoint) isDatagram() bool {
 // name returns the endpoint's name in errors.
 func (ep *Endpoint) name() string { return sealed.Open(ep.id.Internals()).Name() }
 
-// errStep returns the error for a call that came too early.
+// errStep returns the error for a call that came too early. missing is the step
+// that must come first.
 func errStep(op, object, missing string) error { return cerr.Refuse(op, object, "%s first", missing) }
 
-// errExists returns the error for creating what the endpoint already has.
+// errExists returns the error for creating an object that the endpoint already
+// has. what is the kind of object.
 func errExists(op, object, what string) error {
 	return cerr.Refuse(op, object, "the id has a %s already", what)
 }
@@ -544,7 +554,8 @@ func (ep *Endpoint) failure(op string, err error) error {
 	return fmt.Errorf("%s (%s): %w", op, ep.name(), err)
 }
 
-// creations are what the endpoint has created, and closes with itself.
+// creations holds the objects that the endpoint has created, and that Close
+// closes.
 type creations struct {
 	ownPD    *ibverbs.PD
 	srq      *ibverbs.SRQ
@@ -560,12 +571,12 @@ type creations struct {
 // CreateQP creates a queue pair that librdmacm moves through its states as the
 // connection is made and ends; see rdma_create_qp(3). If pd is nil, the
 // endpoint creates a protection domain. For each completion queue that config
-// lacks it creates one with room for all requests; SendComp and RecvComp use
-// it. A zero type means that of the endpoint's port space. Close closes all of
-// these.
+// lacks, it creates one with room for all requests; SendComp and RecvComp use
+// that queue. A zero type means that of the endpoint's port space. Close closes
+// all of these.
 //
 // For XRC, a queue pair that receives gets a new XRC domain if config has none.
-// Its shared receive queue is from CreateSRQ.
+// It takes its receives from the queue that CreateSRQ creates.
 func (ep *Endpoint) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, error) {
 	device, err := ep.device("rdma_create_qp")
 	if err != nil {
@@ -579,7 +590,7 @@ func (ep *Endpoint) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.
 	if ep.id.QP() != nil {
 		return nil, errExists("rdma_create_qp", ep.name(), "queue pair")
 	}
-	if err := ep.closeQueues(); err != nil { // of a queue pair that the caller has closed
+	if err := ep.closeQueues(); err != nil { // those of a queue pair that the caller has closed
 		return nil, err
 	}
 	if pd == nil {
@@ -678,7 +689,8 @@ func (ep *Endpoint) CreateSRQ(pd *ibverbs.PD, config ibverbs.SRQConfig) (*ibverb
 	return ep.srq, err
 }
 
-// device returns the endpoint's device, for an operation that needs one.
+// device returns the endpoint's device for the operation op. It fails if there
+// is no device yet.
 func (ep *Endpoint) device(op string) (*ibverbs.Device, error) {
 	if ep.ID() == nil {
 		return nil, objectOf(nil).Use()
@@ -686,7 +698,7 @@ func (ep *Endpoint) device(op string) (*ibverbs.Device, error) {
 	return sealed.Open(ep.id.Internals()).Device(op)
 }
 
-// domain returns the endpoint's protection domain, and creates it if there is
+// domain returns the endpoint's protection domain, which it creates if there is
 // none. The caller holds mu.
 func (ep *Endpoint) domain(device *ibverbs.Device) (*ibverbs.PD, error) {
 	if ep.pd == nil {
@@ -880,7 +892,8 @@ func (ep *Endpoint) postSend(op string, fill func(*ibverbs.SendBatch) error) err
 	})
 }
 
-// needQP returns the queue pair for an operation that needs one.
+// needQP returns the queue pair for the operation op. It fails if there is
+// none.
 func (ep *Endpoint) needQP(op string) (queuePair, error) {
 	if ep.ID() == nil {
 		return queuePair{}, objectOf(nil).Use()
@@ -924,22 +937,22 @@ func (ep *Endpoint) post(op string, f func(qp queuePair) error) error {
 	})
 }
 
-// SendComp waits for the completion of a request that was sent; see
+// SendComp waits for the completion of a request of the send queue; see
 // rdma_get_send_comp(3). If the request failed, SendComp returns both the
-// completion and an *ibverbs.WCError: WCFlushed when the peer has ended the
-// connection first, which may have received a message nevertheless. Closing the
-// endpoint does not end a wait on a completion queue that the caller has
-// created; closing that queue does.
+// completion and an *ibverbs.WCError. Its status is WCFlushed if the peer ended
+// the connection first; the peer may have received the message nevertheless.
+// Closing the endpoint does not end a wait on a completion queue that the
+// caller has created; closing that queue does.
 func (ep *Endpoint) SendComp(ctx context.Context) (ibverbs.WC, error) {
 	return ep.completion(ctx, "rdma_get_send_comp", func(qp queuePair) *ibverbs.CQ { return qp.send })
 }
 
 // RecvComp waits for the completion of a receive; see rdma_get_recv_comp(3). If
 // the receive failed, RecvComp returns both the completion and an
-// *ibverbs.WCError: WCFlushed when the peer has ended the connection, unless
-// the queue pair takes its receives from a shared queue. Closing the endpoint
-// does not end a wait on a completion queue that the caller has created;
-// closing that queue does.
+// *ibverbs.WCError. Its status is WCFlushed if the peer ended the connection,
+// unless the queue pair takes its receives from a shared queue. Closing the
+// endpoint does not end a wait on a completion queue that the caller has
+// created; closing that queue does.
 func (ep *Endpoint) RecvComp(ctx context.Context) (ibverbs.WC, error) {
 	return ep.completion(ctx, "rdma_get_recv_comp", func(qp queuePair) *ibverbs.CQ {
 		if qp.Type() == ibverbs.QPTypeXRCRecv {
@@ -955,8 +968,8 @@ func (ep *Endpoint) completion(ctx context.Context, op string, queue func(queueP
 		return ibverbs.WC{}, err
 	}
 	cq := queue(qp)
-	if cq == nil { // for one end of XRC
-		return ibverbs.WC{}, cerr.Refuse(op, ep.name(), "the %v queue pair has no completion queue for that", qp.Type())
+	if cq == nil { // an XRC queue pair has only one
+		return ibverbs.WC{}, cerr.Refuse(op, ep.name(), "a queue pair of type %v has no such completion queue", qp.Type())
 	}
 	return cq.WaitOne(ctx)
 }
@@ -996,11 +1009,11 @@ func (ep *Endpoint) joinGroup(ctx context.Context, join func(value *int) error, 
 
 func isXRC(t ibverbs.QPType) bool { return t == ibverbs.QPTypeXRCSend || t == ibverbs.QPTypeXRCRecv }
 
-// newXRCEndpoint returns an endpoint with an address for one end of extended
-// reliable connections (XRC).
+// newXRCEndpoint returns an endpoint for one end of an extended reliable
+// connection (XRC), bound to the source of info.
 func newXRCEndpoint(info rdmacm.AddrInfo) (*Endpoint, error) {
 	if ps := cmp.Or(info.PortSpace, rdmacm.PortSpaceIB); ps != rdmacm.PortSpaceIB {
-		return nil, cerr.Refuse("rdma_create_ep", "", "queue pairs of type %v are for port space %v, not %v",
+		return nil, cerr.Refuse("rdma_create_ep", "", "AddrInfo.QPType is %v, which needs port space %v, not %v",
 			info.QPType, rdmacm.PortSpaceIB, ps)
 	}
 	id := new(rdmacm.ID)
@@ -1010,18 +1023,19 @@ func newXRCEndpoint(info rdmacm.AddrInfo) (*Endpoint, error) {
 	return newEndpoint(id), nil
 }
 
-// explainXRC adds to an error that the device does not support XRC.
+// explainXRC adds to err that the device does not support XRC, if err matches
+// errors.ErrUnsupported.
 func explainXRC(device *ibverbs.Device, err error) error {
 	if errors.Is(err, errors.ErrUnsupported) {
-		return fmt.Errorf("%s has no extended reliable connections (XRC): %w", device.Name(), err)
+		return fmt.Errorf("%s does not support extended reliable connections (XRC): %w", device.Name(), err)
 	}
 	return err
 }
 
 // xrcQueues holds the additional objects of an endpoint that receives for XRC.
-// The endpoint owns all of them but recv.
+// The endpoint has created all of them except, perhaps, recv.
 type xrcQueues struct {
-	recv *ibverbs.CQ // of the shared receive queue
+	recv *ibverbs.CQ // completion queue of the shared receive queue
 
 	domain  *ibverbs.XRCD
 	channel *ibverbs.CompChannel
@@ -1040,7 +1054,8 @@ func (x *xrcQueues) open(device *ibverbs.Device) (*ibverbs.XRCD, error) {
 	return x.domain, nil
 }
 
-// createSRQ creates the shared receive queue, and what config lacks.
+// createSRQ creates the shared receive queue, and the XRC domain and completion
+// queue if config lacks them.
 func (x *xrcQueues) createSRQ(device *ibverbs.Device, pd *ibverbs.PD, config ibverbs.SRQConfig) (*ibverbs.SRQ, error) {
 	config.Type = ibverbs.SRQTypeXRC
 	var err error
@@ -1105,18 +1120,19 @@ func (ep *Endpoint) srqCQ() *ibverbs.CQ {
 var errMigrated = cerr.Refuse("Endpoint", "", "the endpoint was migrated: use the ID that Migrate has returned")
 
 // Migrate makes the endpoint's ID asynchronous, with events on the channel; see
-// rdma_migrate_id(3). Unread events and connection requests move with it.
-// Waiting and later calls of the endpoint fail.
+// rdma_migrate_id(3). Unread events and connection requests move to the channel
+// too. Waiting and later calls of the endpoint fail.
 //
-// The endpoint keeps what it has created, such as its queue pair, which can
-// still be used. Close closes those, and must be called before ID.Close.
+// The endpoint keeps the objects that it has created, such as its queue pair,
+// which can still be used. Endpoint.Close closes those, and must be called
+// before ID.Close.
 func (ep *Endpoint) Migrate(to *rdmacm.EventChannel) (*rdmacm.ID, error) {
 	if err := ep.usable(); err != nil {
 		return nil, err
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if err := ep.usable(); err != nil { // it may have ended meanwhile
+	if err := ep.usable(); err != nil { // the endpoint may have ended meanwhile
 		return nil, err
 	}
 	var requests []*Endpoint

@@ -529,7 +529,7 @@ func TestXRCWithoutDevice(t *testing.T) {
 		info := rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceIB, QPType: ibverbs.QPTypeXRCSend, Dst: ln.ID().LocalAddr()}
 		_, err = endpoint.Create(ctx, info, nil, &ibverbs.QPConfig{SendQueue: 1})
 		require.ErrorIs(t, err, errors.ErrUnsupported)
-		require.ErrorContains(t, err, d.Name+" has no extended reliable connections (XRC): rdma_create_qp")
+		require.ErrorContains(t, err, d.Name+" does not support extended reliable connections (XRC): rdma_create_qp")
 
 		info.Src = netip.AddrPortFrom(ip, 0)
 		client, err := endpoint.Create(ctx, info, nil, nil)
@@ -541,7 +541,7 @@ func TestXRCWithoutDevice(t *testing.T) {
 		})
 		_, err = ln.GetRequest(ctx)
 		require.ErrorIs(t, err, errors.ErrUnsupported)
-		require.ErrorContains(t, err, d.Name+" has no extended reliable connections (XRC): ibv_open_xrcd")
+		require.ErrorContains(t, err, d.Name+" does not support extended reliable connections (XRC): ibv_open_xrcd")
 		var rejected *rdmacm.RejectedError
 		require.ErrorAs(t, <-refused, &rejected)
 		require.NoError(t, client.Close())
@@ -600,7 +600,7 @@ func TestCreateEndpointFails(t *testing.T) {
 		want  string
 	}{
 		"no destination":     {rdmacm.AddrInfo{}, cmtest.EndpointQueues, "rdma_resolve_addr (unbound id): no destination"},
-		"no source":          {rdmacm.AddrInfo{Flags: rdmacm.AddrPassive}, cmtest.EndpointQueues, "rdma_create_ep: no source to listen on"},
+		"no source":          {rdmacm.AddrInfo{Flags: rdmacm.AddrPassive}, cmtest.EndpointQueues, "rdma_create_ep: AddrInfo.Src is not set"},
 		"no such port space": {rdmacm.AddrInfo{PortSpace: 99, Dst: to}, cmtest.EndpointQueues, "rdma_create_id"},
 		"no such queue pair": {rdmacm.AddrInfo{Dst: to}, ibverbs.QPConfig{SendQueue: 1 << 30}, d.Name},
 		"type":               {rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP, QPType: ibverbs.QPTypeUD, Dst: to}, cmtest.EndpointQueues, "has IBV_QPT_RC"},

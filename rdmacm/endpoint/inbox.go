@@ -12,23 +12,26 @@ import (
 )
 
 // inbox keeps an endpoint's events and connection requests until a call takes
-// them. What puts them there must not block, so only connection requests are
-// limited. An ID has few events.
+// them. The dispatcher that adds them must not block. Only the number of
+// connection requests is limited, because an ID has few events.
 type inbox struct {
-	mu       sync.Mutex
-	changed  chan struct{}   // closed and replaced whenever a field below changes
-	calls    []*call         // in the order in which they began
-	events   []*rdmacm.Event // not taken by any call
-	requests []*Endpoint     // not yet accepted
-	ended    error           // why waiting is pointless
-	failed   error           // why no more events come; earlier ones can still be taken
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced whenever a field below changes
+	// calls that wait, or waited, for an event, in the order in which they
+	// began
+	calls    []*call
+	events   []*rdmacm.Event // events that no call has taken
+	requests []*Endpoint     // endpoints of requests that no call has taken
+	ended    error           // reason why every wait fails, or nil
+	failed   error           // reason why no more events come, or nil; earlier events can still be taken
 }
 
-// call is a call that waits, or waited, for the event that answers it.
+// call is a call of the endpoint that waits, or waited, for the event that
+// answers it.
 type call struct {
-	answers   func(*rdmacm.Event) bool
-	event     *rdmacm.Event
-	abandoned bool
+	answers   func(*rdmacm.Event) bool // reports whether an event answers the call
+	event     *rdmacm.Event            // the answer, once it has come
+	abandoned bool                     // whether the caller has stopped waiting
 }
 
 // anyOf returns a function that accepts events of the given types.
@@ -36,8 +39,8 @@ func anyOf(types ...rdmacm.EventType) func(*rdmacm.Event) bool {
 	return func(ev *rdmacm.Event) bool { return slices.Contains(types, ev.Type) }
 }
 
-// expect starts a call. Use it before the C call that causes the event. C
-// answers calls of one kind in order.
+// expect adds a call. Use it before the C call that causes the event. C answers
+// calls of one kind in order.
 func (in *inbox) expect(answers func(*rdmacm.Event) bool) *call {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -46,7 +49,7 @@ func (in *inbox) expect(answers func(*rdmacm.Event) bool) *call {
 	return c
 }
 
-// cancel ends a call that will not be answered.
+// cancel removes a call that will not be answered.
 func (in *inbox) cancel(c *call) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -96,7 +99,7 @@ func (in *inbox) notify() {
 }
 
 // await waits for the event that answers a call. If ctx ends first, the event
-// is kept like one that no call asked for.
+// is later kept for next.
 func (in *inbox) await(ctx context.Context, c *call) (*rdmacm.Event, error) {
 	err := in.wait(ctx, func() bool { return c.event != nil })
 	in.mu.Lock()
@@ -108,7 +111,7 @@ func (in *inbox) await(ctx context.Context, c *call) (*rdmacm.Event, error) {
 	return nil, err
 }
 
-// next waits for an event that no call asked for.
+// next waits for an event that answers no waiting call.
 func (in *inbox) next(ctx context.Context) (ev *rdmacm.Event, err error) {
 	err = in.wait(ctx, func() bool {
 		if len(in.events) > 0 {
@@ -130,8 +133,8 @@ func (in *inbox) nextRequest(ctx context.Context) (request *Endpoint, err error)
 	return request, err
 }
 
-// wait blocks until done, called with mu held, returns true. Events already
-// received take precedence over a failure, but not over the end of the
+// wait blocks until done returns true; it calls done with mu held. Events
+// already received take precedence over a failure, but not over the end of the
 // endpoint.
 func (in *inbox) wait(ctx context.Context, done func() bool) error {
 	for {
@@ -159,8 +162,8 @@ func (in *inbox) wait(ctx context.Context, done func() bool) error {
 	}
 }
 
-// hasRoom reports whether the inbox may store another connection request, of at
-// most limit. The caller holds mu.
+// hasRoom reports whether the inbox has fewer than limit connection requests
+// and may store another. The caller holds mu.
 func (in *inbox) hasRoom(limit int) bool { return in.ended == nil && len(in.requests) < limit }
 
 // add stores a connection request. The caller holds mu.
@@ -170,7 +173,7 @@ func (in *inbox) add(request *Endpoint) {
 }
 
 // end makes every wait fail with err and returns the events and requests that
-// no call has taken. Only the first error counts.
+// no call has taken. If end is called again, the first err stays.
 func (in *inbox) end(err error) ([]*rdmacm.Event, []*Endpoint) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -183,7 +186,7 @@ func (in *inbox) end(err error) ([]*rdmacm.Event, []*Endpoint) {
 	return events, requests
 }
 
-// err returns why waiting is pointless, or nil.
+// err returns the reason why every wait fails, or nil.
 func (in *inbox) err() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()

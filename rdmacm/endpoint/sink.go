@@ -7,9 +7,9 @@ import "github.com/verbena-go/verbena/rdmacm"
 // sink takes the events of an endpoint's ID from package rdmacm.
 type sink struct{ ep *Endpoint }
 
-// Put gives the inbox an event. When the peer has ended the connection, nothing
-// completes any more, not even what the peer has received and not acknowledged,
-// until the queue pair is in the error state.
+// Put gives an event to the inbox. When the peer has ended the connection, Put
+// moves the queue pair into the error state. Otherwise, requests that the peer
+// has not acknowledged would never complete.
 func (s sink) Put(ev *rdmacm.Event) {
 	s.ep.inbox.put(ev)
 	if ev.Type == rdmacm.EventDisconnected {

@@ -21,8 +21,8 @@ import (
 // A Handler handles an event of an ID. If it returns an error, the ID is
 // closed.
 //
-// A Handler runs in a goroutine of its own. It may block and call everything
-// but two methods of its own ID: Close returns an error matching syscall.EBUSY,
+// A Handler runs in a goroutine of its own. It may block and may call all
+// methods of its own ID but two: Close returns an error matching syscall.EBUSY,
 // and Shutdown waits for the Handler until its context ends. A panic in a
 // Handler is not recovered.
 type Handler func(id *ID, ev *rdmacm.Event) error
@@ -32,32 +32,32 @@ type Handler func(id *ID, ev *rdmacm.Event) error
 // handler delays only its own ID. A goroutine exists only while there are
 // events to handle.
 //
-// Each connection request to a listening ID is a new ID. It inherits the
-// listening ID's Value and its handler, which SetHandler can replace. Its first
-// event is EventConnectRequest. Like every ID, it exists until its handler
-// returns an error or the program calls Close or Shutdown.
+// Each connection request to a listening ID has a new ID. The new ID inherits
+// the listening ID's Value and its handler, which SetHandler can replace. Its
+// first event is EventConnectRequest. Like every ID, it exists until its
+// handler returns an error or the program calls Close or Shutdown.
 //
 // Its methods may be called concurrently.
 type ID struct {
 	id       *rdmacm.ID
-	listener *ID           // of a request
-	keep     object.Object // a child of the rdmacm.ID, so that the program cannot close that
-	done     chan struct{}
+	listener *ID           // listening ID that got the request; nil if the program created the ID
+	keep     object.Object // a child of the rdmacm.ID, so that the program cannot close the rdmacm.ID
+	done     chan struct{} // closed when the ID has ended
 
-	// closing is held while closing the ID and while starting the handler. It
-	// is taken before mu and guards the fields below.
+	// closing is held while the ID is closed and while the handler is
+	// started. It is taken before mu and guards the fields below.
 	closing sync.Mutex
-	qp      *ibverbs.QP // from CreateQP
+	qp      *ibverbs.QP // queue pair from CreateQP, or nil
 	closed  bool
 
 	mu       sync.Mutex // guards the fields below
 	handler  Handler
 	events   []*rdmacm.Event
-	working  bool          // a goroutine handles the events
-	running  chan struct{} // set while the handler runs; closed when it returns
-	stopping int           // number of goroutines waiting to close the ID: no handler starts
-	cause    error         // why the ID ended: no handler starts anymore
-	requests int           // number of requests whose first event has not been handled
+	working  bool          // whether a goroutine handles the events
+	running  chan struct{} // closed when the running handler returns; nil while none runs
+	stopping int           // number of calls of Shutdown that wait; no handler starts while it is not 0
+	cause    error         // reason why the ID ended, or nil; once it is set, no handler starts
+	requests int           // number of IDs of requests whose first event has not been handled
 }
 
 // New creates an ID and passes its events to the handler.
@@ -72,17 +72,17 @@ func New(ps rdmacm.PortSpace, handler Handler) (*ID, error) {
 	return newID(id, handler), nil
 }
 
-// newID creates an ID, which gets the events of the rdmacm.ID.
+// newID returns an ID that passes the events of the rdmacm.ID to the handler.
 func newID(id *rdmacm.ID, handler Handler) *ID {
 	h := unstarted(id, handler)
 	sealed.Open(id.Internals()).Start(sink{h})
 	return h
 }
 
-// unstarted creates an ID that gets no events yet.
+// unstarted returns an ID that gets no events yet.
 func unstarted(id *rdmacm.ID, handler Handler) *ID {
 	h := &ID{id: id, handler: handler, done: make(chan struct{})}
-	h.keep.InitUnlisted("the handled.ID, which has a Close of its own", h.object())
+	h.keep.InitUnlisted("its handled.ID, whose Close must be used", h.object())
 	return h
 }
 
@@ -105,10 +105,10 @@ func (s sink) Adopt(id *rdmacm.ID, ev *rdmacm.Event) {
 	request.add(ev)
 }
 
-// object returns the lifetime of the rdmacm.ID.
+// object returns the lifetime of the underlying rdmacm.ID.
 func (h *ID) object() *object.Object { return sealed.Open(h.id.Internals()).Object() }
 
-// made returns an error if h was not created by New.
+// made returns an error if h is nil or was not created by this package.
 func (h *ID) made() error {
 	if h == nil || h.id == nil {
 		return cerr.Argument("", "", cerr.InvalidAs(os.ErrInvalid, "the handled.ID is nil, or was not made by handled.New"))
@@ -156,7 +156,8 @@ func (h *ID) Listen(backlog int) error {
 	return id.Listen(backlog)
 }
 
-// move calls f, which lets another reader hand out the ID's events.
+// move calls f with closing held. f makes another dispatcher read the ID's
+// events.
 func (h *ID) move(f func() error) error {
 	h.closing.Lock()
 	defer h.closing.Unlock()
@@ -225,7 +226,7 @@ func (h *ID) handleAll() {
 			h.finish(handler(h, ev))
 			continue
 		}
-		err := h.move(sealed.Open(h.id.Internals()).Share) // away from the listener's, which receives more requests
+		err := h.move(sealed.Open(h.id.Internals()).Share) // off the listener's dispatcher, which reads further requests
 		if err == nil {
 			err = handler(h, ev)
 		}
@@ -234,8 +235,8 @@ func (h *ID) handleAll() {
 	}
 }
 
-// begin returns the next event and its handler. The event is nil if there is
-// none or the handler may not run.
+// begin returns the next event and the handler to call. The event is nil if
+// there is none or if no handler may start.
 func (h *ID) begin() (Handler, *rdmacm.Event) {
 	h.closing.Lock()
 	defer h.closing.Unlock()
@@ -270,7 +271,8 @@ func (h *ID) finish(err error) {
 	}
 }
 
-// handled records that a request's first event was handled.
+// handled records that the first event of a request's ID was handled. h is the
+// listening ID.
 func (h *ID) handled() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -296,12 +298,12 @@ func (h *ID) Close() error {
 	h.mu.Unlock()
 	if isRunning {
 		return cerr.Argument("handled.ID.Close", h.object().Name(),
-			cerr.InvalidAs(syscall.EBUSY, "the handler is running; return an error from that, or wait with Shutdown"))
+			cerr.InvalidAs(syscall.EBUSY, "the handler is running: return an error from the handler, or call Shutdown, which waits for it"))
 	}
 	return h.destroy()
 }
 
-// Shutdown waits for a running handler to return, keeps it from starting again,
+// Shutdown waits for a running handler to return, prevents further calls of it,
 // and closes the ID like Close. A handler must not call Shutdown for its own
 // ID. If ctx ends first, the error matches ctx.Err(), and the ID stays as it
 // was.
@@ -324,8 +326,8 @@ func (h *ID) Shutdown(ctx context.Context) error {
 	return h.Close()
 }
 
-// stop keeps the handler from starting. It returns a channel that a running
-// handler closes, or nil.
+// stop prevents the handler from being called. It returns a channel that is
+// closed when a running handler returns, or nil if none runs.
 func (h *ID) stop() (running <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -380,7 +382,8 @@ func (h *ID) destroy() error {
 	return err
 }
 
-// sayDone closes done unless it is closed. The caller must hold closing.
+// sayDone closes done unless it is already closed. The caller must hold
+// closing.
 func (h *ID) sayDone() {
 	select {
 	case <-h.done:

@@ -46,31 +46,31 @@ func TestRefusals(t *testing.T) {
 		{id.Accept(rdmacm.ConnParam{}), "rdma_accept (unbound id): receive a connection request first", nil},
 		{id.JoinMulticast(group, rdmacm.JoinFull, nil), "rdma_join_multicast (unbound id): bind or resolve the address first", nil},
 		{id.JoinMulticast(to.Addr(), rdmacm.JoinFull, nil), "rdma_join_multicast (192.0.2.1): the address is not that of a multicast group", nil},
-		{id.SetAckTimeout(0), "rdma_set_option (unbound id): a timeout of 0s, not from 1ns to 2h26m36.093022208s", nil},
-		{id.SetIBPaths(), "rdma_set_option (unbound id): no path", nil},
+		{id.SetAckTimeout(0), "rdma_set_option (unbound id): the ack timeout is 0s, not from 1ns to 2h26m36.093022208s", nil},
+		{id.SetIBPaths(), "rdma_set_option (unbound id): SetIBPaths needs at least one path", nil},
 		{second(id.Device()), "ID.Device (unbound id): bind or resolve the address first", nil},
 		{second(ch.Next(none)), "EventChannel.Next: ctx is nil", nil},
 		{second(rdmacm.Dial(none, address, nil)), "Dial: ctx is nil", nil},
 		{second((*rdmacm.Dialer)(nil).Dial(ctx, address)), "Dialer.Dial: dialer is nil", nil},
 		{
 			second(rdmacm.Listen(ctx, "127.0.0.1:7", nil)),
-			"listen on 127.0.0.1:7: rdma_listen (127.0.0.1): the kernel takes a loopback address for every address of every RDMA device: " +
-				"listen at the address of a device, or without a host at every one", syscall.EADDRNOTAVAIL,
+			"listen on 127.0.0.1:7: rdma_listen (127.0.0.1): no RDMA device has this loopback address, so the kernel would listen on every address of every device: " +
+				"use the address of a device, or no host to listen on all of them", syscall.EADDRNOTAVAIL,
 		},
 		{
 			second((&rdmacm.Dialer{LocalAddr: "::1"}).Dial(ctx, address)),
-			"dial 192.0.2.1:7471: rdma_resolve_addr (192.0.2.1:7471): no address of the family of the local address ::1", syscall.EAFNOSUPPORT,
+			"dial 192.0.2.1:7471: rdma_resolve_addr (192.0.2.1:7471): the host has no address of the same family as the local address ::1", syscall.EAFNOSUPPORT,
 		},
-		{second(rdmacm.JoinGroupIB(ctx, rdmacm.IBAddr{}, nil)), "join 0000:0000:0000:0000:0000:0000:0000:0000: rdma_bind_addr: GroupConfig.LocalAddr is needed", nil},
+		{second(rdmacm.JoinGroupIB(ctx, rdmacm.IBAddr{}, nil)), "join 0000:0000:0000:0000:0000:0000:0000:0000: rdma_bind_addr: GroupConfig.LocalAddr is empty; set it, as there are no routes to InfiniBand groups", nil},
 		{
 			second(rdmacm.ListenDatagramInfo(ctx, rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP}, nil)),
-			"rdma_create_id: port space RDMA_PS_TCP is not for datagrams", nil,
+			"rdma_create_id: port space is RDMA_PS_TCP, not PortSpaceUDP or PortSpaceIPoIB", nil,
 		},
 		{second((*rdmacm.Request)(nil).Accept(ctx, nil)), "Request.Accept: the request is nil, or did not come from Accept", os.ErrInvalid},
 		{(*rdmacm.Conn)(nil).Close(), "the connection is nil, or was not made by this package", os.ErrInvalid},
 		{(*rdmacm.Listener)(nil).Close(), "the Listener is nil, or was not made by this package", os.ErrInvalid},
-		{(*rdmacm.Transfer)(nil).Wait(ctx), "Transfer.Wait: the transfer was not posted", os.ErrInvalid},
-		{second((*rdmacm.Receive)(nil).Wait(ctx)), "Receive.Wait: the receive was not posted", os.ErrInvalid},
+		{(*rdmacm.Transfer)(nil).Wait(ctx), "Transfer.Wait: the Transfer is nil or was not posted", os.ErrInvalid},
+		{second((*rdmacm.Receive)(nil).Wait(ctx)), "Receive.Wait: the receive is nil or was not posted", os.ErrInvalid},
 		{(*rdmacm.ID)(nil).Close(), "the object is nil, or was not made by the package's functions", os.ErrInvalid},
 	} {
 		requireRefused(t, tt.err)
@@ -92,11 +92,11 @@ func TestConfigRefusals(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, errors.Join(pd.Close(), device.Close())) })
 	for want, config := range map[string]rdmacm.Config{
-		"Config.SendQueue is -1, not from 0 to 2147483647":                                                          {SendQueue: -1},
-		"Config.RecvQueue is -2, not from 0 to 2147483647":                                                          {RecvQueue: -2},
-		"Config.Segments is -3, not from 0 to 2147483647":                                                           {Segments: -3},
-		"Config.MinRNRTimer is 1s, not from 0 to 655.36ms":                                                          {MinRNRTimer: time.Second},
-		"Config.PD is not of the connection's device: make it on the device from rdmacm.Devices or Listener.Device": {PD: pd},
+		"Config.SendQueue is -1, not from 0 to 2147483647":                                                              {SendQueue: -1},
+		"Config.RecvQueue is -2, not from 0 to 2147483647":                                                              {RecvQueue: -2},
+		"Config.Segments is -3, not from 0 to 2147483647":                                                               {Segments: -3},
+		"Config.MinRNRTimer is 1s, not from 0 to 655.36ms":                                                              {MinRNRTimer: time.Second},
+		"Config.PD is not of the connection's device: allocate it on the device from rdmacm.Devices or Listener.Device": {PD: pd},
 	} {
 		_, err := rdmacm.Dial(bounded(t), address, &config)
 		requireRefused(t, err)

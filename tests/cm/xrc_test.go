@@ -152,14 +152,14 @@ func TestXRCFails(t *testing.T) {
 				requireErrno(t, run(), function, syscall.ENOBUFS)
 			}
 			w.fail(c, "rdma_create_qp_ex", syscall.EOPNOTSUPP)
-			require.ErrorContains(t, run(), "fake0 has no extended reliable connections (XRC): rdma_create_qp")
+			require.ErrorContains(t, run(), "fake0 does not support extended reliable connections (XRC): rdma_create_qp")
 		}
 		require.NoError(t, run())
 	}
 	for _, function := range []string{"ibv_open_xrcd", "ibv_create_srq_ex"} {
 		p.Next(function).Returns(0, syscall.EOPNOTSUPP)
 		err := server()
-		require.ErrorContains(t, err, "fake0 has no extended reliable connections (XRC): "+function)
+		require.ErrorContains(t, err, "fake0 does not support extended reliable connections (XRC): "+function)
 		require.ErrorIs(t, err, syscall.EOPNOTSUPP)
 		p.Next(function).Returns(0, syscall.ENOMEM)
 		err = server()
@@ -171,9 +171,9 @@ func TestXRCFails(t *testing.T) {
 	other.PortSpace = rdmacm.PortSpaceTCP
 	_, err := endpoint.Create(bounded(t), other, nil, nil)
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "rdma_create_ep: queue pairs of type IBV_QPT_XRC_SEND are for port space RDMA_PS_IB, not RDMA_PS_TCP")
+	require.ErrorContains(t, err, "rdma_create_ep: AddrInfo.QPType is IBV_QPT_XRC_SEND, which needs port space RDMA_PS_IB, not RDMA_PS_TCP")
 	other = xrcServer
 	other.Src = netip.AddrPort{}
 	_, err = endpoint.Create(bounded(t), other, nil, nil)
-	require.ErrorContains(t, err, "no source to listen on")
+	require.ErrorContains(t, err, "AddrInfo.Src is not set")
 }

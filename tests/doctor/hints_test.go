@@ -47,7 +47,7 @@ func TestHints(t *testing.T) {
 		"loopback": {
 			"true", "true", nil, "rdmaclient",
 			[]string{"-s", "127.0.0.1"},
-			"to 127.0.0.1:7471): no such device: no RDMA device is there; loopback addresses such as 127.0.0.1 have none, ",
+			"to 127.0.0.1:7471): no such device: loopback addresses such as 127.0.0.1 belong to no RDMA device; ",
 		},
 		"tiny MTU": {
 			"ip link set rdma0 mtu 351", "ip link set rdma0 mtu 1500; " + address6, nil, "rdmaclient",

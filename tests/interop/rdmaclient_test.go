@@ -125,7 +125,7 @@ func TestRDMAXClientWithoutXRC(t *testing.T) {
 	client, theirs := ourXClient.run(t, "-c", "x", "-s", d.IPv4.String()), theirXClient.run(t, "-c", "x", "-s", d.IPv4.String())
 	require.NotZero(t, theirs.Wait())
 	require.Equal(t, 1, client.Wait())
-	require.Regexp(t, `^rdmaxclient: `+d.Name+` has no extended reliable connections \(XRC\): rdma_create_qp.*\n$`, client.Stderr())
+	require.Regexp(t, `^rdmaxclient: `+d.Name+` does not support extended reliable connections \(XRC\): rdma_create_qp.*\n$`, client.Stderr())
 }
 
 func TestRDMAXClientFails(t *testing.T) {
