@@ -16,11 +16,11 @@ type AH struct {
 	path   path
 }
 
-// CreateAH makes an address handle. It fails with EINVAL for a port that does
-// not exist, a missing global route, a flow label or service level out of
-// range, and a destination that is zero or of another family than the source.
-// It fails with ENODATA if the entry of the GID table is empty, and with ENOMEM
-// if there are too many handles.
+// CreateAH creates an address handle. It fails with EINVAL if attr has a port
+// that does not exist, no global route, a flow label or service level out of
+// range, or a destination that is zero or of another address family than the
+// source. It fails with ENODATA if the entry of the GID table is empty, and
+// with ENOMEM if the device has too many handles.
 func (p *PD) CreateAH(attr *libibverbs.AhAttr) (*AH, error) {
 	d := p.device
 	if err := d.check(); err != nil {
@@ -40,13 +40,14 @@ func (p *PD) CreateAH(attr *libibverbs.AhAttr) (*AH, error) {
 	return a, nil
 }
 
-// Handle returns the number that names the address handle in work requests. The
-// device never gives it to another handle.
+// Handle returns the number by which work requests name the address handle. The
+// device never reuses it.
 func (a *AH) Handle() uint64 { return a.handle }
 
-// Destroy removes the handle. Datagrams posted to it before are still sent,
-// since drivers copy the path when a datagram is posted. Only the work requests
-// of a queue pair that is draining fail, when it resumes.
+// Destroy removes the handle. Datagrams that were posted with it are still
+// sent, since drivers of hardware copy the address when a datagram is posted.
+// The exception is a queue pair in the state SQD: its datagrams fail when it
+// resumes.
 func (a *AH) Destroy() error {
 	a.pd.device.schedule.sendDatagrams(a.pd)
 	delete(a.pd.device.ahs, a.handle)
@@ -54,8 +55,8 @@ func (a *AH) Destroy() error {
 	return nil
 }
 
-// path is the route of packets, from a queue pair or to the destination of an
-// address handle.
+// path has the addresses and IP header fields of packets to a connected peer or
+// to the destination of an address handle.
 type path struct {
 	sgid, dgid   wire.GID
 	flowLabel    uint32
@@ -69,7 +70,7 @@ const (
 	defaultHopLimit = 64
 )
 
-// pathOf returns the path that attr describes.
+// pathOf returns the path for attr. It fails like CreateAH.
 func (d *Device) pathOf(attr *libibverbs.AhAttr) (path, error) {
 	g := &attr.Grh
 	if attr.PortNum != 1 || attr.IsGlobal == 0 || int(g.SgidIndex) >= len(d.gids) ||

@@ -2,17 +2,20 @@
 
 package engine
 
-// allowance limits the packets that a queue pair may have in flight after a
-// loss to fewer than the window. So several queue pairs find out together how
-// many packets the way to a peer and its buffer can hold. Otherwise each would
-// send its whole window again, and lose it again.
+// allowance is the congestion window of a queue pair after a loss. It limits
+// the packets in flight to fewer than the configured window, so that several
+// queue pairs adapt to what the network and the peer's buffer can hold.
+// Otherwise each would send a whole window again, and lose packets again.
 type allowance struct {
-	packets int // the limit, or 0 for the window
-	until   int // the limit up to which it grows by one for each answered packet; beyond, by one for each answered allowance
-	answers int // answered packets that count towards the next increase
+	packets int // the limit; 0: no limit besides the configured window
+	// until is the threshold of slow start. Below it, packets grows by one
+	// for each packet that is acknowledged; above it, by one for each full
+	// limit of them.
+	until   int
+	answers int // acknowledged packets that count towards the next increase
 }
 
-// of returns the part of a window that may be used.
+// of returns the number of packets that may be in flight, at most window.
 func (a *allowance) of(window int) int {
 	if a.packets == 0 {
 		return window
@@ -20,20 +23,23 @@ func (a *allowance) of(window int) int {
 	return min(a.packets, window)
 }
 
-// loss records that the peer misses some of the packets in flight.
+// loss reduces the limit, as the peer reported a lost packet. underWay is the
+// number of packets in flight.
 func (a *allowance) loss(underWay int) {
 	a.until = max(1, underWay/2)
 	a.packets, a.answers = a.until, 0
 }
 
-// silence records a timeout. A single packet then finds out what is missing,
-// since often only the answer was lost.
+// silence reduces the limit to one packet after a timeout. The answer to that
+// packet shows what is missing, since often only an acknowledgement was lost.
+// underWay is the number of packets in flight.
 func (a *allowance) silence(underWay int) {
-	a.loss(max(underWay, 2*a.until)) // losing that packet as well is still the same loss
+	a.loss(max(underWay, 2*a.until)) // repeated timeouts do not lower the threshold further
 	a.packets = 1
 }
 
-// answered records that the peer has answered more packets.
+// answered raises the limit, as the peer has acknowledged that many more
+// packets.
 func (a *allowance) answered(packets, window int) {
 	if a.packets == 0 || packets <= 0 {
 		return

@@ -7,21 +7,21 @@ import (
 	"unsafe"
 )
 
-// wordOf returns b as a word. It returns false if b is not aligned, so that a
-// processor cannot change it atomically.
+// wordOf returns the first 8 bytes of b as a word. It returns false if they are
+// not aligned, as the processor cannot change them atomically then.
 func wordOf(b []byte) (*uint64, bool) {
 	p := unsafe.Pointer(unsafe.SliceData(b))
 	return (*uint64)(p), uintptr(p)%8 == 0
 }
 
-// fetchAndAdd adds n to the word atomically and returns its old value. It
-// returns false if the program has unmapped the word.
+// fetchAndAdd atomically adds n to the word and returns its old value. ok is
+// false if the program has unmapped the memory.
 func fetchAndAdd(word *uint64, n uint64) (old uint64, ok bool) {
 	return change(word, func(old uint64) uint64 { return old + n })
 }
 
-// compareAndSwap sets the word to swap if it equals compare. Otherwise it is
-// like fetchAndAdd.
+// compareAndSwap atomically sets the word to swap if it equals compare, and
+// returns its old value. ok is false if the program has unmapped the memory.
 func compareAndSwap(word *uint64, compare, swap uint64) (old uint64, ok bool) {
 	return change(word, func(old uint64) uint64 {
 		if old == compare {
@@ -31,8 +31,9 @@ func compareAndSwap(word *uint64, compare, swap uint64) (old uint64, ok bool) {
 	})
 }
 
-// change changes the word atomically with respect to the program's own atomic
-// operations.
+// change atomically replaces the word by f of it, also with respect to atomic
+// operations of the program. It returns the old value. ok is false if the
+// program has unmapped the memory.
 func change(word *uint64, f func(uint64) uint64) (old uint64, ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -48,7 +49,8 @@ func change(word *uint64, f func(uint64) uint64) (old uint64, ok bool) {
 	}
 }
 
-// load is not atomic. If it reads a torn value, cas fails.
+// load reads the word without an atomic operation. If it reads a torn value,
+// the following cas fails.
 //
 //go:norace
 func load(word *uint64) uint64 { return *word }

@@ -4,8 +4,8 @@
 
 package engine
 
-// cas is like atomic.CompareAndSwapUint64, but the race detector does not see
-// it. It would take the device's write for one of the program's.
+// cas is atomic.CompareAndSwapUint64 without the race detector, which would
+// take the device's access for an access of the program.
 //
 //go:noescape
 func cas(word *uint64, old, n uint64) bool

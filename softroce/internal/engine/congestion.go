@@ -9,11 +9,11 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// Congestion control. In a congested network, routers mark packets that declare
-// themselves markable (ECN), instead of dropping them. The receiver of a marked
-// packet notifies its sender (CNP), and the sender slows down for a while.
-// Annex A17 of the specification says that much; it leaves the rate to the
-// sender.
+// Congestion control follows Annex A17 of the specification. In a congested
+// network, routers mark packets (ECN) instead of dropping them, if the packets
+// permit it. The receiver of a marked packet sends a notification (CNP), and
+// the sender of the marked packet reduces its rate for a while. By how much is
+// left to the sender.
 
 // The two ECN bits of the traffic class.
 const (
@@ -23,19 +23,20 @@ const (
 )
 
 const (
-	// notifyInterval is the least time between two notifications of a queue
-	// pair.
+	// notifyInterval is the least time between two notifications that a
+	// queue pair sends.
 	notifyInterval = 50 * time.Microsecond
-	// slowInterval is the time after a notification within which further ones
-	// are ignored, since they are about packets that were sent before it.
+	// slowInterval is the time after a notification during which a queue
+	// pair ignores further ones. They are about packets that it sent before
+	// it reduced its rate.
 	slowInterval = 200 * time.Microsecond
-	// easeInterval is the time without a notification after which a queue pair
-	// speeds up.
+	// easeInterval is the time without a notification after which a queue
+	// pair raises its rate, and again after each further interval.
 	easeInterval = time.Millisecond
 
-	// The shortest and longest time between two packets of a queue pair that
-	// was slowed down. The longest is short enough for a peer that waits for a
-	// part of a READ response.
+	// shortestGap and longestGap limit the time between two packets of a
+	// queue pair with a reduced rate. longestGap is short enough for a peer
+	// that waits for a part of a READ response.
 	shortestGap = 8 * time.Microsecond
 	longestGap  = time.Millisecond
 )
@@ -43,17 +44,18 @@ const (
 // congestion controls the rate at which a queue pair sends packets with a
 // payload, except datagrams.
 type congestion struct {
-	notified bool          // whether the peer was ever notified
+	notified bool          // whether a notification was ever sent
 	told     time.Duration // time of the last notification sent
 
-	gap   time.Duration // time between packets, or 0 for no limit
-	slow  time.Duration // time of the last notification that had an effect
+	gap   time.Duration // time between two packets; 0: the rate is not limited
+	slow  time.Duration // time of the last received notification that reduced the rate
 	eased time.Duration // time of the last change of gap
-	next  time.Duration // earliest time of the next packet
-	timer timer
+	next  time.Duration // earliest time of the next packet; only while gap is not 0
+	timer timer         // runs while the queue pair waits for next
 }
 
-// notify tells the peer that its packets meet congestion.
+// notify notifies the peer that its packets were marked by a router, at most
+// once in notifyInterval.
 func (q *QP) notify() {
 	d, c := q.device, &q.congestion
 	if c.notified && d.now-c.told < notifyInterval {
@@ -67,8 +69,8 @@ func (q *QP) notify() {
 	d.transmit(p)
 }
 
-// receiveNotification handles the peer's notification that q's packets meet
-// congestion. It halves the rate.
+// receiveNotification handles a notification that a router has marked q's
+// packets. It halves q's rate.
 func (q *QP) receiveNotification() {
 	d, c := q.device, &q.congestion
 	d.counters.NotificationsReceived++
@@ -80,7 +82,7 @@ func (q *QP) receiveNotification() {
 	c.slow, c.eased = d.now, d.now
 }
 
-// ease raises q's rate for the time that has passed without a notification.
+// ease raises q's rate once for each easeInterval without a notification.
 func (q *QP) ease() {
 	c, now := &q.congestion, q.device.now
 	for ; c.gap != 0 && now-c.eased >= easeInterval; c.eased += easeInterval {
@@ -90,8 +92,8 @@ func (q *QP) ease() {
 	}
 }
 
-// held reports whether q must wait before it sends another packet. If so, it
-// sets a timer that gives q a turn.
+// held reports whether q's rate requires it to wait before the next packet. If
+// so, held sets a timer that schedules q again.
 func (q *QP) held() bool {
 	c := &q.congestion
 	if c.gap == 0 {
@@ -105,19 +107,20 @@ func (q *QP) held() bool {
 	return true
 }
 
-// paced records that a packet is sent. A queue pair whose turn comes late may
-// catch up by one turn's packets.
+// paced records that a packet is being sent, and computes the time of the next
+// one. A queue pair that was scheduled late may catch up by turnPackets
+// packets.
 func (q *QP) paced() {
 	if c := &q.congestion; c.gap != 0 {
 		c.next = max(c.next, q.device.now-turnPackets*c.gap) + c.gap
 	}
 }
 
-// forgetCongestion resets what q has learnt about the way to its peer.
+// forgetCongestion lifts the limit of q's rate.
 func (q *QP) forgetCongestion() {
 	q.device.schedule.timers.remove(&q.congestion.timer)
 	q.congestion = congestion{}
 }
 
-// markable reports whether q's packets declare themselves markable.
+// markable reports whether q's packets permit routers to mark them.
 func (q *QP) markable() bool { return q.device.config.ECN && q.kind != libibverbs.IBV_QPT_UD }

@@ -7,18 +7,18 @@ import (
 	"unsafe"
 )
 
-// A fault names the memory that a copy could not access.
+// fault says whose memory a copy could not access.
 type fault int
 
 const (
 	noFault     fault = iota
-	sourceFault       // the sender's memory: the packet counts as lost
-	targetFault       // the receiver's memory
+	sourceFault       // memory of the sender's payload; the packet counts as lost
+	targetFault       // memory of the receiver
 )
 
-// scatter copies the bytes of src to dst, which must have room for them. A
-// program may unmap memory that it has registered. Hardware would then write to
-// the pages that it still holds; scatter returns a fault.
+// scatter copies the bytes of src to dst, which must have room for them. It
+// returns a fault if a program has unmapped some of the memory although it is
+// registered. Hardware would still access the pages, which it has pinned.
 func scatter(dst, src [][]byte) (f fault) {
 	old := debug.SetPanicOnFault(true)
 	defer func() {
@@ -44,13 +44,14 @@ func scatter(dst, src [][]byte) (f fault) {
 }
 
 // Copy copies a packet's payload, which is memory of a program, to dst, which
-// must have room for it. It returns false if some of that memory was unmapped.
+// must have room for it. Copy returns false if the program has unmapped some of
+// it.
 func Copy(dst []byte, payload [][]byte) bool {
 	return scatter([][]byte{dst}, payload) == noFault
 }
 
-// faultOf tells which side's memory a panic is about. It panics again if the
-// panic is about something else.
+// faultOf returns whose memory a page fault, recovered as r, is about. dst is
+// the receiver's memory. faultOf panics again if r is not a page fault.
 func faultOf(r any, dst [][]byte) fault {
 	e, ok := r.(interface{ Addr() uintptr })
 	if !ok {
@@ -64,10 +65,11 @@ func faultOf(r any, dst [][]byte) fault {
 	return sourceFault
 }
 
-// copyBytes copies src to dst, of the same length, in rising order, so that a
-// program that watches the last byte of a message sees the others. The race
-// detector must not see the copy, since memory belongs to the program while a
-// device writes it. It would see the builtin copy even in a norace function.
+// copyBytes copies src to dst, which has the same length. It copies from the
+// first byte to the last, so that a program that sees the last byte of a
+// message sees the others. The race detector must not see the copy, as the
+// program is allowed to read the memory meanwhile. It would see the builtin
+// copy even in a norace function.
 //
 //go:norace
 func copyBytes(dst, src []byte) {

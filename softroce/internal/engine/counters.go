@@ -11,13 +11,14 @@ import (
 
 // Retries counts retransmissions of a queue pair and their causes.
 type Retries struct {
-	PacketsSentAgain  uint64
-	Timeouts          uint64 // answers that did not come in time
-	SequenceErrors    uint64 // packets that the peer has missed
-	ReceiversNotReady uint64 // messages for which the peer had no receive
-	MissedAnswers     uint64 // lost answers to READs and atomics
+	PacketsSentAgain  uint64 // retransmitted packets
+	Timeouts          uint64 // expired acknowledgement timeouts
+	SequenceErrors    uint64 // lost packets that the peer reported
+	ReceiversNotReady uint64 // messages for which the peer had no receive posted
+	MissedAnswers     uint64 // lost responses to READs and atomics
 }
 
+// add adds the counters in o.
 func (r *Retries) add(o Retries) {
 	r.PacketsSentAgain += o.PacketsSentAgain
 	r.Timeouts += o.Timeouts
@@ -26,13 +27,13 @@ func (r *Retries) add(o Retries) {
 	r.MissedAnswers += o.MissedAnswers
 }
 
-// Counters counts the packets of a device.
+// Counters counts the packets of a device, and what happened to them.
 type Counters struct {
 	PacketsSent, PacketsReceived uint64
-	PacketsMarked                uint64 // received packets of connections with the mark of congestion
-	NotificationsSent            uint64 // congestion notifications sent to peers
-	NotificationsReceived        uint64
-	Retries                      Retries // of all queue pairs, existing and destroyed
+	PacketsMarked                uint64  // received packets of connections that a router has marked
+	NotificationsSent            uint64  // congestion notifications sent to peers
+	NotificationsReceived        uint64  // congestion notifications from peers
+	Retries                      Retries // sum over all queue pairs, including destroyed ones
 }
 
 // Counters returns the counters of the device.
@@ -44,7 +45,7 @@ func (d *Device) Counters() Counters {
 	return c
 }
 
-// GUID returns the GUID, even after Remove.
+// GUID returns the device's GUID. It works even after Remove.
 func (d *Device) GUID() uint64 { return d.config.GUID }
 
 // QPs returns the queue pairs in the order of their numbers.
@@ -65,8 +66,8 @@ func (q *QP) Type() libibverbs.QpType { return q.kind }
 // State returns the queue pair's state.
 func (q *QP) State() libibverbs.QpState { return q.attr.QpState }
 
-// Peer returns the address and number of the peer of a connected queue pair. It
-// returns false if the queue pair has no peer.
+// Peer returns the GID and the queue pair number of the peer of a connected
+// queue pair. It returns false if the queue pair has no peer.
 func (q *QP) Peer() (libibverbs.Gid, uint32, bool) {
 	connected := q.kind != libibverbs.IBV_QPT_UD && q.attr.DestQpNum != 0
 	return q.attr.AhAttr.Grh.Dgid, q.attr.DestQpNum, connected

@@ -18,21 +18,21 @@ import (
 type CQ struct {
 	device *Device
 	ring   *CompletionQueue
-	qps    map[*QP]bool // queue pairs that use it
+	qps    map[*QP]bool // queue pairs that complete into the queue
 
-	staged   []duty // the duties of completions that are in the ring but not yet shown
-	answered int    // number of staged completions, from the first on, that need no further answer
-	ready    int    // number of staged completions, from the first on, that can be shown; valid only during Publish
-	listed   bool   // whether it is in publication.cqs
+	staged   []duty // for each completion that is in the ring but not yet visible, the answers that it waits for
+	answered int    // number of leading elements of staged whose answer has been sent
+	ready    int    // number of leading elements of staged that can be made visible; valid only during Publish
+	listed   bool   // whether the queue is in publication.cqs
 
 	moderation libibverbs.ModerateCq
-	held       uint32        // completions that moderation holds back an event for
-	deadline   time.Duration // time at which the held event fires; 0 until the device advances
+	held       uint32        // number of completions without an event, as moderation delays it
+	deadline   time.Duration // time at which the delayed event fires; 0 until the next Advance
 }
 
-// CreateCQ makes a completion queue on the given ring. It fails with EINVAL if
-// the number of entries is 0 or above the device's limit, and with ENOMEM if
-// there are too many queues.
+// CreateCQ creates a completion queue on the given ring. It fails with EINVAL
+// if ring.Max is 0 or above the device's limit, and with ENOMEM if the device
+// has too many queues.
 func (d *Device) CreateCQ(ring *CompletionQueue) (*CQ, error) {
 	if err := d.CheckCQE(ring.Max); err != nil {
 		return nil, err
@@ -44,7 +44,8 @@ func (d *Device) CreateCQ(ring *CompletionQueue) (*CQ, error) {
 	return &CQ{device: d, ring: ring, qps: map[*QP]bool{}}, nil
 }
 
-// CheckCQE returns EINVAL if a completion queue cannot have n entries.
+// CheckCQE returns EINVAL if a completion queue cannot have n entries, and EIO
+// if the device was removed.
 func (d *Device) CheckCQE(n uint32) error {
 	if err := d.check(); err != nil {
 		return err
@@ -55,11 +56,11 @@ func (d *Device) CheckCQE(n uint32) error {
 	return nil
 }
 
-// Resize moves the completions to entries, which has room for size completions,
-// a power of two, and of which maxEntries may be used. The owner must hold the
-// lock of the pollers. It fails with EINVAL and changes nothing if maxEntries
-// is 0, above the device's limit, or less than the number of completions in the
-// queue.
+// Resize moves the completions to the array entries, which has size elements, a
+// power of two. At most maxEntries of them may be in use. The caller must hold
+// the lock of the threads that poll. Resize fails with EINVAL if maxEntries is
+// 0, above the device's limit, or less than the number of completions in the
+// queue. If it fails, nothing changes.
 func (q *CQ) Resize(entries unsafe.Pointer, size, maxEntries uint32) error {
 	if err := q.device.CheckCQE(maxEntries); err != nil {
 		return err
@@ -77,9 +78,9 @@ func (q *CQ) Resize(entries unsafe.Pointer, size, maxEntries uint32) error {
 	return nil
 }
 
-// Moderate delays the queue's events until there are CqCount completions, or
-// until CqPeriod microseconds after the first of them. An event that is being
-// held fires at once.
+// Moderate delays the queue's events until there are m.CqCount completions, or
+// until m.CqPeriod microseconds after the first of them. An event that is
+// delayed already fires at once.
 func (q *CQ) Moderate(m libibverbs.ModerateCq) error {
 	if err := q.device.check(); err != nil {
 		return err
@@ -105,19 +106,20 @@ func (q *CQ) Destroy() error {
 	return nil
 }
 
-// end returns the count after the last completion in the ring.
+// end returns the count of all completions that were added, with those not
+// visible yet.
 func (q *CQ) end() uint32 { return q.ring.Added + uint32(len(q.staged)) }
 
-// add puts a completion into the queue. show then fires an event if one is due.
-// A duty is solicited if its completion is a receive of a message with the
-// solicited bit: it fires the event of a queue that is armed for solicited
-// events. A failed completion always does.
+// add puts the completion c into the queue, where it stays invisible until the
+// answers that y names have left the process. If the queue is armed, its event
+// then fires; a queue armed for solicited events needs y.solicited or a failed
+// completion.
 //
-// C.QpNum must be set; add sets the times.
+// The caller must set c.QpNum. add sets the times.
 //
 // If the ring is full, the completion is lost and the queue is broken: add
-// makes an event, and the queue's queue pairs go to the error state when the
-// device next advances.
+// reports an asynchronous event, and the next Advance puts the queue pairs of
+// the queue into the error state.
 func (q *CQ) add(c Completion, y duty) {
 	r, d := q.ring, q.device
 	if r.Overrun != 0 {
@@ -142,7 +144,7 @@ func (q *CQ) add(c Completion, y duty) {
 }
 
 // show makes the first n staged completions visible to the program, and fires
-// the events that are due.
+// the event if the queue is armed for one of them.
 func (q *CQ) show(n int) {
 	if n == 0 {
 		return
@@ -167,7 +169,7 @@ func (q *CQ) show(n int) {
 	q.answered = max(0, q.answered-n)
 }
 
-// due fires the event for which the queue is armed, or holds it.
+// due fires the queue's event, or delays it as moderation demands.
 func (q *CQ) due() {
 	q.held++
 	count, period := uint32(q.moderation.CqCount), q.period()
@@ -179,9 +181,10 @@ func (q *CQ) due() {
 	}
 }
 
+// period returns the longest time for which moderation delays an event.
 func (q *CQ) period() time.Duration { return time.Duration(q.moderation.CqPeriod) * time.Microsecond }
 
-// fire fires the event for which the queue is armed.
+// fire disarms the queue and fires its event.
 func (q *CQ) fire() {
 	q.forget()
 	atomic.StoreUint32(&q.ring.Armed, NotArmed)
@@ -190,14 +193,14 @@ func (q *CQ) fire() {
 	}
 }
 
-// forget drops the event that moderation holds, if any.
+// forget drops the event that moderation delays, if any.
 func (q *CQ) forget() {
 	q.held, q.deadline = 0, 0
 	q.device.moderated = slices.DeleteFunc(q.device.moderated, func(m *CQ) bool { return m == q })
 }
 
-// remove drops the completions of a queue pair. The owner must hold the lock of
-// the pollers.
+// remove removes the completions of the queue pair with that number. The caller
+// must hold the lock of the threads that poll.
 func (q *CQ) remove(number uint32) {
 	r := q.ring
 	end, kept := q.end(), r.Polled
@@ -220,8 +223,8 @@ func (q *CQ) remove(number uint32) {
 	atomic.StoreUint32(&r.Added, kept-uint32(len(staged)))
 }
 
-// advanceEvents fires the events that moderation has held for long enough. It
-// returns when the next one is due, or 0.
+// advanceEvents fires the events whose delay by moderation is over. next is the
+// time at which the next delay ends, or 0 if there is none.
 func (d *Device) advanceEvents() (next time.Duration) {
 	if len(d.moderated) == 0 {
 		return 0
@@ -239,9 +242,10 @@ func (d *Device) advanceEvents() (next time.Duration) {
 	return next
 }
 
-// advanceCQs puts the queue pairs of overrun queues into the error state.
+// advanceCQs puts the queue pairs of broken completion queues into the error
+// state.
 func (d *Device) advanceCQs() {
-	for len(d.failing) > 0 { // fail may add to it
+	for len(d.failing) > 0 { // a queue pair that fails may overrun another queue
 		failing := d.failing
 		d.failing = nil
 		for _, q := range slices.SortedFunc(slices.Values(failing), func(a, b *QP) int { return cmp.Compare(a.number, b.number) }) {

@@ -24,13 +24,13 @@ const (
 	maxCQs       = 1 << 16
 	maxCQE       = 1<<22 - 1
 	maxSRQs      = 1 << 16
-	maxWR        = 1 << 14 // of a send or receive queue
+	maxWR        = 1 << 14 // work requests in a send or receive queue
 	maxSRQWR     = 1 << 16
 	maxSGE       = 32
 	maxInline    = 1024
-	maxRDAtomic  = 128 // RDMA reads and atomics in flight of a queue pair, in each direction
+	maxRDAtomic  = 128 // RDMA reads and atomics in flight on a queue pair, in each direction
 	maxGroups    = 1 << 13
-	maxGroupQPs  = 256 // queue pairs in a multicast group
+	maxGroupQPs  = 256 // queue pairs in one multicast group
 	maxMessage   = 1 << 31
 	gidTableSize = 256
 	defaultPKey  = 0xFFFF
@@ -39,74 +39,78 @@ const (
 	pageSize  = 4096
 )
 
-// Config configures a device. Its functions are called within calls of the
-// device, by the same goroutine. They must not call the device.
+// Config configures a device. The functions in it are called during calls of
+// the device's methods, in the same goroutine. They must not call these
+// methods.
 type Config struct {
-	// Random chooses queue pair numbers and memory keys, which peers must not
-	// be able to guess. If nil, the device uses a generator that is seeded by
-	// the system and whose numbers do not reveal the next ones.
+	// Random chooses queue pair numbers and memory keys, which peers must
+	// not be able to guess. If it is nil, the device uses a
+	// cryptographically strong generator with a random seed.
 	Random *rand.Rand
 	// Hostile, if not nil, makes the device behave as badly as the
-	// specification allows, at random: queue pairs have turns of a few packets,
-	// and messages meet receivers that are not ready.
+	// specification allows, at random: a queue pair sends only a few
+	// packets at a time, and a receiver sometimes reports that it is not
+	// ready.
 	Hostile *rand.Rand
-	// FirstQPN is the first of the queue pair numbers, from which the device
-	// chooses at random. The range must not include 0, 1 and 0xFFFFFF.
+	// FirstQPN is the first number of the range from which the device
+	// chooses queue pair numbers. The range must not include 0, 1 and
+	// 0xFFFFFF.
 	FirstQPN uint32
-	// QPNs is the size of the range of numbers. 0 means the 65536 numbers from
-	// 16 on.
+	// QPNs is the size of that range. If it is 0, the range is the 65536
+	// numbers from 16 on.
 	QPNs uint32
 	// MaxQPs limits the number of queue pairs. 0 means QPNs.
 	MaxQPs uint32
 	GUID   uint64
 	MTU    libibverbs.Mtu // the port's MTU; 0 means 4096 bytes
-	// Window limits the packets of a reliable connection that have no answer
-	// yet. If it is not 0, RDMA reads are also requested in parts whose
-	// responses have at most that many packets. 0 means 256 packets, and reads
-	// as a whole.
+	// Window limits the packets of a reliable connection that are not
+	// acknowledged yet. 0 means 256. If Window is not 0, RDMA reads are
+	// requested in parts, whose responses have at most Window packets each;
+	// otherwise as a whole.
 	Window int
-	Start  time.Time // the time for which Advance gets 0
+	Start  time.Time // time at which the time that Advance gets is 0
 
-	// ECN makes packets of connections declare themselves markable by routers.
-	// The receiver of a marked packet tells the sender to slow down, and the
-	// sender does so. It must not be set where the ECN bits do not belong to
-	// the network.
+	// ECN makes packets of connections permit routers to mark them. The
+	// receiver of a marked packet notifies the sender, which reduces its
+	// rate. ECN must not be set where the network may use the two bits for
+	// something else.
 	ECN bool
 
-	// Packets is the pool that packets come from and return to. If nil, the
-	// device makes its own.
+	// Packets is the pool from which packets are taken and to which they
+	// return. If it is nil, the device creates one.
 	Packets *PacketPool
-	// Send passes on a packet, which then belongs to the callee; PacketPool.Put
-	// takes back a packet that is not delivered. The payload consists of slices
-	// of the program's memory. A link that delivers the packet after Send has
-	// returned must copy them, unless the packet belongs to a reliable
-	// connection: there the memory stays valid until the message is answered,
-	// and if the program breaks that rule, Receive drops the packet as lost.
+	// Send sends a packet, and takes ownership of it; PacketPool.Put takes
+	// back a packet that is not delivered. The payload consists of slices
+	// of the program's memory. If Send delivers the packet after it has
+	// returned, it must copy the payload, unless the packet is of a
+	// reliable connection: then the program must keep the memory until the
+	// message is acknowledged, and if it does not, Receive treats the
+	// packet as lost.
 	Send func(p *wire.Packet)
-	// Room reports whether there is room on the way to a queue pair. If there
-	// is none, a reliable connection sends only while it waits for no ACK; the
-	// owner must call Resume when there may be room again. If nil, there is
-	// always room.
+	// Room reports whether the network can take packets to a queue pair.
+	// While it cannot, a reliable connection sends nothing, except when no
+	// packet of it is unacknowledged. Device.Resume must be called when
+	// there may be room again. If Room is nil, there is always room.
 	Room func(qpn uint32) bool
-	// Outgoing tells when packets passed to Send have left the process. If nil,
-	// they leave at once.
+	// Outgoing says when packets that were passed to Send have left the
+	// process. If it is nil, they leave at once.
 	Outgoing Outgoing
-	// CompletionEvent is called when an armed completion queue gets a
+	// CompletionEvent is called with an armed completion queue that got a
 	// completion.
 	CompletionEvent func(cq *CQ)
-	// AsyncEvent is called with each asynchronous event.
+	// AsyncEvent is called with each asynchronous event. It may be nil.
 	AsyncEvent func(e AsyncEvent)
 }
 
 // Device is an RDMA device with one port.
 type Device struct {
 	config Config
-	now    time.Duration
-	start  int64 // nanoseconds from 1970 to now's zero
-	gone   bool  // whether the device was removed
-	down   bool  // whether the port is down
+	now    time.Duration // time of the last Advance
+	start  int64         // Unix time in nanoseconds at which now was 0
+	gone   bool          // whether the device was removed
+	down   bool          // whether the port is down
 
-	readPackets int // the most packets that one request of an RDMA read asks for
+	readPackets int // largest number of response packets that one READ request asks for
 
 	pds, cqs, srqs int            // the number of these objects
 	qps            map[uint32]*QP // keyed by number
@@ -114,26 +118,26 @@ type Device struct {
 	mws            map[uint32]*MW // keyed like mrs
 	ahs            map[uint64]*AH // keyed by handle
 	gids           [gidTableSize]GIDEntry
-	addresses      map[wire.GID]bool  // the GIDs in gids
-	groups         map[wire.GID][]*QP // in the order of joining
+	addresses      map[wire.GID]bool  // whether a GID is in gids
+	groups         map[wire.GID][]*QP // members of each multicast group, in the order of joining
 
-	lately []uint32 // numbers of queue pairs destroyed lately, the newest last
-	nextAH uint64
+	lately []uint32 // numbers of recently destroyed queue pairs, the newest last
+	nextAH uint64   // handle of the newest address handle
 
-	moderated []*CQ // queues that hold an event
-	failing   []*QP // queue pairs that go to the error state at the next Advance
-	orphans   []*QP // queue pairs whose peers' processes have just ended
+	moderated []*CQ // queues whose event is delayed by moderation
+	failing   []*QP // queue pairs that the next Advance puts into the error state
+	orphans   []*QP // queue pairs whose peers' processes have ended, before their requests fail
 	schedule  schedule
 	staged    publication
-	counters  Counters // Retries has only those of destroyed queue pairs
+	counters  Counters // Retries is the sum over destroyed queue pairs only
 
-	// Scratch space for copying packets without allocation.
+	// Buffers that copies reuse, to avoid allocations.
 	target, source [][]byte
 	word           [8]byte
 	header         [wire.GRHLen]byte
 }
 
-// New returns a device whose port is active and has no GIDs.
+// New returns a device whose port is active and whose GID table is empty.
 func New(c Config) *Device {
 	if c.Random == nil {
 		var seed [32]byte
@@ -168,14 +172,14 @@ func New(c Config) *Device {
 	}
 }
 
-// Capabilities of every device. Of IBV_DEVICE_MEM_MGT_EXTENSIONS, C's API only
-// has requests to invalidate a key.
+// capabilities are the same for every device. IBV_DEVICE_MEM_MGT_EXTENSIONS
+// stands only for requests that invalidate a key, as C's API has no others.
 const capabilities = libibverbs.IBV_DEVICE_CURR_QP_STATE_MOD | libibverbs.IBV_DEVICE_PORT_ACTIVE_EVENT |
 	libibverbs.IBV_DEVICE_SYS_IMAGE_GUID | libibverbs.IBV_DEVICE_RC_RNR_NAK_GEN | libibverbs.IBV_DEVICE_SRQ_RESIZE |
 	libibverbs.IBV_DEVICE_MEM_WINDOW | libibverbs.IBV_DEVICE_MEM_MGT_EXTENSIONS | libibverbs.IBV_DEVICE_MEM_WINDOW_TYPE_2B
 
-// Attr returns the result of ibv_query_device_ex. Time stamps are in
-// nanoseconds.
+// Attr returns what ibv_query_device_ex returns. The time stamps of completions
+// are in nanoseconds.
 func (d *Device) Attr() (libibverbs.DeviceAttrEx, error) {
 	if err := d.check(); err != nil {
 		return libibverbs.DeviceAttrEx{}, err
@@ -203,9 +207,10 @@ const (
 	nanoseconds = 1000000 // clock ticks per millisecond
 )
 
-// Remove pulls the device out: it makes an event and puts all queue pairs into
-// the error state. From then on, all calls fail with EIO except those that
-// remove objects, and packets in both directions are lost.
+// Remove removes the device, as if it were unplugged. It reports an
+// asynchronous event and puts all queue pairs into the error state. Afterwards,
+// packets are lost in both directions, and all calls fail with EIO except those
+// that destroy objects.
 func (d *Device) Remove() {
 	if d.gone {
 		return
@@ -225,6 +230,7 @@ func (d *Device) check() error {
 	return nil
 }
 
+// event reports an asynchronous event.
 func (d *Device) event(t libibverbs.EventType, object any) {
 	if d.config.AsyncEvent != nil {
 		d.config.AsyncEvent(AsyncEvent{Type: t, Object: object})

@@ -10,15 +10,16 @@ import (
 )
 
 // GIDEntry is an entry of the port's GID table. All entries have the type RoCE
-// v2.
+// v2. An entry with a zero GID is empty.
 type GIDEntry struct {
 	GID    wire.GID
-	NetDev uint32 // index of the network interface
+	NetDev uint32 // index of the network interface that has the address; 0: none
 }
 
-// SetGID sets an entry of the GID table; the zero GID empties it. A change
-// makes an event. Objects that use the entry keep the old address. It fails
-// with EINVAL if the entry does not exist.
+// SetGID sets the entry index of the GID table; a zero GID empties it. If the
+// entry changes, SetGID reports an asynchronous event. Objects that use the
+// entry keep the old address. SetGID fails with EINVAL if the table has no such
+// entry.
 func (d *Device) SetGID(index int, e GIDEntry) error {
 	if err := d.check(); err != nil {
 		return err
@@ -37,8 +38,8 @@ func (d *Device) SetGID(index int, e GIDEntry) error {
 	return nil
 }
 
-// GID returns the result of ibv_query_gid_ex. It fails with EINVAL if the port
-// or entry does not exist, and with ENODATA if the entry is empty.
+// GID returns what ibv_query_gid_ex returns. It fails with EINVAL if the port
+// or the entry does not exist, and with ENODATA if the entry is empty.
 func (d *Device) GID(port, index uint32) (libibverbs.GidEntry, error) {
 	if err := d.checkPort(port); err != nil {
 		return libibverbs.GidEntry{}, err
@@ -57,10 +58,10 @@ func (d *Device) GID(port, index uint32) (libibverbs.GidEntry, error) {
 	return g, nil
 }
 
-// Has reports whether the GID is in the table.
+// Has reports whether the GID g is in the table.
 func (d *Device) Has(g wire.GID) bool { return d.addresses[g] }
 
-// GIDs returns the entries that are not empty.
+// GIDs returns the entries of the table that are not empty.
 func (d *Device) GIDs() ([]libibverbs.GidEntry, error) {
 	if err := d.check(); err != nil {
 		return nil, err
@@ -74,9 +75,9 @@ func (d *Device) GIDs() ([]libibverbs.GidEntry, error) {
 	return all, nil
 }
 
-// noData is ENODATA, which package syscall lacks on some systems.
+// noData is ENODATA. Package syscall does not define it on all systems.
 const noData syscall.Errno = 61
 
-// isMulticast reports whether the GID names a group: ff00::/8 or
-// ::ffff:224.0.0.0/100.
+// isMulticast reports whether g is a multicast address: in ff00::/8, or an IPv4
+// multicast address in the form ::ffff:224.0.0.0/100.
 func isMulticast(g wire.GID) bool { return g.Addr().IsMulticast() }

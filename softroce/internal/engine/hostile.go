@@ -10,15 +10,16 @@ import (
 )
 
 const (
-	// shortestRNR is the code of 10 us.
+	// shortestRNR is the timer code of an RNR NAK for 10 microseconds.
 	shortestRNR = 1
-	// stall is the mean number of messages per RNR NAK of a hostile receiver.
+	// stall is the mean number of messages per RNR NAK of a receiver in
+	// hostile mode.
 	stall = 16
 )
 
-// stalls reports whether a hostile receiver answers that it is not ready. It
-// does so at most once for a message, and only to a peer on this device that
-// retries.
+// stalls decides whether a receiver in hostile mode sends an RNR NAK although a
+// receive is posted. It sends at most one for a message, and only to a queue
+// pair of this device that retries.
 func (q *QP) stalls() bool {
 	d, r := q.device, &q.responder
 	if d.config.Hostile == nil || q.kind != libibverbs.IBV_QPT_RC || r.nak || d.config.Hostile.IntN(stall) != 0 {
@@ -28,9 +29,9 @@ func (q *QP) stalls() bool {
 	return peer != nil && peer.attr.RnrRetry > 0
 }
 
-// Patience returns how long the requester of a reliable connection waits for
-// answers and how often it retries. p is a packet from or to that requester. ok
-// is false if the device does not have both ends.
+// Patience returns the acknowledgement timeout and the number of retries of the
+// requester of a reliable connection. p is a packet from or to that requester.
+// ok is false unless both queue pairs of the connection are on this device.
 func (d *Device) Patience(p *wire.Packet) (timeout time.Duration, retries uint8, ok bool) {
 	q := d.qps[p.DestQP]
 	if q == nil || q.kind != libibverbs.IBV_QPT_RC {

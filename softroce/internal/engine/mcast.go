@@ -10,10 +10,10 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// Attach adds a datagram queue pair to a multicast group. It has no effect if
-// the queue pair is already in the group. It fails with EINVAL for other types
-// of queue pairs and if the GID does not name a group, and with ENOMEM if there
-// are too many groups, or queue pairs in the group.
+// Attach adds a datagram queue pair to a multicast group. It does nothing if
+// the queue pair is in the group already. It fails with EINVAL if the queue
+// pair is of another type or group is not a multicast address, and with ENOMEM
+// if there are too many groups or the group has too many queue pairs.
 func (q *QP) Attach(group wire.GID) error {
 	d := q.device
 	if err := d.check(); err != nil {
@@ -34,7 +34,7 @@ func (q *QP) Attach(group wire.GID) error {
 	return nil
 }
 
-// Groups returns the groups that the queue pair is in.
+// Groups returns the multicast groups that the queue pair is in.
 func (q *QP) Groups() (groups []wire.GID) {
 	for group, members := range q.device.groups {
 		if slices.Contains(members, q) {
@@ -44,7 +44,7 @@ func (q *QP) Groups() (groups []wire.GID) {
 	return groups
 }
 
-// HasMembers reports whether any queue pair is in a group.
+// HasMembers reports whether any queue pair is in the multicast group.
 func (d *Device) HasMembers(group wire.GID) bool { return len(d.groups[group]) > 0 }
 
 // Detach undoes Attach. It fails with EINVAL if the queue pair is not in the

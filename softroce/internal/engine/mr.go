@@ -13,10 +13,10 @@ import (
 type MR struct {
 	pd      *PD
 	key     uint32
-	iova    uint64 // address of the first byte in work requests
+	iova    uint64 // address by which work requests refer to the first byte
 	memory  []byte
 	access  libibverbs.AccessFlags
-	windows int // number of windows bound to the region
+	windows int // number of memory windows bound to the region
 }
 
 const (
@@ -29,7 +29,7 @@ const (
 	optionalAccess = libibverbs.AccessFlags(libibverbs.IBV_ACCESS_OPTIONAL_RANGE)
 )
 
-// checkAccess checks the access flags of a region.
+// checkAccess returns the error of RegisterMR for the access flags.
 func checkAccess(access libibverbs.AccessFlags) error {
 	const needLocal = libibverbs.IBV_ACCESS_REMOTE_WRITE | libibverbs.IBV_ACCESS_REMOTE_ATOMIC
 	switch {
@@ -43,7 +43,7 @@ func checkAccess(access libibverbs.AccessFlags) error {
 	return nil
 }
 
-// checkMemory checks memory whose first byte work requests address as iova.
+// checkMemory returns the error of RegisterMR for the memory and its iova.
 func checkMemory(memory []byte, iova uint64, access libibverbs.AccessFlags) error {
 	if len(memory) == 0 {
 		return syscall.EINVAL
@@ -58,15 +58,15 @@ func checkMemory(memory []byte, iova uint64, access libibverbs.AccessFlags) erro
 	return nil
 }
 
-// RegisterMR makes a memory region. Work requests address its first byte as
-// iova, or as 0 if the region is zero-based. The memory must stay valid until
-// Deregister.
+// RegisterMR creates a memory region. Work requests refer to its first byte by
+// the address iova, or by 0 if the region is zero-based. The memory must stay
+// valid until Deregister.
 //
-// RegisterMR fails with EINVAL for empty memory, a range that wraps around, an
-// iova whose offset within its page differs from the memory's, unknown flags,
-// and remote write or atomic access without local write access. It fails with
-// EOPNOTSUPP for flags that the device does not support, and with ENOMEM if
-// there are too many regions.
+// RegisterMR fails with EINVAL for empty memory, for addresses that exceed 64
+// bits, for an iova whose offset within its page differs from the memory's, for
+// unknown flags, and for remote write or atomic access without local write
+// access. It fails with EOPNOTSUPP for flags that the device does not support,
+// and with ENOMEM if there are too many regions.
 func (p *PD) RegisterMR(memory []byte, iova uint64, access libibverbs.AccessFlags) (*MR, error) {
 	d := p.device
 	if err := d.check(); err != nil {
@@ -87,13 +87,13 @@ func (p *PD) RegisterMR(memory []byte, iova uint64, access libibverbs.AccessFlag
 	return m, nil
 }
 
-// Rereg changes what flags select: the domain, the memory with its iova, or the
-// access. The key stays the same.
+// Rereg changes what flags select: the protection domain, the memory with its
+// iova, or the access. The key stays the same.
 //
 // If Rereg fails, nothing changes. It fails with EBUSY while windows are bound
 // to the region. It fails with EINVAL for flags that are zero or unknown, for a
-// domain of another device, and for a change to or from zero-based without new
-// memory. Otherwise it fails as RegisterMR does.
+// domain of another device, and for a change to or from zero-based access
+// without new memory. Otherwise it fails like RegisterMR.
 func (m *MR) Rereg(flags libibverbs.ReregMrFlags, pd *PD, memory []byte, iova uint64, access libibverbs.AccessFlags) error {
 	if err := m.pd.device.check(); err != nil {
 		return err
@@ -129,7 +129,8 @@ func (m *MR) Rereg(flags libibverbs.ReregMrFlags, pd *PD, memory []byte, iova ui
 	return nil
 }
 
-// baseOf returns the address of a region's first byte in work requests.
+// baseOf returns the address by which work requests refer to a region's first
+// byte.
 func baseOf(iova uint64, access libibverbs.AccessFlags) uint64 {
 	if access&libibverbs.IBV_ACCESS_ZERO_BASED != 0 {
 		return 0
@@ -137,8 +138,8 @@ func baseOf(iova uint64, access libibverbs.AccessFlags) uint64 {
 	return iova
 }
 
-// newKey returns a random key. No other region or window has the same upper 24
-// bits.
+// newKey returns a random key for a region or window. No other one has the same
+// upper 24 bits.
 func (d *Device) newKey() uint32 {
 	for {
 		key := d.config.Random.Uint32()
@@ -148,7 +149,7 @@ func (d *Device) newKey() uint32 {
 	}
 }
 
-// Key returns the region's key, which is both the local and the remote one.
+// Key returns the region's key, which is both its local and its remote key.
 func (m *MR) Key() uint32 { return m.key }
 
 // Deregister removes the region. It fails with EBUSY while windows are bound to
@@ -164,12 +165,12 @@ func (m *MR) Deregister() error {
 	return nil
 }
 
-// slice returns the length bytes at addr of the region with the given local
-// key, if the region belongs to pd and permits access, which is 0 (read) or
-// IBV_ACCESS_LOCAL_WRITE. If length is 0, any address and key will do. The
-// status is success or IBV_WC_LOC_PROT_ERR.
+// slice returns the length bytes at addr in the region with the local key key.
+// The region must belong to pd and permit access, which is 0 for reading or
+// IBV_ACCESS_LOCAL_WRITE. If length is 0, neither the address nor the key is
+// checked. The status is success or IBV_WC_LOC_PROT_ERR.
 //
-// The memory may become invalid as soon as the owner calls the device again.
+// The result may become invalid at the next call of the device's methods.
 func (d *Device) slice(pd *PD, addr, length uint64, key uint32, access libibverbs.AccessFlags) ([]byte, libibverbs.WcStatus) {
 	if length == 0 {
 		return nil, libibverbs.IBV_WC_SUCCESS
@@ -182,10 +183,10 @@ func (d *Device) slice(pd *PD, addr, length uint64, key uint32, access libibverb
 	return nil, libibverbs.IBV_WC_LOC_PROT_ERR
 }
 
-// remoteSlice is like slice for the remote key of a region or window in a
-// packet for q. access is a flag of remote access. The status is success or
-// IBV_WC_REM_ACCESS_ERR. remoteSlice does not check the queue pair's own access
-// flags.
+// remoteSlice returns the length bytes at addr in the region or window with the
+// remote key key, for a packet to q. access is a flag of remote access. The
+// status is success or IBV_WC_REM_ACCESS_ERR. remoteSlice does not check q's
+// own access flags.
 func (d *Device) remoteSlice(q *QP, addr, length uint64, key uint32, access libibverbs.AccessFlags) ([]byte, libibverbs.WcStatus) {
 	if length == 0 {
 		return nil, libibverbs.IBV_WC_SUCCESS
@@ -202,8 +203,8 @@ func (d *Device) remoteSlice(q *QP, addr, length uint64, key uint32, access libi
 	return b, libibverbs.IBV_WC_SUCCESS
 }
 
-// slice returns the length bytes at addr, or nil if the region does not have
-// them.
+// slice returns the length bytes at addr, or nil if they are not all in the
+// region.
 func (m *MR) slice(addr, length uint64) []byte {
 	offset, ok := within(addr, length, m.iova, uint64(len(m.memory)))
 	if !ok {
@@ -212,8 +213,9 @@ func (m *MR) slice(addr, length uint64) []byte {
 	return m.memory[offset : offset+length : offset+length]
 }
 
-// within returns the offset of the length bytes at addr within the size bytes
-// at start, which may reach the last address.
+// within returns the offset of addr from start. ok reports whether the length
+// bytes at addr are within the size bytes at start. These may extend to the
+// last address.
 func within(addr, length, start, size uint64) (offset uint64, ok bool) {
 	offset = addr - start // wraps to a huge number if addr is below start
 	return offset, offset <= size && length <= size-offset

@@ -13,20 +13,20 @@ type MW struct {
 	pd     *PD
 	kind   libibverbs.MwType
 	key    uint32
-	mr     *MR    // nil if not bound
-	qp     *QP    // the queue pair through which a window of type 2 was bound
-	addr   uint64 // address within the region
+	mr     *MR    // region to which the window is bound; nil: none
+	qp     *QP    // for type 2, the queue pair that bound the window
+	addr   uint64 // address of the window within the region
 	length uint64
 	access libibverbs.AccessFlags
 }
 
-// windowAccess has the flags that a window may be given. Local access is not
-// granted by a window. But programs that pass a region's flags for a window ask
-// for it as well, and devices accept that.
+// windowAccess has the access flags that a bind may name. A window does not
+// grant local access, but programs pass a region's flags for a window, and
+// devices accept that.
 const windowAccess = mrAccess | optionalAccess
 
-// AllocMW makes an unbound memory window. It fails with EINVAL for an unknown
-// type, and with ENOMEM if there are too many windows.
+// AllocMW creates a memory window that is not bound. It fails with EINVAL for
+// an unknown type, and with ENOMEM if there are too many windows.
 func (p *PD) AllocMW(kind libibverbs.MwType) (*MW, error) {
 	d := p.device
 	if err := d.check(); err != nil {
@@ -47,10 +47,10 @@ func (p *PD) AllocMW(kind libibverbs.MwType) (*MW, error) {
 // Key returns the window's key. A bind changes its lower 8 bits.
 func (w *MW) Key() uint32 { return w.key }
 
-// Handle returns the number that names the window in work requests.
+// Handle returns the number by which work requests name the window.
 func (w *MW) Handle() uint64 { return uint64(w.key >> 8) }
 
-// Dealloc removes the window, even if it is bound.
+// Dealloc removes the window. It unbinds the window if necessary.
 func (w *MW) Dealloc() error {
 	w.unbind()
 	delete(w.pd.device.mws, w.key>>8)
@@ -58,6 +58,7 @@ func (w *MW) Dealloc() error {
 	return nil
 }
 
+// unbind unbinds the window, if it is bound.
 func (w *MW) unbind() {
 	if w.mr != nil {
 		w.pd.device.showTails()
@@ -69,8 +70,8 @@ func (w *MW) unbind() {
 	w.mr, w.qp = nil, nil
 }
 
-// slice returns the length bytes at addr for a packet to q, or nil if the
-// window does not have them.
+// slice returns the length bytes at addr for a packet to q. It returns nil if
+// they are not all in the window, or q may not use the window.
 func (w *MW) slice(q *QP, addr, length uint64) []byte {
 	if w.mr == nil || w.qp != nil && w.qp != q {
 		return nil
@@ -86,11 +87,12 @@ func (w *MW) slice(q *QP, addr, length uint64) []byte {
 	return w.mr.slice(w.addr+offset, length)
 }
 
-// bind executes the work request IBV_WR_BIND_MW of a connection. The status is
-// success or IBV_WC_MW_BIND_ERR.
+// bind executes the work request IBV_WR_BIND_MW. The status is success or
+// IBV_WC_MW_BIND_ERR.
 //
-// A window of type 1 may be bound already; a bind with length 0 unbinds it. A
-// window of type 2 must be unbound: it has to be invalidated before.
+// A bind of a window of type 1 replaces an earlier one; with length 0, it
+// unbinds the window. A window of type 2 must not be bound, so the program must
+// invalidate it first.
 func (q *QP) bind(s *SendSlot) libibverbs.WcStatus {
 	d := q.device
 	length, access := s.CompareAdd, libibverbs.AccessFlags(s.BindAccess)
@@ -126,11 +128,11 @@ func (q *QP) bind(s *SendSlot) libibverbs.WcStatus {
 	return libibverbs.IBV_WC_SUCCESS
 }
 
-// invalidate unbinds the window of type 2 with the given key, which must be
-// bound through q. It serves the work request IBV_WR_LOCAL_INV, which fails
-// with IBV_WC_MW_BIND_ERR if invalidate returns false. It also serves the
-// peer's IBV_WR_SEND_WITH_INV, which then fails with IBV_WC_REM_ACCESS_ERR
-// there and with IBV_WC_LOC_ACCESS_ERR here.
+// invalidate unbinds the window of type 2 with that key, which must be bound
+// through q; otherwise it returns false. It executes the work request
+// IBV_WR_LOCAL_INV, which fails with IBV_WC_MW_BIND_ERR, and the peer's
+// IBV_WR_SEND_WITH_INV, which fails with IBV_WC_REM_ACCESS_ERR at the peer and
+// with IBV_WC_LOC_ACCESS_ERR here.
 func (q *QP) invalidate(key uint32) bool {
 	w := q.device.mws[key>>8]
 	if w == nil || w.key != key || w.qp != q {

@@ -11,8 +11,8 @@ import (
 )
 
 // PeersGone handles the end of a process that had the n queue pair numbers from
-// first on. Requests that reliable connections have in flight to these fail at
-// the given time, and requests begun later fail as well.
+// first on. On connections to these, requests in flight fail at the time at,
+// and later requests fail as well.
 func (d *Device) PeersGone(first, n uint32, at time.Duration) {
 	for _, q := range d.QPs() {
 		if q.kind != libibverbs.IBV_QPT_RC || q.attr.DestQpNum-first >= n {
@@ -28,12 +28,12 @@ func (d *Device) PeersGone(first, n uint32, at time.Duration) {
 	}
 }
 
-// advanceOrphans fails the queue pairs whose peers have been gone for long
-// enough. It returns when the next one is due, or 0.
+// advanceOrphans fails the requests on connections to ended processes, once the
+// time that PeersGone got is reached. next is the next such time, or 0.
 func (d *Device) advanceOrphans() (next time.Duration) {
 	d.orphans = slices.DeleteFunc(d.orphans, func(q *QP) bool {
 		switch {
-		case q.peerLasts == 0: // it was reset
+		case q.peerLasts == 0: // the queue pair was reset
 			return true
 		case q.peerLasts <= d.now:
 			q.peerLasts = 0
@@ -48,9 +48,10 @@ func (d *Device) advanceOrphans() (next time.Duration) {
 	return next
 }
 
-// Unreachable handles the report of a host that a packet found no process at
-// its destination. It counts only if an answer to the packet is missing: then
-// the reporting host has seen the packet, or has guessed two random numbers.
+// Unreachable handles the report of a host that no process has a port open
+// there. p is the packet of this device that the report quotes. The report is
+// ignored unless p is unacknowledged, since a forged report would have to guess
+// two random numbers.
 func (d *Device) Unreachable(p *wire.Packet) {
 	if p.Opcode.Transport() != wire.RC || p.Opcode.IsResponse() {
 		return
@@ -65,7 +66,7 @@ func (d *Device) Unreachable(p *wire.Packet) {
 }
 
 // abandon records that the peer's process has ended. Requests in flight fail as
-// if all retries had been in vain.
+// if all retries had timed out.
 func (q *QP) abandon() {
 	switch q.attr.QpState {
 	case libibverbs.IBV_QPS_RTR, libibverbs.IBV_QPS_RTS, libibverbs.IBV_QPS_SQD:

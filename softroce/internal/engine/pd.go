@@ -7,10 +7,10 @@ import "syscall"
 // PD is a protection domain.
 type PD struct {
 	device *Device
-	users  int // number of objects that refer to it
+	users  int // number of objects that belong to the domain
 }
 
-// CreatePD makes a protection domain. It fails with ENOMEM if there are too
+// CreatePD creates a protection domain. It fails with ENOMEM if there are too
 // many.
 func (d *Device) CreatePD() (*PD, error) {
 	if err := d.check(); err != nil {
@@ -23,7 +23,7 @@ func (d *Device) CreatePD() (*PD, error) {
 	return &PD{device: d}, nil
 }
 
-// Destroy removes the domain. It fails with EBUSY while objects refer to it.
+// Destroy removes the domain. It fails with EBUSY while objects belong to it.
 func (p *PD) Destroy() error {
 	if p.users > 0 {
 		return syscall.EBUSY

@@ -23,7 +23,7 @@ const (
 	portCaps     = libibverbs.IBV_PORT_CM_SUP | libibverbs.IBV_PORT_IP_BASED_GIDS
 )
 
-// PortAttr returns the result of ibv_query_port. It fails with EINVAL if the
+// PortAttr returns what ibv_query_port returns. It fails with EINVAL if the
 // port does not exist.
 func (d *Device) PortAttr(port uint32) (libibverbs.PortAttr, error) {
 	if err := d.checkPort(port); err != nil {
@@ -41,6 +41,8 @@ func (d *Device) PortAttr(port uint32) (libibverbs.PortAttr, error) {
 	return a, nil
 }
 
+// checkPort returns EINVAL if the port does not exist, and EIO if the device
+// was removed.
 func (d *Device) checkPort(port uint32) error {
 	if err := d.check(); err != nil {
 		return err
@@ -51,8 +53,8 @@ func (d *Device) checkPort(port uint32) error {
 	return nil
 }
 
-// PortSpeed returns the result of ibv_query_port_speed, in units of 100 Mb/s.
-// It fails with EINVAL if the port does not exist.
+// PortSpeed returns what ibv_query_port_speed returns, in units of 100 Mb/s. It
+// fails with EINVAL if the port does not exist.
 func (d *Device) PortSpeed(port uint32) (uint64, error) {
 	if err := d.checkPort(port); err != nil {
 		return 0, err
@@ -60,8 +62,8 @@ func (d *Device) PortSpeed(port uint32) (uint64, error) {
 	return speed, nil
 }
 
-// SetPort brings the port up or down. A change makes an event. While the port
-// is down, packets in both directions are lost.
+// SetPort brings the port up or down. A change reports an asynchronous event.
+// While the port is down, packets are lost in both directions.
 func (d *Device) SetPort(up bool) {
 	if d.gone || d.down != up {
 		return
@@ -74,8 +76,8 @@ func (d *Device) SetPort(up bool) {
 	d.event(t, portNum)
 }
 
-// PKey returns the only entry of the port's P_Key table. Like ibv_query_pkey,
-// it fails with ENOENT if the port or entry does not exist.
+// PKey returns entry index of the port's P_Key table, which has one entry. Like
+// ibv_query_pkey, it fails with ENOENT if the port or the entry does not exist.
 func (d *Device) PKey(port uint32, index int) (uint16, error) {
 	if err := d.check(); err != nil {
 		return 0, err

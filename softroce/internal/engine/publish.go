@@ -11,88 +11,89 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// A program may exit as soon as it sees that a message has arrived. The answers
-// that the device owes the peer would then be lost. So completions, events of
-// queue pairs, and the last bytes that a peer has written to memory, are staged
-// first. Publish shows each when the answers that it depends on have left the
-// process.
+// A program may exit as soon as it sees that a message has arrived.
+// Acknowledgements that the device has not sent by then would be lost. So the
+// device holds back, or stages, completions, asynchronous events of queue
+// pairs, and the last bytes of a peer's WRITE. Publish makes each visible once
+// the answers to the peer that precede it have left the process.
 
-// Outgoing is the way of packets out of the process.
+// Outgoing knows when packets leave the process.
 type Outgoing interface {
-	// Flush hands on the packets that Config.Send has buffered.
+	// Flush sends the packets that Config.Send has buffered.
 	Flush()
-	// Idle reports whether no packet is in the process any more.
+	// Idle reports whether all packets have left the process.
 	Idle() bool
-	// Way returns the way of packets from an address to a queue pair. It
-	// returns nil if they stay in the process.
+	// Way returns the way of packets from the address src to the queue pair
+	// qpn at dst. It returns nil if they do not leave the process.
 	Way(src, dst wire.GID, qpn uint32) Way
 }
 
-// Way is the way of packets to one other process, or to several.
+// Way is the path of packets to another process, or to several.
 type Way interface {
-	// Mark returns a number for the packets that were sent so far. It returns 0
-	// if none of them is in the process any more.
+	// Mark returns a number that stands for the packets sent so far. It
+	// returns 0 if all of them have left the process.
 	Mark() (mark uint64)
-	// Left reports whether the packets that were sent on the way before Mark
-	// returned mark have left the process or are lost. It is also true of a way
-	// that was given up.
+	// Left reports whether the packets that were sent before Mark returned
+	// mark have left the process or are lost. It also returns true after
+	// GiveUp.
 	Left(mark uint64) bool
-	// GiveUp gives up the way until a packet leaves on it.
+	// GiveUp makes Left return true until a packet leaves on the way again.
 	GiveUp()
 }
 
 const (
-	// patience limits the time that staged data waits for a peer that takes no
-	// packets: until its answer is sent, and from then on until that has left.
+	// patience limits the time that staged data waits because a peer takes
+	// no packets: the time until its answer is sent, and then the time
+	// until that has left the process.
 	patience = time.Second
-	// tailBytes is the number of bytes at the end of a WRITE that are written
-	// last.
+	// tailBytes is the number of bytes at the end of a WRITE that are
+	// staged.
 	tailBytes = 64
-	// maxTails limits the number of staged ends of WRITEs.
+	// maxTails limits the number of WRITEs whose last bytes are staged.
 	maxTails = 16
 )
 
-// duty is the answer that something staged waits for.
+// duty says for which answers to the peer a staged completion, event or end of
+// a WRITE waits.
 type duty struct {
-	qp        *QP    // nil if there is no answer to wait for
-	answers   uint32 // the value of qp's responder.sent at which the answer has been sent
-	solicited bool   // whether a completion is of a message with the solicited bit
+	qp        *QP    // queue pair that sends the answers; nil: none
+	answers   uint32 // value that qp's responder.sent reaches when the answers have been sent
+	solicited bool   // for a completion, whether its message had the solicited bit
 
-	way      Way           // the way of the answer; nil if there is nothing to wait for
-	mark     uint64        // the way's, after the answer was sent
-	deadline time.Duration // the time at which the wait for mark ends; 0 until there is a mark
+	way      Way           // path on which the answers leave; nil: they stay in the process
+	mark     uint64        // result of way.Mark after the answers were sent
+	deadline time.Duration // time at which the wait for mark ends; 0: Mark was not called yet
 }
 
 // tail is the staged end of a WRITE.
 type tail struct {
 	duty
-	left bool // whether its duty is done; valid only during Publish
-	told bool // whether a completion that was staged later announces it
-	dst  []byte
+	left bool   // whether the wait for the answers is over; valid only during Publish
+	told bool   // whether a completion that follows the WRITE is staged
+	dst  []byte // memory of the program to which data belongs
 	data [tailBytes]byte
 }
 
-// stagedEvent is an event that waits for the answers that a queue pair owes at
-// the next call of Publish.
+// stagedEvent is an asynchronous event that waits for the answers that a queue
+// pair has queued by the next call of Publish.
 type stagedEvent struct {
 	AsyncEvent
-	by   *QP // the queue pair that owes the answers; nil once duty is set
+	by   *QP // queue pair with the answers; nil once duty is set
 	duty duty
 }
 
-// publication has everything that is staged.
+// publication has all staged data of a device.
 type publication struct {
-	cqs    []*CQ  // queues with staged completions
-	tails  []tail // without common bytes
-	events []stagedEvent
-	owed   int // number of unsent answers to other processes
+	cqs    []*CQ         // queues that have staged completions
+	tails  []tail        // staged ends of WRITEs, which do not overlap
+	events []stagedEvent // staged events, in order
+	owed   int           // number of queued answers to other processes
 }
 
-// Publish shows the program the staged data whose answers have left the
-// process. It returns when to call it next at the latest, or Never; any Advance
-// may make an earlier call due. With Config.Outgoing, the owner calls it after
-// Advance and Receive, once their packets are flushed. Without, nothing is
-// staged.
+// Publish makes the staged data visible whose answers have left the process.
+// next is the time at which it must be called again at the latest, or Never.
+// With Config.Outgoing, the caller must also call it after Advance and Receive,
+// once their packets were flushed. Without Config.Outgoing, nothing is staged.
 func (d *Device) Publish() (next time.Duration) {
 	s := &d.staged
 	next = Never
@@ -107,17 +108,17 @@ func (d *Device) Publish() (next time.Duration) {
 	return next
 }
 
-// publishing is a call of Publish.
+// publishing is the state of one call of Publish.
 type publishing struct {
 	device *Device
-	idle   bool          // whether no packet was in the process at its beginning
-	next   time.Duration // the time at which some duty will have waited for too long
+	idle   bool          // whether all packets had left the process when the call began
+	next   time.Duration // earliest time at which staged data will have waited for too long
 }
 
-// showAll shows all data whose duties are done: memory first, then completions,
-// then events. It checks their duties in the opposite order: a packet may leave
-// between two checks, and a completion must not be shown before the tails of
-// its queue pair that precede it.
+// showAll makes all data visible that need not wait any more: memory first,
+// then completions, then events. It checks them in the opposite order, since a
+// packet may leave between two checks, and a completion must not become visible
+// before the end of an earlier WRITE on its queue pair.
 func (p *publishing) showAll() {
 	s := &p.device.staged
 	events := p.readyEvents()
@@ -144,8 +145,8 @@ func (p *publishing) showAll() {
 	s.events = slices.Delete(s.events, 0, events)
 }
 
-// readyEvents returns the number of events, from the first on, whose duties are
-// done.
+// readyEvents returns the number of leading staged events that need not wait
+// any more.
 func (p *publishing) readyEvents() (n int) {
 	s := &p.device.staged
 	for i := range s.events {
@@ -157,8 +158,8 @@ func (p *publishing) readyEvents() (n int) {
 	return n
 }
 
-// event makes an event of a queue pair. If the peer is in another process, the
-// event is staged until the answers that the peer is owed have left.
+// event reports an asynchronous event of the queue pair. If the peer is in
+// another process, the event is staged until the answers to the peer have left.
 func (q *QP) event(t libibverbs.EventType, object any) {
 	d := q.device
 	switch {
@@ -170,14 +171,15 @@ func (q *QP) event(t libibverbs.EventType, object any) {
 	}
 }
 
-// resolve finds out which duty the event has.
+// resolve sets the duty of the event, unless it is set.
 func (e *stagedEvent) resolve() {
 	if e.by != nil {
 		e.duty, e.by = e.by.duty(), nil
 	}
 }
 
-// forgetAnswers ends the wait of events for further answers of a queue pair.
+// forgetAnswers makes staged events wait for no further answers of the queue
+// pair.
 func (s *publication) forgetAnswers(q *QP) {
 	for i := range s.events {
 		e := &s.events[i]
@@ -190,7 +192,7 @@ func (s *publication) forgetAnswers(q *QP) {
 	}
 }
 
-// look finds out how many of a queue's completions can be shown.
+// look sets q.ready, the number of staged completions that can be made visible.
 func (p *publishing) look(q *CQ) {
 	if p.idle && p.device.staged.owed == 0 {
 		q.ready = len(q.staged)
@@ -205,8 +207,9 @@ func (p *publishing) look(q *CQ) {
 	}
 }
 
-// answered reports whether the answer of a duty was sent, or has found no room
-// for too long. If not, it lowers next to the time when that will be too long.
+// answered reports whether the answers that y names were sent, or have had to
+// wait for room for too long. If not, answered lowers p.next to the time at
+// which that will be too long.
 func (p *publishing) answered(y *duty) bool {
 	if y.qp == nil || p.device.staged.owed == 0 {
 		return true
@@ -226,15 +229,16 @@ func (p *publishing) answered(y *duty) bool {
 	return false
 }
 
-// mark notes which packets y waits for. The answer of y must have been sent.
+// mark records which packets y waits for. The answers that y names must have
+// been sent.
 func (p *publishing) mark(y *duty) {
 	if y.way != nil && !p.idle && y.deadline == 0 {
 		y.mark, y.deadline = y.way.Mark(), p.device.now+patience
 	}
 }
 
-// left reports whether the wait for y's packets is over: they have left the
-// process, or the deadline has passed. The answer of y must have been sent.
+// left reports whether the packets that y waits for have left the process, or
+// y's deadline has passed. The answers that y names must have been sent.
 func (p *publishing) left(y *duty) bool {
 	if y.way == nil || p.idle {
 		return true
@@ -251,7 +255,8 @@ func (p *publishing) left(y *duty) bool {
 	return false
 }
 
-// writeLast writes the last payload of a WRITE to b. It stages the last bytes.
+// writeLast writes the payload of the last packet of a WRITE to b, and stages
+// the last bytes.
 func (q *QP) writeLast(b, payload []byte, y duty) fault {
 	d := q.device
 	s := &d.staged
@@ -279,9 +284,9 @@ func (q *QP) writeLast(b, payload []byte, y duty) fault {
 	return noFault
 }
 
-// last returns the newest tail if it belongs to q and has the same destination.
-// The new tail may replace it: no completion announces it, so no program could
-// rely on seeing it.
+// last returns the newest tail if it belongs to q and its memory is end. A new
+// WRITE may replace that tail: no completion follows the old one, so no program
+// can rely on seeing it.
 func (s *publication) last(q *QP, end []byte) *tail {
 	if len(s.tails) == 0 {
 		return nil
@@ -293,15 +298,15 @@ func (s *publication) last(q *QP, end []byte) *tail {
 	return t
 }
 
-// tell records that a completion of q is staged, which announces what q has
-// written before.
+// tell records that a completion of q is staged. It announces q's earlier
+// WRITEs to the program.
 func (s *publication) tell(q *QP) {
 	if n := len(s.tails); n > 0 && s.tails[n-1].qp == q { // last checks only this one
 		s.tails[n-1].told = true
 	}
 }
 
-// settle shows the staged ends of WRITEs if one of them is in b, which a
+// settle writes all staged ends of WRITEs if one of them overlaps b, which a
 // request is about to use.
 func (d *Device) settle(b []byte) {
 	if d.hasTail(b) {
@@ -319,8 +324,8 @@ func (d *Device) hasTail(b []byte) bool {
 	return false
 }
 
-// settleAll sends the answers that ends of WRITEs wait for, as far as there is
-// room, and shows all of them.
+// settleAll sends the answers for which staged ends of WRITEs wait, as far as
+// there is room, and then writes the ends to memory.
 func (d *Device) settleAll() {
 	for i := range d.staged.tails {
 		t := &d.staged.tails[i]
@@ -331,7 +336,7 @@ func (d *Device) settleAll() {
 	d.showTails()
 }
 
-// showTails shows all staged ends of WRITEs.
+// showTails writes all staged ends of WRITEs to memory.
 func (d *Device) showTails() {
 	if len(d.staged.tails) > 0 {
 		d.config.Outgoing.Flush()
@@ -339,7 +344,8 @@ func (d *Device) showTails() {
 	}
 }
 
-// writeTails writes the staged ends of WRITEs for which due returns true.
+// writeTails writes the staged ends of WRITEs for which due returns true to
+// memory.
 func (d *Device) writeTails(due func(t *tail) bool) {
 	s := &d.staged
 	kept := s.tails[:0]
@@ -356,7 +362,7 @@ func (d *Device) writeTails(due func(t *tail) bool) {
 	s.tails = kept
 }
 
-// overlap reports whether a and b have a byte in common.
+// overlap reports whether a and b have bytes in common.
 func overlap(a, b []byte) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return false
@@ -365,15 +371,16 @@ func overlap(a, b []byte) bool {
 	return p < q+uintptr(len(b)) && q < p+uintptr(len(a))
 }
 
-// writable reports whether b, which is at most a page long, can be written.
+// writable reports whether the program has mapped b writable. b is at most a
+// page long.
 func writable(b []byte) bool {
 	first := uintptr(unsafe.Pointer(&b[0]))
 	last := first + uintptr(len(b)) - 1
 	return probe(b, first) && (first/pageSize == last/pageSize || probe(b, last))
 }
 
-// probe reports whether the word that contains the byte at an address can be
-// written. It does not change the word.
+// probe reports whether the 8-byte word around the address addr, which is in b,
+// can be written. It does not change the word.
 func probe(b []byte, addr uintptr) bool {
 	offset := int(addr&^7) - int(uintptr(unsafe.Pointer(&b[0])))
 	_, ok := fetchAndAdd((*uint64)(unsafe.Add(unsafe.Pointer(&b[0]), offset)), 0)

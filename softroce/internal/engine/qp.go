@@ -11,33 +11,32 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// QP is a queue pair. Its attributes are a libibverbs.QpAttr, as ibv_query_qp
-// returns it.
+// QP is a queue pair. Its attributes are those that ibv_query_qp returns.
 type QP struct {
 	device         *Device
 	pd             *PD
-	recvPD         *PD // the domain of the memory of receives: the shared receive queue's, if any
+	recvPD         *PD // protection domain of receives: the shared receive queue's, if there is one
 	number         uint32
 	kind           libibverbs.QpType
 	sendCQ, recvCQ *CQ
-	srq            *SRQ // nil if recv is used
+	srq            *SRQ // shared receive queue; nil: recv is used
 	send, recv     *WorkQueue
-	signalAll      bool
-	groups         int          // number of multicast groups that it is in
-	windows        map[*MW]bool // windows of type 2 that are bound through it
+	signalAll      bool         // whether every work request makes a completion
+	groups         int          // number of multicast groups that the queue pair is in
+	windows        map[*MW]bool // windows of type 2 that the queue pair has bound
 
-	attr   libibverbs.QpAttr // as set by Modify; the state is attr.QpState
-	path   path              // for connected queue pairs
-	mtu    int               // payload bytes per packet
-	queued bool              // whether it is in schedule.ready
+	attr   libibverbs.QpAttr // attributes set by Modify; attr.QpState is the state
+	path   path              // path to the peer, for connected queue pairs
+	mtu    int               // number of payload bytes in a full packet
+	queued bool              // whether the queue pair is in schedule.ready
 
-	blocked bool // whether it is in schedule.blocked
+	blocked bool // whether the queue pair is in schedule.blocked
 
-	way     Way  // the way to the peer; nil if that is in this process
-	outside bool // whether there is a way and the peer is owed answers
+	way     Way  // way to the peer; nil: packets do not leave the process
+	outside bool // whether answers to the peer leave the process
 
 	orphan    bool          // whether the peer's process has ended
-	peerLasts time.Duration // if not 0, the time until which the end of the peer's process is hidden
+	peerLasts time.Duration // time until which requests do not fail although the peer's process has ended; 0: it has not
 
 	requester requester
 	responder responder
@@ -46,19 +45,19 @@ type QP struct {
 	congestion congestion
 }
 
-// QPConfig configures a queue pair. The fields of QPConfig replace the context,
-// queues and domain in Attr, which are ignored.
+// QPConfig configures a queue pair. Its fields replace the context, queues and
+// protection domain in Attr.
 type QPConfig struct {
 	Attr           libibverbs.QpInitAttrEx
 	SendCQ, RecvCQ *CQ
-	SRQ            *SRQ       // may be nil
-	Send, Recv     *WorkQueue // Recv is unused if there is a shared receive queue
+	SRQ            *SRQ       // shared receive queue, or nil
+	Send, Recv     *WorkQueue // Recv is not used with a shared receive queue
 }
 
-// CreateQP makes a queue pair in the reset state, and sets the owner of its
-// queues to its number. It fails as CheckQP does, with EINVAL if a completion
-// queue is missing or an object belongs to another device, and with ENOMEM if
-// there are too many queue pairs.
+// CreateQP creates a queue pair in the reset state, and stores its number in
+// the Owner field of its queues. It fails like CheckQP, with EINVAL if a
+// completion queue is missing or an object belongs to another device, and with
+// ENOMEM if there are too many queue pairs.
 func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	d := p.device
 	if err := d.CheckQP(&c.Attr); err != nil {
@@ -88,7 +87,7 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	return q, nil
 }
 
-// The operations of ibv_wr_* for each type.
+// Operations that ibv_wr_* functions may post to each type of queue pair.
 const (
 	udOps = libibverbs.IBV_QP_EX_WITH_SEND | libibverbs.IBV_QP_EX_WITH_SEND_WITH_IMM
 	ucOps = udOps | libibverbs.IBV_QP_EX_WITH_RDMA_WRITE | libibverbs.IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
@@ -97,9 +96,9 @@ const (
 		libibverbs.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | libibverbs.IBV_QP_EX_WITH_SEND_WITH_INV
 )
 
-// CheckQP returns EINVAL for an unknown type and for sizes above the device's
-// limits; that of inline data is 1024 bytes. It returns EOPNOTSUPP for types,
-// attributes, flags and operations that the device does not support.
+// CheckQP returns EINVAL if a has an unknown type or sizes above the device's
+// limits, such as more than 1024 bytes of inline data. It returns EOPNOTSUPP
+// for types, attributes, flags and operations that the device does not support.
 func (d *Device) CheckQP(a *libibverbs.QpInitAttrEx) error {
 	if err := d.check(); err != nil {
 		return err
@@ -130,9 +129,8 @@ func (d *Device) CheckQP(a *libibverbs.QpInitAttrEx) error {
 	return nil
 }
 
-// newQPN returns an unused number. It is no secret, but hard to guess. A number
-// that was freed lately is not reused while there are others, as peers may
-// still know it.
+// newQPN returns an unused queue pair number, chosen at random. It avoids
+// recently freed numbers if there are others, as peers may still send to them.
 func (d *Device) newQPN() uint32 {
 	spare := d.config.QPNs-uint32(len(d.qps)) > uint32(len(d.lately))
 	n := d.config.Random.Uint32N(d.config.QPNs)
@@ -150,14 +148,15 @@ func (d *Device) newQPN() uint32 {
 }
 
 const (
-	// randomTries is the number of random choices before the following numbers
-	// are tried in turn.
+	// randomTries is the number of random choices before newQPN searches
+	// for the next unused number.
 	randomTries = 64
-	// maxLately limits the number of freed numbers that are not reused.
+	// maxLately limits the number of recently freed numbers that newQPN
+	// avoids.
 	maxLately = 64
 )
 
-// released records that a number was freed.
+// released records that the number of a queue pair was freed.
 func (d *Device) released(number uint32) {
 	d.lately = append(d.lately, number)
 	if len(d.lately) > min(maxLately, int(d.config.QPNs/4)) {
@@ -168,9 +167,9 @@ func (d *Device) released(number uint32) {
 // Number returns the queue pair's number.
 func (q *QP) Number() uint32 { return q.number }
 
-// Destroy removes the queue pair and its completions. The owner must hold the
-// locks of its posters and of the pollers of its completion queues. It fails
-// with EBUSY while the queue pair is in multicast groups.
+// Destroy removes the queue pair and its completions. The caller must hold the
+// locks of the threads that post to it and that poll its completion queues.
+// Destroy fails with EBUSY while the queue pair is in multicast groups.
 func (q *QP) Destroy() error {
 	if q.groups > 0 {
 		return syscall.EBUSY
@@ -189,7 +188,7 @@ func (q *QP) Destroy() error {
 	return nil
 }
 
-// queues returns the queue pair's own work queues.
+// queues returns the work queues that belong to the queue pair alone.
 func (q *QP) queues() []*WorkQueue {
 	if q.recv == nil {
 		return []*WorkQueue{q.send}
@@ -198,8 +197,8 @@ func (q *QP) queues() []*WorkQueue {
 }
 
 // reset puts the queue pair into the reset state and clears its attributes. It
-// drops posted requests and completions, and unbinds the windows that were
-// bound through it.
+// drops posted requests and completions, and unbinds the windows that the queue
+// pair has bound.
 func (q *QP) reset() {
 	for w := range q.windows {
 		w.unbind()
@@ -214,8 +213,8 @@ func (q *QP) reset() {
 	q.attr, q.path, q.mtu = libibverbs.QpAttr{}, path{}, mtuBytes(q.device.config.MTU)
 }
 
-// setState changes the state: first the one that posters see, then that of the
-// protocol (entered).
+// setState changes the state: first the copy that posting threads read, then
+// that of the protocol (entered).
 func (q *QP) setState(state libibverbs.QpState) {
 	from := q.attr.QpState
 	q.attr.QpState = state
@@ -236,16 +235,17 @@ func (q *QP) setState(state libibverbs.QpState) {
 	}
 }
 
-// fail puts the queue pair into the error state because of a failure that the
-// device detected. All posted requests are flushed.
+// fail puts the queue pair into the error state because of a failure, unless it
+// is in the reset state. Posted requests are flushed.
 func (q *QP) fail() {
 	if s := q.attr.QpState; s != libibverbs.IBV_QPS_RESET && s != libibverbs.IBV_QPS_ERR {
 		q.setState(libibverbs.IBV_QPS_ERR)
 	}
 }
 
-// drained records that no request is in progress. In the state SQD, this ends
-// the draining and makes the event, if one was requested.
+// drained records that no work request is in progress. In the state SQD,
+// draining is then complete, which is reported as an event if the program asked
+// for it.
 func (q *QP) drained() {
 	if q.attr.SqDraining == 0 {
 		return

@@ -8,8 +8,8 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// Attr returns the attributes as ibv_query_qp does. The PSNs are those of the
-// next packets.
+// Attr returns the attributes as ibv_query_qp does, with the PSNs of the next
+// packets.
 func (q *QP) Attr() (libibverbs.QpAttr, error) {
 	if err := q.device.check(); err != nil {
 		return libibverbs.QpAttr{}, err
@@ -20,8 +20,8 @@ func (q *QP) Attr() (libibverbs.QpAttr, error) {
 	return a, nil
 }
 
-// InitAttr returns the creation attributes as ibv_query_qp does, without
-// context and queues.
+// InitAttr returns the attributes at creation as ibv_query_qp does, but without
+// the context and the queues.
 func (q *QP) InitAttr() libibverbs.QpInitAttr {
 	a := libibverbs.QpInitAttr{Cap: q.cap(), QpType: q.kind}
 	if q.signalAll {
@@ -30,6 +30,7 @@ func (q *QP) InitAttr() libibverbs.QpInitAttr {
 	return a
 }
 
+// cap returns the sizes of the queue pair's queues.
 func (q *QP) cap() libibverbs.QpCap {
 	c := libibverbs.QpCap{MaxSendWr: q.send.Max, MaxSendSge: q.send.MaxSGE, MaxInlineData: q.send.Inline}
 	if q.recv != nil {
@@ -38,13 +39,15 @@ func (q *QP) cap() libibverbs.QpCap {
 	return c
 }
 
-// step is a change from one state to another, or within a state.
+// step is a transition of a queue pair from one state to another, or to the
+// same.
 type step struct{ from, to libibverbs.QpState }
 
-// attrs has the attributes of a step other than the state.
+// attrs has the attributes that a step requires or permits, apart from the
+// state.
 type attrs struct{ required, optional libibverbs.QpAttrMask }
 
-// Sets of attributes that several steps share.
+// Sets of attributes that several steps have in common.
 const (
 	initAttrs   = libibverbs.IBV_QP_PKEY_INDEX | libibverbs.IBV_QP_PORT
 	connInit    = initAttrs | libibverbs.IBV_QP_ACCESS_FLAGS
@@ -61,9 +64,9 @@ const (
 	rcSQD       = ucSQD | libibverbs.IBV_QP_PORT | retryAttrs | answerAttrs
 )
 
-// steps has the permitted steps of each type of queue pair, as in the
-// InfiniBand specification and Linux. In addition, a queue pair can go from any
-// state to reset and to error, without attributes.
+// steps has the permitted steps for each type of queue pair, as in the
+// InfiniBand specification and in Linux. In addition, a queue pair may go from
+// any state to the reset and error states, without attributes.
 var steps = map[libibverbs.QpType]map[step]attrs{
 	libibverbs.IBV_QPT_RC: {
 		{libibverbs.IBV_QPS_RESET, libibverbs.IBV_QPS_INIT}: {required: connInit},
@@ -100,7 +103,7 @@ var steps = map[libibverbs.QpType]map[step]attrs{
 	},
 }
 
-// allowed reports whether a type of queue pair permits a step with the
+// allowed reports whether queue pairs of a type permit the step s with the
 // attributes in mask.
 func allowed(kind libibverbs.QpType, s step, mask libibverbs.QpAttrMask) bool {
 	a, ok := steps[kind][s]
@@ -109,15 +112,15 @@ func allowed(kind libibverbs.QpType, s step, mask libibverbs.QpAttrMask) bool {
 	return ok && a.required&^mask == 0 && mask&^(a.required|a.optional) == 0
 }
 
-// Modify sets the attributes in mask, and changes the state if mask has
-// IBV_QP_STATE. For the reset state, the owner must hold the locks of the queue
-// pair's posters and of the pollers of its completion queues.
+// Modify sets the attributes in mask, and the state if mask has IBV_QP_STATE.
+// For the reset state, the caller must hold the locks of the threads that post
+// to the queue pair and that poll its completion queues.
 //
 // If Modify fails, nothing changes. It fails with EINVAL for a step that does
 // not exist, for attributes that are missing, unknown, not permitted or out of
-// range, and for a current state that is not the queue pair's. It fails with
-// ENODATA for a path from an empty entry of the GID table. RoCE has no
-// alternate paths, so their attributes are out of range.
+// range, and if IBV_QP_CUR_STATE names another state than the queue pair's. It
+// fails with ENODATA for a path from an empty entry of the GID table.
+// Attributes of alternate paths, which RoCE lacks, are out of range.
 func (q *QP) Modify(attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error {
 	if err := q.device.check(); err != nil {
 		return err
@@ -189,7 +192,7 @@ func (q *QP) inRange(a *libibverbs.QpAttr, mask libibverbs.QpAttrMask) bool {
 	return true
 }
 
-// assign sets the attributes in mask, except the state.
+// assign copies the attributes in mask, except the state.
 func (q *QP) assign(from *libibverbs.QpAttr, mask libibverbs.QpAttrMask) {
 	a := &q.attr
 	set(mask&libibverbs.IBV_QP_EN_SQD_ASYNC_NOTIFY, &a.EnSqdAsyncNotify, from.EnSqdAsyncNotify)
@@ -213,12 +216,12 @@ func (q *QP) assign(from *libibverbs.QpAttr, mask libibverbs.QpAttrMask) {
 	set(mask&libibverbs.IBV_QP_DEST_QPN, &a.DestQpNum, from.DestQpNum)
 }
 
-// set sets an attribute if its bit is set.
+// set sets an attribute to v if its bit in the mask is not 0.
 func set[T any](bit libibverbs.QpAttrMask, to *T, v T) {
 	if bit != 0 {
 		*to = v
 	}
 }
 
-// mtuBytes returns the number of bytes that an MTU stands for.
+// mtuBytes returns the number of payload bytes that an MTU stands for.
 func mtuBytes(m libibverbs.Mtu) int { return 128 << m }

@@ -11,58 +11,61 @@ import (
 )
 
 const (
-	// window limits the PSNs without an answer.
+	// window is the default limit of packets that are not acknowledged yet.
 	window = 256
-	// acksOfWindow is the number of ACKs per window that a long message asks
-	// for.
+	// acksOfWindow is the number of acknowledgements that a long message
+	// requests per window.
 	acksOfWindow = 4
-	// maxReadPackets keeps all PSNs without an answer within half of the number
-	// space, less one.
+	// maxReadPackets limits the response packets of a READ, so that all
+	// PSNs that are not acknowledged fit into half of the number space.
 	maxReadPackets = 1<<23 - 1 - window
 )
 
-// requester is the sending half of a queue pair. It counts work requests as the
-// send queue does. They go through three stages:
+// requester is the sending half of a queue pair. Requests have the numbers that
+// they have in the send queue. Three of these numbers tell how far the
+// requester is:
 //
-//	head: the oldest incomplete one
-//	send: the one whose packets are being sent; the timer or a NAK moves it back towards head
-//	next: the one to begin next
+//	head: the oldest request that is not complete
+//	send: the request whose packets are sent next; a timeout or NAK sets it back
+//	next: the next request to take from the send queue
 type requester struct {
 	head, send, next uint32
-	requests         []request // the requests from head to next; request n is at index n % len
+	requests         []request // requests from head to next; request n has the index n % len(requests)
 
-	psn   wire.PSN // PSN of the next request
-	acked wire.PSN // oldest PSN without an answer; within the request at head
-	sent  wire.PSN // next PSN to send; within the request at send
-	high  wire.PSN // the PSN after the last that was ever sent
+	psn   wire.PSN // first PSN of the next request
+	acked wire.PSN // oldest PSN that is not acknowledged; belongs to the request head
+	sent  wire.PSN // next PSN to send; belongs to the request send
+	high  wire.PSN // PSN after the highest that was ever sent
 
-	reads      int   // number of READs and atomics from head to next
-	retries    uint8 // number of remaining retries until there is progress
-	rnrRetries uint8
-	rest       time.Duration // if not 0, the pause that an RNR NAK asked for
-	obeyed     bool          // whether a NAK took effect since the last progress
-	timer      timer
+	reads      int           // number of READs and atomics from head to next
+	retries    uint8         // number of retransmissions that may follow until there is progress
+	rnrRetries uint8         // number of RNR NAKs that may follow until there is progress; 7: no limit
+	rest       time.Duration // pause that the peer's RNR NAK demands; 0: none
+	obeyed     bool          // whether a NAK caused a retransmission since the last progress
+	timer      timer         // acknowledgement timeout, or the end of the pause
 
-	allowed allowance
+	allowed allowance // limit of the packets in flight
 }
 
-// request is a work request that was begun. The requester does not read the
-// slot again for these facts, since the program may have changed it.
+// request is a request that was taken from the send queue. It has a copy of
+// what the requester needs later, since the program may overwrite the slot.
 type request struct {
 	opcode  libibverbs.WrOpcode
 	flags   libibverbs.SendFlags
-	status  libibverbs.WcStatus // if not success, the status to fail with once the request is the oldest
+	status  libibverbs.WcStatus // status with which the request will fail as soon as it is the oldest; or success
 	length  uint32
-	psn     wire.PSN // PSN of its first packet
-	packets int      // number of PSNs; 0 if the request is done without packets
-	asked   wire.PSN // for a READ, the start of the response requested last; it ends at a multiple of readPackets
+	psn     wire.PSN // PSN of the first packet
+	packets int      // number of PSNs; 0: the request was executed without packets
+	asked   wire.PSN // for a READ, first PSN of the part that was requested last; the part ends at a multiple of readPackets
 }
 
+// request returns the request with the number n, from head to next.
 func (r *requester) request(n uint32) *request { return &r.requests[n&uint32(len(r.requests)-1)] }
 
+// end returns the PSN after the request's last.
 func (r *request) end() wire.PSN { return r.psn.Add(r.packets) }
 
-// hasAnswer reports whether the request needs an answer other than an ACK.
+// hasAnswer reports whether the request gets a response that is not an ACK.
 func (r *request) hasAnswer() bool {
 	switch r.opcode {
 	case libibverbs.IBV_WR_RDMA_READ, libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
@@ -71,8 +74,8 @@ func (r *request) hasAnswer() bool {
 	return false
 }
 
-// wcOpcodes maps a work request's opcode to its completion opcode and to the
-// types of queue pairs that accept it.
+// wcOpcodes has, for each opcode of a work request, the opcode of its
+// completion and the types of queue pairs that support it.
 var wcOpcodes = [...]struct {
 	opcode     libibverbs.WcOpcode
 	rc, uc, ud bool
@@ -89,7 +92,7 @@ var wcOpcodes = [...]struct {
 	libibverbs.IBV_WR_SEND_WITH_INV:        {libibverbs.IBV_WC_SEND, true, false, false},
 }
 
-// takes reports whether queue pairs of q's type accept an opcode.
+// takes reports whether queue pairs of q's type support an opcode.
 func (q *QP) takes(op libibverbs.WrOpcode) bool {
 	if int(op) >= len(wcOpcodes) {
 		return false
@@ -104,16 +107,16 @@ func (q *QP) takes(op libibverbs.WrOpcode) bool {
 	return o.ud
 }
 
-// sendRequests sends up to budget packets. It reports whether there is more to
-// do.
+// sendRequests sends up to budget packets of requests. more reports whether it
+// stopped only because of the budget.
 func (q *QP) sendRequests(budget int) (more bool) {
 	r := &q.requester
 	if q.kind == libibverbs.IBV_QPT_RC && r.sent != r.acked && !q.room() {
-		return false // the timer continues if the peer does not
+		return false // runTimer still works if the peer never makes room
 	}
 	for range budget {
 		if q.attr.QpState == libibverbs.IBV_QPS_ERR {
-			return true // to flush
+			return true // the turn must flush the requests
 		}
 		if r.rest != 0 {
 			return false
@@ -146,9 +149,9 @@ func (q *QP) sendRequests(budget int) (more bool) {
 	return true
 }
 
-// begin takes the next work request from the send queue and checks it. It
-// executes a request that needs no packets. It returns false if there is none
-// or it may not begin yet.
+// begin takes the next work request from the send queue and checks it. If the
+// request needs no packets, begin executes it. begin returns false if there is
+// no request or it may not start yet.
 func (q *QP) begin() bool {
 	r := &q.requester
 	if q.attr.QpState != libibverbs.IBV_QPS_RTS || q.send.waiting(r.head, r.next) == 0 {
@@ -199,8 +202,8 @@ func (q *QP) begin() bool {
 	return true
 }
 
-// measure computes a request's length and number of packets. It returns an
-// error status if the request cannot be sent.
+// measure sets the request's length and number of packets. If the request
+// cannot be sent, measure returns the status with which it fails.
 func (q *QP) measure(req *request, s *SendSlot) libibverbs.WcStatus {
 	var length uint64
 	if req.flags&libibverbs.IBV_SEND_INLINE != 0 {
@@ -246,12 +249,13 @@ func (q *QP) measure(req *request, s *SendSlot) libibverbs.WcStatus {
 	return libibverbs.IBV_WC_SUCCESS
 }
 
-// packets returns the number of packets of a message.
+// packets returns the number of packets for a message of that length.
 func (q *QP) packets(length uint32) int {
 	return max(1, int((int64(length)+int64(q.mtu)-1)/int64(q.mtu)))
 }
 
-// sendPacket sends packet r.sent of the request at r.send.
+// sendPacket sends the packet with the PSN r.sent, which is of the request
+// r.send.
 func (q *QP) sendPacket(req *request) {
 	r := &q.requester
 	s := q.send.send(r.send)
@@ -289,7 +293,8 @@ func (q *QP) sendPacket(req *request) {
 		p.Solicited = last && req.flags&libibverbs.IBV_SEND_SOLICITED != 0 && (p.Opcode.IsSend() || p.Opcode.HasImm())
 		p.AckReq = q.kind == libibverbs.IBV_QPT_RC && (last || (i+1)%q.ackInterval() == 0)
 		if !q.gather(p, req, s, offset, min(req.length-offset, uint32(q.mtu))) {
-			// The memory was mapped when the request began.
+			// begin has checked the memory: the program has
+			// deregistered it since.
 			q.device.config.Packets.Put(p)
 			req.status = libibverbs.IBV_WC_LOC_PROT_ERR
 			return
@@ -312,15 +317,15 @@ func (q *QP) sendPacket(req *request) {
 	}
 }
 
-// endOfRead returns the end of the response that is requested for packet i of a
-// READ.
+// endOfRead returns the PSN after the part of a READ response that is requested
+// with the READ's packet i.
 func (q *QP) endOfRead(req *request, i int) wire.PSN {
 	part := q.device.readPackets
 	return req.psn.Add(min(i-i%part+part, req.packets))
 }
 
-// ackInterval returns the number of packets of a long message per requested
-// ACK.
+// ackInterval returns the number of packets of a long message after which an
+// acknowledgement is requested.
 func (q *QP) ackInterval() int {
 	return max(1, q.requester.allowed.of(q.device.config.Window)/acksOfWindow)
 }
@@ -360,7 +365,7 @@ func messageOpcode(op libibverbs.WrOpcode, first, last bool) wire.Opcode {
 	return wire.RCSendMiddle
 }
 
-// packet returns a new packet to the peer of a connected queue pair.
+// packet returns a new packet with the addresses of the peer.
 func (q *QP) packet(op wire.Opcode, psn wire.PSN) *wire.Packet {
 	p := q.device.config.Packets.Get()
 	p.Opcode, p.PSN, p.DestQP = op, psn, q.attr.DestQpNum
@@ -371,14 +376,15 @@ func (q *QP) packet(op wire.Opcode, psn wire.PSN) *wire.Packet {
 	return p
 }
 
-// address sets a packet's addresses from the path.
+// address sets a packet's addresses, IP header fields and P_Key.
 func (a *path) address(p *wire.Packet) {
 	p.SGID, p.DGID, p.FlowLabel, p.TrafficClass, p.HopLimit = a.sgid, a.dgid, a.flowLabel, a.trafficClass, a.hopLimit
 	p.PKey = defaultPKey
 }
 
 // gather sets p's payload to the n bytes at offset of the request's data. It
-// returns false if they are missing or may not be read.
+// returns false if the work request has too many segments or one of them may
+// not be read.
 func (q *QP) gather(p *wire.Packet, req *request, s *SendSlot, offset, n uint32) bool {
 	if n == 0 {
 		return true
@@ -395,8 +401,8 @@ func (q *QP) gather(p *wire.Packet, req *request, s *SendSlot, offset, n uint32)
 	return ok
 }
 
-// slices appends to list the memory of the n bytes at offset of segments. It
-// returns false if some of it is missing, does not belong to pd or does not
+// slices appends the memory of the n bytes at offset of segments to list. It
+// returns false if some of it is missing, does not belong to pd, or does not
 // permit access.
 func (d *Device) slices(
 	list [][]byte, pd *PD, segments []libibverbs.Sge, offset, n uint32, access libibverbs.AccessFlags,
@@ -420,13 +426,14 @@ func (d *Device) slices(
 	return list, n == 0
 }
 
-// runTimer starts the timer if it is not running, and an answer is missing or
-// the peer has asked for a pause. It is called in q's turn, when Advance has
-// just set d.now. When a packet arrives, d.now may be long past.
+// runTimer starts the timer if it is not running, and either a packet is not
+// acknowledged or the peer's RNR NAK demands a pause. It must be called during
+// Advance, which sets d.now; d.now may be out of date when a packet arrives.
 //
-// The specification allows up to four times the timeout. The first timeout is
-// exact, so that a lost packet costs little. Later ones take longer, as the
-// peer may only be waiting for a processor.
+// The specification permits a timeout of up to four times the configured one.
+// The first timeout is the configured one, so that recovery from a lost packet
+// is fast. Later ones are longer, as the peer may only be waiting for a
+// processor.
 func (q *QP) runTimer() {
 	r, d := &q.requester, q.device
 	switch timeout := wire.AckTimeout(q.attr.Timeout); {
@@ -438,7 +445,7 @@ func (q *QP) runTimer() {
 	}
 }
 
-// restartTimer gives the packets in flight the current timeout.
+// restartTimer restarts the timer with the configured timeout.
 func (q *QP) restartTimer() {
 	if r := &q.requester; r.rest == 0 {
 		r.timer.stop()
@@ -446,7 +453,8 @@ func (q *QP) restartTimer() {
 	}
 }
 
-// progress records that the peer has answered something new.
+// progress records that the peer has acknowledged more. It restores the
+// retries.
 func (q *QP) progress() {
 	r := &q.requester
 	r.retries, r.rnrRetries = q.attr.RetryCnt, q.attr.RnrRetry
@@ -455,7 +463,7 @@ func (q *QP) progress() {
 	q.device.schedule.add(q)
 }
 
-// expired runs when a timer of q expires.
+// expired handles the expiry of t, a timer of q.
 func (q *QP) expired(t *timer) {
 	r := &q.requester
 	if t == &q.congestion.timer {
@@ -473,11 +481,11 @@ func (q *QP) expired(t *timer) {
 	q.retry()
 }
 
-// inFlight returns the number of packets without an answer.
+// inFlight returns the number of packets that were sent and not acknowledged.
 func (q *QP) inFlight() int { return q.requester.sent.Diff(q.requester.acked) }
 
-// retry resends all packets without an answer, or fails the queue pair if no
-// retries remain.
+// retry retransmits all packets that are not acknowledged. It fails the queue
+// pair if no retries are left.
 func (q *QP) retry() {
 	r := &q.requester
 	if r.retries == 0 {
@@ -488,7 +496,7 @@ func (q *QP) retry() {
 	q.goBack()
 }
 
-// goBack makes the oldest packet without an answer the next to send.
+// goBack continues sending at the oldest packet that is not acknowledged.
 func (q *QP) goBack() {
 	r := &q.requester
 	r.send, r.sent = r.head, r.acked
@@ -496,10 +504,9 @@ func (q *QP) goBack() {
 	q.device.schedule.add(q)
 }
 
-// obeys reports whether a NAK starts a retry. Only one NAK does until there is
-// progress or a timeout: a burst of answers has many implied NAKs, the network
-// may duplicate a NAK, and the packets that follow one that has to wait are all
-// out of sequence.
+// obeys reports whether a NAK causes a retransmission. Only the first does
+// until there is progress or a timeout. Others may be about the same loss: the
+// network may duplicate a NAK, and a burst of responses may imply many.
 func (r *requester) obeys() bool {
 	if r.obeyed || r.rest != 0 {
 		return false
@@ -508,8 +515,8 @@ func (r *requester) obeys() bool {
 	return true
 }
 
-// impliedNak handles an answer that follows a READ or atomic whose own answer
-// is missing: it was lost.
+// impliedNak handles a response that follows the missing response to a READ or
+// atomic, which was lost.
 func (q *QP) impliedNak() {
 	if r := &q.requester; r.sent != r.acked && r.obeys() {
 		q.retries.MissedAnswers++
@@ -517,17 +524,19 @@ func (q *QP) impliedNak() {
 	}
 }
 
-// receiveResponse handles a packet for the requester.
+// receiveResponse handles a packet for the requester, and adapts the limit of
+// packets in flight.
 func (q *QP) receiveResponse(p *wire.Packet) {
 	acked := q.requester.acked
 	q.takeResponse(p)
 	q.requester.allowed.answered(q.requester.acked.Diff(acked), q.device.config.Window)
 }
 
+// takeResponse handles a packet for the requester.
 func (q *QP) takeResponse(p *wire.Packet) {
 	r := &q.requester
 	if p.PSN.Before(r.acked) || !p.PSN.Before(r.high) {
-		return // a duplicate, or an answer to a packet that was not sent
+		return // a duplicate, or the packet that it acknowledges was never sent
 	}
 	switch {
 	case p.Opcode == wire.RCAck && p.Syndrome.IsAck():
@@ -571,8 +580,8 @@ func (q *QP) takeResponse(p *wire.Packet) {
 	}
 }
 
-// acknowledge records that everything before psn has arrived. It returns false
-// if the answer to a READ or atomic before psn is missing.
+// acknowledge records that the peer has all packets before psn. It returns
+// false if psn comes after a READ or atomic whose response is missing.
 func (q *QP) acknowledge(psn wire.PSN) bool {
 	r := &q.requester
 	answered := true
@@ -593,7 +602,7 @@ func (q *QP) acknowledge(psn wire.PSN) bool {
 }
 
 // passHead completes the oldest request, and those after it that need no
-// answer.
+// packets or have failed.
 func (q *QP) passHead() {
 	r := &q.requester
 	r.acked = r.request(r.head).end()
@@ -602,8 +611,8 @@ func (q *QP) passHead() {
 	q.settle()
 }
 
-// caughtUp records progress up to r.acked. A retransmission may not have got
-// that far.
+// caughtUp records that packets up to r.acked are acknowledged. A
+// retransmission that has not reached r.acked continues there.
 func (q *QP) caughtUp() {
 	r := &q.requester
 	if r.sent.Before(r.acked) {
@@ -615,7 +624,8 @@ func (q *QP) caughtUp() {
 	q.progress()
 }
 
-// settle completes the requests at head that needed no packets or have failed.
+// settle completes the oldest requests, as far as they need no packets or have
+// failed.
 func (q *QP) settle() {
 	r := &q.requester
 	for r.head != r.next {
@@ -634,8 +644,8 @@ func (q *QP) settle() {
 	}
 }
 
-// receiveRNR pauses as the peer asked to, since it has no receive. A further
-// RNR NAK during the pause counts as a copy.
+// receiveRNR handles an RNR NAK: it pauses for the time that the peer demands.
+// During the pause, a further RNR NAK is ignored as a duplicate.
 func (q *QP) receiveRNR(s wire.Syndrome) {
 	r := &q.requester
 	if r.rest != 0 {
@@ -654,7 +664,7 @@ func (q *QP) receiveRNR(s wire.Syndrome) {
 	q.goBack()
 }
 
-// receiveRead handles a packet of the response to the READ at head.
+// receiveRead handles a packet of the response to the oldest request, a READ.
 func (q *QP) receiveRead(p *wire.Packet) {
 	r := &q.requester
 	req := r.request(r.head)
@@ -688,7 +698,7 @@ func (q *QP) receiveRead(p *wire.Packet) {
 	q.caughtUp()
 }
 
-// receiveAtomic handles the response to the atomic at head.
+// receiveAtomic handles the response to the oldest request, an atomic.
 func (q *QP) receiveAtomic(p *wire.Packet) {
 	r := &q.requester
 	req := r.request(r.head)
@@ -705,9 +715,10 @@ func (q *QP) receiveAtomic(p *wire.Packet) {
 	}
 }
 
-// storeAnswer writes n bytes at offset of the response to the request at head.
-// It returns false if it could not; it has then failed the request if that was
-// this side's fault.
+// storeAnswer writes n bytes to offset in the memory that the response to the
+// oldest request is for. It returns false if it fails. If the memory of this
+// program is the cause, it has failed the request; otherwise the peer must send
+// the response again.
 func (q *QP) storeAnswer(src [][]byte, offset, n uint32) bool {
 	d := q.device
 	segments, ok := q.send.sendSegments(q.send.send(q.requester.head))
@@ -724,8 +735,9 @@ func (q *QP) storeAnswer(src [][]byte, offset, n uint32) bool {
 	return f == noFault
 }
 
-// complete completes the oldest request, whose packets no peer acknowledges if
-// there is a way, on which they leave the process.
+// complete completes the oldest request. way is nil if the peer has
+// acknowledged the request or none of its packets leaves the process.
+// Otherwise, the completion waits until the packets have left on way.
 func (q *QP) complete(status libibverbs.WcStatus, way Way) {
 	r := &q.requester
 	req := r.request(r.head)
@@ -739,15 +751,15 @@ func (q *QP) complete(status libibverbs.WcStatus, way Way) {
 	r.head++
 }
 
-// sendCompletion returns the completion of a request of the send queue.
+// sendCompletion returns the completion for the request n of the send queue.
 func (q *QP) sendCompletion(n uint32, status libibverbs.WcStatus) Completion {
 	c := Completion{Queue: q.send, Count: n + 1}
 	c.WrId, c.Status, c.QpNum = q.send.send(n).ID, status, q.number
 	return c
 }
 
-// failHead completes the oldest request with an error, and fails the queue
-// pair.
+// failHead completes the oldest request with status, and puts the queue pair
+// into the error state.
 func (q *QP) failHead(status libibverbs.WcStatus) {
 	q.complete(status, nil)
 	q.fail()

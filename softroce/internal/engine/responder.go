@@ -12,41 +12,42 @@ import (
 
 // responder is the receiving half of a queue pair.
 type responder struct {
-	psn wire.PSN // the expected PSN
-	msn uint32   // number of completed messages
+	psn wire.PSN // next PSN that is expected
+	msn uint32   // number of completed messages, modulo 1<<24
 
-	nak         bool // whether the expected PSN was asked for, or must wait for a receive
-	established bool // whether COMM_EST was reported
-	refused     bool // whether a request of the peer failed the queue pair; the NAK is the last answer
+	nak         bool // whether a NAK for the expected PSN was sent
+	established bool // whether IBV_EVENT_COMM_EST was reported
+	refused     bool // whether a request of the peer has failed the queue pair; no answer follows its NAK
 
 	message message
 	receive receive
-	next    uint32 // count of the next receive, without a shared receive queue
+	next    uint32 // number of the next receive to take; unused with a shared receive queue
 
-	// The latest READs and atomics, as many as the peer may have in flight,
-	// since it may ask for their answers again. The program may change the
-	// number in the state SQD.
-	answered    []answer
-	nextAnswer  int // index in answered of the entry that is written next
-	outstanding int // number of entries of answered whose first answer is still in answers
-	repeats     int // number of repeated answers in answers
+	// The answers to the latest READs and atomics, as many as the peer may
+	// have in flight, because the peer may request them again. The program
+	// may change that limit in the state SQD.
+	answered    []answer // a ring
+	nextAnswer  int      // index in answered of the entry written next
+	outstanding int      // number of answers to READs and atomics that are being sent for the first time
+	repeats     int      // number of answers that are being sent again
 
-	answers []answer // the pending answers start at index first, in the order of PSNs
-	first   int
+	answers []answer // answers to send, from index first on, in the order of their PSNs
+	first   int      // index in answers of the next one
 
-	added, sent uint32        // counts of the answers that were added last and sent last
-	overdue     time.Duration // if not 0, the time at which the next answer has waited for too long
+	added, sent uint32        // numbers of the answers that were added last and sent last
+	overdue     time.Duration // time at which the next answer will have waited for room for too long; 0: not known yet
 }
 
-// message is a SEND or WRITE whose packets are arriving.
+// message is a SEND or WRITE of which some packets have arrived.
 type message struct {
 	kind   messageKind
-	addr   uint64 // for a WRITE, the address of the next packet
-	rkey   uint32
-	left   uint32 // for a WRITE, the number of remaining bytes
-	length uint32 // number of bytes so far
+	addr   uint64 // for a WRITE, address to which the next packet is written
+	rkey   uint32 // for a WRITE, the key
+	left   uint32 // for a WRITE, number of bytes that have not arrived
+	length uint32 // number of bytes that have arrived
 }
 
+// messageKind is the kind of the message that is arriving.
 type messageKind uint8
 
 const (
@@ -55,30 +56,30 @@ const (
 	writeMessage
 )
 
-// receive is the receive that the current message uses.
+// receive is the posted receive that the current message uses.
 type receive struct {
-	taken    bool
-	id       uint64
-	queue    *WorkQueue // nil if the place is free already
-	count    uint32
+	taken    bool       // whether there is one
+	id       uint64     // ID of the work request
+	queue    *WorkQueue // receive queue in which its completion frees a place; nil: the place is already free
+	count    uint32     // number to store in queue.Freed once the completion was polled
 	segments []libibverbs.Sge
-	room     uint64 // number of bytes of all segments
+	room     uint64 // number of bytes in all segments
 }
 
-// answer is an ACK, a NAK, or the response to a READ or atomic.
+// answer is an ACK or NAK to send, or a response to a READ or atomic.
 type answer struct {
 	kind     answerKind
-	repeated bool
-	count    uint32
+	repeated bool   // whether the peer has requested the answer again
+	count    uint32 // number of the answer
 	syndrome wire.Syndrome
-	msn      uint32
+	msn      uint32   // number of completed messages
 	psn      wire.PSN // PSN of the next packet
 	packets  int      // number of remaining packets
-	addr     uint64   // for a READ, the address of the next packet's bytes
-	rkey     uint32
-	length   uint32 // for a READ, the number of remaining bytes
-	begun    bool   // for a READ, whether its first packet was sent
-	value    uint64 // for an atomic, the old value
+	addr     uint64   // for a READ, address of the next packet's payload
+	rkey     uint32   // for a READ, the key
+	length   uint32   // for a READ, the number of remaining bytes
+	begun    bool     // for a READ, whether the first packet was sent
+	value    uint64   // for an atomic, the word's old value
 }
 
 type answerKind uint8
@@ -89,21 +90,22 @@ const (
 	atomicAnswer
 )
 
-// A refusal is the consequence of a request that cannot be executed.
+// refusal says what happens when a request of the peer cannot be executed.
 type refusal struct {
-	syndrome wire.Syndrome
-	status   libibverbs.WcStatus // for the receive, if the message has taken one
-	event    libibverbs.EventType
-	silent   bool // whether the receive's completion replaces the event
+	syndrome wire.Syndrome        // of the NAK
+	status   libibverbs.WcStatus  // status of the receive that the message has taken, if any
+	event    libibverbs.EventType // asynchronous event to report
+	silent   bool                 // whether no event is reported, as the receive's completion shows the failure
 }
 
 var (
-	// lost stands for a packet that counts as lost.
+	// lost is the refusal of a packet that is treated as lost.
 	lost = &refusal{}
-	// notReady stands for a packet that needs a receive when none is posted.
+	// notReady is the refusal of a packet that needs a receive when none is
+	// posted.
 	notReady = &refusal{}
-	// unwilling stands for a packet that a hostile receiver answers as if no
-	// receive were posted.
+	// unwilling is the refusal of a packet by a receiver in hostile mode,
+	// which pretends that no receive is posted.
 	unwilling = &refusal{}
 
 	badRequest = &refusal{
@@ -120,13 +122,15 @@ var (
 	}
 )
 
-// Receive handles a packet from the network, which then belongs to the device.
-// The time of resulting completions is that of the last Advance.
+// Receive handles a packet from the network, and takes ownership of it.
+// Completions get the time of the last Advance.
 func (d *Device) Receive(p *wire.Packet) {
 	d.receive(p)
 	d.config.Packets.Put(p)
 }
 
+// receive handles a packet from the network. It drops a packet that is not for
+// a queue pair of the device.
 func (d *Device) receive(p *wire.Packet) {
 	if d.gone || d.down || !p.Opcode.Valid() || p.PKey&0x7FFF != defaultPKey&0x7FFF {
 		return
@@ -175,6 +179,7 @@ func (d *Device) receive(p *wire.Packet) {
 	}
 }
 
+// transport returns the transport of packets for q.
 func (q *QP) transport() wire.Transport {
 	switch q.kind {
 	case libibverbs.IBV_QPT_RC:
@@ -185,8 +190,8 @@ func (q *QP) transport() wire.Transport {
 	return wire.UD
 }
 
-// noteFirst reports the arrival of the first packet if the program has not
-// taken the queue pair to RTS yet.
+// noteFirst reports IBV_EVENT_COMM_EST if a packet arrives before the program
+// has taken the queue pair to RTS.
 func (q *QP) noteFirst() {
 	r := &q.responder
 	if q.attr.QpState == libibverbs.IBV_QPS_RTR && !r.established {
@@ -195,7 +200,8 @@ func (q *QP) noteFirst() {
 	}
 }
 
-// receiveRequest handles a packet for the responder of a reliable connection.
+// receiveRequest handles a packet for the responder of a reliable connection:
+// it executes a request, or answers a duplicate or a gap.
 func (q *QP) receiveRequest(p *wire.Packet) {
 	r := &q.responder
 	q.noteFirst()
@@ -228,7 +234,7 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 		switch {
 		case p.AckReq && (p.Opcode.IsSend() || p.Opcode.IsWrite()):
 			q.addAck(wire.Ack, p.PSN)
-		case p.Opcode.IsAtomic() && q.outside: // the program can see its effect
+		case p.Opcode.IsAtomic() && q.outside: // the program may see the change of the word at once
 			q.answerNow()
 			q.device.config.Outgoing.Flush()
 		}
@@ -245,7 +251,7 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 	}
 }
 
-// refuse fails the queue pair because of a request of the peer.
+// refuse fails the queue pair as f says, because of a request of the peer.
 func (q *QP) refuse(f *refusal) {
 	r := &q.responder
 	if r.receive.taken {
@@ -258,7 +264,8 @@ func (q *QP) refuse(f *refusal) {
 	q.fail()
 }
 
-// doMessage executes the next packet of a SEND or WRITE.
+// doMessage executes the next packet of a SEND or WRITE. It returns nil on
+// success.
 func (q *QP) doMessage(p *wire.Packet) *refusal {
 	r, m, op := &q.responder, &q.responder.message, p.Opcode
 	begins, ends := op.IsFirst() || op.IsOnly(), op.IsLast() || op.IsOnly()
@@ -327,8 +334,8 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 	return nil
 }
 
-// duty returns the duty of a completion: to wait until all answers so far have
-// been sent.
+// duty returns what a completion waits for: all answers that have been added so
+// far.
 func (q *QP) duty() duty {
 	if !q.outside {
 		return duty{}
@@ -336,8 +343,9 @@ func (q *QP) duty() duty {
 	return duty{qp: q, answers: q.responder.added, way: q.way}
 }
 
-// dutyOf returns the duty of data that waits for the answer to a packet. If the
-// packet asks for one, that is the next answer to be added.
+// dutyOf returns what the effect of the packet p waits for: all answers that
+// have been added so far and, if p requests one, the answer to p, which is
+// added next.
 func (q *QP) dutyOf(p *wire.Packet) duty {
 	y := q.duty()
 	if p.AckReq {
@@ -346,8 +354,7 @@ func (q *QP) dutyOf(p *wire.Packet) duty {
 	return y
 }
 
-// rightLength reports whether n bytes of payload fit the packet's place in the
-// message.
+// rightLength reports whether a payload of n bytes fits the packet's opcode.
 func (q *QP) rightLength(op wire.Opcode, n uint32) bool {
 	switch {
 	case op.IsOnly():
@@ -358,11 +365,12 @@ func (q *QP) rightLength(op wire.Opcode, n uint32) bool {
 	return n == uint32(q.mtu)
 }
 
+// permits reports whether the queue pair permits remote access of that kind.
 func (q *QP) permits(access libibverbs.AccessFlags) bool {
 	return libibverbs.AccessFlags(q.attr.QpAccessFlags)&access != 0
 }
 
-// write writes n bytes of a WRITE.
+// write writes the n bytes of p's payload, which continue the WRITE m.
 func (q *QP) write(p *wire.Packet, m *message, n uint32) *refusal {
 	// The key may have been invalidated since the last packet.
 	b, status := q.device.remoteSlice(q, m.addr, uint64(m.left), m.rkey, libibverbs.IBV_ACCESS_REMOTE_WRITE)
@@ -386,6 +394,8 @@ func (q *QP) write(p *wire.Packet, m *message, n uint32) *refusal {
 	return nil
 }
 
+// refusalOf returns the refusal for a fault of a copy; target is the one for a
+// fault of this program's memory.
 func refusalOf(f fault, target *refusal) *refusal {
 	switch f {
 	case sourceFault:
@@ -396,7 +406,7 @@ func refusalOf(f fault, target *refusal) *refusal {
 	return nil
 }
 
-// fill writes n bytes into the receive at offset.
+// fill writes the n bytes of src to offset in the current receive.
 func (q *QP) fill(src [][]byte, offset, n uint32) *refusal {
 	d, r := q.device, &q.responder.receive
 	if uint64(offset)+uint64(n) > r.room {
@@ -412,7 +422,8 @@ func (q *QP) fill(src [][]byte, offset, n uint32) *refusal {
 	return refusalOf(scatter(d.target, src), badReceive)
 }
 
-// takeReceive takes the next receive. It returns false if there is none.
+// takeReceive makes the next posted receive the current one. It returns false
+// if there is none.
 func (q *QP) takeReceive() bool {
 	r := &q.responder
 	v := &r.receive
@@ -447,7 +458,8 @@ func (q *QP) takeReceive() bool {
 	return true
 }
 
-// receiveCompletion returns the completion of the current receive.
+// receiveCompletion returns a completion of the current receive, with that
+// status.
 func (q *QP) receiveCompletion(status libibverbs.WcStatus) Completion {
 	v := &q.responder.receive
 	c := Completion{Queue: v.queue, Count: v.count}
@@ -455,14 +467,16 @@ func (q *QP) receiveCompletion(status libibverbs.WcStatus) Completion {
 	return c
 }
 
+// completeReceive adds the completion c of the current receive, which is used
+// up.
 func (q *QP) completeReceive(c Completion, y duty) {
 	q.responder.receive.taken = false
 	q.device.staged.tell(q)
 	q.recvCQ.add(c, y)
 }
 
-// setHeaders copies the immediate data or the invalidated key of a message's
-// last packet to a completion.
+// setHeaders copies the immediate data or the invalidated key from a message's
+// last packet to its completion.
 func (c *Completion) setHeaders(p *wire.Packet) {
 	switch {
 	case p.Opcode.HasImm():
@@ -474,7 +488,7 @@ func (c *Completion) setHeaders(p *wire.Packet) {
 	}
 }
 
-// doRead begins the response to a READ, which has the given number of packets.
+// doRead queues the response to a READ. packets is the number of its packets.
 func (q *QP) doRead(p *wire.Packet, packets int) *refusal {
 	r := &q.responder
 	switch {
@@ -490,7 +504,7 @@ func (q *QP) doRead(p *wire.Packet, packets int) *refusal {
 	return nil
 }
 
-// doAtomic executes an atomic operation.
+// doAtomic executes an atomic operation and queues its response.
 func (q *QP) doAtomic(p *wire.Packet) *refusal {
 	r := &q.responder
 	switch {
@@ -520,8 +534,8 @@ func (q *QP) doAtomic(p *wire.Packet) *refusal {
 	return nil
 }
 
-// remember adds the answer to a new READ or atomic, and keeps it in case the
-// peer asks again.
+// remember queues the answer to a new READ or atomic. It also keeps the answer,
+// since the peer may request it again.
 func (q *QP) remember(a answer) {
 	r := &q.responder
 	r.msn = (r.msn + 1) & 0xFFFFFF
@@ -535,7 +549,7 @@ func (q *QP) remember(a answer) {
 	q.addAnswer(a)
 }
 
-// keep makes answered n long. The newest answers stay.
+// keep changes the length of answered to n. The newest answers stay.
 func (r *responder) keep(n int) {
 	answers := slices.Concat(r.answered[r.nextAnswer:], r.answered[:r.nextAnswer]) // from the oldest on
 	answers = slices.DeleteFunc(answers, func(a answer) bool { return a.packets == 0 })
@@ -544,7 +558,7 @@ func (r *responder) keep(n int) {
 	r.nextAnswer = copy(r.answered, answers) % n
 }
 
-// receiveDuplicate answers a request that was executed before.
+// receiveDuplicate answers a request that has been executed already.
 func (q *QP) receiveDuplicate(p *wire.Packet) {
 	r := &q.responder
 	if p.Opcode.IsSend() || p.Opcode.IsWrite() {
@@ -552,7 +566,7 @@ func (q *QP) receiveDuplicate(p *wire.Packet) {
 		return
 	}
 	if r.repeats >= len(r.answered) {
-		return // it is busy with repetitions
+		return // enough answers are being repeated already
 	}
 	for i := range r.answered {
 		a := r.answered[i]
@@ -577,7 +591,7 @@ func (q *QP) receiveDuplicate(p *wire.Packet) {
 	}
 }
 
-// addAck adds an ACK or NAK. It replaces an ACK at the end of the queue.
+// addAck queues an ACK or NAK. It replaces an ACK that was queued last.
 func (q *QP) addAck(s wire.Syndrome, psn wire.PSN) {
 	r := &q.responder
 	a := answer{kind: ackAnswer, syndrome: s, msn: r.msn, psn: psn}
@@ -592,6 +606,7 @@ func (q *QP) addAck(s wire.Syndrome, psn wire.PSN) {
 	q.addAnswer(a)
 }
 
+// addAnswer queues an answer.
 func (q *QP) addAnswer(a answer) {
 	r := &q.responder
 	if r.first == len(r.answers) {
@@ -609,18 +624,18 @@ func (q *QP) addAnswer(a answer) {
 	q.device.schedule.add(q)
 }
 
-// answerNow sends answers before q's turn.
+// answerNow sends queued answers at once, without waiting for q's turn.
 func (q *QP) answerNow() {
 	if q.answer(turnPackets) {
 		q.device.schedule.add(q)
 	}
 }
 
-// answer sends up to budget packets of answers. It reports whether there are
-// more.
+// answer sends up to budget packets of queued answers. more reports whether it
+// stopped only because of the budget.
 func (q *QP) answer(budget int) (more bool) {
 	r := &q.responder
-	room := false // for READs; true once known
+	room := false // whether q.room was called and returned true
 	for range budget {
 		if r.first == len(r.answers) {
 			return false
@@ -652,7 +667,8 @@ func (q *QP) answer(budget int) (more bool) {
 	return r.first != len(r.answers)
 }
 
-// answerSent removes the oldest answer, whose packets are all made.
+// answerSent removes the first queued answer, as its last packet is about to be
+// sent.
 func (q *QP) answerSent(a *answer) {
 	r := &q.responder
 	switch {
@@ -670,7 +686,7 @@ func (q *QP) answerSent(a *answer) {
 }
 
 // readResponse returns the next packet of a READ response. It returns nil if
-// the key has become invalid.
+// the key is not valid any more.
 func (q *QP) readResponse(a *answer) *wire.Packet {
 	b, status := q.device.remoteSlice(q, a.addr, uint64(a.length), a.rkey, libibverbs.IBV_ACCESS_REMOTE_READ)
 	if status != libibverbs.IBV_WC_SUCCESS {
@@ -688,7 +704,7 @@ func (q *QP) readResponse(a *answer) *wire.Packet {
 	p := q.packet(op, a.psn)
 	n := min(a.length, uint32(q.mtu))
 	if q.device.hasTail(b[:n]) {
-		q.device.showTails() // earlier requests were answered
+		q.device.showTails() // the peer has got the answers to the earlier WRITEs
 	}
 	if n > 0 {
 		p.Payload = append(p.Payload, b[:n])
@@ -699,9 +715,10 @@ func (q *QP) readResponse(a *answer) *wire.Packet {
 	return p
 }
 
-// refuseRead handles a READ whose key became invalid during or after the
-// response. If the READ is a repetition, the peer may have the response
-// already, and the request is a late copy: the queue pair does not fail then.
+// refuseRead handles a READ whose key has become invalid before the response
+// was sent completely. The queue pair fails, unless the response is a
+// repetition: the peer may have the response already, and the repeated request
+// may be a late duplicate.
 func (q *QP) refuseRead(a *answer) {
 	nak := badAccess
 	if a.repeated {
@@ -715,6 +732,7 @@ func (q *QP) refuseRead(a *answer) {
 	q.refuse(nak)
 }
 
+// dropAnswers drops all queued answers.
 func (q *QP) dropAnswers() {
 	r := &q.responder
 	if q.outside {
@@ -724,9 +742,10 @@ func (q *QP) dropAnswers() {
 	r.sent, r.overdue = r.added, 0
 }
 
-// sendAcks sends the answers that do not need memory. A queue pair that fails
-// or is destroyed has received the messages that it has completed, and a card
-// would have acknowledged them by then.
+// sendAcks sends the queued answers up to the first READ response, and drops
+// the others. It is called when the queue pair fails or is destroyed. The
+// messages that it has completed must still be acknowledged; hardware would
+// have done so by then.
 func (q *QP) sendAcks() {
 	r := &q.responder
 	for r.first != len(r.answers) && r.answers[r.first].kind != readAnswer {

@@ -9,77 +9,80 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// The structs in this file are shared with C, which posts and polls:
-// softroce/internal/capi/ring.h has the same ones. Fields that both sides use
-// at the same time are read and written atomically.
+// The structs in this file are shared with the C code that posts and polls.
+// softroce/internal/capi/ring.h declares the same structs. Fields that both
+// sides use at the same time are accessed atomically.
 
 // WorkQueue is the header of a send queue, receive queue or shared receive
-// queue. Counts are of all work requests since the queue was reset, and wrap
-// around. The request with count n is in place n % Size.
+// queue. Work requests are numbered from the last reset of the queue on, and
+// the numbers wrap around. Request n is in the slot n % Size.
 //
-// A poster fills places first and then advances Posted, under a lock that the
-// engine does not know. The engine takes requests up to Posted. A place becomes
-// free when the completion of its request, or of a later one, has been polled:
-// each completion has the queue, and the count that the poller stores in Freed.
-// The poster keeps Posted - Freed at most Max.
+// A posting thread fills slots and then advances Posted, under a lock that the
+// engine does not use. The engine takes requests up to Posted. A slot becomes
+// free when the completion of its request, or of a later one, is polled: each
+// completion names the queue and the number that the polling thread stores in
+// Freed. The posting thread keeps Posted - Freed at most Max.
 type WorkQueue struct {
-	Posted uint32 // written by the poster
-	Freed  uint32 // written by the poller; for a shared receive queue, by the engine
-	State  uint32 // libibverbs.QpState of the queue pair; written by the engine
-	Size   uint32 // number of places, a power of two
-	Max    uint32 // limit of posted work requests, at most Size
-	Stride uint32 // bytes from one place to the next, a multiple of 8
-	MaxSGE uint32
-	Inline uint32 // limit of inline bytes
+	Posted uint32 // number of requests that were posted; written by the posting thread
+	Freed  uint32 // number of requests whose slots are free; written by the polling thread, or by the engine for a shared receive queue
+	State  uint32 // libibverbs.QpState of the queue pair, written by the engine
+	Size   uint32 // number of slots, a power of two
+	Max    uint32 // limit of posted requests, at most Size
+	Stride uint32 // distance of slots in bytes, a multiple of 8
+	MaxSGE uint32 // limit of segments of a request
+	Inline uint32 // limit of inline bytes of a request
 	Slots  unsafe.Pointer
 
-	// Owner names the queue pair or shared receive queue to the doorbell.
+	// Owner is the number of the queue pair with the queue. It is used for
+	// the doorbell.
 	Owner uint64
-	// Next links the queues whose doorbell was rung and not heard yet.
+	// Next links the queues with new requests that the device does not know
+	// about yet.
 	Next uintptr
-	Rung uint32
+	Rung uint32 // whether the queue is in that list, 0 or 1
 	_    uint32
 }
 
-// SendSlot starts a place of a send queue. It is followed by NumSGE segments as
-// struct ibv_sge, or by InlineLen bytes if the flag IBV_SEND_INLINE is set.
+// SendSlot is the beginning of a slot of a send queue. NumSGE segments follow,
+// as struct ibv_sge, or InlineLen bytes if Flags has IBV_SEND_INLINE.
 type SendSlot struct {
 	ID         uint64
 	Opcode     libibverbs.WrOpcode
 	Flags      uint32 // libibverbs.SendFlags
-	Imm        uint32 // as in memory; or the key to invalidate
+	Imm        uint32 // immediate data in network byte order, or the key to invalidate
 	NumSGE     uint32
-	RemoteAddr uint64 // for a bind, the window's address
-	RKey       uint32 // for a bind, the window's new key
+	RemoteAddr uint64 // remote address; for a bind, the window's address
+	RKey       uint32 // remote key; for a bind, the window's new key
 	InlineLen  uint32
-	CompareAdd uint64 // for a bind, the window's length
-	Swap       uint64 // for a bind, the window's MW.Handle
-	AH         uint64 // AH.Handle
+	CompareAdd uint64 // compare or add operand; for a bind, the window's length
+	Swap       uint64 // swap operand; for a bind, the window's MW.Handle
+	AH         uint64 // AH.Handle, for datagrams
 	RemoteQPN  uint32
 	RemoteQKey uint32
-	BindLKey   uint32 // for a bind, the region's key
-	BindAccess uint32
+	BindLKey   uint32 // for a bind, the key of the region
+	BindAccess uint32 // for a bind, libibverbs.AccessFlags
 	_          uint64
 }
 
-// RecvSlot starts a place of a receive queue. It is followed by NumSGE
-// segments.
+// RecvSlot is the beginning of a slot of a receive queue. NumSGE segments
+// follow.
 type RecvSlot struct {
 	ID     uint64
 	NumSGE uint32
 	_      uint32
 }
 
-// Sizes of the starts of places.
+// Sizes of the beginnings of slots, in bytes.
 const (
 	SendSlotSize = unsafe.Sizeof(SendSlot{})
 	RecvSlotSize = unsafe.Sizeof(RecvSlot{})
 )
 
+// posted returns the number of requests that were posted.
 func (q *WorkQueue) posted() uint32 { return atomic.LoadUint32(&q.Posted) }
 
-// waiting returns the number of posted requests from next on. oldest is the
-// count of the oldest request without a completion. If the program has
+// waiting returns the number of posted requests from number next on. oldest is
+// the number of the oldest request without a completion. If the program has
 // overwritten Posted with an impossible value, waiting returns 0.
 func (q *WorkQueue) waiting(oldest, next uint32) uint32 {
 	posted := q.posted()
@@ -89,6 +92,7 @@ func (q *WorkQueue) waiting(oldest, next uint32) uint32 {
 	return posted - next
 }
 
+// slot returns the slot of request n.
 func (q *WorkQueue) slot(n uint32) unsafe.Pointer {
 	return unsafe.Add(q.Slots, uintptr(n&(q.Size-1))*uintptr(q.Stride))
 }
@@ -96,21 +100,23 @@ func (q *WorkQueue) slot(n uint32) unsafe.Pointer {
 func (q *WorkQueue) send(n uint32) *SendSlot { return (*SendSlot)(q.slot(n)) }
 func (q *WorkQueue) recv(n uint32) *RecvSlot { return (*RecvSlot)(q.slot(n)) }
 
-// segments returns the segments of a request.
+// segments returns the segments that follow the slot's beginning.
 func (s *SendSlot) segments() []libibverbs.Sge {
 	return unsafe.Slice((*libibverbs.Sge)(unsafe.Add(unsafe.Pointer(s), SendSlotSize)), s.NumSGE)
 }
 
+// inline returns the inline data that follows the slot's beginning.
 func (s *SendSlot) inline() []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(s), SendSlotSize)), s.InlineLen)
 }
 
+// segments returns the segments that follow the slot's beginning.
 func (s *RecvSlot) segments() []libibverbs.Sge {
 	return unsafe.Slice((*libibverbs.Sge)(unsafe.Add(unsafe.Pointer(s), RecvSlotSize)), s.NumSGE)
 }
 
-// sendSegments returns the segments of a queued request. It returns false if
-// there are more than the queue permits.
+// sendSegments returns the segments of a request in the queue. It returns false
+// if there are more than MaxSGE.
 func (q *WorkQueue) sendSegments(s *SendSlot) ([]libibverbs.Sge, bool) {
 	n := s.NumSGE
 	if n > q.MaxSGE {
@@ -119,7 +125,8 @@ func (q *WorkQueue) sendSegments(s *SendSlot) ([]libibverbs.Sge, bool) {
 	return unsafe.Slice((*libibverbs.Sge)(unsafe.Add(unsafe.Pointer(s), SendSlotSize)), n), true
 }
 
-// recvSegments is sendSegments for a receive.
+// recvSegments returns the segments of a receive in the queue. It returns false
+// if there are more than MaxSGE.
 func (q *WorkQueue) recvSegments(s *RecvSlot) ([]libibverbs.Sge, bool) {
 	n := s.NumSGE
 	if n > q.MaxSGE {
@@ -128,45 +135,46 @@ func (q *WorkQueue) recvSegments(s *RecvSlot) ([]libibverbs.Sge, bool) {
 	return unsafe.Slice((*libibverbs.Sge)(unsafe.Add(unsafe.Pointer(s), RecvSlotSize)), n), true
 }
 
-// inlineBytes returns the first n inline bytes of a request.
+// inlineBytes returns the first n bytes of a request's inline data.
 func (s *SendSlot) inlineBytes(n uint32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(s), SendSlotSize)), n)
 }
 
 // CompletionQueue is the header of a ring of completions. Only the engine adds
-// completions. Pollers hold a lock that the engine does not know; Polled only
-// grows.
+// completions. Polling threads hold a lock that the engine does not use, and
+// only increase Polled.
 type CompletionQueue struct {
-	Added   uint32 // written by the engine
-	Polled  uint32 // written by the poller
+	Added   uint32 // number of completions that were added; written by the engine
+	Polled  uint32 // number of completions that were polled; written by the polling thread
 	Size    uint32 // number of entries, a power of two
 	Max     uint32 // limit of entries in use, at most Size
 	Armed   uint32 // NotArmed, ArmedNext or ArmedSolicited
-	Overrun uint32 // not 0 once a completion found no room; no more are added then
+	Overrun uint32 // not 0 after a completion did not fit; no more are added then
 	Entries unsafe.Pointer
 }
 
-// The values of CompletionQueue.Armed. ibv_req_notify_cq sets it; the engine
-// resets it when it fires the event.
+// Values of CompletionQueue.Armed. ibv_req_notify_cq sets it, and the engine
+// sets it back to NotArmed when it fires the event.
 const (
 	NotArmed       = 0
 	ArmedNext      = 1
 	ArmedSolicited = 2
 )
 
-// Completion is an entry of a completion queue. It starts with struct ibv_wc.
+// Completion is an entry of a completion queue. It begins with a struct ibv_wc.
 type Completion struct {
 	libibverbs.Wc
-	Timestamp uint64     // nanoseconds since the device's time was 0
-	Wallclock uint64     // nanoseconds since 1970
-	Queue     *WorkQueue // the queue whose places become free with the poll, or nil
-	Count     uint32     // the value that the poller stores in Queue.Freed
+	Timestamp uint64     // time in nanoseconds since the device's time 0
+	Wallclock uint64     // Unix time in nanoseconds
+	Queue     *WorkQueue // queue whose slots become free when the completion is polled, or nil
+	Count     uint32     // number that the polling thread stores in Queue.Freed
 	_         uint32
 }
 
-// CompletionSize is the distance from one entry to the next.
+// CompletionSize is the size in bytes of an entry of a completion queue.
 const CompletionSize = unsafe.Sizeof(Completion{})
 
+// entry returns the entry of completion n.
 func (q *CompletionQueue) entry(n uint32) *Completion {
 	return (*Completion)(unsafe.Add(q.Entries, uintptr(n&(q.Size-1))*CompletionSize))
 }

@@ -11,31 +11,33 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// Never is the time of something that is never due.
+// Never is the time of what never happens.
 const Never = time.Duration(math.MaxInt64)
 
 const (
-	// turns limits the turns that one call of Advance gives to queue pairs.
+	// turns limits the number of queue pairs that one call of Advance lets
+	// send.
 	turns = 64
-	// turnPackets limits the request packets, and the answer packets, that a
-	// queue pair sends in a turn.
+	// turnPackets limits the packets of requests, and those of answers,
+	// that a queue pair sends before other queue pairs have their turn.
 	turnPackets = 16
 )
 
-// schedule has the device's pending work: queue pairs with work, in the order
-// of their turns, and timers. A queue pair without work costs nothing.
+// schedule has the queue pairs with work, in the order in which they will be
+// served, and the timers. A queue pair without work costs nothing.
 type schedule struct {
-	ready  []*QP // the pending ones start at first
-	first  int
+	ready  []*QP // queue pairs with work, from index first on
+	first  int   // index in ready of the next one
 	timers timers
 
-	blocked []*QP // queue pairs without room for their packets
+	blocked []*QP // queue pairs that wait for room in the network
 }
 
-// Advance does the work that is due at a time, which must not go back: timers,
-// posted requests, answers to received packets. It returns when to call it next
-// at the latest: now, if it stopped because it had done a lot, or Never. The
-// owner must also call it after any other call of the device's methods.
+// Advance does the work that is due at the time now: timers, posted requests,
+// and answers to received packets. now must not decrease. next is the time at
+// which Advance must be called again at the latest: now if work is left, or
+// Never. The caller must also call Advance after any other method of the
+// device.
 func (d *Device) Advance(now time.Duration) (next time.Duration) {
 	d.now = now
 	d.schedule.timers.expire(now)
@@ -61,7 +63,7 @@ func (d *Device) Advance(now time.Duration) (next time.Duration) {
 	return next
 }
 
-// transmit sends a packet, unless the port is down.
+// transmit sends a packet, or drops it if the port is down.
 func (d *Device) transmit(p *wire.Packet) {
 	if d.down || d.gone {
 		d.config.Packets.Put(p)
@@ -71,15 +73,15 @@ func (d *Device) transmit(p *wire.Packet) {
 	d.config.Send(p)
 }
 
-// Ring handles the doorbell of a queue, to which requests were posted. Receives
-// need the call only in the error state, in which they are flushed.
+// Ring tells the device that requests were posted to a queue. For receives,
+// this is only necessary in the error state, in which they are flushed.
 func (d *Device) Ring(w *WorkQueue) {
 	if q := d.qps[uint32(w.Owner)]; q != nil && (q.send == w || q.recv == w) {
 		d.schedule.add(q)
 	}
 }
 
-// Resume gives turns to the queue pairs that found no room for their packets.
+// Resume lets the queue pairs continue that wait for room in the network.
 func (d *Device) Resume() {
 	s := &d.schedule
 	for _, q := range s.blocked {
@@ -90,8 +92,8 @@ func (d *Device) Resume() {
 	s.blocked = s.blocked[:0]
 }
 
-// room reports whether there is room for q's packets. If there is none, q has
-// its next turn after Resume.
+// room reports whether the network has room for packets of q. If it has none, q
+// waits until Resume.
 func (q *QP) room() bool {
 	d := q.device
 	if d.config.Room == nil || d.config.Room(q.attr.DestQpNum) {
@@ -104,7 +106,7 @@ func (q *QP) room() bool {
 	return false
 }
 
-// add gives q a turn.
+// add schedules q, unless it is scheduled already.
 func (s *schedule) add(q *QP) {
 	if q.queued {
 		return
@@ -120,7 +122,7 @@ func (s *schedule) add(q *QP) {
 	s.ready = append(s.ready, q)
 }
 
-// take returns the queue pair with the next turn, or nil.
+// take returns the queue pair to serve next, or nil.
 func (s *schedule) take() *QP {
 	if !s.busy() {
 		return nil
@@ -132,7 +134,7 @@ func (s *schedule) take() *QP {
 	return q
 }
 
-// remove cancels q's turn.
+// remove makes q unscheduled.
 func (s *schedule) remove(q *QP) {
 	if q.queued {
 		q.queued = false
@@ -141,8 +143,8 @@ func (s *schedule) remove(q *QP) {
 	}
 }
 
-// sendDatagrams sends all datagrams posted to the queue pairs of a domain.
-// Those with anything to send have a turn.
+// sendDatagrams sends all datagrams that were posted to queue pairs of the
+// protection domain pd. Queue pairs with something to send are scheduled.
 func (s *schedule) sendDatagrams(pd *PD) {
 	for _, q := range slices.Clone(s.ready[s.first:]) {
 		if q.kind == libibverbs.IBV_QPT_UD && q.pd == pd && q.attr.QpState == libibverbs.IBV_QPS_RTS {
@@ -151,9 +153,10 @@ func (s *schedule) sendDatagrams(pd *PD) {
 	}
 }
 
+// busy reports whether a queue pair is scheduled.
 func (s *schedule) busy() bool { return s.first < len(s.ready) }
 
-// turn does part of q's work.
+// turn serves q: it sends some answers and requests, or flushes some requests.
 func (q *QP) turn() {
 	more := false
 	switch q.attr.QpState {
@@ -177,7 +180,8 @@ func (q *QP) turn() {
 	}
 }
 
-// budget returns the number of packets that a queue pair may send in its turn.
+// budget returns the number of packets that a queue pair may send before others
+// are served. In hostile mode it is random.
 func (d *Device) budget() int {
 	if d.config.Hostile != nil {
 		return 1 + d.config.Hostile.IntN(3)
@@ -185,10 +189,11 @@ func (d *Device) budget() int {
 	return turnPackets
 }
 
-// PacketPool keeps unused packets. Devices that exchange packets share a pool.
+// PacketPool keeps unused packets for reuse. Devices that exchange packets
+// share a pool.
 type PacketPool struct{ free []*wire.Packet }
 
-// maxFree limits the packets that a pool keeps.
+// maxFree limits the number of packets that a pool keeps.
 const maxFree = 4096
 
 // Get returns an empty packet.
@@ -202,8 +207,8 @@ func (l *PacketPool) Get() *wire.Packet {
 	return p
 }
 
-// Put takes back an unused packet. It keeps the slice Payload but not the
-// memory in it.
+// Put takes back a packet that is not used any more. It drops the references to
+// the payload's memory.
 func (l *PacketPool) Put(p *wire.Packet) {
 	if len(l.free) == maxFree {
 		return

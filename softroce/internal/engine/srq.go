@@ -14,13 +14,14 @@ import (
 type SRQ struct {
 	pd    *PD
 	queue *WorkQueue
-	limit uint32 // number of receives below which one event is made; 0 for none
-	users int
+	limit uint32 // number of posted receives below which an event is reported, once; 0: none
+	users int    // number of queue pairs with the shared receive queue
 }
 
-// CreateSRQ makes a shared receive queue on the given queue. It fails with
+// CreateSRQ creates a shared receive queue on the given ring. It fails with
 // EINVAL for sizes of 0 or above the device's limits, with EOPNOTSUPP for types
-// other than basic, and with ENOMEM if there are too many queues.
+// other than basic, and with ENOMEM if there are too many shared receive
+// queues.
 func (p *PD) CreateSRQ(attr *libibverbs.SrqInitAttrEx, queue *WorkQueue) (*SRQ, error) {
 	d := p.device
 	if err := d.CheckSRQ(attr); err != nil {
@@ -34,7 +35,7 @@ func (p *PD) CreateSRQ(attr *libibverbs.SrqInitAttrEx, queue *WorkQueue) (*SRQ, 
 	return &SRQ{pd: p, queue: queue}, nil
 }
 
-// CheckSRQ returns the error of CreateSRQ for attr.
+// CheckSRQ returns the error with which CreateSRQ would reject attr.
 func (d *Device) CheckSRQ(attr *libibverbs.SrqInitAttrEx) error {
 	if err := d.check(); err != nil {
 		return err
@@ -56,7 +57,7 @@ func (d *Device) CheckSRQ(attr *libibverbs.SrqInitAttrEx) error {
 	return nil
 }
 
-// Attr returns the result of ibv_query_srq.
+// Attr returns what ibv_query_srq returns.
 func (s *SRQ) Attr() (libibverbs.SrqAttr, error) {
 	if err := s.pd.device.check(); err != nil {
 		return libibverbs.SrqAttr{}, err
@@ -64,13 +65,14 @@ func (s *SRQ) Attr() (libibverbs.SrqAttr, error) {
 	return libibverbs.SrqAttr{MaxWr: s.queue.Max, MaxSge: s.queue.MaxSGE, SrqLimit: s.limit}, nil
 }
 
-// Modify sets the limit with IBV_SRQ_LIMIT. With IBV_SRQ_MAX_WR, it moves the
-// receives to slots, which has size places, a power of two, of which attr.MaxWr
-// may be used. The owner must then hold the lock of the posters.
+// Modify sets the limit if mask has IBV_SRQ_LIMIT. If mask has IBV_SRQ_MAX_WR,
+// Modify moves the receives to slots, which has size places, a power of two; at
+// most attr.MaxWr of them may be in use. The caller must then hold the lock of
+// the threads that post.
 //
 // If Modify fails, nothing changes. It fails with EINVAL for unknown
 // attributes, for a limit above the size, and for a size that is 0, above the
-// device's limit, or below the number of posted receives.
+// device's limit, or less than the number of posted receives.
 func (s *SRQ) Modify(attr libibverbs.SrqAttr, mask libibverbs.SrqAttrMask, slots unsafe.Pointer, size uint32) error {
 	if err := s.pd.device.check(); err != nil {
 		return err
@@ -97,7 +99,7 @@ func (s *SRQ) Modify(attr libibverbs.SrqAttr, mask libibverbs.SrqAttrMask, slots
 	return nil
 }
 
-// words returns the place of the request with count n.
+// words returns the slot of request n.
 func (q *WorkQueue) words(n uint32) []uint64 {
 	return unsafe.Slice((*uint64)(q.slot(n)), q.Stride/8)
 }
@@ -113,7 +115,7 @@ func (s *SRQ) Destroy() error {
 }
 
 // next returns the oldest receive, which stays in the queue until took is
-// called. It returns false if there is none.
+// called. It returns false if the queue is empty.
 func (s *SRQ) next() (*RecvSlot, bool) {
 	freed := s.queue.Freed
 	if s.queue.waiting(freed, freed) == 0 {
@@ -122,9 +124,9 @@ func (s *SRQ) next() (*RecvSlot, bool) {
 	return s.queue.recv(freed), true
 }
 
-// took takes away the receive that next returned. Its place is free at once,
-// since receives do not complete in the order of their posting. It reports
-// whether the event of the limit is due.
+// took removes the receive that next returned. Its slot is free at once, since
+// the receives of a shared queue complete in any order. limitReached reports
+// whether the event of the limit is to be reported.
 func (s *SRQ) took() (limitReached bool) {
 	freed := s.queue.Freed + 1
 	atomic.StoreUint32(&s.queue.Freed, freed)

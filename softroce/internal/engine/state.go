@@ -7,7 +7,8 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// entered performs the protocol's part of a change of state.
+// entered does what the protocol requires after the state changed from from to
+// attr.QpState.
 func (q *QP) entered(from libibverbs.QpState) {
 	r, s := &q.requester, &q.responder
 	switch q.attr.QpState {
@@ -39,7 +40,8 @@ func (q *QP) entered(from libibverbs.QpState) {
 	q.device.schedule.add(q)
 }
 
-// halt drops everything in progress.
+// halt stops everything that is in progress, and clears the state of the
+// protocol.
 func (q *QP) halt() {
 	q.sendAcks()
 	q.device.showTails()
@@ -55,7 +57,7 @@ func (q *QP) halt() {
 }
 
 // flush completes up to budget work requests of a queue pair in the error
-// state. It reports whether there are more.
+// state. more reports whether it stopped only because of the budget.
 func (q *QP) flush(budget int) (more bool) {
 	r, s := &q.requester, &q.responder
 	for ; budget > 0 && q.send.waiting(r.head, r.head) > 0; budget-- {

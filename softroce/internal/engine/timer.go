@@ -4,20 +4,21 @@ package engine
 
 import "time"
 
-// A timer gives its queue pair a call at a time. Moving it to a later time is
-// cheap enough to do for each ACK: its place in the heap is corrected when it
-// reaches the top.
+// timer calls expired of its queue pair at a time. A timer is often moved to a
+// later time, for each ACK. That is cheap, since its place in the heap is
+// corrected only when the timer reaches the top.
 type timer struct {
-	at     time.Duration // 0 if it does not run
-	queued time.Duration // its key in the heap, at most at
-	index  int           // its place in the heap from 1 on, or 0
+	at     time.Duration // time of expiry; 0: the timer is stopped
+	queued time.Duration // time by which the heap is ordered, not after at
+	index  int           // index in the heap plus 1; 0: not in the heap
 	qp     *QP
 }
 
-// timers is a heap of timers, ordered by queued.
+// timers is a heap of timers, ordered by the field queued.
 type timers []*timer
 
-// set makes t expire at a time, which replaces its old one.
+// set starts t, or moves it if it is running, so that it expires at the time
+// at.
 func (h *timers) set(t *timer, at time.Duration) {
 	t.at = at
 	switch {
@@ -32,10 +33,10 @@ func (h *timers) set(t *timer, at time.Duration) {
 	}
 }
 
-// stop keeps t from expiring. t stays in the heap until its old time.
+// stop stops t, which stays in the heap until the time for which it was set.
 func (t *timer) stop() { t.at = 0 }
 
-// remove takes t out of the heap.
+// remove stops t and takes it out of the heap.
 func (h *timers) remove(t *timer) {
 	t.at = 0
 	if t.index == 0 {
@@ -52,7 +53,7 @@ func (h *timers) remove(t *timer) {
 	}
 }
 
-// expire expires the timers that are due.
+// expire calls expired for the timers that are due at the time now.
 func (h *timers) expire(now time.Duration) {
 	for len(*h) > 0 && (*h)[0].queued <= now {
 		t := (*h)[0]
@@ -69,7 +70,8 @@ func (h *timers) expire(now time.Duration) {
 	}
 }
 
-// next returns a time by which expire must be called, or Never.
+// next returns a time at which expire must be called, or Never. It may be too
+// early for any timer.
 func (h timers) next() time.Duration {
 	if len(h) == 0 {
 		return Never
@@ -82,6 +84,7 @@ func (h timers) swap(i, j int) {
 	h[i].index, h[j].index = i+1, j+1
 }
 
+// up restores the heap after the key of element i was lowered.
 func (h timers) up(i int) {
 	for i > 0 {
 		parent := (i - 1) / 2
@@ -93,6 +96,7 @@ func (h timers) up(i int) {
 	}
 }
 
+// down restores the heap after the key of element i was raised.
 func (h timers) down(i int) {
 	for {
 		least := i

@@ -4,13 +4,12 @@ package engine
 
 import "github.com/verbena-go/verbena/softroce/internal/wire"
 
-// receiveUnreliable handles a packet of an unreliable connection. Neither side
-// learns of losses: a gap ends the current message, and the next first packet
-// begins another. The receive that the lost message had taken serves the next
-// message. A message that is malformed or longer than the receive is treated in
-// the same way, since a packet from the network must not fail the queue pair. A
-// receive that cannot be written fails it, as that is the program's own
-// mistake.
+// receiveUnreliable handles a packet of an unreliable connection. Losses are
+// not reported: a gap in the PSNs drops the current message, and the next first
+// packet begins another, which uses the same receive. A message that is
+// malformed or longer than the receive is dropped in the same way, since
+// packets of a peer must not fail the queue pair. Memory of the receive that
+// cannot be written does fail it, since that is a fault of the program.
 func (q *QP) receiveUnreliable(p *wire.Packet) {
 	r := &q.responder
 	q.noteFirst()

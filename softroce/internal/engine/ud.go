@@ -9,11 +9,11 @@ import (
 
 const (
 	multicastQPN = 0xFFFFFF
-	ownQKey      = 1 << 31 // a Q_Key with this bit in a work request stands for the queue pair's
+	ownQKey      = 1 << 31 // if a work request's Q_Key has this bit, the queue pair's Q_Key is used
 )
 
-// sendDatagram sends the datagram at head. A datagram that is too long for the
-// port is completed but not sent.
+// sendDatagram sends the datagram of the oldest request. A datagram that is
+// longer than the port's MTU is completed but not sent.
 func (q *QP) sendDatagram(req *request) {
 	d, r := q.device, &q.requester
 	s := q.send.send(r.head)
@@ -52,9 +52,9 @@ func (q *QP) sendDatagram(req *request) {
 }
 
 // receiveDatagram handles a datagram. It drops the datagram if q has no
-// receive, if the receive is too short, or if the Q_Key differs, since a
-// datagram must not fail the queue pair. A receive that cannot be written fails
-// it, as that is the program's own mistake.
+// receive, if the receive is too short, or if the Q_Key is wrong, since packets
+// of a peer must not fail the queue pair. Memory of the receive that cannot be
+// written does fail it, since that is a fault of the program.
 func (q *QP) receiveDatagram(p *wire.Packet) {
 	n := uint32(p.PayloadLen())
 	if p.QKey != q.attr.Qkey || n > uint32(q.mtu) {
@@ -81,7 +81,8 @@ func (q *QP) receiveDatagram(p *wire.Packet) {
 	}
 }
 
-// receiveMulticast delivers a datagram to each queue pair in the group.
+// receiveMulticast delivers a datagram to each queue pair of its multicast
+// group.
 func (d *Device) receiveMulticast(p *wire.Packet) {
 	if p.Opcode.Transport() != wire.UD {
 		return
