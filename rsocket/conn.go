@@ -57,8 +57,6 @@ type Conn struct {
 	isOver      bool
 	readClosed  bool         // by CloseRead
 	writeClosed bool         // by CloseWrite
-	owed        int          // receives to post, without a pool
-	inFlight    int          // number of signaled requests that have not completed
 	aborts      bool         // whether the peer broke the protocol and has yet to be disconnected
 	awaitsCause bool         // whether requests were flushed before rdmacm gave the cause
 	ready       bool         // whether prepare has succeeded
@@ -82,22 +80,6 @@ var (
 	_ io.ReaderFrom = (*Conn)(nil)
 	_ io.WriterTo   = (*Conn)(nil)
 )
-
-// side is one direction of a connection.
-type side struct {
-	lock     chan struct{} // full while a call owns the direction
-	wake     chan struct{} // tells the call that owns the direction to check its condition
-	deadline deadline
-}
-
-func (s *side) init() { s.lock, s.wake = make(chan struct{}, 1), make(chan struct{}, 1) }
-
-func (s *side) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
 
 // newConn returns a connection that prepare completes.
 func newConn(config Config) *Conn {
@@ -138,9 +120,29 @@ func (c *Conn) ended(cause error) {
 	ready := c.ready
 	c.mu.Unlock()
 	c.signalAll()
-	if ready {
-		c.pump.ended(c)
+	if ready && (c.part == nil || c.part.has(c)) {
+		c.pump.afterTaken(c.finish)
 	}
+}
+
+// finish fails a connection whose rdmacm.Conn has ended.
+func (c *Conn) finish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state.Disconnected() {
+		c.fail(errReset)
+	} else {
+		c.fail(endedBy(c.over))
+	}
+}
+
+// fail ends the connection, unless it has ended. The caller holds c.mu.
+func (c *Conn) fail(err error) {
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	c.wakeAll() // not only the holder of the pump calls this, and the holder may wait for this connection
 }
 
 func (c *Conn) signalAll() {
@@ -161,37 +163,6 @@ func (c *Conn) check() error {
 	}
 	return nil
 }
-
-// begin gives the caller ownership of a direction until end. It waits for the
-// call that owns it.
-func (c *Conn) begin(s *side) error {
-	switch {
-	case fired(c.closed):
-		return net.ErrClosed
-	case s.deadline.hasPassed():
-		return os.ErrDeadlineExceeded
-	}
-	select {
-	case s.lock <- struct{}{}:
-		return nil
-	default:
-	}
-	for {
-		passed := s.deadline.wait()
-		select {
-		case s.lock <- struct{}{}:
-			return nil
-		case <-c.closed:
-			return net.ErrClosed
-		case <-passed:
-			if s.deadline.hasPassed() {
-				return os.ErrDeadlineExceeded
-			}
-		}
-	}
-}
-
-func (s *side) end() { <-s.lock }
 
 // LocalAddr returns the local address, an Addr.
 func (c *Conn) LocalAddr() net.Addr {
@@ -379,7 +350,7 @@ func (c *Conn) takeLast() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastPatience)
 	defer cancel()
 	c.pump.await(ctx, c, func() bool {
-		if c.pump.hasFailed() {
+		if c.part.hasFailed() {
 			return true
 		}
 		c.mu.Lock()

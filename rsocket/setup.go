@@ -16,15 +16,6 @@ import (
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// queues has the queue pair of a connection and what is needed to post to it.
-type queues struct {
-	qp        *ibverbs.QP
-	send      *ibverbs.SendBatch
-	recv      *ibverbs.RecvBatch
-	segments  [2]ibverbs.Segment
-	maxInline int // in bytes
-}
-
 // memory is the registered memory of a connection. It is one region, which does
 // not include the send buffer if there is a pool.
 type memory struct {
@@ -75,9 +66,6 @@ func (c *Conn) takeSendBuffer() (err error) {
 // credits.
 const spareReceives = 16
 
-// recvBatch is the number of receives posted at a time.
-const recvBatch = 64
-
 // prepare creates the queue pair and the memory before the connection is made.
 func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
 	device := rdma.PD().Device()
@@ -101,9 +89,9 @@ func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.part == nil {
-		c.owed = c.config.RecvQueue + spareReceives
+		c.receives.owed = c.config.RecvQueue + spareReceives
 	} else {
-		c.pump.add(c)
+		c.part.add(c)
 	}
 	c.ready = true
 	if c.postReceives(); c.err != nil {
@@ -134,11 +122,11 @@ func (c *Conn) createQP(rdma *rdmacm.Conn) (err error) {
 		c.pump, pd, config.SRQ = &c.part.pump, c.part.pd, c.part.srq
 	} else {
 		c.pump = new(pump)
-		c.pump.init(c)
+		c.pump.init(c.handle)
 		if err := c.pump.create(device, c.config.SendQueue+receives, c.config.Spin); err != nil {
 			return err
 		}
-		if c.recv, err = ibverbs.NewRecvBatch(recvBatch, 1); err != nil {
+		if err := c.receives.init(); err != nil {
 			return err
 		}
 		config.RecvQueue = receives
@@ -155,6 +143,7 @@ func (c *Conn) createQP(rdma *rdmacm.Conn) (err error) {
 	if err != nil {
 		return err
 	}
+	c.receives.queue = c.qp
 	c.maxInline = min(config.MaxInline, c.qp.Cap().MaxInline)
 	return nil
 }

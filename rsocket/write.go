@@ -165,9 +165,7 @@ func (c *Conn) sendData(n int, from *chunk) error {
 		c.postData(c.state.Send(n))
 	} else {
 		c.direct.pending[from.index]++
-		p := c.state.SendOutside(n)
-		c.segments[0] = from.segment.Sub(from.sent, n)
-		c.postMessage(uint64(p.ID)|uint64(from.index+1)<<chunkShift, p, c.segments[:1])
+		c.postChunk(c.state.SendOutside(n), from, n)
 	}
 	return c.err
 }

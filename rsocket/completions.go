@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rsocket
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rsocket/internal/protocol"
+)
+
+// handle handles completions of the connection. err is the queue's failure, if
+// any. The caller holds the pump.
+func (c *Conn) handle(wcs []ibverbs.WC, err error) {
+	c.mu.Lock()
+	c.take(wcs)
+	if err != nil {
+		c.fail(failure(err))
+	}
+	aborts := c.aborts
+	c.aborts = false
+	c.mu.Unlock()
+	if aborts {
+		_ = c.rdma.ID().Disconnect() // fails if the peer was faster
+	}
+}
+
+func (c *Conn) take(wcs []ibverbs.WC) {
+	if !c.connected { // the peer's Hello is not known yet
+		c.early = append(c.early, wcs[:max(0, min(len(wcs), c.config.RecvQueue+spareReceives-len(c.early)))]...)
+		return
+	}
+	var flushed error
+	for i := range wcs {
+		wc := &wcs[i]
+		if wc.ID() != receiveID && wc.ID() != 0 {
+			c.inFlight--
+		}
+		switch {
+		case wc.Status() == ibverbs.WCFlushed:
+			flushed = wc.Err()
+		case wc.Status() != ibverbs.WCSuccess:
+			if !c.state.Disconnected() { // otherwise the peer need not answer
+				c.fail(failure(wc.Err()))
+			}
+		case wc.ID() == receiveID:
+			if c.part == nil {
+				c.receives.owed++
+			}
+			c.receive(wc)
+		default:
+			c.complete(wc.ID())
+		}
+	}
+	if flushed != nil {
+		c.flushed(flushed)
+	}
+	c.closer.signal()
+	c.settle()
+}
+
+// flushed handles a flushed request. rdmacm usually reports the cause a moment
+// later.
+func (c *Conn) flushed(err error) {
+	if c.err != nil || c.isOver || c.awaitsCause || c.state.Disconnected() {
+		return
+	}
+	c.awaitsCause = true
+	time.AfterFunc(causePatience, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.isOver {
+			c.fail(failure(err))
+		}
+	})
+}
+
+// causePatience is how long rdmacm may take to report why requests were
+// flushed.
+const causePatience = time.Second
+
+// receive handles a message.
+func (c *Conn) receive(wc *ibverbs.WC) {
+	word, ok := wc.Imm()
+	err := errNoWord
+	if ok {
+		err = c.state.Receive(protocol.Word(word), wc.ByteLen(), c.table)
+	}
+	if err != nil && c.err == nil {
+		c.fail(err)
+		c.aborts = true
+	}
+	if c.state.Unread() > 0 || c.state.Ended() {
+		c.reader.signal()
+	}
+	if protocol.Word(word).Kind() != protocol.KindData {
+		c.writer.signal()
+	}
+}
+
+var errNoWord = fmt.Errorf("a message without a word: %w", protocol.ErrViolation)
+
+// complete handles the completion of a request.
+func (c *Conn) complete(id uint64) {
+	c.state.Complete(protocol.ID(id & idMask))
+	if chunk := id >> chunkShift; chunk > 0 {
+		c.direct.pending[chunk-1]--
+	}
+	c.giveBack()
+	c.writer.signal()
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rsocket
+
+import (
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rsocket/internal/protocol"
+)
+
+// queues has the queue pair of a connection and what is needed to post to it.
+// The connection's mu guards posting.
+type queues struct {
+	qp        *ibverbs.QP
+	send      *ibverbs.SendBatch
+	segments  [2]ibverbs.Segment // scratch space for a request
+	maxInline int                // in bytes
+	inFlight  int                // number of signaled requests that have not completed
+	receives  receives           // unused in a pool, whose connections share theirs
+}
+
+// postMessage posts a write of the segments, with the word. The request is
+// signaled if it has an ID.
+func (q *queues) postMessage(id uint64, p protocol.Post, segments []ibverbs.Segment) error {
+	var to ibverbs.RemoteBuffer
+	flags, n := ibverbs.SendFlags(0), 0
+	if id != 0 {
+		flags = ibverbs.SendSignaled
+	}
+	for _, s := range segments {
+		n += s.Len()
+	}
+	if n > 0 {
+		to = ibverbs.RemoteBuffer{Addr: p.To.Addr, RKey: p.To.Key, Len: uint64(n)}
+		if n <= q.maxInline {
+			flags |= ibverbs.SendInline
+		}
+	}
+	q.send.Reset()
+	if err := q.send.WriteImm(id, to, uint32(p.Word), flags, segments...); err != nil {
+		return err
+	}
+	return q.postSend(id)
+}
+
+// postProbe posts a signaled write of no bytes, which the peer's program does
+// not notice.
+func (q *queues) postProbe(id uint64) error {
+	q.send.Reset()
+	if err := q.send.Write(id, ibverbs.RemoteBuffer{}, ibverbs.SendSignaled); err != nil {
+		return err
+	}
+	return q.postSend(id)
+}
+
+// postSend posts the request in q.send. The request is signaled if it has an
+// ID.
+func (q *queues) postSend(id uint64) error {
+	if _, err := q.qp.PostSend(q.send); err != nil {
+		return err
+	}
+	if id != 0 {
+		q.inFlight++
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rsocket
+
+import (
+	"net"
+	"os"
+)
+
+// side is one direction of a connection.
+type side struct {
+	lock     chan struct{} // full while a call owns the direction
+	wake     chan struct{} // tells the call that owns the direction to check its condition
+	deadline deadline
+}
+
+func (s *side) init() { s.lock, s.wake = make(chan struct{}, 1), make(chan struct{}, 1) }
+
+func (s *side) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *side) end() { <-s.lock }
+
+// begin gives the caller ownership of a direction until end. It waits for the
+// call that owns it.
+func (c *Conn) begin(s *side) error {
+	switch {
+	case fired(c.closed):
+		return net.ErrClosed
+	case s.deadline.hasPassed():
+		return os.ErrDeadlineExceeded
+	}
+	select {
+	case s.lock <- struct{}{}:
+		return nil
+	default:
+	}
+	for {
+		passed := s.deadline.wait()
+		select {
+		case s.lock <- struct{}{}:
+			return nil
+		case <-c.closed:
+			return net.ErrClosed
+		case <-passed:
+			if s.deadline.hasPassed() {
+				return os.ErrDeadlineExceeded
+			}
+		}
+	}
+}
+
+// wait waits until the side's condition may have changed. The caller owns the
+// side and holds c.mu, which wait unlocks meanwhile.
+func (c *Conn) wait(s *side) error {
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	select {
+	case c.pump.lock <- struct{}{}: // the usual case; the select below takes longer
+		err := c.pump.lead(c, s)
+		<-c.pump.lock
+		return err
+	default:
+	}
+	passed := s.deadline.wait()
+	switch {
+	case fired(c.closed):
+		return net.ErrClosed
+	case fired(passed):
+		return os.ErrDeadlineExceeded
+	}
+	select {
+	case <-s.wake:
+	case <-c.closed:
+	case <-passed:
+	case c.pump.lock <- struct{}{}:
+		err := c.pump.lead(c, s)
+		<-c.pump.lock
+		return err
+	}
+	return nil
+}
