@@ -49,8 +49,7 @@ type CQ struct {
 	solicited bool
 	lost      atomic.Bool  // an overrun lost completions
 	scheduled atomic.Int64 // time at which spun last let the runtime schedule
-	spinner   spinner
-	napper    napper
+	policy    waitPolicy
 
 	woken atomic.Bool   // Wake was called, and no Wait has returned because of it
 	turn  chan struct{} // full while a goroutine waits
@@ -124,10 +123,7 @@ func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 		device: d, channel: config.Channel, solicited: config.SolicitedOnly,
 		turn: make(chan struct{}, 1), ready: make(chan struct{}, 1),
 	}
-	if !config.SolicitedOnly { // spinning sees the other completions
-		cq.spinner.init(config.Spin)
-	}
-	cq.napper.off = config.Spin < 0
+	cq.policy.init(config)
 	if err := d.watchEvents(); err != nil {
 		return nil, err
 	}
@@ -303,14 +299,14 @@ func (cq *CQ) Sleep(wcs []WC, budget time.Duration) (int, error) {
 // returns 0 without an error.
 func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 	if cq != nil && cq.channel != nil && len(wcs) > 0 && ctx != nil {
-		if !cq.napper.isDue() || cq.spinner.trust.holds() { // a nap polls by itself
+		if cq.policy.wantsPoll() {
 			if n, err := cq.Poll(wcs); n > 0 || err != nil {
 				return n, err
 			}
 		}
-		if cq.spinner.begin() {
-			n, err := cq.Spin(wcs, cq.spinner.limit)
-			cq.spinner.end(n > 0)
+		if cq.policy.beginSpin() {
+			n, err := cq.Spin(wcs, cq.policy.spinLimit)
+			cq.policy.endSpin(n > 0)
 			if n > 0 || err != nil {
 				return n, err
 			}
@@ -324,7 +320,7 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 
 // nap sleeps in C for a moment, if that is likely to pay.
 func (cq *CQ) nap(ctx context.Context, wcs []WC) (int, error) {
-	if !cq.napper.isDue() || datapath.HasIdle() || !cq.channel.isOnly() {
+	if !cq.policy.wantsNap() || datapath.HasIdle() || !cq.channel.isOnly() {
 		return 0, nil
 	}
 	select {
@@ -333,25 +329,23 @@ func (cq *CQ) nap(ctx context.Context, wcs []WC) (int, error) {
 	default:
 		return 0, nil
 	}
-	if cq.woken.Load() || ctx.Err() != nil || !cq.napper.begin() {
-		return 0, nil
-	}
-	defer napping.leave()
 	if err := cq.self().Use(); err != nil {
 		return 0, err
 	}
 	defer cq.object.Done()
+	if cq.woken.Load() || ctx.Err() != nil || !cq.policy.beginNap() {
+		return 0, nil
+	}
 	var p datapath.Polled
 	began := time.Now()
-	datapath.Sleep(cq.queue, count(wcs), unsafe.Pointer(&wcs[0]), cq.solicited, napFor, &p)
+	datapath.Sleep(cq.queue, count(wcs), unsafe.Pointer(&wcs[0]), cq.solicited, napLimit, &p)
 	if p.Other != nil { // of a queue that has joined the channel meanwhile
 		if other := cq.channel.of((*libibverbs.Cq)(p.Other)); other != nil {
 			cq.channel.wake(other)
 		}
 	}
 	n, err := cq.spun(len(wcs), &p)
-	cq.spinner.learn(n > 0 && time.Since(began) <= cq.spinner.limit)
-	if cq.napper.learn(n > 0) {
+	if cq.policy.endNap(n > 0, time.Since(began)) {
 		cq.channel.unwatch()
 	}
 	return n, err
@@ -399,9 +393,7 @@ func (cq *CQ) waitParked(ctx context.Context, wcs []WC) (int, error) {
 	for {
 		n, err := cq.pollOrArm(wcs)
 		if n > 0 {
-			took := time.Since(began)
-			cq.spinner.learn(took <= cq.spinner.limit)
-			cq.napper.learn(took <= napFor)
+			cq.policy.endPark(time.Since(began))
 		}
 		if n > 0 || err != nil || cq.woken.Swap(false) {
 			return n, err
@@ -410,7 +402,7 @@ func (cq *CQ) waitParked(ctx context.Context, wcs []WC) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		cq.napper.paid = 0
+		cq.policy.beginPark()
 		if err := fd.Wait(ctx, cq.ready, cq.try); err != nil {
 			return 0, err
 		}

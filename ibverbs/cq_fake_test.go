@@ -251,20 +251,20 @@ func TestCompletionsThatFailed(t *testing.T) {
 	require.Equal(t, 1, times, "an error of another kind ends the loop")
 }
 
-// Wait spins if that has paid.
+// Wait spins if recent spins have usually succeeded.
 func TestWaitSpins(t *testing.T) {
-	letSpin(t, 1)
+	setPlaces(t, &spinPlaces, 1)
 	f := newFakeDevice(t)
 	f.cq.channel = &CompChannel{raw: &libibverbs.CompChannel{Fd: -1}} // which is never asked
-	f.cq.spinner.init(MaxSpin)
-	f.cq.spinner.learn(true)
+	f.cq.policy.init(CQConfig{Spin: MaxSpin})
+	f.cq.policy.spins.add(true)
 	f.Set(fakeverbs.Script{EmptyPolls: 50, Completions: 2})
 	wcs := make([]WC, 4)
 	n, err := f.cq.Wait(t.Context(), wcs)
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
 	require.Equal(t, 51, f.Polls())
-	require.Equal(t, int32(2), f.cq.spinner.trust.Load(), "it has paid")
+	require.Equal(t, int32(2), f.cq.policy.spins.score.Load(), "the spin has succeeded")
 
 	f.Set(fakeverbs.Script{PollError: -2})
 	_, err = f.cq.Wait(t.Context(), wcs)

@@ -707,7 +707,7 @@ func TestWaitNaps(t *testing.T) {
 	wcs := make([]ibverbs.WC, depth)
 	for _, watched := range []bool{false, true} {
 		for range 50 {
-			cq.TrustNaps()
+			cq.WantNaps()
 			if !watched {
 				ch.Unwatch()
 			}
@@ -716,7 +716,7 @@ func TestWaitNaps(t *testing.T) {
 			e.writes(t, 1, 1)
 			requireOne(t, ended(t, w), 1)
 		}
-		cq.TrustNaps()
+		cq.WantNaps()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		_, err := cq.Wait(ctx, wcs) // naps, parks
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -725,7 +725,7 @@ func TestWaitNaps(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		cancel()
 
-		cq.TrustNaps()
+		cq.WantNaps()
 		waited := make(chan error, 1)
 		go func() {
 			n, err := cq.Wait(limit(t), wcs)
@@ -747,7 +747,7 @@ func TestWaitNaps(t *testing.T) {
 	require.NoError(t, other.Close())
 
 	alone := r.cq(depth, r.channel())
-	alone.TrustNaps()
+	alone.WantNaps()
 	w := waiter(limit(t), alone)
 	untilWaiting(t, alone)
 	require.NoError(t, alone.Close())

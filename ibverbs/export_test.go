@@ -10,16 +10,16 @@ func (cq *CQ) Waiting() bool { return len(cq.turn) > 0 }
 // LetNap lets waits nap, on a machine of any size, and returns a function that
 // undoes it.
 func LetNap() (restore func()) {
-	before := napping.n
-	napping.n = 8
-	return func() { napping.n = before }
+	before := napPlaces.n
+	napPlaces.n = 8
+	return func() { napPlaces.n = before }
 }
 
-// TrustNaps makes the next wait nap.
-func (cq *CQ) TrustNaps() { cq.napper.trust.Store(fullTrust) }
+// WantNaps makes the next wait nap.
+func (cq *CQ) WantNaps() { cq.policy.naps.score.Store(bestScore) }
 
 // Naps reports whether the next wait naps.
-func (cq *CQ) Naps() bool { return cq.napper.isDue() && cq.channel.isOnly() }
+func (cq *CQ) Naps() bool { return cq.policy.wantsNap() && cq.channel.isOnly() }
 
 // Watched reports whether the netpoller watches the channel.
 func (ch *CompChannel) Watched() bool {

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ibverbs
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// waitPolicy decides how CQ.Wait waits while its queue is empty. A wait has
+// three ways to learn of a completion:
+//
+//   - It spins: it polls the queue in a loop. It sees the completion at once,
+//     but keeps a processor busy.
+//   - It naps: it sleeps in C for a moment. The kernel itself wakes the
+//     goroutine's thread. But the nap occupies that thread and, until the
+//     runtime's monitor takes it away, a processor of the runtime. Only an
+//     event ends a nap early, so deadlines and Close may have to wait for it.
+//   - It parks: it leaves the waiting to the runtime's netpoller. This occupies
+//     nothing, but the wake-up goes by way of another thread, which costs
+//     several context switches and system calls.
+//
+// A wait spins, then naps, then parks. It leaves out spinning unless recent
+// completions of the queue usually came within the limit for spins, and
+// napping unless they usually came within the limit for naps. Each completion
+// that ends a wait tells whether a spin and a nap would have seen it, whatever
+// the wait did. So a queue whose completions come late soon parks at once, and
+// one whose completions come early again soon spins.
+//
+// Over all queues, only few goroutines spin at a time, and as few nap. If they
+// occupied all processors of the runtime, the goroutines that they wait for
+// could not run, nor would the runtime check the netpoller, which the
+// goroutines that park wait for. A goroutine that was refused gets the next
+// place.
+//
+// A goroutine that finds its completions by spinning or napping never parks,
+// and so never lets other goroutines run. Therefore every so many spins and
+// naps it yields.
+//
+// While the netpoller watches the queue's channel, each event wakes a thread
+// of the runtime, for nothing if the wait naps. After many successful naps in
+// a row the channel is therefore taken from the netpoller, until a wait parks
+// again.
+type waitPolicy struct {
+	spinLimit time.Duration // longest time of a spin; 0 means that waits never spin
+	noNaps    bool
+	spins     record
+	naps      record
+	napsInRow int // successful naps since a wait parked or a nap failed; guarded by CQ.turn
+}
+
+// DefaultSpin is how long CQ.Wait spins before it parks if CQConfig.Spin is 0.
+const DefaultSpin = 50 * time.Microsecond
+
+const (
+	// napLimit is the longest time of a nap.
+	napLimit = 500 * time.Microsecond
+	// spinsPerYield is the number of waits that spin before one yields, and
+	// does not spin.
+	spinsPerYield = 32
+	// napsPerYield is the number of naps of which the last one first yields.
+	napsPerYield = 32
+	// napsToUnwatch is the number of successful naps in a row after which the
+	// netpoller stops watching the channel.
+	napsToUnwatch = 32
+)
+
+// init sets the limits for a queue with the configuration.
+func (p *waitPolicy) init(config CQConfig) {
+	p.noNaps = config.Spin < 0
+	switch {
+	case config.SolicitedOnly: // spinning would see other completions too
+		p.spinLimit = 0
+	case config.Spin == 0:
+		p.spinLimit = DefaultSpin
+	default:
+		p.spinLimit = max(config.Spin, 0)
+	}
+}
+
+// beginSpin reports whether the caller may spin. If so, the caller calls
+// endSpin afterwards.
+func (p *waitPolicy) beginSpin() bool {
+	if p.spinLimit == 0 || spinPlaces.n == 0 || !p.spins.isGood() {
+		return false
+	}
+	if p.spins.tries.Add(1)%(spinsPerYield+1) == 0 {
+		runtime.Gosched() // the completion may be there before the caller parks
+		return false
+	}
+	return spinPlaces.take(&p.spins.refusals)
+}
+
+// endSpin records whether the spin saw a completion.
+func (p *waitPolicy) endSpin(success bool) {
+	spinPlaces.leave()
+	p.spins.add(success)
+}
+
+// wantsNap reports whether a nap is likely to see a completion.
+func (p *waitPolicy) wantsNap() bool { return !p.noNaps && napPlaces.n > 0 && p.naps.isGood() }
+
+// wantsPoll reports whether a wait polls before anything else. It does not if a
+// nap comes next, which begins with a poll.
+func (p *waitPolicy) wantsPoll() bool { return !p.wantsNap() || p.spins.isGood() }
+
+// beginNap reports whether the caller, which wants to nap, may. If so, the
+// caller calls endNap afterwards.
+func (p *waitPolicy) beginNap() bool {
+	if p.naps.tries.Add(1)%napsPerYield == 0 {
+		runtime.Gosched()
+	}
+	return napPlaces.take(&p.naps.refusals)
+}
+
+// endNap records whether the nap saw a completion, and after what time. It
+// returns true if the netpoller need not watch the channel any more.
+func (p *waitPolicy) endNap(success bool, took time.Duration) (unwatch bool) {
+	napPlaces.leave()
+	p.spins.add(success && took <= p.spinLimit)
+	return p.addNap(success)
+}
+
+func (p *waitPolicy) addNap(success bool) (unwatch bool) {
+	p.naps.add(success)
+	if p.napsInRow++; !success {
+		p.napsInRow = 0
+	}
+	if unwatch = p.napsInRow == napsToUnwatch; unwatch {
+		p.napsInRow = 0
+	}
+	return unwatch
+}
+
+// beginPark records that the netpoller watches the channel.
+func (p *waitPolicy) beginPark() { p.napsInRow = 0 }
+
+// endPark records after what time the completion came for which a wait parked,
+// or would have.
+func (p *waitPolicy) endPark(took time.Duration) {
+	p.spins.add(took <= p.spinLimit)
+	p.addNap(took <= napLimit)
+}
+
+// record tells how spins or naps on one queue have done lately.
+type record struct {
+	score    atomic.Int32  // at most bestScore; good if positive
+	tries    atomic.Uint32 // number of spins or naps that were wanted
+	refusals atomic.Uint32 // for places.take
+}
+
+const (
+	bestScore = 8
+	// A spin or nap in vain costs the whole limit. Several successful ones make
+	// up for that.
+	failureCost = 2
+)
+
+// isGood reports whether the spins or naps have usually succeeded.
+func (r *record) isGood() bool { return r.score.Load() > 0 }
+
+// add records whether a spin or nap has succeeded, or would have.
+func (r *record) add(success bool) {
+	score := r.score.Load()
+	switch {
+	case success && score < bestScore:
+		r.score.Store(score + 1)
+	case !success && score > 0:
+		r.score.Store(score - failureCost)
+	}
+}
+
+// places limits how many goroutines spin or nap at a time. The goroutines of
+// different queues take turns.
+type places struct {
+	n        int32
+	taken    atomic.Int32
+	refusals atomic.Uint32
+}
+
+var (
+	spinPlaces = places{n: placesOf(runtime.GOMAXPROCS(0))}
+	napPlaces  = places{n: placesOf(runtime.GOMAXPROCS(0))}
+)
+
+// placesOf returns the number of places on so many processors of the runtime: a
+// quarter of them, or one of two or three.
+func placesOf(processors int) int32 { return int32(max(processors/4, min(processors-1, 1))) }
+
+// take reports whether the caller gets a place, which the caller leaves
+// afterwards. seen is the number of refusals that the queue has seen: if
+// others were refused since, take lets them go first and refuses the caller.
+func (p *places) take(seen *atomic.Uint32) bool {
+	if refusals := p.refusals.Load(); seen.Swap(refusals) != refusals {
+		return false
+	}
+	if p.taken.Add(1) > p.n {
+		p.taken.Add(-1)
+		seen.Store(p.refusals.Add(1))
+		return false
+	}
+	return true
+}
+
+func (p *places) leave() { p.taken.Add(-1) }
