@@ -282,10 +282,7 @@ func (q *QP) sendPacket(req *request) {
 	default:
 		q.paced()
 		last := i == req.packets-1
-		p.Opcode = messageOpcode(req.opcode, i == 0, last)
-		if q.kind == libibverbs.IBV_QPT_UC {
-			p.Opcode += wire.UCSendFirst - wire.RCSendFirst
-		}
+		p.Opcode = q.messageOpcode(req.opcode, i == 0, last)
 		if p.Opcode.HasRETH() {
 			p.Addr, p.RKey, p.Length = s.RemoteAddr, s.RKey, req.length
 		}
@@ -330,39 +327,33 @@ func (q *QP) ackInterval() int {
 	return max(1, q.requester.allowed.of(q.device.config.Window)/acksOfWindow)
 }
 
-// messageOpcode returns the opcode of a packet of a SEND or WRITE.
-func messageOpcode(op libibverbs.WrOpcode, first, last bool) wire.Opcode {
-	write := op == libibverbs.IBV_WR_RDMA_WRITE || op == libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM
-	imm := op == libibverbs.IBV_WR_SEND_WITH_IMM || op == libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM
+// messageOpcodes has, for each opcode of a work request that sends a message,
+// the opcodes of the message's packets on a reliable connection.
+var messageOpcodes = [...]struct{ first, middle, last, only wire.Opcode }{
+	libibverbs.IBV_WR_SEND:                {wire.RCSendFirst, wire.RCSendMiddle, wire.RCSendLast, wire.RCSendOnly},
+	libibverbs.IBV_WR_SEND_WITH_IMM:       {wire.RCSendFirst, wire.RCSendMiddle, wire.RCSendLastImm, wire.RCSendOnlyImm},
+	libibverbs.IBV_WR_SEND_WITH_INV:       {wire.RCSendFirst, wire.RCSendMiddle, wire.RCSendLastInv, wire.RCSendOnlyInv},
+	libibverbs.IBV_WR_RDMA_WRITE:          {wire.RCWriteFirst, wire.RCWriteMiddle, wire.RCWriteLast, wire.RCWriteOnly},
+	libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM: {wire.RCWriteFirst, wire.RCWriteMiddle, wire.RCWriteLastImm, wire.RCWriteOnlyImm},
+}
+
+// messageOpcode returns the opcode of a packet of a message, by its position:
+// the first, the last, both or neither.
+func (q *QP) messageOpcode(op libibverbs.WrOpcode, first, last bool) wire.Opcode {
+	of := &messageOpcodes[op]
+	code := of.middle
 	switch {
-	case first && last && write && imm:
-		return wire.RCWriteOnlyImm
-	case first && last && write:
-		return wire.RCWriteOnly
-	case first && last && imm:
-		return wire.RCSendOnlyImm
-	case first && last && op == libibverbs.IBV_WR_SEND_WITH_INV:
-		return wire.RCSendOnlyInv
 	case first && last:
-		return wire.RCSendOnly
-	case first && write:
-		return wire.RCWriteFirst
+		code = of.only
 	case first:
-		return wire.RCSendFirst
-	case last && write && imm:
-		return wire.RCWriteLastImm
-	case last && write:
-		return wire.RCWriteLast
-	case last && imm:
-		return wire.RCSendLastImm
-	case last && op == libibverbs.IBV_WR_SEND_WITH_INV:
-		return wire.RCSendLastInv
+		code = of.first
 	case last:
-		return wire.RCSendLast
-	case write:
-		return wire.RCWriteMiddle
+		code = of.last
 	}
-	return wire.RCSendMiddle
+	if q.kind == libibverbs.IBV_QPT_UC {
+		code += wire.UCSendFirst - wire.RCSendFirst
+	}
+	return code
 }
 
 // packet returns a new packet with the addresses of the peer.
