@@ -49,6 +49,9 @@ var softDevice = func() *libibverbs.Device {
 	d.NodeType = libibverbs.IBV_NODE_CA
 	d.TransportType = libibverbs.IBV_TRANSPORT_IB
 	copy(d.Name[:], node.DeviceName)
+	copy(d.DevName[:], node.FileName)
+	copy(d.DevPath[:], "/sys/class/infiniband_verbs/"+node.FileName)
+	copy(d.IbdevPath[:], "/sys/class/infiniband/"+node.DeviceName)
 	return d
 }()
 

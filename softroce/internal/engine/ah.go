@@ -17,9 +17,8 @@ type AH struct {
 }
 
 // CreateAH creates an address handle. It fails with EINVAL if attr has a port
-// that does not exist, no global route, a flow label or service level out of
-// range, or a destination that is zero or of another address family than the
-// source. It fails with ENODATA if the entry of the GID table is empty, and
+// that does not exist, no global route, a service level out of range, or a
+// destination that is zero or of another address family than the source. It fails with ENODATA if the entry of the GID table is empty, and
 // with ENOMEM if the device has too many handles.
 func (p *PD) CreateAH(attr *libibverbs.AhAttr) (*AH, error) {
 	d := p.device
@@ -66,7 +65,7 @@ type path struct {
 
 const (
 	maxSL           = 15
-	maxFlowLabel    = 1<<20 - 1
+	flowLabelMask   = 1<<20 - 1
 	defaultHopLimit = 64
 )
 
@@ -74,12 +73,13 @@ const (
 func (d *Device) pathOf(attr *libibverbs.AhAttr) (path, error) {
 	g := &attr.Grh
 	if attr.PortNum != 1 || attr.IsGlobal == 0 || int(g.SgidIndex) >= len(d.gids) ||
-		attr.Sl > maxSL || g.FlowLabel > maxFlowLabel {
+		attr.Sl > maxSL {
 		return path{}, syscall.EINVAL
 	}
 	p := path{
 		sgid: d.gids[g.SgidIndex].GID, dgid: wire.GID(*g.Dgid.Raw()),
-		flowLabel: g.FlowLabel, trafficClass: g.TrafficClass, hopLimit: g.HopLimit,
+		// Drivers ignore the other bits, which UCX sets.
+		flowLabel: g.FlowLabel & flowLabelMask, trafficClass: g.TrafficClass, hopLimit: g.HopLimit,
 	}
 	if p.sgid == (wire.GID{}) {
 		return path{}, noData

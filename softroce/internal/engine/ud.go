@@ -73,12 +73,24 @@ func (q *QP) receiveDatagram(p *wire.Packet) {
 	case nil:
 		c := q.receiveCompletion(libibverbs.IBV_WC_SUCCESS)
 		c.Opcode, c.ByteLen, c.SrcQp, c.WcFlags = libibverbs.IBV_WC_RECV, n, p.SrcQP, uint32(libibverbs.IBV_WC_GRH)
+		c.Sl = packetType(p)
 		c.setHeaders(p)
 		q.completeReceive(c, duty{solicited: p.Solicited})
 	case badReceive:
 		q.refuse(refused)
 	default: // the receive serves the next datagram
 	}
+}
+
+// packetType returns the service level in the completion of a received datagram.
+// RoCE's packets have none. As cards of the kind mlx5 do, the device reports the
+// packet's type there, by which UCX finds the addresses in the route header.
+func packetType(p *wire.Packet) uint8 {
+	const udp, ipv6, ipv4 = 1 << 3, 1, 2
+	if p.DGID.Is4() {
+		return udp | ipv4
+	}
+	return udp | ipv6
 }
 
 // receiveMulticast delivers a datagram to each queue pair of its multicast

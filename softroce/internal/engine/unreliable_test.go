@@ -126,6 +126,7 @@ func TestDatagrams(t *testing.T) {
 		require.Equal(t, a.qp.number, c.SrcQp)
 		require.Equal(t, uint32(libibverbs.IBV_WC_GRH|libibverbs.IBV_WC_WITH_IMM), c.WcFlags)
 		require.Equal(t, uint32(77), uint32(*c.ImmData()))
+		require.Equal(t, uint8(8|2), c.Sl, "UDP and IPv4")
 		m := b.mr.memory
 		got := append(append(append([]byte{}, m[:20]...), m[1000:1025]...), m[2000:]...)
 		require.Equal(t, make([]byte, 20), got[:20])
@@ -134,6 +135,11 @@ func TestDatagrams(t *testing.T) {
 		require.Equal(t, []byte{192, 0, 2, 1, 192, 0, 2, 2}, got[32:40])
 		require.Equal(t, a.mr.memory[:size], got[40:40+size])
 	}
+}
+
+func TestPacketType(t *testing.T) {
+	require.Equal(t, uint8(8|2), packetType(&wire.Packet{DGID: testGID(1)}))
+	require.Equal(t, uint8(8|1), packetType(&wire.Packet{DGID: wire.GID{0: 0x20, 15: 1}}))
 }
 
 func TestDatagramStatuses(t *testing.T) {

@@ -20,6 +20,9 @@ import (
 const (
 	// DeviceName is the name of the device.
 	DeviceName = "soft0"
+	// FileName is the name of the device's file in /dev/infiniband. There is no
+	// such file, unless a program is shown one (see verbena softroce run).
+	FileName = "uverbs0"
 	// PortNumber is the number of the device's port.
 	PortNumber = 1
 )
