@@ -68,8 +68,8 @@ func TestAH(t *testing.T) {
 	require.NoError(t, pd.Destroy())
 }
 
-// Of a flow label that is too large, the packets have the bits that fit, as with
-// drivers.
+// Of a flow label that is too large, the packets have the bits that fit, as
+// with drivers.
 func TestAHFlowLabel(t *testing.T) {
 	pd := newNode(t, 1).pd()
 	attr := ahAttr(2)

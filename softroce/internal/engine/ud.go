@@ -82,9 +82,10 @@ func (q *QP) receiveDatagram(p *wire.Packet) {
 	}
 }
 
-// packetType returns the service level in the completion of a received datagram.
-// RoCE's packets have none. As cards of the kind mlx5 do, the device reports the
-// packet's type there, by which UCX finds the addresses in the route header.
+// packetType returns the service level in the completion of a received
+// datagram. RoCE's packets have none. As cards of the kind mlx5 do, the device
+// reports the packet's type there, by which UCX finds the addresses in the
+// route header.
 func packetType(p *wire.Packet) uint8 {
 	const udp, ipv6, ipv4 = 1 << 3, 1, 2
 	if p.DGID.Is4() {

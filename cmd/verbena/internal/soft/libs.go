@@ -26,9 +26,11 @@ const (
 	module = "github.com/verbena-go/verbena"
 	// device is the library that has the device. The others pass calls on to it.
 	device = "libverbena-softroce.so"
+	// preload is the library that shows programs the files of the device.
+	preload = "libverbena-files.so"
 )
 
-// library is one that programs are linked to.
+// library is one that programs are linked to or that is loaded before them.
 type library struct {
 	soname  string
 	sources []string
@@ -40,6 +42,7 @@ var libraries = []library{
 	{"librdmacm.so.1", []string{"librdmacm.c"}, []string{"libibverbs.so.1"}},
 	{"libmlx5.so.1", []string{"libmlx5.c"}, nil},
 	{"libefa.so.1", []string{"libefa.c"}, nil},
+	{preload, []string{"files.c"}, nil},
 }
 
 // names returns the paths of the libraries in a folder.
@@ -158,7 +161,10 @@ func buildLibraries(ctx context.Context, source, folder string) error {
 		next := filepath.Join(folder, "."+l.soname)
 		script, _, _ := strings.Cut(l.soname, ".")
 		args := append(strings.Fields(compiler)[1:], "-O2", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-pthread",
-			"-Wl,-z,nodelete", "-Wl,--no-undefined", "-Wl,-soname,"+l.soname, "-Wl,--version-script="+script+".map", "-o", next)
+			"-Wl,-z,nodelete", "-Wl,--no-undefined", "-Wl,-soname,"+l.soname, "-o", next)
+		if l.soname != preload { // its functions have no versions
+			args = append(args, "-Wl,--version-script="+script+".map")
+		}
 		args = append(args, l.sources...)
 		args = append(args, "-Wl,--no-as-needed")
 		for _, name := range l.needs {
@@ -172,6 +178,9 @@ func buildLibraries(ctx context.Context, source, folder string) error {
 		if err := os.Rename(next, filepath.Join(folder, l.soname)); err != nil {
 			return err
 		}
+	}
+	if err := writeFiles(folder); err != nil {
+		return err
 	}
 	return os.WriteFile(stamp, []byte(state), 0o644)
 }
@@ -256,5 +265,5 @@ func install(from, to string) error {
 			return err
 		}
 	}
-	return nil
+	return writeFiles(to)
 }

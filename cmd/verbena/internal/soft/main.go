@@ -45,8 +45,10 @@ func (r *run) program() *program.Program {
 		Text: `
 Runs a program that is linked to libibverbs.so.1 or librdmacm.so.1, such as
 rping and ib_write_bw, on an RDMA device in user space: without a card, a kernel
-module, rdma-core's libraries or root. Programs that it starts have the device,
-too. It takes the place of verbena, with its process ID and standard files.
+module, rdma-core's libraries or root. The program finds the device's files in
+/dev/infiniband and /sys/class/infiniband in the place of the system's. Programs
+that it starts have the device, too. It takes the place of verbena, with its
+process ID and standard files.
 
 Not every program can have other libraries than the system's. It says why if a
 program cannot: it is linked statically, is for another C library or
@@ -93,14 +95,26 @@ func (r *run) run(ctx context.Context, out program.Output) error {
 	if err != nil {
 		return err
 	}
+	if strings.ContainsAny(folder, " :;") {
+		return fmt.Errorf("the system's loader takes no libraries from %q, whose path has a space, a colon or a semicolon: "+
+			"verbena softroce libs FOLDER writes them to another folder, and run -l FOLDER takes them from there", folder)
+	}
 	return fmt.Errorf("%s: %w", path, become(path, r.args, environment(folder)))
 }
 
+// Variables of the loader; see ld.so(8).
+const (
+	libraryPath = "LD_LIBRARY_PATH"
+	preloaded   = "LD_PRELOAD"
+)
+
 // environment returns this process's, with the libraries before all others.
 func environment(folder string) []string {
-	folders := folder
-	if before := os.Getenv("LD_LIBRARY_PATH"); before != "" {
-		folders += ":" + before
+	before := func(first, name string) string {
+		if others := os.Getenv(name); others != "" {
+			return first + ":" + others
+		}
+		return first
 	}
 	var all []string
 	device := "soft"
@@ -108,12 +122,15 @@ func environment(folder string) []string {
 		if strings.HasPrefix(v, "VERBENA_DEVICE=soft:") {
 			device = strings.TrimPrefix(v, "VERBENA_DEVICE=") // with its network
 		}
-		if !strings.HasPrefix(v, "LD_LIBRARY_PATH=") && !strings.HasPrefix(v, "VERBENA_DEVICE=") {
+		switch name, _, _ := strings.Cut(v, "="); name {
+		case libraryPath, preloaded, "VERBENA_DEVICE":
+		default:
 			all = append(all, v)
 		}
 	}
 	// Go programs that the program starts have a device of their own.
-	return append(all, "LD_LIBRARY_PATH="+folders, "VERBENA_DEVICE="+device)
+	return append(all, libraryPath+"="+before(folder, libraryPath),
+		preloaded+"="+before(filepath.Join(folder, preload), preloaded), "VERBENA_DEVICE="+device)
 }
 
 // libs installs the libraries.
@@ -127,9 +144,10 @@ func (l *libs) program() *program.Program {
 		Text: `
 Builds the libraries with which programs that are not Go run on the device in
 user space, and writes them to a folder. It needs Go and a C compiler. Programs
-then run on the device with LD_LIBRARY_PATH=FOLDER, or with verbena softroce
-run, which looks in ../lib/verbena beside itself. The folder can be copied to
-machines with the same processor and a C library that is not older.
+then run on the device with LD_LIBRARY_PATH=FOLDER, and see its files with
+LD_PRELOAD=FOLDER/libverbena-files.so; verbena softroce run sets both, and looks
+in ../lib/verbena beside itself. The folder can be copied to machines with the
+same processor and a C library that is not older.
 
 Exit status: 0 if it has written them; 1 if not.
 

@@ -3,11 +3,15 @@
 package soft
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/cmd/internal/program"
 	"github.com/verbena-go/verbena/cmd/internal/programtest"
 )
 
@@ -36,14 +40,32 @@ func TestMisused(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	t.Setenv("LD_LIBRARY_PATH", "/before")
+	t.Setenv("LD_PRELOAD", "")
 	t.Setenv("VERBENA_DEVICE", "other")
 	got := strings.Join(environment("/ours"), "\n") + "\n"
 	require.Contains(t, got, "LD_LIBRARY_PATH=/ours:/before\n")
+	require.Contains(t, got, "LD_PRELOAD=/ours/libverbena-files.so\n")
+	require.NotContains(t, got, "LD_PRELOAD=\n")
 	require.Contains(t, got, "VERBENA_DEVICE=soft\n")
 	require.NotContains(t, got, "VERBENA_DEVICE=other")
 
+	t.Setenv("LD_PRELOAD", "libother.so")
 	t.Setenv("VERBENA_DEVICE", "soft:udp=127.0.0.2") // the network is the caller's choice
 	got = strings.Join(environment("/ours"), "\n") + "\n"
 	require.Contains(t, got, "VERBENA_DEVICE=soft:udp=127.0.0.2\n")
 	require.NotContains(t, got, "VERBENA_DEVICE=soft\n")
+	require.Contains(t, got, "LD_PRELOAD=/ours/libverbena-files.so:libother.so\n")
+}
+
+// The loader splits its variables at spaces, colons and semicolons.
+func TestFolderThatTheLoaderCannotName(t *testing.T) {
+	for _, name := range []string{"a b", "a:b", "a;b"} {
+		folder := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.MkdirAll(folder, 0o755))
+		for _, path := range names(folder) {
+			require.NoError(t, os.WriteFile(path, nil, 0o600))
+		}
+		err := (&run{folder: folder, args: []string{"true"}}).run(t.Context(), program.Output{})
+		require.ErrorContains(t, err, fmt.Sprintf("the system's loader takes no libraries from %q", folder))
+	}
 }

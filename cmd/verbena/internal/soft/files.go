@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// What the device in user space is to a program that looks at files. GUIDs and
+// GIDs differ from process to process, so there are no files for them: programs
+// ask libibverbs for those.
+const (
+	deviceName = "soft0"
+	fileName   = "uverbs0"
+	gidEntries = 256
+)
+
+// deviceFiles returns the files that the preloaded library shows programs in
+// the place of the system's files of RDMA devices, by path, with their texts.
+func deviceFiles() map[string]string {
+	const (
+		device = "sys/class/infiniband/" + deviceName
+		port   = device + "/ports/1"
+		verbs  = "sys/class/infiniband_verbs"
+	)
+	all := map[string]string{
+		device + "/node_type": "1: CA\n",
+		device + "/node_desc": deviceName + "\n",
+
+		port + "/link_layer":     "Ethernet\n",
+		port + "/state":          "4: ACTIVE\n",
+		port + "/phys_state":     "5: LinkUp\n",
+		port + "/lid":            "0x0\n",
+		port + "/lid_mask_count": "0\n",
+		port + "/sm_lid":         "0x0\n",
+		port + "/sm_sl":          "0\n",
+		port + "/pkeys/0":        "0xffff\n",
+
+		verbs + "/abi_version":                  "6\n",
+		verbs + "/" + fileName + "/ibdev":       deviceName + "\n",
+		verbs + "/" + fileName + "/abi_version": "1\n",
+	}
+	for i := range gidEntries {
+		all[fmt.Sprintf("%s/gid_attrs/types/%d", port, i)] = "RoCE v2\n"
+	}
+	return all
+}
+
+// writeFiles writes the files to the folder of the libraries. The files in
+// /dev/infiniband take and give nothing, as no program of the device's opens
+// them.
+func writeFiles(folder string) error {
+	folder = filepath.Join(folder, "files")
+	for path, text := range deviceFiles() {
+		path = filepath.Join(folder, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	dev := filepath.Join(folder, "dev", "infiniband")
+	if err := os.MkdirAll(dev, 0o755); err != nil {
+		return err
+	}
+	for _, name := range []string{fileName, "rdma_cm"} {
+		if err := os.Symlink(os.DevNull, filepath.Join(dev, name)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
