@@ -18,8 +18,9 @@ type AH struct {
 
 // CreateAH creates an address handle. It fails with EINVAL if attr has a port
 // that does not exist, no global route, a service level out of range, or a
-// destination that is zero or of another address family than the source. It fails with ENODATA if the entry of the GID table is empty, and
-// with ENOMEM if the device has too many handles.
+// destination that is zero or of another address family than the source. It
+// fails with ENODATA if the entry of the GID table is empty, and with ENOMEM if
+// the device has too many handles.
 func (p *PD) CreateAH(attr *libibverbs.AhAttr) (*AH, error) {
 	d := p.device
 	if err := d.check(); err != nil {
