@@ -79,8 +79,8 @@ func TestCounts(t *testing.T) {
 	r, err := Compare(c, facts, d)
 	require.NoError(t, err)
 	require.Empty(t, r.Different)
-	require.Equal(t, "    8 layouts    47 members    10 values     4 prototypes     0 differ", r.String())
-	require.Equal(t, 69, r.Total())
+	require.Equal(t, "    8 layouts    47 members    11 values     4 prototypes     0 differ", r.String())
+	require.Equal(t, 70, r.Total())
 
 	d.Macros = false
 	d.Has = func(header string) bool { return header == "b.h" }

@@ -104,11 +104,11 @@ func TestDifferences(t *testing.T) {
 			[]string{"LIMIT value: snapshot 1, compiler -9223372036854775808"},
 		},
 		{
-			"type of a macro", func(a *api.API) { a.Macros[2].Enumerator = "" },
+			"type of a macro", func(a *api.API) { a.Macros[2].Type = "unsigned int" },
 			[]string{"VERT type: snapshot unsigned int, compiler int"},
 		},
 		{
-			"macro that is no pointer", func(a *api.API) { a.Macros[2].Enumerator, a.Macros[2].Type = "", "pointer" },
+			"macro that is no pointer", func(a *api.API) { a.Macros[2].Type = "pointer" },
 			[]string{"VERT type: snapshot pointer, compiler int"},
 		},
 		{

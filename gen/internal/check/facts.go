@@ -131,14 +131,12 @@ func (l *list) enum(e *api.Enum) {
 func (l *list) macro(m *api.Macro) {
 	l.header = m.Header
 	l.number(Value, m.Name+" value", m.Value, m.Name)
-	switch {
-	case m.Enumerator != "": // an int in C, whatever its enum
-	case m.Type == "pointer":
+	claim := compatible("__typeof__("+m.Name+")", m.Type)
+	if m.Type == "pointer" {
 		const pointerClass = "5"
-		l.add(Value, m.Name+" type", m.Type, "__builtin_classify_type("+m.Name+") == "+pointerClass, m.Name, false)
-	default:
-		l.add(Value, m.Name+" type", m.Type, compatible("__typeof__("+m.Name+")", m.Type), m.Name, false)
+		claim = "__builtin_classify_type(" + m.Name + ") == " + pointerClass
 	}
+	l.add(Value, m.Name+" type", m.Type, claim, m.Name, false)
 }
 
 func (l *list) alias(a *api.Alias) {

@@ -49,7 +49,11 @@ func (s *scanner) definition(f *cc.FunctionDefinition) {
 }
 
 func (s *scanner) declaration(d *cc.Declaration) {
-	if strings.HasPrefix(d.Position().Filename, "<") || d.Case == cc.DeclarationAssert {
+	if d.Case == cc.DeclarationAssert {
+		s.asserted(d)
+		return
+	}
+	if strings.HasPrefix(d.Position().Filename, "<") {
 		return
 	}
 	header, bound := s.header(d)

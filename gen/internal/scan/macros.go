@@ -46,9 +46,9 @@ func (s *scanner) macros(ast *cc.AST, unusable map[string]problem) {
 			s.api.Aliases = append(s.api.Aliases, &api.Alias{Name: name, Header: header, Target: target[0].SrcStr()})
 			continue
 		}
-		if t, ok := macroType(m); ok {
+		if t, value, ok := s.valued(name, m); ok {
 			s.api.Macros = append(s.api.Macros, &api.Macro{
-				Name: name, Header: header, Type: t, Value: number(m.Value()), Enumerator: s.enumerator(m),
+				Name: name, Header: header, Type: t, Value: value, Enumerator: s.enumerator(m),
 			})
 			continue
 		}
@@ -99,14 +99,36 @@ func (s *scanner) enumerator(m *cc.Macro) string {
 	return ""
 }
 
-func macroType(m *cc.Macro) (string, bool) {
-	switch m.Value().(type) {
-	case cc.Int64Value, cc.UInt64Value:
-	default:
-		return "", false
+// valued returns the type and the value of a macro, if it has one.
+func (s *scanner) valued(name string, m *cc.Macro) (string, int64, bool) {
+	value, isInteger := integerOf(m.Value())
+	if !isInteger {
+		return "", 0, false
 	}
-	if m.Type().Kind() == cc.Ptr {
-		return "pointer", true
+	c, ok := s.evaluated[name]
+	if !ok {
+		kind, _ := s.constants.integerKind(m.Type())
+		c = inKind(value, kind)
 	}
-	return plainName(strings.Fields(m.Type().String())), true
+	return integers[c.kind].name, c.value, c.known
+}
+
+func integerOf(v cc.Value) (int64, bool) {
+	switch v := v.(type) {
+	case cc.Int64Value:
+		return int64(v), true
+	case cc.UInt64Value:
+		return int64(v), true
+	}
+	return 0, false
+}
+
+// asserted takes down a macro that translation.types has put into an assertion.
+func (s *scanner) asserted(d *cc.Declaration) {
+	if d.Position().Filename != endName {
+		return
+	}
+	a := d.StaticAssertDeclaration
+	condition := a.ConstantExpression.(*cc.ConstantExpression).ConditionalExpression
+	s.evaluated[strings.Trim(a.Token4.SrcStr(), `"`)] = s.constants.of(condition.(*cc.LogicalOrExpression).LogicalOrExpression)
 }

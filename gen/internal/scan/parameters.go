@@ -16,14 +16,15 @@ func (s *scanner) array(n cc.Node, length cc.ExpressionNode, elem *api.Type) *ap
 	if length == nil {
 		return t
 	}
-	switch v := length.Value().(type) {
-	case cc.Int64Value:
-		t.Len = int64(v)
-	case cc.UInt64Value:
-		t.Len = int64(min(v, math.MaxInt64))
-	default:
+	v := s.constants.of(length)
+	if !v.known {
 		s.reject(n, "the array length %q is not constant", cc.NodeSource(length))
+		v.value = 1 // to go on with
 	}
+	if t.Len = v.value; t.Len < 0 && integers[v.kind].unsigned {
+		t.Len = math.MaxInt64
+	}
+	s.corrected = s.corrected || v != s.constants.ccs(length)
 	return t
 }
 

@@ -47,7 +47,9 @@ func (t *translation) preprocess() (unusable map[string]problem, problems []prob
 		problems = append(problems, t.files.lastEnd)
 	}
 	unusable = map[string]problem{}
+	t.expansions = map[string][]string{}
 	for i, words := range c.expansions {
+		t.expansions[names[i]] = words
 		if !isExpression(words) {
 			unusable[names[i]] = t.files.macros[names[i]]
 		}

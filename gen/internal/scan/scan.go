@@ -67,6 +67,8 @@ func Scan(opts Options) (*api.API, error) {
 		ordinary: map[string]cc.Node{},
 		bodiless: map[string]cc.Node{},
 		defines:  map[string]problem{},
+
+		constants: newConstants(ast), evaluated: map[string]constant{},
 	}
 	if err := s.headers(opened, opts.Source); err != nil {
 		return nil, err
@@ -106,6 +108,9 @@ type scanner struct {
 	ordinary      map[string]cc.Node // functions and enumerators of the bound headers
 	bodiless      map[string]cc.Node // static functions without a body so far
 	defines       map[string]problem // where the macros of the bound headers are
+	constants     *constants
+	evaluated     map[string]constant // macros of which cc may have another value than C
+	corrected     bool                // whether the length of an array is not what cc takes it for
 	current       *cc.ExternalDeclaration
 	problems      []problem
 }

@@ -206,7 +206,8 @@ func (s *scanner) keepHeld(members []*api.Member, kept map[*structure]bool) {
 	}
 }
 
-// checkLayouts computes every layout and compares it with what cc computed.
+// checkLayouts computes every layout and compares it with what cc computed,
+// unless cc has another length for some array.
 func (s *scanner) checkLayouts() {
 	if len(s.problems) > 0 {
 		return
@@ -218,7 +219,7 @@ func (s *scanner) checkLayouts() {
 		switch err := engine.Apply(out); {
 		case err != nil:
 			s.reject(node, "%v", err)
-		case len(out.Members) > 0 && (t.Size() != out.Size || int64(t.Align()) != out.Align):
+		case !s.corrected && len(out.Members) > 0 && (t.Size() != out.Size || int64(t.Align()) != out.Align):
 			s.reject(node, "%s: size %d align %d by our rules, %d and %d by cc's",
 				out.Name, out.Size, out.Align, t.Size(), t.Align())
 		case out.Size > maxSize:

@@ -31,6 +31,7 @@ type translation struct {
 	shim, include, source string
 	predefined, umbrella  string // texts
 	files                 *files
+	expansions            map[string][]string // of the macros that are object-like
 }
 
 // translate has cc preprocess, parse and type-check the headers. It also
@@ -106,15 +107,37 @@ func (t *translation) run() (ast *cc.AST, unusable map[string]problem, problems 
 }
 
 // types type-checks the headers, and evaluates their macros but for the
-// unusable ones.
+// unusable ones. Those of which cc may have another value than C are also put
+// into assertions, for the scanner to evaluate.
 func (t *translation) types(unusable map[string]problem) (*cc.AST, []problem) {
-	var undefine strings.Builder
+	var end strings.Builder
 	for name := range unusable {
-		fmt.Fprintf(&undefine, "#undef %s\n", name)
+		fmt.Fprintf(&end, "#undef %s\n", name)
 	}
+	ast, problems := t.translated(end.String())
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	odd := false
+	c := newConstants(ast)
+	for name, words := range t.expansions {
+		if m := ast.Macros[name]; m != nil && c.isOdd(words) {
+			if _, isInteger := integerOf(m.Value()); isInteger {
+				fmt.Fprintf(&end, "_Static_assert((%s) || 1, \"%[1]s\");\n", name)
+				odd = true
+			}
+		}
+	}
+	if odd {
+		return t.translated(end.String())
+	}
+	return ast, nil
+}
+
+func (t *translation) translated(end string) (*cc.AST, []problem) {
 	cfg := t.config(0, func() {})
 	cfg.EvalAllMacros = true
-	ast, err := cc.Translate(cfg, t.sources(undefine.String()))
+	ast, err := cc.Translate(cfg, t.sources(end))
 	if err == nil {
 		return ast, nil
 	}
@@ -137,7 +160,7 @@ func (t *translation) config(maxWork int, atMark func()) *cc.Config {
 		panic(err) // cc knows this one
 	}
 	return &cc.Config{
-		ABI: abi, UnsignedEnums: true, ExpansionLimit: maxWork, FS: t.files, FSOnly: true,
+		ABI: abi, ExpansionLimit: maxWork, FS: t.files, FSOnly: true,
 		IncludePaths:    []string{"", t.shim, t.include}, // the empty one is the including file's
 		SysIncludePaths: []string{t.shim, t.include},
 		PragmaHandler:   pragmas(atMark),
