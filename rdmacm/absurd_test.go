@@ -49,7 +49,7 @@ func TestErrorsNameFields(t *testing.T) {
 		"Config.Queues is a nil *PolledQueues":                       {Queues: (*rdmacm.PolledQueues)(nil)},
 		"Pool.Receives is -1":                                        {Queues: &rdmacm.Pool{Receives: -1}},
 		"PolledQueues.SendCQ or PolledQueues.RecvCQ is nil":          {Queues: &rdmacm.PolledQueues{SendCQ: cq}},
-		"Config.SendQueue is 2097152 and Config.RecvQueue 16":        {Queues: &rdmacm.PolledQueues{SendCQ: cq, RecvCQ: cq}, SendQueue: 1 << 21},
+		"Config.SendQueue is 2097152 and Config.RecvQueue is 16":     {Queues: &rdmacm.PolledQueues{SendCQ: cq, RecvCQ: cq}, SendQueue: 1 << 21},
 	} {
 		t.Run(field, func(t *testing.T) {
 			needDevice(t)

@@ -212,7 +212,7 @@ func TestDialFails(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if cmtest.SharesPool() && tt.name == "queue too long" {
-				tt.text = "not up to" // before anything is made
+				tt.text = "at most" // before anything is made
 			}
 			conn, err := dialWith(bounded(t), tt.dialer, tt.address, tt.config)
 			require.Nil(t, conn)

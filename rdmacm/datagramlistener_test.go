@@ -110,14 +110,14 @@ func TestDatagramPrivateDataLimits(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "private data has 181 bytes, but this device's connection request carries at most 180")
 	for name, answer := range map[string]func(*rdmacm.DatagramRequest, *rdmacm.DatagramConn) error{
-		"acceptance carries up to 136": func(r *rdmacm.DatagramRequest, _ *rdmacm.DatagramConn) error {
+		"acceptance carries at most 136": func(r *rdmacm.DatagramRequest, _ *rdmacm.DatagramConn) error {
 			_, err := r.Accept(bounded(t), &rdmacm.DatagramConfig{PrivateData: data[:maxDatagramReply+1]})
 			return err
 		},
 		"private data has 137 bytes, but this device's acceptance": func(r *rdmacm.DatagramRequest, on *rdmacm.DatagramConn) error {
 			return r.AcceptOn(on, data[:maxDatagramReply+1])
 		},
-		"rejection carries up to 136": func(r *rdmacm.DatagramRequest, _ *rdmacm.DatagramConn) error {
+		"rejection carries at most 136": func(r *rdmacm.DatagramRequest, _ *rdmacm.DatagramConn) error {
 			return r.Reject(data[:maxDatagramReply+1])
 		},
 	} {

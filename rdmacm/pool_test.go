@@ -212,12 +212,12 @@ func TestSharedConfigMistakes(t *testing.T) {
 	}{
 		"pool and domain":      {rdmacm.Config{Queues: pool, PD: pd}, syscall.EINVAL, "Config.PD is not Pool.PD"},
 		"too much for a pool":  {rdmacm.Config{Queues: pool, SendQueue: 40}, syscall.ENOBUFS, "raise Pool.Sends"},
-		"only SendCQ":          {rdmacm.Config{Queues: &rdmacm.PolledQueues{SendCQ: cq}}, syscall.EINVAL, "are needed"},
-		"only RecvCQ":          {rdmacm.Config{Queues: &rdmacm.PolledQueues{RecvCQ: cq}}, syscall.EINVAL, "are needed"},
-		"only SRQ":             {rdmacm.Config{Queues: &rdmacm.PolledQueues{SRQ: srq}}, syscall.EINVAL, "are needed"},
+		"only SendCQ":          {rdmacm.Config{Queues: &rdmacm.PolledQueues{SendCQ: cq}}, syscall.EINVAL, "set both"},
+		"only RecvCQ":          {rdmacm.Config{Queues: &rdmacm.PolledQueues{RecvCQ: cq}}, syscall.EINVAL, "set both"},
+		"only SRQ":             {rdmacm.Config{Queues: &rdmacm.PolledQueues{SRQ: srq}}, syscall.EINVAL, "set both"},
 		"queue of no device":   {rdmacm.Config{Queues: &rdmacm.PolledQueues{SendCQ: cq, RecvCQ: new(ibverbs.CQ)}}, os.ErrInvalid, ""},
-		"long queue":           {rdmacm.Config{Queues: &rdmacm.PolledQueues{SendCQ: cq, RecvCQ: cq}, SendQueue: 1 << 20}, syscall.EINVAL, "not up to"},
-		"long receives":        {rdmacm.Config{Queues: pool, RecvQueue: 1 << 20}, syscall.EINVAL, "not up to"},
+		"long queue":           {rdmacm.Config{Queues: &rdmacm.PolledQueues{SendCQ: cq, RecvCQ: cq}, SendQueue: 1 << 20}, syscall.EINVAL, "at most"},
+		"long receives":        {rdmacm.Config{Queues: pool, RecvQueue: 1 << 20}, syscall.EINVAL, "at most"},
 		"negative with a pool": {rdmacm.Config{Queues: pool, SendQueue: -1}, syscall.EINVAL, "Config.SendQueue is -1"},
 	} {
 		t.Run(name, func(t *testing.T) {
