@@ -53,5 +53,5 @@ func TestEveryAddress(t *testing.T) {
 	testdevice.Require(t)
 	server := process.RunMain(t, "-listen", ":0")
 	require.Equal(t, 1, server.Wait())
-	require.Contains(t, server.Stderr(), "listen at an address of one")
+	require.Contains(t, server.Stderr(), "listen on a device's address")
 }

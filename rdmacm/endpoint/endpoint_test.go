@@ -323,7 +323,7 @@ func TestEndpointConnectBytes(t *testing.T) {
 	defer func() { require.NoError(t, client.Close()) }()
 	connected := cmtest.InBackground(func() error {
 		_, err := client.Connect(ctx, rdmacm.ConnParam{PrivateData: make([]byte, cmtest.MaxRequestData-5)})
-		require.ErrorContains(t, err, "private data of 57 bytes")
+		require.ErrorContains(t, err, "private data has 57 bytes")
 		_, err = client.Connect(ctx, rdmacm.ConnParam{PrivateData: []byte("then")})
 		return err
 	})
@@ -603,7 +603,7 @@ func TestCreateEndpointFails(t *testing.T) {
 		"no source":          {rdmacm.AddrInfo{Flags: rdmacm.AddrPassive}, cmtest.EndpointQueues, "rdma_create_ep: AddrInfo.Src is not set"},
 		"no such port space": {rdmacm.AddrInfo{PortSpace: 99, Dst: to}, cmtest.EndpointQueues, "rdma_create_id"},
 		"no such queue pair": {rdmacm.AddrInfo{Dst: to}, ibverbs.QPConfig{SendQueue: 1 << 30}, d.Name},
-		"type":               {rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP, QPType: ibverbs.QPTypeUD, Dst: to}, cmtest.EndpointQueues, "has IBV_QPT_RC"},
+		"type":               {rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP, QPType: ibverbs.QPTypeUD, Dst: to}, cmtest.EndpointQueues, "has queue pairs of type IBV_QPT_RC"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := endpoint.Create(ctx, tt.info, nil, &tt.queue)

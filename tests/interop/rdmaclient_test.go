@@ -138,7 +138,7 @@ func TestRDMAXClientFails(t *testing.T) {
 	}{
 		{ourXClient, []string{"-s", d.IPv4.String()}, "connection rejected: no program listens on the port\n"},
 		{ourXClient, []string{"-s", "unknown.invalid"}, "unknown.invalid"},
-		{ourXServer, []string{"-p", "7504"}, "an id at every address excludes ids at one, and the other way round\n"},
+		{ourXServer, []string{"-p", "7504"}, "an id bound to every address conflicts with one bound to a single address\n"},
 	} {
 		r := tt.we.run(t, tt.args...)
 		require.Equal(t, 1, r.Wait(), tt.args)
