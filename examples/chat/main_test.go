@@ -77,7 +77,7 @@ func TestNoGroup(t *testing.T) {
 	d := testdevice.Require(t)
 	for args, text := range map[string]string{
 		"-group 192.0.2.77": "is not",
-		"-group ff1e::1":    "another family",
+		"-group ff1e::1":    "not of the same address family",
 	} {
 		p := process.RunMain(t, append([]string{"-name", "north", "-local", d.IPv4.String()}, strings.Fields(args)...)...)
 		require.Equal(t, 1, p.Wait())
