@@ -11,26 +11,26 @@ import (
 	"github.com/verbena-go/verbena/generated/librdmacm"
 )
 
-// A service is a port of a port space.
+// service is a port number in a port space.
 type service struct {
 	space librdmacm.PortSpace
 	port  uint16
 }
 
-// A claim counts the IDs that have a port at an address. The port becomes the
-// node's own when an ID is bound there on purpose, since that ID may listen.
-// The ports of clients are not claimed from the host: no peer looks for them,
+// claim counts the IDs that use a port at an address. If an ID was bound to the
+// port explicitly, so that it may listen, the node claims the port from the
+// host. For the ports of clients it does not, since peers do not look for them,
 // and there may be many.
 type claim struct {
-	users   int
-	release func() // returned by Host.Claim; nil if the port is not the node's own
+	users   int    // number of IDs
+	release func() // result of Host.Claim; nil: the port is not claimed from the host
 }
 
-// The range from which Linux chooses ports by default.
+// Range of Linux's ephemeral ports, from which bindPort chooses.
 const firstEphemeral, lastEphemeral = 32768, 60999
 
-// bindPort gives the ID the port of its local address or, if that is 0, a free
-// one. With own, the port becomes the node's own.
+// bindPort binds the ID to the port of its local address, or to a free port if
+// that is 0. With own, the port is claimed from the host.
 func (id *ID) bindPort(own bool) error {
 	if port := id.local.Port(); port != 0 {
 		if err := id.portFree(id.reuse); err != nil {
@@ -52,8 +52,8 @@ func (id *ID) bindPort(own bool) error {
 	return syscall.EADDRNOTAVAIL
 }
 
-// portFree returns an error if another ID holds the port of id at an
-// overlapping address.
+// portFree returns an error if another ID is bound to id's port at an
+// overlapping address. With reuse, IDs that also permit reuse do not count.
 func (id *ID) portFree(reuse bool) error {
 	addr := id.local.Addr()
 	for _, other := range id.m.bound[id.service()] {
@@ -71,8 +71,8 @@ func (id *ID) portFree(reuse bool) error {
 	return nil
 }
 
-// claimPort gives id a port at its local address. With own, the port becomes
-// the node's own.
+// claimPort binds id to a port at its local address. With own, the port is
+// claimed from the host.
 func (id *ID) claimPort(port uint16, own bool) error {
 	m := id.m
 	addr := netip.AddrPortFrom(id.local.Addr(), port)
@@ -93,7 +93,7 @@ func (id *ID) claimPort(port uint16, own bool) error {
 	return nil
 }
 
-// own makes the port the node's own.
+// own claims the port from the host, unless that was done before.
 func (c *claim) own(h Host, key Claim) (err error) {
 	if c.release == nil {
 		c.release, err = h.Claim(key)
@@ -101,7 +101,7 @@ func (c *claim) own(h Host, key Claim) (err error) {
 	return err
 }
 
-// releasePort undoes bindPort.
+// releasePort ends the ID's use of its port.
 func (id *ID) releasePort() {
 	m, at := id.m, id.service()
 	i := slices.Index(m.bound[at], id)
@@ -120,9 +120,10 @@ func (id *ID) releasePort() {
 	}
 }
 
+// service returns the port space and the port to which the ID is bound.
 func (id *ID) service() service { return service{id.space, id.local.Port()} }
 
-// covers reports whether the ID's address includes addr.
+// covers reports whether an ID bound to this address gets requests to addr.
 func (id *ID) covers(addr netip.Addr) bool {
 	own := id.local.Addr()
 	if own.IsUnspecified() {

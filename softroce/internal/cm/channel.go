@@ -10,18 +10,16 @@ import (
 	"github.com/verbena-go/verbena/generated/librdmacm"
 )
 
-// A Channel is a queue of events.
+// Channel is a queue of events for the program.
 type Channel struct {
 	m      *Manager
 	notify func(events int)
 	events []*Event
 }
 
-// NewChannel returns a channel. It calls notify with 1 for each event that is
-// queued, and with a negative number for events that are dropped before Next
-// returned them, because their ID was destroyed or moved to another channel.
-// Len is therefore the sum of these numbers less the events that Next has
-// returned.
+// NewChannel returns a channel. It calls notify with 1 for each queued event,
+// and with the negative number of events for events that leave the channel
+// other than by Next, since their ID was destroyed or moved to another channel.
 func (m *Manager) NewChannel(notify func(events int)) *Channel {
 	return &Channel{m: m, notify: notify}
 }
@@ -29,7 +27,7 @@ func (m *Manager) NewChannel(notify func(events int)) *Channel {
 // Len returns the number of queued events.
 func (c *Channel) Len() int { return len(c.events) }
 
-// Next removes the first event and returns it, or nil if there is none.
+// Next removes the first event and returns it. It returns nil if there is none.
 func (c *Channel) Next() *Event {
 	if len(c.events) == 0 {
 		return nil
@@ -46,19 +44,21 @@ func (c *Channel) Next() *Event {
 	return e
 }
 
-// Destroy destroys the IDs that report to the channel, and drops their events.
+// Destroy destroys the IDs whose events go to the channel, and drops the
+// events.
 func (c *Channel) Destroy(now time.Duration) {
 	for _, id := range c.m.idsThat(func(id *ID) bool { return id.channel == c }) {
 		id.Destroy(now)
 	}
 }
 
+// add queues an event.
 func (c *Channel) add(e *Event) {
 	c.events = append(c.events, e)
 	c.notify(1)
 }
 
-// take removes the events that match, and returns them.
+// take removes the events for which match returns true, and returns them.
 func (c *Channel) take(match func(*Event) bool) []*Event {
 	var taken []*Event
 	c.events = slices.DeleteFunc(c.events, func(e *Event) bool {
@@ -74,7 +74,7 @@ func (c *Channel) take(match func(*Event) bool) []*Event {
 	return taken
 }
 
-// idsThat returns the IDs that match, oldest first.
+// idsThat returns the IDs for which match returns true, the oldest first.
 func (m *Manager) idsThat(match func(*ID) bool) []*ID {
 	var found []*ID
 	for id := range m.ids {

@@ -14,44 +14,45 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// A conn is one side of the exchange of messages that makes and ends a
-// connection, or that finds a datagram service. It may outlive its ID while its
-// time wait lasts.
+// conn is one side of the exchange of messages that sets up and ends a
+// connection, or that resolves a datagram service. After the ID was destroyed,
+// it exists until its time wait is over.
 type conn struct {
 	m      *Manager
-	id     *ID // nil once destroyed
+	id     *ID // nil once the ID is destroyed
 	serial uint64
 	state  connState
 
-	node        int        // the peer's node; 0 until it has answered
-	asked       int        // the node that received the last request
-	local, peer netip.Addr // the addresses of the two ends
+	node        int        // the peer's node; 0: the peer has not answered yet
+	asked       int        // node that got the last request, while node is 0
+	local, peer netip.Addr // addresses of the two ends
 
-	localID, remoteID   uint32 // the numbers that the sides gave the connection; remoteID is 0 until known
+	localID, remoteID   uint32 // communication IDs that the two sides chose; remoteID is 0 until it is known
 	remoteGUID          uint64
 	localQPN, remoteQPN uint32
-	tid                 uint64
+	tid                 uint64 // transaction ID of the messages
 
 	path               Path
-	remotePSN          wire.PSN // the first PSN that this side sends
+	remotePSN          wire.PSN // first PSN of the packets that this side sends, chosen by the peer
 	responderResources uint8
 	initiatorDepth     uint8
-	retry, rnrRetry    uint8
-	ackTimeout         uint8 // the queue pair's timeout code
+	retry, rnrRetry    uint8 // retry counts of the queue pair
+	ackTimeout         uint8 // acknowledgement timeout of the queue pair, as a code
 
-	sent       []byte // the message that awaits an answer
-	service    uint64 // the service ID of a request
-	delayed    bool   // whether the peer announced a late answer
-	timeout    time.Duration
+	sent       []byte        // message that awaits an answer and is repeated
+	service    uint64        // service ID of the request
+	delayed    bool          // whether an MRA of the peer has announced a later answer
+	timeout    time.Duration // time to wait for an answer
 	interval   time.Duration // time between repetitions of sent: timeout, unless delayed
-	repeat     uint8         // number of repetitions
-	repeatLeft uint8
-	due        time.Duration
-	timer      int // index in Manager.timers, or -1
+	repeat     uint8         // number of repetitions of a message
+	repeatLeft uint8         // number of repetitions that are left
+	due        time.Duration // time at which the timer expires
+	timer      int           // index in Manager.timers, or -1 if the timer is not running
 }
 
-// The states of a conn are those of ib_cm. The states in which ib_cm has sent
-// an MRA are missing: they behave like the ones before.
+// connState is the state of a conn. The states are those of ib_cm, without
+// those that follow an MRA: the manager treats them like the states before the
+// MRA.
 type connState uint8
 
 const (
@@ -70,15 +71,15 @@ const (
 
 const (
 	// responseTimeout is the code of the time within which Linux expects an
-	// answer, 4 s.
+	// answer: 4 s.
 	responseTimeout = 20
-	// serviceTimeout is the code of the time that Linux announces for a late
-	// answer, 67 s.
+	// serviceTimeout is the code of the time that Linux announces in an
+	// MRA: 67 s.
 	serviceTimeout = 24
-	maxRepeat      = 15
+	maxRepeat      = 15 // repetitions of a message, as on Linux
 )
 
-// newConn returns a new connection of an ID.
+// newConn creates the connection of an ID.
 func (m *Manager) newConn(id *ID) *conn {
 	m.serial++
 	c := &conn{m: m, id: id, serial: m.serial, timer: -1, local: id.local.Addr(), peer: id.peer.Addr()}
@@ -89,9 +90,10 @@ func (m *Manager) newConn(id *ID) *conn {
 	return c
 }
 
-// ackTimeout returns the timeout code of a queue pair from the peer's
-// acknowledgement delay and the path's packet lifetime: the larger of the two
-// codes, or one more if they are close.
+// ackTimeout computes the acknowledgement timeout of a queue pair from the
+// peer's acknowledgement delay and the packet lifetime of the path, all as
+// codes. It is the larger of the delay and the round trip time, or one more if
+// they are close.
 func ackTimeout(delay, lifeTime uint8) uint8 {
 	path, end := int(lifeTime)+1, int(delay)
 	code := max(path, end)
@@ -107,6 +109,7 @@ func (c *conn) send(message wire.Message) {
 	c.post(data[:])
 }
 
+// post sends an encoded message to the peer.
 func (c *conn) post(data []byte) {
 	mad := MAD{Node: c.node, Src: c.local, Dst: c.peer, Data: data}
 	if c.node == 0 {
@@ -115,7 +118,8 @@ func (c *conn) post(data []byte) {
 	c.m.host.Send(mad)
 }
 
-// ask sends a message to the peer and repeats it until an answer arrives.
+// ask sends a message to the peer, and repeats it until an answer arrives. The
+// connection goes to the given state.
 func (c *conn) ask(now time.Duration, message wire.Message, state connState) {
 	c.state = state
 	c.interval, c.repeatLeft = c.timeout, c.repeat
@@ -125,7 +129,7 @@ func (c *conn) ask(now time.Duration, message wire.Message, state connState) {
 	c.wait(now, c.interval)
 }
 
-// expire runs when c's timer expires.
+// expire handles the expiry of c's timer.
 func (c *conn) expire(now time.Duration) {
 	switch {
 	case c.state == connTimeWait:
@@ -143,8 +147,8 @@ func (c *conn) expire(now time.Duration) {
 	}
 }
 
-// report queues an event if it fits the ID's state: DISCONNECTED is reported
-// once, and only TIMEWAIT_EXIT may follow it.
+// report queues an event for the program if the ID's state permits it.
+// DISCONNECTED is reported once, and only TIMEWAIT_EXIT may follow it.
 func (c *conn) report(e *Event) {
 	id := c.id
 	if id == nil {
@@ -163,7 +167,7 @@ func (c *conn) report(e *Event) {
 	id.report(e)
 }
 
-// reset ends the exchange and frees the connection's numbers.
+// reset ends the exchange and makes the connection's IDs free for reuse.
 func (c *conn) reset() {
 	c.stop()
 	m := c.m
@@ -183,8 +187,8 @@ func (c *conn) reset() {
 	c.forgetQPN()
 }
 
-// timeWait ends the connection but keeps its numbers until none of its messages
-// can still be on the way.
+// timeWait ends the connection, but keeps its IDs for the time for which its
+// messages may still arrive.
 func (c *conn) timeWait(now time.Duration) {
 	c.m.boundTimeWaits()
 	c.m.timeWaits++
@@ -193,18 +197,22 @@ func (c *conn) timeWait(now time.Duration) {
 	c.wait(now, wire.LinuxCMTimeout(c.ackTimeout))
 }
 
+// end returns the peer of the connection.
 func (c *conn) end() peer         { return peerOf(c.node, c.peer) }
 func (c *conn) remoteKey() remote { return remote{c.end(), c.remoteGUID, c.remoteID} }
 func (c *conn) sidrKey() sidrKey  { return sidrKey{c.end(), c.remoteID} }
 func (c *conn) remoteQP() remote  { return remote{c.end(), c.remoteGUID, c.remoteQPN} }
+
+// forgetQPN makes the number of the peer's queue pair free for another
+// connection.
 func (c *conn) forgetQPN() {
 	if key := c.remoteQP(); c.m.remoteQPNs[key] == c {
 		delete(c.m.remoteQPNs, key)
 	}
 }
 
-// destroy ends the exchange because the ID is being destroyed, and tells the
-// peer.
+// destroy ends the exchange because the ID is being destroyed. It sends the
+// message that tells the peer.
 func (c *conn) destroy(now time.Duration) {
 	switch c.state {
 	case connSIDRReqReceived:
@@ -226,8 +234,8 @@ func (c *conn) destroy(now time.Duration) {
 	}
 }
 
-// peerGone ends the exchange with a peer whose process has exited, as the
-// peer's last message would have done.
+// peerGone ends the exchange with a peer whose process has exited, as if the
+// peer had sent its last message.
 func (c *conn) peerGone(now time.Duration) {
 	switch c.state {
 	case connREQReceived, connSIDRReqReceived:
@@ -246,13 +254,14 @@ func (c *conn) peerGone(now time.Duration) {
 	}
 }
 
-// ipHeader returns the header that precedes the program's private data.
+// ipHeader returns the header that precedes the program's private data in a
+// request.
 func (id *ID) ipHeader() (b [wire.IPHeaderLen]byte) {
 	wire.IPHeader{Src: id.local.Addr(), Dst: id.peer.Addr(), SrcPort: id.local.Port()}.Put(&b)
 	return b
 }
 
-// sendREQ asks the peer for a connection.
+// sendREQ sends a connection request to the peer.
 func (c *conn) sendREQ(now time.Duration, param ConnParam) {
 	id := c.id
 	c.localQPN = id.qpn
@@ -303,7 +312,8 @@ func (c *conn) sendREQ(now time.Duration, param ConnParam) {
 	c.ask(now, req, connREQSent)
 }
 
-// receiveREQ makes a connection from a request, if an ID listens for it.
+// receiveREQ handles a connection request. If an ID listens for it, receiveREQ
+// creates an ID for the connection.
 func (m *Manager) receiveREQ(now time.Duration, in MAD, req *wire.REQ) {
 	reject := func(reason wire.RejectReason) {
 		m.answer(in, &wire.REJ{
@@ -397,21 +407,21 @@ func (m *Manager) receiveREQ(now time.Duration, in MAD, req *wire.REQ) {
 	})
 }
 
-// A request names the two ends of a requested connection or service.
+// request has the two ends of a connection or service that a peer requests.
 type request struct {
-	listener    *ID // nil if no ID listens at the address
+	listener    *ID // nil: no ID listens at the requested address
 	local, peer netip.AddrPort
 	port        Port
 }
 
-// errOtherEnds reports a request whose header names other addresses than the
-// packet.
-var errOtherEnds = errors.New("the header has other addresses than the packet")
+// errOtherEnds is the error for a request whose private data names other
+// addresses than the packet.
+var errOtherEnds = errors.New("the request's IP header names other addresses than its packet")
 
-// find returns the listener and the ends of a request. It returns false if no
-// ID listens at the service's port, at any address of the device on which the
-// message arrived. The listener is nil if the header and the packet have
-// different addresses.
+// find returns the ends of a request, and the ID that listens for it. It
+// returns false if no ID listens on the port of serviceID on the device that
+// got the message. The listener is nil if none covers the requested address, or
+// if private, the header in the message, names other addresses than the packet.
 func (m *Manager) find(serviceID uint64, in MAD, private []byte) (request, bool) {
 	space, number, ok := wire.ServicePort(serviceID)
 	if !ok {
@@ -445,7 +455,7 @@ func (m *Manager) find(serviceID uint64, in MAD, private []byte) (request, bool)
 	return asked, some
 }
 
-// newID returns the ID that a listener gets for a request.
+// newID creates the ID of the requested connection.
 func (r request) newID() *ID {
 	l := r.listener
 	id := l.m.newID(l.channel, l.space, l.qpType, l.Context)
@@ -454,14 +464,14 @@ func (r request) newID() *ID {
 	return id
 }
 
-// requested queues CONNECT_REQUEST.
+// requested queues e as a CONNECT_REQUEST for the program.
 func (id *ID) requested(e *Event) {
 	e.Type, e.Listen, e.owner = librdmacm.RDMA_CM_EVENT_CONNECT_REQUEST, id, id
 	id.backlog--
 	id.channel.add(e)
 }
 
-// repeatedREQ answers a repetition of the request that made c.
+// repeatedREQ answers a repetition of the request from which c was created.
 func (c *conn) repeatedREQ(in MAD, req *wire.REQ, reject func(wire.RejectReason)) {
 	switch c.state {
 	case connREQReceived:
@@ -478,7 +488,7 @@ func (c *conn) repeatedREQ(in MAD, req *wire.REQ, reject func(wire.RejectReason)
 	}
 }
 
-// sendREP accepts a request.
+// sendREP sends the acceptance of a connection request.
 func (c *conn) sendREP(now time.Duration, param ConnParam) error {
 	if c.state != connREQReceived || len(param.PrivateData) > maxREPData {
 		return syscall.EINVAL
@@ -505,7 +515,7 @@ func (c *conn) sendREP(now time.Duration, param ConnParam) error {
 	return nil
 }
 
-// receiveREP handles the peer's acceptance.
+// receiveREP handles the acceptance of a connection request.
 func (m *Manager) receiveREP(now time.Duration, in MAD, rep *wire.REP) {
 	reject := func(reason wire.RejectReason) {
 		m.answer(in, &wire.REJ{
@@ -564,7 +574,7 @@ func (m *Manager) receiveREP(now time.Duration, in MAD, rep *wire.REP) {
 	})
 }
 
-// repeatedREP answers a repeated acceptance.
+// repeatedREP answers a repetition of the acceptance.
 func (c *conn) repeatedREP(in MAD, rep *wire.REP) {
 	switch c.state {
 	case connREPReceived:
@@ -579,11 +589,12 @@ func (c *conn) repeatedREP(in MAD, rep *wire.REP) {
 	}
 }
 
+// rtu returns the message that confirms the peer's acceptance.
 func (c *conn) rtu() *wire.RTU {
 	return &wire.RTU{Header: wire.Header{TID: c.tid}, LocalCommID: c.localID, RemoteCommID: c.remoteID}
 }
 
-// sendRTU confirms the peer's acceptance.
+// sendRTU confirms the peer's acceptance, which establishes the connection.
 func (c *conn) sendRTU() error {
 	if c.state != connREPReceived {
 		return syscall.EINVAL
@@ -593,8 +604,9 @@ func (c *conn) sendRTU() error {
 	return nil
 }
 
-// establish marks the connection as established, on the word of the peer or of
-// the program. It returns false if c is not waiting for that.
+// establish makes the connection established, since the peer has confirmed it
+// or the program knows so. It returns false unless c is waiting for the
+// confirmation.
 func (c *conn) establish() bool {
 	if c.state != connREPSent {
 		return false
@@ -605,7 +617,7 @@ func (c *conn) establish() bool {
 	return true
 }
 
-// receiveMRA gives the peer more time to answer.
+// receiveMRA handles a message by which the peer asks for more time to answer.
 func (m *Manager) receiveMRA(now time.Duration, in MAD, mra *wire.MRA) {
 	remoteID, want := mra.LocalCommID, connREPSent
 	if mra.Received == wire.AnswersREQ {
@@ -620,7 +632,8 @@ func (m *Manager) receiveMRA(now time.Duration, in MAD, mra *wire.MRA) {
 	c.wait(now, c.interval)
 }
 
-// reject refuses the peer's message, or withdraws this side's.
+// reject rejects the peer's message, or cancels this side's request or
+// acceptance.
 func (c *conn) reject(now time.Duration, reason wire.RejectReason, private []byte) error {
 	if len(private) > maxREJData {
 		return syscall.EINVAL
@@ -684,6 +697,7 @@ func (m *Manager) receiveREJ(now time.Duration, in MAD, rej *wire.REJ) {
 	c.reportREJ(rej.Reason, rej.PrivateData[:])
 }
 
+// reportREJ reports REJECTED with the peer's reason and private data.
 func (c *conn) reportREJ(reason wire.RejectReason, private []byte) {
 	c.report(&Event{
 		Type:   librdmacm.RDMA_CM_EVENT_REJECTED,
@@ -692,7 +706,8 @@ func (c *conn) reportREJ(reason wire.RejectReason, private []byte) {
 	})
 }
 
-// disconnect ends a connection, or agrees to the peer's request to end it.
+// disconnect ends an established connection, or confirms that the peer has
+// ended it.
 func (c *conn) disconnect(now time.Duration) {
 	switch c.state {
 	case connEstablished:
@@ -708,7 +723,7 @@ func (c *conn) disconnect(now time.Duration) {
 	}
 }
 
-// receiveDREQ handles the peer's request to end a connection.
+// receiveDREQ handles a message by which the peer ends the connection.
 func (m *Manager) receiveDREQ(now time.Duration, in MAD, dreq *wire.DREQ) {
 	agree := func() {
 		m.answer(in, &wire.DREP{
@@ -728,7 +743,7 @@ func (m *Manager) receiveDREQ(now time.Duration, in MAD, dreq *wire.DREQ) {
 	case connREPSent, connEstablished, connDREQSent:
 		c.stop()
 		c.state = connDREQReceived
-		c.forgetQPN() // the peer may reuse it
+		c.forgetQPN() // the peer may reuse the queue pair
 		c.tid = dreq.TID
 		c.report(&Event{Type: librdmacm.RDMA_CM_EVENT_DISCONNECTED})
 	case connTimeWait:
@@ -736,7 +751,7 @@ func (m *Manager) receiveDREQ(now time.Duration, in MAD, dreq *wire.DREQ) {
 	}
 }
 
-// receiveDREP handles the peer's agreement to end a connection.
+// receiveDREP handles the peer's confirmation that the connection has ended.
 func (c *conn) receiveDREP(now time.Duration) {
 	if c.state == connDREQSent || c.state == connDREQReceived {
 		c.timeWait(now)

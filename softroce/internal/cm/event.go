@@ -7,25 +7,26 @@ import (
 	"github.com/verbena-go/verbena/generated/librdmacm"
 )
 
-// An Event is struct rdma_cm_event. UD is set for IDs with datagram queue
-// pairs, Conn for all others.
+// Event is struct rdma_cm_event. UD is set for IDs with datagram queue pairs,
+// and Conn for all others.
 type Event struct {
 	Type    librdmacm.CmEventType
 	ID      *ID // for CONNECT_REQUEST, the new ID
 	Listen  *ID // for CONNECT_REQUEST, the listening ID
-	Status  int // 0, a negative errno, or the peer's reason
+	Status  int // 0, a negative errno, or the reason in the peer's rejection
 	Conn    ConnParam
 	UD      UDParam
-	ECE     libibverbs.Ece // the peer's, for CONNECT_REQUEST and CONNECT_RESPONSE
-	Context any            // JoinMulticast's, for MULTICAST_JOIN and MULTICAST_ERROR
-	Arg     uint64         // for USER
+	ECE     libibverbs.Ece // the peer's ECE options, for CONNECT_REQUEST and CONNECT_RESPONSE
+	Context any            // argument of JoinMulticast, for MULTICAST_JOIN and MULTICAST_ERROR
+	Arg     uint64         // argument of WriteEvent, for USER
 
-	owner *ID // the ID to which the event belongs: ID, or Listen
-	group *group
+	owner *ID    // ID for which the event is queued: Listen if set, otherwise ID
+	group *group // multicast group of the event, or nil
 }
 
-// A ConnParam is struct rdma_conn_param. In an event, PrivateData has the
-// length of the message's field, which may exceed what the peer passed.
+// ConnParam is struct rdma_conn_param. In an event, PrivateData is as long as
+// the field of the message, which may be longer than what the peer's program
+// passed.
 type ConnParam struct {
 	PrivateData        []byte
 	ResponderResources uint8
@@ -37,7 +38,7 @@ type ConnParam struct {
 	QPNum              uint32
 }
 
-// DefaultConnParam returns the parameters that a null pointer stands for in C.
+// DefaultConnParam returns the parameters for a null pointer in C.
 func DefaultConnParam() ConnParam {
 	return ConnParam{
 		ResponderResources: librdmacm.RDMA_MAX_RESP_RES,
@@ -47,7 +48,7 @@ func DefaultConnParam() ConnParam {
 	}
 }
 
-// A UDParam is struct rdma_ud_param.
+// UDParam is struct rdma_ud_param.
 type UDParam struct {
 	PrivateData []byte
 	AhAttr      libibverbs.AhAttr

@@ -13,10 +13,10 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// An ID is struct rdma_cm_id: one end of a connection, a listener, or an
-// address for datagrams.
+// ID is struct rdma_cm_id: one end of a connection, a listener, or an address
+// for datagrams.
 type ID struct {
-	Context any // the owner's
+	Context any // value that the caller may use
 
 	m       *Manager
 	channel *Channel
@@ -24,37 +24,37 @@ type ID struct {
 	space   librdmacm.PortSpace
 	qpType  libibverbs.QpType
 	state   state
-	removed bool // whether the device is gone or the ID is destroyed
+	removed bool // whether the device was removed or the ID destroyed
 
 	local, peer netip.AddrPort
-	claimed     Claim // the claim of local's port
-	port        Port  // its Device is nil until the ID is on a port
-	path        *Path // set by ResolveRoute, or by an incoming request
+	claimed     Claim // claim of local's port
+	port        Port  // port of the device; its Device is nil until the ID is bound to one
+	path        *Path // set by ResolveRoute or by an incoming request; nil: none
 
 	reuse, afOnly, afOnlySet bool
 	tos                      uint8
 	ackTimeout               uint8
 	ackTimeoutSet            bool
 
-	psn                wire.PSN // the first PSN that the peer sends
+	psn                wire.PSN // first PSN of the packets that the peer sends
 	qpn                uint32
 	srq                bool
 	qkey               uint32
-	responderResources uint8 // the peer's wish
+	responderResources uint8 // limit that the peer requested
 	initiatorDepth     uint8
 	localECE           libibverbs.Ece
 	remoteECE          libibverbs.Ece
 	conn               *conn
 
 	// accepted is false for an incoming connection that the program has not
-	// accepted. Such an ID reports nothing.
+	// accepted yet. Such an ID reports no events.
 	accepted bool
-	backlog  int // for a listener, the number of requests that may still be queued
-	reported int
+	backlog  int // for a listener, number of further requests that may be queued
+	reported int // number of events that Next has returned
 	groups   []*group
 }
 
-// The states of an ID.
+// state is the state of an ID.
 type state uint8
 
 const (
@@ -63,13 +63,13 @@ const (
 	stateAddrResolved
 	stateRouteResolved
 	stateListen
-	stateConnect    // until the connection ends
-	stateDisconnect // after DISCONNECTED
+	stateConnect    // a request was sent or received; until the connection ends
+	stateDisconnect // DISCONNECTED was reported
 )
 
-// NewID returns an ID that reports to a channel. The port space determines its
-// type of queue pair; in RDMA_PS_IB, qpType does. NewID fails with EINVAL for
-// an unknown port space.
+// NewID creates an ID whose events go to channel. The port space determines the
+// type of its queue pair, except that RDMA_PS_IB uses qpType. NewID fails with
+// EINVAL for an unknown port space.
 func (m *Manager) NewID(channel *Channel, space librdmacm.PortSpace, qpType libibverbs.QpType, context any) (*ID, error) {
 	switch space {
 	case librdmacm.RDMA_PS_TCP:
@@ -95,7 +95,7 @@ func (m *Manager) newID(channel *Channel, space librdmacm.PortSpace, qpType libi
 	return id
 }
 
-// Channel returns the channel that the ID reports to.
+// Channel returns the channel to which the ID's events go.
 func (id *ID) Channel() *Channel { return id.channel }
 
 // PortSpace returns the ID's port space.
@@ -104,19 +104,19 @@ func (id *ID) PortSpace() librdmacm.PortSpace { return id.space }
 // QPType returns the type of the ID's queue pairs.
 func (id *ID) QPType() libibverbs.QpType { return id.qpType }
 
-// LocalAddr returns the ID's own address. It is set from Bind, Listen or
-// ResolveAddr on.
+// LocalAddr returns the ID's own address. It is valid after Bind, Listen or
+// ResolveAddr.
 func (id *ID) LocalAddr() netip.AddrPort { return id.local }
 
-// PeerAddr returns the peer's address. It is set from ResolveAddr on, and for
+// PeerAddr returns the peer's address. It is valid after ResolveAddr, and for
 // incoming connections.
 func (id *ID) PeerAddr() netip.AddrPort { return id.peer }
 
-// Port returns the ID's port. It returns false if the ID is unbound, or bound
-// to the unspecified address.
+// Port returns the device port of the ID. It returns false if the ID is not
+// bound, or bound to the unspecified address.
 func (id *ID) Port() (Port, bool) { return id.port, id.port.Device != nil }
 
-// Path returns the path to the peer. It returns false if there is none yet.
+// Path returns the path to the peer. It returns false if none is set yet.
 func (id *ID) Path() (Path, bool) {
 	if id.path == nil {
 		return Path{}, false
@@ -124,21 +124,21 @@ func (id *ID) Path() (Path, bool) {
 	return *id.path, true
 }
 
-// Reported returns the number of the ID's events that its channel has handed
-// out. rdma_destroy_id waits until that many are acknowledged. A
+// Reported returns the number of the ID's events that Next of its channel has
+// returned. rdma_destroy_id waits until all of them are acknowledged. A
 // CONNECT_REQUEST counts for the listener.
 func (id *ID) Reported() int { return id.reported }
 
-// SetLocalECE sets the options of enhanced connection establishment that
-// Connect and Accept offer.
+// SetLocalECE sets the options for enhanced connection establishment (ECE) that
+// Connect and Accept send to the peer.
 func (id *ID) SetLocalECE(ece libibverbs.Ece) { id.localECE = ece }
 
-// RemoteECE returns the options that the peer offers.
+// RemoteECE returns the ECE options that the peer has sent.
 func (id *ID) RemoteECE() libibverbs.Ece { return id.remoteECE }
 
 // SetOption is rdma_set_option for all options but paths. It fails with ENOSYS
 // for an unknown option. It fails with EINVAL for a value of the wrong length,
-// and for an option that is set too late or does not apply to the ID.
+// and for an option that the ID does not support, or not in its state.
 func (id *ID) SetOption(level librdmacm.OptionLevel, option librdmacm.IDOption, value []byte) error {
 	if id.removed {
 		return syscall.ENXIO
@@ -183,8 +183,8 @@ func (id *ID) SetOption(level librdmacm.OptionLevel, option librdmacm.IDOption, 
 // Bind is rdma_bind_addr.
 func (id *ID) Bind(addr netip.AddrPort) error { return id.bind(addr, true) }
 
-// bind gives the ID an address and port. With own, they become the node's own,
-// so that peers can find the ID there.
+// bind binds the ID to an address and port. With own, these are claimed from
+// the host, so that peers can find the ID there.
 func (id *ID) bind(addr netip.AddrPort, own bool) error {
 	switch {
 	case id.removed:
@@ -211,10 +211,10 @@ func (id *ID) bind(addr netip.AddrPort, own bool) error {
 	return nil
 }
 
-// zoneMissing reports whether an address needs a zone but has none.
+// zoneMissing reports whether an address is link-local and lacks the zone.
 func zoneMissing(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "" }
 
-// acquire puts the ID on the port that has an address.
+// acquire binds the ID to the device port that has the address addr.
 func (id *ID) acquire(addr netip.Addr) error {
 	if id.space == librdmacm.RDMA_PS_IPOIB {
 		return syscall.EINVAL // IPoIB does not exist on Ethernet
@@ -226,9 +226,9 @@ func (id *ID) acquire(addr netip.Addr) error {
 	return err
 }
 
-// ResolveAddr is rdma_resolve_addr; the zero AddrPort as src stands for a null
-// pointer. It binds an unbound ID. ADDR_RESOLVED or ADDR_ERROR follows at once.
-// After ADDR_ERROR, ResolveAddr may be called again.
+// ResolveAddr is rdma_resolve_addr; a zero src stands for a null pointer. It
+// binds an ID that is not bound. It queues ADDR_RESOLVED or ADDR_ERROR before
+// it returns. After ADDR_ERROR, ResolveAddr may be called again.
 func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
 	to := dst.Addr()
 	switch {
@@ -272,6 +272,7 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
 	return nil
 }
 
+// unspecified returns the unspecified address of the family of like.
 func unspecified(like netip.Addr) netip.Addr {
 	if like.Is4() {
 		return netip.IPv4Unspecified()
@@ -279,6 +280,7 @@ func unspecified(like netip.Addr) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
+// loopback returns the loopback address of the family of like.
 func loopback(like netip.Addr) netip.Addr {
 	if like.Is4() {
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -286,7 +288,7 @@ func loopback(like netip.Addr) netip.Addr {
 	return netip.IPv6Loopback()
 }
 
-// status returns an error as the status of an event.
+// status returns the status of an event that reports err: a negative errno.
 func status(err error) int {
 	if errno, ok := err.(syscall.Errno); ok {
 		return -int(errno)
@@ -296,12 +298,13 @@ func status(err error) int {
 
 const (
 	hopLimit = 64
-	// packetLifeTime is the value that Linux uses on networks without a subnet
-	// administrator.
+	// packetLifeTime is the code that Linux uses on networks without a
+	// subnet administrator.
 	packetLifeTime = 18
 )
 
-// ResolveRoute is rdma_resolve_route. ROUTE_RESOLVED follows at once.
+// ResolveRoute is rdma_resolve_route. It queues ROUTE_RESOLVED before it
+// returns.
 func (id *ID) ResolveRoute(timeout time.Duration) error {
 	switch {
 	case id.removed:
@@ -328,8 +331,8 @@ func (id *ID) ResolveRoute(timeout time.Duration) error {
 	return nil
 }
 
-// SetPath is rdma_set_option with RDMA_OPTION_IB_PATH. It takes the place of
-// ResolveRoute. ROUTE_RESOLVED follows at once.
+// SetPath is rdma_set_option with RDMA_OPTION_IB_PATH, in place of
+// ResolveRoute. It queues ROUTE_RESOLVED before it returns.
 func (id *ID) SetPath(path Path) error {
 	switch {
 	case id.removed:
@@ -346,9 +349,9 @@ func (id *ID) SetPath(path Path) error {
 // maxBacklog is Linux's limit of requests that are queued for a listener.
 const maxBacklog = 1024
 
-// Listen is rdma_listen. An unbound ID listens at all IPv4 addresses. Requests
-// beyond the backlog are dropped; the peer repeats them. Each event that the
-// program takes makes room for one request.
+// Listen is rdma_listen. An ID that is not bound listens on all IPv4 addresses.
+// Requests that exceed the backlog are dropped, and the peer repeats them. Each
+// CONNECT_REQUEST that the program takes makes room for another.
 func (id *ID) Listen(backlog int) error {
 	if id.removed {
 		return syscall.ENXIO
@@ -372,11 +375,11 @@ func (id *ID) Listen(backlog int) error {
 	return nil
 }
 
-// Settle replaces RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH in param by
-// numbers: the device's limits and, for Accept, at most what the peer asked
-// for. It fails with EINVAL for numbers beyond the device's limits. Connect and
-// Accept call it too; the owner needs the numbers earlier, to take the queue
-// pair to RTS before Accept.
+// Settle replaces RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH in param by the
+// device's limits; for Accept, by at most what the peer asked for. It fails
+// with EINVAL for numbers above the device's limits. Connect and Accept call
+// Settle as well. A caller needs the numbers earlier if it takes the queue pair
+// to RTS before Accept.
 func (id *ID) Settle(param *ConnParam) error {
 	responder, initiator := id.port.MaxResponderResources, id.port.MaxInitiatorDepth
 	most := func(number *uint8, all, limit uint8, asked uint8) error {
@@ -396,7 +399,7 @@ func (id *ID) Settle(param *ConnParam) error {
 	return most(&param.InitiatorDepth, librdmacm.RDMA_MAX_INIT_DEPTH, initiator, id.initiatorDepth)
 }
 
-// The largest private data of a program, in bytes.
+// Largest private data of a program in each message, in bytes.
 const (
 	maxREQData     = 92 - wire.IPHeaderLen
 	maxREPData     = 196
@@ -438,8 +441,8 @@ func (id *ID) Connect(now time.Duration, param ConnParam) error {
 	return nil
 }
 
-// Accept is rdma_accept for a connection request. If it fails for any reason
-// but the ID's state, it also rejects the request.
+// Accept is rdma_accept for a connection request. If it fails, it also rejects
+// the request, unless the ID is in the wrong state.
 func (id *ID) Accept(now time.Duration, param ConnParam) error {
 	switch {
 	case id.removed:
@@ -465,9 +468,10 @@ func (id *ID) Accept(now time.Duration, param ConnParam) error {
 	return nil
 }
 
-// Establish tells the peer, which has accepted, that the queue pair is ready.
-// It is rdma_establish, and what rdma_get_cm_event does at CONNECT_RESPONSE. If
-// it fails for any reason but the ID's state, it also rejects the connection.
+// Establish confirms to the peer, which has accepted, that the queue pair is
+// ready. It is rdma_establish, and what rdma_get_cm_event does at
+// CONNECT_RESPONSE. If it fails, it also rejects the connection, unless the ID
+// is in the wrong state.
 func (id *ID) Establish(now time.Duration) error {
 	switch {
 	case id.removed:
@@ -482,10 +486,10 @@ func (id *ID) Establish(now time.Duration) error {
 	return nil
 }
 
-// reasonVendorOption is the reason that rdma_reject_ece sends.
+// reasonVendorOption is the reason for a rejection that rdma_reject_ece sends.
 const reasonVendorOption = 35
 
-// Reject is rdma_reject with reason 0, and rdma_reject_ece with reason 35.
+// Reject is rdma_reject if reason is 0, and rdma_reject_ece if it is 35.
 func (id *ID) Reject(now time.Duration, reason uint8, private []byte) error {
 	if id.removed {
 		return syscall.ENXIO
@@ -502,8 +506,9 @@ func (id *ID) Reject(now time.Duration, reason uint8, private []byte) error {
 	return id.conn.reject(now, wire.RejectReason(reason), private)
 }
 
-// Disconnect is rdma_disconnect. It ends a connection, or agrees to its end
-// after DISCONNECTED. In other states of a connection it has no effect.
+// Disconnect is rdma_disconnect. It ends a connection, or confirms after
+// DISCONNECTED that the peer has ended it. In other states of a connection it
+// does nothing.
 func (id *ID) Disconnect(now time.Duration) error {
 	switch {
 	case id.removed:
@@ -515,9 +520,9 @@ func (id *ID) Disconnect(now time.Duration) error {
 	return nil
 }
 
-// Notify is rdma_notify. With COMM_EST, the ID reports ESTABLISHED before the
-// peer's last message arrives. It fails with EISCONN if that message has
-// arrived.
+// Notify is rdma_notify. With IBV_EVENT_COMM_EST, the ID reports ESTABLISHED
+// before the peer's confirmation arrives. If the confirmation has arrived,
+// Notify fails with EISCONN.
 func (id *ID) Notify(event libibverbs.EventType) error {
 	switch {
 	case id.removed:
@@ -544,7 +549,7 @@ func (id *ID) WriteEvent(event librdmacm.CmEventType, status int, arg uint64) er
 	return nil
 }
 
-// Report queues an event that the owner generates, such as ADDRINFO_RESOLVED.
+// Report queues an event on behalf of the caller, such as ADDRINFO_RESOLVED.
 func (id *ID) Report(event librdmacm.CmEventType, status int) error {
 	if id.removed {
 		return syscall.ENXIO
@@ -553,7 +558,8 @@ func (id *ID) Report(event librdmacm.CmEventType, status int) error {
 	return nil
 }
 
-// Migrate is rdma_migrate_id. The ID's queued events move to the other channel.
+// Migrate is rdma_migrate_id without waiting for acknowledgements. The ID's
+// queued events move to the channel to.
 func (id *ID) Migrate(to *Channel) error {
 	if id.removed {
 		return syscall.ENXIO
@@ -572,9 +578,9 @@ func (id *ID) Migrate(to *Channel) error {
 	return nil
 }
 
-// Destroy is rdma_destroy_id without its waiting. It ends the connection,
-// rejects queued requests, and drops the ID's events. The ID must not be used
-// afterwards.
+// Destroy is rdma_destroy_id without waiting for acknowledgements. It ends the
+// connection, rejects queued requests, and drops the ID's events. The ID must
+// not be used afterwards.
 func (id *ID) Destroy(now time.Duration) {
 	for _, e := range id.channel.take(func(e *Event) bool { return e.owner == id }) {
 		if e.Listen == id {
@@ -588,7 +594,8 @@ func (id *ID) Destroy(now time.Duration) {
 	delete(id.m.ids, id)
 }
 
-// end ends the ID's connection, leaves its groups and releases its port.
+// end ends the ID's connection, leaves its multicast groups and releases its
+// port.
 func (id *ID) end(now time.Duration) {
 	if id.conn != nil {
 		id.conn.destroy(now)
@@ -599,8 +606,8 @@ func (id *ID) end(now time.Duration) {
 	id.releasePort()
 }
 
-// report queues an event of the ID, unless the ID is an incoming connection
-// that the program has not accepted.
+// report queues an event of the ID. It drops the event if the ID is an incoming
+// connection that the program has not accepted.
 func (id *ID) report(e *Event) {
 	if !id.accepted {
 		return

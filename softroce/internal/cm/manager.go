@@ -14,55 +14,55 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// Config configures a Manager. Only Scale may be left zero.
+// Config configures a Manager. All fields but Scale must be set.
 type Config struct {
 	Host Host
-	// Random returns random numbers. The manager derives connection numbers,
-	// ports and first packet sequence numbers from them.
+	// Random returns random numbers. The manager uses them for
+	// communication IDs, ports and first PSNs.
 	Random func() uint32
-	// GUID distinguishes this manager from those of other nodes. A node of this
-	// machine must not have had the same one within the last seconds, so it is
-	// best random.
+	// GUID identifies this manager in messages. It must differ from those
+	// of other nodes, also of nodes of this machine that have ended in the
+	// last seconds, so it is best random.
 	GUID uint64
-	// Scale multiplies Linux's times; 0 means DefaultScale. With Scale 1, a
-	// message is repeated after 4 to 6 seconds, and a peer is unreachable
-	// after 98.
+	// Scale multiplies Linux's timeouts; 0 means DefaultScale. With Scale
+	// 1, a message is repeated after 4 to 6 seconds, and the peer counts as
+	// unreachable after 98 seconds.
 	Scale float64
 }
 
-// DefaultScale suits networks that lose messages only if a test wants that: a
-// message is repeated after 512 to 768 ms, and a peer is unreachable after 12
-// seconds.
+// DefaultScale is for networks that rarely lose messages. A message is repeated
+// after 512 to 768 ms, and the peer counts as unreachable after 12 seconds.
 const DefaultScale = 1. / 8
 
-// A Manager is the connection manager of a node.
+// Manager is the connection manager of a node.
 type Manager struct {
 	host   Host
 	random func() uint32
 	guid   uint64
 	scale  float64
 
-	serial     uint64 // the serial number of the newest ID or connection
+	serial     uint64 // serial number of the newest ID or connection
 	ids        map[*ID]struct{}
 	bound      map[service][]*ID
 	claims     map[Claim]*claim
-	conns      map[uint32]*conn  // keyed by this side's number
-	remoteIDs  map[remote]*conn  // keyed by the peer's number
-	remoteQPNs map[remote]*conn  // keyed by the peer's queue pair; only established connections and those on the way
-	sidr       map[sidrKey]*conn // incoming service requests
+	conns      map[uint32]*conn  // by this side's communication ID
+	remoteIDs  map[remote]*conn  // by the peer's communication ID
+	remoteQPNs map[remote]*conn  // by the peer's queue pair; connections that are established or being set up
+	sidr       map[sidrKey]*conn // incoming requests for a datagram service
 	timers     timers
 	timeWaits  int // number of connections in time wait
 }
 
-// A remote is a number that a peer chose. The GUID is also the peer's choice
-// and proves nothing, so the key has the peer too.
+// remote is a number that a peer chose, with what makes it unique. The peer
+// chooses the GUID as well, so the key also has the peer's node and address,
+// which are verified.
 type remote struct {
 	peer   peer
 	guid   uint64
 	number uint32
 }
 
-// A sidrKey identifies an incoming request for a datagram service.
+// sidrKey identifies an incoming request for a datagram service.
 type sidrKey struct {
 	peer   peer
 	number uint32
@@ -88,8 +88,8 @@ func New(config Config) *Manager {
 	}
 }
 
-// Advance runs the timers that are due, and returns when to call it next, as
-// Next does.
+// Advance handles the timers that are due at the time now. It returns what Next
+// returns.
 func (m *Manager) Advance(now time.Duration) (next time.Duration, ok bool) {
 	for len(m.timers) > 0 && m.timers[0].due <= now {
 		heap.Pop(&m.timers).(*conn).expire(now)
@@ -97,8 +97,9 @@ func (m *Manager) Advance(now time.Duration) (next time.Duration, ok bool) {
 	return m.Next()
 }
 
-// Next returns when to call Advance. It returns false if no timer runs. Each
-// call that takes the time may change that.
+// Next returns the time at which Advance must be called. ok is false if no
+// timer is running. Each call of a method that takes the time may change the
+// result.
 func (m *Manager) Next() (next time.Duration, ok bool) {
 	if len(m.timers) == 0 {
 		return 0, false
@@ -106,8 +107,8 @@ func (m *Manager) Next() (next time.Duration, ok bool) {
 	return m.timers[0].due, true
 }
 
-// Receive handles a message that has arrived. It drops malformed messages, and
-// those from an address that no host can have.
+// Receive handles a message from the network. It drops malformed messages, and
+// messages from an address that no host can have.
 func (m *Manager) Receive(now time.Duration, in MAD) {
 	message, err := wire.ParseMAD(in.Data)
 	if err != nil || !isHost(in.Src) {
@@ -139,8 +140,9 @@ func (m *Manager) Receive(now time.Duration, in MAD) {
 	}
 }
 
-// between returns the connection with these two numbers, if the message comes
-// from its peer. remote is 0 if this side does not know the peer's number yet.
+// between returns the connection with these two communication IDs, if the
+// message comes from its peer; otherwise nil. remote is 0 if this side does not
+// know the peer's ID yet.
 func (m *Manager) between(in MAD, local, remote uint32) *conn {
 	if c := m.conns[local]; c != nil && c.remoteID == remote && c.isOf(in) {
 		return c
@@ -154,8 +156,8 @@ func (m *Manager) answer(in MAD, message wire.Message) {
 	m.host.Send(MAD{Node: in.Node, Src: in.Dst, Dst: in.Src, Data: data[:]})
 }
 
-// NodeGone ends the connections to a node that has ended, as that node's
-// manager would have done at an orderly exit.
+// NodeGone ends the connections to a node whose process has ended, as that
+// node's manager would have done at an orderly exit.
 func (m *Manager) NodeGone(now time.Duration, node int) {
 	oldestFirst := func(a, b *conn) int { return cmp.Compare(a.serial, b.serial) }
 	for _, c := range slices.SortedFunc(maps.Values(m.conns), oldestFirst) {
@@ -165,10 +167,10 @@ func (m *Manager) NodeGone(now time.Duration, node int) {
 	}
 }
 
-// Unreachable handles a message of this manager that the peer's host refused,
-// because no process there could take it. back has the peer's address as Src,
-// as if the message had come back. A request to disconnect then needs no
-// answer. Other messages are still repeated, as a process may yet start.
+// Unreachable handles that the peer's host has refused a message of this
+// manager, because no process has the port open. back is that message with Src
+// and Dst exchanged. A request to disconnect needs no answer then. Other
+// messages are still repeated, as the peer's process may be about to start.
 func (m *Manager) Unreachable(now time.Duration, back MAD) {
 	message, err := wire.ParseMAD(back.Data)
 	if err != nil {
@@ -181,9 +183,9 @@ func (m *Manager) Unreachable(now time.Duration, back MAD) {
 	}
 }
 
-// RemoveDevice handles the removal of a device. The IDs on it report
-// DEVICE_REMOVAL, their connections end, and from then on their methods fail
-// with ENXIO, except for Destroy.
+// RemoveDevice handles the removal of a device. The IDs on the device report
+// DEVICE_REMOVAL and their connections end. Afterwards, their methods fail with
+// ENXIO, except Destroy.
 func (m *Manager) RemoveDevice(now time.Duration, device any) {
 	for _, id := range m.idsThat(func(id *ID) bool { return id.port.Device == device && !id.removed }) {
 		id.report(&Event{Type: librdmacm.RDMA_CM_EVENT_DEVICE_REMOVAL})
@@ -193,15 +195,15 @@ func (m *Manager) RemoveDevice(now time.Duration, device any) {
 }
 
 // ChangeAddress reports ADDR_CHANGE for the IDs on a device, as Linux does when
-// a bond changes its active link.
+// a bonded interface changes its active link.
 func (m *Manager) ChangeAddress(device any) {
 	for _, id := range m.idsThat(func(id *ID) bool { return id.port.Device == device && !id.removed }) {
 		id.report(&Event{Type: librdmacm.RDMA_CM_EVENT_ADDR_CHANGE})
 	}
 }
 
-// A Path is the content of a path record: the parameters of the way from one
-// port to another.
+// Path is the content of a path record: the parameters of packets from one port
+// to another.
 type Path struct {
 	SGID, DGID     wire.GID
 	FlowLabel      uint32
@@ -214,7 +216,7 @@ type Path struct {
 	PacketLifeTime uint8
 }
 
-// ahAttr returns the path as an address handle's attributes.
+// ahAttr returns the attributes of an address handle for the path, from port.
 func (p *Path) ahAttr(port Port) libibverbs.AhAttr {
 	a := libibverbs.AhAttr{
 		Grh: libibverbs.GlobalRoute{

@@ -12,19 +12,18 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// A group is a multicast group that an ID has joined.
+// group is a multicast group that an ID has joined.
 type group struct {
 	addr     netip.Addr
 	sendOnly bool
-	reported int
+	reported int // number of the group's events that Next has returned
 }
 
-// errNotSupported is the kernel's internal ENOTSUPP, for which libc has no
-// name.
+// errNotSupported is the kernel's ENOTSUPP, an errno that libc does not define.
 const errNotSupported = syscall.Errno(524)
 
-// JoinMulticast is rdma_join_multicast_ex. MULTICAST_JOIN follows at once, with
-// the given context. RoCE version 2 does not support groups of IPv6.
+// JoinMulticast is rdma_join_multicast_ex. It queues MULTICAST_JOIN with the
+// given context before it returns. IPv6 groups are not supported.
 func (id *ID) JoinMulticast(addr netip.Addr, flags librdmacm.CmMcJoinFlags, context any) error {
 	switch {
 	case id.removed:
@@ -56,9 +55,10 @@ func (id *ID) JoinMulticast(addr netip.Addr, flags librdmacm.CmMcJoinFlags, cont
 	return nil
 }
 
-// LeaveMulticast is rdma_leave_multicast without its waiting. It drops the
-// group's events and returns how many of them the channel has handed out. It
-// fails with EADDRNOTAVAIL if the ID is not in the group.
+// LeaveMulticast is rdma_leave_multicast without waiting for acknowledgements.
+// It drops the group's queued events. reported is the number of the group's
+// events that Next has returned. LeaveMulticast fails with EADDRNOTAVAIL if the
+// ID is not in the group.
 func (id *ID) LeaveMulticast(addr netip.Addr) (reported int, err error) {
 	if id.removed {
 		return 0, syscall.ENXIO
@@ -74,6 +74,7 @@ func (id *ID) LeaveMulticast(addr netip.Addr) (reported int, err error) {
 	return 0, syscall.EADDRNOTAVAIL
 }
 
+// leave ends the ID's membership in a group.
 func (id *ID) leave(g *group) {
 	id.groups = slices.DeleteFunc(id.groups, func(other *group) bool { return other == g })
 	if !g.sendOnly {

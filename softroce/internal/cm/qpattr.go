@@ -9,7 +9,7 @@ import (
 )
 
 // InitQPAttr is rdma_init_qp_attr. It returns the attributes with which
-// ibv_modify_qp takes the ID's queue pair to a state.
+// ibv_modify_qp takes the ID's queue pair to the state to.
 func (id *ID) InitQPAttr(to libibverbs.QpState) (attr libibverbs.QpAttr, mask libibverbs.QpAttrMask, err error) {
 	switch {
 	case id.removed:
@@ -71,5 +71,5 @@ func (id *ID) InitQPAttr(to libibverbs.QpState) (attr libibverbs.QpAttr, mask li
 	return attr, mask, nil
 }
 
-// connecting reports whether c is being connected or is established.
+// connecting reports whether c is being set up or is established.
 func (c *conn) connecting() bool { return c.state >= connREQSent && c.state <= connEstablished }

@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// sendSIDRReq asks the peer for the queue pair of a datagram service.
+// sendSIDRReq requests the queue pair number and Q_Key of a datagram service.
 func (c *conn) sendSIDRReq(now time.Duration, private []byte) {
 	id := c.id
 	c.tid = uint64(c.localID)
@@ -29,8 +29,8 @@ func (c *conn) sendSIDRReq(now time.Duration, private []byte) {
 	c.ask(now, req, connSIDRReqSent)
 }
 
-// receiveSIDRReq handles a request for a datagram service. Repetitions are
-// dropped until the request has been answered.
+// receiveSIDRReq handles a request for a datagram service. Until the program
+// has answered a request, repetitions of it are dropped.
 func (m *Manager) receiveSIDRReq(in MAD, req *wire.SIDRReq) {
 	if m.sidr[sidrKey{in.sender(), req.RequestID}] != nil {
 		return
@@ -81,7 +81,7 @@ func (c *conn) acceptSIDR(private []byte) error {
 	}, private)
 }
 
-// sendSIDRRep answers a request and ends the exchange.
+// sendSIDRRep sends the answer to a request, which ends the exchange.
 func (c *conn) sendSIDRRep(rep *wire.SIDRRep, private []byte) error {
 	if c.state != connSIDRReqReceived || len(private) > maxSIDRRepData {
 		return syscall.EINVAL

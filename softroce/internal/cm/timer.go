@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// timers is a heap of the connections with a running timer, the first due on
-// top.
+// timers is a heap of the connections whose timer is running. The first is due
+// first.
 type timers []*conn
 
 func (t timers) Len() int { return len(t) }
@@ -40,15 +40,15 @@ func (t *timers) Pop() any {
 	return c
 }
 
-// wait starts c's timer, which replaces a running one. d is scaled by
-// Config.Scale.
+// wait starts c's timer, or restarts a running one. It expires d, scaled by
+// Config.Scale, after now.
 func (c *conn) wait(now, d time.Duration) {
 	c.stop()
 	c.due = now + time.Duration(float64(d)*c.m.scale)
 	heap.Push(&c.m.timers, c)
 }
 
-// stop stops c's timer.
+// stop stops c's timer, if it is running.
 func (c *conn) stop() {
 	if c.timer >= 0 {
 		heap.Remove(&c.m.timers, c.timer)

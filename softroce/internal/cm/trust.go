@@ -12,45 +12,47 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// A peer's claims about itself count only as far as the link proves them: a
-// message comes from the node and the address that the Host reports. Times that
-// a peer chooses are capped here, and the number of objects that wait for them
-// is bounded.
+// What a message says about its sender is not trusted: it counts only if it
+// agrees with the node and the address that the Host reports. Times that a peer
+// chooses are limited, and so is the number of objects that exist during these
+// times.
 
 const (
-	// maxResponseTimeout caps the time within which a peer says it answers: 8.6
-	// s. Peers on Linux say 4.3 s.
+	// maxResponseTimeout limits the time within which a peer promises to
+	// answer, as a code: 8.6 s. Linux promises 4.3 s.
 	maxResponseTimeout = 21
-	// maxServiceTimeout caps the time by which a peer announces a late answer:
-	// 69 s, as on Linux.
+	// maxServiceTimeout limits the time that a peer's MRA announces, as a
+	// code: 69 s, like Linux.
 	maxServiceTimeout = 24
-	// maxAckTimeout caps the acknowledgement timeout that a peer chooses for
-	// the queue pair, and with it the time wait: 17 s. Peers on Linux choose
-	// 2.1 s.
+	// maxAckTimeout limits the acknowledgement timeout that a peer chooses
+	// for the queue pair, as a code: 17 s. The time wait depends on it.
+	// Linux chooses 2.1 s.
 	maxAckTimeout = 22
 	// maxTimeWaits limits the number of connections in time wait.
 	maxTimeWaits = 1 << 13
 )
 
-// A peer is the remote end of a connection: a node, at one of its addresses.
+// peer is the remote end of a connection: a node, at one of its addresses.
 type peer struct {
 	node int
 	addr wire.GID
 }
 
+// peerOf returns the peer for a node and its address.
 func peerOf(node int, addr netip.Addr) peer { return peer{node, wire.GIDOf(addr)} }
 
 // sender returns the peer that sent a message.
 func (in MAD) sender() peer { return peerOf(in.Node, in.Src) }
 
-// A party is the unit for which bounds count: a node or, where the link does
-// not identify nodes, the addresses that one host may have. With IPv6, these
-// are a network of 2^64 addresses.
+// party is a source of requests for which limits apply: a node on this machine,
+// or a host on the network. A host with IPv6 may have all addresses of a /64
+// network, so the network counts as one party.
 type party struct {
 	node   int
 	prefix netip.Prefix
 }
 
+// partyOf returns the party of a node and its address.
 func partyOf(node int, addr netip.Addr) party {
 	bits := 64
 	if addr.Is4() {
@@ -60,23 +62,23 @@ func partyOf(node int, addr netip.Addr) party {
 	return party{node, prefix}
 }
 
-// isHost reports whether an address can be that of a host.
+// isHost reports whether a can be the address of a host.
 func isHost(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() &&
 		!(a.Is4() && (a.As4()[0] == 0 || a == netip.AddrFrom4([4]byte{255, 255, 255, 255})))
 }
 
-// isOf reports whether a message comes from c's peer: from the node that has
-// answered or else was asked last.
+// isOf reports whether a message comes from c's peer: from its addresses, and
+// from the node that has answered or, before that, got the last request.
 func (c *conn) isOf(in MAD) bool {
 	return in.Node == cmp.Or(c.node, c.asked) && wire.GIDOf(c.peer) == wire.GIDOf(in.Src) && wire.GIDOf(c.local) == wire.GIDOf(in.Dst)
 }
 
-// hasRoom reports whether one more request may be queued for the program. A
-// full queue makes room by dropping the newest request of the party that would
-// have the most. If that is the sender's own party, the request must be from
-// another address that has more requests queued. The peer repeats a dropped
-// request.
+// hasRoom reports whether another request, in, may be queued for the program.
+// If the queue is full, hasRoom drops the newest request of the party that
+// would have the most. If that is the sender's party, the dropped request is
+// from the address that has the most; if that is the sender's address, hasRoom
+// returns false. A peer repeats a dropped request.
 func (id *ID) hasRoom(in MAD) bool {
 	if id.backlog > 0 {
 		return true
@@ -106,8 +108,8 @@ func (id *ID) hasRoom(in MAD) bool {
 	return true
 }
 
-// most returns the source with the most requests, or asker if none has more
-// than asker would have with more additional ones.
+// most returns the source, as of returns it, that has the most requests. asker
+// counts as having more additional ones, and is returned if none has more.
 func most[T comparable](requests []*Event, of func(*Event) T, asker T, more int) T {
 	waiting := map[T]int{asker: more}
 	for _, e := range requests {
@@ -122,10 +124,13 @@ func most[T comparable](requests []*Event, of func(*Event) T, asker T, more int)
 	return best
 }
 
+// sender returns the peer that sent the request.
 func (e *Event) sender() peer { return e.ID.conn.end() }
+
+// party returns the party that sent the request.
 func (e *Event) party() party { return e.ID.conn.party() }
 
-// dismiss drops a request that is queued for the program.
+// dismiss drops a queued request, and its ID.
 func (id *ID) dismiss(request *Event) {
 	id.channel.take(func(e *Event) bool { return e == request })
 	id.backlog++
@@ -134,7 +139,10 @@ func (id *ID) dismiss(request *Event) {
 	delete(id.m.ids, request.ID)
 }
 
-func (in MAD) party() party  { return partyOf(in.Node, in.Src) }
+// party returns the party that sent a message.
+func (in MAD) party() party { return partyOf(in.Node, in.Src) }
+
+// party returns the party of c's peer.
 func (c *conn) party() party { return partyOf(c.node, c.peer) }
 
 // boundTimeWaits ends time waits early if there are too many: the older half of
@@ -162,12 +170,12 @@ func (m *Manager) boundTimeWaits() {
 	}
 }
 
-// endTimeWait ends the time wait of c.
+// endTimeWait ends the time wait of c and reports TIMEWAIT_EXIT.
 func (c *conn) endTimeWait() {
 	c.reset()
 	c.report(&Event{Type: librdmacm.RDMA_CM_EVENT_TIMEWAIT_EXIT})
 }
 
-// peersTime returns the time that a peer's code stands for, capped at the code
-// most.
+// peersTime returns the time for a code that a peer chose, which counts as most
+// at most.
 func peersTime(code, most uint8) time.Duration { return wire.LinuxCMTimeout(min(code, most)) }
