@@ -111,7 +111,7 @@ func TestStat(t *testing.T) {
 	require.NoError(t, syscall.Kill(client.Pid(), syscall.SIGSTOP))
 	client.Eventually("has stopped", func() bool { // not all of its threads at once
 		found := stat(t, client.Pid())
-		return found != nil && found.Device == nil && found.Error == "it does not answer"
+		return found != nil && found.Device == nil && found.Error == "the process does not answer"
 	})
 	require.NoError(t, syscall.Kill(client.Pid(), syscall.SIGCONT))
 

@@ -19,12 +19,12 @@ import (
 	"time"
 )
 
-// maxAnswer limits the size of a process's answer.
+// maxAnswer limits the size of a process's answer, in bytes.
 const maxAnswer = 64 << 20
 
-// Publish lets processes of the same user Ask this one, until the result is
-// closed. Each of them gets what answer returns. Publish works in every
-// network, and for processes that are not nodes.
+// Publish makes this process answer Ask of processes of the same user, until
+// the result is closed. answer returns the answer. The process need not be a
+// node, and its network does not matter.
 func Publish(answer func() []byte) (io.Closer, error) {
 	listener, err := net.Listen("unix", fmt.Sprintf("%sstat/%016x", Prefix(), rand.Uint64()))
 	if err != nil {
@@ -34,7 +34,8 @@ func Publish(answer func() []byte) (io.Closer, error) {
 	return listener, nil
 }
 
-// answerAll answers the processes that ask. docs/softroce.md has its name.
+// answerAll answers the processes that ask. Users of goleak name this function,
+// as docs/softroce.md says.
 func answerAll(listener net.Listener, answer func() []byte) {
 	for {
 		c, err := listener.Accept()
@@ -46,7 +47,7 @@ func answerAll(listener net.Listener, answer func() []byte) {
 			continue
 		}
 		if unix := c.(*net.UnixConn); sameUser(unix) == nil && unix.SetDeadline(time.Now().Add(helloTimeout)) == nil {
-			_, _ = unix.Write(answer()) // fails if the asking process is gone
+			_, _ = unix.Write(answer()) // fails if the asking process has ended
 		}
 		c.Close()
 	}
@@ -54,14 +55,14 @@ func answerAll(listener net.Listener, answer func() []byte) {
 
 // Answer is the answer of a process.
 type Answer struct {
-	PID  int // 0 if it is in another PID namespace
-	Data []byte
-	Err  error
+	PID  int    // process ID; 0: the process is in another PID namespace
+	Data []byte // what the process's answer function returned
+	Err  error  // reason why there is no answer
 }
 
-// published returns the name of a socket of Publish, in any network, that a
-// line of /proc/net/unix ends with. It returns false if the line is of another
-// socket. Other users may have taken such names, too.
+// published returns the socket name at the end of a line of /proc/net/unix if
+// it is one of Publish in any network; otherwise ok is false. Other users may
+// also take such names.
 func published(line string) (name string, ok bool) {
 	name = line[strings.LastIndexByte(line, ' ')+1:]
 	rest, ok := strings.CutPrefix(name, "@verbena-softroce")
@@ -75,15 +76,15 @@ func published(line string) (name string, ok bool) {
 	return name, ok && isNumber(number)
 }
 
-// isNumber reports whether a text is a 64-bit number in hexadecimal.
+// isNumber reports whether text is a 64-bit number in hexadecimal.
 func isNumber(text string) bool {
 	return len(text) == 16 && strings.Trim(text, "0123456789abcdef") == ""
 }
 
-// Ask asks all processes of this user and network namespace at once, or only
-// those of one network if the environment names it. It waits for the answers
-// until ctx ends, but for two seconds at most. The answers are in the order of
-// PIDs.
+// Ask asks all processes of this user and network namespace at once; if
+// NetworkVariable is set, only those of its network. It waits until all have
+// answered or ctx ends, but for two seconds at most. The answers are sorted by
+// process ID.
 func Ask(ctx context.Context) ([]Answer, error) {
 	sockets, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
@@ -100,7 +101,7 @@ func Ask(ctx context.Context) ([]Answer, error) {
 		if !ok || names[name] || os.Getenv(NetworkVariable) != "" && !strings.HasPrefix(name, Prefix()) {
 			continue
 		}
-		names[name] = true // a connection has the same name
+		names[name] = true // the table lists a name again for each connection
 		asked.Go(func() {
 			if a, ours := ask(ctx, name); ours {
 				mu.Lock()
@@ -114,13 +115,13 @@ func Ask(ctx context.Context) ([]Answer, error) {
 	return all, nil
 }
 
-// ask asks one process. It returns false if the process has ended or belongs to
-// another user.
+// ask asks the process with that socket. ours is false if the process has ended
+// or belongs to another user.
 func ask(ctx context.Context, name string) (a Answer, ours bool) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", name)
 	if err != nil {
-		return a, false // ECONNREFUSED: it has ended
+		return a, false // ECONNREFUSED: the process has ended
 	}
 	defer conn.Close()
 	unix := conn.(*net.UnixConn)
@@ -140,9 +141,9 @@ func ask(ctx context.Context, name string) (a Answer, ours bool) {
 	a.Data, a.Err = io.ReadAll(io.LimitReader(unix, maxAnswer))
 	switch {
 	case len(a.Data) == 0 && a.Err == nil:
-		return a, false // it ended just now
+		return a, false // the process has just ended
 	case errors.Is(a.Err, os.ErrDeadlineExceeded):
-		a.Err = errors.New("it does not answer")
+		a.Err = errors.New("the process does not answer")
 	}
 	return a, true
 }

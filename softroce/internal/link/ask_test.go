@@ -52,7 +52,7 @@ func TestAsk(t *testing.T) {
 	defer silent.Close()
 	data, errs := answers(t.Context(), t)
 	require.ElementsMatch(t, []string{"one", "two"}, data)
-	require.Equal(t, []string{"it does not answer"}, errs)
+	require.Equal(t, []string{"the process does not answer"}, errs)
 
 	require.NoError(t, one.Close())
 	require.NoError(t, silent.Close())

@@ -12,17 +12,17 @@ import (
 	"unsafe"
 )
 
-// Bell is a node's doorbell. A thread that has something for the node, in this
-// process or in another, rings it. C code may ring it, too, by its Word.
+// Bell wakes a node that has work to do. Threads of this process and of others
+// ring it, and C code does so through its Word.
 type Bell struct {
 	memory memory
 	word   *uint32
-	poller *Poller // the poller that the node sleeps in; nil if it waits for the word
+	poller *Poller // poller in which the node sleeps; nil: it sleeps on the word as a futex
 }
 
-// Values of a bell's word. A ringer exchanges the word for Rung. If the word
-// was Asleep, the ringer wakes the node, which waits for the word as a futex
-// shared between processes, or in a Poller.
+// Values of a bell's word. Ringing sets the word to Rung. If the word was
+// Asleep before, the ringing thread also wakes the node: it wakes the word, a
+// futex shared between processes, or writes to the eventfd of the Poller.
 const (
 	Silent = 0
 	Rung   = 1
@@ -31,8 +31,8 @@ const (
 
 const bellSize = 4096
 
-// NewBell returns a bell. If there is no memory that processes can share, local
-// is its word, and only this process can ring it.
+// NewBell returns a bell. If the system lacks memory that processes can share,
+// local becomes the bell's word, and only this process can ring it.
 func NewBell(local *uint32) *Bell {
 	m, err := newMemory(bellSize)
 	if err != nil {
@@ -41,7 +41,8 @@ func NewBell(local *uint32) *Bell {
 	return bellIn(m)
 }
 
-// openBell returns the bell of another node. It takes over the descriptor.
+// openBell returns the bell of another node. It takes ownership of the
+// descriptor.
 func openBell(fd int) (*Bell, error) {
 	m, err := openMemory(fd, bellSize)
 	if err != nil {
@@ -51,13 +52,14 @@ func openBell(fd int) (*Bell, error) {
 	return bellIn(m), nil
 }
 
+// bellIn returns the bell in shared memory.
 func bellIn(m memory) *Bell { return &Bell{memory: m, word: pointer[uint32](m, 0)} }
 
 // Word returns the bell's word.
 func (b *Bell) Word() *uint32 { return b.word }
 
-// Ring rings the bell. The thread that hears it sees all earlier writes of the
-// ringer.
+// Ring rings the bell. A thread for which Hear then returns true sees all
+// earlier writes of this thread.
 func (b *Bell) Ring() {
 	if b.IsRung() || atomic.SwapUint32(b.word, Rung) != Asleep {
 		return
@@ -69,29 +71,29 @@ func (b *Bell) Ring() {
 	}
 }
 
-// IsRung reports whether the bell was rung and not heard yet.
+// IsRung reports whether the bell was rung since the last Hear.
 func (b *Bell) IsRung() bool { return atomic.LoadUint32(b.word) == Rung }
 
-// Hear silences the bell and reports whether it was rung. A thread calls it
+// Hear resets the bell and reports whether it was rung. A thread must call it
 // before it looks for work.
 func (b *Bell) Hear() bool { return atomic.CompareAndSwapUint32(b.word, Rung, Silent) }
 
-// spin limits the time for which Spin watches the bell.
+// spin limits the time for which Spin and Waits watch the bell.
 const spin = 50 * time.Microsecond
 
-// longest limits a Sleep. A process that ends or is stopped while it rings may
-// have changed the word without waking the node, and later ringers do not wake
-// it then.
+// longest limits a Sleep. A process may end, or be stopped, after it has set
+// the word and before it wakes the node. Later ringing does not wake the node
+// then.
 const longest = time.Second
 
-// Spin watches the bell for a short time, no longer than d. It calls poll, if
-// not nil, in between. It returns true once the bell was rung or poll returns
+// Spin watches the bell for a short time, at most d. In between it calls poll,
+// if that is not nil. It returns true once the bell is rung or poll returns
 // true.
 func (b *Bell) Spin(d time.Duration, poll func() bool) bool {
 	if b.IsRung() {
 		return true
 	}
-	if runtime.GOMAXPROCS(0) == 1 { // spinning would keep the others from working
+	if runtime.GOMAXPROCS(0) == 1 { // spinning would take the only processor from other threads
 		return false
 	}
 	for began := time.Now(); time.Since(began) < min(spin, d); {
@@ -106,7 +108,8 @@ func (b *Bell) Spin(d time.Duration, poll func() bool) bool {
 	return false
 }
 
-// Waits reports whether the bell was rung and stays unheard for a short time.
+// Waits reports whether the bell is rung and no thread calls Hear for a short
+// time.
 func (b *Bell) Waits() bool {
 	for began := time.Now(); b.IsRung(); {
 		if time.Since(began) >= spin {
@@ -117,9 +120,9 @@ func (b *Bell) Waits() bool {
 	return false
 }
 
-// Sleep waits until the bell is rung, but no longer than due returns. It calls
-// due once a ring can no longer be missed. It may return early. With a Poller,
-// it also waits for the sockets.
+// Sleep waits until the bell is rung, for the time that due returns at most. It
+// may return early. It calls due after it has made sure that ringing the bell
+// will wake it. With a Poller, it also waits for the sockets.
 func (b *Bell) Sleep(due func() time.Duration) {
 	if !atomic.CompareAndSwapUint32(b.word, Silent, Asleep) {
 		return
@@ -140,6 +143,7 @@ const (
 	futexWake = 1
 )
 
+// futex calls futex(2) on a word that processes share.
 func futex(word *uint32, op, value uintptr, limit *syscall.Timespec) {
 	syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(word)), op, value, uintptr(unsafe.Pointer(limit)), 0, 0)
 }

@@ -13,8 +13,8 @@ import (
 	"unsafe"
 )
 
-// Numbers of sendmmsg and recvmmsg, which package syscall lacks for some
-// architectures.
+// Numbers of the system calls sendmmsg and recvmmsg, which package syscall does
+// not define for all architectures.
 var (
 	sendmmsg = map[string]uintptr{
 		"amd64": 307, "arm64": 269, "loong64": 269, "ppc64le": 349, "riscv64": 269, "s390x": 358,
@@ -30,13 +30,14 @@ type message struct {
 	size   uint32
 }
 
-// name has room for an address of either family.
+// name has room for a struct sockaddr of IPv4 or IPv6.
 type name syscall.RawSockaddrInet6
 
-// controlLen is the room for three control messages with an int each.
+// controlLen is the room for three control messages that hold an int each, in
+// bytes.
 const controlLen = 3 * 24
 
-// receiver receives datagrams.
+// receiver has the buffers to receive a batch of datagrams.
 type receiver struct {
 	messages [batch]message
 	names    [batch]name
@@ -46,7 +47,7 @@ type receiver struct {
 	got      []Datagram
 }
 
-// receive takes the datagrams that have arrived. They are valid until the next
+// receive takes datagrams that have arrived. They are valid until the next
 // call.
 func (r *receiver) receive(fd uintptr) ([]Datagram, syscall.Errno) {
 	for i := range r.messages {
@@ -78,7 +79,7 @@ func (r *receiver) receive(fd uintptr) ([]Datagram, syscall.Errno) {
 		}
 		for {
 			d.Data = all[:min(each, len(all))]
-			if len(d.Data) <= maxDatagram { // else it is longer than any packet
+			if len(d.Data) <= maxDatagram { // a longer datagram is no valid packet
 				r.got = append(r.got, d)
 			}
 			if all = all[len(d.Data):]; len(all) == 0 {
@@ -89,8 +90,7 @@ func (r *receiver) receive(fd uintptr) ([]Datagram, syscall.Errno) {
 	return r.got, 0
 }
 
-// tryCalls returns an error if the system refuses sendmmsg or recvmmsg for a
-// permanent reason.
+// tryCalls returns an error if the system does not permit sendmmsg or recvmmsg.
 func tryCalls(fd uintptr) error {
 	if _, e := multiple(sendmmsg, fd, nil); e != 0 {
 		return os.NewSyscallError("sendmmsg", e)
@@ -101,7 +101,8 @@ func tryCalls(fd uintptr) error {
 	return nil
 }
 
-// multiple calls sendmmsg or recvmmsg without waiting.
+// multiple calls sendmmsg or recvmmsg, as call says, without blocking. It
+// returns the number of messages.
 func multiple(call, fd uintptr, messages []message) (int, syscall.Errno) {
 	if call == 0 {
 		return 0, syscall.ENOSYS
@@ -114,8 +115,8 @@ func multiple(call, fd uintptr, messages []message) (int, syscall.Errno) {
 	}
 }
 
-// readControl reads the control messages. It returns the size of each datagram
-// if several have arrived as one message, else 0.
+// readControl sets the fields that control messages carry. each is the size of
+// each datagram if the message has several (UDP_GRO), and otherwise 0.
 func (d *Datagram) readControl(b []byte) (each int) {
 	for len(b) >= syscall.SizeofCmsghdr {
 		h := (*syscall.Cmsghdr)(unsafe.Pointer(&b[0]))
@@ -143,56 +144,62 @@ func (d *Datagram) readControl(b []byte) (each int) {
 	return each
 }
 
-// sender keeps datagrams until they are sent. Those before first have been
-// sent.
+// sender keeps datagrams until the system takes them.
 //
-// Datagrams of one size to one address go as a train, if the system supports
-// that: they are one message, which the system or the card cuts (UDP_SEGMENT).
-// The last datagram may be shorter. IPv4's identification numbers the datagrams
-// of a train from 0.
+// If the system supports UDP_SEGMENT, datagrams of the same size to the same
+// address are combined in one message, here called a train, which the system or
+// the network card cuts. The last datagram of a train may be shorter. With
+// IPv4, the system numbers the identifications of a train's datagrams from 0
+// on.
 type sender struct {
-	// renumber changes the checksum of a datagram from that for the identification
-	// id to that for 0. If renumber is nil, there are no trains.
+	// renumber changes the checksum of a datagram that has the
+	// identification id to the checksum for 0. If renumber is nil, there
+	// are no trains.
 	renumber func(b []byte, id uint16)
-	trains   bool // whether the system supports trains
-	messages [outgoing]message
+	trains   bool              // whether the system supports UDP_SEGMENT
+	messages [outgoing]message // messages from first to n wait
 	controls [outgoing][controlLen]byte
 	names    [outgoing]name
 	first, n int
-	before   uint64 // number of messages before messages[0]
+	before   uint64 // number of messages that were removed before messages[0]
 
-	data    [outgoing][]byte
+	data    [outgoing][]byte // datagrams
 	vectors [outgoing]syscall.Iovec
-	filled  int
+	filled  int // number of datagrams
 
-	last train // the last train, which more datagrams may join
+	last train // newest message, to which datagrams may still be added
 }
 
-// train describes a message of one or more datagrams.
+// train describes a message of one or more datagrams with the same destination.
 type train struct {
 	to          netip.Addr
 	class, hops uint8
-	size        int // size of each datagram, but the last may be shorter
-	count       int
-	total       int
+	size        int // size of each datagram in bytes, except that the last may be shorter
+	count       int // number of datagrams
+	total       int // number of bytes
 }
 
-func (s *sender) len() int   { return s.n - s.first }
+// len returns the number of waiting messages.
+func (s *sender) len() int { return s.n - s.first }
+
+// full reports whether no further datagram can wait.
 func (s *sender) full() bool { return s.filled == outgoing }
 
-// begun returns the number of messages so far, and gone the number of messages
-// that are no longer kept.
+// begun returns the number of messages since the start.
 func (s *sender) begun() uint64 { return s.before + uint64(s.n) }
-func (s *sender) gone() uint64  { return s.before + uint64(s.first) }
 
-// joins reports whether a datagram can continue the last train.
+// gone returns the number of messages that do not wait any more.
+func (s *sender) gone() uint64 { return s.before + uint64(s.first) }
+
+// joins reports whether a datagram can be added to the newest message.
 func (s *sender) joins(to netip.Addr, class, hops uint8, size int) bool {
 	l := &s.last
 	return s.trains && l.count > 0 && l.count < maxSegments && 0 < size && size <= l.size && l.total+size <= maxTrain && l.to == to && l.class == class && l.hops == hops
 }
 
-// add adds a datagram, which fill writes. fill gets the datagram's number in
-// its train. If fill returns false, no datagram is added.
+// add adds a datagram of size bytes, which fill writes; id is the
+// identification that it will have. If fill returns false, no datagram is
+// added.
 func (s *sender) add(to netip.Addr, class, hops uint8, size int, fill func(b []byte, id uint16) bool) {
 	i := s.filled
 	if cap(s.data[i]) < size {
@@ -222,11 +229,11 @@ func (s *sender) add(to netip.Addr, class, hops uint8, size int, fill func(b []b
 	l.count++
 	m.header.Iovlen++
 	if l.total += size; size < l.size {
-		l.count = maxSegments // none follows a shorter one
+		l.count = maxSegments // a shorter datagram must be the last
 	}
 }
 
-// begin begins a message with the datagram in a vector.
+// begin begins a message with the datagram to which v points.
 func (s *sender) begin(v *syscall.Iovec) {
 	m := &s.messages[s.n]
 	m.header.Iov = v
@@ -237,7 +244,8 @@ func (s *sender) begin(v *syscall.Iovec) {
 	s.n++
 }
 
-// control makes the control messages of message i, which is the last.
+// control sets the control messages of message i, which is the newest. With
+// segments, the system cuts the message.
 func (s *sender) control(i int, segments bool) {
 	l, m := &s.last, &s.messages[i]
 	b := s.controls[i][:0]
@@ -261,7 +269,8 @@ func (s *sender) control(i int, segments bool) {
 	}
 }
 
-// appendControl appends a control message with a number of size bytes, 4 or 2.
+// appendControl appends a control message with the number value, in size bytes,
+// 4 or 2.
 func appendControl(b []byte, level, kind int32, value, size int) []byte {
 	start := len(b)
 	b = b[:start+syscall.CmsgSpace(size)]
@@ -276,12 +285,12 @@ func appendControl(b []byte, level, kind int32, value, size int) []byte {
 	return b
 }
 
-// send sends the kept datagrams. It returns false if the system has no room for
-// all of them now. Datagrams that the system refuses for another reason, such
-// as an unreachable network, are lost.
+// send passes the waiting datagrams to the system. It returns false if the
+// system has no room for some of them now. Datagrams that the system refuses
+// for another reason, such as an unreachable network, are lost.
 func (s *sender) send(fd uintptr) bool {
 	s.last = train{}
-	again := false // the error may have been that of an earlier datagram, which its host refused
+	again := false // the error may be about an earlier datagram, which its destination refused
 	for s.first < s.n {
 		sent, e := multiple(sendmmsg, fd, s.messages[s.first:s.n])
 		switch e {
@@ -290,7 +299,7 @@ func (s *sender) send(fd uintptr) bool {
 			again = false
 		case syscall.EAGAIN:
 			return false
-		case syscall.EIO, syscall.EINVAL: // from a device that computes no checksums, before Linux 6.11
+		case syscall.EIO, syscall.EINVAL: // before Linux 6.11, from a network device that computes no checksums
 			if m := &s.messages[s.first]; m.header.Iovlen > 1 {
 				s.trains = false
 				s.split(fd, m)
@@ -308,7 +317,8 @@ func (s *sender) send(fd uintptr) bool {
 	return true
 }
 
-// split sends the datagrams of a train one by one. Those without room are lost.
+// split sends the datagrams of a train one by one. Those for which the system
+// has no room are lost.
 func (s *sender) split(fd uintptr, m *message) {
 	var one [1]message
 	for k, v := range unsafe.Slice(m.header.Iov, m.header.Iovlen) {
@@ -318,14 +328,14 @@ func (s *sender) split(fd uintptr, m *message) {
 		one[0] = *m
 		h := &one[0].header
 		h.Iov, h.Iovlen = &v, 1
-		if h.SetControllen(int(h.Controllen) - syscall.CmsgSpace(2)); h.Controllen == 0 { // without the train's
+		if h.SetControllen(int(h.Controllen) - syscall.CmsgSpace(2)); h.Controllen == 0 { // without the control message for UDP_SEGMENT
 			h.Control = nil
 		}
 		_, _ = multiple(sendmmsg, fd, one[:])
 	}
 }
 
-// set sets the name to RoCE's port at an address, and returns its length.
+// set sets the name to address a and RoCE's port, and returns its size.
 func (n *name) set(a netip.Addr) (size uint32) {
 	port := (*[2]byte)(unsafe.Pointer(&n.Port))
 	binary.BigEndian.PutUint16(port[:], UDPPort)
@@ -338,7 +348,7 @@ func (n *name) set(a netip.Addr) (size uint32) {
 	return syscall.SizeofSockaddrInet6
 }
 
-// address returns the address of a name, without a zone.
+// address returns the address and port in the name, without a zone.
 func (n *name) address() netip.AddrPort {
 	port := binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&n.Port))[:])
 	if n.Family == syscall.AF_INET {

@@ -3,21 +3,21 @@
 // Package link carries frames between the processes of one machine that use the
 // device in user space.
 //
-// Each process is a node with a number, its slot. It claims the slot, and the
-// names of the ports that it listens at, by listening at Unix sockets in the
-// abstract namespace. The kernel releases them when the process ends, however
-// it ends. Each name has a random part, so that no other user can keep this one
-// from taking it. A name counts only if the kernel reports that its socket
-// belongs to this user. Processes find each other if they share a network
-// namespace and a user.
+// Each process is a node with a number, its slot. For the slot, and for each
+// port on which it listens, the process claims a name: it listens on a Unix
+// socket with that name in the abstract namespace, which the kernel releases
+// when the process ends in any way. Each socket's name has a random part, so
+// that other users cannot prevent this user from taking the name. A name counts
+// only if the kernel reports that its socket belongs to this user. Processes
+// find each other if they have the same network namespace and user.
 //
-// Frames between two nodes arrive in order and once, or not at all if either
-// ends. They go through rings in memory that the two share, one for each
-// direction, which the sender makes. A Unix socket carries the descriptors of
-// the memory, and tells each node when the other ends. Each node has a bell, a
-// futex in shared memory. The others ring it when there is a frame for the
-// node, or room again.
+// Frames between two nodes arrive in order and once, unless one of the nodes
+// ends. Frames in each direction go through a ring in memory that the two nodes
+// share, which the sender creates. A Unix socket carries the descriptors of the
+// memory, and its end shows that the other node has ended. Each node has a
+// bell, a futex in shared memory. Other nodes ring the bell when there is a
+// frame for the node, or room for its frames again.
 //
-// A Socket is the way from one address to other machines: UDP port 4791,
-// without privileges. It does not interpret the datagrams.
+// A Socket sends and receives UDP datagrams to and from other machines, on port
+// 4791 of one address, without privileges. It does not interpret them.
 package link

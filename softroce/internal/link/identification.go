@@ -17,23 +17,24 @@ import (
 	"time"
 )
 
-// The ICRC covers the identification in IPv4's header, which a socket can
-// neither choose nor see. Linux uses 0 for datagrams of an unconnected socket
-// that must not be fragmented, and 0, 1, 2 and so on for those that it cuts
-// from one message. Other systems with Linux's calls may differ.
+// The ICRC covers the identification in the IPv4 header, which a socket can
+// neither set nor read. For an unconnected socket whose datagrams must not be
+// fragmented, Linux uses 0; for the datagrams that it cuts from one message, 0,
+// 1, 2 and so on. Other systems that implement Linux's system calls may differ.
 
 const (
 	soTimestamping = 37
-	txSched        = 1 << 8 // a time stamp when the datagram is sent, with the datagram
+	txSched        = 1 << 8 // a time stamp when the datagram is sent, with a copy of the datagram
 	software       = 1 << 4
 	msgErrQueue    = 0x2000
 
-	probes = 3 // a counter would have to be 0 each time
+	probes = 3 // number of probes: a counter would not be 0 each time
 )
 
-// CheckIdentification returns an error unless the datagrams of a socket from
-// OpenUDP have the identification 0. It sends some to the socket itself, and
-// has the system return them with their headers.
+// CheckIdentification returns an error unless sockets of OpenUDP send IPv4
+// datagrams with the identification 0. It sends some datagrams to itself, and
+// reads the copies with headers that the system puts into the socket's error
+// queue.
 func CheckIdentification(addr netip.Addr) error {
 	conn, err := listenUDP(addr, 0)
 	if err != nil {
@@ -55,16 +56,16 @@ func CheckIdentification(addr netip.Addr) error {
 		}
 		var id uint16
 		if id, err = probe(conn, raw); err == nil && id != 0 {
-			return fmt.Errorf("this system gives packets the identification %d, not 0", id)
+			return fmt.Errorf("this system sends packets with the identification %d instead of 0", id)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("this system does not tell which identification it gives packets: %w", err)
+		return fmt.Errorf("cannot find out the identification of sent packets: %w", err)
 	}
 	return nil
 }
 
-// probe returns the identification of a datagram.
+// probe sends a datagram and returns its identification.
 func probe(conn *net.UDPConn, raw syscall.RawConn) (uint16, error) {
 	token := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, rand.Uint64()), rand.Uint64())
 	if _, err := conn.WriteTo(token, conn.LocalAddr()); err != nil {
@@ -72,7 +73,7 @@ func probe(conn *net.UDPConn, raw syscall.RawConn) (uint16, error) {
 	}
 	const udp, ip = 8, 20
 	var packet, control [256]byte
-	for range 1000 { // the time stamp is there when sending returns, unless the machine is busy
+	for range 1000 { // usually the copy is there when WriteTo returns, unless the machine is busy
 		n, err := 0, error(nil)
 		if cerr := raw.Control(func(fd uintptr) {
 			n, _, _, _, err = syscall.Recvmsg(int(fd), packet[:], control[:], msgErrQueue|syscall.MSG_DONTWAIT)
@@ -88,9 +89,9 @@ func probe(conn *net.UDPConn, raw syscall.RawConn) (uint16, error) {
 		}
 		at := bytes.Index(packet[:n], token)
 		if at < udp+ip || packet[at-udp-ip] != 0x45 {
-			return 0, errors.New("a packet comes back without its header")
+			return 0, errors.New("the socket's error queue has a sent packet without its headers")
 		}
 		return binary.BigEndian.Uint16(packet[at-udp-ip+4:]), nil
 	}
-	return 0, errors.New("a packet does not come back")
+	return 0, errors.New("the socket's error queue has no copy of a sent packet")
 }

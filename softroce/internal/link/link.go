@@ -19,11 +19,11 @@ import (
 	"time"
 )
 
-// NetworkVariable is the environment variable with the name of this process's
-// network. Only nodes of the same network see each other. Any text will do.
+// NetworkVariable is the environment variable that names the network of this
+// process, with any text. Only processes of the same network reach each other.
 const NetworkVariable = "VERBENA_NETWORK"
 
-// Prefix returns the prefix of the names of this network's sockets.
+// Prefix returns the prefix of the names of all sockets of this network.
 var Prefix = sync.OnceValue(func() string {
 	network := os.Getenv(NetworkVariable)
 	if network == "" {
@@ -36,36 +36,37 @@ var Prefix = sync.OnceValue(func() string {
 const (
 	magic = "vsr2"
 
-	// Slots is the largest number of nodes on a machine, plus one: slot 0 is
-	// not used. In the queue pair number of multicasts, 255 stands for all
-	// nodes.
+	// Slots is the largest number of nodes on a machine, plus one, since
+	// slot 0 is not used. As a destination, 255 stands for all nodes.
 	Slots = 255
 
-	// maxWaiting limits the bytes that wait for a node that does not read. More
-	// are dropped, as a network drops packets for which it has no room.
+	// maxWaiting limits the bytes of frames that wait for a node that does
+	// not read. Further frames are dropped.
 	maxWaiting = 8 << 20
 
-	// A process that does not identify itself within helloTimeout is not a
-	// node.
+	// helloTimeout limits the time in which a connected process must
+	// identify itself as a node.
 	helloTimeout = 2 * time.Second
 
-	// fair is the number of bytes of one node's frames that Poll passes on
+	// fair is the number of bytes of frames from one node that Poll handles
 	// before it goes on to the next node.
 	fair = ringBytes / 4
 )
 
-// Handler receives frames and events, during Poll.
+// Handler handles frames and events of a Link. Poll calls its methods.
 type Handler interface {
-	// Receive handles a frame from another node. It must not keep the frame.
+	// Receive handles a frame from the node with that slot. It must not
+	// keep the frame.
 	Receive(slot int, frame []byte)
-	// Gone handles the end of a node with which frames were exchanged.
+	// Gone handles the end of a node with which this node has exchanged
+	// frames.
 	Gone(slot int)
-	// Resume is called when Room may report true again.
+	// Resume is called when Room may return true again.
 	Resume()
 }
 
-// Link is a node's end of its connections with the other nodes. Its owner calls
-// Send, Room, Poll and Flush one at a time.
+// Link connects a node to the other nodes of its machine. Send, Room, Poll and
+// Flush must not be called concurrently.
 type Link struct {
 	slot     int
 	ways     [Slots + 1]Way
@@ -74,62 +75,62 @@ type Link struct {
 	listener net.Listener
 	helpers  sync.WaitGroup
 
-	called []*peer // peers whose bells Flush rings
+	called []*peer // peers whose bells Flush will ring
 
 	mu       sync.Mutex
-	peers    map[int]*peer
-	waiting  int               // number of peers with waiting frames
-	waited   uint64            // number of frames that have had to wait
-	full     bool              // whether a peer had no room since the last Resume
-	sources  []*source         // replaced, not changed in place
-	gone     []int             // nodes that are gone
-	losing   map[int]bool      // nodes whose end is being confirmed
-	seen     [Slots]int        // number of sources of each slot so far
-	ended    [Slots]int        // number of sources of each slot that have ended
-	arrived  sync.Cond         // uses mu; signals a change of arriving
-	arrival  uint64            // number of the connection accepted last
-	arriving map[uint64]bool   // connections whose ring is not a source yet
+	peers    map[int]*peer     // by slot
+	waiting  int               // number of peers for which frames wait
+	waited   uint64            // number of frames that have had to wait since the start
+	full     bool              // whether Room has returned false since the last Resume
+	sources  []*source         // nodes from which frames come; replaced and never changed in place
+	gone     []int             // slots of ended nodes that Poll must report
+	losing   map[int]bool      // slots of nodes that seem to have ended, while lose checks whether they left frames
+	seen     [Slots]int        // number of sources that each slot has had
+	ended    [Slots]int        // number of these sources that have ended
+	arrived  sync.Cond         // uses mu; signals that arriving has become smaller
+	arrival  uint64            // number of the newest accepted connection
+	arriving map[uint64]bool   // numbers of accepted connections whose ring is not a source yet
 	conns    map[net.Conn]bool // all open connections
-	users    map[string]bool   // sockets that Names has seen, and whether they are this user's
+	users    map[string]bool   // sockets that Names has seen, and whether they belong to this user
 	closed   bool
 }
 
-// peer is a node that frames are sent to.
+// peer is a node to which frames are sent.
 type peer struct {
 	slot    int
-	ring    writer
+	ring    writer  // ring that this process writes
 	bell    *Bell   // nil until the node has answered
-	waiting []frame // frames that found no room
-	bytes   int     // bytes in waiting
-	stuck   bool    // whether no frame has found room since GiveUp
-	ended   int     // value of Link.ended for the slot at the start
+	waiting []frame // frames that do not fit into the ring yet
+	bytes   int     // number of bytes in waiting
+	stuck   bool    // whether no frame has fitted into the ring since GiveUp
+	ended   int     // value of Link.ended for the slot when the peer was connected
 	called  bool    // whether the peer is in Link.called
 }
 
-// frame is a frame that waits for room.
+// frame is a frame that waits for room in a ring.
 type frame struct {
-	number uint64 // value of Link.waited with this frame counted
+	number uint64 // value of Link.waited after this frame was counted
 	data   []byte
 }
 
-// source is a node that frames come from.
+// source is a node from which frames come.
 type source struct {
 	slot  int
 	conn  net.Conn
-	ring  reader
+	ring  reader // ring that the node writes
 	bell  *Bell
-	ended atomic.Bool // whether the node has ended; some of its frames may be left
+	ended atomic.Bool // whether the node has ended; its ring may still have frames
 
-	before  *source // the source that had the slot before, if known
-	removed bool    // whether no frames are left and its end is being reported
+	before  *source // source that had the slot before; nil once its end was reported
+	removed bool    // whether all frames were handled and the end is being reported
 }
 
-// Reserve takes the first free slot for this process, which becomes a node with
+// Reserve takes the first free slot for this process, which becomes a node at
 // Start. It fails with an error matching syscall.EAGAIN if all slots are taken.
 func Reserve() (*Link, error) {
 	shared, err := newMemory(os.Getpagesize())
 	if err != nil {
-		return nil, fmt.Errorf("no memory can be shared with other processes: %w", err)
+		return nil, fmt.Errorf("cannot create memory to share with other processes: %w", err)
 	}
 	shared.close()
 	slot, listener, err := reserve()
@@ -146,11 +147,12 @@ func Reserve() (*Link, error) {
 	return l, nil
 }
 
-// Start makes the process a node. The bell is rung whenever there is work for
-// Poll.
+// Start makes the process a node. The link rings bell when there is work for
+// Poll. Start fails if the bell is not in memory that other processes can
+// share.
 func (l *Link) Start(handler Handler, bell *Bell) error {
 	if bell.memory.fd < 0 {
-		return errors.New("no memory can be shared with other processes")
+		return errors.New("cannot create memory to share with other processes")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,7 +160,7 @@ func (l *Link) Start(handler Handler, bell *Bell) error {
 	return nil
 }
 
-// started reports whether Start was called. Before that, no other node knows
+// started reports whether Start was called. Until then, no other node knows
 // this one.
 func (l *Link) started() bool {
 	l.mu.Lock()
@@ -169,7 +171,7 @@ func (l *Link) started() bool {
 // Slot returns the node's number, from 1 to Slots-1.
 func (l *Link) Slot() int { return l.slot }
 
-// Close ends the node. The owner must make no other calls meanwhile.
+// Close ends the node. It must not be called concurrently with another method.
 func (l *Link) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -188,8 +190,9 @@ func (l *Link) Close() error {
 	return err
 }
 
-// accept accepts connections of nodes and serves them with serve.
-// docs/softroce.md has the name of the socket.
+// accept accepts connections of other processes, and calls serve in a new
+// goroutine for each that is a node. Users of goleak name this function, as
+// docs/softroce.md says.
 func (l *Link) accept(listener net.Listener, serve func(c *net.UnixConn, slot int, there func())) {
 	for {
 		c, err := listener.Accept()
@@ -216,7 +219,7 @@ func (l *Link) accept(listener net.Listener, serve func(c *net.UnixConn, slot in
 }
 
 // arrive records that a connection was accepted, so that await waits for it.
-// The caller calls the result after the connection's ring has become a source,
+// The caller must call there after the connection's ring has become a source,
 // or when it is clear that the connection brings no ring.
 func (l *Link) arrive() (there func()) {
 	l.mu.Lock()
@@ -233,7 +236,7 @@ func (l *Link) arrive() (there func()) {
 }
 
 // await waits until the rings of all nodes that have connected so far are
-// sources. A node that has ended since then may have left frames in its ring.
+// sources. A node that has ended meanwhile may have left frames in its ring.
 func (l *Link) await() {
 	// Connections are accepted in order. So all earlier ones are recorded once
 	// the link answers this one and closes it.
@@ -248,7 +251,8 @@ func (l *Link) await() {
 	}
 }
 
-// open records an open connection. It returns false if the link is closed.
+// open records an open connection. It closes the connection and returns false
+// if the link is closed.
 func (l *Link) open(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -260,6 +264,7 @@ func (l *Link) open(c net.Conn) bool {
 	return true
 }
 
+// hangUp closes a connection.
 func (l *Link) hangUp(c net.Conn) {
 	l.mu.Lock()
 	delete(l.conns, c)
@@ -267,8 +272,9 @@ func (l *Link) hangUp(c net.Conn) {
 	c.Close()
 }
 
-// greet tells a connected process this node's slot, and returns the slot of the
-// process. The deadline that it sets also applies to what follows.
+// greet sends this node's slot to a connected process, and returns the slot of
+// that process. It sets a deadline, which also applies to what follows on the
+// connection.
 func (l *Link) greet(c *net.UnixConn) (slot int, err error) {
 	if err := sameUser(c); err != nil {
 		return 0, err
@@ -276,11 +282,11 @@ func (l *Link) greet(c *net.UnixConn) (slot int, err error) {
 	if err := c.SetDeadline(time.Now().Add(helloTimeout)); err != nil {
 		return 0, err
 	}
-	_, _ = c.Write(append([]byte(magic), byte(l.slot))) // fails for a node that has ended, whose hello and frames may be left
+	_, _ = c.Write(append([]byte(magic), byte(l.slot))) // fails if the node has ended; its hello and frames may still be there
 	return hear(c)
 }
 
-// hear returns the slot in the hello of a connected process.
+// hear returns the slot with which a connected process identifies itself.
 func hear(c *net.UnixConn) (slot int, err error) {
 	var hello [len(magic) + 1]byte
 	if _, err := io.ReadFull(c, hello[:]); err != nil {
@@ -288,13 +294,13 @@ func hear(c *net.UnixConn) (slot int, err error) {
 	}
 	slot = int(hello[len(magic)])
 	if string(hello[:len(magic)]) != magic || slot == 0 || slot >= Slots {
-		return 0, fmt.Errorf("the other end is not a node of this version: %w", syscall.ECONNREFUSED)
+		return 0, fmt.Errorf("the peer process is not a node of this version of the protocol: %w", syscall.ECONNREFUSED)
 	}
 	return slot, nil
 }
 
-// sameUser returns an error if the process at the other end runs as another
-// user.
+// sameUser returns an error unless the process at the other end of c runs as
+// the same user as this one.
 func sameUser(c *net.UnixConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -307,17 +313,18 @@ func sameUser(c *net.UnixConn) error {
 		return cerr
 	}
 	if err == nil && int(cred.Uid) != os.Geteuid() {
-		err = fmt.Errorf("the other end runs as user %d: %w", cred.Uid, syscall.ECONNREFUSED)
+		err = fmt.Errorf("the peer process runs as another user (%d): %w", cred.Uid, syscall.ECONNREFUSED)
 	}
 	return err
 }
 
-// A node that sends frames connects to their receiver, and passes it a ring and
-// its own bell. The node may put frames into the ring, and may end, before the
-// receiver has looked. It gets the receiver's bell in return. Nothing more is
-// sent: the connection then only serves to notice the end of the other node.
+// A node that wants to send frames connects to the receiving node. It sends the
+// descriptors of a ring and of its own bell, and may then write frames to the
+// ring and even end, before the receiver has taken the ring. It receives the
+// descriptor of the receiver's bell. Nothing else is sent; the end of the
+// connection shows that the other node has ended.
 
-// sendMemory sends descriptors of memory.
+// sendMemory sends the descriptors of memory over a connection.
 func sendMemory(c *net.UnixConn, parts ...memory) error {
 	fds := make([]int, len(parts))
 	for i, m := range parts {
@@ -327,7 +334,7 @@ func sendMemory(c *net.UnixConn, parts ...memory) error {
 	return err
 }
 
-// receiveFDs receives n descriptors.
+// receiveFDs receives n descriptors from a connection.
 func receiveFDs(c *net.UnixConn, n int) ([]int, error) {
 	var b [1]byte
 	control := make([]byte, syscall.CmsgSpace(4*16))
@@ -349,16 +356,16 @@ func receiveFDs(c *net.UnixConn, n int) ([]int, error) {
 		for _, fd := range all {
 			syscall.Close(fd)
 		}
-		return nil, fmt.Errorf("a node sends %d descriptors in the place of %d", len(all), n)
+		return nil, fmt.Errorf("a node sent %d descriptors instead of %d", len(all), n)
 	}
 	return all, nil
 }
 
 // serve receives the ring of a node that has connected, and waits until the
-// node ends.
+// node ends. It calls there once the ring is a source.
 func (l *Link) serve(c *net.UnixConn, slot int, there func()) {
 	if slot == l.slot || !l.started() {
-		return // a node does not connect to itself, so the hello is false
+		return // a node does not connect to itself, so the slot is false
 	}
 	s, err := l.receiveRing(c, slot)
 	if err != nil {
@@ -366,7 +373,7 @@ func (l *Link) serve(c *net.UnixConn, slot int, there func()) {
 	}
 	l.mu.Lock()
 	for _, o := range l.sources {
-		if o.slot == slot { // the slot became free since, which may not have been noticed yet
+		if o.slot == slot { // the slot was taken again before the end of its last node was noticed
 			o.ended.Store(true)
 			s.before = o
 		}
@@ -381,6 +388,8 @@ func (l *Link) serve(c *net.UnixConn, slot int, there func()) {
 	l.bell.Ring()
 }
 
+// receiveRing receives the ring and the bell of the node with that slot, and
+// sends this node's bell.
 func (l *Link) receiveRing(c *net.UnixConn, slot int) (*source, error) {
 	fds, err := receiveFDs(c, 2)
 	if err != nil {
@@ -406,8 +415,9 @@ func (s *source) close() {
 	s.bell.memory.close()
 }
 
-// waitForEnd returns when the other end is closed, or violates the protocol by
-// sending something. docs/softroce.md has its name.
+// waitForEnd returns when the other end closes the connection, or sends
+// something against the protocol. Users of goleak name this function, as
+// docs/softroce.md says.
 func waitForEnd(c *net.UnixConn) {
 	var b [1]byte
 	if c.SetDeadline(time.Time{}) == nil {
@@ -415,8 +425,8 @@ func waitForEnd(c *net.UnixConn) {
 	}
 }
 
-// connect connects to a node, without waiting for its answer. The caller holds
-// l.mu.
+// connect connects to the node with that slot. It does not wait for the answer.
+// The caller holds l.mu.
 func (l *Link) connect(slot int) (*peer, error) {
 	conn, err := dialFirst(fmt.Sprintf("node/%d", slot))
 	if err != nil {
@@ -442,7 +452,7 @@ func (l *Link) connect(slot int) (*peer, error) {
 	return p, nil
 }
 
-// attend gets a peer's bell, and waits until the node ends.
+// attend receives a peer's bell, and then waits until the node ends.
 func (l *Link) attend(p *peer, conn *net.UnixConn) {
 	defer l.hangUp(conn)
 	if bell, err := receiveBell(conn, p.slot); err == nil {
@@ -458,22 +468,23 @@ func (l *Link) attend(p *peer, conn *net.UnixConn) {
 		return
 	}
 	l.drop(p.slot, p)
-	l.full = true // threads that wait for room need not wait any more
+	l.full = true // nothing needs to wait for room in this ring any more
 	l.bell.Ring()
-	if l.ended[p.slot] == p.ended { // else the end was reported
+	if l.ended[p.slot] == p.ended { // otherwise, the end was reported already
 		l.lose(p.slot)
 	}
 }
 
-// receiveBell waits for a node's answer, without limit: a stopped node answers
-// when it continues, and a node that has ended closes the connection.
+// receiveBell waits for the answer of the node with that slot, without a limit:
+// a stopped process answers when it continues, and the end of a process closes
+// the connection.
 func receiveBell(conn *net.UnixConn, slot int) (*Bell, error) {
 	other, err := hear(conn)
 	if err != nil {
 		return nil, err
 	}
 	if other != slot {
-		return nil, fmt.Errorf("node %d says that it is node %d", slot, other)
+		return nil, fmt.Errorf("the process found as node %d identifies itself as node %d", slot, other)
 	}
 	fds, err := receiveFDs(conn, 1)
 	if err != nil {
@@ -482,8 +493,8 @@ func receiveBell(conn *net.UnixConn, slot int) (*Bell, error) {
 	return openBell(fds[0])
 }
 
-// lose makes Poll report that a node that frames go to is gone. If frames come
-// from the node, its end is reported after the last of them. The caller holds
+// lose makes Poll report that a node to which frames go has ended. If the node
+// also sends frames, its end is reported after the last frame. The caller holds
 // l.mu.
 func (l *Link) lose(slot int) {
 	hasSource := func() bool { return slices.ContainsFunc(l.sources, func(s *source) bool { return s.slot == slot }) }
@@ -504,7 +515,7 @@ func (l *Link) lose(slot int) {
 	})
 }
 
-// drop forgets a peer.
+// drop removes a peer and frees its memory.
 func (l *Link) drop(slot int, p *peer) {
 	if len(p.waiting) > 0 {
 		l.waiting--
@@ -516,7 +527,7 @@ func (l *Link) drop(slot int, p *peer) {
 	}
 }
 
-// call makes Flush ring a peer's bell.
+// call makes the next Flush ring a peer's bell.
 func (l *Link) call(p *peer) {
 	if !p.called {
 		p.called = true
@@ -524,9 +535,9 @@ func (l *Link) call(p *peer) {
 	}
 }
 
-// Flush rings the bells of the nodes to which Send and Poll have sent frames. A
-// rung node may take the processor from this thread, so the caller does more
-// urgent work before.
+// Flush rings the bells of the nodes to which Send and Poll have sent frames.
+// The caller should do more urgent work before, as a woken node may take this
+// thread's processor.
 func (l *Link) Flush() {
 	if len(l.called) == 0 {
 		return
@@ -535,7 +546,7 @@ func (l *Link) Flush() {
 	defer l.mu.Unlock()
 	for _, p := range l.called {
 		p.called = false
-		if l.peers[p.slot] == p { // it has not ended
+		if l.peers[p.slot] == p { // the node has not ended
 			p.tell()
 		}
 	}
@@ -543,7 +554,8 @@ func (l *Link) Flush() {
 	l.called = l.called[:0]
 }
 
-// tell rings a peer's bell. If there is no bell yet, attend rings it later.
+// tell rings a peer's bell. If the bell is not known yet, attend rings it
+// later.
 func (p *peer) tell() {
 	if p.bell != nil {
 		p.bell.Ring()
@@ -551,12 +563,12 @@ func (p *peer) tell() {
 }
 
 // Send sends a frame of size bytes, which fill writes. If fill returns false,
-// no frame is sent. Send does not block. A frame to a node that does not exist,
-// or that has not read for long, is dropped.
+// no frame is sent. Send does not block. It drops a frame to a node that does
+// not exist, or that has too many bytes waiting.
 func (l *Link) Send(slot, size int, fill func(frame []byte) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || size > MaxFrame || slot < 0 || slot >= Slots { // a program may send to any number
+	if l.closed || size > MaxFrame || slot < 0 || slot >= Slots { // a program can send to any queue pair number
 		return
 	}
 	p := l.peers[slot]
@@ -566,7 +578,7 @@ func (l *Link) Send(slot, size int, fill func(frame []byte) bool) {
 			if errors.Is(err, syscall.ECONNREFUSED) {
 				l.lose(slot)
 			}
-			return // without memory or descriptors, for example, the frame is lost
+			return // the frame is lost, for example if descriptors are used up
 		}
 	}
 	if len(p.waiting) == 0 {
@@ -594,8 +606,8 @@ func (l *Link) Send(slot, size int, fill func(frame []byte) bool) {
 	l.send(p)
 }
 
-// Room reports whether a node keeps up with the frames sent to it. If not,
-// Resume is called when that may have changed.
+// Room reports whether frames to the node with that slot need not wait. If it
+// returns false, Resume is called when that may have changed.
 func (l *Link) Room(slot int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -607,7 +619,7 @@ func (l *Link) Room(slot int) bool {
 	return false
 }
 
-// send sends a peer's waiting frames, as far as there is room.
+// send moves a peer's waiting frames to the ring, as far as they fit.
 func (l *Link) send(p *peer) {
 	for len(p.waiting) > 0 && p.ring.want() {
 		sent := 0
@@ -631,8 +643,8 @@ func (l *Link) send(p *peer) {
 	}
 }
 
-// Poll passes on what has arrived, and sends waiting frames to nodes that have
-// room. It reports whether it has left work for the next call.
+// Poll handles what has arrived, and sends waiting frames for which there is
+// room now. more reports whether work is left.
 func (l *Link) Poll() (more bool) {
 	l.mu.Lock()
 	if l.waiting > 0 {
@@ -654,7 +666,7 @@ func (l *Link) Poll() (more bool) {
 			continue // more is true
 		}
 		s.before = nil
-		ended := s.ended.Load() // no more frames come then
+		ended := s.ended.Load() // no more frames are written if this is true
 		left, err := l.receive(s)
 		switch {
 		case err != nil:
@@ -664,12 +676,12 @@ func (l *Link) Poll() (more bool) {
 			continue
 		}
 		l.remove(s)
-		l.handler.Gone(s.slot) // before frames of the next node in the slot
+		l.handler.Gone(s.slot) // before frames of the next node with this slot
 	}
 	return more
 }
 
-// receive passes on frames of a node. It reports whether there may be more.
+// receive handles frames of a node. more reports whether frames may be left.
 func (l *Link) receive(s *source) (more bool, err error) {
 	for start := s.ring.read; s.ring.read-start < fair; {
 		frame, err := s.ring.next()
@@ -688,13 +700,15 @@ func (l *Link) receive(s *source) (more bool, err error) {
 	return true, nil
 }
 
+// give makes the room of handled frames free, and rings the node's bell if it
+// waits for room.
 func (l *Link) give(s *source) {
 	if s.ring.give() {
 		s.bell.Ring()
 	}
 }
 
-// remove forgets a source.
+// remove removes a source that has ended.
 func (l *Link) remove(s *source) {
 	l.mu.Lock()
 	l.sources = slices.DeleteFunc(slices.Clone(l.sources), func(o *source) bool { return o == s })
@@ -704,8 +718,8 @@ func (l *Link) remove(s *source) {
 	s.close()
 }
 
-// Announce advertises what this process does by a name. No node is found by
-// that name.
+// Announce takes a socket name that shows other processes what this one does.
+// Find does not find it. The name is free when the result is closed.
 func Announce(name string) (io.Closer, error) {
 	return net.Listen("unix", Prefix()+name+"/"+newToken())
 }

@@ -12,16 +12,17 @@ import (
 	"unsafe"
 )
 
-// memory is memory that this process shares with another. If there is none, it
-// is noMemory: descriptor 0 would be the program's.
+// memory is memory that this process shares with another. The value without
+// memory is noMemory, since the descriptor 0 may be valid.
 type memory struct {
-	bytes []byte
-	fd    int // -1 if it cannot be shared
+	bytes []byte // the mapping; nil: none
+	fd    int    // descriptor, or -1 if it is closed
 }
 
 var noMemory = memory{fd: -1}
 
-// Numbers of memfd_create, which package syscall lacks for some architectures.
+// memfdCreate has the number of memfd_create, which package syscall does not
+// define for all architectures.
 var memfdCreate = map[string]uintptr{
 	"amd64": 319, "arm64": 279, "loong64": 279, "ppc64le": 360, "riscv64": 279, "s390x": 350,
 }
@@ -37,8 +38,8 @@ const (
 	sealGrow   = 4
 )
 
-// newMemory returns memory that another process can open by its descriptor. No
-// process can take it away from the others.
+// newMemory returns new memory that another process can open by its descriptor.
+// It is sealed, so that no process can shrink it.
 func newMemory(size int) (memory, error) {
 	number, ok := memfdCreate[runtime.GOARCH]
 	if !ok {
@@ -61,8 +62,8 @@ func newMemory(size int) (memory, error) {
 	return mapMemory(fd, size)
 }
 
-// openMemory returns the memory behind a descriptor, which it takes over. It
-// fails if the memory has another size or can shrink.
+// openMemory maps the memory of a descriptor, and takes ownership of the
+// descriptor. It fails if the memory does not have that size or can shrink.
 func openMemory(fd, size int) (memory, error) {
 	var status syscall.Stat_t
 	seals, err := control(fd, getSeals, 0)
@@ -70,7 +71,7 @@ func openMemory(fd, size int) (memory, error) {
 		err = syscall.Fstat(fd, &status)
 	}
 	if err == nil && (status.Size != int64(size) || seals&sealShrink == 0) {
-		err = fmt.Errorf("shared memory has %d bytes or can shrink; expected %d bytes that cannot: %w", status.Size, size, syscall.EINVAL)
+		err = fmt.Errorf("shared memory of %d bytes refused: want %d bytes that are sealed against shrinking: %w", status.Size, size, syscall.EINVAL)
 	}
 	if err != nil {
 		syscall.Close(fd)
@@ -79,6 +80,7 @@ func openMemory(fd, size int) (memory, error) {
 	return mapMemory(fd, size)
 }
 
+// mapMemory maps the memory of a descriptor.
 func mapMemory(fd, size int) (memory, error) {
 	b, err := syscall.Mmap(fd, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {
@@ -88,7 +90,7 @@ func mapMemory(fd, size int) (memory, error) {
 	return memory{b, fd}, nil
 }
 
-// close releases this process's mapping. Other processes keep theirs.
+// close unmaps the memory in this process. Other processes keep their mappings.
 func (m *memory) close() {
 	m.closeFD()
 	if m.bytes != nil {
@@ -97,7 +99,7 @@ func (m *memory) close() {
 	}
 }
 
-// closeFD closes the descriptor, but keeps the memory.
+// closeFD closes the descriptor. The mapping stays.
 func (m *memory) closeFD() {
 	if m.fd >= 0 {
 		syscall.Close(m.fd)
@@ -105,6 +107,7 @@ func (m *memory) closeFD() {
 	}
 }
 
+// control calls fcntl(2).
 func control(fd int, command, arg uintptr) (uintptr, error) {
 	n, _, e := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), command, arg)
 	if e != 0 {
@@ -113,7 +116,7 @@ func control(fd int, command, arg uintptr) (uintptr, error) {
 	return n, nil
 }
 
-// pointer returns a pointer to the number at an offset.
+// pointer returns a pointer to the number at an offset in the memory.
 func pointer[T uint32 | uint64](m memory, offset uintptr) *T {
 	return (*T)(unsafe.Pointer(&m.bytes[offset : offset+unsafe.Sizeof(*new(T))][0]))
 }

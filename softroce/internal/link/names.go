@@ -18,30 +18,30 @@ import (
 	"time"
 )
 
-// A name belongs to a user: processes of other users may have the same one.
-// They neither keep it from this user's processes nor answer for them. So a
-// socket's name has a token that its owner chooses at random, and the kernel
-// has no reason to refuse it. Other processes find the name in /proc/net/unix,
-// and ask the kernel which user listens there.
+// A name belongs to one user: processes of different users may have the same
+// name, without an effect on each other. So the socket of a name has the name
+// and a random token, which the kernel cannot find in use. Other processes find
+// the socket in /proc/net/unix, and ask the kernel which user listens on it.
 //
-// If several processes claim a name at the same time, each listens first and
-// then looks for the others. It gives up if it finds one with a smaller token,
-// or one that answers, as only the owner of the name does.
+// If several processes claim a name at the same time, each first listens and
+// then looks for the others. It gives up if one of them has a smaller token, or
+// answers, as only the process that has the name does.
 
-const tokenLen = 16
+const tokenLen = 16 // in characters
 
+// newToken returns a random token.
 func newToken() string { return fmt.Sprintf("%0*x", tokenLen, rand.Uint64()) }
 
-// look is the last content of /proc/net/unix.
+// look caches the content of /proc/net/unix that was read last.
 var look struct {
 	sync.Mutex
 	began time.Time
 	all   []string
 }
 
-// sockets returns the names of all abstract sockets of the network namespace
-// with this network's prefix, without the prefix, at some moment of the call.
-// Concurrent calls share one reading.
+// sockets returns the names of all sockets of this network, without the prefix,
+// as they were at some time during the call. Concurrent calls share one reading
+// of the table.
 func sockets() ([]string, error) {
 	since := time.Now()
 	look.Lock()
@@ -60,19 +60,20 @@ func sockets() ([]string, error) {
 			all = append(all, name)
 		}
 	}
-	slices.Sort(all) // connections have the name of their listener
+	slices.Sort(all) // the table lists a name again for each connection
 	look.began, look.all = began, slices.Compact(all)
 	return look.all, nil
 }
 
-// token returns the token of a socket with the given name.
+// token returns the token of socket, and false if socket is not one of the
+// given name.
 func token(socket, name string) (token string, ok bool) {
 	token, ok = strings.CutPrefix(socket, name+"/")
 	return token, ok && len(token) == tokenLen
 }
 
-// claim takes a name. It fails with an error matching syscall.EADDRINUSE if
-// another process of the user has it.
+// claim claims a name. It fails with an error matching syscall.EADDRINUSE if
+// another process of the user has claimed it.
 func claim(name string) (net.Listener, error) {
 	own := newToken()
 	listener, err := net.Listen("unix", Prefix()+name+"/"+own)
@@ -87,14 +88,14 @@ func claim(name string) (net.Listener, error) {
 	for _, socket := range others {
 		if other, ok := token(socket, name); ok && other != own && rivals(socket, other < own) {
 			listener.Close()
-			return nil, fmt.Errorf("another process has the name %s: %w", name, syscall.EADDRINUSE)
+			return nil, fmt.Errorf("another process has claimed the name %s: %w", name, syscall.EADDRINUSE)
 		}
 	}
 	return listener, nil
 }
 
 // rivals reports whether a socket belongs to a process of this user that has
-// the name, or that gets it because it is first.
+// its name, or that gets the name because isFirst is true.
 func rivals(socket string, isFirst bool) bool {
 	c, err := dialSocket(socket)
 	if err != nil {
@@ -109,8 +110,8 @@ func rivals(socket string, isFirst bool) bool {
 }
 
 // dialSocket connects to a socket of this user. It does not block: it fails
-// with an error matching syscall.EAGAIN if too many connections wait for the
-// socket.
+// with an error matching syscall.EAGAIN if too many connections wait to be
+// accepted.
 func dialSocket(socket string) (*net.UnixConn, error) {
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: Prefix() + socket, Net: "unix"})
 	if errors.Is(err, syscall.EAGAIN) {
@@ -126,25 +127,26 @@ func dialSocket(socket string) (*net.UnixConn, error) {
 	return c, nil
 }
 
-// found caches the sockets of names.
+// found caches the socket of each name that was found.
 var found = struct {
 	sync.Mutex
 	at map[string]foundName
 }{at: map[string]foundName{}}
 
+// foundName is the socket that has a name, and the time at which it was found.
 type foundName struct {
 	socket string
 	since  time.Time
 }
 
-// foundLasts is how long a cached name is used although a process may have
-// taken one of the names before it.
+// foundLasts is the time for which a cached name is used if names before it in
+// the call had no process, as a process may have claimed one of them since.
 const foundLasts = 100 * time.Millisecond
 
-// dialFirst connects to a process of this user: to the owner of the first of
-// the names that has one. It fails with an error matching syscall.ECONNREFUSED
-// if none has an owner, and with one matching syscall.EAGAIN if too many
-// connections wait for the owner.
+// dialFirst connects to the process of this user that has the first of the
+// names that any process has. It fails with an error matching
+// syscall.ECONNREFUSED if none of the names is claimed, and with one matching
+// syscall.EAGAIN if too many connections wait to be accepted.
 func dialFirst(names ...string) (c *net.UnixConn, err error) {
 	for i, name := range names {
 		found.Lock()
@@ -181,15 +183,14 @@ func dialFirst(names ...string) (c *net.UnixConn, err error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("no process has the name %s: %w", names[0], syscall.ECONNREFUSED)
+	return nil, fmt.Errorf("no process has claimed the name %s: %w", names[0], syscall.ECONNREFUSED)
 }
 
-// maxFound limits the cached names.
+// maxFound limits the number of cached names.
 const maxFound = 1024
 
-// dial connects to the owner of the first of the names that has one, and
-// returns its slot. It waits for some time while too many other connections
-// wait for the owner.
+// dial connects like dialFirst, and returns the slot of the process. While too
+// many connections wait to be accepted, it waits, for helloTimeout at most.
 func (l *Link) dial(names ...string) (*net.UnixConn, int, error) {
 	conn, err := dialFirst(names...)
 	for until := time.Now().Add(helloTimeout); errors.Is(err, syscall.EAGAIN) && time.Now().Before(until); {
@@ -207,9 +208,9 @@ func (l *Link) dial(names ...string) (*net.UnixConn, int, error) {
 	return conn, slot, nil
 }
 
-// Claim takes a name, by which Find finds the node. No other node may have it
-// until it is closed. Claim fails with an error matching syscall.EADDRINUSE if
-// a node has it.
+// Claim claims a name, by which Find finds this node, until the result is
+// closed. It fails with an error matching syscall.EADDRINUSE if another node
+// has claimed the name.
 func (l *Link) Claim(name string) (io.Closer, error) {
 	listener, err := claim("name/" + name)
 	if err != nil {
@@ -227,9 +228,9 @@ func (l *Link) Claim(name string) (io.Closer, error) {
 	return listener, nil
 }
 
-// Find returns the slot of the node that owns the first of the names that has
-// an owner. It may block for some time if that node hangs. It fails with an
-// error matching syscall.ECONNREFUSED if none has an owner.
+// Find returns the slot of the node that has the first of the names that any
+// node has. It may block for some time if that node does not answer. It fails
+// with an error matching syscall.ECONNREFUSED if none of the names is claimed.
 func (l *Link) Find(names ...string) (slot int, err error) {
 	for i := range names {
 		names[i] = "name/" + names[i]
@@ -241,8 +242,7 @@ func (l *Link) Find(names ...string) (slot int, err error) {
 	return slot, conn.Close()
 }
 
-// Names returns the claimed names that start with the given text, without that
-// text.
+// Names returns what follows start in the claimed names that begin with start.
 func (l *Link) Names(start string) (rest []string) {
 	all, err := sockets()
 	if err != nil {
@@ -272,8 +272,8 @@ func (l *Link) Names(start string) (rest []string) {
 	return rest
 }
 
-// reserve takes the first free slot. Slots with sockets of other users come
-// last, as checking them takes longer.
+// reserve claims the first free slot. It tries slots whose names other users
+// have last, as checking them takes longer.
 func reserve() (slot int, listener net.Listener, err error) {
 	all, err := sockets()
 	if err != nil {
@@ -297,6 +297,6 @@ func reserve() (slot int, listener net.Listener, err error) {
 			}
 		}
 	}
-	return 0, nil, fmt.Errorf("%d processes of this user have the device, the most for one network (use %s for another network): %w",
+	return 0, nil, fmt.Errorf("%d processes of this user have the device, the limit for one network; set %s to use another network: %w",
 		Slots-1, NetworkVariable, syscall.EAGAIN)
 }

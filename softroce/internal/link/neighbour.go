@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-go/verbena/internal/netlink"
 )
 
-// Constants of Linux's rtnetlink(7) that package syscall lacks.
+// Constants of rtnetlink(7) that package syscall does not define.
 const (
 	rtmGetNeigh  = 30
 	ndaDst       = 1
@@ -24,10 +24,10 @@ const (
 	messageLen   = 12   // struct rtmsg and struct ndmsg
 )
 
-// Reachable reports whether the system knows how to send to a host. It does if
-// it knows the link address of the host, or of the router on the way, or if the
-// link has no addresses. If the system does not know yet, Reachable makes it
-// find out. Reachable also returns true if the system's tables cannot be read.
+// Reachable reports whether the system knows the link-layer address for packets
+// to dst: that of the host or of the router on the way. If it does not,
+// Reachable makes the system ask for it. Reachable also returns true if the
+// interface needs no such addresses, or if the system's tables cannot be read.
 func Reachable(dst netip.Addr) bool {
 	kernel, err := netlink.Open(syscall.NETLINK_ROUTE)
 	if err != nil {
@@ -49,8 +49,9 @@ func Reachable(dst netip.Addr) bool {
 	return false
 }
 
-// nextHop returns the host and the interface that the system sends packets for
-// dst to. The host is the zero Addr if dst is this machine.
+// nextHop returns the host and the index of the interface to which the system
+// sends packets for dst. hop is the zero Addr if dst is an address of this
+// machine.
 func nextHop(kernel *netlink.Conn, dst netip.Addr) (hop netip.Addr, link int, err error) {
 	body := make([]byte, messageLen)
 	body[0], body[1] = family(dst), byte(dst.BitLen())
@@ -78,9 +79,9 @@ func nextHop(kernel *netlink.Conn, dst netip.Addr) (hop netip.Addr, link int, er
 	return hop, link, nil
 }
 
-// fibMatch is RTM_F_FIB_MATCH: the answer is the matching entry of the routing
-// table. If there is none, the answer is an error; without the flag, Linux
-// would assume that the host is on the link.
+// fibMatch is RTM_F_FIB_MATCH. With it, the answer is the matching entry of the
+// routing table, or an error if there is none. Without it, Linux would assume
+// that the host is on the link.
 const fibMatch = 0x2000
 
 // Answers reports whether the routing table lets the system send packets for
@@ -132,8 +133,8 @@ func Answers(own netip.Addr, link int, peer netip.Addr) bool {
 	return err == nil && kind == syscall.RTN_UNICAST && out == link
 }
 
-// knows reports whether the system knows the link address of a host on an
-// interface.
+// knows reports whether the system knows the link-layer address of a host on
+// the interface with the index link.
 func knows(kernel *netlink.Conn, host netip.Addr, link int) (bool, error) {
 	body := make([]byte, messageLen)
 	body[0] = family(host)
@@ -148,13 +149,13 @@ func knows(kernel *netlink.Conn, host netip.Addr, link int) (bool, error) {
 	return binary.NativeEndian.Uint16(m[stateAt:])&stateIsValid != 0, nil
 }
 
-// discard is the port of a service that ignores all data (RFC 863). RoCE's own
-// port is no choice: an empty datagram there crashes the kernel of Linux 6.1
-// with rdma_rxe.
+// discard is the port of a service that ignores all data (RFC 863). provoke
+// does not use RoCE's port, since an empty datagram to it crashes the kernel of
+// Linux 6.1 with rdma_rxe.
 const discard = 9
 
-// provoke sends an empty datagram, so that the system asks for the link
-// address.
+// provoke sends an empty datagram to dst, so that the system asks for the
+// link-layer address.
 func provoke(dst netip.Addr) {
 	fd, err := syscall.Socket(int(family(dst)), syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -166,6 +167,7 @@ func provoke(dst netip.Addr) {
 	}
 }
 
+// family returns the address family of a.
 func family(a netip.Addr) byte {
 	if a.Is4() {
 		return syscall.AF_INET
@@ -173,7 +175,8 @@ func family(a netip.Addr) byte {
 	return syscall.AF_INET6
 }
 
-// inquire returns the only answer to a request.
+// inquire sends a netlink request and returns the message that answers it.
+// There must be one.
 func inquire(kernel *netlink.Conn, kind uint16, body []byte) ([]byte, error) {
 	messages, err := kernel.Ask(kind, 0, body)
 	if err != nil {

@@ -13,20 +13,21 @@ import (
 	"unsafe"
 )
 
-// Poller lets a node wait for its bell and its sockets at once, in its own
-// thread. Go's netpoller would wake another thread, and that thread the node's.
+// Poller lets the node's own thread wait for its bell and its sockets at the
+// same time. With Go's netpoller, another thread would wake first, and would
+// then have to wake that thread.
 type Poller struct {
-	event int // an eventfd that wakes the sleeping thread
+	event int // eventfd that wakes the sleeping thread
 
 	mu      sync.Mutex
 	sockets []*Socket
 	asleep  bool      // whether a thread is in ppoll
-	naps    uint64    // number of sleeps so far
+	naps    uint64    // number of calls of ppoll
 	left    sync.Cond // uses mu; signals that asleep has become false
 
-	// Only for the thread that sleeps and takes.
-	polled []*Socket // the sockets of fds[1:]
-	fds    []pollFD  // the first is event
+	// Only the thread that calls sleep and Take uses these fields.
+	polled []*Socket // sockets of fds[1:]
+	fds    []pollFD  // descriptors for ppoll; the first is event
 }
 
 // pollFD is struct pollfd.
@@ -41,8 +42,8 @@ const (
 	pollOut = 0x4
 )
 
-// NewPoller returns a poller, in which the owner of the bell sleeps from now
-// on. Other processes cannot ring that bell any more.
+// NewPoller returns a poller. From now on, Sleep of the bell sleeps in it, and
+// other processes cannot ring the bell any more.
 func NewPoller(b *Bell) (*Poller, error) {
 	fd, _, e := syscall.Syscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 	if e != 0 {
@@ -53,22 +54,25 @@ func NewPoller(b *Bell) (*Poller, error) {
 	return b.poller, nil
 }
 
-// Event returns the descriptor of an eventfd. A ringer that finds the bell's
-// word Asleep wakes the node by adding to it.
+// Event returns the descriptor of an eventfd. A thread that rings the bell and
+// finds its word Asleep must add to the eventfd to wake the node.
 func (p *Poller) Event() int { return p.event }
 
+// wake wakes the thread that sleeps in the poller.
 func (p *Poller) wake() {
 	one := [8]byte{1, 1, 1, 1, 1, 1, 1, 1} // any number will do
 	_, _ = syscall.Write(p.event, one[:])
 }
 
+// add lets the poller wait for a socket.
 func (p *Poller) add(s *Socket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sockets = append(p.sockets, s)
 }
 
-// remove returns when no thread sleeps on the socket any more.
+// remove ends the poller's use of a socket. It returns when no thread sleeps on
+// the socket.
 func (p *Poller) remove(s *Socket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,12 +81,12 @@ func (p *Poller) remove(s *Socket) {
 		return
 	}
 	p.wake()
-	for naps := p.naps; p.asleep && p.naps == naps; { // a later sleep does not include the socket
+	for naps := p.naps; p.asleep && p.naps == naps; { // a later sleep does not wait for the socket
 		p.left.Wait()
 	}
 }
 
-// sleep waits until there is work for Take, until wake is called, or until d
+// sleep waits until Take has work, until wake is called, or until the time d
 // has passed.
 func (p *Poller) sleep(d time.Duration) {
 	p.polled, p.fds = p.polled[:0], append(p.fds[:0], pollFD{fd: int32(p.event), events: pollIn})
@@ -112,10 +116,10 @@ func (p *Poller) sleep(d time.Duration) {
 	p.asleep = false
 	p.left.Broadcast()
 	p.mu.Unlock()
-	if e != 0 && e != syscall.EINTR { // a sandbox, or a limit of descriptors that was set later
+	if e != 0 && e != syscall.EINTR { // refused by a sandbox, or more descriptors than a lowered limit
 		time.Sleep(min(d, minPause))
 		for i, f := range p.fds {
-			p.fds[i].revents = f.events // they may be ready
+			p.fds[i].revents = f.events // all of them may be ready
 		}
 		return
 	}
@@ -129,14 +133,14 @@ func (p *Poller) sleep(d time.Duration) {
 	}
 }
 
-// Look takes what is there now.
+// Look takes what is ready now, without waiting.
 func (p *Poller) Look() {
 	p.sleep(0)
 	p.Take()
 }
 
-// Take passes on what the last Sleep has found, by the functions that the
-// sockets' Start got. The owner of the bell calls it.
+// Take receives from the sockets that the last sleep found ready, and calls the
+// functions that Start of the sockets got. The thread that sleeps calls it.
 func (p *Poller) Take() {
 	for i, s := range p.polled {
 		f := p.fds[i+1]
@@ -157,15 +161,17 @@ const (
 	maxPause = time.Second
 )
 
-// rest is a socket's pause in receiving.
+// rest is a socket's pause in receiving, after the system has refused to
+// receive.
 type rest struct {
-	until time.Time
-	pause time.Duration
+	until time.Time     // end of the pause
+	pause time.Duration // length of the last pause; 0: none
 }
 
-// after records the result of a receive.
+// after starts a pause if the result e of a receive is an error, and otherwise
+// ends the pauses.
 func (r *rest) after(e syscall.Errno) {
-	if e == 0 || e == syscall.EAGAIN { // another thread may have received it
+	if e == 0 || e == syscall.EAGAIN { // EAGAIN: another thread may have received it
 		*r = rest{}
 		return
 	}

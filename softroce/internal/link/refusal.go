@@ -11,33 +11,35 @@ import (
 	"unsafe"
 )
 
-// A host without a process at the port reports that (ICMP), and quotes the
-// beginning of the datagram. The system keeps the report for the socket.
+// A host where no process has the port open reports that by ICMP, and quotes
+// the beginning of the datagram. The system keeps the report in the socket's
+// error queue.
 
-// Constants of Linux's ip(7) that package syscall lacks.
+// Constants of ip(7) that package syscall does not define.
 const (
 	originICMP  = 2 // SO_EE_ORIGIN_ICMP
 	originICMP6 = 3
 
-	// Offsets in struct sock_extended_err, and of the address that follows it,
-	// which is that of the reporting host.
+	// Offsets in struct sock_extended_err, and of the address after it,
+	// which is that of the host that reports the error.
 	errnoAt    = 0
 	originAt   = 4
 	offenderAt = 16
 )
 
-// maxQuote limits the quoted bytes, to the number that hosts quote.
+// maxQuote is the largest number of bytes that hosts quote.
 const maxQuote = 576
 
-// refusal is the system's record of a failed datagram.
+// refusal is an error report about a sent datagram.
 type refusal struct {
-	to     netip.Addr
-	data   [maxQuote]byte
-	size   int
-	closed bool // whether the host at to reports that no process has the port
+	to     netip.Addr     // destination of the datagram
+	data   [maxQuote]byte // beginning of the datagram
+	size   int            // number of bytes in data
+	closed bool           // whether the host at to reports that no process has the port open
 }
 
-// receive takes the next record. It fails with EAGAIN if there is none.
+// receive takes the next report from the error queue. It fails with EAGAIN if
+// there is none.
 func (r *refusal) receive(fd uintptr) error {
 	var control [256]byte
 	n, left, _, to, err := syscall.Recvmsg(int(fd), r.data[:], control[:], msgErrQueue|syscall.MSG_DONTWAIT)
@@ -64,8 +66,9 @@ func (r *refusal) receive(fd uintptr) error {
 	return nil
 }
 
-// isClosed reports whether an error, struct sock_extended_err followed by an
-// address, comes from the host and means that no process has the port.
+// isClosed reports whether an error comes from the host and says that no
+// process has the port open. b is a struct sock_extended_err, followed by an
+// address.
 func isClosed(b []byte, host netip.Addr) bool {
 	if len(b) < offenderAt+syscall.SizeofSockaddrInet4 || syscall.Errno(binary.NativeEndian.Uint32(b[errnoAt:])) != syscall.ECONNREFUSED {
 		return false

@@ -11,40 +11,42 @@ import (
 )
 
 // A ring carries frames from one process to another through memory that they
-// share. The counters written and read count bytes from the beginning. A frame
-// is four bytes with its length, its bytes, and padding to a multiple of 8. It
-// lies in one piece: if it does not fit before the end of the ring, the value
-// skip is there, and the frame is at the start.
+// share. The counters at writtenAt and readAt are the numbers of bytes since
+// the start. A frame consists of its length in four bytes, its content, and
+// padding to a multiple of 8. A frame is contiguous: if it does not fit before
+// the end of the ring, the length there is skip, and the frame is at the start.
 const (
 	ringBytes = 1 << 20
-	ringStart = 4096 // start of the frames
+	ringStart = 4096 // offset of the frames in the memory
 
 	writtenAt = 0
 	readAt    = 64
-	wantedAt  = 128 // whether the writer wants to know when there is room
+	wantedAt  = 128 // not 0: the writer waits for room
 
 	skip = 1<<32 - 1
 
-	// MaxFrame is the largest frame in bytes.
+	// MaxFrame is the size of the largest frame, in bytes.
 	MaxFrame = 1 << 14
 
-	// enough is the room at which a writer continues.
+	// enough is the free room in bytes at which a waiting writer continues.
 	enough = ringBytes / 4
-	// often is the number of bytes after which a reader gives them back.
+	// often is the number of bytes after which a reader makes their room
+	// free.
 	often = 1 << 14
 )
 
-// space returns the bytes of a ring that a frame takes.
+// space returns the number of bytes in a ring for a frame of that length.
 func space(length int) int { return (4 + length + 7) &^ 7 }
 
-// writer is the end of a ring that frames are written to.
+// writer is the end of a ring to which frames are written.
 type writer struct {
 	memory  memory
-	written uint64
-	read    uint64 // as last seen
+	written uint64 // number of bytes written since the start
+	read    uint64 // number of bytes that the reader has made free, as last seen
 }
 
-// begin returns the place of the next frame, or nil if there is no room.
+// begin returns the memory for the next frame, or nil if it does not fit into
+// the ring now.
 func (w *writer) begin(length int) []byte {
 	at := int(w.written % ringBytes)
 	need := space(length)
@@ -61,7 +63,7 @@ func (w *writer) begin(length int) []byte {
 	return w.memory.bytes[ringStart+at+4:][:length:length]
 }
 
-// end makes the frame from begin visible to the reader.
+// end makes the frame for which begin returned memory visible to the reader.
 func (w *writer) end(length int) {
 	binary.LittleEndian.PutUint32(w.memory.bytes[ringStart+w.written%ringBytes:], uint32(length))
 	w.written += uint64(space(length))
@@ -70,7 +72,7 @@ func (w *writer) end(length int) {
 	atomic.SwapUint64(pointer[uint64](w.memory, writtenAt), w.written)
 }
 
-// has reports whether there is room for n bytes.
+// has reports whether the ring has room for n bytes.
 func (w *writer) has(n int) bool {
 	if w.free() < n {
 		w.read = atomic.LoadUint64(pointer[uint64](w.memory, readAt))
@@ -78,8 +80,8 @@ func (w *writer) has(n int) bool {
 	return w.free() >= n
 }
 
-// free returns the number of free bytes. A reader that miscounts harms only
-// itself.
+// free returns the number of free bytes, or 0 if the reader's counter is
+// impossible.
 func (w *writer) free() int {
 	used := w.written - w.read
 	if used > ringBytes {
@@ -88,8 +90,8 @@ func (w *writer) free() int {
 	return int(ringBytes - used)
 }
 
-// want reports whether there is enough room. If not, it makes the reader report
-// when there is.
+// want reports whether there is enough room. If not, the reader will ring the
+// bell when there is.
 func (w *writer) want() (room bool) {
 	if w.has(enough) {
 		return true
@@ -98,15 +100,15 @@ func (w *writer) want() (room bool) {
 	return w.has(enough)
 }
 
-// reader is the end of a ring that frames are read from.
+// reader is the end of a ring from which frames are read.
 type reader struct {
 	memory  memory
-	read    uint64
-	given   uint64 // the part of read that the writer knows
-	written uint64 // as last seen
+	read    uint64 // number of bytes read since the start
+	given   uint64 // value of read that the writer knows
+	written uint64 // number of bytes that were written, as last seen
 }
 
-var errRing = errors.New("invalid frame in a ring")
+var errRing = errors.New("a node has written an invalid frame to its ring")
 
 // next returns the next frame, or nil if there is none. The frame is valid
 // until give is called.
@@ -136,8 +138,8 @@ func (r *reader) next() (frame []byte, err error) {
 	}
 }
 
-// give gives the writer the room of frames that were read. It reports whether
-// the writer wants to be told.
+// give makes the room of the frames that were read free for the writer. tell
+// reports whether the writer waits for that.
 func (r *reader) give() (tell bool) {
 	if r.given == r.read {
 		return false

@@ -18,72 +18,74 @@ import (
 	"syscall"
 )
 
-// UDPPort is the port of RoCE version 2.
+// UDPPort is the UDP port of RoCE version 2.
 const UDPPort = 4791
 
 const (
-	// maxDatagram limits a datagram to the longest header, 4096 bytes and the
-	// ICRC.
+	// maxDatagram is the size in bytes of the longest packet: headers, 4096
+	// bytes and the ICRC.
 	maxDatagram = 4352
 	// batch is the number of datagrams that one system call receives.
 	batch = 16
-	// maxSegments and maxTrain limit the datagrams, and their bytes, that the
-	// system takes as one message.
+	// maxSegments and maxTrain limit the number of datagrams, and of their
+	// bytes, in one message that the system cuts (UDP_SEGMENT).
 	maxSegments = 64
 	maxTrain    = 65507
-	// outgoing limits the datagrams that wait until the system takes them. More
-	// are dropped.
+	// outgoing limits the number of datagrams that wait until the system
+	// takes them. Further ones are dropped.
 	outgoing = 256
-	// buffer is the requested size of socket buffers. Without privileges, the
-	// system may give less: net.core.rmem_max.
+	// buffer is the requested size of socket buffers, in bytes. Without
+	// privileges, the system's limit may be lower (net.core.rmem_max).
 	buffer = 4 << 20
-	// usualHops is a socket's hop limit.
+	// usualHops is the default hop limit of a socket.
 	usualHops = 64
-	// usualClass is a socket's traffic class: that of connections' packets,
-	// which routers may mark (ECT(0)).
+	// usualClass is the default traffic class of a socket, that of packets
+	// of connections: routers may mark them (ECT(0)).
 	usualClass = 2
 )
 
 // Datagram is a received datagram.
 type Datagram struct {
 	From         netip.AddrPort
-	Data         []byte // valid until the function that gets it returns
+	Data         []byte // valid until the function that gets the datagram returns
 	TrafficClass uint8
 	HopLimit     uint8
 }
 
-// Socket sends and receives the datagrams of one address of the machine. Its
-// owner calls Send and Flush one at a time.
+// Socket sends and receives UDP datagrams with one of the machine's addresses.
+// Send and Flush must not be called concurrently.
 type Socket struct {
 	addr netip.Addr
 	conn io.Closer
 	raw  syscall.RawConn
 
 	poller *Poller // set by Start
-	fd     int32   // for the poller; after Close, its next call fails once or wakes for another file
-	rest   rest    // pause in receiving, for the poller
+	fd     int32   // descriptor for the poller, which may use it once more after Close
+	rest   rest    // pause in receiving; used by the poller
 
-	using     sync.RWMutex // held for reading while a system call uses the descriptor
-	receiving sync.Mutex   // held until received datagrams are passed on, so that they stay in order
+	using     sync.RWMutex // held for reading during a system call with the descriptor
+	receiving sync.Mutex   // held until received datagrams were handled, which keeps them in order
 	in        receiver
-	receive   func([]Datagram)
-	refused   func(to netip.Addr, data []byte)
+	receive   func([]Datagram)                 // handles datagrams; set by Start
+	refused   func(to netip.Addr, data []byte) // handles refusals; set by Start
 
 	mu      sync.Mutex
-	out     sender
-	blocked atomic.Bool // whether the system takes no more datagrams for now
+	out     sender      // datagrams that the system has not taken
+	blocked atomic.Bool // whether the system has no room for datagrams
 	stuck   bool        // whether the system has taken no datagram since GiveUp
 	closed  bool
-	resume  func()
+	resume  func() // called when blocked has become false; set by Start
 }
 
-// OpenUDP opens a socket with RoCE's port at addr, which has a zone if it is
-// link-local. Sent datagrams are never fragmented. Their identification in
-// IPv4's header is 0, with one exception: if the system supports trains (see
-// sender) and renumber is not nil, the datagrams of a train are numbered from
-// zero. If the network device then cannot send a train, its datagrams are sent
-// one by one, and renumber changes the checksum of a datagram from that for the
-// identification id to that for 0.
+// OpenUDP opens a socket with the port UDPPort on addr, which must have a zone
+// if it is link-local. Datagrams are sent unfragmented, with the IPv4
+// identification 0.
+//
+// If the system supports UDP_SEGMENT and renumber is not nil, several datagrams
+// may be passed to the system as one message. It then numbers their
+// identifications from 0 on. If the network device cannot send such a message,
+// the datagrams are sent one by one: renumber changes the checksum of a
+// datagram for the identification id to that for 0.
 //
 // OpenUDP fails with an error matching syscall.EADDRINUSE if the port is in
 // use. It also fails if the system refuses the calls that send and receive, as
@@ -101,9 +103,9 @@ func OpenUDP(addr netip.Addr, renumber func(b []byte, id uint16)) (*Socket, erro
 	return s, nil
 }
 
-// OpenGroup opens a socket that receives datagrams to a multicast group through
-// the interfaces with the given addresses. Several sockets may receive the
-// datagrams of one group. The socket sends nothing.
+// OpenGroup opens a socket that receives the datagrams to a multicast group
+// which arrive on the interfaces with the given addresses. Several sockets may
+// receive the datagrams of one group. The socket cannot send.
 func OpenGroup(group netip.Addr, addrs []netip.Addr) (*Socket, error) {
 	s, err := openSocket(group, func(fd int) error {
 		return os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1))
@@ -130,6 +132,8 @@ func OpenGroup(group netip.Addr, addrs []netip.Addr) (*Socket, error) {
 	return s, nil
 }
 
+// openSocket opens a socket on addr with the port UDPPort. more sets further
+// options.
 func openSocket(addr netip.Addr, more func(fd int) error) (*Socket, error) {
 	file, err := bindUDP(addr, UDPPort, more)
 	if err != nil {
@@ -148,7 +152,7 @@ func openSocket(addr netip.Addr, more func(fd int) error) (*Socket, error) {
 	return s, nil
 }
 
-// interfaceOf returns the index of the interface with an address.
+// interfaceOf returns the index of the interface that has the address a.
 func interfaceOf(a netip.Addr) (int, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -166,8 +170,8 @@ func interfaceOf(a netip.Addr) (int, error) {
 	return 0, syscall.EADDRNOTAVAIL
 }
 
-// prepareSender makes datagrams to multicast groups leave through the interface
-// of an address, if it supports multicast.
+// prepareSender makes multicast datagrams leave through the interface that has
+// the address addr, if it supports multicast.
 func prepareSender(fd int, addr netip.Addr) error {
 	if addr.Is4() {
 		_ = syscall.SetsockoptInet4Addr(fd, syscall.IPPROTO_IP, syscall.IP_MULTICAST_IF, addr.As4())
@@ -179,8 +183,9 @@ func prepareSender(fd int, addr netip.Addr) error {
 	return os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.IPPROTO_IPV6, syscall.IPV6_MULTICAST_HOPS, usualHops))
 }
 
-// bindUDP returns a socket with options, bound to an address, which may be that
-// of a group. Go's netpoller does not know the socket.
+// bindUDP returns a socket that is bound to an address, which may be a
+// multicast address. more, if not nil, sets further options. The socket is not
+// in Go's netpoller.
 func bindUDP(addr netip.Addr, port int, more func(fd int) error) (file *os.File, err error) {
 	family := syscall.AF_INET
 	if addr.Is6() {
@@ -214,7 +219,7 @@ func bindUDP(addr netip.Addr, port int, more func(fd int) error) (file *os.File,
 	return file, nil
 }
 
-// listenUDP is bindUDP for Go's own functions.
+// listenUDP is like bindUDP, but returns a connection of package net.
 func listenUDP(addr netip.Addr, port int) (*net.UDPConn, error) {
 	file, err := bindUDP(addr, port, nil)
 	if err != nil {
@@ -228,6 +233,7 @@ func listenUDP(addr netip.Addr, port int) (*net.UDPConn, error) {
 	return c.(*net.UDPConn), nil
 }
 
+// socketAddress returns an address and port in the form of system calls.
 func socketAddress(a netip.Addr, port int) (syscall.Sockaddr, error) {
 	if a.Is4() {
 		return &syscall.SockaddrInet4{Addr: a.As4(), Port: port}, nil
@@ -247,7 +253,7 @@ func socketAddress(a netip.Addr, port int) (syscall.Sockaddr, error) {
 	return at, nil
 }
 
-// Options that package syscall lacks.
+// Socket options that package syscall does not define.
 const (
 	ipPMTUDiscDo     = 2
 	udpNoCheck6RX    = 102
@@ -260,11 +266,11 @@ const (
 	ipv6MTUDiscover  = 23
 )
 
-// prepare sets a socket's options.
+// prepare sets the options of a socket.
 func prepare(fd int, is6 bool) error {
 	enlarge(fd, syscall.SO_RCVBUFFORCE, syscall.SO_RCVBUF)
 	enlarge(fd, syscall.SO_SNDBUFFORCE, syscall.SO_SNDBUF)
-	_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_UDP, udpGRO, 1) // datagrams that arrive together may be received together
+	_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_UDP, udpGRO, 1) // the system may combine datagrams that arrive together
 	type option struct{ level, name, value int }
 	options := []option{
 		{syscall.IPPROTO_IP, syscall.IP_MTU_DISCOVER, ipPMTUDiscDo},
@@ -287,21 +293,23 @@ func prepare(fd int, is6 bool) error {
 	}
 	for _, o := range options {
 		if err := syscall.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
-			return fmt.Errorf("option %d of level %d: %w", o.name, o.level, err)
+			return fmt.Errorf("setsockopt: option %d of level %d: %w", o.name, o.level, err)
 		}
 	}
 	return nil
 }
 
-// enlarge makes a socket buffer as large as the system permits.
+// enlarge makes a socket buffer as large as the system permits. force and usual
+// are the options with and without privileges.
 func enlarge(fd, force, usual int) {
 	if syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, force, buffer) != nil { // needs CAP_NET_ADMIN
 		_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, usual, buffer)
 	}
 }
 
-// ReceiveBuffer returns the bytes of system memory that datagrams waiting at a
-// socket may take, or 0 if that is unknown.
+// ReceiveBuffer returns the size in bytes of the receive buffer that a socket
+// gets, or 0 if it is unknown. The system's overhead for each datagram counts
+// as well.
 func ReceiveBuffer() int {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -319,18 +327,18 @@ func ReceiveBuffer() int {
 // Addr returns the address of the socket.
 func (s *Socket) Addr() netip.Addr { return s.addr }
 
-// Start sets the functions that Poll and the poller's Take call until Close.
-// receive gets datagrams that have arrived. refused gets the hosts that report
-// that no process has the port, with their quotes of the datagrams. resume is
-// called when Blocked has become false. If the system refuses to receive, for
-// lack of memory or because of a sandbox that was set up after the socket,
-// nothing arrives until it stops refusing.
+// Start lets the poller receive from the socket, until Close. receive is called
+// with datagrams that have arrived. refused is called when a host reports that
+// no process has the port open; it gets the host and the beginning of the
+// datagram. resume is called when Blocked has become false. While the system
+// refuses to receive, for lack of memory or in a sandbox that was set up later,
+// nothing arrives.
 func (s *Socket) Start(p *Poller, receive func([]Datagram), refused func(to netip.Addr, data []byte), resume func()) {
 	s.receive, s.refused, s.resume, s.poller = receive, refused, resume, p
 	p.add(s)
 }
 
-// take passes on the datagrams and the refusals that have arrived.
+// take handles the datagrams and the refusals that have arrived.
 func (s *Socket) take() syscall.Errno {
 	s.receiving.Lock()
 	defer s.receiving.Unlock()
@@ -339,7 +347,7 @@ func (s *Socket) take() syscall.Errno {
 	return e
 }
 
-// Poll passes on the datagrams that have arrived, unless another thread does
+// Poll handles the datagrams that have arrived, unless another thread is doing
 // so. It reports whether there were any.
 func (s *Socket) Poll() bool {
 	if !s.receiving.TryLock() {
@@ -349,15 +357,15 @@ func (s *Socket) Poll() bool {
 	return s.pass() == 0
 }
 
-// pass receives datagrams and passes them to s.receive. The caller holds
-// s.receiving. s.receive is called only after use has returned: Close waits for
-// use, and the caller of Close may hold a lock that s.receive takes.
+// pass receives datagrams and calls s.receive with them. The caller holds
+// s.receiving. pass calls s.receive only after use has returned: Close waits
+// for use, and the caller of Close may hold a lock that s.receive takes.
 func (s *Socket) pass() (e syscall.Errno) {
 	var got []Datagram
 	if err := s.use(func(fd uintptr) { got, e = s.in.receive(fd) }); err != nil {
 		return syscall.EBADF
 	}
-	if e != 0 && e != syscall.EAGAIN && s.passErrors() { // the error was that of a sent datagram
+	if e != 0 && e != syscall.EAGAIN && s.passErrors() { // the error is about a sent datagram
 		return s.pass()
 	}
 	if len(got) > 0 {
@@ -366,8 +374,8 @@ func (s *Socket) pass() (e syscall.Errno) {
 	return e
 }
 
-// passErrors passes on which datagrams were refused. It reports whether there
-// were errors of sent datagrams.
+// passErrors calls s.refused for each datagram that was refused. It reports
+// whether there were errors about sent datagrams.
 func (s *Socket) passErrors() (some bool) {
 	for {
 		var r refusal
@@ -382,17 +390,16 @@ func (s *Socket) passErrors() (some bool) {
 	}
 }
 
-// use calls f, which must not wait, with the descriptor.
+// use calls f, which must not block, with the descriptor.
 func (s *Socket) use(f func(fd uintptr)) error {
 	s.using.RLock()
 	defer s.using.RUnlock()
 	return s.raw.Control(f)
 }
 
-// Close closes the socket. The functions of Start may still be called for what
-// has just arrived. The address is free when Close returns, since Close waits
-// for the calls that use the descriptor to receive, send, or sleep in the
-// poller.
+// Close closes the socket. Close waits for system calls that use the
+// descriptor, so the address is free when it returns. The functions that Start
+// got may still be called for datagrams that have just arrived.
 func (s *Socket) Close() error {
 	if s.poller != nil {
 		s.poller.remove(s)
@@ -405,10 +412,10 @@ func (s *Socket) Close() error {
 	return s.conn.Close()
 }
 
-// Send sends a datagram of size bytes, which fill writes. If fill returns
-// false, nothing is sent. fill gets the identification that IPv4's header will
-// have. Send may leave the sending to Flush. It does not block: datagrams for
-// which the system has no room are lost, as on a network.
+// Send sends a datagram of size bytes, which fill writes; id is the IPv4
+// identification that the datagram will have. If fill returns false, nothing is
+// sent. The datagram may wait until Flush. Send does not block: it drops the
+// datagram if too many are waiting.
 func (s *Socket) Send(to netip.Addr, class, hops uint8, size int, fill func(b []byte, id uint16) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -424,7 +431,7 @@ func (s *Socket) Send(to netip.Addr, class, hops uint8, size int, fill func(b []
 	s.out.add(to, class, hops, size, fill)
 }
 
-// Flush sends the datagrams that Send has kept.
+// Flush passes the waiting datagrams to the system.
 func (s *Socket) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -433,7 +440,7 @@ func (s *Socket) Flush() {
 	}
 }
 
-// Blocked reports whether the system takes no more datagrams for now.
+// Blocked reports whether the system has no room for datagrams.
 func (s *Socket) Blocked() bool { return s.blocked.Load() }
 
 // Idle reports whether the system has taken all datagrams.
@@ -443,8 +450,8 @@ func (s *Socket) Idle() bool {
 	return s.out.len() == 0
 }
 
-// Mark returns a number for the datagrams sent so far, or 0 if the system has
-// taken all of them.
+// Mark returns a number that stands for the datagrams sent so far, or 0 if the
+// system has taken all of them.
 func (s *Socket) Mark() (mark uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -454,23 +461,23 @@ func (s *Socket) Mark() (mark uint64) {
 	return s.out.begun()
 }
 
-// Left reports whether the system has taken the datagrams that had been sent
-// when Mark returned mark. It also returns true for a socket that is closed or
-// was given up.
+// Left reports whether the system has taken the datagrams that were sent before
+// Mark returned mark. It also returns true if the socket is closed, and after
+// GiveUp.
 func (s *Socket) Left(mark uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed || s.stuck || s.out.gone() >= mark
 }
 
-// GiveUp gives up a socket with waiting datagrams until the system takes some.
+// GiveUp makes Left return true until the system takes a datagram again.
 func (s *Socket) GiveUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stuck = s.out.len() > 0
 }
 
-// flush passes waiting datagrams to the system. The caller holds s.mu.
+// flush passes the waiting datagrams to the system. The caller holds s.mu.
 func (s *Socket) flush() {
 	sent, gone := true, s.out.gone()
 	if s.use(func(fd uintptr) { sent = s.out.send(fd) }) != nil {
@@ -478,11 +485,11 @@ func (s *Socket) flush() {
 	}
 	s.stuck = s.stuck && s.out.gone() == gone
 	if before := s.blocked.Swap(!sent); !sent && !before && s.poller != nil {
-		s.poller.wake() // the sleeping thread may not wait for room yet
+		s.poller.wake() // the sleeping thread may not be waiting for room
 	}
 }
 
-// Proceed continues sending after Blocked, as there may be room again.
+// Proceed continues to send, as the system may have room again.
 func (s *Socket) Proceed() {
 	s.mu.Lock()
 	s.flush()

@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-go/verbena/internal/netlink"
 )
 
-// Constants of Linux's sock_diag(7) that package syscall lacks.
+// Constants of sock_diag(7) that package syscall does not define.
 const (
 	netlinkSockDiag  = 4
 	sockDiagByFamily = 20
@@ -25,22 +25,21 @@ const (
 	diagMessageLen   = 16     // struct unix_diag_msg
 )
 
-// busy returns the error for a socket that accepts no connection, because too
-// many connections, of any user, wait to be accepted (see listen(2)). The error
-// matches syscall.EAGAIN if the socket is known to be this user's, and
-// otherwise syscall.ECONNREFUSED.
+// busy returns the error for a socket whose queue of connections to be accepted
+// is full (see listen(2)). The error matches syscall.EAGAIN if the socket is
+// known to be this user's, and otherwise syscall.ECONNREFUSED.
 func busy(socket string) error {
 	uid, err := userOf(socket)
 	switch {
 	case err != nil:
-		return fmt.Errorf("the other end takes no connections, and its user is unknown (%w): %w", err, syscall.ECONNREFUSED)
+		return fmt.Errorf("too many connections wait to be accepted, and the user of the socket is unknown (%w): %w", err, syscall.ECONNREFUSED)
 	case int(uid) != os.Geteuid():
-		return fmt.Errorf("the other end runs as user %d: %w", uid, syscall.ECONNREFUSED)
+		return fmt.Errorf("the peer process runs as another user (%d): %w", uid, syscall.ECONNREFUSED)
 	}
-	return fmt.Errorf("too many connections wait for the other end: %w", syscall.EAGAIN)
+	return fmt.Errorf("too many connections wait to be accepted by the peer process: %w", syscall.EAGAIN)
 }
 
-// userOf returns the user that listens at a socket. It needs no connection.
+// userOf returns the user that listens on a socket, without connecting to it.
 func userOf(socket string) (uid uint32, err error) {
 	inode, err := inodeOf(socket)
 	if err != nil {

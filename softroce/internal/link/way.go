@@ -9,34 +9,34 @@ import (
 	"maps"
 )
 
-// Way is the way of frames to one node, or to all of them. Its methods may be
-// called at any time.
+// Way is the path of frames to one node, or to all nodes. Its methods may be
+// called concurrently.
 type Way struct {
 	link *Link
-	slot int // Slots stands for all
+	slot int // slot of the node; Slots: all nodes
 }
 
-// Way returns the way to the node in a slot, and for Slots the way to all
-// nodes.
+// Way returns the way to the node with that slot. Way(Slots) returns the way to
+// all nodes.
 func (l *Link) Way(slot int) *Way { return &l.ways[slot] }
 
-// makeWays makes the ways to all slots.
+// makeWays creates the ways to all slots.
 func (l *Link) makeWays() {
 	for slot := range l.ways {
 		l.ways[slot] = Way{l, slot}
 	}
 }
 
-// Idle reports whether no frame waits in this process for room. A frame in a
-// ring reaches the node even if this process ends.
+// Idle reports whether no frame waits for room in a ring. Frames in a ring
+// reach their node even if this process ends.
 func (l *Link) Idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.waiting == 0
 }
 
-// Mark returns a number for the frames sent so far, or 0 if no frame waits in
-// this process.
+// Mark returns a number that stands for the frames sent so far, or 0 if none of
+// them waits in this process.
 func (w *Way) Mark() (mark uint64) {
 	w.link.mu.Lock()
 	defer w.link.mu.Unlock()
@@ -46,9 +46,9 @@ func (w *Way) Mark() (mark uint64) {
 	return w.link.waited
 }
 
-// Left reports whether the frames that had been sent on the way when Mark
-// returned mark have left this process, are lost, or go to a node that was
-// given up.
+// Left reports whether the frames that were sent on the way before Mark
+// returned mark have left this process or are lost. It also returns true for
+// nodes that GiveUp has given up.
 func (w *Way) Left(mark uint64) bool {
 	w.link.mu.Lock()
 	defer w.link.mu.Unlock()
@@ -60,8 +60,8 @@ func (w *Way) Left(mark uint64) bool {
 	return true
 }
 
-// GiveUp gives up the nodes on the way for which frames wait, until they read
-// again.
+// GiveUp gives up the nodes on the way for which frames wait: Left ignores them
+// until they read frames again.
 func (w *Way) GiveUp() {
 	w.link.mu.Lock()
 	defer w.link.mu.Unlock()
