@@ -12,15 +12,15 @@ import (
 )
 
 // Processes returns the processes of this user and network namespace that use
-// the device, in the order of their PIDs, with their queue pairs and counters.
-// If the environment variable VERBENA_NETWORK is set, it returns only those on
-// that network. They need not be written in Go, and the caller need not use the
-// device itself.
+// the device, sorted by process ID, with their queue pairs and counters. If the
+// environment variable VERBENA_NETWORK is set, Processes returns only those on
+// that network. The processes need not be written in Go, and the calling
+// process need not use the device.
 //
-// Processes waits for a process that does not answer, such as a stopped one,
-// until ctx ends, but for two seconds at most. The Error of that process then
-// has the reason. Processes fails if the system does not list sockets. It may
-// be called concurrently.
+// Processes waits until all processes have answered or ctx ends, but for two
+// seconds at most. A process that has not answered by then, such as a stopped
+// one, is returned with an Error. Processes fails if the system's list of
+// sockets cannot be read. It may be called concurrently.
 func Processes(ctx context.Context) ([]Process, error) {
 	answers, err := link.Ask(ctx)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// Processes returns the processes that use the device. It fails on this system,
-// which has no such device.
+// Processes returns the processes that use the device. It always fails on this
+// system, where no process can use it.
 func Processes(context.Context) ([]Process, error) {
 	return nil, cerr.Platform("softroce.Processes")
 }

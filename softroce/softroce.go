@@ -21,60 +21,63 @@ type Config struct {
 	// "udp=192.0.2.1,2001:db8::1" means the same over these addresses only.
 	Network string
 
-	// Hostile, if not empty, makes the device as unfriendly as the InfiniBand
-	// specification allows. Its text seeds a deterministic schedule. Packets of
-	// reliable connections and messages of the connection manager come late,
-	// twice or in another order. Acknowledgements are slow. Receivers that are
-	// ready answer that they are not. Queue pairs send a few packets at a time.
-	// Nothing is lost: a correct program sees the same results as without it,
-	// only later and in another order.
+	// Hostile, if not empty, is the seed of a hostile mode, in which the
+	// device is as unfriendly as the InfiniBand specification allows.
+	// Packets of reliable connections and messages of the connection
+	// manager come late, twice or in another order. Acknowledgements are
+	// slow. Receivers that are ready report that they are not. Queue pairs
+	// send only a few packets at a time. Nothing is lost: a correct program
+	// sees the same results as without the mode, only later and in another
+	// order.
 	//
-	// If Hostile is empty, the environment variable VERBENA_HOSTILE has the
-	// seed.
+	// If Hostile is empty, the seed is the value of the environment
+	// variable VERBENA_HOSTILE.
 	Hostile string
 }
 
-// Packet is a packet on its way from one queue pair to another.
+// Packet is a packet that the device sends from one queue pair to another.
 type Packet struct {
 	Kind                Kind
 	Source, Destination netip.Addr
-	// DestQP is the destination queue pair: 1 for messages of the connection
-	// manager, 0xFFFFFF for datagrams to a multicast group.
+	// DestQP is the number of the destination queue pair: 1 for messages of
+	// the connection manager, and 0xFFFFFF for datagrams to a multicast
+	// group.
 	DestQP uint32
-	// PSN is the sequence number of the packet between its two queue pairs, of
-	// 24 bits. A retransmission has the same PSN.
+	// PSN is the packet sequence number, of 24 bits. A retransmission has
+	// the same PSN.
 	PSN uint32
-	// First and Last report the position of the packet in its message. Both are
-	// true for a packet that is the whole message.
+	// First and Last report whether the packet is the first and the last of
+	// its message. Both are true for the only packet of a message.
 	First, Last bool
 	// Len is the number of bytes of the program's data in the packet.
 	Len int
 }
 
-// Kind is the purpose of a packet.
+// Kind says what a packet is for.
 type Kind uint8
 
-// The kinds of packets. Those from REQ on belong to the connection manager.
+// Kinds of packets. REQ and the following ones are messages of the connection
+// manager.
 const (
 	Send           Kind = iota + 1 // carries a part of a message, or a datagram
 	Write                          // carries a part of an RDMA write
-	ReadRequest                    // requests bytes
-	ReadResponse                   // carries a part of the requested bytes
+	ReadRequest                    // requests an RDMA read
+	ReadResponse                   // carries a part of the data that an RDMA read requested
 	AtomicRequest                  // requests an atomic operation
-	AtomicResponse                 // carries the value before the atomic operation
+	AtomicResponse                 // carries the value of the word before the atomic operation
 	Ack                            // acknowledges all packets up to PSN
-	Nak                            // reports a missing packet (its PSN), or refuses a request
-	NotReady                       // reports that there was no receive for the packet with the PSN: an RNR NAK
+	Nak                            // reports that the packet with the PSN is missing, or refuses it
+	NotReady                       // reports that no receive was posted for the packet with the PSN (RNR NAK)
 
 	REQ     // requests a connection
 	REP     // accepts a connection
-	RTU     // answers REP: ready to use
+	RTU     // confirms a REP: ready to use
 	REJ     // rejects a connection
-	MRA     // announces a late answer
+	MRA     // announces that the answer will take longer
 	DREQ    // ends a connection
-	DREP    // agrees to the end
-	SIDRREQ // requests the queue pair of a datagram service
-	SIDRREP // answers with the queue pair
+	DREP    // confirms a DREQ
+	SIDRREQ // requests the queue pair number of a datagram service
+	SIDRREP // answers a SIDRREQ
 )
 
 var kinds = [...]string{
@@ -91,18 +94,19 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
-// Fault is what happens to a packet. The packet with the zero Fault arrives
+// Fault says what happens to a packet. With the zero Fault, the packet arrives
 // unharmed.
 type Fault struct {
-	// Drop loses the packet. The other fields are then ignored.
+	// Drop makes the packet get lost. The other fields are then ignored.
 	Drop bool
-	// Corrupt flips a bit of the packet. As on a wire, the receiver detects
-	// that by the checksum and ignores the packet. A bit that the checksum does
-	// not cover, since routers may change it, does no harm.
+	// Corrupt flips one random bit of the packet, and of each copy. The
+	// receiver finds that the checksum is wrong and ignores the packet. A
+	// flipped bit that the checksum does not cover, since routers may
+	// change it, does no harm.
 	Corrupt bool
 	// Duplicate is the number of additional copies that arrive.
 	Duplicate int
-	// Delay makes the packet arrive that much later, and so after packets that
-	// were sent later.
+	// Delay is the time by which the packet arrives later. Packets that are
+	// sent in the meantime may overtake it.
 	Delay time.Duration
 }

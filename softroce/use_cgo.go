@@ -17,16 +17,16 @@ import (
 
 func init() { dl.Provide(name, dl.Device{Find: capi.Lookup, Open: node.SetNetwork}) }
 
-// Use selects the device for the program, whatever VERBENA_DEVICE says. It must
-// come before any call that needs libibverbs or librdmacm.
+// Use selects the device for the program, even if VERBENA_DEVICE says something
+// else. It must be called before any call that needs libibverbs or librdmacm.
 //
-// Use fails after a call that took the installed libraries. It fails if the
-// device is in use already and c.Network or c.Hostile is neither empty nor the
-// current value. It also fails if the device cannot have the network. The error
-// then matches syscall.EADDRINUSE if another process or the kernel has its UDP
-// port, and syscall.EAGAIN if the machine's network already has the maximum
-// number of processes of this user. The error matches errors.ErrUnsupported
-// where Go cannot call C.
+// Use fails if an earlier call has used the installed libraries. It fails if
+// the device is in use already and c.Network or c.Hostile is neither empty nor
+// the value in use. It also fails if the device cannot join the network. The
+// error then matches syscall.EADDRINUSE if another process or the kernel has
+// the UDP port, and syscall.EAGAIN if too many processes of this user are on
+// the machine's network. The error matches errors.ErrUnsupported in a program
+// that cannot call C.
 //
 // Use does not block, and may be called concurrently.
 func Use(c Config) error {
@@ -44,15 +44,16 @@ func Use(c Config) error {
 	return nil
 }
 
-// SetFaults makes f decide the fate of each packet that this process sends from
-// now on, including those of the connection manager. nil ends it. Packets that
-// f has delayed still arrive.
+// SetFaults makes f decide what happens to each packet that this process sends
+// from now on, including those of the connection manager. If f is nil, packets
+// arrive undisturbed again; packets that were delayed before still arrive.
 //
-// f is called for one packet at a time, in the order in which they are sent,
-// and holds up the device meanwhile. f must return soon and must not call this
-// package or any RDMA function, nor wait for a goroutine that does. f may start
-// such a goroutine, for example to call SetFaults, which returns when f has. If
-// f ends its goroutine instead, as testing.T.FailNow does, the packet arrives.
+// f is called with one packet at a time, in the order in which the packets are
+// sent, and the device does nothing else meanwhile. f must return soon. It must
+// not call this package or any RDMA function, nor wait for a goroutine that
+// does. f may start such a goroutine, for example to call SetFaults, which
+// returns after f. If f ends its goroutine, as testing.T.FailNow does, the
+// packet arrives.
 func SetFaults(f func(Packet) Fault) {
 	if f == nil {
 		capi.Node().SetFaults(nil)
@@ -61,7 +62,7 @@ func SetFaults(f func(Packet) Fault) {
 	capi.Node().SetFaults(func(p *wire.Packet) node.Fault { return node.Fault(f(packetOf(p))) })
 }
 
-// packetOf returns a packet as programs see it.
+// packetOf returns the form of a packet that programs see.
 func packetOf(p *wire.Packet) Packet {
 	return Packet{
 		Kind: kindOf(p), Source: p.SGID.Addr(), Destination: p.DGID.Addr(), DestQP: p.DestQP, PSN: uint32(p.PSN),
@@ -69,14 +70,16 @@ func packetOf(p *wire.Packet) Packet {
 	}
 }
 
+// kindsOfMessages has the kind for each message of the connection manager.
 var kindsOfMessages = map[wire.Attribute]Kind{
 	wire.AttrREQ: REQ, wire.AttrREP: REP, wire.AttrRTU: RTU, wire.AttrREJ: REJ, wire.AttrMRA: MRA, wire.AttrDREQ: DREQ,
 	wire.AttrDREP: DREP, wire.AttrSIDRReq: SIDRREQ, wire.AttrSIDRRep: SIDRREP,
 }
 
+// kindOf returns the kind of a packet.
 func kindOf(p *wire.Packet) Kind {
 	switch op := p.Opcode; {
-	case p.DestQP == wire.GSI && len(p.Payload) == 1: // programs may send there, too
+	case p.DestQP == wire.GSI && len(p.Payload) == 1: // programs can send to this queue pair, too
 		if m, err := wire.ParseMAD(p.Payload[0]); err == nil {
 			if kind, known := kindsOfMessages[m.Attribute()]; known {
 				return kind
@@ -104,52 +107,53 @@ func kindOf(p *wire.Packet) Kind {
 }
 
 // SetPort brings the device's port down, or up again. While it is down, all
-// sent packets are lost, so connections fail once they have used up their
-// retries. The program gets the events of a card whose cable is pulled:
-// IBV_EVENT_PORT_ERR and IBV_EVENT_PORT_ACTIVE. SetPort fails if the device has
-// been removed.
+// sent packets are lost, so connections fail after they have used up their
+// retries. The program gets the same events as with a card whose cable is
+// unplugged: IBV_EVENT_PORT_ERR and IBV_EVENT_PORT_ACTIVE. SetPort fails if the
+// device has been removed.
 func SetPort(up bool) error { return failed("SetPort", capi.Node().SetPort(up)) }
 
-// Remove pulls the device out. The program gets IBV_EVENT_DEVICE_FATAL, and
-// RDMA_CM_EVENT_DEVICE_REMOVAL for each of its connections. Requests in
-// progress complete with errors. From then on, all calls fail except those that
-// close objects, and there is no device until [Insert]. Remove fails if the
-// device has already been removed.
+// Remove removes the device, as if a card were unplugged. The program gets
+// IBV_EVENT_DEVICE_FATAL, and RDMA_CM_EVENT_DEVICE_REMOVAL for each of its
+// connections. Requests in progress complete with errors. Afterwards, all calls
+// fail except those that close objects, and the program finds no device until
+// [Insert]. Remove fails if the device has already been removed.
 func Remove() error { return failed("Remove", capi.Node().Remove()) }
 
-// Insert plugs in another device after [Remove], with the same name and
-// addresses. Objects of the removed device stay with it. Insert fails if a
-// device is already plugged in.
+// Insert plugs in a new device after [Remove], with the same name and
+// addresses. Objects of the removed device still belong to it. Insert fails if
+// a device is already plugged in.
 func Insert() error { return failed("Insert", capi.Node().Insert()) }
 
-// SetAddresses replaces the addresses of the device by the given ones, in this
-// order; nil restores those of the machine. An address that the device had
-// before keeps its place in the GID table. Each added or removed address makes
-// an event IBV_EVENT_GID_CHANGE. Connections of a removed address stay as they
-// are. Connections need addresses that the machine has as well; other uses do
-// not. SetAddresses fails if the device has been removed, or if a port cannot
-// have one of the addresses.
+// SetAddresses gives the device the given addresses, in this order, in place of
+// its own; nil restores those of the machine. An address that the device
+// already has keeps its index in the GID table. Each address that is added or
+// removed is reported by an event IBV_EVENT_GID_CHANGE. Connections that use a
+// removed address continue. To connect to or from an address, the machine must
+// have it as well. SetAddresses fails if the device has been removed, or if one
+// of the addresses is not a unicast address.
 func SetAddresses(addresses []netip.Addr) error {
 	return failed("SetAddresses", capi.Node().SetAddresses(addresses))
 }
 
 // Capture writes all packets that this process sends to w in the pcap format,
-// which Wireshark and tshark read. They have the form of RoCE version 2 from
-// the IP header on. They include those of the connection manager, and those
-// that a fault then drops. Capture continues until stop is called. stop returns
-// the first error of w; nothing is written after such an error.
+// which Wireshark and tshark read. The packets begin with the IP header, in the
+// form of RoCE version 2. Packets of the connection manager, and packets that a
+// fault then drops, are included. Capture continues until stop is called. stop
+// returns the first error of w, after which nothing is written.
 //
-// Capture calls w.Write once per packet and holds up the device meanwhile, so w
-// must not block, and must not call this package or any RDMA function, nor wait
-// for a goroutine that does. w may start such a goroutine. If w ends its
-// goroutine, stop returns an error that says so. Capture returns w's error if
-// writing the file's header fails; that first call of w.Write, in the goroutine
-// of Capture, may call everything.
+// w.Write is called with one packet at a time, and the device does nothing else
+// meanwhile. So w must not block. It must not call this package or any RDMA
+// function, nor wait for a goroutine that does; it may start such a goroutine.
+// If w ends its goroutine, stop returns an error that says so. Before Capture
+// returns, it writes the file's header to w in its own goroutine, where w may
+// call any function. If that fails, Capture returns w's error.
 func Capture(w io.Writer) (stop func() error, err error) {
 	stop, err = capi.Node().Capture(w)
 	return stop, failed("Capture", err)
 }
 
+// failed adds the name of the function to an error.
 func failed(function string, err error) error {
 	if err != nil {
 		return fmt.Errorf("softroce.%s: %w", function, err)

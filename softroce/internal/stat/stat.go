@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stat describes the device of a process, as JSON, for other processes
-// that ask.
+// Package stat describes the device of a process, in a form that is sent to
+// other processes as JSON.
 package stat
 
 import "net/netip"
 
 // Process is a process that uses the device in user space.
 type Process struct {
-	PID     int    `json:"pid"`     // 0 if it is in another PID namespace
-	Program string `json:"program"` // the name, as in ps
-	Network string `json:"network"` // VERBENA_NETWORK; empty for the default network
-	// Device is nil if the process does not answer; Error then has the reason.
+	PID     int    `json:"pid"`     // process ID; 0: the process is in another PID namespace
+	Program string `json:"program"` // name of the program, as ps shows it
+	Network string `json:"network"` // value of VERBENA_NETWORK; empty: the default network
+	// Device is nil if the process does not answer. Error then has the
+	// reason.
 	Device *Device `json:"device,omitempty"`
 	Error  string  `json:"error,omitempty"`
 }
@@ -20,14 +21,14 @@ type Process struct {
 type Device struct {
 	Name       string       `json:"name"`
 	GUID       string       `json:"guid"`
-	State      string       `json:"state"` // active or down, of its port; or removed
-	Addresses  []netip.Addr `json:"addresses"`
+	State      string       `json:"state"`     // state of the port, active or down; or removed
+	Addresses  []netip.Addr `json:"addresses"` // addresses in the GID table
 	Objects    Objects      `json:"objects"`
 	Counters   Counters     `json:"counters"`
-	QueuePairs []QueuePair  `json:"queue_pairs"` // in the order of numbers
+	QueuePairs []QueuePair  `json:"queue_pairs"` // sorted by number
 }
 
-// Objects counts the open objects of a process.
+// Objects has the number of open objects of each kind.
 type Objects struct {
 	Contexts            int `json:"contexts"`
 	ProtectionDomains   int `json:"protection_domains"`
@@ -38,27 +39,27 @@ type Objects struct {
 	SharedReceiveQueues int `json:"shared_receive_queues"`
 }
 
-// Counters counts the packets of a device, without messages of the connection
-// manager.
+// Counters has counts of a device. Messages of the connection manager are not
+// counted as packets.
 type Counters struct {
 	PacketsSent     uint64 `json:"packets_sent"`
 	PacketsReceived uint64 `json:"packets_received"`
-	PacketsMarked   uint64 `json:"packets_marked"` // received packets that routers marked because of congestion
-	// Congestion notifications tell a peer, or this device, to send more
-	// slowly.
+	PacketsMarked   uint64 `json:"packets_marked"` // received packets that routers have marked because of congestion
+	// Notifications of congestion to peers, and from peers. The one that is
+	// notified reduces its rate.
 	NotificationsSent     uint64 `json:"notifications_sent"`
 	NotificationsReceived uint64 `json:"notifications_received"`
-	// Retries are of all queue pairs, existing and destroyed.
+	// Retries is the sum over all queue pairs, including destroyed ones.
 	Retries
 }
 
-// Retries counts retransmissions and their causes.
+// Retries has numbers of retransmissions and their causes.
 type Retries struct {
-	PacketsSentAgain  uint64 `json:"packets_sent_again"`
-	Timeouts          uint64 `json:"timeouts"`            // answers that did not come in time
-	SequenceErrors    uint64 `json:"sequence_errors"`     // packets that the peer has missed
-	ReceiversNotReady uint64 `json:"receivers_not_ready"` // messages for which the peer had no receive
-	MissedAnswers     uint64 `json:"missed_answers"`      // lost answers to reads and atomics
+	PacketsSentAgain  uint64 `json:"packets_sent_again"`  // retransmitted packets
+	Timeouts          uint64 `json:"timeouts"`            // expired acknowledgement timeouts
+	SequenceErrors    uint64 `json:"sequence_errors"`     // lost packets that the peer reported
+	ReceiversNotReady uint64 `json:"receivers_not_ready"` // messages for which the peer had no receive posted
+	MissedAnswers     uint64 `json:"missed_answers"`      // lost responses to reads and atomics
 }
 
 // QueuePair is a queue pair.
@@ -66,8 +67,7 @@ type QueuePair struct {
 	Number uint32 `json:"number"`
 	Type   string `json:"type"`  // RC, UC, UD
 	State  string `json:"state"` // RESET, INIT, RTR, RTS, SQD, SQE, ERR
-	// Peer is nil for datagram queue pairs, and for those that are not
-	// connected yet.
+	// Peer is nil if the queue pair is for datagrams or not connected yet.
 	Peer *Peer `json:"peer,omitempty"`
 	Retries
 }

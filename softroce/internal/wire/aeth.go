@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// A Syndrome is the first byte of the ACK header: an ACK, a NAK with its
-// reason, or an RNR NAK with the time to wait.
+// Syndrome is the first byte of the ACK header. It says whether the packet is
+// an ACK, a NAK with a reason, or an RNR NAK with a time to wait.
 type Syndrome uint8
 
-// The syndromes other than RNR NAK and ACK with credits.
+// Syndromes of ACKs without credits and of NAKs.
 const (
-	Ack                Syndrome = 0x1F // without credits, as the receiver does not count its receives
+	Ack                Syndrome = 0x1F // an ACK that says nothing about the number of posted receives
 	NakSequence        Syndrome = 0x60
 	NakInvalidRequest  Syndrome = 0x61
 	NakRemoteAccess    Syndrome = 0x62
@@ -21,14 +21,15 @@ const (
 	NakInvalidRD       Syndrome = 0x64
 )
 
-// credits maps the codes 0 to 30 of an ACK to numbers of receives.
+// credits maps the codes 0 to 30 in an ACK to the numbers of posted receives
+// for which they stand.
 var credits = [31]int{
 	0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
 	6144, 8192, 12288, 16384, 24576, 32768,
 }
 
-// AckCredits returns the ACK of a receiver with n receives. If n has no code,
-// it rounds down.
+// AckCredits returns the ACK of a receiver with n posted receives. If no code
+// stands for n, it uses the next lower number.
 func AckCredits(n int) Syndrome {
 	s := Syndrome(0)
 	for int(s) < len(credits)-1 && credits[s+1] <= n {
@@ -37,7 +38,7 @@ func AckCredits(n int) Syndrome {
 	return s
 }
 
-// RNRNak returns the RNR NAK with a timer code from 0 to 31.
+// RNRNak returns the RNR NAK with that timer code, from 0 to 31.
 func RNRNak(timer uint8) Syndrome { return 0x20 | Syndrome(timer&0x1F) }
 
 // IsAck reports whether s is an ACK.
@@ -46,11 +47,11 @@ func (s Syndrome) IsAck() bool { return s&0xE0 == 0 }
 // IsRNR reports whether s is an RNR NAK.
 func (s Syndrome) IsRNR() bool { return s&0xE0 == 0x20 }
 
-// IsNak reports whether s is a NAK. Its code may be unknown.
+// IsNak reports whether s is a NAK, with a known or unknown reason.
 func (s Syndrome) IsNak() bool { return s&0xE0 == 0x60 }
 
-// Credits returns the number of receives that an ACK announces. It returns
-// false if the ACK announces none.
+// Credits returns the number of posted receives that an ACK announces. ok is
+// false if s announces none.
 func (s Syndrome) Credits() (n int, ok bool) {
 	if int(s) >= len(credits) {
 		return 0, false
@@ -58,7 +59,7 @@ func (s Syndrome) Credits() (n int, ok bool) {
 	return credits[s], true
 }
 
-// RNRTimer returns the timer code of an RNR NAK.
+// RNRTimer returns the timer code of s, which is an RNR NAK.
 func (s Syndrome) RNRTimer() uint8 { return uint8(s & 0x1F) }
 
 func (s Syndrome) String() string {
@@ -89,12 +90,12 @@ var rnrDelays = [32]time.Duration{
 	1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 }
 
-// RNRDelay returns the time that a timer code from 0 to 31 stands for. Code 0
-// is the longest.
+// RNRDelay returns the time for a timer code from 0 to 31. Code 0 stands for
+// the longest time.
 func RNRDelay(code uint8) time.Duration { return rnrDelays[code&0x1F] * 10 * time.Microsecond }
 
-// RNRTimer returns the code of the shortest time that is at least d, or of the
-// longest time if there is none.
+// RNRTimer returns the timer code of the shortest time that is at least d. If
+// all times are shorter, it returns 0, the code of the longest.
 func RNRTimer(d time.Duration) uint8 {
 	for code := uint8(1); code < 32; code++ {
 		if RNRDelay(code) >= d {
@@ -104,11 +105,12 @@ func RNRTimer(d time.Duration) uint8 {
 	return 0
 }
 
-// timeUnit is the unit of all other times, which are a power of two times it.
+// timeUnit is the unit of the times in CM messages and of acknowledgement
+// timeouts: each is the unit times a power of two.
 const timeUnit = 4096 * time.Nanosecond
 
-// AckTimeout returns the time that a queue pair's timeout code from 0 to 31
-// stands for. It returns 0 for code 0, which means no timeout.
+// AckTimeout returns the acknowledgement timeout for a code from 0 to 31. It
+// returns 0 for code 0, which means no timeout.
 func AckTimeout(code uint8) time.Duration {
 	if code&0x1F == 0 {
 		return 0
@@ -116,8 +118,8 @@ func AckTimeout(code uint8) time.Duration {
 	return timeUnit << (code & 0x1F)
 }
 
-// AckTimeoutCode returns the code of the shortest time that is at least d, or
-// of the longest time if there is none. If d is not positive, it returns 0,
+// AckTimeoutCode returns the code of the shortest acknowledgement timeout that
+// is at least d, or 31 if all are shorter. If d is not positive, it returns 0,
 // which means no timeout.
 func AckTimeoutCode(d time.Duration) uint8 {
 	if d <= 0 {
@@ -130,11 +132,11 @@ func AckTimeoutCode(d time.Duration) uint8 {
 	return code
 }
 
-// CMTimeout returns the time that a code from 0 to 31 stands for in messages of
-// the connection manager.
+// CMTimeout returns the time for a code from 0 to 31 in messages of the
+// connection manager.
 func CMTimeout(code uint8) time.Duration { return timeUnit << (code & 0x1F) }
 
-// LinuxCMTimeout returns the time that Linux waits for a code, in place of
+// LinuxCMTimeout returns the time that Linux uses for such a code, instead of
 // CMTimeout: a millisecond for codes up to 8, and twice as long for each
 // further code.
 func LinuxCMTimeout(code uint8) time.Duration {

@@ -4,15 +4,15 @@ package wire
 
 import "encoding/binary"
 
-// GRHLen is the length of the route header.
+// GRHLen is the length in bytes of the global route header.
 const GRHLen = 40
 
 const protocolUDP = 17
 
-// GRH returns the route header that precedes the payload in the receive buffer
-// of a datagram queue pair: the IPv6 header, or 20 zero bytes and the IPv4
-// header. It is made from the packet's addresses, TrafficClass, HopLimit,
-// FlowLabel and size. The identification of IPv4 is 0.
+// GRH returns the global route header that a datagram queue pair writes before
+// the payload: the IPv6 header of the packet, or 20 zero bytes and the IPv4
+// header. It is made from fields of the packet and its size. The identification
+// of IPv4 is 0.
 func (p *Packet) GRH() [GRHLen]byte {
 	var b [GRHLen]byte
 	size := udpHeaderLen + p.Size()

@@ -7,24 +7,24 @@ import (
 	"hash/crc32"
 )
 
-// The ICRC is the CRC-32 of Ethernet over eight bytes of ones, the IP and UDP
-// headers with ones in all fields that routers may change, and the packet with
-// ones in byte 4.
+// The ICRC is Ethernet's CRC-32 over eight bytes of ones, the IP and UDP
+// headers, and the packet. In the headers, all fields that routers may change
+// are set to ones, and in the packet byte 4.
 //
-// A CRC is linear: each bit adds (XOR) to the final state a value that depends
-// only on the number of bits that follow. So a Flow keeps the state after the
-// UDP header for the case that all fields which vary by packet are 0. For each
-// of these fields, a table has the values that its contents add.
+// A CRC is linear: each bit adds (XORs) a value to the final state that depends
+// only on the number of bits after it. So a Flow has the state after the UDP
+// header for the case that all fields which differ between packets are 0. For
+// each of these fields, a table has the values that its bits add.
 
 const (
-	maskedLen    = 8 // number of ones in place of InfiniBand's local route header
+	maskedLen    = 8 // number of bytes of ones, in place of InfiniBand's local route header
 	ip4HeaderLen = 20
 	ip6HeaderLen = 40
 	udpHeaderLen = 8
 	dontFragment = 0x4000
 )
 
-// A Flow computes the ICRC of packets between two endpoints.
+// Flow computes the ICRCs of packets from one address and port to one address.
 type Flow struct {
 	is6   bool
 	state uint32
@@ -58,10 +58,10 @@ func NewFlow(src, dst GID, srcPort uint16) Flow {
 	return f
 }
 
-// ICRC returns the ICRC of b, a packet without one. id is the identification in
-// the IPv4 header. It is 0 for a packet of an unconnected socket with path MTU
-// discovery (IP_PMTUDISC_DO), and k for segment k of several that are sent at
-// once (UDP_SEGMENT). IPv6 has none.
+// ICRC returns the ICRC of b, a packet without its ICRC. id is the
+// identification in the IPv4 header; it is ignored for IPv6. Linux uses 0 for
+// packets of an unconnected socket with path MTU discovery (IP_PMTUDISC_DO),
+// and k for packet k of several that are sent as one message (UDP_SEGMENT).
 func (f Flow) ICRC(b []byte, id uint16) uint32 {
 	size := uint16(udpHeaderLen + len(b) + icrcLen)
 	state := f.state ^ udpLength.of(size)
@@ -74,15 +74,15 @@ func (f Flow) ICRC(b []byte, id uint16) uint32 {
 	return crc32.Update(^state, crc32.IEEETable, b[5:])
 }
 
-// Seal writes the ICRC into the last four bytes of a packet from Append. id is
-// as for ICRC.
+// Seal writes the ICRC to the last four bytes of b, a packet with room for it.
+// id is the identification in the IPv4 header, as for ICRC.
 func (f Flow) Seal(b []byte, id uint16) {
 	n := len(b) - icrcLen
 	binary.LittleEndian.PutUint32(b[n:], f.ICRC(b[:n], id))
 }
 
-// Renumber changes the ICRC in the last four bytes of b from that for the IPv4
-// identification id to that for 0.
+// Renumber changes the ICRC in the last four bytes of b from the one for the
+// IPv4 identification id to the one for 0.
 func Renumber(b []byte, id uint16) {
 	n := len(b) - icrcLen
 	added := ip4ID.of(id)
@@ -92,11 +92,11 @@ func Renumber(b []byte, id uint16) {
 	binary.LittleEndian.PutUint32(b[n:], binary.LittleEndian.Uint32(b[n:])^added)
 }
 
-// Verify reports whether the ICRC in the last four bytes of b is right. Over
+// Verify reports whether the ICRC in the last four bytes of b is right. With
 // IPv4, the ICRC depends on the identification, which a socket does not report.
-// Verify returns the only identification for which the ICRC is right, or false
-// if there is none. One in 65,536 of all ICRCs passes; no packet with a single
-// wrong bit does.
+// So Verify looks for an identification for which the ICRC is right, and
+// returns the only one, or false if there is none. One in 65,536 random ICRCs
+// passes; no packet with a single wrong bit does.
 func (f Flow) Verify(b []byte) (id uint16, ok bool) {
 	n := len(b) - icrcLen
 	if n < bthLen || n%4 != 0 || n >= maxLen {
@@ -123,7 +123,7 @@ func (f Flow) Verify(b []byte) (id uint16, ok bool) {
 	return uint16(first)<<8 | uint16(second^byte(table[first])), true
 }
 
-// feed returns the state of the CRC after b.
+// feed returns the state of the CRC after the bytes b, which follow state.
 func feed(state uint32, b []byte) uint32 {
 	for _, x := range b {
 		state = crc32.IEEETable[byte(state)^x] ^ state>>8
@@ -131,11 +131,11 @@ func feed(state uint32, b []byte) uint32 {
 	return state
 }
 
-// A field maps the two bytes of a header field to the values that they add to
+// field maps each byte of a two-byte header field to the value that it adds to
 // the state after the UDP header.
 type field [2][256]uint32
 
-// The fields that vary by packet.
+// Header fields that differ between the packets of a flow.
 var (
 	udpLength = newField(udpHeaderLen - 6)
 	ip6Length = newField(udpHeaderLen + ip6HeaderLen - 6)
@@ -146,7 +146,7 @@ var (
 const behindID = udpHeaderLen + ip4HeaderLen - 6
 
 // newField returns the table for a two-byte header field. behind is the number
-// of bytes from the end of the field to the end of the UDP header.
+// of bytes between the field and the end of the UDP header.
 func newField(behind int) *field {
 	f := new(field)
 	var b [2 + ip6HeaderLen + udpHeaderLen]byte
@@ -164,6 +164,7 @@ func newField(behind int) *field {
 	return f
 }
 
+// of returns the value that the field with content v adds to the state.
 func (f *field) of(v uint16) uint32 { return f[0][v>>8] ^ f[1][byte(v)] }
 
 const (
@@ -171,8 +172,8 @@ const (
 	maxLen  = undoLen * undoLen * 4
 )
 
-// Factors that trace a state back: element i of undoLow over 4i + behindID
-// bytes, element i of undoHigh over 4i * undoLen bytes.
+// Factors that undo steps of the CRC: element i of undoLow undoes 4i + behindID
+// bytes, and element i of undoHigh 4i * undoLen bytes.
 var (
 	undoLow  [undoLen]uint32
 	undoHigh [undoLen]uint32
@@ -201,7 +202,7 @@ func init() {
 }
 
 // multiply returns the product of two states as polynomials, modulo the CRC's
-// polynomial. Bit 31 is the lowest coefficient.
+// polynomial. Bit 31 is the coefficient of the lowest power.
 func multiply(a, b uint32) uint32 {
 	product := uint32(0)
 	for ; a != 0; a <<= 1 {

@@ -8,19 +8,19 @@ import (
 	"net/netip"
 )
 
-// IPHeaderLen is the length of an IPHeader in private data.
+// IPHeaderLen is the number of bytes of an IPHeader in private data.
 const IPHeaderLen = 36
 
-// An IPHeader precedes the program's private data in a REQ and a SIDRReq of
-// RDMA CM. It names the addresses of both ends and the sender's port. The
+// IPHeader is the header with which rdma_cm begins the private data of a REQ
+// and a SIDRReq. It has the addresses of both ends and the sender's port. The
 // receiver's port is in the service ID.
 type IPHeader struct {
 	Src, Dst netip.Addr
 	SrcPort  uint16
 }
 
-// Put writes the header to private data. It writes an IPv4 header if both
-// addresses are IPv4, else an IPv6 header.
+// Put encodes the header in private data, as an IPv4 header if both addresses
+// are IPv4, and otherwise as an IPv6 header.
 func (h IPHeader) Put(b *[IPHeaderLen]byte) {
 	*b = [IPHeaderLen]byte{}
 	src, dst := GIDOf(h.Src), GIDOf(h.Dst)
@@ -35,7 +35,7 @@ func (h IPHeader) Put(b *[IPHeaderLen]byte) {
 	copy(b[20:], dst[:])
 }
 
-// ParseIPHeader reads the header from the start of private data.
+// ParseIPHeader decodes the header at the beginning of private data.
 func ParseIPHeader(b []byte) (IPHeader, error) {
 	if len(b) < IPHeaderLen {
 		return IPHeader{}, fmt.Errorf("IP header of CM has %d bytes, fewer than %d", len(b), IPHeaderLen)
@@ -55,11 +55,11 @@ func ParseIPHeader(b []byte) (IPHeader, error) {
 	return h, nil
 }
 
-// ServiceID returns the service ID of a port in a port space of RDMA CM.
+// ServiceID returns the service ID of a port in a port space of rdma_cm.
 func ServiceID(space, port uint16) uint64 { return uint64(space)<<16 | uint64(port) }
 
-// ServicePort returns the port space and port of a service ID. It returns false
-// if the ID does not have the form of RDMA CM's.
+// ServicePort returns the port space and the port of a service ID. ok is false
+// if rdma_cm has no such service IDs.
 func ServicePort(id uint64) (space, port uint16, ok bool) {
 	return uint16(id >> 16), uint16(id), id>>32 == 0
 }

@@ -7,24 +7,24 @@ import (
 	"fmt"
 )
 
-// A Message is a message of the connection manager: *REQ, *REP, *RTU, *REJ,
-// *MRA, *DREQ, *DREP, *SIDRReq or *SIDRRep.
+// Message is a message of the connection manager: *REQ, *REP, *RTU, *REJ, *MRA,
+// *DREQ, *DREP, *SIDRReq or *SIDRRep.
 type Message interface {
 	// Attribute returns the kind of the message.
 	Attribute() Attribute
 	// Head returns the message's header.
 	Head() *Header
-	// fields visits all fields that follow the header.
+	// fields encodes or decodes all fields after the header.
 	fields(codec)
 }
 
-// MADLen is the length of every message.
+// MADLen is the length in bytes of every message.
 const MADLen = 256
 
-// An Attribute is the kind of a message.
+// Attribute is the attribute ID of a message, which identifies its kind.
 type Attribute uint16
 
-// The attributes.
+// Attribute IDs of messages.
 const (
 	AttrREQ     Attribute = 0x10
 	AttrMRA     Attribute = 0x11
@@ -61,20 +61,21 @@ func (a Attribute) String() string {
 	return fmt.Sprintf("attribute %#x", uint16(a))
 }
 
-// A Header starts every message.
+// Header is the header of every message.
 type Header struct {
-	TID     uint64 // chosen by the sender of the first message, repeated in the answer
-	AttrMod uint32 // options of Linux's enhanced connection establishment, or 0
+	TID     uint64 // transaction ID, which the sender of a request chooses and the answer repeats
+	AttrMod uint32 // options of Linux's enhanced connection establishment (ECE), or 0
 }
 
 // Head returns the header.
 func (h *Header) Head() *Header { return h }
 
-// A REQ asks for a connection. In all messages, local fields are the sender's.
+// REQ requests a connection. In all messages, local fields are about the
+// sender.
 type REQ struct {
 	Header
 	LocalCommID           uint32
-	VendorID              uint32 // 24 bits; for Linux's enhanced connection establishment
+	VendorID              uint32 // 24 bits; for Linux's enhanced connection establishment (ECE)
 	ServiceID             uint64
 	LocalCAGUID           uint64
 	LocalQKey             uint32
@@ -84,20 +85,20 @@ type REQ struct {
 	InitiatorDepth        uint8
 	RemoteEECN            uint32 // 24 bits
 	RemoteResponseTimeout uint8  // 5 bits; see CMTimeout
-	Transport             uint8  // 2 bits; 0 is RC, 1 is UC, 3 is in ExtendedTransport
+	Transport             uint8  // 2 bits; 0: RC, 1: UC, 3: see ExtendedTransport
 	FlowControl           bool
-	StartingPSN           PSN   // the first PSN that the receiver of the message sends
+	StartingPSN           PSN   // first PSN that the receiver of the message must send
 	LocalResponseTimeout  uint8 // 5 bits; see CMTimeout
 	RetryCount            uint8 // 3 bits
 	PKey                  uint16
-	PathMTU               uint8 // 4 bits; 1 to 5 for 256 to 4096
+	PathMTU               uint8 // 4 bits; 1 to 5 stand for 256 to 4096 bytes
 	RDC                   bool
 	RNRRetryCount         uint8 // 3 bits
 	MaxCMRetries          uint8 // 4 bits
 	SRQ                   bool
-	ExtendedTransport     uint8 // 3 bits; 1 is XRC
+	ExtendedTransport     uint8 // 3 bits; 1: XRC
 	Primary, Alternate    Path
-	PrivateData           [92]byte // with RDMA CM, an IPHeader and 56 bytes of the program's
+	PrivateData           [92]byte // with rdma_cm, an IPHeader and 56 bytes of the program
 }
 
 // Attribute returns AttrREQ.
@@ -132,7 +133,7 @@ func (m *REQ) fields(c codec) {
 	data(c, 140, m.PrivateData[:])
 }
 
-// A Path is the way from the sender of a REQ to its receiver.
+// Path has the parameters of packets from the sender of a REQ to its receiver.
 type Path struct {
 	LocalLID, RemoteLID uint16
 	LocalGID, RemoteGID GID
@@ -145,6 +146,7 @@ type Path struct {
 	AckTimeout          uint8 // 5 bits; see AckTimeout
 }
 
+// fields encodes or decodes all fields of the path.
 func (p *Path) fields(c codec) {
 	bits(c, 0, 0, 16, &p.LocalLID)
 	bits(c, 2, 0, 16, &p.RemoteLID)
@@ -159,15 +161,15 @@ func (p *Path) fields(c codec) {
 	bits(c, 43, 0, 5, &p.AckTimeout)
 }
 
-// A REP accepts a REQ.
+// REP accepts the connection that a REQ requests.
 type REP struct {
 	Header
 	LocalCommID, RemoteCommID uint32
 	LocalQKey                 uint32
 	LocalQPN                  uint32 // 24 bits
-	LocalEECN                 uint32 // 24 bits; XRC's queue pair
-	VendorID                  uint32 // 24 bits; for Linux's enhanced connection establishment
-	StartingPSN               PSN    // the first PSN that the receiver of the message sends
+	LocalEECN                 uint32 // 24 bits; queue pair number with XRC
+	VendorID                  uint32 // 24 bits; for Linux's enhanced connection establishment (ECE)
+	StartingPSN               PSN    // first PSN that the receiver of the message must send
 	ResponderResources        uint8
 	InitiatorDepth            uint8
 	TargetAckDelay            uint8 // 5 bits; see CMTimeout
@@ -205,7 +207,7 @@ func (m *REP) fields(c codec) {
 	data(c, 36, m.PrivateData[:])
 }
 
-// An RTU announces that the sender of the REQ is ready.
+// RTU confirms a REP: the sender of the REQ is ready to use the connection.
 type RTU struct {
 	Header
 	LocalCommID, RemoteCommID uint32
@@ -221,12 +223,12 @@ func (m *RTU) fields(c codec) {
 	data(c, 8, m.PrivateData[:])
 }
 
-// A REJ refuses a REQ or a REP.
+// REJ rejects a REQ or a REP.
 type REJ struct {
 	Header
-	LocalCommID, RemoteCommID uint32 // the remote one is 0 if unknown
+	LocalCommID, RemoteCommID uint32 // RemoteCommID is 0 if it is not known
 	Rejected                  Answered
-	InfoLength                uint8 // 7 bits; the number of bytes used in Info
+	InfoLength                uint8 // 7 bits; number of valid bytes in Info
 	Reason                    RejectReason
 	Info                      [72]byte
 	PrivateData               [148]byte
@@ -245,20 +247,20 @@ func (m *REJ) fields(c codec) {
 	data(c, 84, m.PrivateData[:])
 }
 
-// Answered is the kind of message that a REJ or an MRA answers: 2 bits.
+// Answered is the kind of message that a REJ or an MRA answers, in 2 bits.
 type Answered uint8
 
-// The messages that a REJ or MRA answers.
+// Kinds of messages that a REJ or an MRA answers.
 const (
 	AnswersREQ   Answered = 0
 	AnswersREP   Answered = 1
-	AnswersOther Answered = 2 // in an MRA, a LAP, which RoCE does not use
+	AnswersOther Answered = 2 // in an MRA: a LAP, which RoCE does not use
 )
 
-// A RejectReason is the reason of a REJ.
+// RejectReason is the reason of a rejection in a REJ.
 type RejectReason uint16
 
-// The reasons that apply to RoCE.
+// Reasons of a rejection that apply to RoCE.
 const (
 	RejectNoQP               RejectReason = 1
 	RejectNoResources        RejectReason = 3
@@ -266,22 +268,22 @@ const (
 	RejectUnsupported        RejectReason = 5
 	RejectCommID             RejectReason = 6
 	RejectCommInstance       RejectReason = 7
-	RejectServiceID          RejectReason = 8 // no listener
+	RejectServiceID          RejectReason = 8 // no ID listens for the service
 	RejectTransportType      RejectReason = 9
 	RejectStale              RejectReason = 10
 	RejectGID                RejectReason = 12
 	RejectMTU                RejectReason = 26
-	RejectResponderResources RejectReason = 27 // too few
-	RejectConsumer           RejectReason = 28 // by the program
+	RejectResponderResources RejectReason = 27 // too few responder resources
+	RejectConsumer           RejectReason = 28 // rejected by the program
 	RejectRNRRetry           RejectReason = 29
 	RejectDuplicateCommID    RejectReason = 30
 	RejectClassVersion       RejectReason = 31
 )
 
-// A SIDRStatus is the result in a SIDRRep.
+// SIDRStatus is the result that a SIDRRep reports.
 type SIDRStatus uint8
 
-// The results of a SIDRReq.
+// Results of a request for a datagram service.
 const (
 	SIDRSuccess      SIDRStatus = 0
 	SIDRNotSupported SIDRStatus = 1
@@ -291,7 +293,7 @@ const (
 	SIDRVersion      SIDRStatus = 5
 )
 
-// An MRA announces a late answer.
+// MRA announces that the answer to a message will take longer.
 type MRA struct {
 	Header
 	LocalCommID, RemoteCommID uint32
@@ -315,7 +317,7 @@ func (m *MRA) fields(c codec) {
 type DREQ struct {
 	Header
 	LocalCommID, RemoteCommID uint32
-	RemoteQPN                 uint32 // 24 bits; the receiver's queue pair
+	RemoteQPN                 uint32 // 24 bits; queue pair of the receiver of the message
 	PrivateData               [220]byte
 }
 
@@ -329,7 +331,7 @@ func (m *DREQ) fields(c codec) {
 	data(c, 12, m.PrivateData[:])
 }
 
-// A DREP answers a DREQ.
+// DREP confirms a DREQ.
 type DREP struct {
 	Header
 	LocalCommID, RemoteCommID uint32
@@ -345,13 +347,13 @@ func (m *DREP) fields(c codec) {
 	data(c, 8, m.PrivateData[:])
 }
 
-// A SIDRReq asks for the queue pair of a datagram service.
+// SIDRReq requests the queue pair number of a datagram service.
 type SIDRReq struct {
 	Header
 	RequestID   uint32
 	PKey        uint16
 	ServiceID   uint64
-	PrivateData [216]byte // with RDMA CM, an IPHeader and 180 bytes of the program's
+	PrivateData [216]byte // with rdma_cm, an IPHeader and 180 bytes of the program
 }
 
 // Attribute returns AttrSIDRReq.
@@ -364,13 +366,13 @@ func (m *SIDRReq) fields(c codec) {
 	data(c, 16, m.PrivateData[:])
 }
 
-// A SIDRRep answers a SIDRReq.
+// SIDRRep answers a SIDRReq.
 type SIDRRep struct {
 	Header
 	RequestID   uint32
 	Status      SIDRStatus
-	InfoLength  uint8  // the number of bytes used in Info
-	VendorID    uint32 // 24 bits; for Linux's enhanced connection establishment
+	InfoLength  uint8  // number of valid bytes in Info
+	VendorID    uint32 // 24 bits; for Linux's enhanced connection establishment (ECE)
 	QPN         uint32 // 24 bits
 	ServiceID   uint64
 	QKey        uint32
@@ -396,7 +398,7 @@ func (m *SIDRRep) fields(c codec) {
 	data(c, 96, m.PrivateData[:])
 }
 
-// MAD marshals m as the payload of a datagram to GSI.
+// MAD encodes m as the payload of a datagram to the queue pair GSI.
 func MAD(m Message) [MADLen]byte {
 	var b [MADLen]byte
 	b[0], b[1], b[2], b[3] = madVersion, classCM, classVersion, methodSend
@@ -416,9 +418,9 @@ const (
 	methodSend   = 3
 )
 
-// ParseMAD parses the payload of a datagram to GSI. It fails for payloads that
-// are not from a connection manager, and for messages that this package does
-// not have.
+// ParseMAD decodes the payload of a datagram to the queue pair GSI. It fails if
+// the payload is not of a connection manager, or if the message is of a kind
+// that this package lacks.
 func ParseMAD(b []byte) (Message, error) {
 	if len(b) != MADLen {
 		return nil, fmt.Errorf("MAD has %d bytes, not %d", len(b), MADLen)
@@ -460,15 +462,16 @@ func ParseMAD(b []byte) (Message, error) {
 	return m, nil
 }
 
-// A codec writes fields to b, which must be zero before, or reads them from it.
-// So one list of a message's fields serves both directions.
+// codec encodes fields in b, which must be zero before, if write is set;
+// otherwise it decodes them. So one list of the fields of a message serves both
+// purposes.
 type codec struct {
 	b     []byte
 	write bool
 }
 
-// bits visits a field of width bits that starts at a bit of the byte at an
-// offset. Bit 0 is the highest bit of the byte.
+// bits encodes or decodes a field of width bits, which starts at bit bit of
+// byte at. Bit 0 is the highest bit of the byte.
 func bits[T ~uint8 | ~uint16 | ~uint32 | ~uint64](c codec, at, bit, width int, v *T) {
 	n := (bit + width + 7) / 8
 	var word uint64
@@ -488,7 +491,7 @@ func bits[T ~uint8 | ~uint16 | ~uint32 | ~uint64](c codec, at, bit, width int, v
 	}
 }
 
-// flag visits a field of one bit.
+// flag encodes or decodes a field of one bit.
 func flag(c codec, at, bit int, v *bool) {
 	x := uint8(0)
 	if *v {
@@ -498,7 +501,7 @@ func flag(c codec, at, bit int, v *bool) {
 	*v = x == 1
 }
 
-// data visits a field of bytes.
+// data encodes or decodes a field of bytes.
 func data(c codec, at int, v []byte) {
 	if c.write {
 		copy(c.b[at:], v)

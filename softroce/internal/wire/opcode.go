@@ -4,11 +4,11 @@ package wire
 
 import "fmt"
 
-// An Opcode is the first byte of a packet: its transport and its operation. It
-// determines the headers that follow.
+// Opcode is the first byte of a packet. It determines the transport, the
+// operation and the headers of the packet.
 type Opcode uint8
 
-// The opcodes.
+// Opcodes of RoCE version 2.
 const (
 	RCSendFirst    Opcode = 0x00
 	RCSendMiddle   Opcode = 0x01
@@ -23,11 +23,11 @@ const (
 	RCWriteOnly    Opcode = 0x0A
 	RCWriteOnlyImm Opcode = 0x0B
 	RCReadRequest  Opcode = 0x0C
-	RCReadFirst    Opcode = 0x0D // RCReadFirst to RCReadOnly are responses
+	RCReadFirst    Opcode = 0x0D // RCReadFirst to RCReadOnly are for READ responses
 	RCReadMiddle   Opcode = 0x0E
 	RCReadLast     Opcode = 0x0F
 	RCReadOnly     Opcode = 0x10
-	RCAck          Opcode = 0x11 // also a NAK or RNR NAK, by its syndrome
+	RCAck          Opcode = 0x11 // ACK, NAK or RNR NAK, as the syndrome says
 	RCAtomicAck    Opcode = 0x12
 	RCCompareSwap  Opcode = 0x13
 	RCFetchAdd     Opcode = 0x14
@@ -50,10 +50,10 @@ const (
 	CNP            Opcode = 0x81 // congestion notification
 )
 
-// A Transport is the service of an opcode.
+// Transport is the transport service to which an opcode belongs.
 type Transport uint8
 
-// The transports.
+// Transport services.
 const (
 	RC         Transport = 0 // reliable connection
 	UC         Transport = 1 // unreliable connection
@@ -61,7 +61,7 @@ const (
 	Congestion Transport = 4 // CNP only
 )
 
-// The properties of opcodes.
+// Properties of opcodes, in opcodeInfo.has.
 const (
 	first = 1 << iota
 	last
@@ -82,6 +82,8 @@ const (
 	only = first | last
 )
 
+// opcodeInfo is the name and the properties of an opcode. has is 0 for an
+// unknown opcode.
 type opcodeInfo struct {
 	name string
 	has  uint16
@@ -128,6 +130,7 @@ var opcodes = [256]opcodeInfo{
 	CNP:            {"CNP", only | cnp},
 }
 
+// is reports whether o has one of the properties.
 func (o Opcode) is(what uint16) bool { return opcodes[o].has&what != 0 }
 
 func (o Opcode) String() string {
@@ -137,26 +140,26 @@ func (o Opcode) String() string {
 	return opcodes[o].name
 }
 
-// Valid reports whether o is one of the constants.
+// Valid reports whether o is one of the opcodes above.
 func (o Opcode) Valid() bool { return opcodes[o].has != 0 }
 
-// Transport returns the service of o.
+// Transport returns the transport service of o.
 func (o Opcode) Transport() Transport { return Transport(o >> 5) }
 
-// IsFirst reports whether the packet is the first of a message of several
-// packets.
+// IsFirst reports whether the packet is the first of several packets of a
+// message.
 func (o Opcode) IsFirst() bool { return opcodes[o].has&only == first }
 
-// IsMiddle reports whether the packet is neither the first nor the last of a
-// message.
+// IsMiddle reports whether the packet is neither the first nor the last packet
+// of a message.
 func (o Opcode) IsMiddle() bool { return o.is(middle) }
 
-// IsLast reports whether the packet is the last of a message of several
-// packets.
+// IsLast reports whether the packet is the last of several packets of a
+// message.
 func (o Opcode) IsLast() bool { return opcodes[o].has&only == last }
 
-// IsOnly reports whether the packet is a whole message. A READ request, an
-// atomic operation and an ACK always are.
+// IsOnly reports whether the packet is the only one of a message. This is true
+// of READ requests, atomic operations and ACKs.
 func (o Opcode) IsOnly() bool { return opcodes[o].has&only == only }
 
 // IsSend reports whether the packet is part of a SEND.
@@ -165,40 +168,41 @@ func (o Opcode) IsSend() bool { return o.is(send) }
 // IsWrite reports whether the packet is part of a WRITE.
 func (o Opcode) IsWrite() bool { return o.is(write) }
 
-// IsAtomic reports whether the packet asks for an atomic operation.
+// IsAtomic reports whether the packet requests an atomic operation.
 func (o Opcode) IsAtomic() bool { return o.is(atomicETH) }
 
 // IsReadResponse reports whether the packet is part of a READ response.
 func (o Opcode) IsReadResponse() bool { return o.is(response) && o.is(payload) }
 
-// IsRequest reports whether the packet is for a responder.
+// IsRequest reports whether the packet goes to a responder.
 func (o Opcode) IsRequest() bool { return o.Valid() && !o.is(response|cnp) }
 
-// IsResponse reports whether the packet is for a requester.
+// IsResponse reports whether the packet goes to a requester.
 func (o Opcode) IsResponse() bool { return o.is(response) }
 
 // HasPayload reports whether the packet may carry data.
 func (o Opcode) HasPayload() bool { return o.is(payload) }
 
-// HasDETH reports whether the packet has QKey and SrcQP.
+// HasDETH reports whether the packet has the fields QKey and SrcQP.
 func (o Opcode) HasDETH() bool { return o.is(deth) }
 
-// HasRETH reports whether the packet has Addr, RKey and Length.
+// HasRETH reports whether the packet has the fields Addr, RKey and Length.
 func (o Opcode) HasRETH() bool { return o.is(reth) }
 
-// HasAtomicETH reports whether the packet has Addr, RKey, SwapAdd and Compare.
+// HasAtomicETH reports whether the packet has the fields Addr, RKey, SwapAdd
+// and Compare.
 func (o Opcode) HasAtomicETH() bool { return o.is(atomicETH) }
 
-// HasAETH reports whether the packet has Syndrome and MSN.
+// HasAETH reports whether the packet has the fields Syndrome and MSN.
 func (o Opcode) HasAETH() bool { return o.is(aeth) }
 
-// HasAtomicAckETH reports whether the packet has Orig.
+// HasAtomicAckETH reports whether the packet has the field Orig.
 func (o Opcode) HasAtomicAckETH() bool { return o.is(atomicAckETH) }
 
-// HasImm reports whether the packet has Imm.
+// HasImm reports whether the packet has the field Imm.
 func (o Opcode) HasImm() bool { return o.is(imm) }
 
-// HasInv reports whether the packet has InvKey.
+// HasInv reports whether the packet has the field InvKey.
 func (o Opcode) HasInv() bool { return o.is(inv) }
 
 // HeaderLen returns the number of bytes from the base transport header to the

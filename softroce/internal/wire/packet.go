@@ -15,17 +15,17 @@ const (
 	mask24 = 1<<24 - 1
 )
 
-// A Packet is the content of one packet. The fields of headers that its opcode
-// does not have are unused.
+// Packet is a packet. Only the fields of the headers that Opcode implies are
+// used.
 type Packet struct {
-	// The IP and UDP headers.
+	// Fields of the IP and UDP headers.
 	SGID, DGID   GID
-	FlowLabel    uint32 // 20 bits, IPv6 only
-	TrafficClass uint8  // or type of service
-	HopLimit     uint8  // or time to live
+	FlowLabel    uint32 // 20 bits; IPv6 only
+	TrafficClass uint8  // with IPv4, the type of service
+	HopLimit     uint8  // with IPv4, the time to live
 	SrcPort      uint16
 
-	// The base transport header.
+	// Fields of the base transport header.
 	Opcode     Opcode
 	Solicited  bool
 	MigReq     bool
@@ -35,26 +35,27 @@ type Packet struct {
 	DestQP     uint32 // 24 bits
 	PSN        PSN
 
-	// DETH: datagrams.
+	// Fields of the DETH, for datagrams.
 	QKey  uint32
 	SrcQP uint32 // 24 bits
 
-	// RETH: WRITE and READ requests. AtomicETH: atomic operations.
+	// Fields of the RETH, for WRITEs and READ requests, and of the
+	// AtomicETH.
 	Addr    uint64
 	RKey    uint32
-	Length  uint32 // the length of the whole message; RETH only
-	SwapAdd uint64 // AtomicETH only, like Compare
-	Compare uint64
+	Length  uint32 // length of the whole message; not in the AtomicETH
+	SwapAdd uint64 // only in the AtomicETH
+	Compare uint64 // only in the AtomicETH
 
-	// AETH, AtomicAckETH: responses.
+	// Fields of the AETH and the AtomicAckETH, for responses.
 	Syndrome Syndrome
 	MSN      uint32 // 24 bits
-	Orig     uint64 // the value before the atomic operation
+	Orig     uint64 // value of the word before the atomic operation
 
-	Imm    uint32 // the four bytes as they are in memory, not swapped
-	InvKey uint32 // the R_Key to invalidate
+	Imm    uint32 // immediate data, as the four bytes are in memory
+	InvKey uint32 // R_Key to invalidate
 
-	Payload [][]byte // without padding
+	Payload [][]byte // one or more pieces, without padding
 }
 
 // PayloadLen returns the number of bytes in the payload.
@@ -66,12 +67,13 @@ func (p *Packet) PayloadLen() int {
 	return n
 }
 
-// Size returns the number of bytes from the base transport header to the ICRC.
+// Size returns the number of bytes from the base transport header to the end of
+// the ICRC.
 func (p *Packet) Size() int { return p.Opcode.HeaderLen() + (p.PayloadLen()+3)&^3 + icrcLen }
 
-// Append appends the packet to b, from the base transport header to the ICRC.
-// The ICRC is four zero bytes until Flow.Seal fills them in. Append does not
-// allocate if b has room for Size bytes.
+// Append appends the packet to b, from the base transport header to the ICRC,
+// which is zero until Flow.Seal is called. Append does not allocate if b has
+// room for Size bytes.
 func (p *Packet) Append(b []byte) []byte {
 	b = p.AppendHeaders(b)
 	for _, data := range p.Payload {
@@ -81,7 +83,7 @@ func (p *Packet) Append(b []byte) []byte {
 	return append(b, zero[:-p.PayloadLen()&3+icrcLen]...)
 }
 
-// AppendHeaders appends the headers that precede the payload.
+// AppendHeaders appends the headers before the payload to b.
 func (p *Packet) AppendHeaders(b []byte) []byte {
 	pad := -p.PayloadLen() & 3
 	b = append(b, byte(p.Opcode), bit(p.Solicited, 7)|bit(p.MigReq, 6)|byte(pad<<4))
@@ -123,11 +125,12 @@ func (p *Packet) AppendHeaders(b []byte) []byte {
 	return b
 }
 
-// append32 appends a byte and a number of 24 bits.
+// append32 appends a byte and a 24-bit number to b.
 func append32(b []byte, high byte, low uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(high)<<24|low&mask24)
 }
 
+// bit returns a byte in which bit n is set if set is true.
 func bit(set bool, n int) byte {
 	if set {
 		return 1 << n
@@ -135,19 +138,19 @@ func bit(set bool, n int) byte {
 	return 0
 }
 
-// Parse fills p from b, the payload of a UDP packet from src to dst. It sets
-// TrafficClass, HopLimit and FlowLabel, which b does not have, to 0. It does
-// not check the ICRC, which Flow.Verify does, nor reserved bits and padding.
+// Parse decodes b, the payload of a UDP datagram from src to dst. It sets
+// TrafficClass, HopLimit and FlowLabel to 0, since b does not have them. It
+// does not check the ICRC (see Flow.Verify), reserved bits and padding.
 //
-// The payload, if any, is one slice of b. Parse stores that slice in the array
-// of p.Payload, so it allocates only for a p that has never had a payload.
+// The payload becomes one slice of b. Parse reuses the array of p.Payload, so
+// it allocates only if p has never had a payload.
 //
-// Parse leaves p unchanged when it fails. It accepts a payload of any length,
-// since a responder must answer a length that does not fit the path MTU or the
-// message.
+// If Parse fails, p is unchanged. Parse accepts a payload of any length, since
+// the responder must answer packets whose length does not match the path MTU or
+// the message.
 func (p *Packet) Parse(b []byte, src netip.AddrPort, dst netip.Addr) error {
 	if len(b) < bthLen+icrcLen {
-		return fmt.Errorf("packet has %d bytes, fewer than the %d of the shortest", len(b), bthLen+icrcLen)
+		return fmt.Errorf("packet has %d bytes, fewer than the minimum of %d", len(b), bthLen+icrcLen)
 	}
 	if len(b)%4 != 0 {
 		return fmt.Errorf("packet has %d bytes, not a multiple of 4", len(b))

@@ -168,8 +168,8 @@ func TestParse(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	for _, c := range []struct{ packet, message string }{
-		{"", "packet has 0 bytes, fewer than the 16 of the shortest"},
-		{"04000000 00000000 00000000 000000", "packet has 15 bytes, fewer than the 16 of the shortest"},
+		{"", "packet has 0 bytes, fewer than the minimum of 16"},
+		{"04000000 00000000 00000000 000000", "packet has 15 bytes, fewer than the minimum of 16"},
 		{"04000000 00000000 00000000 00000000 00", "packet has 17 bytes, not a multiple of 4"},
 		{"1c000000 00000000 00000000 00000000", "packet has the unknown opcode 0x1c"},
 		{"ff000000 00000000 00000000 00000000", "packet has the unknown opcode 0xff"},

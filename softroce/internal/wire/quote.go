@@ -8,13 +8,13 @@ import (
 	"net/netip"
 )
 
-// ParseQuote fills p from the beginning of a packet that was sent from src to
-// dst, as hosts quote packets that they refuse. It sets only the addresses and
-// the fields of the base transport header. For a whole message of the
-// connection manager, it also sets the fields of the DETH and the payload.
+// ParseQuote decodes the beginning of a packet from src to dst, as hosts quote
+// it when they refuse the packet. It sets only the addresses and fields of the
+// base transport header. If b has a whole message of the connection manager,
+// ParseQuote also sets the fields of the DETH and the payload.
 func (p *Packet) ParseQuote(b []byte, src, dst netip.Addr) error {
 	if len(b) < bthLen {
-		return fmt.Errorf("quoted packet has %d bytes, fewer than the %d of its first header", len(b), bthLen)
+		return fmt.Errorf("quoted packet has %d bytes, fewer than the %d of the base transport header", len(b), bthLen)
 	}
 	op := Opcode(b[0])
 	if !op.Valid() {
