@@ -25,11 +25,14 @@ func softroce(t *testing.T, args ...string) *exec.Cmd {
 
 // Programs see the device's files in each way that libc has.
 func TestFiles(t *testing.T) {
+	t.Setenv("ASAN_OPTIONS", "detect_leaks=0") // the program frees nothing
 	for name, args := range map[string][]string{
-		"plain":         nil,
-		"large files":   {"-D_FILE_OFFSET_BITS=64"},
-		"fortified":     {"-D_FORTIFY_SOURCE=2"},
-		"not optimized": {"-O0"},
+		"plain":             nil,
+		"large files":       {"-D_FILE_OFFSET_BITS=64"},
+		"fortified":         {"-D_FORTIFY_SOURCE=2"},
+		"not optimized":     {"-O0"},
+		"address sanitizer": {"-fsanitize=address"},
+		"thread sanitizer":  {"-fsanitize=thread"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "files")

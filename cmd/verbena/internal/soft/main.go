@@ -102,10 +102,17 @@ func (r *run) run(ctx context.Context, out program.Output) error {
 	return fmt.Errorf("%s: %w", path, become(path, r.args, environment(folder)))
 }
 
-// Variables of the loader; see ld.so(8).
+// Environment variables of the loader; see ld.so(8).
 const (
 	libraryPath = "LD_LIBRARY_PATH"
 	preloaded   = "LD_PRELOAD"
+)
+
+// The address sanitizer of gcc refuses to run behind a preloaded library, unless
+// these options of it say otherwise. What the library calls is the sanitizer's.
+const (
+	asanOptions    = "ASAN_OPTIONS"
+	asanComesLater = "verify_asan_link_order=0"
 )
 
 // environment returns this process's, with the libraries before all others.
@@ -123,14 +130,15 @@ func environment(folder string) []string {
 			device = strings.TrimPrefix(v, "VERBENA_DEVICE=") // with its network
 		}
 		switch name, _, _ := strings.Cut(v, "="); name {
-		case libraryPath, preloaded, "VERBENA_DEVICE":
+		case libraryPath, preloaded, asanOptions, "VERBENA_DEVICE":
 		default:
 			all = append(all, v)
 		}
 	}
 	// Go programs that the program starts have a device of their own.
 	return append(all, libraryPath+"="+before(folder, libraryPath),
-		preloaded+"="+before(filepath.Join(folder, preload), preloaded), "VERBENA_DEVICE="+device)
+		preloaded+"="+before(filepath.Join(folder, preload), preloaded),
+		asanOptions+"="+before(asanComesLater, asanOptions), "VERBENA_DEVICE="+device)
 }
 
 // libs installs the libraries.

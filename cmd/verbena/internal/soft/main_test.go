@@ -41,20 +41,24 @@ func TestMisused(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	t.Setenv("LD_LIBRARY_PATH", "/before")
 	t.Setenv("LD_PRELOAD", "")
+	t.Setenv("ASAN_OPTIONS", "")
 	t.Setenv("VERBENA_DEVICE", "other")
 	got := strings.Join(environment("/ours"), "\n") + "\n"
 	require.Contains(t, got, "LD_LIBRARY_PATH=/ours:/before\n")
 	require.Contains(t, got, "LD_PRELOAD=/ours/libverbena-files.so\n")
 	require.NotContains(t, got, "LD_PRELOAD=\n")
+	require.Contains(t, got, "ASAN_OPTIONS=verify_asan_link_order=0\n")
 	require.Contains(t, got, "VERBENA_DEVICE=soft\n")
 	require.NotContains(t, got, "VERBENA_DEVICE=other")
 
 	t.Setenv("LD_PRELOAD", "libother.so")
+	t.Setenv("ASAN_OPTIONS", "halt_on_error=0")
 	t.Setenv("VERBENA_DEVICE", "soft:udp=127.0.0.2") // the network is the caller's choice
 	got = strings.Join(environment("/ours"), "\n") + "\n"
 	require.Contains(t, got, "VERBENA_DEVICE=soft:udp=127.0.0.2\n")
 	require.NotContains(t, got, "VERBENA_DEVICE=soft\n")
 	require.Contains(t, got, "LD_PRELOAD=/ours/libverbena-files.so:libother.so\n")
+	require.Contains(t, got, "ASAN_OPTIONS=verify_asan_link_order=0:halt_on_error=0\n")
 }
 
 // The loader splits its variables at spaces, colons and semicolons.
