@@ -23,8 +23,8 @@ import (
 // ErrCQOverrun reports that more requests completed than the queue could hold,
 // so completions were lost. Poll and Wait return it once the remaining
 // completions are taken and the device has reported the overrun; the program
-// need not read events. Create the queue and its queue pairs again, with enough
-// Entries for all outstanding requests.
+// need not read events. Create the queue and its queue pairs again, with a
+// CompQueue for all outstanding requests.
 var ErrCQOverrun = errors.New("overrun: completions are lost, because the queue has too few entries")
 
 // noChannel returns the error for waiting on a queue that can only be polled.
@@ -59,7 +59,7 @@ type CQ struct {
 
 // CQConfig is the configuration of a completion queue.
 type CQConfig struct {
-	Entries       int          // minimum capacity; the queue must never hold more completions
+	CompQueue     int          // minimum capacity in completions; the queue must never hold more
 	Channel       *CompChannel // for Wait and Sleep; nil means that the queue can only be polled
 	Vector        int          // interrupt vector, below Device.CompVectors
 	SolicitedOnly bool         // only failures and messages sent with SendSolicited end a wait
@@ -113,7 +113,7 @@ func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 			return nil, badCQ(d, "ParentDomain is %s, which is not a parent domain; AllocParentDomain makes one", domain.object.Name())
 		}
 	}
-	if err := inRange("Entries", config.Entries, 1, math.MaxInt32); err != nil {
+	if err := inRange("CompQueue", config.CompQueue, 1, math.MaxInt32); err != nil {
 		return nil, cerr.Argument("ibv_create_cq", d.Name(), err)
 	}
 	if vectors := max(d.CompVectors(), 1); config.Vector < 0 || config.Vector >= vectors {
@@ -129,8 +129,8 @@ func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 	}
 	if err := cq.create(config); err != nil {
 		d.unwatchEvents()
-		err = d.explain(err, completionQueues, leastRequest*config.Entries)
-		return nil, d.tooMuch(err, fmt.Sprintf("%d entries on %s", config.Entries, d.Name()), cqSizes(config.Entries))
+		err = d.explain(err, completionQueues, leastRequest*config.CompQueue)
+		return nil, d.tooMuch(err, fmt.Sprintf("%d entries on %s", config.CompQueue, d.Name()), cqSizes(config.CompQueue))
 	}
 	cq.noteCap()
 	if cq.channel != nil {
@@ -143,7 +143,7 @@ func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 }
 
 func cqSizes(entries int) func(DeviceAttr) []size {
-	return func(a DeviceAttr) []size { return []size{{"Entries", entries, a.MaxCQE}} }
+	return func(a DeviceAttr) []size { return []size{{"CompQueue", entries, a.MaxCQE}} }
 }
 
 func badCQ(d *Device, format string, args ...any) error {
@@ -156,12 +156,12 @@ func (cq *CQ) create(config CQConfig) (err error) {
 		channel = config.Channel.raw
 	}
 	if config.Fields == 0 && !config.SingleThreaded && !config.IgnoreOverrun && config.ParentDomain == nil {
-		cq.raw, err = libibverbs.CreateCq(cq.device.raw, int32(config.Entries), nil, channel, int32(config.Vector))
+		cq.raw, err = libibverbs.CreateCq(cq.device.raw, int32(config.CompQueue), nil, channel, int32(config.Vector))
 		cq.queue = datapath.NewQueue(cq.raw)
 		return err
 	}
 	attr := libibverbs.CqInitAttrEx{
-		Cqe: uint32(config.Entries), Channel: channel, CompVector: uint32(config.Vector), WcFlags: uint64(config.Fields),
+		Cqe: uint32(config.CompQueue), Channel: channel, CompVector: uint32(config.Vector), WcFlags: uint64(config.Fields),
 	}
 	for flag, on := range map[libibverbs.CreateCqAttrFlags]bool{
 		libibverbs.IBV_CREATE_CQ_ATTR_SINGLE_THREADED: config.SingleThreaded,

@@ -50,7 +50,7 @@ func (e *end) writes(t testing.TB, first uint64, n int) {
 func TestExtendedCQ(t *testing.T) {
 	r := open(t)
 	ch := r.channel()
-	cq := must(r.c.CreateCQ(ibverbs.CQConfig{Entries: depth, Channel: ch, Fields: ibverbs.WCStandard}))(t)
+	cq := must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: depth, Channel: ch, Fields: ibverbs.WCStandard}))(t)
 	r.cleanup(cq)
 	e := r.withCQ(cq, depth)
 	for name, poll := range map[string]func(wcs []ibverbs.WC) (int, error){
@@ -136,7 +136,7 @@ func TestExtendedCQUnsupported(t *testing.T) {
 		"tag matching":   {Fields: ibverbs.WCWithTMInfo},
 		"ignore overrun": {IgnoreOverrun: true},
 	} {
-		config.Entries = 4
+		config.CompQueue = 4
 		cq, err := r.c.CreateCQ(config)
 		if err == nil {
 			t.Logf("%s: supported here", name)
@@ -156,7 +156,7 @@ func TestExtendedCQUnsupported(t *testing.T) {
 
 func TestSingleThreadedCQ(t *testing.T) {
 	r := open(t)
-	cq := must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 8, SingleThreaded: true}))(t)
+	cq := must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 8, SingleThreaded: true}))(t)
 	r.cleanup(cq)
 	e := r.withCQ(cq, 4)
 	e.writes(t, 1, 3)
@@ -264,9 +264,9 @@ func TestVectors(t *testing.T) {
 	vectors := r.c.CompVectors()
 	require.Positive(t, vectors)
 	for vector := range vectors {
-		r.cleanup(must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Vector: vector}))(t))
+		r.cleanup(must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Vector: vector}))(t))
 	}
-	_, err := r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Vector: vectors})
+	_, err := r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Vector: vectors})
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "and the device has 0 to ")
 }
@@ -389,7 +389,7 @@ func TestExchangeAndSleep(t *testing.T) {
 // Close waits for a sleep, and ends those to come.
 func TestCloseWhileSleeping(t *testing.T) {
 	r := open(t)
-	cq := must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Channel: r.channel()}))(t)
+	cq := must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Channel: r.channel()}))(t)
 	started, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		wcs := make([]ibverbs.WC, 1)
@@ -636,7 +636,7 @@ func TestCloseWakesWaiters(t *testing.T) {
 	a, b := r.pair(ch)
 	other := waiter(limit(t), b.recvCQ)
 	for round := range 20 {
-		cq := must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Channel: ch}))(t)
+		cq := must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Channel: ch}))(t)
 		waits := make([]<-chan waited, 8)
 		for i := range waits {
 			waits[i] = waiter(limit(t), cq)
@@ -916,7 +916,7 @@ func TestManyWaitersHoldNoThreads(t *testing.T) {
 // A message without SendSolicited arrives, but wakes no goroutine.
 func TestSolicitedEvents(t *testing.T) {
 	r := open(t)
-	recvCQ := must(r.c.CreateCQ(ibverbs.CQConfig{Entries: depth, Channel: r.channel(), SolicitedOnly: true}))(t)
+	recvCQ := must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: depth, Channel: r.channel(), SolicitedOnly: true}))(t)
 	r.cleanup(recvCQ)
 	a, b := r.end(nil), r.withCQs(r.cq(depth, nil), recvCQ, depth)
 	require.NoError(t, b.qp.ToReset()) // it was connected with itself

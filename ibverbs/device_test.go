@@ -195,7 +195,7 @@ func TestCloseOrder(t *testing.T) {
 	c := must(ibverbs.Open(d.Name))(t)
 	pd := must(c.AllocPD())(t)
 	ch := must(c.CreateCompChannel())(t)
-	cq := must(c.CreateCQ(ibverbs.CQConfig{Entries: 1, Channel: ch}))(t)
+	cq := must(c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Channel: ch}))(t)
 	mr := must(pd.Alloc(64, 0))(t)
 	qp := must(pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, RecvQueue: 1}))(t)
 	require.Len(t, ibverbs.OpenObjects(), 6)
@@ -239,7 +239,7 @@ func TestCloseOrder(t *testing.T) {
 
 	for name, err := range map[string]error{
 		"AllocPD":      second(c.AllocPD()),
-		"CreateCQ":     second(c.CreateCQ(ibverbs.CQConfig{Entries: 1})),
+		"CreateCQ":     second(c.CreateCQ(ibverbs.CQConfig{CompQueue: 1})),
 		"channel":      second(c.CreateCompChannel()),
 		"QueryDevice":  second(c.QueryDevice()),
 		"QueryPort":    second(c.QueryPort(1)),
@@ -262,12 +262,12 @@ func TestObjectsOfTwoContexts(t *testing.T) {
 	r.cleanup(other)
 	ch := must(other.CreateCompChannel())(t)
 	r.cleanup(ch)
-	_, err := r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Channel: ch})
+	_, err := r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Channel: ch})
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "not of the same open device")
 
 	mine := r.cq(1, nil)
-	theirs := must(other.CreateCQ(ibverbs.CQConfig{Entries: 1, Channel: ch}))(t)
+	theirs := must(other.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Channel: ch}))(t)
 	r.cleanup(theirs)
 	for _, config := range []ibverbs.QPConfig{
 		{SendCQ: theirs, RecvCQ: mine}, {SendCQ: mine, RecvCQ: theirs}, {SendCQ: theirs, RecvCQ: theirs},
@@ -331,7 +331,7 @@ func TestParentDomainUnsupported(t *testing.T) {
 			require.ErrorContains(t, err, "ibv_alloc_parent_domain (PD ", name)
 		}
 	}
-	_, err := r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, ParentDomain: r.pd})
+	_, err := r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, ParentDomain: r.pd})
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "which is not a parent domain")
 }
@@ -355,11 +355,11 @@ func TestAboveTheDevicesLimits(t *testing.T) {
 		"extended QP": {
 			qp(ibverbs.QPConfig{SendQueue: attr.MaxQPWR + 1, SendOps: libibverbs.IBV_QP_EX_WITH_SEND}), "ibv_create_qp_ex (PD ",
 		},
-		"interrupt vector": {closing(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Vector: 1 << 20})), "): Vector is 1048576, and the device has 0 to "},
+		"interrupt vector": {closing(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Vector: 1 << 20})), "): Vector is 1048576, and the device has 0 to "},
 		"extended CQ": {
-			closing(r.c.CreateCQ(ibverbs.CQConfig{Entries: attr.MaxCQE + 1, Fields: ibverbs.WCStandard})), "ibv_create_cq_ex (",
+			closing(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: attr.MaxCQE + 1, Fields: ibverbs.WCStandard})), "ibv_create_cq_ex (",
 		},
-		"extended CQ without entries": {closing(r.c.CreateCQ(ibverbs.CQConfig{Fields: ibverbs.WCStandard})), "): Entries is 0, not from 1 to "},
+		"extended CQ without entries": {closing(r.c.CreateCQ(ibverbs.CQConfig{Fields: ibverbs.WCStandard})), "): CompQueue is 0, not from 1 to "},
 	} {
 		require.ErrorIs(t, tt.err, syscall.EINVAL, name)
 		require.ErrorContains(t, tt.err, tt.want, name)
@@ -475,19 +475,19 @@ func TestTooMuch(t *testing.T) {
 			"ibv_create_qp (PD ", ", MaxInline 1048576 may be above the device's limit, which it does not tell): ",
 		}},
 		"completions": {
-			second(r.c.CreateCQ(ibverbs.CQConfig{Entries: attr.MaxCQE + 1})),
-			[]string{"ibv_create_cq (", " entries on " + r.c.Name() + above("Entries", attr.MaxCQE+1, attr.MaxCQE)},
+			second(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: attr.MaxCQE + 1})),
+			[]string{"ibv_create_cq (", " entries on " + r.c.Name() + above("CompQueue", attr.MaxCQE+1, attr.MaxCQE)},
 		},
 		"no completions": {
 			second(r.c.CreateCQ(ibverbs.CQConfig{})),
-			[]string{"ibv_create_cq (" + r.c.Name() + "): Entries is 0, not from 1 to 2147483647"},
+			[]string{"ibv_create_cq (" + r.c.Name() + "): CompQueue is 0, not from 1 to 2147483647"},
 		},
 		"more than C can say": {
-			second(r.c.CreateCQ(ibverbs.CQConfig{Entries: math.MaxInt})),
-			[]string{fmt.Sprintf("): Entries is %d, not from 1 to 2147483647", math.MaxInt)},
+			second(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: math.MaxInt})),
+			[]string{fmt.Sprintf("): CompQueue is %d, not from 1 to 2147483647", math.MaxInt)},
 		},
 		"negative vector": {
-			second(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Vector: -1})),
+			second(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Vector: -1})),
 			[]string{"): Vector is -1, and the device has 0 to "},
 		},
 		"shared receive queue": {
@@ -498,7 +498,7 @@ func TestTooMuch(t *testing.T) {
 			second(r.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 1, RecvSegments: attr.MaxSRQSGE + 1})),
 			[]string{"ibv_create_srq (PD ", above("RecvSegments", attr.MaxSRQSGE+1, attr.MaxSRQSGE)},
 		},
-		"resized": {cq.Resize(attr.MaxCQE + 1), []string{"ibv_resize_cq (CQ ", above("Entries", attr.MaxCQE+1, attr.MaxCQE)}},
+		"resized": {cq.Resize(attr.MaxCQE + 1), []string{"ibv_resize_cq (CQ ", above("CompQueue", attr.MaxCQE+1, attr.MaxCQE)}},
 		"memory":  {second(r.pd.Alloc(math.MaxInt, 0)), []string{fmt.Sprintf("map %d bytes: cannot allocate memory", math.MaxInt)}},
 	} {
 		t.Run(name, func(t *testing.T) {

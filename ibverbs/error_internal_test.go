@@ -54,7 +54,7 @@ func TestNotOpened(t *testing.T) {
 			return second(pick(zero, &Device{}).CreateCompChannel())
 		},
 		"Device.CreateCQ": func(zero bool) error {
-			return second(pick(zero, &Device{}).CreateCQ(CQConfig{Entries: 1}))
+			return second(pick(zero, &Device{}).CreateCQ(CQConfig{CompQueue: 1}))
 		},
 		"PD.Close":    func(zero bool) error { return pick(zero, &PD{}).Close() },
 		"PD.Alloc":    func(zero bool) error { return second(pick(zero, &PD{}).Alloc(-1, 0)) },
@@ -170,7 +170,7 @@ func TestErrorTexts(t *testing.T) {
 			&Error{Op: "ibv_reg_mr", Errno: syscall.ENOMEM, hint: "too much"},
 			"ibv_reg_mr: cannot allocate memory: too much", syscall.ENOMEM,
 		},
-		{&ArgumentError{Op: "ibv_create_cq", Object: "rxe0", Err: cerr.Invalid("Entries is 0")}, "ibv_create_cq (rxe0): Entries is 0", syscall.EINVAL},
+		{&ArgumentError{Op: "ibv_create_cq", Object: "rxe0", Err: cerr.Invalid("CompQueue is 0")}, "ibv_create_cq (rxe0): CompQueue is 0", syscall.EINVAL},
 		{&ArgumentError{Op: "CQ.Wait", Err: cerr.Invalid("ctx is nil")}, "CQ.Wait: ctx is nil", syscall.EINVAL},
 		{&BusyError{Object: "PD 1", Children: []string{"MR 1", "MR 2"}}, "PD 1: close first: MR 1, MR 2", syscall.EBUSY},
 		{

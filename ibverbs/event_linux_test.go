@@ -100,9 +100,9 @@ func TestNoDescriptorForEvents(t *testing.T) {
 	var was syscall.Rlimit
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was))
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: uint64(next), Max: was.Max}))
-	_, err := r.c.CreateCQ(ibverbs.CQConfig{Entries: 1})
+	_, err := r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1})
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was))
 	require.ErrorIs(t, err, syscall.EMFILE)
 
-	r.cleanup(must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1}))(t))
+	r.cleanup(must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1}))(t))
 }

@@ -112,7 +112,7 @@ func ExampleWC_Time() {
 	var device *ibverbs.Device
 
 	cq, err := device.CreateCQ(ibverbs.CQConfig{
-		Entries: 256, Fields: ibverbs.WCStandard | ibverbs.WCWithWallclock,
+		CompQueue: 256, Fields: ibverbs.WCStandard | ibverbs.WCWithWallclock,
 	})
 	if err != nil {
 		fmt.Println(err) // errors.ErrUnsupported if the device has no such clock

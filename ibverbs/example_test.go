@@ -56,7 +56,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer channel.Close()
-	cq, err := device.CreateCQ(ibverbs.CQConfig{Entries: 256, Channel: channel})
+	cq, err := device.CreateCQ(ibverbs.CQConfig{CompQueue: 256, Channel: channel})
 	if err != nil {
 		log.Fatal(err)
 	}

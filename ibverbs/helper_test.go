@@ -84,7 +84,7 @@ func (r *rig) channel() *ibverbs.CompChannel {
 // cq makes a queue; ch may be nil.
 func (r *rig) cq(entries int, ch *ibverbs.CompChannel) *ibverbs.CQ {
 	r.t.Helper()
-	cq := must(r.c.CreateCQ(ibverbs.CQConfig{Entries: entries, Channel: ch}))(r.t)
+	cq := must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: entries, Channel: ch}))(r.t)
 	r.cleanup(cq)
 	return cq
 }

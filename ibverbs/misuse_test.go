@@ -22,7 +22,7 @@ func (r *rig) objects(t *testing.T) []interface{ Close() error } {
 	t.Helper()
 	c := must(ibverbs.Open(r.device.Name))(t)
 	pd, ch := must(c.AllocPD())(t), must(c.CreateCompChannel())(t)
-	cq := must(c.CreateCQ(ibverbs.CQConfig{Entries: 4, Channel: ch, Fields: ibverbs.WCStandard}))(t)
+	cq := must(c.CreateCQ(ibverbs.CQConfig{CompQueue: 4, Channel: ch, Fields: ibverbs.WCStandard}))(t)
 	srq := must(pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 1}))(t)
 	config := ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, RecvQueue: 1}
 	rc := must(pd.CreateQP(config))(t)

@@ -126,7 +126,7 @@ func TestRemovedDeviceRefuses(t *testing.T) {
 		"PostSend":    second(a.qp.PostSend(a.send)),
 		"State":       second(a.qp.State()),
 		"SetError":    a.qp.SetError(),
-		"CreateCQ":    second(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1})),
+		"CreateCQ":    second(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1})),
 		"AllocPD":     second(r.c.AllocPD()),
 		"Alloc":       second(r.pd.Alloc(1, 0)),
 		"QueryDevice": second(r.c.QueryDevice()),

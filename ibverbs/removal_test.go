@@ -134,7 +134,7 @@ func TestRemovalTakes(t *testing.T) {
 		for name, err := range map[string]error{
 			"SetError": idle.qp.SetError(),
 			"State":    second(idle.qp.State()),
-			"CreateCQ": second(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1})),
+			"CreateCQ": second(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1})),
 			"Alloc":    second(r.pd.Alloc(1, 0)),
 		} {
 			require.ErrorIs(t, err, syscall.EIO, name)

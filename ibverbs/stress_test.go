@@ -148,7 +148,7 @@ func TestCloseDuringUse(t *testing.T) {
 	r := open(t)
 	for range 20 {
 		ch := must(r.c.CreateCompChannel())(t)
-		cq := must(r.c.CreateCQ(ibverbs.CQConfig{Entries: depth, Channel: ch}))(t)
+		cq := must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: depth, Channel: ch}))(t)
 		qp := must(r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 8, RecvQueue: 8}))(t)
 		r.connect(&end{rig: r, qp: qp}, linkTo(qp)) // with itself
 		mr := must(r.pd.Alloc(64, anyAccess))(t)
@@ -384,7 +384,7 @@ func (c *churn) newCQ() error {
 		}
 		c.done[cqsClosed].Add(1)
 	}
-	cq, err := c.r.c.CreateCQ(ibverbs.CQConfig{Entries: 4096, Channel: c.ch})
+	cq, err := c.r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 4096, Channel: c.ch})
 	if err != nil {
 		return err
 	}

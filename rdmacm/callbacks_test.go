@@ -352,7 +352,7 @@ func (c *caller) queue() (*ibverbs.CQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	cq, err := devices[0].CreateCQ(ibverbs.CQConfig{Entries: 64, Channel: channel})
+	cq, err := devices[0].CreateCQ(ibverbs.CQConfig{CompQueue: 64, Channel: channel})
 	c.ends = append(c.ends, func() { _, _ = cq.Close(), channel.Close() })
 	return cq, err
 }

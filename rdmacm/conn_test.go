@@ -781,7 +781,7 @@ func TestWaitingCostsNoThreads(t *testing.T) {
 		{"completion queues", func(t *testing.T) waiter {
 			ch, err := devices[0].CreateCompChannel()
 			require.NoError(t, err)
-			cq, err := devices[0].CreateCQ(ibverbs.CQConfig{Entries: 1, Channel: ch})
+			cq, err := devices[0].CreateCQ(ibverbs.CQConfig{CompQueue: 1, Channel: ch})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, ch.Close()) })
 			return waiter{func(ctx context.Context) error {

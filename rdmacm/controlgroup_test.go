@@ -74,7 +74,7 @@ func grouped(args []string) error {
 		return nil
 	}
 	if args[0] == "queue" {
-		_, err := device.CreateCQ(ibverbs.CQConfig{Entries: 1 << 30})
+		_, err := device.CreateCQ(ibverbs.CQConfig{CompQueue: 1 << 30})
 		if err == nil {
 			return errors.New("there is a completion queue")
 		}

@@ -198,7 +198,7 @@ func ExampleConn_Completed() {
 		log.Fatal(err)
 	}
 	defer channel.Close()
-	cq, err := devices[0].CreateCQ(ibverbs.CQConfig{Entries: 1024, Channel: channel})
+	cq, err := devices[0].CreateCQ(ibverbs.CQConfig{CompQueue: 1024, Channel: channel})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func (e *end) createQP() {
 	require.NoError(e.t, err)
 	e.pd, err = device.AllocPD()
 	require.NoError(e.t, err)
-	e.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: 4})
+	e.cq, err = device.CreateCQ(ibverbs.CQConfig{CompQueue: 4})
 	require.NoError(e.t, err)
 	e.qp, err = e.id.CreateQP(e.pd, ibverbs.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, SendQueue: 2, RecvQueue: 2})
 	require.NoError(e.t, err)
@@ -183,7 +183,7 @@ func TestMissingSteps(t *testing.T) {
 		require.NoError(t, err)
 		pd, err := device.AllocPD()
 		require.NoError(t, err)
-		cq, err := device.CreateCQ(ibverbs.CQConfig{Entries: 1})
+		cq, err := device.CreateCQ(ibverbs.CQConfig{CompQueue: 1})
 		require.NoError(t, err)
 		t.Cleanup(func() {
 			require.NoError(t, cq.Close())
@@ -529,7 +529,7 @@ func (e *udEnd) makeQP() {
 	require.NoError(e.t, err)
 	channel, err := device.CreateCompChannel()
 	require.NoError(e.t, err)
-	e.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: 64, Channel: channel})
+	e.cq, err = device.CreateCQ(ibverbs.CQConfig{CompQueue: 64, Channel: channel})
 	require.NoError(e.t, err)
 	e.qp, err = e.id.CreateQP(e.pd, ibverbs.QPConfig{
 		Type: ibverbs.QPTypeUD, SendCQ: e.cq, RecvCQ: e.cq, SendQueue: 8, RecvQueue: 8,

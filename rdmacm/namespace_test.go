@@ -55,7 +55,7 @@ func container(args []string) error {
 		return err
 	}
 	defer pd.Close()
-	cq, err := device.CreateCQ(ibverbs.CQConfig{Entries: 4})
+	cq, err := device.CreateCQ(ibverbs.CQConfig{CompQueue: 4})
 	if err != nil {
 		return err
 	}

@@ -222,7 +222,7 @@ func (s *part) create(spin time.Duration) (err error) {
 		return err
 	}
 	slots := s.pool.Receives + sparesFor(s.pool.Receives)
-	s.cq, err = s.device.CreateCQ(ibverbs.CQConfig{Entries: s.pool.Sends + slots, Channel: s.channel, Spin: spin})
+	s.cq, err = s.device.CreateCQ(ibverbs.CQConfig{CompQueue: s.pool.Sends + slots, Channel: s.channel, Spin: spin})
 	if err != nil {
 		return err
 	}

@@ -752,7 +752,7 @@ func ownQueues(t testing.TB, name string, entries int) (*ibverbs.PD, *ibverbs.CQ
 	ch, err := device.CreateCompChannel()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, ch.Close()) })
-	cq, err := device.CreateCQ(ibverbs.CQConfig{Entries: entries, Channel: ch})
+	cq, err := device.CreateCQ(ibverbs.CQConfig{CompQueue: entries, Channel: ch})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cq.Close()) })
 	return pd, cq

@@ -43,7 +43,7 @@ func (o *own) prepare(c *rdmacm.Conn) (_ *ibverbs.QP, err error) {
 	if o.channel, err = device.CreateCompChannel(); err != nil {
 		return nil, err
 	}
-	if o.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: 4, Channel: o.channel}); err != nil {
+	if o.cq, err = device.CreateCQ(ibverbs.CQConfig{CompQueue: 4, Channel: o.channel}); err != nil {
 		return nil, err
 	}
 	if o.mr, err = c.Alloc(64, ibverbs.AccessLocalWrite); err != nil {

@@ -128,7 +128,7 @@ func (c *queues) supplyOwn(size queueSizes, config *ibverbs.QPConfig) (err error
 	if c.channel, err = device.CreateCompChannel(); err != nil {
 		return err
 	}
-	c.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: size.send + size.recv, Channel: c.channel, Spin: size.spin})
+	c.cq, err = device.CreateCQ(ibverbs.CQConfig{CompQueue: size.send + size.recv, Channel: c.channel, Spin: size.spin})
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (p *pump) create(device *ibverbs.Device, entries int, spin time.Duration) (
 	if p.channel, err = device.CreateCompChannel(); err != nil {
 		return err
 	}
-	p.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: entries, Channel: p.channel, Spin: spin})
+	p.cq, err = device.CreateCQ(ibverbs.CQConfig{CompQueue: entries, Channel: p.channel, Spin: spin})
 	p.wcs = make([]ibverbs.WC, completions)
 	return err
 }

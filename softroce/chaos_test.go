@@ -170,7 +170,7 @@ func newStation(kind ibverbs.QPType, random *rand.Rand, open *closers) (s *stati
 		return nil, err
 	}
 	open.add(channel)
-	if s.cq, err = s.device.CreateCQ(ibverbs.CQConfig{Entries: 64, Channel: channel}); err != nil {
+	if s.cq, err = s.device.CreateCQ(ibverbs.CQConfig{CompQueue: 64, Channel: channel}); err != nil {
 		return nil, err
 	}
 	open.add(s.cq)

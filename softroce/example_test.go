@@ -81,7 +81,7 @@ func ExampleSetFaults() {
 
 	var lost atomic.Int32
 	softroce.SetFaults(func(p softroce.Packet) softroce.Fault {
-		return softroce.Fault{Drop: p.Kind == softroce.Send && lost.Add(1) <= 2}
+		return softroce.Fault{Drop: p.Kind == softroce.KindSend && lost.Add(1) <= 2}
 	})
 	defer softroce.SetFaults(nil)
 
@@ -112,7 +112,7 @@ func ExampleSetFaults_deadPeer() {
 
 	var sent atomic.Int32
 	softroce.SetFaults(func(p softroce.Packet) softroce.Fault {
-		if p.Kind == softroce.Send && p.First {
+		if p.Kind == softroce.KindSend && p.First {
 			sent.Add(1)
 		}
 		return softroce.Fault{Drop: sent.Load() > 1} // nothing comes or goes any more

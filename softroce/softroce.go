@@ -56,34 +56,49 @@ type Packet struct {
 // Kind says what a packet is for.
 type Kind uint8
 
-// Kinds of packets. REQ and the following ones are messages of the connection
-// manager.
+// Kinds of packets. KindREQ and the following ones are messages of the
+// connection manager.
 const (
-	Send           Kind = iota + 1 // carries a part of a message, or a datagram
-	Write                          // carries a part of an RDMA write
-	ReadRequest                    // requests an RDMA read
-	ReadResponse                   // carries a part of the data that an RDMA read requested
-	AtomicRequest                  // requests an atomic operation
-	AtomicResponse                 // carries the value of the word before the atomic operation
-	Ack                            // acknowledges all packets up to PSN
-	Nak                            // reports that the packet with the PSN is missing, or refuses it
-	NotReady                       // reports that no receive was posted for the packet with the PSN (RNR NAK)
+	KindSend           Kind = iota + 1 // carries a part of a message, or a datagram
+	KindWrite                          // carries a part of an RDMA write
+	KindReadRequest                    // requests an RDMA read
+	KindReadResponse                   // carries a part of the data that an RDMA read requested
+	KindAtomicRequest                  // requests an atomic operation
+	KindAtomicResponse                 // carries the value of the word before the atomic operation
+	KindAck                            // acknowledges all packets up to PSN
+	KindNak                            // reports that the packet with the PSN is missing, or refuses it
+	KindNotReady                       // reports that no receive was posted for the packet with the PSN (RNR NAK)
 
-	REQ     // requests a connection
-	REP     // accepts a connection
-	RTU     // confirms a REP: ready to use
-	REJ     // rejects a connection
-	MRA     // announces that the answer will take longer
-	DREQ    // ends a connection
-	DREP    // confirms a DREQ
-	SIDRREQ // requests the queue pair number of a datagram service
-	SIDRREP // answers a SIDRREQ
+	KindREQ     // requests a connection
+	KindREP     // accepts a connection
+	KindRTU     // confirms a KindREP: ready to use
+	KindREJ     // rejects a connection
+	KindMRA     // announces that the answer will take longer
+	KindDREQ    // ends a connection
+	KindDREP    // confirms a KindDREQ
+	KindSIDRREQ // requests the queue pair number of a datagram service
+	KindSIDRREP // answers a KindSIDRREQ
 )
 
 var kinds = [...]string{
-	Send: "SEND", Write: "WRITE", ReadRequest: "READ request", ReadResponse: "READ response", AtomicRequest: "atomic request",
-	AtomicResponse: "atomic response", Ack: "ACK", Nak: "NAK", NotReady: "RNR NAK", REQ: "REQ", REP: "REP", RTU: "RTU", REJ: "REJ",
-	MRA: "MRA", DREQ: "DREQ", DREP: "DREP", SIDRREQ: "SIDR_REQ", SIDRREP: "SIDR_REP",
+	KindSend:           "SEND",
+	KindWrite:          "WRITE",
+	KindReadRequest:    "READ request",
+	KindReadResponse:   "READ response",
+	KindAtomicRequest:  "atomic request",
+	KindAtomicResponse: "atomic response",
+	KindAck:            "ACK",
+	KindNak:            "NAK",
+	KindNotReady:       "RNR NAK",
+	KindREQ:            "REQ",
+	KindREP:            "REP",
+	KindRTU:            "RTU",
+	KindREJ:            "REJ",
+	KindMRA:            "MRA",
+	KindDREQ:           "DREQ",
+	KindDREP:           "DREP",
+	KindSIDRREQ:        "SIDR_REQ",
+	KindSIDRREP:        "SIDR_REP",
 }
 
 // String returns the name of the kind in the InfiniBand specification.

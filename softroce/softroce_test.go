@@ -79,16 +79,16 @@ func TestPackets(t *testing.T) {
 	softroce.SetFaults(nil)
 
 	here := netip.MustParseAddr("127.0.0.1")
-	for _, kind := range []softroce.Kind{softroce.REQ, softroce.REP, softroce.RTU, softroce.Send, softroce.Ack, softroce.DREQ, softroce.DREP} {
+	for _, kind := range []softroce.Kind{softroce.KindREQ, softroce.KindREP, softroce.KindRTU, softroce.KindSend, softroce.KindAck, softroce.KindDREQ, softroce.KindDREP} {
 		require.Contains(t, seen, kind, kind.String())
 		p := seen[kind]
 		require.Equal(t, here, p.Source, kind.String())
 		require.Equal(t, here, p.Destination, kind.String())
 		require.True(t, p.First && p.Last, kind.String())
-		require.Equal(t, kind >= softroce.REQ, p.DestQP == 1, kind.String())
+		require.Equal(t, kind >= softroce.KindREQ, p.DestQP == 1, kind.String())
 	}
-	require.Equal(t, 60, seen[softroce.Send].Len)
-	require.Equal(t, seen[softroce.Send].PSN, seen[softroce.Ack].PSN)
+	require.Equal(t, 60, seen[softroce.KindSend].Len)
+	require.Equal(t, seen[softroce.KindSend].PSN, seen[softroce.KindAck].PSN)
 }
 
 // What a fault does to one packet of each kind is made good by sending again.
@@ -129,12 +129,12 @@ func TestFaults(t *testing.T) {
 }
 
 func TestKindStrings(t *testing.T) {
-	for kind := softroce.Send; kind <= softroce.SIDRREP; kind++ {
+	for kind := softroce.KindSend; kind <= softroce.KindSIDRREP; kind++ {
 		require.NotContains(t, kind.String(), "Kind(")
 	}
-	require.Equal(t, "SIDR_REP", softroce.SIDRREP.String())
+	require.Equal(t, "SIDR_REP", softroce.KindSIDRREP.String())
 	require.Equal(t, "Kind(0)", softroce.Kind(0).String())
-	require.Equal(t, "Kind(19)", (softroce.SIDRREP + 1).String())
+	require.Equal(t, "Kind(19)", (softroce.KindSIDRREP + 1).String())
 }
 
 // record is a packet of a pcap file, from the IP header on.

@@ -72,8 +72,15 @@ func packetOf(p *wire.Packet) Packet {
 
 // kindsOfMessages has the kind for each message of the connection manager.
 var kindsOfMessages = map[wire.Attribute]Kind{
-	wire.AttrREQ: REQ, wire.AttrREP: REP, wire.AttrRTU: RTU, wire.AttrREJ: REJ, wire.AttrMRA: MRA, wire.AttrDREQ: DREQ,
-	wire.AttrDREP: DREP, wire.AttrSIDRReq: SIDRREQ, wire.AttrSIDRRep: SIDRREP,
+	wire.AttrREQ:     KindREQ,
+	wire.AttrREP:     KindREP,
+	wire.AttrRTU:     KindRTU,
+	wire.AttrREJ:     KindREJ,
+	wire.AttrMRA:     KindMRA,
+	wire.AttrDREQ:    KindDREQ,
+	wire.AttrDREP:    KindDREP,
+	wire.AttrSIDRReq: KindSIDRREQ,
+	wire.AttrSIDRRep: KindSIDRREP,
 }
 
 // kindOf returns the kind of a packet.
@@ -85,25 +92,25 @@ func kindOf(p *wire.Packet) Kind {
 				return kind
 			}
 		}
-		return Send
+		return KindSend
 	case op.IsSend():
-		return Send
+		return KindSend
 	case op.IsWrite():
-		return Write
+		return KindWrite
 	case op.IsReadResponse():
-		return ReadResponse
+		return KindReadResponse
 	case op == wire.RCReadRequest:
-		return ReadRequest
+		return KindReadRequest
 	case op.IsAtomic():
-		return AtomicRequest
+		return KindAtomicRequest
 	case op == wire.RCAtomicAck:
-		return AtomicResponse
+		return KindAtomicResponse
 	case p.Syndrome.IsRNR():
-		return NotReady
+		return KindNotReady
 	case p.Syndrome.IsNak():
-		return Nak
+		return KindNak
 	}
-	return Ack
+	return KindAck
 }
 
 // SetPort brings the device's port down, or up again. While it is down, all

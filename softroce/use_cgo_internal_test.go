@@ -19,6 +19,6 @@ func TestDatagramsToQueuePair1(t *testing.T) {
 	for name, payload := range map[string][][]byte{
 		"empty": nil, "short": {{1}}, "segments": {message[:100], message[100:]}, "no message": {message},
 	} {
-		require.Equal(t, Send, kindOf(&wire.Packet{Opcode: wire.UDSendOnly, DestQP: wire.GSI, Payload: payload}), name)
+		require.Equal(t, KindSend, kindOf(&wire.Packet{Opcode: wire.UDSendOnly, DestQP: wire.GSI, Payload: payload}), name)
 	}
 }

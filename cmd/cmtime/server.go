@@ -72,7 +72,7 @@ func (d domains) createQP(id *rdmacm.ID) error {
 		if shared.pd, err = device.AllocPD(); err != nil {
 			return err
 		}
-		if shared.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: 1}); err != nil {
+		if shared.cq, err = device.CreateCQ(ibverbs.CQConfig{CompQueue: 1}); err != nil {
 			return err
 		}
 		d[device] = shared

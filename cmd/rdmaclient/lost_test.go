@@ -44,7 +44,7 @@ func send(t *testing.T, ep *endpoint.Endpoint, message *ibverbs.MR) {
 func loseAck(t *testing.T) {
 	var acks atomic.Int32
 	softroce.SetFaults(func(p softroce.Packet) softroce.Fault {
-		return softroce.Fault{Drop: p.Kind == softroce.Ack && acks.Add(1) == 1}
+		return softroce.Fault{Drop: p.Kind == softroce.KindAck && acks.Add(1) == 1}
 	})
 	t.Cleanup(func() {
 		softroce.SetFaults(nil)

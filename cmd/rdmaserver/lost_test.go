@@ -46,7 +46,7 @@ func send(t *testing.T, ep *endpoint.Endpoint, message *ibverbs.MR) {
 func loseAck(t *testing.T, number int32) {
 	var acks atomic.Int32
 	softroce.SetFaults(func(p softroce.Packet) softroce.Fault {
-		return softroce.Fault{Drop: p.Kind == softroce.Ack && acks.Add(1) == number}
+		return softroce.Fault{Drop: p.Kind == softroce.KindAck && acks.Add(1) == number}
 	})
 	t.Cleanup(func() {
 		softroce.SetFaults(nil)

@@ -84,7 +84,7 @@ func TestBufOfDevice(t *testing.T) {
 	}
 	buf := must(made, err)(t)
 	channel := must(device.CreateCompChannel())(t)
-	cq := must(device.CreateCQ(ibverbs.CQConfig{Entries: 2, Channel: channel}))(t)
+	cq := must(device.CreateCQ(ibverbs.CQConfig{CompQueue: 2, Channel: channel}))(t)
 	qp := must(pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1}))(t)
 	to := must(pd.Alloc(4096, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteWrite))(t)
 	from := must(buf.Register(100, 4096, ibverbs.AccessLocalWrite))(t)

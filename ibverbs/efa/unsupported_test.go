@@ -20,7 +20,7 @@ func TestUnsupported(t *testing.T) {
 	testdevice.NoLeaks(t)
 	device := must(ibverbs.Open(found.Name))(t)
 	pd := must(device.AllocPD())(t)
-	cq := must(device.CreateCQ(ibverbs.CQConfig{Entries: 4}))(t)
+	cq := must(device.CreateCQ(ibverbs.CQConfig{CompQueue: 4}))(t)
 	for name, err := range map[string]error{
 		"query":  failed(efa.Query(device)),
 		"create": failed(efa.CreateQP(pd, efa.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, RecvQueue: 1})),

@@ -50,7 +50,7 @@ func ExampleCreateRSSQP() {
 
 	var wqs []*flow.WQ
 	for range 4 {
-		cq, err := device.CreateCQ(ibverbs.CQConfig{Entries: 256})
+		cq, err := device.CreateCQ(ibverbs.CQConfig{CompQueue: 256})
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -20,7 +20,7 @@ func TestSteeringUnsupported(t *testing.T) {
 	testdevice.NoLeaks(t)
 	device := must(ibverbs.Open(found.Name))(t)
 	pd := must(device.AllocPD())(t)
-	cq := must(device.CreateCQ(ibverbs.CQConfig{Entries: 1}))(t)
+	cq := must(device.CreateCQ(ibverbs.CQConfig{CompQueue: 1}))(t)
 	qp := must(pd.CreateQP(ibverbs.QPConfig{Type: ibverbs.QPTypeUD, SendCQ: cq, RecvCQ: cq}))(t)
 	for name, err := range map[string]error{
 		"rule": failed(flow.Create(qp, flow.Config{

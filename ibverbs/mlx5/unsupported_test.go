@@ -20,7 +20,7 @@ func TestUnsupported(t *testing.T) {
 	testdevice.NoLeaks(t)
 	device := must(ibverbs.Open(found.Name))(t)
 	pd := must(device.AllocPD())(t)
-	cq := must(device.CreateCQ(ibverbs.CQConfig{Entries: 4}))(t)
+	cq := must(device.CreateCQ(ibverbs.CQConfig{CompQueue: 4}))(t)
 	srq := must(pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 1}))(t)
 	if supported, err := mlx5.IsSupported(device); err == nil {
 		require.False(t, supported)

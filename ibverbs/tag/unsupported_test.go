@@ -32,7 +32,7 @@ func TestUnsupported(t *testing.T) {
 	var bad *libibverbs.OpsWr
 	require.ErrorIs(t, libibverbs.PostSrqOps(srq.Raw(), &libibverbs.OpsWr{}, &bad), errors.ErrUnsupported)
 
-	cq := must(device.CreateCQ(ibverbs.CQConfig{Entries: 4}))(t)
+	cq := must(device.CreateCQ(ibverbs.CQConfig{CompQueue: 4}))(t)
 	tagged, err := pd.CreateSRQ(ibverbs.SRQConfig{Type: ibverbs.SRQTypeTagMatching, CQ: cq, RecvQueue: 1, MaxTags: 1, MaxTagOps: 1})
 	if err == nil {
 		require.NoError(t, tagged.Close())

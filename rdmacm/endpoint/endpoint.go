@@ -649,7 +649,7 @@ func (ep *Endpoint) createCQ(device *ibverbs.Device, entries int) (*ibverbs.CQ, 
 	if err != nil {
 		return nil, err
 	}
-	cq, err := device.CreateCQ(ibverbs.CQConfig{Entries: max(entries, 1), Channel: channel})
+	cq, err := device.CreateCQ(ibverbs.CQConfig{CompQueue: max(entries, 1), Channel: channel})
 	if err != nil {
 		return nil, errors.Join(err, channel.Close())
 	}
@@ -1087,7 +1087,7 @@ func (x *xrcQueues) createCQ(device *ibverbs.Device, entries int) (err error) {
 			return err
 		}
 	}
-	x.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: max(entries, 1), Channel: x.channel})
+	x.cq, err = device.CreateCQ(ibverbs.CQConfig{CompQueue: max(entries, 1), Channel: x.channel})
 	return err
 }
 

@@ -23,7 +23,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	cq, err := devices[0].CreateCQ(ibverbs.CQConfig{Entries: 1024})
+	cq, err := devices[0].CreateCQ(ibverbs.CQConfig{CompQueue: 1024})
 	if err != nil {
 		log.Fatal(err)
 	}

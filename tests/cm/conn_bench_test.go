@@ -52,7 +52,7 @@ func BenchmarkConn(b *testing.B) {
 		require.NoError(b, batch.Recv(1<<63, piece))
 		return batch
 	}
-	cq, err := conn.PD().Device().CreateCQ(ibverbs.CQConfig{Entries: 64})
+	cq, err := conn.PD().Device().CreateCQ(ibverbs.CQConfig{CompQueue: 64})
 	require.NoError(b, err)
 	wcs := make([]ibverbs.WC, 64)
 	raw := func(batch *ibverbs.SendBatch) func() error {

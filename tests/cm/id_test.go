@@ -102,7 +102,7 @@ func createQP(t *testing.T, id *rdmacm.ID) error {
 	pd, err := device.AllocPD()
 	require.NoError(t, err)
 	defer func() { require.NoError(t, pd.Close()) }()
-	cq, err := device.CreateCQ(ibverbs.CQConfig{Entries: 1})
+	cq, err := device.CreateCQ(ibverbs.CQConfig{CompQueue: 1})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, cq.Close()) }()
 	qp, err := id.CreateQP(pd, ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, RecvQueue: 1})

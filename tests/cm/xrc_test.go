@@ -103,7 +103,7 @@ func TestXRCServerWithDomain(t *testing.T) {
 	require.NoError(t, err)
 	domain, err := device.OpenXRCD(ibverbs.XRCDConfig{})
 	require.NoError(t, err)
-	cq, err := device.CreateCQ(ibverbs.CQConfig{Entries: 1})
+	cq, err := device.CreateCQ(ibverbs.CQConfig{CompQueue: 1})
 	require.NoError(t, err)
 	p.Forget()
 	_, err = ep.CreateQP(nil, ibverbs.QPConfig{XRCD: domain})

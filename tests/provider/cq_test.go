@@ -29,15 +29,15 @@ func TestCreateExtendedCQ(t *testing.T) {
 		want   libibverbs.CqInitAttrEx
 	}{
 		"fields": {
-			ibverbs.CQConfig{Entries: 9, Vector: 2, Channel: channel, Fields: ibverbs.WCStandard | ibverbs.WCWithTimestamp},
+			ibverbs.CQConfig{CompQueue: 9, Vector: 2, Channel: channel, Fields: ibverbs.WCStandard | ibverbs.WCWithTimestamp},
 			libibverbs.CqInitAttrEx{Cqe: 9, CompVector: 2, Channel: raw, WcFlags: 0x7f | 1<<7},
 		},
 		"one goroutine": {
-			ibverbs.CQConfig{Entries: 1, SingleThreaded: true},
+			ibverbs.CQConfig{CompQueue: 1, SingleThreaded: true},
 			libibverbs.CqInitAttrEx{Cqe: 1, CompMask: masked, Flags: 1},
 		},
 		"overrun": {
-			ibverbs.CQConfig{Entries: 1, IgnoreOverrun: true, SingleThreaded: true},
+			ibverbs.CQConfig{CompQueue: 1, IgnoreOverrun: true, SingleThreaded: true},
 			libibverbs.CqInitAttrEx{Cqe: 1, CompMask: masked, Flags: 3},
 		},
 	} {
@@ -46,7 +46,7 @@ func TestCreateExtendedCQ(t *testing.T) {
 			call := r.p.Only("ibv_create_cq_ex")
 			require.Equal(t, address(r.c.Raw()), call.Arg(0))
 			require.Equal(t, tt.want, *fakelib.Struct[libibverbs.CqInitAttrEx](call, 1))
-			require.Equal(t, tt.config.Entries, cq.Cap())
+			require.Equal(t, tt.config.CompQueue, cq.Cap())
 			require.NoError(t, cq.Close())
 			require.Equal(t, []int64{call.Result()}, r.p.Only("ibv_destroy_cq").Args())
 		})
@@ -56,10 +56,10 @@ func TestCreateExtendedCQ(t *testing.T) {
 func TestCompVectors(t *testing.T) {
 	r := open(t)
 	require.Equal(t, 4, r.c.CompVectors()) // as fakelib's objects.h has it
-	keep(t, must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Vector: 3}))(t))
+	keep(t, must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Vector: 3}))(t))
 	require.EqualValues(t, 3, r.p.Only("ibv_create_cq").Arg(4))
 	for _, vector := range []int{-1, 4, math.MaxInt} {
-		_, err := r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Vector: vector})
+		_, err := r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Vector: vector})
 		require.ErrorIs(t, err, syscall.EINVAL)
 		require.ErrorContains(t, err, fmt.Sprintf("ibv_create_cq (fake0): Vector is %d, and the device has 0 to 3", vector))
 	}
@@ -73,7 +73,7 @@ func TestSolicitedOnly(t *testing.T) {
 	r := open(t)
 	channel := keep(t, must(r.c.CreateCompChannel())(t))
 	for solicited, want := range map[bool]int64{false: 0, true: 1} {
-		cq := keep(t, must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Channel: channel, SolicitedOnly: solicited}))(t))
+		cq := keep(t, must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Channel: channel, SolicitedOnly: solicited}))(t))
 		r.p.Forget()
 		for range 2 { // at once, and before arming
 			r.p.Next("ibv_poll_cq").Returns(0, 0)

@@ -141,7 +141,7 @@ func TestOpenToClose(t *testing.T) {
 
 	pd := must(c.AllocPD())(t)
 	require.Equal(t, address(c.Raw()), p.Only("ibv_alloc_pd").Arg(0))
-	cq := must(c.CreateCQ(ibverbs.CQConfig{Entries: 7, Vector: 3}))(t)
+	cq := must(c.CreateCQ(ibverbs.CQConfig{CompQueue: 7, Vector: 3}))(t)
 	require.Equal(t, []int64{address(c.Raw()), 7, 0, 0, 3}, p.Only("ibv_create_cq").Args())
 	require.Equal(t, 7, cq.Cap())
 
@@ -213,7 +213,7 @@ func TestCompletionEvent(t *testing.T) {
 	channel := keep(t, must(r.c.CreateCompChannel())(t))
 	require.Equal(t, r.p.Only("ibv_create_comp_channel").Result(), address(channel.Raw()))
 	fd := int(channel.Raw().Fd)
-	cq := keep(t, must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Channel: channel}))(t))
+	cq := keep(t, must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Channel: channel}))(t))
 	r.p.Forget()
 	for range 3 { // at once, and before and after arming
 		r.p.Next("ibv_poll_cq").Returns(0, 0)
@@ -271,10 +271,10 @@ var kinds = map[string]func(t *testing.T, r *rig) closer{
 	"MW type 1":   func(t *testing.T, r *rig) closer { return must(r.pd.AllocMW(ibverbs.MWType1))(t) },
 	"MW type 2":   func(t *testing.T, r *rig) closer { return must(r.pd.AllocMW(ibverbs.MWType2))(t) },
 	"CompChannel": func(t *testing.T, r *rig) closer { return must(r.c.CreateCompChannel())(t) },
-	"CQ":          func(t *testing.T, r *rig) closer { return must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 8}))(t) },
+	"CQ":          func(t *testing.T, r *rig) closer { return must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 8}))(t) },
 	"CQ to wait on": func(t *testing.T, r *rig) closer {
 		ch := keep(t, must(r.c.CreateCompChannel())(t))
-		return must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 8, Channel: ch, Fields: ibverbs.WCStandard}))(t)
+		return must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 8, Channel: ch, Fields: ibverbs.WCStandard}))(t)
 	},
 	"RC QP":         func(t *testing.T, r *rig) closer { return r.misusedQP(t, ibverbs.QPTypeRC) },
 	"UD QP":         func(t *testing.T, r *rig) closer { return r.misusedQP(t, ibverbs.QPTypeUD) },

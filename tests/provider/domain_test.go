@@ -44,22 +44,22 @@ func TestCQOnParentDomain(t *testing.T) {
 		want   libibverbs.CqInitAttrEx
 	}{
 		"domain": {
-			ibverbs.CQConfig{Entries: 7, ParentDomain: domain, Vector: 2},
+			ibverbs.CQConfig{CompQueue: 7, ParentDomain: domain, Vector: 2},
 			libibverbs.CqInitAttrEx{Cqe: 7, CompVector: 2, CompMask: domainMask, ParentDomain: domain.Raw()},
 		},
 		"all": {
-			ibverbs.CQConfig{Entries: 7, ParentDomain: domain, SingleThreaded: true, IgnoreOverrun: true, Fields: ibverbs.WCWithTMInfo},
+			ibverbs.CQConfig{CompQueue: 7, ParentDomain: domain, SingleThreaded: true, IgnoreOverrun: true, Fields: ibverbs.WCWithTMInfo},
 			libibverbs.CqInitAttrEx{
 				Cqe: 7, CompMask: flagsMask | domainMask, ParentDomain: domain.Raw(), Flags: 3,
 				WcFlags: uint64(ibverbs.WCWithTMInfo),
 			},
 		},
 		"single-threaded": {
-			ibverbs.CQConfig{Entries: 7, SingleThreaded: true},
+			ibverbs.CQConfig{CompQueue: 7, SingleThreaded: true},
 			libibverbs.CqInitAttrEx{Cqe: 7, CompMask: flagsMask, Flags: uint32(libibverbs.IBV_CREATE_CQ_ATTR_SINGLE_THREADED)},
 		},
 		"ignore overrun": {
-			ibverbs.CQConfig{Entries: 7, IgnoreOverrun: true},
+			ibverbs.CQConfig{CompQueue: 7, IgnoreOverrun: true},
 			libibverbs.CqInitAttrEx{Cqe: 7, CompMask: flagsMask, Flags: uint32(libibverbs.IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN)},
 		},
 	} {
@@ -96,7 +96,7 @@ func TestCQOnParentDomainRefused(t *testing.T) {
 	other := keep(t, must(ibverbs.Open("fake0"))(t))
 	r.p.Forget()
 	create := func(c *ibverbs.Device, domain *ibverbs.PD) error {
-		_, err := c.CreateCQ(ibverbs.CQConfig{Entries: 1, ParentDomain: domain})
+		_, err := c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, ParentDomain: domain})
 		return err
 	}
 	require.ErrorIs(t, create(r.c, r.pd), syscall.EINVAL)

@@ -193,7 +193,7 @@ func TestAsyncEventFails(t *testing.T) {
 func TestOverrunIsToldByTheQueue(t *testing.T) {
 	r := open(t)
 	channel := keep(t, must(r.c.CreateCompChannel())(t))
-	cq := keep(t, must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 8, Channel: channel}))(t))
+	cq := keep(t, must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 8, Channel: channel}))(t))
 	other, qp := r.cq(), r.qp(ibverbs.QPTypeRC)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -254,7 +254,7 @@ func TestEventsOfClosedObjects(t *testing.T) {
 	r := open(t)
 	cq := r.cq() // from here on, events are read
 	for range 3 {
-		closed := must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 8}))(t)
+		closed := must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 8}))(t)
 		qp := must(r.pd.CreateQP(ibverbs.QPConfig{SendCQ: closed, RecvCQ: closed}))(t)
 		srq := must(r.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 4}))(t)
 		r.tell(ibverbs.EventQPFatal, uint64(address(qp.Raw())))

@@ -50,7 +50,7 @@ func keep[T interface{ Close() error }](t *testing.T, o T) T {
 
 func (r *rig) cq() *ibverbs.CQ {
 	r.t.Helper()
-	cq := keep(r.t, must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 8}))(r.t))
+	cq := keep(r.t, must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 8}))(r.t))
 	r.p.Forget()
 	return cq
 }

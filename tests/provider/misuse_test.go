@@ -333,7 +333,7 @@ func closers(types []reflect.Type) (found []reflect.Type) {
 func TestRefusals(t *testing.T) {
 	r := open(t)
 	other := keep(t, must(ibverbs.Open("fake0"))(t))
-	otherCQ := keep(t, must(other.CreateCQ(ibverbs.CQConfig{Entries: 1}))(t))
+	otherCQ := keep(t, must(other.CreateCQ(ibverbs.CQConfig{CompQueue: 1}))(t))
 	cq, ud, rc, srq := r.cq(), r.qp(ibverbs.QPTypeUD), r.qp(ibverbs.QPTypeRC), r.srq()
 	mr := keep(t, must(r.pd.Alloc(64, 0))(t))
 	mw := keep(t, must(r.pd.AllocMW(ibverbs.MWType2))(t))
@@ -360,8 +360,8 @@ func TestRefusals(t *testing.T) {
 		{second(r.c.QueryGIDEntry(1, -1)), "ibv_query_gid_ex (fake0 port 1): index is -1, not from 0 to " + most, nil},
 		{second(r.c.QueryPKey(1, -1)), "ibv_query_pkey (fake0 port 1): index is -1, not from 0 to " + most, nil},
 		{second(r.c.PKeyIndex(0, 0)), "ibv_get_pkey_index (fake0): port is 0, not from 1 to 255", nil},
-		{second(r.c.CreateCQ(ibverbs.CQConfig{})), "ibv_create_cq (fake0): Entries is 0, not from 1 to " + most, nil},
-		{second(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Vector: 4})), "ibv_create_cq (fake0): Vector is 4, and the device has 0 to 3", nil},
+		{second(r.c.CreateCQ(ibverbs.CQConfig{})), "ibv_create_cq (fake0): CompQueue is 0, not from 1 to " + most, nil},
+		{second(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Vector: 4})), "ibv_create_cq (fake0): Vector is 4, and the device has 0 to 3", nil},
 		{cq.Resize(0), "ibv_resize_cq (CQ N of fake0): entries is 0, not from 1 to " + most, nil},
 		{cq.Moderate(-1, 0), "ibv_modify_cq (CQ N of fake0): -1 completions or 0s, of which 65535 or 65.535ms are the most", nil},
 		{second(cq.Spin(nil, 0)), "ibv_poll_cq (CQ N of fake0): no room for completions: wcs is empty", nil},

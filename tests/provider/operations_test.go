@@ -91,7 +91,7 @@ func TestOtherObjects(t *testing.T) {
 // tagged returns a queue with a tag list, and its completion queue.
 func (r *rig) tagged() (*ibverbs.SRQ, *ibverbs.CQ) {
 	r.t.Helper()
-	cq := keep(r.t, must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 8, Fields: ibverbs.WCStandard | ibverbs.WCWithTMInfo}))(r.t))
+	cq := keep(r.t, must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 8, Fields: ibverbs.WCStandard | ibverbs.WCWithTMInfo}))(r.t))
 	r.p.Forget()
 	srq := keep(r.t, must(r.pd.CreateSRQ(ibverbs.SRQConfig{
 		Type: ibverbs.SRQTypeTagMatching, RecvQueue: 8, CQ: cq, MaxTags: 4, MaxTagOps: 3,

@@ -66,7 +66,7 @@ func TestCreateWQFails(t *testing.T) {
 	r := open(t)
 	cq := r.cq()
 	other := keep(t, must(ibverbs.Open(""))(t))
-	otherCQ := keep(t, must(other.CreateCQ(ibverbs.CQConfig{Entries: 1}))(t))
+	otherCQ := keep(t, must(other.CreateCQ(ibverbs.CQConfig{CompQueue: 1}))(t))
 	r.p.Forget()
 	for name, config := range map[string]flow.WQConfig{
 		"no receives":    {CQ: cq},

@@ -35,7 +35,7 @@ func open(t *testing.T, library string) *rig {
 	r := &rig{t: t, verbs: fakelib.OpenProvider(t), driver: fakelib.OpenVendor(t, library)}
 	r.device = keep(t, must(ibverbs.Open("fake0"))(t))
 	r.pd = keep(t, must(r.device.AllocPD())(t))
-	r.cq = keep(t, must(r.device.CreateCQ(ibverbs.CQConfig{Entries: 8}))(t))
+	r.cq = keep(t, must(r.device.CreateCQ(ibverbs.CQConfig{CompQueue: 8}))(t))
 	r.mr = keep(t, must(r.pd.Alloc(4096, ibverbs.AccessLocalWrite))(t))
 	r.ah = keep(t, must(r.pd.CreateAH(ibverbs.AHAttr{Port: 1, DLID: 3}))(t))
 	r.forget()

@@ -33,7 +33,7 @@ func (m Main) BecomeOnBadNetwork() {
 // bad loses, repeats, delays and corrupts one packet in a hundred each, but not
 // the last message of a program, which no process would repeat.
 func bad(p softroce.Packet) (f softroce.Fault) {
-	if p.Kind == softroce.DREQ {
+	if p.Kind == softroce.KindDREQ {
 		return f
 	}
 	f.Drop = rand.IntN(100) == 0

@@ -50,7 +50,7 @@ func GuardObjects(t testing.TB, name string) (*ibverbs.PD, *ibverbs.CQ) {
 	require.NotNil(t, device)
 	pd, err := device.AllocPD()
 	require.NoError(t, err)
-	cq, err := device.CreateCQ(ibverbs.CQConfig{Entries: 2})
+	cq, err := device.CreateCQ(ibverbs.CQConfig{CompQueue: 2})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, cq.Close())

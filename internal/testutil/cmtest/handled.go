@@ -41,7 +41,7 @@ func NewBench(t testing.TB, d testdevice.Device) *Bench {
 	ch, err := device.CreateCompChannel()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, ch.Close()) })
-	b.CQ, err = device.CreateCQ(ibverbs.CQConfig{Entries: 256, Channel: ch})
+	b.CQ, err = device.CreateCQ(ibverbs.CQConfig{CompQueue: 256, Channel: ch})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.CQ.Close()) })
 	b.MR, err = b.PD.Alloc(4096, ibverbs.AccessLocalWrite)

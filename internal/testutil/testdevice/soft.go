@@ -52,7 +52,7 @@ func LosePackets(t testing.TB) (mend func()) {
 func LoseReady(t testing.TB) (mend func()) {
 	t.Helper()
 	mend = func() { softroce.SetFaults(nil) }
-	softroce.SetFaults(func(p softroce.Packet) softroce.Fault { return softroce.Fault{Drop: p.Kind == softroce.RTU} })
+	softroce.SetFaults(func(p softroce.Packet) softroce.Fault { return softroce.Fault{Drop: p.Kind == softroce.KindRTU} })
 	t.Cleanup(mend)
 	return mend
 }
@@ -64,7 +64,7 @@ func LoseDisconnects(t testing.TB, n int) (lost <-chan struct{}) {
 	all := make(chan struct{})
 	left := n
 	softroce.SetFaults(func(p softroce.Packet) softroce.Fault { // is called for one packet at a time
-		if p.Kind != softroce.DREQ || left == 0 {
+		if p.Kind != softroce.KindDREQ || left == 0 {
 			return softroce.Fault{}
 		}
 		if left--; left == 0 {

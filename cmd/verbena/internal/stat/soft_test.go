@@ -31,7 +31,7 @@ func TestUserSpace(t *testing.T) {
 	pd, err := device.AllocPD()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, pd.Close()) })
-	cq, err := device.CreateCQ(ibverbs.CQConfig{Entries: 1})
+	cq, err := device.CreateCQ(ibverbs.CQConfig{CompQueue: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cq.Close()) })
 	qp, err := pd.CreateQP(ibverbs.QPConfig{Type: ibverbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, SendQueue: 1})

@@ -181,7 +181,7 @@ func (e *end) answered() bool { return e.Events && !e.Bandwidth && e.Op.received
 
 // queue makes a completion queue, with a channel if events are wanted.
 func (e *end) queue(entries int, events bool) (*ibverbs.CQ, error) {
-	config := ibverbs.CQConfig{Entries: entries, Spin: -1} // -e is to sleep
+	config := ibverbs.CQConfig{CompQueue: entries, Spin: -1} // -e is to sleep
 	if events {
 		channel, err := e.device.CreateCompChannel()
 		if err != nil {
