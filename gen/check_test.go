@@ -68,3 +68,25 @@ func TestCheckErrors(t *testing.T) {
 	require.EqualError(t, run(checkArgs(t, "-cc", "cc,")), "no C compiler is named")
 	require.ErrorContains(t, run(checkArgs(t, "-headers", t.TempDir())), "cannot compile headers of 65.0: ")
 }
+
+// TestCheckSystem has compilers that find another version's headers by
+// themselves, as with Debian's packages libibverbs-dev and librdmacm-dev: what
+// the folder lacks is not taken from there.
+func TestCheckSystem(t *testing.T) {
+	system := filepath.Join(headertest.Dir(t, "44.0"), "usr", "include")
+	lacking := t.TempDir()
+	require.NoError(t, os.CopyFS(lacking, os.DirFS(headertest.Dir(t, newest))))
+	require.NoError(t, os.Remove(filepath.Join(lacking, "usr", "include", "infiniband", "sa.h")))
+	t.Setenv("C_INCLUDE_PATH", system)
+	for name, headers := range map[string]string{"verbs.h": t.TempDir(), "sa.h": lacking} {
+		for _, compiler := range []string{"cc", "clang"} {
+			if _, err := exec.LookPath(compiler); err != nil {
+				continue
+			}
+			err := run(checkArgs(t, "-cc", compiler, "-headers", headers))
+			require.ErrorContains(t, err, compiler+" cannot compile headers of 65.0: ")
+			require.ErrorContains(t, err, "infiniband/"+name+" is not that of ")
+		}
+	}
+	require.NoError(t, run(checkArgs(t, "-golden", filepath.Join(headertest.Top(t), "tests", "golden"))))
+}

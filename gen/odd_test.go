@@ -18,6 +18,7 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 	"github.com/verbena-go/verbena/gen/internal/emit"
 	"github.com/verbena-go/verbena/gen/internal/headertest"
+	"github.com/verbena-go/verbena/gen/internal/included"
 	"github.com/verbena-go/verbena/gen/internal/since"
 )
 
@@ -88,8 +89,10 @@ func TestOddHeaders(t *testing.T) {
 		require.NoError(t, err, "CGO_ENABLED=%s\n%s", cgo, output)
 	}
 	for _, name := range []string{"libibverbs", "librdmacm"} {
-		output, err := exec.Command("cc", "-Wall", "-Werror", "-fsyntax-only", filepath.Join(out, name, "stubs.c")).CombinedOutput()
-		require.NoError(t, err, "%s", output)
+		roots, err := included.RootsOf("cc")
+		require.NoError(t, err)
+		messages, err := roots.Run(exec.Command("cc", "-Wall", "-Werror", "-fsyntax-only", filepath.Join(out, name, "stubs.c")), "")
+		require.NoError(t, err, messages)
 	}
 	oddSkeleton(t, in, out)
 }

@@ -70,11 +70,7 @@ func differences(c *Compiler, facts []Fact, d Declarations) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var args []string
-	if d.Include != "" {
-		args = []string{"-isystem", d.Include}
-	}
-	refused, err := c.complaints(assertions(source, facts), args...)
+	refused, err := c.complaints(assertions(source, facts), d.Include)
 	if err != nil || len(refused) == 0 {
 		return nil, err
 	}
@@ -85,7 +81,7 @@ func differences(c *Compiler, facts []Fact, d Declarations) ([]string, error) {
 			wrong, says = append(wrong, f), append(says, message)
 		}
 	}
-	answers, err := c.complaints(questions(source, wrong), args...)
+	answers, err := c.complaints(questions(source, wrong), d.Include)
 	if err != nil {
 		return nil, err
 	}

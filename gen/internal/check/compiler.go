@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/verbena-go/verbena/gen/internal/included"
 	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
@@ -21,6 +22,7 @@ import (
 type Compiler struct {
 	Arch    layout.Arch
 	command []string
+	roots   included.Roots
 }
 
 // predefined are the macros that tell an architecture, with its byte order
@@ -62,6 +64,9 @@ func Find(command ...string) (*Compiler, error) {
 	if c.Arch.Name == "" {
 		return nil, fmt.Errorf("%s compiles for another architecture than %s", c, strings.Join(names, ", "))
 	}
+	if c.roots, err = included.RootsOf(command...); err != nil {
+		return nil, err
+	}
 	if isDefined("__clang__") { // which stops after 20 errors
 		c.command = append(slices.Clone(c.command), "-ferror-limit=0")
 	}
@@ -84,11 +89,20 @@ func (c *Compiler) run(source string, args ...string) (out, errs string, err err
 
 var diagnostic = regexp.MustCompile(`(?m)^(.+?):(\d+):(?:\d+:)? (?:fatal )?error: (.*)$`)
 
-// complaints compiles s and returns the first error of every fact, by its
-// index. An error anywhere else means that nothing was compared.
-func (c *Compiler) complaints(s source, args ...string) (map[int]string, error) {
+// complaints compiles s with the headers in a folder, if that is not empty, and
+// returns the first error of every fact, by its index. An error anywhere else
+// means that nothing was compared, and so does a header of the system's.
+func (c *Compiler) complaints(s source, headers string) (map[int]string, error) {
 	// From C23 on, int f() would have a prototype.
-	_, errs, err := c.run(s.text, slices.Concat([]string{"-fsyntax-only", "-w", "-std=gnu17"}, args)...)
+	args := []string{"-fsyntax-only", "-w", "-std=gnu17", included.Option}
+	if headers != "" {
+		args = append(args, "-isystem", headers)
+	}
+	_, errs, err := c.run(s.text, args...)
+	files, errs := included.List(errs)
+	if foreign := c.roots.Check(headers, files); foreign != nil {
+		return nil, errors.New(strings.TrimSpace(shorten(foreign.Error())))
+	}
 	if err == nil {
 		return nil, nil
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/verbena-go/verbena/gen/internal/emit"
 	"github.com/verbena-go/verbena/gen/internal/headertest"
+	"github.com/verbena-go/verbena/gen/internal/included"
 )
 
 func input(t testing.TB) emit.Input {
@@ -58,16 +59,19 @@ func build(t *testing.T, dir string, change func(generated string), options ...s
 	for name, text := range files {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
+	roots, err := included.RootsOf(compiler)
+	require.NoError(t, err)
+	include := filepath.Join(headers, "usr", "include")
 	run := func(args ...string) {
 		cmd := exec.Command(compiler, args...)
 		cmd.Dir = dir
-		if out, err := cmd.CombinedOutput(); err != nil {
+		if out, err := roots.Run(cmd, include); err != nil {
 			t.Errorf("%s %s: %v\n%s", compiler, strings.Join(args, " "), err, out)
 		}
 	}
 	var group sync.WaitGroup
 	for _, name := range sourceFiles {
-		args := []string{"-c", "-isystem", filepath.Join(headers, "usr", "include"), name + ".c"}
+		args := []string{"-c", "-isystem", include, name + ".c"}
 		if files[name+".c"] != "" {
 			args = append(append(args, "-O0", "-w"), options...)
 		} else {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/gen/internal/headertest"
+	"github.com/verbena-go/verbena/gen/internal/included"
 )
 
 // TestPart compares the functions of our own for mlx5dv.h with the header's,
@@ -22,10 +23,13 @@ func TestPart(t *testing.T) {
 	for _, folder := range []string{filepath.Join("testdata", "parts"), filepath.Join(top, "gen", "internal", "emit", "c")} {
 		require.NoError(t, os.CopyFS(dir, os.DirFS(folder)))
 	}
-	out, err := exec.Command(compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-address", "-isystem", filepath.Join(headers, "usr", "include"),
-		"-o", program, filepath.Join(dir, "mlx5.c")).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	out, err = exec.Command(program).CombinedOutput()
+	roots, err := included.RootsOf(compiler)
+	require.NoError(t, err)
+	include := filepath.Join(headers, "usr", "include")
+	messages, err := roots.Run(exec.Command(compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-address", "-isystem", include,
+		"-o", program, filepath.Join(dir, "mlx5.c")), include)
+	require.NoError(t, err, messages)
+	out, err := exec.Command(program).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Equal(t, "4 functions agree\n", string(out))
 }

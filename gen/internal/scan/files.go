@@ -7,6 +7,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -17,6 +19,7 @@ const maxFile = 1 << 20
 // over in silence.
 type files struct {
 	shim     string             // folder with a separator at its end
+	folders  []string           // in which headers may be
 	checked  map[string]bool    // whether they passed
 	last     string             // the header that was opened last
 	lastEnd  problem            // where it ends
@@ -25,12 +28,21 @@ type files struct {
 	problems []problem
 }
 
-func newFiles(shim string) *files {
-	return &files{shim: shim, checked: map[string]bool{}, macros: map[string]problem{}}
+func newFiles(shim string, folders ...string) *files {
+	return &files{
+		shim: shim + string(filepath.Separator), folders: append(folders, shim), checked: map[string]bool{}, macros: map[string]problem{},
+	}
 }
 
-// Open implements fs.FS for names as cc has them: paths of the host.
+// Open implements fs.FS for names as cc has them: paths of the host. It has
+// nothing but what lies in the folders, so that no header is the system's.
 func (f *files) Open(name string) (fs.File, error) {
+	if !slices.ContainsFunc(f.folders, func(folder string) bool {
+		inside, err := filepath.Rel(folder, name)
+		return err == nil && filepath.IsLocal(inside)
+	}) {
+		return nil, fs.ErrNotExist
+	}
 	file, err := os.Open(name)
 	if err != nil {
 		return nil, err

@@ -11,23 +11,21 @@ import (
 	"strings"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/included"
 )
-
-// folders are where rdma-core has its headers.
-var folders = []string{"infiniband", "rdma"}
 
 // headers records the headers that were opened and those that lie beside them
 // unread, and rejects those of which the conventions do not know.
 func (s *scanner) headers(opened []string, source string) error {
-	included := map[string]bool{}
+	read := map[string]bool{}
 	for _, file := range opened {
 		file = filepath.Clean(file)
 		if name, ok := strings.CutPrefix(file, s.include); ok && file != filepath.Clean(source) {
-			included[filepath.ToSlash(name)] = true
+			read[filepath.ToSlash(name)] = true
 		}
 	}
-	all := maps.Clone(included)
-	for _, folder := range folders {
+	all := maps.Clone(read)
+	for _, folder := range included.Folders {
 		err := filepath.WalkDir(filepath.Join(s.include, folder), func(file string, entry fs.DirEntry, err error) error {
 			if err == nil && !entry.IsDir() {
 				all[filepath.ToSlash(strings.TrimPrefix(file, s.include))] = true
@@ -43,9 +41,9 @@ func (s *scanner) headers(opened []string, source string) error {
 			continue
 		}
 		if !s.draft {
-			s.explainedHeader(name, included[name])
+			s.explainedHeader(name, read[name])
 		}
-		s.api.Headers = append(s.api.Headers, &api.Header{Name: name, Included: included[name]})
+		s.api.Headers = append(s.api.Headers, &api.Header{Name: name, Included: read[name]})
 	}
 	return nil
 }

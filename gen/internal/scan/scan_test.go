@@ -170,6 +170,9 @@ func TestLimits(t *testing.T) {
 		strings.Repeat("int ibv_plain(void);\n", 2e4):               verbs + "the headers come to more than 100000 words",
 		"#include \"../infiniband\"\n":                              "infiniband/verbs.h:1:10: include file not found: \"../infiniband\"",
 		"#include \"../../../../dev/zero\"\n":                       "infiniband/verbs.h:1:10: include file not found: \"../../../../dev/zero\"",
+		"#include \"/etc/hostname\"\n":                              "infiniband/verbs.h:1:10: include file not found: \"/etc/hostname\"",
+		"#include </etc/hostname>\n":                                "infiniband/verbs.h:1:10: include file not found: </etc/hostname>",
+		"#include \"../../../../../../../../../etc/hostname\"\n":    "infiniband/verbs.h:1:10: include file not found: \"../../../../../../../../../etc/hostname\"",
 		"int ibv_plain(int a" + strings.Repeat("[1]", 3e4) + ");\n": "infiniband/verbs.h:1:5: the type of ibv_plain is nested more than 30 deep",
 	} {
 		_, err := scanText(t, headerFolder(t), text, &conventions.Table{Funcs: map[string]*conventions.Func{"ibv_plain": {Name: "ibv_plain"}}})

@@ -48,7 +48,7 @@ func translate(opts Options, include string) (*cc.AST, map[string]problem, []str
 	}
 	t := &translation{
 		shim: opts.Shim, include: include, source: opts.Source, predefined: string(predefined), umbrella: string(umbrella),
-		files: newFiles(opts.Shim + string(filepath.Separator)),
+		files: newFiles(opts.Shim, include, filepath.Dir(opts.Source)),
 	}
 	if !t.files.passes(t.source, t.umbrella) {
 		return nil, nil, nil, report(t.files.problems)

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package included tells where a C compiler found the headers that it read. A
+// compiler takes from the system what a folder of headers lacks, and that may
+// be of another version of rdma-core.
+package included
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Folders are where rdma-core has its headers, in any folder of headers.
+var Folders = []string{"infiniband", "rdma"}
+
+// Option has gcc and clang list the files that they include in their messages.
+const Option = "-H"
+
+var (
+	listed = regexp.MustCompile(`(?m)^\.+ (.+)\n`)
+	// gcc names some files again, which could be read twice.
+	twice = regexp.MustCompile(`(?m)^Multiple include guards may be useful for:\n(?:[^:\n]+\n)*`)
+)
+
+// List takes the list of files out of a compiler's messages.
+func List(messages string) (files []string, rest string) {
+	for _, m := range listed.FindAllStringSubmatch(messages, -1) {
+		files = append(files, m[1])
+	}
+	return files, twice.ReplaceAllString(listed.ReplaceAllString(messages, ""), "")
+}
+
+// Roots are the folders in which a compiler looks for headers by itself.
+type Roots []string
+
+// RootsOf asks a compiler for them.
+func RootsOf(command ...string) (Roots, error) {
+	cmd := exec.Command(command[0], slices.Concat(command[1:], []string{"-E", "-v", "-x", "c", os.DevNull})...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	var messages bytes.Buffer
+	cmd.Stderr = &messages
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", cmd, err, messages.Bytes())
+	}
+	return parseRoots(messages.String())
+}
+
+func parseRoots(messages string) (Roots, error) {
+	_, list, _ := strings.Cut(messages, "#include \"...\" search starts here:\n")
+	list, _, ok := strings.Cut(list, "End of search list.\n")
+	if !ok {
+		return nil, errors.New("the C compiler does not say where it looks for headers")
+	}
+	var roots Roots
+	for line := range strings.Lines(list) {
+		if dir, ok := strings.CutPrefix(line, " "); ok {
+			roots = append(roots, filepath.Clean(strings.TrimSuffix(dir, "\n")))
+		}
+	}
+	return roots, nil
+}
+
+// Check fails if one of the files is a header of rdma-core's that does not lie
+// in dir, where the compiler was told to look first, if anywhere.
+func (r Roots) Check(dir string, files []string) error {
+	var errs []error
+	for _, file := range files {
+		if _, ours := under(dir, file); ours && dir != "" {
+			continue
+		}
+		for _, root := range r {
+			name, ok := under(root, file)
+			if folder, _, _ := strings.Cut(name, string(filepath.Separator)); ok && slices.Contains(Folders, folder) {
+				errs = append(errs, fmt.Errorf("%s is not that of %q: the compiler took %s", name, dir, filepath.Clean(file)))
+				break
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// under returns the name of a file in a folder, if it lies there. gcc resolves
+// links in what it lists, if that makes it shorter.
+func under(dir, file string) (name string, ok bool) {
+	for _, form := range []func(string) (string, error){filepath.Abs, filepath.EvalSymlinks} {
+		d, errDir := form(dir)
+		f, errFile := form(file)
+		if errDir != nil || errFile != nil {
+			continue
+		}
+		if name, ok := strings.CutPrefix(f, strings.TrimSuffix(d, string(filepath.Separator))+string(filepath.Separator)); ok {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// Run runs a compiler that was told to take headers from dir. It fails if the
+// compiler does, or took some of rdma-core's from elsewhere.
+func (r Roots) Run(cmd *exec.Cmd, dir string) (messages string, err error) {
+	cmd.Args = append(cmd.Args, Option)
+	out, err := cmd.CombinedOutput()
+	files, messages := List(string(out))
+	return messages, errors.Join(err, r.Check(dir, files))
+}
