@@ -11,14 +11,14 @@ import (
 // Addr is the address of one end of a connection, or of a listener.
 type Addr struct{ netip.AddrPort }
 
-// network is the network name in addresses and errors.
+// network is the name of the network in addresses and errors.
 const network = "rdma"
 
 // Network returns "rdma".
 func (Addr) Network() string { return network }
 
-// lookup returns the addresses of host:port on a network. An empty host gives
-// the zero netip.Addr.
+// lookup returns the addresses for address, which is host:port, on a network.
+// If the host is empty, the result is the zero netip.Addr with the port.
 func lookup(ctx context.Context, network, address string) ([]netip.AddrPort, error) {
 	family, ok := map[string]string{"rdma": "ip", "rdma4": "ip4", "rdma6": "ip6"}[network]
 	if !ok {

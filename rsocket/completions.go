@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// handle handles completions of the connection. err is the queue's failure, if
-// any. The caller holds the pump.
+// handle handles completions of the connection. If the completion queue has
+// failed, err is the reason. The caller holds the pump.
 func (c *Conn) handle(wcs []ibverbs.WC, err error) {
 	c.mu.Lock()
 	c.take(wcs)
@@ -22,10 +22,11 @@ func (c *Conn) handle(wcs []ibverbs.WC, err error) {
 	c.aborts = false
 	c.mu.Unlock()
 	if aborts {
-		_ = c.rdma.ID().Disconnect() // fails if the peer was faster
+		_ = c.rdma.ID().Disconnect() // fails if the peer has disconnected already
 	}
 }
 
+// take handles completions of the connection. The caller holds c.mu.
 func (c *Conn) take(wcs []ibverbs.WC) {
 	if !c.connected { // the peer's Hello is not known yet
 		c.early = append(c.early, wcs[:max(0, min(len(wcs), c.config.RecvQueue+spareReceives-len(c.early)))]...)
@@ -60,8 +61,8 @@ func (c *Conn) take(wcs []ibverbs.WC) {
 	c.settle()
 }
 
-// flushed handles a flushed request. rdmacm usually reports the cause a moment
-// later.
+// flushed handles that a request was flushed. It waits for rdmacm to report the
+// reason, which usually takes only a moment.
 func (c *Conn) flushed(err error) {
 	if c.err != nil || c.isOver || c.awaitsCause || c.state.Disconnected() {
 		return
@@ -76,11 +77,10 @@ func (c *Conn) flushed(err error) {
 	})
 }
 
-// causePatience is how long rdmacm may take to report why requests were
-// flushed.
+// causePatience limits the time for which flushed waits for the reason.
 const causePatience = time.Second
 
-// receive handles a message.
+// receive handles a received message.
 func (c *Conn) receive(wc *ibverbs.WC) {
 	word, ok := wc.Imm()
 	err := errNoWord
@@ -99,9 +99,9 @@ func (c *Conn) receive(wc *ibverbs.WC) {
 	}
 }
 
-var errNoWord = fmt.Errorf("a message without a word: %w", protocol.ErrViolation)
+var errNoWord = fmt.Errorf("message without immediate data: %w", protocol.ErrViolation)
 
-// complete handles the completion of a request.
+// complete handles the completion of the request with that ID.
 func (c *Conn) complete(id uint64) {
 	c.state.Complete(protocol.ID(id & idMask))
 	if chunk := id >> chunkShift; chunk > 0 {

@@ -19,51 +19,54 @@ import (
 // that rsocket(7) describes; where a file is missing, the values below apply.
 // The two ends of a connection may have different Configs.
 type Config struct {
-	// ReadBuffer is the size in bytes of the memory that the peer writes to. It
-	// limits the bytes that the peer can send before this end reads. 0 means the
-	// number in /etc/rdma/rsocket/mem_default, or 131072 without that file. The
-	// size is rounded up to an even number, and must be within 2048 and 1<<30;
-	// other values are adjusted.
+	// ReadBuffer is the size in bytes of the memory to which the peer
+	// writes. It limits the bytes that the peer can send before this end
+	// reads. 0 means the number in /etc/rdma/rsocket/mem_default, or 131072
+	// if there is no such file. The size is adjusted to be even and within
+	// 2048 and 1<<30.
 	ReadBuffer int
-	// WriteBuffer is the size in bytes of the memory that Write copies to. It
-	// limits the bytes in flight. 0 means the number in
-	// /etc/rdma/rsocket/wmem_default, or 131072 without that file. The size must
-	// be within 4096 and 1<<30; other values are adjusted.
+	// WriteBuffer is the size in bytes of the memory to which Write copies.
+	// It limits the bytes in flight. 0 means the number in
+	// /etc/rdma/rsocket/wmem_default, or 131072 if there is no such file.
+	// The size is adjusted to be within 4096 and 1<<30.
 	WriteBuffer int
-	// SendQueue and RecvQueue limit the messages in flight to and from the peer. 0
-	// means the number in /etc/rdma/rsocket/sqsize_default and rqsize_default, or
-	// 384 without such a file. The numbers must be within 16 and the device's
-	// limit, at most 65534; other values are adjusted.
+	// SendQueue and RecvQueue limit the numbers of messages in flight to
+	// and from the peer. 0 means the number in
+	// /etc/rdma/rsocket/sqsize_default and rqsize_default, or 384 if there
+	// is no such file. The numbers are adjusted to be within 16 and the
+	// device's limit, at most 65534.
 	SendQueue, RecvQueue int
-	// MaxInline is the largest number of bytes that the device takes with a
-	// request, so that it need not fetch them from memory. 0 means the number in
-	// /etc/rdma/rsocket/inline_default, or 64 without that file. With a negative
-	// value, the device takes no bytes with a request. Values above the device's
-	// limit are reduced to the limit.
+	// MaxInline is the largest number of bytes that are posted inline, as a
+	// part of a request, so that the device need not read them from memory.
+	// 0 means the number in /etc/rdma/rsocket/inline_default, or 64 if
+	// there is no such file. A negative value means that nothing is posted
+	// inline. Values above the device's limit are reduced to it.
 	MaxInline int
-	// Spin bounds how long a Read or Write busy-waits before it parks its
-	// goroutine. The call busy-waits only if recent completions usually came
-	// within Spin. 0 means ibverbs.DefaultSpin. With a negative value, the call
-	// neither busy-waits nor sleeps in C for a moment. See ibverbs.CQConfig.
+	// Spin is the longest time for which a Read or Write busy-waits before
+	// it parks its goroutine. It busy-waits only if recent completions
+	// usually came within that time. 0 means ibverbs.DefaultSpin. With a
+	// negative value, calls never busy-wait, and park at once. See
+	// ibverbs.CQConfig.
 	Spin time.Duration
-	// KeepAlive is how often an end with nothing in flight checks that the
-	// peer's device still answers. 0 means 30 s; a negative value means never.
-	// See Conn.SetKeepAlive.
+	// KeepAlive is the interval at which this end checks that the peer's
+	// device still answers, while it has nothing in flight. 0 means 30 s; a
+	// negative value means that it does not check. See Conn.SetKeepAlive.
 	KeepAlive time.Duration
-	// AckTimeout is how long this end waits for the peer's device to
-	// acknowledge a message before it sends the message again. After six
+	// AckTimeout is the time for which this end waits for the peer's device
+	// to acknowledge a message before it sends the message again. After six
 	// repetitions, calls fail with an error matching syscall.ETIMEDOUT. 0
-	// leaves the choice to the system. See rdmacm.Config.
+	// means that the system chooses the time. See rdmacm.Config.
 	AckTimeout time.Duration
-	// Pool, if not nil, has resources that the connection shares with others.
+	// Pool, if not nil, provides resources that the connection shares with
+	// others.
 	Pool *Pool
-	// HandshakeTimeout limits how long the peer may take to answer the request
-	// for a connection, or its acceptance. 0 means 30 s for a request, and 10 s
-	// for an acceptance.
+	// HandshakeTimeout limits the time in which the peer must answer the
+	// request for a connection, or confirm its acceptance. 0 means 30 s for
+	// a request, and 10 s for an acceptance.
 	HandshakeTimeout time.Duration
-	// Logger, if not nil, gets a record when the connection below is up, could
-	// not be set up, or has ended; see rdmacm.Config. Its handler may close the
-	// connection and the listener.
+	// Logger, if not nil, gets a record when the RDMA connection is up,
+	// could not be set up, or has ended; see rdmacm.Config. Its handler may
+	// close the connection and the listener.
 	Logger *slog.Logger
 }
 
@@ -76,14 +79,15 @@ const (
 	defaultHandshake = 30 * time.Second
 )
 
-// configFolder has the files with the system's defaults; see rsocket(7).
+// configFolder is the directory with the system's default sizes; see
+// rsocket(7).
 const configFolder = "/etc/rdma/rsocket"
 
-// systemDefaults reads the system's defaults once.
+// systemDefaults returns the system's default sizes, which it reads once.
 var systemDefaults = sync.OnceValue(func() Config { return defaultsIn(configFolder) })
 
-// defaultsIn returns the defaults in the files of a folder, each of which has a
-// number.
+// defaultsIn returns the default sizes in the files of a directory, each of
+// which has one number.
 func defaultsIn(folder string) Config {
 	number := func(name string, otherwise int) int {
 		text, err := os.ReadFile(filepath.Join(folder, name))
@@ -107,12 +111,12 @@ func defaultsIn(folder string) Config {
 	return c
 }
 
-// check returns an error that names the invalid field, if any. Sizes are never
-// invalid, as complete adjusts them.
+// check returns an error if a field is invalid, and names the field. Sizes are
+// never invalid, since complete adjusts them.
 func (c Config) check() error { return newConn(c.complete()).rdmaConfig().Check() }
 
-// complete returns the config with all defaults that do not depend on the
-// device.
+// complete returns c with all defaults filled in, as far as they do not depend
+// on the device.
 func (c Config) complete() Config {
 	d := systemDefaults()
 	c.ReadBuffer = min(max(cmp.Or(c.ReadBuffer, d.ReadBuffer), minReadBuffer), maxBuffer)

@@ -20,8 +20,8 @@ import (
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// A Conn is a connection. It is a net.Conn. Like a *net.TCPConn, it can close
-// each direction by itself. Its methods may be called concurrently.
+// Conn is a connection. It is a net.Conn. Like a *net.TCPConn, it can close
+// each direction separately. Its methods may be called concurrently.
 //
 // Errors are *net.OpErrors, except for io.EOF, and match
 //
@@ -42,36 +42,36 @@ type Conn struct {
 	memory
 
 	closed  chan struct{} // closed when Close begins
-	reader  side
-	writer  side
-	closer  side   // for CloseRead and CloseWrite; without deadline
-	pump    *pump  // the connection's own, or that of its part of a pool
-	part    *part  // nil without a pool
-	direct  direct // for ReadFrom
-	scratch []byte // for Peek; belongs to the reader
+	reader  side          // for calls that read
+	writer  side          // for calls that write
+	closer  side          // for CloseRead and CloseWrite; has no deadline
+	pump    *pump         // pump of the connection itself, or of its part of a pool
+	part    *part         // part of the pool with the shared resources; nil: no pool
+	direct  direct        // memory of ReadFrom
+	scratch []byte        // bytes that Peek returns; used by the call that reads
 
 	mu          sync.Mutex // guards the fields below, and posting
 	state       *protocol.State
-	err         error // the cause of the end; data that arrived before can still be read
-	over        error // the cause of the end from rdmacm; earlier completions may still be in the queue
-	isOver      bool
-	readClosed  bool         // by CloseRead
-	writeClosed bool         // by CloseWrite
-	aborts      bool         // whether the peer broke the protocol and has yet to be disconnected
-	awaitsCause bool         // whether requests were flushed before rdmacm gave the cause
-	ready       bool         // whether prepare has succeeded
-	connected   bool         // whether establish was called
-	early       []ibverbs.WC // completions from before, taken by other connections of the pool
-	filling     bool         // whether a Write is copying to the send buffer
-	released    bool         // whether the memory is unused, except by calls that have not returned
-	linger      time.Duration
+	err         error         // reason why calls fail; data that arrived before can still be read
+	over        error         // reason for the end that rdmacm gave; completions from before may still be in the queue
+	isOver      bool          // whether rdmacm has reported the end
+	readClosed  bool          // whether CloseRead was called
+	writeClosed bool          // whether CloseWrite was called
+	aborts      bool          // whether the peer has broken the protocol and is to be disconnected
+	awaitsCause bool          // whether requests were flushed before rdmacm gave the reason
+	ready       bool          // whether prepare has succeeded
+	connected   bool          // whether establish was called
+	early       []ibverbs.WC  // completions from before establish, which other connections of the pool have taken
+	filling     bool          // whether a Write is copying to the send buffer
+	released    bool          // whether the memory is unused, except by calls that have not returned yet
+	linger      time.Duration // longest time for which Close waits
 
 	keepAlive keepAlive
-	parting   sync.Once // guards the part of Close that tells the peer
-	freeing   sync.Once // guards the part of Close that sets closeErr
+	parting   sync.Once // guards the part of Close that announces the end to the peer
+	freeing   sync.Once // guards the part of Close that frees resources and sets closeErr
 	closeErr  error
 
-	taking sync.Once     // guards closing taken
+	taking sync.Once     // guards the closing of taken
 	taken  chan struct{} // closed when takeLast has returned
 }
 
@@ -81,7 +81,7 @@ var (
 	_ io.WriterTo   = (*Conn)(nil)
 )
 
-// newConn returns a connection that prepare completes.
+// newConn returns a connection without resources, which prepare creates.
 func newConn(config Config) *Conn {
 	c := &Conn{
 		config: config, closed: make(chan struct{}), taken: make(chan struct{}), linger: DefaultLinger,
@@ -95,10 +95,12 @@ func newConn(config Config) *Conn {
 	return c
 }
 
-// wake makes the goroutine that holds the pump check all conditions again.
+// wake wakes the goroutine that waits for completions, which then checks all
+// conditions.
 func (c *Conn) wake() { c.pump.cq.Wake() }
 
-// establish completes a connection that is up, with the peer's Hello.
+// establish completes the connection after the handshake. peer is the peer's
+// Hello.
 func (c *Conn) establish(rdma *rdmacm.Conn, peer protocol.Hello) {
 	c.mu.Lock()
 	c.rdma, c.local, c.remote = rdma, Addr{rdma.LocalAddr()}, Addr{rdma.RemoteAddr()}
@@ -113,7 +115,8 @@ func (c *Conn) establish(rdma *rdmacm.Conn, peer protocol.Hello) {
 	c.keepAlive.start(c.config.KeepAlive, c.checkPeer)
 }
 
-// ended records that the rdmacm.Conn has ended, and why.
+// ended records that rdmacm has reported the end of the connection, with the
+// reason.
 func (c *Conn) ended(cause error) {
 	c.mu.Lock()
 	c.over, c.isOver = cause, true
@@ -125,7 +128,8 @@ func (c *Conn) ended(cause error) {
 	}
 }
 
-// finish fails a connection whose rdmacm.Conn has ended.
+// finish fails a connection whose end rdmacm has reported, after earlier
+// completions were taken.
 func (c *Conn) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +140,8 @@ func (c *Conn) finish() {
 	}
 }
 
-// fail ends the connection, unless it has ended. The caller holds c.mu.
+// fail makes calls of the connection fail with err, unless they fail already.
+// The caller holds c.mu.
 func (c *Conn) fail(err error) {
 	if c.err != nil {
 		return
@@ -145,18 +150,21 @@ func (c *Conn) fail(err error) {
 	c.wakeAll() // not only the holder of the pump calls this, and the holder may wait for this connection
 }
 
+// signalAll makes the calls that use the connection check their conditions.
 func (c *Conn) signalAll() {
 	c.reader.signal()
 	c.writer.signal()
 	c.closer.signal()
 }
 
+// wakeAll makes all waiting calls check their conditions, including the one
+// that waits for completions.
 func (c *Conn) wakeAll() {
 	c.signalAll()
 	c.wake()
 }
 
-// check returns an error if the connection was not made by this package.
+// check returns an error if c is nil or was not made by this package.
 func (c *Conn) check() error {
 	if c == nil || c.closed == nil {
 		return cerr.Argument("", "", cerr.InvalidAs(os.ErrInvalid, "the Conn is nil, or was not made by this package"))
@@ -164,7 +172,7 @@ func (c *Conn) check() error {
 	return nil
 }
 
-// LocalAddr returns the local address, an Addr.
+// LocalAddr returns the local address, of type Addr.
 func (c *Conn) LocalAddr() net.Addr {
 	if c == nil {
 		return Addr{}
@@ -172,7 +180,7 @@ func (c *Conn) LocalAddr() net.Addr {
 	return c.local
 }
 
-// RemoteAddr returns the peer's address, an Addr.
+// RemoteAddr returns the peer's address, of type Addr.
 func (c *Conn) RemoteAddr() net.Addr {
 	if c == nil {
 		return Addr{}
@@ -180,17 +188,19 @@ func (c *Conn) RemoteAddr() net.Addr {
 	return c.remote
 }
 
-// SetDeadline sets both deadlines.
+// SetDeadline sets the read and write deadlines. See SetReadDeadline and
+// SetWriteDeadline.
 func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadlines(t, true, true) }
 
-// SetReadDeadline sets the time at which reading calls fail, including those in
-// progress. The zero time means never.
+// SetReadDeadline sets the time at which calls that read fail, including calls
+// in progress. The zero time means that there is no deadline.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadlines(t, true, false) }
 
-// SetWriteDeadline sets the time at which writing calls fail, including those
-// in progress. The zero time means never.
+// SetWriteDeadline sets the time at which calls that write fail, including
+// calls in progress. The zero time means that there is no deadline.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, false, true) }
 
+// setDeadlines sets the deadlines of the selected directions.
 func (c *Conn) setDeadlines(t time.Time, read, write bool) error {
 	if err := c.open("set"); err != nil {
 		return err
@@ -204,7 +214,7 @@ func (c *Conn) setDeadlines(t time.Time, read, write bool) error {
 	return nil
 }
 
-// open returns an error for operation op if the connection was closed.
+// open returns an error of the operation op if the connection is closed.
 func (c *Conn) open(op string) error {
 	if err := c.check(); err != nil {
 		return err
@@ -215,22 +225,22 @@ func (c *Conn) open(op string) error {
 	return nil
 }
 
-// CloseRead makes Read return io.EOF. The peer is not told: once its window is
-// full, its writes block.
+// CloseRead makes calls that read return io.EOF. The peer does not learn of it:
+// its writes block once this end's ReadBuffer is full.
 func (c *Conn) CloseRead() error {
 	return c.closeOne(func() { c.readClosed = true }, (*protocol.State).CloseRead)
 }
 
-// CloseWrite ends the writing direction: the peer reads the end of file after
-// all that was written, and can still write. A Write in progress fails with an
-// error matching syscall.EPIPE. CloseWrite ignores deadlines: it may have to
-// wait for the peer's device, but not for its program.
+// CloseWrite ends writing. The peer reads the end of file after all data that
+// was written, and can still write. A Write in progress fails with an error
+// matching syscall.EPIPE. CloseWrite ignores deadlines. It may wait for the
+// peer's device, but not for its program.
 func (c *Conn) CloseWrite() error {
 	return c.closeOne(func() { c.writeClosed = true }, (*protocol.State).CloseWrite)
 }
 
-// closeOne closes one direction. note records the close; say builds the control
-// word that announces it.
+// closeOne closes one direction. note records that it is closed, and say
+// returns the control message that announces it.
 func (c *Conn) closeOne(note func(), say func(*protocol.State) (protocol.Post, bool)) error {
 	if err := c.open("close"); err != nil {
 		return err
@@ -256,9 +266,10 @@ func (c *Conn) closeOne(note func(), say func(*protocol.State) (protocol.Post, b
 	return nil
 }
 
-// SetLinger sets how many seconds Close waits until written data has arrived.
-// With 0, Close discards the data, and the peer's Read fails with an error
-// matching syscall.ECONNRESET. A negative value restores DefaultLinger.
+// SetLinger sets the number of seconds for which Close waits until the data
+// that was written has arrived. With 0, Close discards the data, and the peer's
+// Read fails with an error matching syscall.ECONNRESET. A negative value
+// restores DefaultLinger.
 func (c *Conn) SetLinger(sec int) error {
 	if err := c.open("set"); err != nil {
 		return err
@@ -272,13 +283,14 @@ func (c *Conn) SetLinger(sec int) error {
 	return nil
 }
 
-// DefaultLinger is how long Close waits if SetLinger was not called.
+// DefaultLinger is the time for which Close waits if SetLinger was not called.
 const DefaultLinger = 5 * time.Second
 
-// Close closes both directions. The peer reads the end of file after all that
-// was written. Close ignores deadlines. It blocks until the peer's device has
-// all data, at most for the time set by SetLinger. Reads and Writes in progress
-// fail with an error matching net.ErrClosed. Further calls have no effect.
+// Close closes both directions. The peer reads the end of file after all data
+// that was written. Close ignores deadlines. It blocks until the peer's device
+// has all data, for the time set by SetLinger at most. Reads and Writes in
+// progress fail with an error matching net.ErrClosed. Further calls of Close
+// have no effect.
 func (c *Conn) Close() error {
 	if err := c.check(); err != nil {
 		return err
@@ -309,7 +321,7 @@ func (c *Conn) Close() error {
 }
 
 // sayEnd announces the end to the peer, and waits until the peer's device has
-// all data. The caller owns c.closer.
+// all data or the linger time is over. The caller uses c.closer.
 func (c *Conn) sayEnd() {
 	c.mu.Lock()
 	linger := c.linger
@@ -322,8 +334,8 @@ func (c *Conn) sayEnd() {
 	c.pump.await(ctx, c, c.parted)
 }
 
-// parted sends the last control word to the peer if it can. It reports whether
-// there is nothing left to wait for.
+// parted sends the last control message if it can. It returns true when nothing
+// is left to wait for.
 func (c *Conn) parted() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -337,11 +349,13 @@ func (c *Conn) parted() bool {
 	return c.state.Idle() || c.err != nil
 }
 
-// lastPatience limits the time for the device to flush requests.
+// lastPatience limits the time for which takeLast waits for the device to flush
+// requests.
 const lastPatience = 5 * time.Second
 
-// takeLast takes the last completions of the queue pair before it is destroyed,
-// since other connections share its completion queue.
+// takeLast takes the last completions of the queue pair before it is destroyed.
+// It is needed only with a pool, whose completion queue other connections still
+// use.
 func (c *Conn) takeLast() {
 	if c.part == nil || !c.ready {
 		return
@@ -360,8 +374,8 @@ func (c *Conn) takeLast() {
 	c.pump.takeAll()
 }
 
-// free frees what does not belong to the connection below, which was closed
-// before.
+// free frees the resources that do not belong to the rdmacm.Conn, which must be
+// closed or missing.
 func (c *Conn) free() error {
 	if c.pump == nil { // there was no device
 		return nil
@@ -385,8 +399,8 @@ func (c *Conn) free() error {
 	return errors.Join(err, c.part.leave(&c.config, lost))
 }
 
-// giveBack returns memory to the pool once no request sends from it. The caller
-// holds c.mu.
+// giveBack returns memory to the pool, unless a request or a call uses it. The
+// caller holds c.mu.
 func (c *Conn) giveBack() {
 	if c.part == nil {
 		return

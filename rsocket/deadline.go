@@ -7,25 +7,27 @@ import (
 	"time"
 )
 
-// deadline closes a channel at a time, like the deadlines of net.Pipe.
+// deadline closes a channel at the time that was set last, like the deadlines
+// of net.Pipe.
 type deadline struct {
 	passed func() // called after the channel was closed; must not block
 
 	mu     sync.Mutex
 	timer  *time.Timer
-	cancel chan struct{} // closed when the time has passed
+	cancel chan struct{} // closed once the time has passed
 }
 
+// init sets the function, and no time.
 func (d *deadline) init(passed func()) {
 	d.passed, d.cancel = passed, make(chan struct{})
 }
 
-// set sets the time. The zero time means never.
+// set sets the time. The zero time means that there is no deadline.
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil && !d.timer.Stop() {
-		<-d.cancel // the timer's function has started, and closes it
+		<-d.cancel // the timer's function has started and closes it
 	}
 	d.timer = nil
 	closed := fired(d.cancel)
@@ -52,7 +54,8 @@ func (d *deadline) set(t time.Time) {
 	}
 }
 
-// wait returns the channel that is closed at the deadline.
+// wait returns the channel that is closed at the deadline. A later call of set
+// may replace it.
 func (d *deadline) wait() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -62,7 +65,7 @@ func (d *deadline) wait() <-chan struct{} {
 // hasPassed reports whether the deadline has passed.
 func (d *deadline) hasPassed() bool { return fired(d.wait()) }
 
-// fired reports whether c is closed or has a value, which fired removes.
+// fired reports whether c is closed or has a value. It receives the value.
 func fired(c <-chan struct{}) bool {
 	select {
 	case <-c:

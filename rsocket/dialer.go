@@ -19,51 +19,53 @@ import (
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// A Dialer contains options for connecting to an address. The zero value is
-// usable. Its methods may be called concurrently. DialContext fits
-// http.Transport and grpc.WithContextDialer. Config has what either end of a
-// connection can set.
+// Dialer contains options for connecting to an address. The zero value is
+// usable. Its methods may be called concurrently. DialContext has the signature
+// that http.Transport needs, and works with grpc.WithContextDialer. Config has
+// the options that both ends of a connection have.
 type Dialer struct {
 	// Config sets the sizes and timeouts of connections.
 	Config Config
-	// Timeout limits each dial, in addition to the context. 0 means no limit.
+	// Timeout limits the time of each dial, in addition to the context. 0
+	// means no limit.
 	Timeout time.Duration
-	// LocalAddr is the address to connect from, as host or host:port. If empty,
-	// the system chooses one.
+	// LocalAddr is the source address, as host or host:port. If it is
+	// empty, the system chooses the address.
 	LocalAddr string
-	// Fallback, if not nil, is called with the cause when the peer cannot be
-	// reached by RDMA, unless ctx has ended or Config has an invalid value.
-	// DialContext returns its result. FallbackTCP is one such function. Without
-	// Fallback, a dial either returns a *Conn or fails. Fallback runs in the
-	// goroutine of DialContext. It may block, and may call any function.
+	// Fallback, if not nil, is called if the peer cannot be reached by
+	// RDMA; cause is the reason. It is not called if ctx has ended or
+	// Config has an invalid value. DialContext returns the result of
+	// Fallback, for example of FallbackTCP. Without Fallback, DialContext
+	// either returns a *Conn or fails. Fallback runs in the goroutine of
+	// DialContext. It may block and may call any function.
 	Fallback func(ctx context.Context, network, address string, cause error) (net.Conn, error)
 }
 
 // Dial connects to an address with the zero Dialer. The network is "rdma",
-// "rdma4" or "rdma6".
+// "rdma4" or "rdma6"; see Dialer.DialContext.
 func Dial(network, address string) (net.Conn, error) { return new(Dialer).Dial(network, address) }
 
-// Dial is DialContext without a context.
+// Dial is like DialContext with the background context.
 func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
 // DialContext connects to host:port and blocks until the connection is up. The
 // network is "rdma", or "rdma4" or "rdma6" for addresses of one family only.
-// The connection is a *Conn, unless Fallback made it. If the host has several
-// addresses, DialContext tries them in turn. An empty or unspecified host, such
-// as 0.0.0.0, stands for the local system, with the addresses of
-// rdmacm.LocalAddrs.
+// The result is a *Conn, unless Fallback made it. If the host has several
+// addresses, DialContext tries them one after the other. An empty or
+// unspecified host, such as 0.0.0.0, stands for the local system, with the
+// addresses that rdmacm.LocalAddrs returns.
 //
 // Errors are *net.OpErrors, and match those of rdmacm.Dialer.Dial: an
 // *rdmacm.RejectedError, which matches syscall.ECONNREFUSED, if the peer
-// refuses; syscall.ETIMEDOUT if it does not answer; ctx.Err() if ctx ends
-// first; and errors.ErrUnsupported if the peer speaks another version of the
-// protocol, or has accepted without speaking it.
+// refuses; syscall.ETIMEDOUT if the peer does not answer; ctx.Err() if ctx ends
+// first; and errors.ErrUnsupported if the peer does not speak this version of
+// the protocol.
 //
 // If the listener's backlog is full, DialContext tries again, after pauses that
-// grow to five seconds, until ctx ends or Config.HandshakeTimeout has passed.
-// The error then also matches rdmacm.ErrBacklogFull.
+// grow up to five seconds, until ctx ends or Config.HandshakeTimeout has
+// passed. The error then also matches rdmacm.ErrBacklogFull.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	switch {
 	case d == nil:
@@ -110,8 +112,8 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return nil, err
 }
 
-// localSystem replaces a missing or unspecified address by those of the local
-// system.
+// localSystem replaces a missing or unspecified address by the addresses of the
+// local system.
 func localSystem(network string, peers []netip.AddrPort) ([]netip.AddrPort, error) {
 	if host := peers[0].Addr(); host.IsValid() && !host.IsUnspecified() {
 		return peers, nil
@@ -134,8 +136,8 @@ func localSystem(network string, peers []netip.AddrPort) ([]netip.AddrPort, erro
 	return out, nil
 }
 
-// dial connects to one address. It tries again while the listener's backlog is
-// full.
+// dial connects to one address. While the listener's backlog is full, it tries
+// again.
 func (d *Dialer) dial(ctx context.Context, peer netip.AddrPort) (conn *Conn, err error) {
 	patience := cmp.Or(d.Config.HandshakeTimeout, defaultHandshake)
 	err = backlog.Retry(ctx, patience, "Config.HandshakeTimeout", func(ctx context.Context) (err error) {
@@ -145,6 +147,7 @@ func (d *Dialer) dial(ctx context.Context, peer netip.AddrPort) (conn *Conn, err
 	return conn, err
 }
 
+// dialOnce connects to one address, with one attempt.
 func (d *Dialer) dialOnce(ctx context.Context, peer netip.AddrPort) (*Conn, error) {
 	c := newConn(d.Config.complete())
 	below := rdmacm.Dialer{Config: *c.rdmaConfig(), LocalAddr: d.LocalAddr}
@@ -161,8 +164,8 @@ func (d *Dialer) dialOnce(ctx context.Context, peer netip.AddrPort) (*Conn, erro
 }
 
 // FallbackTCP is a Dialer.Fallback that connects to the same host and port over
-// TCP, as C programs do under librspreload. If that fails as well, the error
-// has both causes.
+// TCP, as C programs do under librspreload. If that fails too, the error has
+// both reasons.
 func FallbackTCP(ctx context.Context, network, address string, cause error) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp"+strings.TrimPrefix(network, "rdma"), address)
 	if err != nil {

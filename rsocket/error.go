@@ -14,14 +14,14 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// The errors that are the same for every connection.
+// Errors that are the same for every connection.
 var (
 	errReset      = fmt.Errorf("the peer has closed the connection: %w", syscall.ECONNRESET)
 	errNotClosed  = fmt.Errorf("the peer has ended without closing the connection: %w", syscall.ECONNRESET)
 	errWriteEnded = fmt.Errorf("this end was closed for writing: %w", syscall.EPIPE)
 )
 
-// opError returns the error of an operation on the connection. It returns
+// opError returns the error of the operation op on the connection. It returns
 // io.EOF unchanged.
 func (c *Conn) opError(op string, err error) error {
 	if err == nil || err == io.EOF {
@@ -30,8 +30,8 @@ func (c *Conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: network, Source: c.local, Addr: c.remote, Err: timed(err)}
 }
 
-// without returns an error of rdmacm without the operation and the address at
-// its start, which a net.OpError has too.
+// without removes the operation and the address at the start of an error of
+// rdmacm, since the net.OpError around it has both.
 func without(prefix string, err error) error {
 	if cause := errors.Unwrap(err); cause != nil && err.Error() == prefix+cause.Error() {
 		return cause
@@ -39,7 +39,7 @@ func without(prefix string, err error) error {
 	return err
 }
 
-// also joins an error with the one that followed from it, if any.
+// also joins err with an error that followed from it, if that is not nil.
 func also(err, other error) error {
 	if other == nil {
 		return err
@@ -47,8 +47,8 @@ func also(err, other error) error {
 	return errors.Join(err, other)
 }
 
-// timed wraps a timeout error in a type from which a net.OpError sees that it
-// is one.
+// timed wraps an error of a timeout, so that Timeout of a net.OpError around it
+// returns true.
 func timed(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) && err != os.ErrDeadlineExceeded || errors.Is(err, syscall.ETIMEDOUT) {
 		return &timeout{err}
@@ -56,7 +56,7 @@ func timed(err error) error {
 	return err
 }
 
-// timeout is an error for which Timeout returns true.
+// timeout is an error whose method Timeout returns true.
 type timeout struct{ error }
 
 // Unwrap returns the wrapped error.
@@ -68,7 +68,8 @@ func (*timeout) Timeout() bool { return true }
 // Temporary returns true, as other timeouts do.
 func (*timeout) Temporary() bool { return true }
 
-// failure returns the error of a failed work request.
+// failure returns the error of a connection, whose work request has failed with
+// err.
 func failure(err error) error {
 	if errors.Is(err, ibverbs.WCRetryExceeded) {
 		return fmt.Errorf("the peer's device does not answer: %w: %w", syscall.ETIMEDOUT, err)
@@ -76,8 +77,8 @@ func failure(err error) error {
 	return fmt.Errorf("the connection has failed: %w: %w", syscall.ECONNRESET, err)
 }
 
-// endedBy returns the error for an end of the connection that rdmacm reports
-// and the peer's program did not announce.
+// endedBy returns the error of a connection that rdmacm has ended because of
+// cause, and whose end the peer's program did not announce.
 func endedBy(cause error) error {
 	if errors.Is(cause, rdmacm.ErrBacklogFull) {
 		return fmt.Errorf("the listener gave the connection's place to another, as its handshake took too long: %w: %w",

@@ -127,9 +127,9 @@ func TestHostilePeer(t *testing.T) {
 		want   error
 		says   string
 	}{
-		"more than the window has": {func(p *rawPeer) { p.data(0, half); p.data(half, half); p.data(0, 1) }, 2 * half, syscall.EPROTO, "where there is room for"},
+		"more than the window has": {func(p *rawPeer) { p.data(0, half); p.data(half, half); p.data(0, 1) }, 2 * half, syscall.EPROTO, "bytes of room"},
 		"across the window's end":  {func(p *rawPeer) { p.data(0, half+1) }, 0, syscall.EPROTO, "room for 65536"},
-		"a length that is a lie":   {func(p *rawPeer) { p.word(protocol.Data(1000), p.peer.Buffer, 0, 10) }, 0, syscall.EPROTO, "DATA of 1000 bytes, and 10 were written"},
+		"a length that is a lie":   {func(p *rawPeer) { p.word(protocol.Data(1000), p.peer.Buffer, 0, 10) }, 0, syscall.EPROTO, "DATA of 1000 bytes, with a write of 10 bytes"},
 		"no bytes":                 {func(p *rawPeer) { p.word(protocol.Data(0), p.peer.Buffer, 0, 0) }, 0, syscall.EPROTO, "DATA of 0 bytes"},
 		"the most there can be":    {func(p *rawPeer) { p.word(protocol.Data(protocol.MaxData), p.peer.Buffer, 0, 0) }, 0, syscall.EPROTO, "DATA of 536870911 bytes"},
 		"data after SHUTDOWN": {func(p *rawPeer) {
@@ -139,10 +139,10 @@ func TestHostilePeer(t *testing.T) {
 		}, 10, syscall.EPROTO, "after the peer has ended its data"},
 		"an unknown word":       {func(p *rawPeer) { p.word(protocol.Disconnect|9, protocol.Region{}, 0, 0) }, 0, syscall.EPROTO, "word 0xe0000009"},
 		"a reserved word":       {func(p *rawPeer) { p.word(3<<29, protocol.Region{}, 0, 0) }, 0, syscall.EPROTO, "word 0x60000000"},
-		"no word":               {func(p *rawPeer) { _ = p.conn.Send(bounded(p.t)) }, 0, syscall.EPROTO, "a message without a word"},
-		"an entry that is used": {func(p *rawPeer) { p.entry(1, p.own(99)); p.entry(0, p.own(99)) }, 0, syscall.EPROTO, "entry 0 of the target table changed, and has 65536 bytes left"},
+		"no word":               {func(p *rawPeer) { _ = p.conn.Send(bounded(p.t)) }, 0, syscall.EPROTO, "message without immediate data"},
+		"an entry that is used": {func(p *rawPeer) { p.entry(1, p.own(99)); p.entry(0, p.own(99)) }, 0, syscall.EPROTO, "entry 0 of the target table was replaced before it was used up (65536 bytes left)"},
 		"an empty entry":        {func(p *rawPeer) { p.entry(1, p.own(0)) }, 0, syscall.EPROTO, "entry 1 of the target table is empty"},
-		"half an entry":         {func(p *rawPeer) { p.word(protocol.Update(9), p.peer.Table, 16, 8) }, 0, syscall.EPROTO, "8 bytes were written"},
+		"half an entry":         {func(p *rawPeer) { p.word(protocol.Update(9), p.peer.Table, 16, 8) }, 0, syscall.EPROTO, "a write of 8 bytes"},
 		"memory of others": {func(p *rawPeer) {
 			p.word(protocol.Data(1), protocol.Region{Addr: p.peer.Buffer.Addr + 1<<30, Key: p.peer.Buffer.Key}, 0, 1)
 		}, 0, syscall.ECONNRESET, ""},

@@ -9,17 +9,18 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// keepAlive is the timer for checks of the peer.
+// keepAlive calls check at an interval, while checks are on.
 type keepAlive struct {
 	check func()
 
 	mu     sync.Mutex
-	period time.Duration // kept while checks are off
+	period time.Duration // interval of the checks; kept while they are off
 	timer  *time.Timer   // nil while checks are off
 	over   bool
 }
 
-// start starts the checks, if the period is positive.
+// start sets the function and the interval of the checks, and turns them on if
+// period is positive.
 func (k *keepAlive) start(period time.Duration, check func()) {
 	k.check, k.period = check, defaultKeepAlive
 	if period > 0 {
@@ -27,8 +28,8 @@ func (k *keepAlive) start(period time.Duration, check func()) {
 	}
 }
 
-// set restarts the checks, or stops them. A period of 0 leaves the period
-// unchanged.
+// set turns the checks on or off. If period is positive, it becomes the
+// interval.
 func (k *keepAlive) set(on bool, period time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -44,6 +45,7 @@ func (k *keepAlive) set(on bool, period time.Duration) {
 	}
 }
 
+// checkAndGoOn does a check and starts the timer of the next.
 func (k *keepAlive) checkAndGoOn() {
 	k.check()
 	k.mu.Lock()
@@ -53,7 +55,7 @@ func (k *keepAlive) checkAndGoOn() {
 	}
 }
 
-// stop stops the checks for good.
+// stop turns the checks off for good.
 func (k *keepAlive) stop() {
 	k.mu.Lock()
 	k.over = true
@@ -61,9 +63,9 @@ func (k *keepAlive) stop() {
 	k.set(false, 0)
 }
 
-// checkPeer posts a write of no bytes to the peer, unless requests are in
-// flight. If the peer's device does not answer, the request fails. The
-// goroutine that holds the pump takes its completion.
+// checkPeer posts an RDMA write of no bytes to the peer, unless a request is in
+// flight. The request fails if the peer's device does not answer. The goroutine
+// that holds the pump takes its completion.
 func (c *Conn) checkPeer() {
 	c.pump.poll()
 	c.mu.Lock()
@@ -71,10 +73,10 @@ func (c *Conn) checkPeer() {
 	c.post(c.state.KeepAlive())
 }
 
-// SetKeepAlive sets whether this end, while it has nothing in flight, checks
-// that the peer's device still answers. A check is an RDMA write of no bytes,
-// which the peer's program does not notice. If the peer does not answer, a
-// waiting Read fails.
+// SetKeepAlive turns checks on or off that the peer's device still answers.
+// This end checks only while it has nothing in flight. A check is an RDMA write
+// of no bytes, which the peer's program does not notice. If the peer's device
+// does not answer, a waiting Read fails.
 func (c *Conn) SetKeepAlive(on bool) error {
 	if err := c.open("set"); err != nil {
 		return err
@@ -83,7 +85,8 @@ func (c *Conn) SetKeepAlive(on bool) error {
 	return nil
 }
 
-// SetKeepAlivePeriod sets the time between checks. d must be positive.
+// SetKeepAlivePeriod sets the interval of the checks that SetKeepAlive turns
+// on. d must be positive.
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
 	if err := c.open("set"); err != nil {
 		return err

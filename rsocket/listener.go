@@ -22,36 +22,38 @@ import (
 type ListenConfig struct {
 	// Config sets the sizes and timeouts of the connections.
 	Config Config
-	// Backlog limits the connections that wait for Accept, and the requests
-	// that wait for their handshake. It is at most 65536; 0 means the system's
-	// net.core.somaxconn, as in package net. Further requests are refused in a
-	// way that makes Dial try again; C programs see ECONNREFUSED.
+	// Backlog limits the number of connections that wait for Accept, and
+	// the number of requests that wait for their handshake. It is at most
+	// 65536. 0 means the system's net.core.somaxconn, as in package net.
+	// Further requests are refused in a way that makes Dial try again; C
+	// programs get ECONNREFUSED.
 	//
-	// Up to 64 handshakes are in progress at a time. While requests wait, a
-	// handshake that the peer does not complete gives its place to another
-	// after 5 s, or after 0.75 s if no peer completes one. If Dial has returned
-	// at the peer by then, the connection fails there with an error matching
-	// syscall.ECONNRESET and rdmacm.ErrBacklogFull.
+	// At most 64 handshakes are in progress at a time. While requests wait,
+	// a handshake that the peer does not complete is ended after 5 s, or
+	// after 0.75 s if no other peer completes one either, to make room for
+	// a request. If Dial has returned at the peer by then, the connection
+	// fails there with an error matching syscall.ECONNRESET and
+	// rdmacm.ErrBacklogFull.
 	Backlog int
-	// ReuseAddr lets sockets that do not listen share the address; see
-	// rdmacm.ListenConfig.
+	// ReuseAddr permits other IDs that do not listen to use the same
+	// address; see rdmacm.ListenConfig.
 	ReuseAddr bool
 }
 
 // Listen listens with the zero ListenConfig. The network is "rdma", "rdma4" or
-// "rdma6".
+// "rdma6"; see ListenConfig.Listen.
 func Listen(network, address string) (*Listener, error) {
 	return new(ListenConfig).Listen(context.Background(), network, address)
 }
 
-// Listen listens for connections at host:port. The network is "rdma", or
+// Listen listens for connections to host:port. The network is "rdma", or
 // "rdma4" or "rdma6" for addresses of one family only. If the host is empty or
-// unspecified, such as 0.0.0.0, it listens on every address of every device, of
-// the network's families. If the port is 0, the system chooses one. The context
-// applies to the lookup of the address; its end does not end the listener.
+// unspecified, such as 0.0.0.0, Listen listens on all addresses of all devices,
+// in the families of the network. If the port is 0, the system chooses one. ctx
+// limits the lookup of the host; the end of ctx does not end the listener.
 //
-// For a loopback address, Listen fails with an error matching
-// syscall.EADDRNOTAVAIL unless a device has it; see rdmacm.Listen.
+// Listen fails for a loopback address with an error matching
+// syscall.EADDRNOTAVAIL, unless a device has the address; see rdmacm.Listen.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*Listener, error) {
 	switch {
 	case lc == nil:
@@ -103,8 +105,8 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 	return ln, nil
 }
 
-// A Listener accepts connections. It is a net.Listener. Its methods may be
-// called concurrently. Handshakes proceed without Accept.
+// Listener accepts connections. It is a net.Listener. Its methods may be called
+// concurrently. Handshakes proceed while no call of Accept is in progress.
 type Listener struct {
 	config   Config
 	rdma     *rdmacm.Listener
@@ -125,7 +127,7 @@ type Listener struct {
 
 var _ net.Listener = (*Listener)(nil)
 
-// serve handles requests until the listener below ends.
+// serve handles connection requests until the rdmacm.Listener ends.
 func (ln *Listener) serve() {
 	for {
 		request, err := ln.rdma.Accept(ln.ctx)
@@ -139,8 +141,8 @@ func (ln *Listener) serve() {
 	}
 }
 
-// accept accepts a request. It tells the lobby when the peer is about to be
-// asked to complete the handshake.
+// accept accepts a connection request and completes its handshake. It tells the
+// lobby when the peer is about to be asked to complete the handshake.
 func (ln *Listener) accept(ctx context.Context, request *rdmacm.Request, h *handshake) (*Conn, error) {
 	hello, err := protocol.ParseHello(request.PrivateData())
 	if err != nil {
@@ -161,6 +163,7 @@ func (ln *Listener) accept(ctx context.Context, request *rdmacm.Request, h *hand
 	return c, nil
 }
 
+// end makes Accept fail with err. Only the first call has an effect.
 func (ln *Listener) end(err error) {
 	ln.ending.Do(func() {
 		ln.err = err
@@ -168,7 +171,7 @@ func (ln *Listener) end(err error) {
 	})
 }
 
-// check returns an error if ln was not made by this package.
+// check returns an error if ln is nil or was not made by this package.
 func (ln *Listener) check() error {
 	if ln == nil || ln.closed == nil {
 		return cerr.Argument("", "", cerr.InvalidAs(os.ErrInvalid, "the Listener is nil, or was not made by this package"))
@@ -176,6 +179,7 @@ func (ln *Listener) check() error {
 	return nil
 }
 
+// opError returns the error of the operation op on the listener.
 func (ln *Listener) opError(op string, err error) error {
 	if err == nil {
 		return nil
@@ -185,7 +189,7 @@ func (ln *Listener) opError(op string, err error) error {
 
 // Accept waits for the next connection, which is a *Conn. It fails with an
 // error matching os.ErrDeadlineExceeded when the deadline has passed,
-// net.ErrClosed after Close, and syscall.ENODEV if the device was removed.
+// net.ErrClosed after Close, and syscall.ENODEV after the device was removed.
 func (ln *Listener) Accept() (net.Conn, error) {
 	if err := ln.check(); err != nil {
 		return nil, err
@@ -208,7 +212,8 @@ func (ln *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// SetDeadline sets the time at which Accept fails. The zero time means never.
+// SetDeadline sets the time at which Accept fails, including calls in progress.
+// The zero time means that there is no deadline.
 func (ln *Listener) SetDeadline(t time.Time) error {
 	if err := ln.check(); err != nil {
 		return err
@@ -220,10 +225,10 @@ func (ln *Listener) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// Close stops listening, and drops the connections that were not accepted.
-// Accepted ones stay up. Further calls have no effect. Close does not wait for
-// handlers of Config.Logger, which may call it: a connection whose record is
-// being handled is dropped when the handler returns.
+// Close stops listening and closes the connections that wait for Accept.
+// Accepted connections stay open. Further calls have no effect. Close does not
+// wait for handlers of Config.Logger, since these may call Close: a connection
+// whose record is being handled is closed after the handler has returned.
 func (ln *Listener) Close() error {
 	if err := ln.check(); err != nil {
 		return err
@@ -239,7 +244,7 @@ func (ln *Listener) Close() error {
 	return ln.closeErr
 }
 
-// Addr returns the listener's address, an Addr.
+// Addr returns the address on which ln listens, of type Addr.
 func (ln *Listener) Addr() net.Addr {
 	if ln == nil {
 		return Addr{}

@@ -11,15 +11,15 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// A lobby has the peers of a listener between their request and Accept.
+// lobby holds the peers of a listener from their connection request to Accept.
 // Requests wait for a place for their handshake, and connections wait for
 // Accept.
 //
-// A handshake takes memory and a queue pair before the peer has proven
-// anything, so there are few places. A peer that does not complete its
-// handshake loses its place to the newest request, since the older ones are
-// likely to be of the same flood. The place of a completed handshake goes to
-// the oldest request.
+// A handshake takes memory and a queue pair before the peer has proven that it
+// answers, so the number of places is small. If a peer does not complete its
+// handshake in time, the newest request gets its place, since older requests
+// are likely to be part of the same flood. After a completed handshake, the
+// oldest request gets the place.
 type lobby struct {
 	backlog int // limit of requests, and of connections
 	accept  func(ctx context.Context, request *rdmacm.Request, h *handshake) (*Conn, error)
@@ -37,7 +37,7 @@ type lobby struct {
 	closed    bool
 }
 
-// A handshake occupies a place of a lobby.
+// handshake is a handshake in progress. It has a place in a lobby.
 type handshake struct {
 	began time.Time
 	asked time.Time // when the peer was asked to complete it; else zero
@@ -48,26 +48,28 @@ type handshake struct {
 	logging int // calls in progress of the log's handler; close does not wait for them
 }
 
-// An arrival is a connection that waits for Accept.
+// arrival is a connection that waits for Accept, with its handshake.
 type arrival struct {
 	conn *Conn
 	of   *handshake
 }
 
-// unwaited is a log handler that may close the listener.
+// unwaited is a log handler for which the lobby's close does not wait, since it
+// may close the listener.
 type unwaited struct {
 	slog.Handler
 	of *handshake
 }
 
-// Handle calls the handler.
+// Handle calls the wrapped handler, and counts the call.
 func (u unwaited) Handle(ctx context.Context, r slog.Record) error {
 	u.of.lobby.logs(u.of, 1)
 	defer u.of.lobby.logs(u.of, -1)
 	return u.Handler.Handle(ctx, r)
 }
 
-// logger returns the logger for the connection of a handshake.
+// logger returns the logger for the connection of the handshake, or nil if to
+// is nil.
 func (h *handshake) logger(to *slog.Logger) *slog.Logger {
 	if to == nil {
 		return nil
@@ -75,7 +77,7 @@ func (h *handshake) logger(to *slog.Logger) *slog.Logger {
 	return slog.New(unwaited{to.Handler(), h})
 }
 
-// logs records that a handler of the log starts or has returned.
+// logs changes the number of calls of the log handler in progress by calls.
 func (l *lobby) logs(h *handshake, calls int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,15 +89,16 @@ const (
 	maxBacklog    = 1 << 16
 	maxHandshakes = 64 // Linux lets a device have 128 handshake messages in progress
 	maxEnding     = 8  // in addition, as the kernel may take long to destroy one
-	// longPatience is how long a peer may take to complete its handshake while
-	// others wait for its place. shortPatience applies if no other peer
-	// completes one either: on a slow machine, some peers do. It is extended to
-	// slowness times the duration of this end's part of the handshake, if that
-	// is longer.
+	// longPatience limits the time in which a peer must complete its
+	// handshake while other requests wait. If no other peer completes one
+	// either, shortPatience is the limit, or slowness times the duration of
+	// this end's part of the handshake if that is longer. So on a slow
+	// machine, some peers still complete theirs.
 	longPatience, shortPatience = 5 * time.Second, 750 * time.Millisecond
 	slowness                    = 3
 )
 
+// init sets the lobby's fields. The handshakes end with ctx.
 func (l *lobby) init(ctx context.Context, backlog int, accept func(context.Context, *rdmacm.Request, *handshake) (*Conn, error)) {
 	l.ctx, l.backlog, l.accept = ctx, backlog, accept
 	l.idle.L = &l.mu
@@ -108,8 +111,8 @@ func (l *lobby) init(ctx context.Context, backlog int, accept func(context.Conte
 // places returns the limit of handshakes in progress.
 func (l *lobby) places() int { return min(l.backlog, maxHandshakes) }
 
-// enter adds a request. If too many wait, it returns the oldest, which the
-// caller passes to shed.
+// enter adds a request. If too many requests wait, it removes and returns the
+// oldest, which the caller must pass to shed; otherwise excess is nil.
 func (l *lobby) enter(request *rdmacm.Request) (excess *rdmacm.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,29 +124,33 @@ func (l *lobby) enter(request *rdmacm.Request) (excess *rdmacm.Request) {
 	return excess
 }
 
-// shed refuses a request in a way that makes its peer try again. It calls C.
+// shed refuses a request in a way that makes its peer try again. It calls C, so
+// no lock may be held.
 func shed(request *rdmacm.Request) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(rdmacm.ErrBacklogFull)
 	_, _ = request.Accept(ctx, nil)
 }
 
-// accepted records that a connection was accepted.
+// accepted records that Accept has taken a connection, which makes room for
+// handshakes.
 func (l *lobby) accepted() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fill()
 }
 
+// timeOut makes room if the slowest handshake is due.
 func (l *lobby) timeOut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fill()
 }
 
-// fill gives the free places to the oldest requests, and makes room for another
-// where a handshake takes too long. It makes room for one at a time, as ending
-// and starting handshakes slows down those in progress. The caller holds l.mu.
+// fill starts handshakes of the oldest requests in the free places. If none is
+// free and a handshake takes too long, fill ends it and starts that of the
+// newest request. It does so for one handshake at a time, since ending and
+// starting handshakes slows down the others. The caller holds l.mu.
 func (l *lobby) fill() {
 	for len(l.waiting) > 0 && l.mayBegin() && len(l.underWay)-l.ending < l.places() {
 		l.begin(l.take(0))
@@ -165,12 +172,12 @@ func (l *lobby) fill() {
 	l.making = l.begin(l.take(len(l.waiting) - 1))
 }
 
-// mayBegin reports whether handshakes may start. They may not while Accept
-// falls behind.
+// mayBegin reports whether handshakes may start. They may not while too many
+// connections wait for Accept.
 func (l *lobby) mayBegin() bool { return !l.closed && len(l.ready) < l.backlog }
 
-// slowest returns the handshake that is to give way first, and when. It returns
-// nil if no peer was asked.
+// slowest returns the handshake that is to be ended first, and the time for
+// that. It returns nil if no peer has been asked to complete its handshake.
 func (l *lobby) slowest() (first *handshake, at time.Time) {
 	for h := range l.underWay {
 		if h.ended || h.asked.IsZero() {
@@ -183,8 +190,9 @@ func (l *lobby) slowest() (first *handshake, at time.Time) {
 	return first, at
 }
 
-// due returns when a handshake whose peer was asked is to give way. completed
-// is the time of the last completed handshake.
+// due returns the time at which a handshake is to be ended. Its peer must have
+// been asked to complete it. completed is the time at which the last handshake
+// was completed.
 func (h *handshake) due(completed time.Time) time.Time {
 	since := h.asked
 	if completed.After(since) {
@@ -197,7 +205,7 @@ func (h *handshake) due(completed time.Time) time.Time {
 	return due
 }
 
-// take removes the i-th waiting request.
+// take removes the waiting request i, and returns it.
 func (l *lobby) take(i int) *rdmacm.Request {
 	request := l.waiting[i]
 	copy(l.waiting[i:], l.waiting[i+1:])
@@ -207,7 +215,7 @@ func (l *lobby) take(i int) *rdmacm.Request {
 	return request
 }
 
-// begin starts a handshake.
+// begin starts the handshake of a request.
 func (l *lobby) begin(request *rdmacm.Request) *handshake {
 	ctx, end := context.WithCancelCause(l.ctx)
 	h := &handshake{began: time.Now(), end: end, lobby: l}
@@ -220,7 +228,7 @@ func (l *lobby) begin(request *rdmacm.Request) *handshake {
 	return h
 }
 
-// asked records that the peer is asked to complete a handshake.
+// asked records that the peer is about to be asked to complete the handshake h.
 func (l *lobby) asked(h *handshake) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -231,7 +239,8 @@ func (l *lobby) asked(h *handshake) {
 	l.fill()
 }
 
-// leave frees the place of a handshake.
+// leave ends the handshake h, whose result is c or err. It makes the connection
+// wait for Accept, and frees the place.
 func (l *lobby) leave(h *handshake, c *Conn, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,10 +263,10 @@ func (l *lobby) leave(h *handshake, c *Conn, err error) {
 	l.fill()
 }
 
-// close refuses the requests and drops the connections. It does not wait for
-// handlers of the log, which may have called it; the connections that they hold
-// up are dropped when they return. The context has ended, and no more requests
-// come. An Accept may still take a connection.
+// close rejects the waiting requests and closes the waiting connections. It
+// does not wait for log handlers, since these may have called it; connections
+// whose record is being handled are closed later. The context must have ended,
+// and enter must not be called any more. Accept may still take a connection.
 func (l *lobby) close() {
 	l.mu.Lock()
 	l.closed = true
@@ -276,8 +285,8 @@ func (l *lobby) close() {
 	}
 }
 
-// dropArrivals drops the connections that wait for Accept. Each occupies the
-// place of its handshake again meanwhile. The caller holds l.mu.
+// dropArrivals closes the connections that wait for Accept. Meanwhile, each has
+// a place again, so that close waits for it. The caller holds l.mu.
 func (l *lobby) dropArrivals() {
 	for {
 		select {
@@ -296,7 +305,8 @@ func (l *lobby) dropArrivals() {
 	}
 }
 
-// busy reports whether close must wait. The caller holds l.mu.
+// busy reports whether a handshake is in progress for which close must wait.
+// The caller holds l.mu.
 func (l *lobby) busy() bool {
 	for h := range l.underWay {
 		if h.logging == 0 {
@@ -306,7 +316,8 @@ func (l *lobby) busy() bool {
 	return false
 }
 
-// dismiss closes a connection that was not accepted.
+// dismiss closes a connection that was not accepted, without waiting for the
+// peer.
 func dismiss(c *Conn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()

@@ -12,7 +12,8 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// part has what some connections of a pool share on one device.
+// part has the resources that some connections of a pool on the same device
+// share.
 type part struct {
 	pool   *Pool
 	pd     *ibverbs.PD
@@ -21,22 +22,22 @@ type part struct {
 	memory slabs
 
 	// Guarded by the pool's mu.
-	conns        int
-	sends        int // requests left to reserve
-	receivesLeft int // receives left to reserve; unused with Pool.Receives
+	conns        int // number of connections
+	sends        int // number of send requests that are not reserved
+	receivesLeft int // number of receives that are not reserved; unused with Pool.Receives
 
-	mu       sync.Mutex // guards the fields below
-	byNum    map[uint32]*Conn
+	mu       sync.Mutex       // guards the fields below
+	byNum    map[uint32]*Conn // connections by the numbers of their queue pairs
 	receives receives
 	failed   bool // whether the completion queue has failed
 }
 
-// reserve reserves what a connection needs. It returns false if there is no
-// room.
+// reserve reserves requests and receives for a connection. It returns false if
+// not enough are left.
 func (s *part) reserve(config *Config) bool {
 	receives := config.RecvQueue + spareReceives
 	if s.pool.Receives > 0 {
-		receives = 0 // all are posted
+		receives = 0 // all receives are posted already
 	}
 	if s.sends < config.SendQueue || s.receivesLeft < receives || s.hasFailed() {
 		return false
@@ -48,8 +49,8 @@ func (s *part) reserve(config *Config) bool {
 	return true
 }
 
-// leave gives back what a connection has reserved, except for lost requests,
-// whose completions may still come.
+// leave ends what reserve began. lost requests stay reserved, since their
+// completions may still arrive.
 func (s *part) leave(config *Config, lost int) error {
 	p := s.pool
 	p.mu.Lock()
@@ -67,8 +68,8 @@ func (s *part) leave(config *Config, lost int) error {
 	return s.close()
 }
 
-// newPart makes a part for connections with this config. After an error, the
-// caller closes the part.
+// newPart creates a part for connections with this config. After an error, the
+// caller must close the part.
 func (p *Pool) newPart(device *ibverbs.Device, config *Config) (*part, error) {
 	s := &part{pool: p, byNum: map[uint32]*Conn{}}
 	s.pump.init(s.handle)
@@ -106,7 +107,7 @@ func (p *Pool) newPart(device *ibverbs.Device, config *Config) (*part, error) {
 	return s, nil
 }
 
-// close closes everything.
+// close closes the resources of the part.
 func (s *part) close() error {
 	errs := []error{s.memory.close()}
 	if s.srq != nil {
@@ -119,9 +120,8 @@ func (s *part) close() error {
 	return errors.Join(errs...)
 }
 
-// add makes the part pass on the completions of a connection's queue pair. If
-// an earlier queue pair had the same number, add first takes all completions of
-// that one.
+// add makes the part pass completions to a connection. If an earlier queue pair
+// had the same number, add first takes all of its completions.
 func (s *part) add(c *Conn) {
 	num := c.qp.Num()
 	if s.find(num) != nil {
@@ -132,6 +132,7 @@ func (s *part) add(c *Conn) {
 	s.byNum[num] = c
 }
 
+// remove ends what add began.
 func (s *part) remove(c *Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,18 +141,18 @@ func (s *part) remove(c *Conn) {
 	}
 }
 
-// has reports whether a connection was added, and not removed.
+// has reports whether the connection was added and not removed.
 func (s *part) has(c *Conn) bool { return s.find(c.qp.Num()) == c }
 
-// find returns the connection whose queue pair has the number, or nil.
+// find returns the connection whose queue pair has that number, or nil.
 func (s *part) find(num uint32) *Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byNum[num]
 }
 
-// handle passes completions to their connections. err is the queue's failure,
-// if any. The caller holds the pump.
+// handle passes completions to their connections. If the completion queue has
+// failed, err is the reason. The caller holds the pump.
 func (s *part) handle(wcs []ibverbs.WC, err error) {
 	s.repost(wcs)
 	for len(wcs) > 0 {
@@ -159,7 +160,7 @@ func (s *part) handle(wcs []ibverbs.WC, err error) {
 		for k < len(wcs) && wcs[k].QPNum() == wcs[0].QPNum() {
 			k++
 		}
-		if c := s.find(wcs[0].QPNum()); c != nil { // else it is gone
+		if c := s.find(wcs[0].QPNum()); c != nil { // nil if the connection is closed
 			c.handle(wcs[:k], nil)
 		}
 		wcs = wcs[k:]
@@ -192,7 +193,7 @@ func (s *part) wantReceives(n int) {
 	_ = s.receives.refill() // the next call tries again
 }
 
-// repost replaces completed receives.
+// repost posts new receives in place of completed ones.
 func (s *part) repost(wcs []ibverbs.WC) {
 	n := 0
 	for i := range wcs {

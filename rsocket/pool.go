@@ -9,31 +9,32 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// A Pool shares resources that each connection would otherwise own: a
-// protection domain, a completion queue with its channel, the receives, and the
-// memory that Write and ReadFrom send from. A connection then needs little more
-// than its queue pair and its ReadBuffer. Connections with Config.Pool use it,
-// dialed and accepted ones alike, on any device. The zero Pool is usable. A
-// Pool must not be copied. It needs no Close: it frees shared resources with
-// the last connection that uses them.
+// Pool shares resources that each connection would otherwise own: a protection
+// domain, a completion queue with its channel, receives, and the memory from
+// which Write and ReadFrom send. A connection then needs little more than its
+// queue pair and its ReadBuffer. All connections with the Pool in their
+// Config.Pool use it, whether they were dialed or accepted, and on any device.
+// The zero Pool is usable. A Pool must not be copied. It need not be closed: it
+// frees shared resources when the last connection that uses them is closed.
 //
-// One of the goroutines that wait on any of these connections takes the
-// completions for all. A connection that is not read does not hold up others:
-// its bytes wait in its own ReadBuffer.
+// Of the goroutines that wait on these connections, one takes the completions
+// for all. A connection from which the program does not read does not delay the
+// others: its data waits in its own ReadBuffer.
 //
-// Connections that share a protection domain protect each other less: a peer
-// that guesses the key of another connection's memory can write there. Use one
-// Pool for peers that trust each other, or one for each such group.
+// Connections that share a protection domain are protected less from each
+// other: a peer that guesses the key of another connection's memory can write
+// to it. So use a Pool only for peers that trust each other.
 type Pool struct {
-	// Conns is the number of connections per shared completion queue. 0 means 64.
-	// When a queue is full, the Pool makes another.
+	// Conns is the number of connections that share a completion queue. 0
+	// means 64. For further connections, the Pool creates another
+	// completion queue.
 	Conns int
-	// Receives is the number of messages that can arrive on the connections of
-	// a shared queue before a goroutine polls. 0 means as many as all their
-	// peers may send: Config.RecvQueue and a few more for each connection.
-	// Fewer receives take less memory, but messages may have to wait at the
-	// peers. The peers' devices send them again after 0.64 ms, until a
-	// goroutine waits on one of the connections.
+	// Receives is the number of messages that can arrive on the connections
+	// of a shared queue before a goroutine takes them. 0 means as many as
+	// all peers may send: Config.RecvQueue and a few more for each
+	// connection. With fewer receives, less memory is needed, but messages
+	// may have to wait: the peers' devices repeat them every 0.64 ms until
+	// a goroutine waits on one of the connections.
 	Receives int
 
 	mu    sync.Mutex
@@ -42,8 +43,8 @@ type Pool struct {
 
 const defaultPoolConns = 64
 
-// join returns a part with room for a connection. The caller gives the room
-// back with leave.
+// join returns a part in which resources for a connection are reserved. leave
+// must be called to free them.
 func (p *Pool) join(device *ibverbs.Device, config *Config) (*part, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -4,21 +4,21 @@ package rsocket
 
 import "github.com/verbena-go/verbena/rsocket/internal/protocol"
 
-// settle posts what is due: receives and a control message. The caller holds
-// c.mu.
+// settle posts receives and a control message, as far as they are due. The
+// caller holds c.mu.
 func (c *Conn) settle() {
 	c.postReceives()
 	c.post(c.state.Update())
 }
 
-// postReceives posts the receives that are owed. The caller holds c.mu.
+// postReceives posts the missing receives. The caller holds c.mu.
 func (c *Conn) postReceives() {
 	if c.err == nil && !c.isOver {
 		c.failIf(c.receives.refill())
 	}
 }
 
-// post posts a control message if it is due. The caller holds c.mu.
+// post posts the control message p if due is true. The caller holds c.mu.
 func (c *Conn) post(p protocol.Post, due bool) {
 	switch {
 	case !due || c.err != nil || c.isOver:
@@ -35,7 +35,7 @@ func (c *Conn) post(p protocol.Post, due bool) {
 	}
 }
 
-// postData posts data of the send buffer. The caller holds c.mu.
+// postData posts a message with data in the send buffer. The caller holds c.mu.
 func (c *Conn) postData(p protocol.Post) {
 	n := min(p.Len, c.sendBuffer.Len()-p.Offset)
 	c.segments[0] = c.sendBuffer.Sub(p.Offset, n)
@@ -47,13 +47,14 @@ func (c *Conn) postData(p protocol.Post) {
 	c.failIf(c.postMessage(uint64(p.ID), p, segments))
 }
 
-// postChunk posts n bytes of a chunk. The caller holds c.mu.
+// postChunk posts a message with the next n bytes of a chunk. The caller holds
+// c.mu.
 func (c *Conn) postChunk(p protocol.Post, from *chunk, n int) {
 	c.segments[0] = from.segment.Sub(from.sent, n)
 	c.failIf(c.postMessage(uint64(p.ID)|uint64(from.index+1)<<chunkShift, p, c.segments[:1]))
 }
 
-// failIf ends the connection if posting has failed with err.
+// failIf fails the connection if err, an error of posting, is not nil.
 func (c *Conn) failIf(err error) {
 	if err != nil {
 		c.fail(failure(err))

@@ -14,26 +14,28 @@ import (
 )
 
 // pump takes completions from a completion queue, which belongs to one
-// connection or to a part of a pool. It has no goroutine: each goroutine that
-// has to wait tries to get the pump. The one that holds it takes completions
-// for all connections until its own wait is over. The others wait for the wake
-// of their side, or for the pump.
+// connection or to a part of a pool. It has no goroutine of its own: each
+// goroutine that has to wait tries to lock the pump. The one that holds the
+// lock takes completions for all connections until its own wait is over. The
+// others wait until their side is woken or they get the lock.
 type pump struct {
 	channel *ibverbs.CompChannel
 	cq      *ibverbs.CQ
-	handle  func(wcs []ibverbs.WC, err error) // called with what was taken, and with the queue's failure, if any
+	handle  func(wcs []ibverbs.WC, err error) // called with taken completions, and with the reason if the queue has failed
 	lock    chan struct{}                     // full while a goroutine holds the pump
-	wcs     []ibverbs.WC                      // scratch space of that goroutine
+	wcs     []ibverbs.WC                      // completions that the goroutine is taking
 
 	mu      sync.Mutex
-	onTaken []func() // called once all present completions were taken; guarded by mu
+	onTaken []func() // functions of afterTaken; guarded by mu
 }
 
+// init sets the function that gets completions.
 func (p *pump) init(handle func([]ibverbs.WC, error)) {
 	p.handle, p.lock = handle, make(chan struct{}, 1)
 }
 
-// create creates the completion queue. After an error, the caller calls close.
+// create creates the completion queue. After an error, the caller must call
+// close.
 func (p *pump) create(device *ibverbs.Device, entries int, spin time.Duration) (err error) {
 	if p.channel, err = device.CreateCompChannel(); err != nil {
 		return err
@@ -43,9 +45,10 @@ func (p *pump) create(device *ibverbs.Device, entries int, spin time.Duration) (
 	return err
 }
 
-// completions is the number of completions taken at a time.
+// completions is the largest number of completions that are taken at a time.
 const completions = 32
 
+// close closes the completion queue and its channel.
 func (p *pump) close() error {
 	var errs []error
 	if p.cq != nil {
@@ -57,8 +60,8 @@ func (p *pump) close() error {
 	return errors.Join(errs...)
 }
 
-// afterTaken calls f when all completions that are in the queue now were taken.
-// The goroutine that holds the pump makes the call.
+// afterTaken makes the goroutine that holds the pump call f as soon as all
+// completions that are in the queue now were taken.
 func (p *pump) afterTaken(f func()) {
 	p.mu.Lock()
 	p.onTaken = append(p.onTaken, f)
@@ -66,8 +69,8 @@ func (p *pump) afterTaken(f func()) {
 	p.cq.Wake()
 }
 
-// takeAll takes all present completions, or waits until the goroutine that
-// holds the pump has done so.
+// takeAll takes all completions that are in the queue, or waits until the
+// goroutine that holds the pump has taken them.
 func (p *pump) takeAll() {
 	taken := make(chan struct{})
 	p.afterTaken(func() { close(taken) })
@@ -79,8 +82,8 @@ func (p *pump) takeAll() {
 	}
 }
 
-// catchUp takes all present completions if afterTaken was called, and then
-// calls the functions that it was called with. The caller holds the pump.
+// catchUp takes all completions in the queue if functions of afterTaken are
+// waiting, and then calls these. The caller holds the pump.
 func (p *pump) catchUp() {
 	p.mu.Lock()
 	calls := p.onTaken
@@ -95,10 +98,10 @@ func (p *pump) catchUp() {
 	}
 }
 
-// background is the context of most waits, which CQ.Wake ends.
+// background is the context of most waits, which only CQ.Wake ends early.
 var background = context.Background()
 
-// lead takes completions until the side is woken. It returns an error when the
+// lead takes completions until the side s is woken. It returns an error if the
 // deadline has passed or the connection is closed. The caller holds the pump.
 func (p *pump) lead(c *Conn, s *side) error {
 	for {
@@ -119,9 +122,9 @@ func (p *pump) lead(c *Conn, s *side) error {
 }
 
 // await takes completions, or lets another goroutine do so, until the function
-// returns true. Its result may change when a request of the connection
-// completes or the connection ends. await returns early when the context ends
-// or the queue fails. The caller owns c.closer.
+// until returns true. It calls until again when a request of the connection has
+// completed or the connection has ended. await returns early if ctx ends or the
+// queue fails. The caller uses c.closer.
 func (p *pump) await(ctx context.Context, c *Conn, until func() bool) {
 	for !until() {
 		select {
@@ -152,7 +155,8 @@ func (p *pump) await(ctx context.Context, c *Conn, until func() bool) {
 	}
 }
 
-// poll takes the present completions, unless another goroutine holds the pump.
+// poll takes the completions in the queue, unless another goroutine holds the
+// pump.
 func (p *pump) poll() {
 	select {
 	case p.lock <- struct{}{}:
@@ -165,7 +169,7 @@ func (p *pump) poll() {
 	<-p.lock
 }
 
-// empty takes all present completions. The caller holds the pump.
+// empty takes all completions in the queue. The caller holds the pump.
 func (p *pump) empty() {
 	for left := p.cq.Cap(); left > 0; {
 		n, err := p.cq.Poll(p.wcs)

@@ -7,19 +7,19 @@ import (
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// queues has the queue pair of a connection and what is needed to post to it.
+// queues has the queue pair of a connection, and what is needed to post to it.
 // The connection's mu guards posting.
 type queues struct {
 	qp        *ibverbs.QP
 	send      *ibverbs.SendBatch
-	segments  [2]ibverbs.Segment // scratch space for a request
-	maxInline int                // in bytes
+	segments  [2]ibverbs.Segment // segments of the request that is being posted
+	maxInline int                // limit of inline data in bytes
 	inFlight  int                // number of signaled requests that have not completed
-	receives  receives           // unused in a pool, whose connections share theirs
+	receives  receives           // not used with a pool, whose part has the receives
 }
 
-// postMessage posts a write of the segments, with the word. The request is
-// signaled if it has an ID.
+// postMessage posts an RDMA write of the segments with immediate data, the word
+// of p. The request is signaled unless id is 0.
 func (q *queues) postMessage(id uint64, p protocol.Post, segments []ibverbs.Segment) error {
 	var to ibverbs.RemoteBuffer
 	flags, n := ibverbs.SendFlags(0), 0
@@ -42,8 +42,8 @@ func (q *queues) postMessage(id uint64, p protocol.Post, segments []ibverbs.Segm
 	return q.postSend(id)
 }
 
-// postProbe posts a signaled write of no bytes, which the peer's program does
-// not notice.
+// postProbe posts a signaled RDMA write of no bytes, which the peer's program
+// does not notice.
 func (q *queues) postProbe(id uint64) error {
 	q.send.Reset()
 	if err := q.send.Write(id, ibverbs.RemoteBuffer{}, ibverbs.SendSignaled); err != nil {
@@ -52,8 +52,7 @@ func (q *queues) postProbe(id uint64) error {
 	return q.postSend(id)
 }
 
-// postSend posts the request in q.send. The request is signaled if it has an
-// ID.
+// postSend posts the request in q.send, which is signaled unless id is 0.
 func (q *queues) postSend(id uint64) error {
 	if _, err := q.qp.PostSend(q.send); err != nil {
 		return err

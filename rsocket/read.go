@@ -11,9 +11,9 @@ import (
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// Read reads up to len(b) bytes that have arrived. It blocks while there are
-// none. It returns io.EOF when the peer has closed its end and all bytes were
-// read.
+// Read reads up to len(b) bytes that have arrived. It blocks until there is at
+// least one. It returns io.EOF after the peer has closed its end and all data
+// was read.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.read(b)
 	if err != nil {
@@ -22,6 +22,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
+// readError returns the error of a call that reads.
 func (c *Conn) readError(err error) error {
 	if c == nil {
 		return err
@@ -29,6 +30,7 @@ func (c *Conn) readError(err error) error {
 	return c.opError("read", err)
 }
 
+// read does the work of Read.
 func (c *Conn) read(b []byte) (int, error) {
 	if err := c.beginRead(); err != nil || len(b) == 0 {
 		if err == nil {
@@ -47,7 +49,8 @@ func (c *Conn) read(b []byte) (int, error) {
 	return n, nil
 }
 
-// beginRead gives the caller ownership of the direction until c.reader.end.
+// beginRead makes the caller the user of the reading direction, until
+// c.reader.end.
 func (c *Conn) beginRead() error {
 	if err := c.check(); err != nil {
 		return err
@@ -55,9 +58,9 @@ func (c *Conn) beginRead() error {
 	return c.begin(&c.reader)
 }
 
-// next waits for n bytes. It returns the unread bytes as a part of the ring, of
-// the length first at the offset, and a part at its start, of the length
-// wrapped. The error says why fewer than n bytes will come.
+// next waits until n bytes can be read. It returns all unread bytes as two
+// parts of the receive buffer: first bytes at offset, and wrapped bytes at the
+// start. If fewer than n bytes will come, err is the reason.
 func (c *Conn) next(n int) (offset, first, wrapped int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +80,7 @@ func (c *Conn) next(n int) (offset, first, wrapped int, err error) {
 	return offset, first, c.state.Unread() - first, err
 }
 
-// consume frees the memory of n bytes.
+// consume makes the space of n unread bytes free.
 func (c *Conn) consume(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,9 +88,9 @@ func (c *Conn) consume(n int) {
 	c.post(c.state.Update())
 }
 
-// WriteTo writes arriving bytes to w until the end of file. It passes w the
-// memory that the peer has written to; as with every Write, w must not keep it.
-// Concurrent Reads wait. io.Copy uses WriteTo.
+// WriteTo writes arriving data to w until the end of file. w.Write gets the
+// memory to which the peer has written, which it must not keep. Reads on c wait
+// until WriteTo returns. io.Copy uses WriteTo.
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	if w == nil {
 		return 0, cerr.Nil("Conn.WriteTo", "w")
@@ -118,14 +121,14 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	}
 }
 
-// Peek returns the next n bytes without reading them. It blocks until they have
-// arrived. They are valid until the next call that reads. If fewer will come,
-// because of the end of file or an error, Peek returns those, and the error. n
-// may be up to half of Config.ReadBuffer; beyond that, Peek fails with
+// Peek returns the next n bytes, which remain unread. It blocks until they have
+// arrived. They are valid until the next call that reads. If fewer than n bytes
+// will come, Peek returns these, and the reason: io.EOF or another error. n is
+// at most half of Config.ReadBuffer; otherwise Peek fails with
 // bufio.ErrBufferFull.
 //
-// The bytes are in memory that the peer can write to. A peer that breaks the
-// protocol can change them after the program has looked.
+// The bytes are in memory to which the peer can write. A peer that breaks the
+// protocol can change them after the program has checked them.
 func (c *Conn) Peek(n int) ([]byte, error) {
 	if n < 0 {
 		return nil, bufio.ErrNegativeCount

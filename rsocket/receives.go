@@ -4,31 +4,31 @@ package rsocket
 
 import "github.com/verbena-go/verbena/ibverbs"
 
-// receives keeps receives posted to a queue pair or a shared receive queue.
-// They have no memory: the peer writes its data, and a receive only takes the
-// immediate data that comes with the write.
+// receives keeps a number of receives posted to a queue pair or a shared
+// receive queue. The receives have no memory: the peer writes its data by RDMA,
+// and a receive only takes the immediate data.
 type receives struct {
 	batch *ibverbs.RecvBatch
 	queue interface {
 		PostRecv(*ibverbs.RecvBatch) (int, error)
 	}
-	owed int // number to post; below zero, so many more are posted than are wanted
+	owed int // number of receives to post; negative: number of posted receives that will not be replaced
 }
 
-// recvBatch is the number of receives posted at a time.
+// recvBatch is the number of receives that one call posts.
 const recvBatch = 64
 
-// receiveID is the ID of all receives. No request has it.
+// receiveID is the ID of all receives. No send request has this ID.
 const receiveID = 1 << 63
 
-// init prepares for posting. The caller sets the queue.
+// init creates the batch. The caller must then set queue.
 func (r *receives) init() (err error) {
 	r.batch, err = ibverbs.NewRecvBatch(recvBatch, 1)
 	return err
 }
 
-// refill posts the receives that are owed. After an error, the next call tries
-// again.
+// refill posts the missing receives. After an error, the next call of refill
+// tries again.
 func (r *receives) refill() error {
 	for r.owed > 0 {
 		r.batch.Reset()

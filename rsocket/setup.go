@@ -16,8 +16,8 @@ import (
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// memory is the registered memory of a connection. It is one region, which does
-// not include the send buffer if there is a pool.
+// memory is the registered memory of a connection. It is one memory region.
+// With a pool, the send buffer is not part of it.
 type memory struct {
 	region     *ibverbs.MR
 	slab       *slab // the pool's send buffer, while it holds data
@@ -35,7 +35,7 @@ const (
 	headLen    = 128
 )
 
-// rdmaConfig returns the config of the connection below.
+// rdmaConfig returns the configuration of the rdmacm.Conn.
 func (c *Conn) rdmaConfig() *rdmacm.Config {
 	qp := &rdmacm.PreparedQP{Prepare: c.prepare}
 	config := rdmacm.Config{
@@ -48,8 +48,8 @@ func (c *Conn) rdmaConfig() *rdmacm.Config {
 	return &config
 }
 
-// takeSendBuffer takes a send buffer from the pool, if the connection has none.
-// The caller holds c.mu.
+// takeSendBuffer takes a send buffer from the pool, if there is a pool and the
+// connection has no buffer. The caller holds c.mu.
 func (c *Conn) takeSendBuffer() (err error) {
 	if c.part == nil || c.slab != nil {
 		return nil
@@ -62,11 +62,11 @@ func (c *Conn) takeSendBuffer() (err error) {
 	return nil
 }
 
-// spareReceives is the number of receives for control messages, which use no
+// spareReceives is the number of receives for control messages, which need no
 // credits.
 const spareReceives = 16
 
-// prepare creates the queue pair and the memory before the connection is made.
+// prepare creates the queue pair and the memory, before the handshake.
 func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
 	device := rdma.PD().Device()
 	if err := checkDevice(device); err != nil {
@@ -100,10 +100,11 @@ func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
 	return c.qp, rdma.SetPrivateData(c.state.Hello().Marshal())
 }
 
-// errIWARP reports an iWARP device. iWARP has no writes with immediate data.
+// errIWARP is the error for an iWARP device, which has no writes with immediate
+// data.
 var errIWARP = cerr.Argument("rsocket", "", cerr.InvalidAs(errors.ErrUnsupported, "the device is for iWARP: this package needs InfiniBand or RoCE"))
 
-// checkDevice returns an error if a device does not support connections.
+// checkDevice returns an error if rsocket cannot use the device.
 func checkDevice(device *ibverbs.Device) error {
 	if device.Raw().Device.TransportType != libibverbs.IBV_TRANSPORT_IB {
 		return errIWARP
@@ -111,6 +112,7 @@ func checkDevice(device *ibverbs.Device) error {
 	return nil
 }
 
+// createQP creates the queue pair and its completion queue, or joins the pool.
 func (c *Conn) createQP(rdma *rdmacm.Conn) (err error) {
 	device, pd := rdma.PD().Device(), rdma.PD()
 	receives := c.config.RecvQueue + spareReceives
@@ -148,9 +150,11 @@ func (c *Conn) createQP(rdma *rdmacm.Conn) (err error) {
 	return nil
 }
 
-// bigEndian is the byte order of this processor.
+// bigEndian is whether this processor is big-endian.
 var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
+// allocate registers the memory of the connection, and creates its protocol
+// state.
 func (c *Conn) allocate(rdma *rdmacm.Conn) (err error) {
 	r, s := c.config.ReadBuffer, c.config.WriteBuffer
 	const access = ibverbs.AccessLocalWrite | ibverbs.AccessRemoteWrite

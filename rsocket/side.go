@@ -7,15 +7,17 @@ import (
 	"os"
 )
 
-// side is one direction of a connection.
+// side is one direction of a connection. One call at a time uses it.
 type side struct {
-	lock     chan struct{} // full while a call owns the direction
-	wake     chan struct{} // tells the call that owns the direction to check its condition
+	lock     chan struct{} // full while a call uses the direction
+	wake     chan struct{} // makes the call that uses the direction check its condition again
 	deadline deadline
 }
 
+// init creates the channels.
 func (s *side) init() { s.lock, s.wake = make(chan struct{}, 1), make(chan struct{}, 1) }
 
+// signal makes the call that uses the direction check its condition again.
 func (s *side) signal() {
 	select {
 	case s.wake <- struct{}{}:
@@ -23,10 +25,11 @@ func (s *side) signal() {
 	}
 }
 
+// end ends the use of the direction that begin has started.
 func (s *side) end() { <-s.lock }
 
-// begin gives the caller ownership of a direction until end. It waits for the
-// call that owns it.
+// begin makes the caller the user of a direction, until it calls end. It waits
+// for the call that uses the direction now, until the deadline or Close.
 func (c *Conn) begin(s *side) error {
 	switch {
 	case fired(c.closed):
@@ -54,8 +57,8 @@ func (c *Conn) begin(s *side) error {
 	}
 }
 
-// wait waits until the side's condition may have changed. The caller owns the
-// side and holds c.mu, which wait unlocks meanwhile.
+// wait waits until the condition of the call that uses s may be true. The
+// caller holds c.mu, which wait unlocks meanwhile.
 func (c *Conn) wait(s *side) error {
 	c.mu.Unlock()
 	defer c.mu.Lock()

@@ -11,23 +11,24 @@ import (
 	"github.com/verbena-go/verbena/internal/mem"
 )
 
-// slab is registered memory to send from. It belongs to Go: a goroutine that
-// copies to it after it was closed does no harm.
+// slab is registered memory from which the device sends. It is allocated by Go,
+// so a goroutine may still copy to it after its region was closed.
 type slab struct {
 	region *ibverbs.MR
 	bytes  []byte
 }
 
-// slabs keeps unused slabs by their length, and makes more when needed.
+// slabs keeps unused slabs for reuse, and creates more when needed.
 type slabs struct {
 	pd *ibverbs.PD
 
 	mu     sync.Mutex
-	free   map[int][]*slab
+	free   map[int][]*slab // unused slabs by length
 	all    []*slab
 	closed bool
 }
 
+// take returns a slab of size bytes that no request uses.
 func (m *slabs) take(size int) (*slab, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,7 +50,7 @@ func (m *slabs) take(size int) (*slab, error) {
 	return s, nil
 }
 
-// give takes back a slab that no request uses.
+// give takes back a slab that no request uses any more.
 func (m *slabs) give(s *slab) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,6 +60,7 @@ func (m *slabs) give(s *slab) {
 	m.free[len(s.bytes)] = append(m.free[len(s.bytes)], s)
 }
 
+// close closes all slabs.
 func (m *slabs) close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,20 +13,19 @@ import (
 
 var _ syscall.Conn = (*Conn)(nil)
 
-// SyscallConn returns a raw connection that shows what Read would return.
-// Connection pools of client libraries, such as go-redis and
-// go-sql-driver/mysql, use it to check an idle connection.
+// SyscallConn returns a raw connection on which a program can check what Read
+// would return. Connection pools of client libraries, such as go-redis and
+// go-sql-driver/mysql, check idle connections in this way.
 //
-// A connection over RDMA has no descriptor. RawConn.Read passes its function a
-// descriptor that reads as the connection would: it returns the bytes that have
-// arrived, up to 4096 of them, and the end of file, and fails with EAGAIN while
-// nothing has arrived. Bytes that the function reads are read from the
-// connection; those that it peeks at with MSG_PEEK are not. The descriptor
-// cannot be written to and has none of the connection's options. It is closed
-// when the function returns.
+// A connection over RDMA has no descriptor. RawConn.Read calls its function
+// with a descriptor that returns the data that has arrived, up to 4096 bytes,
+// and then the end of file if the peer has closed its end, or otherwise EAGAIN.
+// Bytes that the function reads are read from the connection; bytes that it
+// peeks at with MSG_PEEK are not. The descriptor cannot be written to, and has
+// none of the connection's options. It is closed when the function returns.
 //
 // RawConn.Write and RawConn.Control fail with an error matching
-// errors.ErrUnsupported, without calling their function.
+// errors.ErrUnsupported, and do not call their function.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	if err := c.open("raw-control"); err != nil {
 		return nil, err
@@ -34,25 +33,28 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	return rawConn{c}, nil
 }
 
-// A rawConn is the result of SyscallConn.
+// rawConn is the result of SyscallConn.
 type rawConn struct{ c *Conn }
 
-// maxLook limits the bytes that RawConn.Read shows to a function.
+// maxLook limits the number of bytes that RawConn.Read shows to its function.
 const maxLook = 4096
 
 var errNoDescriptor = cerr.Argument("", "", cerr.InvalidAs(errors.ErrUnsupported, "a connection over RDMA has no descriptor"))
 
-// Control fails. A socket option would not apply to the connection, and a query
-// for the peer's credentials (SO_PEERCRED) would return those of this process.
+// Control always fails. A socket option would not apply to the connection, and
+// a query for the peer's credentials (SO_PEERCRED) would return those of this
+// process.
 func (r rawConn) Control(func(fd uintptr)) error { return r.c.opError("raw-control", errNoDescriptor) }
 
-// Write fails: bytes written to another descriptor would be lost.
+// Write always fails, since bytes that were written to another descriptor would
+// be lost.
 func (r rawConn) Write(func(fd uintptr) (done bool)) error {
 	return r.c.opError("raw-write", errNoDescriptor)
 }
 
-// Read calls f with a descriptor that reads as the connection would. While f
-// returns false, Read waits for more data and calls f again.
+// Read calls f with a descriptor that returns what Read of the connection would
+// return. As long as f returns false, Read waits for more data and calls f
+// again.
 func (r rawConn) Read(f func(fd uintptr) (done bool)) error {
 	if f == nil {
 		return r.c.opError("raw-read", cerr.Invalid("the function is nil"))
@@ -63,6 +65,7 @@ func (r rawConn) Read(f func(fd uintptr) (done bool)) error {
 	return nil
 }
 
+// read does the work of Read.
 func (r rawConn) read(f func(fd uintptr) (done bool)) error {
 	c := r.c
 	if err := c.beginRead(); err != nil {
@@ -94,9 +97,9 @@ func (r rawConn) read(f func(fd uintptr) (done bool)) error {
 	}
 }
 
-// look returns what Read would return now: bytes that have arrived, the number
-// of further ones, and whether the end of file follows the bytes. The caller
-// owns the reader.
+// look returns what Read would return now: bytes that have arrived, up to
+// maxLook; rest, the number of further bytes; and whether the end of file
+// follows. The caller uses c.reader.
 func (c *Conn) look() (bytes []byte, rest int, end bool, err error) {
 	c.pump.poll()
 	c.mu.Lock()

@@ -10,9 +10,9 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// show calls f with a descriptor from which the bytes can be read. If end is
-// set, the end of file follows them. show returns the number of bytes that f
-// read.
+// show calls f with a descriptor from which bytes can be read. If end is true,
+// the end of file follows. used is the number of bytes that f has read, and
+// done the result of f.
 func show(bytes []byte, end bool, f func(fd uintptr) (done bool)) (used int, done bool, err error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -42,7 +42,7 @@ func show(bytes []byte, end bool, f func(fd uintptr) (done bool)) (used int, don
 	return len(bytes) - unread(lent), done, nil
 }
 
-// unread drains a descriptor, and returns the number of bytes.
+// unread reads everything from a descriptor, and returns the number of bytes.
 func unread(fd int) (total int) {
 	var b [maxLook]byte
 	for {

@@ -4,7 +4,7 @@
 
 package rsocket
 
-// show fails, as this system has no connections.
+// show always fails, as this system has no connections.
 func show([]byte, bool, func(fd uintptr) bool) (used int, done bool, err error) {
 	return 0, false, errNoDescriptor
 }

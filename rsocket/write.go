@@ -13,9 +13,9 @@ import (
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// Write writes b. It returns when all of b was copied and passed to the device,
-// so it blocks while the peer's buffer is full. The peer's program may not have
-// read the data when Write returns.
+// Write writes b. It returns after all of b was copied and posted to the
+// device, so it blocks while the peer's buffer is full. The peer's program may
+// not have read the data when Write returns.
 func (c *Conn) Write(b []byte) (int, error) {
 	one := [1][]byte{b}
 	v := net.Buffers(one[:])
@@ -27,7 +27,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 }
 
 // WriteBuffers writes the buffers one after the other, in as few messages as
-// possible. It removes written bytes from *v, as net.Buffers.WriteTo does.
+// possible. Like net.Buffers.WriteTo, it removes from *v what was written.
 func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
 	if v == nil {
 		return 0, cerr.Nil("Conn.WriteBuffers", "v")
@@ -44,6 +44,7 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
 	return int64(n), nil
 }
 
+// writeError returns the error of a call that writes.
 func (c *Conn) writeError(err error) error {
 	if c == nil {
 		return err
@@ -51,7 +52,8 @@ func (c *Conn) writeError(err error) error {
 	return c.opError("write", err)
 }
 
-// beginWrite gives the caller ownership of the direction until c.writer.end.
+// beginWrite makes the caller the user of the writing direction, until
+// c.writer.end.
 func (c *Conn) beginWrite() error {
 	if err := c.check(); err != nil {
 		return err
@@ -59,7 +61,8 @@ func (c *Conn) beginWrite() error {
 	return c.begin(&c.writer)
 }
 
-// write writes total bytes from the buffers, and removes them from the buffers.
+// write writes total bytes from the buffers, and removes from the buffers what
+// was written. It returns the number of bytes.
 func (c *Conn) write(v *net.Buffers, total int) (int, error) {
 	if err := c.beginWrite(); err != nil {
 		return 0, err
@@ -88,7 +91,8 @@ func (c *Conn) write(v *net.Buffers, total int) (int, error) {
 	return done, nil
 }
 
-// drop removes n bytes from the first buffer, and then leading empty buffers.
+// drop removes the first n bytes from the first buffer, and then all empty
+// buffers at the front.
 func drop(v *net.Buffers, n int) {
 	if n > 0 {
 		(*v)[0] = (*v)[0][n:]
@@ -99,14 +103,14 @@ func drop(v *net.Buffers, n int) {
 	}
 }
 
-// canWrite returns an error if writing is impossible.
+// canWrite returns an error if the connection cannot be written to.
 func (c *Conn) canWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mayWrite()
 }
 
-// mayWrite is canWrite for a caller that holds c.mu.
+// mayWrite does the work of canWrite. The caller holds c.mu.
 func (c *Conn) mayWrite() error {
 	switch {
 	case fired(c.closed):
@@ -121,9 +125,9 @@ func (c *Conn) mayWrite() error {
 	return nil
 }
 
-// room waits until up to n bytes may be sent in one message. It returns their
-// number. Unless outside is true, it also returns their place in the send
-// buffer.
+// room waits until some of the next n bytes may be sent in one message, and
+// returns their number. If outside is false, it also returns their offset in
+// the send buffer.
 func (c *Conn) room(n int, outside bool) (room, offset int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,8 +156,8 @@ func (c *Conn) room(n int, outside bool) (room, offset int, err error) {
 	}
 }
 
-// sendData sends n bytes, as room returned: those next in the send buffer, or
-// those of a chunk.
+// sendData sends n bytes, as room has returned: the next ones of the chunk
+// from, or those next in the send buffer if from is nil.
 func (c *Conn) sendData(n int, from *chunk) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,8 +174,8 @@ func (c *Conn) sendData(n int, from *chunk) error {
 	return c.err
 }
 
-// filled records that no goroutine copies to the send buffer any more. The
-// caller holds c.mu.
+// filled records that no call copies to the send buffer any more. The caller
+// holds c.mu.
 func (c *Conn) filled() {
 	c.filling = false
 	if c.released {
@@ -179,22 +183,22 @@ func (c *Conn) filled() {
 	}
 }
 
-// The ID of a request is the protocol's ID, and above it the number of the
-// chunk, from 1 on.
+// The lower bits of a send request's ID are the protocol's ID. The upper bits
+// are the number of the chunk, counted from 1, or 0 if there is no chunk.
 const (
 	chunkShift = protocol.IDBits
 	idMask     = 1<<chunkShift - 1
 )
 
-// direct is memory that ReadFrom reads into and the device sends from.
+// direct is memory for ReadFrom, which reads into it and sends from it.
 type direct struct {
-	lock   chan struct{} // full while a ReadFrom owns the memory
+	lock   chan struct{} // full while a ReadFrom uses the memory
 	memory *ibverbs.MR
 
 	// Guarded by the connection's mu.
-	pending [chunks]int // number of requests in flight of each chunk
-	slab    *slab       // the memory, if it is a pool's
-	inUse   bool
+	pending [chunks]int // number of requests in flight that send from each chunk
+	slab    *slab       // the memory, if it belongs to a pool; otherwise nil
+	inUse   bool        // whether a ReadFrom uses the memory
 }
 
 const (
@@ -206,11 +210,11 @@ const (
 type chunk struct {
 	index   int
 	segment ibverbs.Segment
-	sent    int // in bytes
+	sent    int // number of bytes that were sent
 }
 
-// ReadFrom reads from r until its end, and writes what it reads. It reads
-// directly into memory that the device sends from. io.Copy uses it.
+// ReadFrom reads from r until its end, and writes what it has read. It reads
+// directly into memory from which the device sends. io.Copy uses ReadFrom.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	if r == nil {
 		return 0, cerr.Nil("Conn.ReadFrom", "r")
@@ -255,7 +259,7 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	}
 }
 
-// beginDirect gets the memory, until endDirect.
+// beginDirect allocates the memory for ReadFrom, which must call endDirect.
 func (c *Conn) beginDirect() (err error) {
 	d := &c.direct
 	if c.part == nil {
@@ -282,7 +286,8 @@ func (c *Conn) beginDirect() (err error) {
 	return nil
 }
 
-// endDirect returns the memory to the pool once no request sends from it.
+// endDirect returns the memory to the pool, if there is one and no request uses
+// the memory.
 func (c *Conn) endDirect() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -292,7 +297,7 @@ func (c *Conn) endDirect() {
 
 var errBadRead = errors.New("rsocket: the reader returned an impossible count from Read")
 
-// waitForChunk waits until the device no longer needs the chunk.
+// waitForChunk waits until no request sends from chunk i.
 func (c *Conn) waitForChunk(i int) error {
 	if err := c.beginWrite(); err != nil {
 		return err
@@ -311,7 +316,8 @@ func (c *Conn) waitForChunk(i int) error {
 	return c.mayWrite()
 }
 
-// sendChunk sends all of a chunk, and returns the number of bytes sent.
+// sendChunk sends all bytes of a chunk, and returns the number of bytes that
+// were sent.
 func (c *Conn) sendChunk(from *chunk) (int, error) {
 	if err := c.beginWrite(); err != nil {
 		return 0, err

@@ -14,30 +14,30 @@ const HelloLen = 40
 // version is the version of the protocol.
 const version = 1
 
-// The flags of a Hello.
+// Flags in a Hello.
 const (
-	flagNetOrder = 1 << iota // the sender is a big-endian host
-	flagIOMap                // the size of the table for direct writes is valid
+	flagNetOrder = 1 << iota // the sender's processor is big-endian
+	flagIOMap                // the number of entries for direct writes is valid
 )
 
-// A Region is memory of an end that the other end may write to.
+// Region is memory of one end to which the other may write.
 type Region struct {
 	Addr   uint64
 	Key    uint32
 	Length uint32
 }
 
-// A Hello is the private data of the request for a connection, and of its
-// acceptance.
+// Hello is what each end tells the other at first. It is the private data of
+// the request for a connection, and of its acceptance.
 type Hello struct {
-	BigEndian bool   // the byte order of the sender's processor
-	Credits   uint16 // number of messages that the peer may send at first
-	IOMap     int    // number of entries for direct writes
-	Table     Region // target table; its length is the number of entries
-	Buffer    Region // memory for the first bytes of the stream
+	BigEndian bool   // whether the sender's processor is big-endian
+	Credits   uint16 // number of messages that the receiver of the Hello may send at first
+	IOMap     int    // number of the sender's entries for direct writes
+	Table     Region // the sender's target table; Length is its number of entries
+	Buffer    Region // memory of the sender for the first bytes of the stream
 }
 
-// Marshal returns the Hello as private data.
+// Marshal encodes the Hello as private data.
 func (h Hello) Marshal() []byte {
 	b := make([]byte, HelloLen)
 	b[0], b[1] = version, flagIOMap
@@ -51,17 +51,18 @@ func (h Hello) Marshal() []byte {
 	return b
 }
 
-// maxEntries limits the size of a peer's table. No more than two entries are
-// ever in use.
+// maxEntries limits the number of entries in a peer's target table. Only two of
+// them are in use at a time.
 const maxEntries = 1 << 16
 
-// ErrVersion reports a peer that speaks another version of the protocol.
+// ErrVersion is the error for a peer that does not speak this version of the
+// protocol.
 var ErrVersion = fmt.Errorf("not the rsocket protocol, or another version of it: %w", syscall.ENOTSUP)
 
-// ParseHello parses private data, which the transport may have padded.
+// ParseHello decodes private data, which may be padded at its end.
 func ParseHello(b []byte) (Hello, error) {
 	if len(b) < HelloLen {
-		return Hello{}, violation("%d bytes of private data, less than %d", len(b), HelloLen)
+		return Hello{}, violation("private data has %d bytes, fewer than %d", len(b), HelloLen)
 	}
 	if b[0] != version {
 		return Hello{}, fmt.Errorf("version %d: %w", b[0], ErrVersion)
@@ -77,13 +78,14 @@ func ParseHello(b []byte) (Hello, error) {
 	}
 	switch {
 	case h.Credits == 0:
-		return Hello{}, violation("no credits")
+		return Hello{}, violation("the peer permits no messages (0 credits)")
 	case h.Table.Length < 2 || h.Table.Length > maxEntries:
-		return Hello{}, violation("a target table of %d entries, not from 2 to %d", h.Table.Length, maxEntries)
+		return Hello{}, violation("target table has %d entries, want 2 to %d", h.Table.Length, maxEntries)
 	}
 	return h, nil
 }
 
+// scale encodes a number of entries in a byte. It rounds down.
 func scale(n int) byte {
 	if n <= 128 {
 		return byte(n)
@@ -91,6 +93,7 @@ func scale(n int) byte {
 	return byte(128 | n>>8)
 }
 
+// unscale decodes a number of entries.
 func unscale(b byte) int {
 	if b <= 128 {
 		return int(b)
@@ -98,11 +101,11 @@ func unscale(b byte) int {
 	return int(b&127) << 8
 }
 
-// EntryLen is the number of bytes of a target entry.
+// EntryLen is the number of bytes of an entry in a target table.
 const EntryLen = 16
 
-// put writes the region as a target entry. It calls both byte orders directly,
-// since arguments of an interface's methods are allocated.
+// put encodes the region as an entry of a target table. It calls methods of
+// both byte orders directly, since an interface would cause an allocation.
 func (r Region) put(b []byte, bigEndian bool) {
 	if bigEndian {
 		binary.BigEndian.PutUint64(b, r.Addr)
@@ -115,7 +118,7 @@ func (r Region) put(b []byte, bigEndian bool) {
 	binary.LittleEndian.PutUint32(b[12:], r.Length)
 }
 
-// region reads a target entry.
+// region decodes an entry of a target table.
 func region(b []byte, bigEndian bool) Region {
 	if bigEndian {
 		return Region{Addr: binary.BigEndian.Uint64(b), Key: binary.BigEndian.Uint32(b[8:]), Length: binary.BigEndian.Uint32(b[12:])}
@@ -123,11 +126,12 @@ func region(b []byte, bigEndian bool) Region {
 	return Region{Addr: binary.LittleEndian.Uint64(b), Key: binary.LittleEndian.Uint32(b[8:]), Length: binary.LittleEndian.Uint32(b[12:])}
 }
 
-// ErrViolation is matched by every error for a peer that breaks the protocol.
-// It matches syscall.EPROTO.
+// ErrViolation is the error for a peer that breaks the protocol. It matches
+// syscall.EPROTO.
 var ErrViolation = fmt.Errorf("the peer breaks the rsocket protocol: %w", syscall.EPROTO)
 
-// violation returns the error for a violation by the peer.
+// violation returns an error that describes how the peer has broken the
+// protocol. It matches ErrViolation.
 func violation(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), ErrViolation)
 }

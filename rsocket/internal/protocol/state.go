@@ -2,59 +2,59 @@
 
 package protocol
 
-// Constants of the protocol, and of librdmacm.
+// Constants of the protocol and of this implementation.
 const (
-	Entries      = 2       // number of entries in this end's target table, where the peer writes the addresses of its receive buffer
+	Entries      = 2       // number of entries in this end's target table, to which the peer writes the addresses of its receive buffer
 	ControlSlots = 4       // number of requests that are reserved for messages other than data
-	FirstData    = 1 << 14 // length of the first message of a long write, which the device sends while the next piece is copied
-	LongData     = 1 << 16 // length of the longest message of a long write
+	FirstData    = 1 << 14 // length in bytes of the first message of a long write; the device sends it while the next one is copied
+	LongData     = 1 << 16 // length in bytes of the longest message of a long write
 	leastData    = 2048    // number of free bytes in the send buffer that a message needs, unless it is shorter
 )
 
-// A Config describes an end.
+// Config describes one end of a connection.
 type Config struct {
-	BigEndian  bool   // the byte order of this processor
-	SendQueue  int    // number of requests that can be in flight
-	Credits    uint16 // number of messages that can arrive without being handled; there are receives for them and a few more
-	SendBuffer int    // size in bytes
-	Table      Region // this end's target table (see Entries); only the address and the key are used
-	Buffer     Region // the receive buffer, of an even length
-	Prompt     bool   // whether Complete must learn of each request by itself, not of several at once
+	BigEndian  bool   // whether this processor is big-endian
+	SendQueue  int    // limit of requests in flight
+	Credits    uint16 // number of data messages that the peer may send ahead; there are a few more receives than that
+	SendBuffer int    // size of the send buffer in bytes
+	Table      Region // this end's target table (see Entries); Length is not used
+	Buffer     Region // the receive buffer; its length is even
+	Prompt     bool   // whether each request must be signaled, so that its resources become free soon
 }
 
-// A State is one end of a connection.
+// State is the state of one end of a connection.
 type State struct {
 	config Config
 	peer   Hello
 
 	// Sending.
-	sent      uint16 // number of data messages
-	limit     uint16 // value of sent that the peer permits at most
-	target    [Entries]Region
-	using     int // index in target of the entry that the next data goes to
-	announced int // index in target of the entry that the peer replaces next
-	slots     int // number of free requests for data
-	free      int // number of free bytes in the send buffer
-	place     int // offset of the next bytes in the send buffer
-	quiet     ID  // resources that the completion of the next signaled request frees, too
+	sent      uint16          // number of data messages sent, modulo 1<<16
+	limit     uint16          // value of sent up to which the peer permits messages
+	target    [Entries]Region // parts of the peer's receive buffer that are left to write to
+	using     int             // index in target of the part to which the next data goes
+	announced int             // index in target of the entry that the peer will replace next
+	slots     int             // number of requests for data that may still be posted
+	free      int             // number of free bytes in the send buffer
+	place     int             // offset of the next bytes in the send buffer
+	quiet     ID              // resources of unsignaled requests, which the next signaled request frees
 
 	// Control messages.
-	control   int // number of free requests for control messages
-	controls  int // number of control messages sent so far
-	unnoticed int // number of control messages sent since the peer's last update
+	control   int // number of control messages that may still be posted
+	controls  int // number of control messages since the start
+	unnoticed int // number of control messages since the peer's last update
 
 	// Receiving.
-	arrived  uint64 // number of data messages
-	granted  uint64 // value of arrived that this end permits at most
-	given    [2]int // numbers of bytes left in the halves of the buffer that the peer owns
-	unread   int    // number of unread bytes in the buffer
-	position int    // offset of the first unread byte in the buffer
-	spare    int    // number of bytes to give back to the peer
-	next     int    // index of the half of the buffer to give back
-	entry    uint32 // index of the entry in the peer's target table for the next half
+	arrived  uint64 // number of data messages received
+	granted  uint64 // value of arrived up to which this end permits messages
+	given    [2]int // numbers of bytes that the peer may still write to the half it uses and to the next
+	unread   int    // number of unread bytes in the receive buffer
+	position int    // offset of the first unread byte
+	spare    int    // number of bytes that can be given back to the peer
+	next     int    // index of the half that is given back next
+	entry    uint32 // index of the entry in the peer's target table that is written next
 
 	// Ending.
-	readable, writable bool // whether this end still reads and writes
+	readable, writable bool // whether this end still reads, and whether it still writes
 	ended              bool // whether the peer will send no more data
 	disconnected       bool // whether the connection is over
 	gone               bool // whether the peer has announced that it neither reads nor writes
@@ -77,57 +77,63 @@ func (s *State) Hello() Hello {
 	return h
 }
 
-// Connect takes the peer's Hello. The methods below may be called only after
-// it.
+// Connect takes the peer's Hello. It must be called before the methods below.
 func (s *State) Connect(peer Hello) {
 	s.peer = peer
 	s.limit, s.target[0], s.entry = peer.Credits, peer.Buffer, 1%peer.Table.Length
 }
 
-// A Post is a request to be posted.
+// Post is a request that the caller must post.
 type Post struct {
 	Word Word
-	To   Region // the peer's memory to write to, if any
+	To   Region // memory of the peer to which the request writes; zero: none
 
-	// ID is the argument of Complete when the request, and with it all earlier
-	// ones, has completed. If it is 0, Complete need not be called.
+	// ID must be passed to Complete when the request has completed; this
+	// also completes all earlier requests. If ID is 0, the request need not
+	// be signaled.
 	ID ID
 
-	// The offset and length of data in the send buffer. The data may wrap
-	// around to the start of the buffer.
+	// Offset and Len are the data in the send buffer. It may continue at
+	// the start of the buffer.
 	Offset, Len int
 
-	// The entry that an update writes, if HasEntry is true.
+	// Entry is the content that an update writes to the target table, if
+	// HasEntry is true.
 	HasEntry bool
 	Entry    [EntryLen]byte
-	Slot     int // below ControlSlots; no other request in flight has the same
+	Slot     int // number below ControlSlots that no other request in flight has
 }
 
-// An ID encodes the resources that the completion of a request frees. A request
-// with the ID 0 is not signaled; the ID of the next signaled request includes
-// its resources.
+// ID says which resources become free when a request completes. A request with
+// the ID 0 is not signaled; its resources are included in the ID of the next
+// signaled request.
 type ID uint64
 
-// The parts of an ID. The largest send buffer has 1 GiB, and the largest queue
-// 65535 requests.
+// Parts of an ID. The limits are a send buffer of 1 GiB and a queue of 65535
+// requests.
 const (
 	bytesBack   ID = 1
 	slotBack    ID = 1 << 31
 	controlBack ID = 1 << 47
-	disconnects ID = 1 << 50 // the request ends the connection
+	disconnects ID = 1 << 50 // set if the request ends the connection
 
 	// IDBits is the number of bits of an ID.
 	IDBits = 51
 )
 
-func (id ID) bytes() int    { return int(id & (slotBack - 1)) }
-func (id ID) slots() int    { return int(id & (controlBack - 1) / slotBack) }
+// bytes returns the number of bytes of the send buffer that become free.
+func (id ID) bytes() int { return int(id & (slotBack - 1)) }
+
+// slots returns the number of requests for data that become free.
+func (id ID) slots() int { return int(id & (controlBack - 1) / slotBack) }
+
+// controls returns the number of control messages that become free.
 func (id ID) controls() int { return int(id & (disconnects - 1) / controlBack) }
 
-// signal returns the ID of a request that uses the resources back. The ID is 0
-// if the request need not be signaled, because few resources wait for a
-// completion. This keeps an end that waits for an answer from being woken by
-// the completion of its own request. If must is true, the ID is not 0.
+// signal returns the ID of a request whose completion frees the resources back.
+// If must is false and few resources wait for a completion, the ID is 0. So an
+// end that waits for an answer is not woken by the completion of its own
+// request.
 func (s *State) signal(back ID, must bool) ID {
 	s.quiet += back
 	q := s.quiet
@@ -139,11 +145,11 @@ func (s *State) signal(back ID, must bool) ID {
 	return q
 }
 
-// canSend returns the number of bytes that may be sent in one message. The peer
-// may have no more receives than credits. So a few credits are kept for control
-// messages that the peer may not have handled. A control message without a
-// receive would hold up all later messages for the peer's RNR timer, which is
-// 655 ms with librdmacm.
+// canSend returns the number of bytes that may be sent in one message now. It
+// leaves some credits unused for control messages that the peer may not have
+// handled, since the peer may have no more receives than credits. A message
+// without a receive would delay all later ones for the time of the peer's RNR
+// timer, 655 ms with librdmacm.
 func (s *State) canSend() int {
 	window, kept := s.limit-s.sent, 0
 	if s.peer.Credits >= 4*ControlSlots {
@@ -155,8 +161,9 @@ func (s *State) canSend() int {
 	return int(min(s.target[s.using].Length, MaxData))
 }
 
-// Room returns how many of n bytes may be sent in one message now; 0 if none.
-// It does not shrink before Send is called, unless the connection ends.
+// Room returns how many of n bytes in the send buffer may be sent in one
+// message now, or 0. The number does not decrease until Send is called, unless
+// the connection ends.
 func (s *State) Room(n int) int {
 	if s.free < min(n, leastData) {
 		return 0
@@ -164,14 +171,15 @@ func (s *State) Room(n int) int {
 	return min(n, s.free, s.canSend())
 }
 
-// RoomOutside is Room for bytes that are not in the send buffer.
+// RoomOutside returns how many of n bytes that are not in the send buffer may
+// be sent in one message now, or 0.
 func (s *State) RoomOutside(n int) int { return min(n, s.canSend()) }
 
-// Offset returns the place of the next bytes in the send buffer.
+// Offset returns the offset in the send buffer of the next bytes to send.
 func (s *State) Offset() int { return s.place }
 
-// Send sends n bytes of the send buffer, where n is at least 1 and at most what
-// Room returned.
+// Send returns the request that sends the next n bytes of the send buffer. n
+// must be positive, and at most what Room returned.
 func (s *State) Send(n int) Post {
 	p := s.send(n)
 	p.ID = s.signal(slotBack+bytesBack*ID(n), false)
@@ -181,13 +189,15 @@ func (s *State) Send(n int) Post {
 	return p
 }
 
-// SendOutside is Send for bytes that are not in the send buffer.
+// SendOutside returns the request that sends n bytes which are not in the send
+// buffer.
 func (s *State) SendOutside(n int) Post {
 	p := s.send(n)
 	p.ID = s.signal(slotBack, true)
 	return p
 }
 
+// send returns a data message of n bytes, without its ID and its offset.
 func (s *State) send(n int) Post {
 	t := &s.target[s.using]
 	p := Post{Word: Data(n), To: *t, Len: n}
@@ -201,7 +211,7 @@ func (s *State) send(n int) Post {
 	return p
 }
 
-// Complete handles the completion of a request.
+// Complete handles the completion of a request with that ID.
 func (s *State) Complete(id ID) {
 	s.free += id.bytes()
 	s.slots += id.slots()
@@ -211,19 +221,20 @@ func (s *State) Complete(id ID) {
 	}
 }
 
-// Buffered returns the number of bytes of the send buffer that are or may be in
+// Buffered returns the number of bytes of the send buffer that requests may
 // use.
 func (s *State) Buffered() int { return s.config.SendBuffer - s.free }
 
-// Idle reports whether all requests with an ID have completed.
+// Idle reports whether all posted requests have completed, apart from
+// unsignaled ones.
 func (s *State) Idle() bool {
 	return s.slots+s.control+s.quiet.slots()+s.quiet.controls() == s.config.SendQueue
 }
 
-// Receive handles a message: its word, and the number of bytes written with it.
-// table is this end's target table, which the peer may be writing to. If the
-// peer has broken the protocol, the error matches ErrViolation, and the
-// connection is over.
+// Receive handles a received message: its word, and the number of bytes that it
+// wrote. table is this end's target table, to which the peer may be writing. If
+// the peer has broken the protocol, the error matches ErrViolation, and the
+// connection must be ended.
 func (s *State) Receive(w Word, length int, table []byte) error {
 	if s.disconnected && w.Kind() != KindData {
 		return nil
@@ -247,18 +258,19 @@ func (s *State) Receive(w Word, length int, table []byte) error {
 		}
 		return nil
 	}
-	return violation("%v", w)
+	return violation("unknown message %v", w)
 }
 
+// receiveData handles a data message.
 func (s *State) receiveData(w Word, length int) error {
 	n := w.Value()
 	switch {
 	case s.ended:
 		return violation("%v after the peer has ended its data", w)
 	case n == 0 || n != length:
-		return violation("%v, and %d were written", w, length)
+		return violation("%v, with a write of %d bytes", w, length)
 	case n > s.given[0]:
-		return violation("%v, where there is room for %d", w, s.given[0])
+		return violation("%v exceeds the %d bytes of room", w, s.given[0])
 	}
 	if err := s.count(w); err != nil {
 		return err
@@ -271,7 +283,8 @@ func (s *State) receiveData(w Word, length int) error {
 	return nil
 }
 
-// count counts a message that uses a credit.
+// count counts a message that uses a credit. It fails if the peer has no credit
+// left.
 func (s *State) count(w Word) error {
 	if s.arrived == s.granted {
 		return violation("%v beyond the limit of %d messages", w, s.granted)
@@ -280,9 +293,11 @@ func (s *State) count(w Word) error {
 	return nil
 }
 
+// receiveUpdate handles a message by which the peer permits more messages, and
+// may announce a part of its receive buffer.
 func (s *State) receiveUpdate(w Word, length int, table []byte) error {
 	if length != 0 && length != EntryLen {
-		return violation("%v, and %d bytes were written", w, length)
+		return violation("%v, with a write of %d bytes", w, length)
 	}
 	s.limit, s.unnoticed = uint16(w), 0
 	if length == 0 {
@@ -290,7 +305,7 @@ func (s *State) receiveUpdate(w Word, length int, table []byte) error {
 	}
 	t := &s.target[s.announced]
 	if t.Length != 0 {
-		return violation("entry %d of the target table changed, and has %d bytes left", s.announced, t.Length)
+		return violation("entry %d of the target table was replaced before it was used up (%d bytes left)", s.announced, t.Length)
 	}
 	*t = region(table[s.announced*EntryLen:], s.config.BigEndian)
 	if t.Length == 0 {
@@ -303,24 +318,25 @@ func (s *State) receiveUpdate(w Word, length int, table []byte) error {
 // Unread returns the number of bytes that can be read.
 func (s *State) Unread() int { return s.unread }
 
-// Next returns the offset and length of the unread bytes in the receive buffer,
-// up to its end.
+// Next returns the offset and the length of the unread bytes, up to the end of
+// the receive buffer. Further unread bytes are at the start of the buffer.
 func (s *State) Next() (offset, n int) {
 	return s.position, min(s.unread, s.size()-s.position)
 }
 
+// size returns the size of the receive buffer.
 func (s *State) size() int { return int(s.config.Buffer.Length/2) * 2 }
 
-// Consume frees the space of n unread bytes.
+// Consume makes the space of n unread bytes free.
 func (s *State) Consume(n int) {
 	s.unread -= n
 	s.spare += n
 	s.position = (s.position + n) % s.size()
 }
 
-// Update returns the update that is due, if any. It gives back half of the
-// buffer, or lets the peer send more messages. All messages passed to Receive
-// must have been replaced by newly posted receives.
+// Update returns the update that is due, if any. It gives half of the receive
+// buffer back to the peer, or permits more messages. The caller must have
+// posted a new receive for each message that was passed to Receive.
 func (s *State) Update() (p Post, due bool) {
 	half := s.size() / 2
 	gives, grants := s.spare >= half, s.granted-s.arrived <= uint64(s.config.Credits)/2
@@ -358,11 +374,11 @@ func (s *State) takeControl(w Word) Post {
 	return Post{Word: w, ID: s.signal(back, w.Kind() == KindControl), Slot: s.controls % ControlSlots}
 }
 
-// HasControl reports whether a control message can be sent.
+// HasControl reports whether a control message may be posted.
 func (s *State) HasControl() bool { return s.control > 0 }
 
-// KeepAlive returns a request to write no bytes, without a word, if it may be
-// posted and no other request is in flight.
+// KeepAlive returns a request that writes no bytes and sends no word. ok is
+// false unless no other request is in flight and the connection has not ended.
 func (s *State) KeepAlive() (p Post, ok bool) {
 	if !s.Idle() || s.disconnected || s.said {
 		return Post{}, false
@@ -371,7 +387,7 @@ func (s *State) KeepAlive() (p Post, ok bool) {
 	return Post{Word: KeepAlive, ID: s.signal(controlBack, true)}, true
 }
 
-// CloseRead ends reading at this end. If due is true, the Post must be posted.
+// CloseRead ends reading at this end. If due is true, p must be posted.
 func (s *State) CloseRead() (p Post, due bool) {
 	s.readable = false
 	if s.writable {
@@ -380,7 +396,7 @@ func (s *State) CloseRead() (p Post, due bool) {
 	return s.Disconnect()
 }
 
-// CloseWrite ends writing at this end. If due is true, the Post must be posted.
+// CloseWrite ends writing at this end. If due is true, p must be posted.
 func (s *State) CloseWrite() (p Post, due bool) {
 	if !s.writable {
 		return Post{}, false
@@ -395,9 +411,8 @@ func (s *State) CloseWrite() (p Post, due bool) {
 	return s.takeControl(Shutdown), true
 }
 
-// Disconnect ends both directions. If due is true, the Post must be posted.
-// Like CloseRead and CloseWrite, it needs a free slot: HasControl must have
-// returned true.
+// Disconnect ends both directions. If due is true, p must be posted. HasControl
+// must have returned true before Disconnect, CloseRead and CloseWrite.
 func (s *State) Disconnect() (p Post, due bool) {
 	s.readable, s.writable = false, false
 	if s.disconnected || s.said {
@@ -407,14 +422,14 @@ func (s *State) Disconnect() (p Post, due bool) {
 	return s.takeControl(Disconnect), true
 }
 
-// Ended reports whether the peer has ended its data.
+// Ended reports whether the peer has announced that it sends no more data.
 func (s *State) Ended() bool { return s.ended }
 
 // Gone reports whether the peer has ended both directions. The peer then
-// ignores data that has not reached it yet, so this end need not wait for its
-// arrival.
+// ignores data that reaches it later, so this end need not wait until its data
+// has arrived.
 func (s *State) Gone() bool { return s.gone }
 
-// Disconnected reports whether the connection was ended in an orderly way: both
-// directions by one end, or each direction by its own end.
+// Disconnected reports whether both directions were ended, by one end or by
+// both.
 func (s *State) Disconnected() bool { return s.disconnected }

@@ -4,19 +4,19 @@ package protocol
 
 import "fmt"
 
-// A Word is the immediate data of a message: the message's kind in the upper
-// three bits, and a value.
+// Word is the immediate data of a message. The upper three bits are the
+// message's kind, and the others a value.
 type Word uint32
 
 // Kind is the kind of a message.
 type Kind uint8
 
-// The kinds of messages. No others are sent.
+// Kinds of messages. The protocol has no others.
 const (
-	KindData    Kind = 0 // bytes of the stream; the value is their number
-	KindUpdate  Kind = 4 // a new limit in the low 16 bits, and perhaps a target entry
+	KindData    Kind = 0 // data; the value is the number of bytes
+	KindUpdate  Kind = 4 // update of the limit of messages, in the lower 16 bits; it may come with an entry of the target table
 	KindIOMap   Kind = 6 // an entry for direct writes, which this package ignores
-	KindControl Kind = 7
+	KindControl Kind = 7 // end of one or both directions
 )
 
 const (
@@ -24,8 +24,8 @@ const (
 	valueMask = 1<<kindShift - 1
 )
 
-// The words that end one direction or both. KeepAlive is never sent: it marks
-// the request of State.KeepAlive.
+// Words of control messages. KeepAlive is never sent: it identifies the request
+// of State.KeepAlive.
 const (
 	Disconnect = Word(KindControl) << kindShift
 	KeepAlive  = Disconnect | 1
@@ -35,10 +35,10 @@ const (
 // MaxData is the largest number of bytes in a message.
 const MaxData = valueMask
 
-// Data returns the word for n bytes of the stream.
+// Data returns the word of a message with n bytes of data.
 func Data(n int) Word { return Word(n) & valueMask }
 
-// Update returns the word for a new limit.
+// Update returns the word of a message with a new limit.
 func Update(limit uint16) Word { return Word(KindUpdate)<<kindShift | Word(limit) }
 
 // Kind returns the kind of the message.
