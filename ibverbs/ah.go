@@ -22,7 +22,7 @@ type AH struct {
 }
 
 // GRHLen is the number of bytes before the message in each received datagram.
-// They hold the global route header, if there is one.
+// They hold the global route header (GRH), if there is one.
 const GRHLen = 40
 
 // CreateAH creates an address handle; see ibv_create_ah(3). On RoCE, the kernel
@@ -88,8 +88,9 @@ func (d *Device) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 	return AHAttrFromRaw(&raw), nil
 }
 
-// received checks a received datagram and returns its header. The header is
-// zero if the datagram came without one, which can happen on InfiniBand.
+// received checks a received datagram and returns its header, and the port
+// number in C's type. The header is zero if the datagram came without one,
+// which can happen on InfiniBand.
 func received(op string, c *Device, wc *WC, grh []byte, port int) (header libibverbs.Grh, n uint8, err error) {
 	bad := func(format string, args ...any) error { return cerr.Refuse(op, c.Name(), format, args...) }
 	if wc == nil {
@@ -106,7 +107,7 @@ func received(op string, c *Device, wc *WC, grh []byte, port int) (header libibv
 	case wc.raw.WcFlags&uint32(libibverbs.IBV_WC_GRH) == 0:
 		return header, n, nil
 	case len(grh) < GRHLen:
-		return header, 0, bad("grh has %d bytes, and the header %d", len(grh), GRHLen)
+		return header, 0, bad("grh has %d bytes, fewer than the %d of the header", len(grh), GRHLen)
 	}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&header)), GRHLen), grh)
 	return header, n, nil
@@ -148,12 +149,12 @@ type AHAttr struct {
 	SrcPathBits uint8  // selects one of the port's local identifiers, up to 127
 	StaticRate  Rate   // maximum rate; 0 means the port's rate
 
-	// The global route, which is used if DGID is not zero. RoCE needs it.
+	// GID of the destination
 	DGID         GID    // destination
-	SGIDIndex    int    // source's index in the port's GID table
+	SGIDIndex    int    // index of the source's GID in the port's GID table
 	FlowLabel    uint32 // 20 bits
 	HopLimit     uint8  // 0 and 1 allow no routers; on RoCE v2 the kernel chooses
-	TrafficClass uint8  // DSCP in the upper 6 bits; on RoCE v2, of the IP header
+	TrafficClass uint8  // DSCP in the upper 6 bits; on RoCE v2, that of the IP header
 }
 
 const (
@@ -205,7 +206,7 @@ func (a AHAttr) raw() (libibverbs.AhAttr, error) {
 	return raw, nil
 }
 
-// towards adds the path to the name of an object, if err says that the
+// towards returns name, to which it adds the path if err says that the
 // destination does not answer.
 func towards(name string, a *libibverbs.AhAttr, err error) string {
 	for _, errno := range []syscall.Errno{syscall.ETIMEDOUT, syscall.ENETUNREACH, syscall.EHOSTUNREACH} {
@@ -217,7 +218,8 @@ func towards(name string, a *libibverbs.AhAttr, err error) string {
 	return name
 }
 
-// AHAttrFromRaw converts a path from C's form. That of nil is the zero value.
+// AHAttrFromRaw converts a path from C's form. It returns the zero value for
+// nil.
 func AHAttrFromRaw(raw *libibverbs.AhAttr) AHAttr {
 	if raw == nil {
 		return AHAttr{}

@@ -33,8 +33,8 @@ func TestAHFromBadCompletion(t *testing.T) {
 		"large port":    {&WC{datapath.WC{Wc: good}}, 40, 256, "(fake): port is 256, not from 1 to 255"},
 		"failed":        {&WC{datapath.WC{Wc: failed}}, 40, 1, "(fake): the completion is of a request that failed"},
 		"sent":          {&WC{datapath.WC{Wc: sent}}, 40, 1, "(fake): the completion is not of a receive"},
-		"no memory":     {&WC{datapath.WC{Wc: good}}, 0, 1, "(fake): grh has 0 bytes, and the header 40"},
-		"little memory": {&WC{datapath.WC{Wc: good}}, 39, 1, "(fake): grh has 39 bytes, and the header 40"},
+		"no memory":     {&WC{datapath.WC{Wc: good}}, 0, 1, "(fake): grh has 0 bytes, fewer than the 40 of the header"},
+		"little memory": {&WC{datapath.WC{Wc: good}}, 39, 1, "(fake): grh has 39 bytes, fewer than the 40 of the header"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -30,8 +30,8 @@ func noBatch(op, object string) error {
 type arena[T any] struct {
 	wrs      []T
 	sges     []libibverbs.Sge
-	segments int // per request
-	n        int // requests in use
+	segments int // maximum number of segments in a request
+	n        int // number of requests in use
 }
 
 func newArena[T any](requests, segments int) (*arena[T], error) {
@@ -44,20 +44,20 @@ func newArena[T any](requests, segments int) (*arena[T], error) {
 	return a, nil
 }
 
-// refused returns why a request cannot have the segments, one of which is not
-// sound.
+// refused returns the reason why a request cannot have the segments, one of
+// which is not sound. copies is as for check.
 func (a *arena[T]) refused(segments []Segment, copies bool) error {
 	if err := a.check(segments, copies); err != nil {
 		return err
 	}
-	return cerr.InvalidAs(os.ErrClosed, "segment of a memory region that was being closed")
+	return cerr.InvalidAs(os.ErrClosed, "the memory region of a segment was being closed")
 }
 
-// check returns nil if a request can have the segments. If copies is set, they
-// may be InlineBytes.
+// check returns an error if a request cannot have the segments. If copies is
+// set, they may be from InlineBytes.
 func (a *arena[T]) check(segments []Segment, copies bool) error {
 	if len(segments) > a.segments {
-		return cerr.Invalid("%d segments in a batch made for %d", len(segments), a.segments)
+		return cerr.Invalid("the request has %d segments, but the batch was made for %d", len(segments), a.segments)
 	}
 	for k := range segments {
 		if segments[k].sound() || copies && segments[k].inline != nil {
@@ -89,7 +89,7 @@ func (b *SendBatch) held(i int) bool {
 }
 
 // look records the objects that C reads while it posts request i, which was
-// just added or already had as many objects.
+// just added. second may be nil.
 func (b *SendBatch) look(i int, first, second *object.Object) {
 	if !b.held(i) {
 		b.holds++
@@ -98,8 +98,8 @@ func (b *SendBatch) look(i int, first, second *object.Object) {
 	b.stale = true
 }
 
-// find lists the objects that C reads, once for consecutive requests with the
-// same object.
+// find lists the objects that C reads during a post in b.uses. Consecutive
+// requests with the same object have one entry.
 func (b *SendBatch) find() {
 	clear(b.uses)
 	b.uses, b.stale = b.uses[:0], false
@@ -125,7 +125,7 @@ func (b *SendBatch) find() {
 	}
 }
 
-// begin prepares the batch, which has these requests, for C: it ends the list
+// begin prepares the batch, whose requests are wrs, for C: it ends the list
 // with the last request, and keeps the objects that C reads from being
 // destroyed until finish.
 func (b *SendBatch) begin(wrs []libibverbs.SendWr) error {
@@ -158,7 +158,7 @@ func (b *SendBatch) hold() error {
 			for _, used := range b.uses[:i] {
 				used.Done()
 			}
-			return fmt.Errorf("request that cannot be posted any more: %w", err)
+			return fmt.Errorf("a request uses an object that was closed: %w", err)
 		}
 	}
 	return nil

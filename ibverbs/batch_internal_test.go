@@ -278,7 +278,7 @@ func TestTooManySegments(t *testing.T) {
 	send, err := NewSendBatch(1, 1)
 	require.NoError(t, err)
 	err = send.Send(1, 0, mr.All(), mr.All())
-	require.ErrorContains(t, err, "2 segments in a batch made for 1")
+	require.ErrorContains(t, err, "the request has 2 segments, but the batch was made for 1")
 	require.Zero(t, send.Len())
 }
 
@@ -293,7 +293,7 @@ func TestRemoteBufferTooSmall(t *testing.T) {
 		"write imm": send.WriteImm(1, remote, 7, 0, mr.Sub(0, 5), mr.Sub(0, 5)),
 		"read":      send.Read(1, remote, 0, mr.Sub(0, 5), mr.Sub(0, 5)),
 	} {
-		require.ErrorContains(t, err, "10 bytes for a remote buffer of 9", name)
+		require.ErrorContains(t, err, "10 bytes do not fit into the remote buffer of 9 bytes", name)
 	}
 	require.Zero(t, send.Len())
 	require.NoError(t, send.Write(1, remote, 0, mr.Sub(0, 4), mr.Sub(0, 5)))
@@ -400,7 +400,7 @@ func TestInlineRegionsAreHeld(t *testing.T) {
 	require.NoError(t, <-result)
 
 	err = send.hold()
-	require.EqualError(t, err, "request that cannot be posted any more: fake MR: file already closed")
+	require.EqualError(t, err, "a request uses an object that was closed: fake MR: file already closed")
 	closeFake(t, a) // is not in use any more
 	send.Reset()
 	require.NoError(t, send.hold())
@@ -473,20 +473,20 @@ func TestRefusedChanges(t *testing.T) {
 		"nil":                 {(*SendBatch)(nil).WR(0).SetSegments(), "(request 0): the batch has 0 requests"},
 		"zero":                {SendWR{}.SetRemote(remote), "(request 0): the batch has 0 requests"},
 		"inline":              {b.WR(2).SetFlags(SendInline), "SendInline is only for"},
-		"imm of a send":       {b.WR(0).SetImm(1), "(IBV_WR_SEND, request 0 of the batch): it has no immediate data"},
+		"imm of a send":       {b.WR(0).SetImm(1), "(IBV_WR_SEND, request 0 of the batch): the request has no immediate data"},
 		"remote of a send":    {b.WR(0).SetRemote(remote), "has no remote buffer"},
 		"operands":            {b.WR(1).SetOperands(1, 2), "has no operands"},
 		"invalidate":          {b.WR(1).SetInvalidate(2), "has no key to invalidate"},
 		"destination":         {b.WR(1).SetDestination(Destination{}), "has no destination"},
 		"no handle":           {b.WR(0).SetDestination(Destination{}), "datagram without an address handle"},
-		"too many":            {b.WR(0).SetSegments(mr.All(), mr.All(), mr.All()), "3 segments in a batch made for 2"},
+		"too many":            {b.WR(0).SetSegments(mr.All(), mr.All(), mr.All()), "the request has 3 segments, but the batch was made for 2"},
 		"second outside":      {b.WR(0).SetSegments(mr.Sub(1, 1), mr.Sub(4096, 1)), "segment 1: segment of 1 bytes at 4096 is outside"},
-		"more than remote":    {b.WR(1).SetSegments(mr.Sub(0, 101)), "101 bytes for a remote buffer of 100"},
-		"remote too small":    {b.WR(1).SetRemote(remote.Sub(0, 9)), "10 bytes for a remote buffer of 9"},
-		"result":              {b.WR(2).SetSegments(mr.Sub(0, 9)), "an atomic operation has one segment of 8 bytes"},
-		"no result":           {b.WR(2).SetSegments(), "an atomic operation has one segment of 8 bytes"},
-		"unaligned":           {b.WR(2).SetRemote(remote.Sub(4, 8)), "atomic operation at 0x1004, which is not a multiple of 8"},
-		"unaligned write":     {b.WR(5).SetRemote(remote.Sub(4, 8)), "which is not a multiple of 8"},
+		"more than remote":    {b.WR(1).SetSegments(mr.Sub(0, 101)), "101 bytes do not fit into the remote buffer of 100 bytes"},
+		"remote too small":    {b.WR(1).SetRemote(remote.Sub(0, 9)), "10 bytes do not fit into the remote buffer of 9 bytes"},
+		"result":              {b.WR(2).SetSegments(mr.Sub(0, 9)), "an atomic operation needs one segment of 8 bytes"},
+		"no result":           {b.WR(2).SetSegments(), "an atomic operation needs one segment of 8 bytes"},
+		"unaligned":           {b.WR(2).SetRemote(remote.Sub(4, 8)), "the address of an atomic operation is 0x1004, not a multiple of 8"},
+		"unaligned write":     {b.WR(5).SetRemote(remote.Sub(4, 8)), "not a multiple of 8"},
 		"segment of LocalInv": {b.WR(3).SetSegments(mr.Sub(0, 1)), "has no segments"},
 		"segment of Flush":    {b.WR(4).SetSegments(mr.Sub(0, 1)), "has no segments"},
 	} {
@@ -505,17 +505,17 @@ func TestRefusedRequests(t *testing.T) {
 	b, err := NewSendBatch(1, 1)
 	require.NoError(t, err)
 	for want, err := range map[string]error{
-		"atomic operation at 0x1001, which is not a multiple of 8": b.FetchAdd(1, RemoteBuffer{Addr: 0x1001, Len: 8}, 1, 0, mr.Sub(0, 8)),
-		"atomic operation on 8 bytes in a remote buffer of 7":      b.CompareSwap(1, remote.Sub(0, 7), 1, 2, 0, mr.Sub(0, 8)),
-		"atomic operation with a result of 7 bytes, not 8":         b.CompareSwap(1, remote, 1, 2, 0, mr.Sub(0, 7)),
-		"atomic operation at 0x1004, which is not a multiple of 8": b.AtomicWrite(1, RemoteBuffer{Addr: 0x1004, Len: 8}, [8]byte{}, 0),
-		"placement is 0":                                                                  b.Flush(1, remote, 0, 0),
-		"placement is 0x4":                                                                b.FlushRegion(1, remote, 4, 0),
-		"header: segment of 1 bytes":                                                      b.TSO(1, mr.Sub(1<<17, 1), 1, 0),
-		"packets of 0 bytes behind a header of 1":                                         b.TSO(1, mr.Sub(0, 1), 0, 0),
-		"packets of 9 bytes behind a header of 0":                                         b.TSO(1, mr.Sub(0, 0), 9, 0),
-		"packets of 9 bytes behind a header of 65536":                                     b.TSO(1, mr.Sub(0, 1<<16), 9, 0),
-		"header: memory of fake MR cannot be sent inline":                                 b.TSO(1, far.Sub(0, 8), 9, 0),
+		"the address of an atomic operation is 0x1001, not a multiple of 8":      b.FetchAdd(1, RemoteBuffer{Addr: 0x1001, Len: 8}, 1, 0, mr.Sub(0, 8)),
+		"the remote buffer has 7 bytes, fewer than the 8 of an atomic operation": b.CompareSwap(1, remote.Sub(0, 7), 1, 2, 0, mr.Sub(0, 8)),
+		"the result of an atomic operation has 7 bytes, not 8":                   b.CompareSwap(1, remote, 1, 2, 0, mr.Sub(0, 7)),
+		"the address of an atomic operation is 0x1004, not a multiple of 8":      b.AtomicWrite(1, RemoteBuffer{Addr: 0x1004, Len: 8}, [8]byte{}, 0),
+		"placement is 0":             b.Flush(1, remote, 0, 0),
+		"placement is 0x4":           b.FlushRegion(1, remote, 4, 0),
+		"header: segment of 1 bytes": b.TSO(1, mr.Sub(1<<17, 1), 1, 0),
+		"mss is 0 and the header has 1 bytes, not from 1 to 65535 each":                   b.TSO(1, mr.Sub(0, 1), 0, 0),
+		"mss is 9 and the header has 0 bytes, not from 1 to 65535 each":                   b.TSO(1, mr.Sub(0, 0), 9, 0),
+		"mss is 9 and the header has 65536 bytes, not from 1 to 65535 each":               b.TSO(1, mr.Sub(0, 1<<16), 9, 0),
+		"header: the memory of fake MR cannot be sent inline":                             b.TSO(1, far.Sub(0, 8), 9, 0),
 		"(IBV_WR_RDMA_READ, request 0 of the batch): SendInline is only for":              b.Read(1, remote, SendInline, mr.Sub(0, 8)),
 		"(IBV_WR_ATOMIC_FETCH_AND_ADD, request 0 of the batch): SendInline is only for":   b.FetchAdd(1, remote, 1, SendInline, mr.Sub(0, 8)),
 		"(IBV_WR_ATOMIC_CMP_AND_SWP, request 0 of the batch): SendInline is only for":     b.CompareSwap(1, remote, 1, 2, SendInline|SendSignaled, mr.Sub(0, 8)),
@@ -567,7 +567,7 @@ func TestChangeReceives(t *testing.T) {
 	require.EqualValues(t, 9, wr.WrId)
 	require.Equal(t, []libibverbs.Sge{{Addr: mr.addr() + 8, Length: 8, Lkey: 0x55}}, sgesOf(wr.SgList, wr.NumSge))
 	require.ErrorContains(t, b.WR(1).SetID(1), "(receive 1): the batch has 1 receives")
-	require.ErrorContains(t, b.WR(0).SetSegments(mr.All(), mr.All()), "2 segments in a batch made for 1")
+	require.ErrorContains(t, b.WR(0).SetSegments(mr.All(), mr.All()), "the request has 2 segments, but the batch was made for 1")
 	require.ErrorContains(t, RecvWR{}.SetSegments(), "(receive 0): the batch has 0 receives")
 	require.NoError(t, b.WR(0).SetSegments())
 	require.Zero(t, wr.NumSge)
@@ -666,7 +666,7 @@ func TestInlineBytesRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, b.Send(1, SendInline, some))
 	_, remote := some.Remote()
-	const only = "8 bytes from InlineBytes: they can only be sent, with SendInline"
+	const only = "a segment from InlineBytes, of 8 bytes, can only be sent, with SendInline"
 	for name, tt := range map[string]struct {
 		err  error
 		want string
@@ -680,10 +680,10 @@ func TestInlineBytesRefused(t *testing.T) {
 		"remote":           {remote, only},
 		"another is wrong": {b.Send(1, SendInline, some, mr.Sub(64, 1)), "segment 1: segment of 1 bytes at 64 is outside fake MR"},
 		"first is wrong":   {b.Send(1, SendInline, mr.Sub(64, 1), some), "segment 0: segment of 1 bytes at 64 is outside fake MR"},
-		"too many":         {b.Send(1, SendInline, some, some, some), "3 segments in a batch made for 2"},
+		"too many":         {b.Send(1, SendInline, some, some, some), "the request has 3 segments, but the batch was made for 2"},
 		"too long":         {b.Send(1, SendInline, InlineBytes(make([]byte, 4097))), "4097 bytes from InlineBytes, more than 4096"},
 		"too long in two":  {b.Send(1, SendInline, InlineBytes(make([]byte, 4090)), some), "4098 bytes from InlineBytes, more than 4096"},
-		"remote too small": {b.Write(1, at.Sub(0, 7), SendInline, some), "8 bytes for a remote buffer of 7"},
+		"remote too small": {b.Write(1, at.Sub(0, 7), SendInline, some), "8 bytes do not fit into the remote buffer of 7 bytes"},
 		"flags":            {b.WR(0).SetFlags(0), "SetFlags cannot clear SendInline: segment 0 is from InlineBytes"},
 		"set too long":     {b.WR(0).SetSegments(InlineBytes(make([]byte, 5000))), "bytes from InlineBytes, more than 4096"},
 		"set a wrong one":  {b.WR(0).SetSegments(some, mr.Sub(64, 1)), "segment 1: segment of 1 bytes at 64"},

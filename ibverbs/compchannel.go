@@ -18,9 +18,9 @@ import (
 )
 
 // CompChannel delivers the events of the completion queues created with it.
-// Waiting for them occupies no OS thread. Several queues may share a channel,
-// but the events of each then cost all of them time. Its methods may be called
-// concurrently.
+// Waiting for events occupies no OS thread. Several queues may share a channel,
+// but an event of one queue then costs the goroutines that wait for the others
+// time, too. Its methods may be called concurrently.
 type CompChannel struct {
 	object object.Object
 	device *Device
@@ -28,11 +28,12 @@ type CompChannel struct {
 
 	mu     sync.Mutex
 	cqs    map[*libibverbs.Cq]*CQ
-	queues atomic.Int32 // in cqs
+	queues atomic.Int32 // number of entries in cqs
 
-	// nil until the first wait that parks, and again once waits nap: while the
-	// netpoller watches the descriptor, each event wakes a thread of the
-	// runtime, even during CQ.Sleep.
+	// fd is the descriptor that waiting goroutines park on. It is nil
+	// before the first wait that parks, and while waits sleep in C instead
+	// (see waitPolicy). While the netpoller watches the descriptor, each event
+	// wakes a thread of the runtime, even during CQ.Sleep.
 	fd        *netpoll.FD
 	beginning sync.Mutex // guards fd
 }
@@ -103,7 +104,7 @@ func (ch *CompChannel) remove(cq *CQ) {
 // isOnly reports whether the channel has exactly one queue.
 func (ch *CompChannel) isOnly() bool { return ch.queues.Load() == 1 }
 
-// waiter returns the descriptor to wait on, which the first call creates.
+// waiter returns the descriptor to wait on, which it creates if there is none.
 func (ch *CompChannel) waiter() (fd *netpoll.FD, err error) {
 	ch.beginning.Lock()
 	defer ch.beginning.Unlock()
@@ -114,8 +115,8 @@ func (ch *CompChannel) waiter() (fd *netpoll.FD, err error) {
 }
 
 // unwatch takes the descriptor from the netpoller until a wait parks again. The
-// caller has the turn of a queue. If that is the only queue, no goroutine waits
-// on the descriptor; otherwise unwatch has no effect.
+// caller holds the turn of one of the channel's queues. If that is the only
+// queue, no goroutine waits on the descriptor; otherwise unwatch has no effect.
 func (ch *CompChannel) unwatch() {
 	ch.beginning.Lock()
 	defer ch.beginning.Unlock()
@@ -125,7 +126,7 @@ func (ch *CompChannel) unwatch() {
 	}
 }
 
-// wake makes a goroutine that waits for the queue look at it again.
+// wake makes a goroutine that waits for the queue poll it again.
 func (ch *CompChannel) wake(cq *CQ) {
 	cq.signal()
 	ch.beginning.Lock()
@@ -142,9 +143,10 @@ func (ch *CompChannel) of(raw *libibverbs.Cq) *CQ {
 	return ch.cqs[raw]
 }
 
-// read takes events off the channel until one is for the wanted queue, or none
-// is left. Only one goroutine runs it at a time, and the channel is not
-// destroyed meanwhile, because a waiting queue keeps it open.
+// read takes events off the channel. It returns when it has found one for the
+// wanted queue, or when none is left; done reports which. Only one goroutine
+// calls it at a time, and the channel is not destroyed meanwhile, because the
+// queue keeps it open.
 func (ch *CompChannel) read(wanted *CQ) (done bool, err error) {
 	for {
 		var p datapath.Polled

@@ -46,23 +46,23 @@ type CQ struct {
 	raw       *libibverbs.Cq
 	queue     datapath.Queue // how the queue is polled
 	entries   atomic.Int32   // number of entries, from C while the queue is open
-	solicited bool
-	lost      atomic.Bool  // an overrun lost completions
-	scheduled atomic.Int64 // time at which spun last let the runtime schedule
+	solicited bool           // whether only failures and solicited messages raise an event
+	lost      atomic.Bool    // whether an overrun has lost completions
+	scheduled atomic.Int64   // time at which spun last called runtime.Gosched
 	policy    waitPolicy
 
-	woken atomic.Bool   // Wake was called, and no Wait has returned because of it
-	turn  chan struct{} // full while a goroutine waits
-	ready chan struct{} // receives when another reader took our event
-	try   func() (bool, error)
+	woken atomic.Bool          // whether Wake was called and no Wait has returned because of it yet
+	turn  chan struct{}        // full while a goroutine waits
+	ready chan struct{}        // receives when another goroutine has read this queue's event
+	try   func() (bool, error) // reads the channel's events until one is for this queue
 }
 
 // CQConfig is the configuration of a completion queue.
 type CQConfig struct {
-	CompQueue     int          // minimum capacity in completions; the queue must never hold more
+	CompQueue     int          // minimum number of completions that the queue can hold; more than it can hold are an overrun
 	Channel       *CompChannel // for Wait and Sleep; nil means that the queue can only be polled
 	Vector        int          // interrupt vector, below Device.CompVectors
-	SolicitedOnly bool         // only failures and messages sent with SendSolicited end a wait
+	SolicitedOnly bool         // whether only failures and messages sent with SendSolicited end a wait
 
 	// Spin bounds how long Wait busy-waits before it parks the goroutine. Wait
 	// busy-waits only if recent completions usually came within Spin. 0 means
@@ -80,9 +80,9 @@ type CQConfig struct {
 	// This field and those below need an extended queue, which not every device
 	// has; see ibv_create_cq_ex(3).
 	Fields         WCFields // fields of each completion; 0 means WCStandard and PKeyIndex
-	SingleThreaded bool     // never used by two calls at a time, which may save a lock
-	IgnoreOverrun  bool     // on overrun, overwrite completions without an error
-	ParentDomain   *PD      // from AllocParentDomain, or nil; a thread domain saves the lock
+	SingleThreaded bool     // whether the program makes only one call at a time, which may save a lock
+	IgnoreOverrun  bool     // whether an overrun overwrites completions without an error
+	ParentDomain   *PD      // parent domain from AllocParentDomain, or nil; one with a thread domain saves the lock
 }
 
 // CreateCQ creates a completion queue; see ibv_create_cq(3). If the device
@@ -117,7 +117,7 @@ func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 		return nil, cerr.Argument("ibv_create_cq", d.Name(), err)
 	}
 	if vectors := max(d.CompVectors(), 1); config.Vector < 0 || config.Vector >= vectors {
-		return nil, badCQ(d, "Vector is %d, and the device has 0 to %d", config.Vector, vectors-1)
+		return nil, badCQ(d, "Vector is %d, not from 0 to %d", config.Vector, vectors-1)
 	}
 	cq := &CQ{
 		device: d, channel: config.Channel, solicited: config.SolicitedOnly,
@@ -225,7 +225,7 @@ func (cq *CQ) Moderate(completions int, period time.Duration) error {
 	defer cq.object.Done()
 	us := period.Microseconds()
 	if completions < 0 || completions > math.MaxUint16 || us < 0 || us > math.MaxUint16 {
-		return cerr.Refuse("ibv_modify_cq", cq.object.Name(), "%d completions or %v, of which %d or %v are the most",
+		return cerr.Refuse("ibv_modify_cq", cq.object.Name(), "completions is %d and period is %v, not from 0 to %d and from 0 to %v",
 			completions, period, math.MaxUint16, math.MaxUint16*time.Microsecond)
 	}
 	attr := libibverbs.ModifyCqAttr{
@@ -318,7 +318,8 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 	return cq.waitParked(ctx, wcs)
 }
 
-// nap sleeps in C for a moment, if that is likely to pay.
+// nap sleeps in C for up to napLimit if a completion is likely to come in that
+// time. Otherwise, it returns 0 at once.
 func (cq *CQ) nap(ctx context.Context, wcs []WC) (int, error) {
 	if !cq.policy.wantsNap() || datapath.HasIdle() || !cq.channel.isOnly() {
 		return 0, nil
@@ -339,7 +340,7 @@ func (cq *CQ) nap(ctx context.Context, wcs []WC) (int, error) {
 	var p datapath.Polled
 	began := time.Now()
 	datapath.Sleep(cq.queue, count(wcs), unsafe.Pointer(&wcs[0]), cq.solicited, napLimit, &p)
-	if p.Other != nil { // of a queue that has joined the channel meanwhile
+	if p.Other != nil { // an event of a queue that has joined the channel meanwhile
 		if other := cq.channel.of((*libibverbs.Cq)(p.Other)); other != nil {
 			cq.channel.wake(other)
 		}
@@ -364,7 +365,7 @@ func (cq *CQ) Wake() {
 	cq.channel.wake(cq)
 }
 
-// waitParked is Wait without spinning.
+// waitParked is the part of Wait that parks the goroutine.
 func (cq *CQ) waitParked(ctx context.Context, wcs []WC) (int, error) {
 	if err := cq.self().Use(); err != nil {
 		return 0, err
@@ -380,7 +381,7 @@ func (cq *CQ) waitParked(ctx context.Context, wcs []WC) (int, error) {
 		return 0, noChannel("CQ.Wait", cq)
 	}
 	select {
-	case cq.turn <- struct{}{}: // even with a ctx that is done: completions win
+	case cq.turn <- struct{}{}: // even if ctx is done, because completions take precedence
 	default:
 		select {
 		case cq.turn <- struct{}{}:
@@ -456,9 +457,10 @@ func (cq *CQ) Completions(ctx context.Context) iter.Seq2[WC, error] {
 	}
 }
 
-// slept is spun for Sleep, which may have taken events that other goroutines
-// wait for: those of another queue, or of this one, which may hold more
-// completions than wcs had room for.
+// slept is like spun, for a result of Sleep. Sleep may have read events that
+// other goroutines wait for, and slept wakes these goroutines. The events may
+// be of another queue, or of this one, which may hold more completions than wcs
+// had room for.
 func (cq *CQ) slept(limit int, p *datapath.Polled) (int, error) {
 	if p.Events > 0 {
 		cq.channel.wake(cq)
@@ -471,14 +473,15 @@ func (cq *CQ) slept(limit int, p *datapath.Polled) (int, error) {
 	return cq.spun(limit, p)
 }
 
-// scheduleEvery is how often a spinning goroutine lets the runtime schedule.
-// The runtime's monitor checks every 10 ms.
+// scheduleEvery is the time after which a spinning goroutine calls
+// runtime.Gosched. The runtime's monitor checks every 10 ms.
 const scheduleEvery = 8 * time.Millisecond
 
-// spun is polled after C has read the clock. It lets the runtime schedule if a
-// goroutine has spun or slept for too long without it. Otherwise, after 10 ms,
-// the runtime's monitor takes the goroutine's processor away and interrupts its
-// thread, and then wakes every 20 us for some time.
+// spun is like polled, for a result with the time. It calls runtime.Gosched if
+// goroutines have spun or slept for scheduleEvery without such a call.
+// Otherwise, after 10 ms, the runtime's monitor would take the goroutine's
+// processor away and interrupt its thread, and would then wake every 20 us for
+// some time.
 func (cq *CQ) spun(limit int, p *datapath.Polled) (int, error) {
 	if p.Now-cq.scheduled.Load() >= int64(scheduleEvery) {
 		cq.scheduled.Store(p.Now)
@@ -487,7 +490,7 @@ func (cq *CQ) spun(limit int, p *datapath.Polled) (int, error) {
 	return cq.polled(limit, p)
 }
 
-// polled returns C's result as a count, of at most limit completions, or an
+// polled returns the number of completions in C's result, at most limit, or an
 // error.
 func (cq *CQ) polled(limit int, p *datapath.Polled) (int, error) {
 	if p.Value > 0 && p.Value <= int64(limit) {
@@ -541,7 +544,8 @@ func (cq *CQ) signal() {
 func (cq *CQ) Close() error {
 	return cq.self().Close(cq.interrupt, func() error {
 		if cq.channel != nil {
-			// Before C destroys it: the next queue may have its address.
+			// Before C destroys the queue, because the next one may
+			// have its address.
 			cq.channel.remove(cq)
 		}
 		handle := cq.raw.Handle
@@ -559,8 +563,8 @@ func (cq *CQ) Close() error {
 	})
 }
 
-// interrupt ends the wait of the goroutine that has the turn. Those behind it
-// see that the queue is closing when they get the turn.
+// interrupt ends the wait of the goroutine that holds the turn. Goroutines that
+// wait for the turn find the queue closing when they get it.
 func (cq *CQ) interrupt() {
 	if cq.channel == nil {
 		return

@@ -65,9 +65,10 @@ func (d *Device) closeWhenUnused() {
 	d.object.WhenIdle(func() { _ = d.Close() }) // if it fails, a new object will call this again
 }
 
-// sameDevice returns an error if the object belongs to another open device than
-// op is called on. C identifies objects by numbers, which differ between
-// devices.
+// sameDevice returns an error if the object o belongs to another open device
+// than the one that op is called on. what names the object that op is called
+// on, device is its device, and its is the device of o. C identifies objects by
+// numbers, which differ between devices.
 func sameDevice(op, what string, device *libibverbs.Context, o *object.Object, its *libibverbs.Context) error {
 	if device != its {
 		return otherDevice(op, what, o)
@@ -197,16 +198,16 @@ func (d *Device) init(raw *libibverbs.Context, name string) {
 	d.object.Init(name)
 }
 
-// noDevice returns the error for a device that was not found. It takes the
-// devices that libibverbs lists and those that the kernel has: libibverbs omits
-// those that it cannot open or does not know.
+// noDevice returns the error for a device that was not found. others are the
+// devices that libibverbs lists, and kernels those of the kernel. libibverbs
+// omits devices that it cannot open or does not know.
 func noDevice(what string, others, kernels []string) error {
 	switch {
 	case len(others) == 0 && len(kernels) > 0:
 		return fmt.Errorf("%s: %w: this machine has %s, but libibverbs has no access to /dev/infiniband, or no provider for it%s",
 			what, ErrNoDevice, strings.Join(kernels, ", "), cerr.Doctor)
 	case len(others) == 0:
-		return fmt.Errorf("%s: %w: this machine has none; VERBENA_DEVICE=soft is one in user space, for programs that import package softroce%s", what, ErrNoDevice, cerr.Doctor)
+		return fmt.Errorf("%s: %w: this machine has none; VERBENA_DEVICE=soft selects a device in user space, in programs that import package softroce%s", what, ErrNoDevice, cerr.Doctor)
 	}
 	slices.Sort(others)
 	return fmt.Errorf("%s: %w: this machine has %s", what, ErrNoDevice, strings.Join(others, ", "))
@@ -252,8 +253,9 @@ func OpenAddr(addr netip.Addr) (*Device, GIDEntry, error) {
 	return c, found, err
 }
 
-// openLooking opens one device after another until look finds the one wanted.
-// look also describes each device, for the error if none is found.
+// openLooking opens one device after another until look reports that it has
+// found the one wanted, and returns that. look also returns a description of
+// the device, for the error if none is found.
 func openLooking(what string, look func(*Device) (found bool, has string, err error)) (*Device, error) {
 	devices, err := Devices()
 	if err != nil {
@@ -319,8 +321,8 @@ func (d *Device) RawClock() (uint64, error) {
 // the object, and fails every call with EIO.
 //
 // C then leaks a little memory per object. With RDMAV_ALLOW_DISASSOC_DESTROY in
-// the environment it would free that, but it would also stop waiting for events
-// to be acknowledged, which reading them relies on.
+// the environment, C would free that memory. But it would also stop waiting
+// until events are acknowledged, which readEvent relies on.
 func (d *Device) unlessRemoved(err error) error {
 	if errors.Is(err, syscall.EIO) && d.isRemoved() {
 		return nil
@@ -329,8 +331,8 @@ func (d *Device) unlessRemoved(err error) error {
 }
 
 // Removed reports whether the device was removed from the machine, as far as
-// the kernel tells. It asks the kernel for something that involves no driver,
-// so a device that merely fails does not count as removed.
+// the kernel tells. It makes a call that involves no driver, so a device that
+// merely fails does not count as removed.
 func (d *Device) Removed() bool {
 	if d.self().Use() != nil {
 		return false
@@ -339,7 +341,7 @@ func (d *Device) Removed() bool {
 	return d.isRemoved()
 }
 
-// isRemoved is Removed for a device that an object keeps open.
+// isRemoved does what Removed does. The caller keeps the device open.
 func (d *Device) isRemoved() bool {
 	if d.removed.Load() {
 		return true

@@ -52,7 +52,7 @@ func TestOpenWithoutName(t *testing.T) {
 }
 
 func TestNoDeviceText(t *testing.T) {
-	require.EqualError(t, noDevice("open x", nil, nil), "open x: no such RDMA device: this machine has none; VERBENA_DEVICE=soft is one in user space, for programs that import package softroce; verbena doctor says more")
+	require.EqualError(t, noDevice("open x", nil, nil), "open x: no such RDMA device: this machine has none; VERBENA_DEVICE=soft selects a device in user space, in programs that import package softroce; verbena doctor says more")
 	require.EqualError(t, noDevice("open x", nil, []string{"a", "b"}), "open x: no such RDMA device: "+
 		"this machine has a, b, but libibverbs has no access to /dev/infiniband, or no provider for it; verbena doctor says more")
 	err := noDevice("open x", []string{"b", "a"}, []string{"a", "b", "c"})

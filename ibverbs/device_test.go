@@ -355,7 +355,7 @@ func TestAboveTheDevicesLimits(t *testing.T) {
 		"extended QP": {
 			qp(ibverbs.QPConfig{SendQueue: attr.MaxQPWR + 1, SendOps: libibverbs.IBV_QP_EX_WITH_SEND}), "ibv_create_qp_ex (PD ",
 		},
-		"interrupt vector": {closing(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Vector: 1 << 20})), "): Vector is 1048576, and the device has 0 to "},
+		"interrupt vector": {closing(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Vector: 1 << 20})), "): Vector is 1048576, not from 0 to "},
 		"extended CQ": {
 			closing(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: attr.MaxCQE + 1, Fields: ibverbs.WCStandard})), "ibv_create_cq_ex (",
 		},
@@ -459,7 +459,7 @@ func TestTooMuch(t *testing.T) {
 		return second(r.pd.CreateQP(c))
 	}
 	above := func(name string, n, limit int) string {
-		return fmt.Sprintf(", %s %d is above the device's %d): ", name, n, limit)
+		return fmt.Sprintf(", %s %d is above the device's limit of %d): ", name, n, limit)
 	}
 	for name, tt := range map[string]struct {
 		err  error
@@ -472,7 +472,7 @@ func TestTooMuch(t *testing.T) {
 		"receive queue": {qp(ibverbs.QPConfig{RecvQueue: attr.MaxQPWR + 1}), []string{"ibv_create_qp (PD ", above("RecvQueue", attr.MaxQPWR+1, attr.MaxQPWR)}},
 		"segments":      {qp(ibverbs.QPConfig{SendQueue: 1, SendSegments: attr.MaxSGE + 1}), []string{"ibv_create_qp (PD ", above("SendSegments", attr.MaxSGE+1, attr.MaxSGE)}},
 		"inline": {qp(ibverbs.QPConfig{SendQueue: 1, MaxInline: 1 << 20}), []string{
-			"ibv_create_qp (PD ", ", MaxInline 1048576 may be above the device's limit, which it does not tell): ",
+			"ibv_create_qp (PD ", ", MaxInline 1048576 may be above the device's limit, which is not known): ",
 		}},
 		"completions": {
 			second(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: attr.MaxCQE + 1})),
@@ -488,7 +488,7 @@ func TestTooMuch(t *testing.T) {
 		},
 		"negative vector": {
 			second(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Vector: -1})),
-			[]string{"): Vector is -1, and the device has 0 to "},
+			[]string{"): Vector is -1, not from 0 to "},
 		},
 		"shared receive queue": {
 			second(r.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: attr.MaxSRQWR + 1})),

@@ -37,7 +37,7 @@ type DeviceAttr struct {
 	MaxQPReadAtomic       int                  // RDMA reads and atomics that one QP can answer at a time
 	MaxResReadAtomic      int                  // RDMA reads and atomics that all QPs can answer at a time
 	MaxQPInitReadAtomic   int                  // RDMA reads and atomics that one QP can have outstanding
-	AtomicCap             libibverbs.AtomicCap // none, atomic within this device, or also for CPUs and other devices
+	AtomicCap             libibverbs.AtomicCap // what atomic operations are atomic with: nothing, this device, or also CPUs and other devices
 	MaxMW                 int
 	MaxMcastGroups        int
 	MaxMcastQPAttach      int // queue pairs in one multicast group
@@ -154,16 +154,17 @@ func deviceAttr(extended *libibverbs.DeviceAttrEx) DeviceAttr {
 	}
 }
 
-// size is what a config asks for, and the device's limit.
+// size is a number that a config asks for, with the device's limit.
 type size struct {
 	name     string
 	n, limit int
 }
 
-const untold = -1 // the limit of a size for which devices report none
+const untold = -1 // limit of a size for which devices report none
 
-// tooMuch adds to an error of creating the object which sizes are above the
-// device's limits. C returns only an errno for these.
+// tooMuch adds the object's name to err, the error of creating the object. If C
+// refused its sizes, it also adds those that are above the device's limits. C
+// returns only an errno.
 func (d *Device) tooMuch(err error, object string, sizes func(DeviceAttr) []size) error {
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOMEM) {
 		if attr, e := d.QueryDevice(); e == nil {
@@ -173,16 +174,16 @@ func (d *Device) tooMuch(err error, object string, sizes func(DeviceAttr) []size
 	return wrap(object, err)
 }
 
-// above names the sizes that are above their limits. If none is, it names those
-// with unknown limits.
+// above describes the sizes that are above their limits. If none is, it
+// describes those with unknown limits.
 func above(sizes []size) string {
 	var text, maybe string
 	for _, s := range sizes {
 		switch {
 		case s.limit == untold && s.n > 0:
-			maybe += fmt.Sprintf(", %s %d may be above the device's limit, which it does not tell", s.name, s.n)
+			maybe += fmt.Sprintf(", %s %d may be above the device's limit, which is not known", s.name, s.n)
 		case s.limit != untold && s.n > s.limit:
-			text += fmt.Sprintf(", %s %d is above the device's %d", s.name, s.n, s.limit)
+			text += fmt.Sprintf(", %s %d is above the device's limit of %d", s.name, s.n, s.limit)
 		}
 	}
 	return cmp.Or(text, maybe)

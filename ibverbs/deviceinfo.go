@@ -32,8 +32,8 @@ type PortInfo struct {
 }
 
 // QueryDeviceInfo opens the device with the given name, or the first device if
-// name is empty, calls QueryInfo, and closes it. If there is no such device,
-// the error matches ErrNoDevice.
+// name is empty, returns the result of QueryInfo, and closes the device. If
+// there is no such device, the error matches ErrNoDevice.
 func QueryDeviceInfo(name string) (DeviceInfo, error) {
 	c, err := Open(name)
 	if err != nil {

@@ -28,7 +28,7 @@ func (pd *PD) registerDMA(b []byte, iova uint64, h *dmaHandle, access AccessFlag
 	}
 	defer done()
 	if len(b) == 0 {
-		return nil, badMR(opRegisterDMA, pd, "no memory")
+		return nil, badMR(opRegisterDMA, pd, "b is empty, and a region has at least one byte")
 	}
 	r := region{pd: pd, bytes: b, start: iova, size: len(b), access: access}
 	access = r.forC()

@@ -26,10 +26,10 @@ type Error struct {
 // Error returns the operation, the object, the errno's text and the hint.
 func (e *Error) Error() string { return cerr.Text(e.Op, e.Object, e.Errno, e.hint) }
 
-// Hint returns how to solve the problem, or "" if that is not known. When the
-// call failed, a look at the machine confirmed it, such as at the limits of the
-// device and of the process. Where no look was sure, it names the command
-// verbena doctor.
+// Hint returns how to solve the problem, or "" if that is not known. It comes
+// from checks at the time of the failure, such as of the limits of the device
+// and of the process. If no check found the cause for certain, the hint names
+// the command verbena doctor.
 func (e *Error) Hint() string { return e.hint }
 
 // Unwrap returns Errno, so that errors.Is and errors.As find it.
@@ -105,13 +105,13 @@ type BusyError struct {
 	Children []string
 }
 
-// Error returns the object and the first of those to close before it.
+// Error returns the object and the first of the objects to close before it.
 func (e *BusyError) Error() string { return (*cerr.BusyError)(e).Error() }
 
 // Unwrap returns syscall.EBUSY.
 func (e *BusyError) Unwrap() error { return syscall.EBUSY }
 
-// init converts every error of the packages below to the types here.
+// init makes the internal packages return errors of this package's types.
 func init() {
 	cerr.Convert(func(err error) error {
 		switch e := err.(type) {

@@ -108,8 +108,8 @@ func TestBadArguments(t *testing.T) {
 		err  error
 		want string
 	}{
-		"no queues":    {second(QPConfig{}.initAttr()), "SendCQ and RecvCQ are needed"},
-		"one queue":    {second(QPConfig{SendCQ: &CQ{}}.initAttr()), "SendCQ and RecvCQ are needed"},
+		"no queues":    {second(QPConfig{}.initAttr()), "SendCQ or RecvCQ is nil"},
+		"one queue":    {second(QPConfig{SendCQ: &CQ{}}.initAttr()), "SendCQ or RecvCQ is nil"},
 		"minus 1 send": {second(QPConfig{SendCQ: &CQ{}, RecvCQ: &CQ{}, SendQueue: -1}.initAttr()), "SendQueue is -1, not from 0 to 2147483647"},
 	} {
 		require.EqualError(t, tt.err, tt.want, name)

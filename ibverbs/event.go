@@ -205,9 +205,9 @@ func (t EventType) Fatal() bool {
 
 // asyncEvents is how a Device waits for its events. Each Device has its own
 // duplicate of the descriptor, even if two stand for the same C device. An
-// event then wakes the waiters of both, and one of them gets the event. A
-// waiter whose turn comes when another has read the event may not be woken at
-// all.
+// event then wakes the waiters of both Devices, and one of them gets the event.
+// A waiter may not be woken at all if another one has read the event before it
+// could run.
 type asyncEvents struct {
 	mu    sync.Mutex
 	fd    *netpoll.FD // nil until the program reads events
@@ -252,9 +252,8 @@ func (d *Device) NextEvent(ctx context.Context) (Event, error) {
 	return ev, err
 }
 
-// PollEvent returns an event if there is one, and ok reports whether there was;
-// see ibv_get_async_event(3). It does not wait. Its errors are those of
-// NextEvent.
+// PollEvent returns an event without waiting; see ibv_get_async_event(3). If
+// there is none, ok is false. Its errors are those of NextEvent.
 func (d *Device) PollEvent() (ev Event, ok bool, err error) {
 	if err := d.self().Use(); err != nil {
 		return Event{}, false, err
@@ -318,11 +317,11 @@ func (d *Device) newEventFD() (*netpoll.FD, error) {
 	return fd, err
 }
 
-// watchEvents starts reading events, until unwatchEvents, because only events
-// tell a completion queue that it has overrun, and a queue pair that it has
-// failed. If reading is not possible, as on a device that is gone, it does
-// nothing. It fails if there is no descriptor left, because no later queue
-// might come to try again. The caller has called Use on d.
+// watchEvents starts reading events, until unwatchEvents. Only events report
+// that a completion queue has overrun or that a queue pair has failed. If
+// reading is not possible, as on a removed device, watchEvents does nothing. It
+// fails if the process has no descriptor left, because no later call might try
+// again. The caller has called Use on d.
 func (d *Device) watchEvents() error {
 	d.events.mu.Lock()
 	defer d.events.mu.Unlock()
@@ -361,7 +360,8 @@ func (d *Device) unwatchEvents() {
 	}
 }
 
-// forgetEvents drops the events of an object that was destroyed.
+// forgetEvents drops the unread events of an object that was destroyed. number
+// is the object's number in events.
 func (d *Device) forgetEvents(object any, class EventClass, number uint32) {
 	d.events.mu.Lock()
 	q := d.events.queue
@@ -392,12 +392,12 @@ func (d *Device) stopEvents() {
 // Another goroutine may close the object that the event names at any moment,
 // but the object exists in C from the reading to the acknowledgement:
 //
-//   - Either the event is read before the kernel destroys the object, and
-//     ibv_destroy_* waits for its acknowledgement, or it is never read: the
-//     kernel drops unread events.
-//   - So destroying the object waits for our acknowledgement. Nothing in
-//     between can prevent that: nothing blocks, and the registry's lock is
-//     never held during a C call.
+//   - If the event is read before the kernel destroys the object, ibv_destroy_*
+//     waits for its acknowledgement. Otherwise, the event is never read,
+//     because the kernel drops unread events.
+//   - So destroying the object waits for our acknowledgement. The
+//     acknowledgement always comes, because nothing before it blocks, and the
+//     registry's lock is never held during a C call.
 //   - Close unregisters the object before destroying it. So the lookup may miss
 //     an object that is being closed, but it never finds a later object at the
 //     same address.
@@ -468,7 +468,8 @@ func leaveQueue(raw *libibverbs.Context) {
 	}
 }
 
-// next returns the first event of the queue, or of C if the queue is empty.
+// next returns the first event of the queue, or an event from C if the queue is
+// empty. ok is false if C has none either.
 func (q *eventQueue) next(c *Device) (ev Event, ok bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -515,9 +516,9 @@ func (q *eventQueue) leave(fd *netpoll.FD) {
 // them.
 const maxEvents = 1024
 
-// add appends an event, unless it equals the last one of its object: a
-// completion queue that has overrun may have one for each lost completion. When
-// the queue is full, add drops the first event. It wakes waiting goroutines.
+// add appends an event, unless it equals the last one of its object, because a
+// completion queue that has overrun may report each lost completion. When the
+// queue is full, add drops the first event. It wakes waiting goroutines.
 func (q *eventQueue) add(ev Event) {
 	for _, last := range slices.Backward(q.events) {
 		if last == ev {

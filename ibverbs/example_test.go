@@ -151,7 +151,7 @@ func ExampleInlineBytes() {
 	fmt.Println(batch.Send(1, ibverbs.SendSignaled, message))
 	fmt.Println(batch.Send(1, ibverbs.SendSignaled|ibverbs.SendInline, message))
 	// Output:
-	// ibv_post_send (IBV_WR_SEND, request 0 of the batch): segment 0: 5 bytes from InlineBytes: they can only be sent, with SendInline
+	// ibv_post_send (IBV_WR_SEND, request 0 of the batch): segment 0: a segment from InlineBytes, of 5 bytes, can only be sent, with SendInline
 	// <nil>
 }
 

@@ -29,7 +29,7 @@ type GIDEntry struct {
 	Index       int
 	GID         GID
 	Type        GIDType
-	NetDev      string // RoCE network interface; empty if it is in another network namespace, the only one in which the GID is usable
+	NetDev      string // name of the RoCE network interface; empty if it is in another network namespace, the only one in which the GID can be used
 	NetDevIndex int    // index of that network interface, 0 if there is none
 }
 
@@ -110,7 +110,7 @@ func (d *Device) QueryGIDTable() ([]GIDEntry, error) {
 // tableEntry is an entry of a GID table.
 type tableEntry struct {
 	GIDEntry
-	elsewhere bool // the interface is in another network namespace
+	elsewhere bool // whether the interface is in another network namespace
 }
 
 func entriesOf(all []tableEntry) (entries []GIDEntry) {
@@ -224,7 +224,7 @@ func (t *GIDType) UnmarshalText(text []byte) error { return enum.UnmarshalText(&
 func ParseGID(s string) (GID, error) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil || addr.Zone() != "" {
-		return GID{}, fmt.Errorf("%q is not a GID", s)
+		return GID{}, fmt.Errorf("%q is not a GID, which is written as an IPv6 or IPv4 address without a zone", s)
 	}
 	return GIDFromAddr(addr), nil
 }
@@ -261,7 +261,7 @@ func ParseGUID(s string) (GUID, error) {
 	}
 	v, err := strconv.ParseUint(digits, 16, 64)
 	if err != nil || len(digits) != 16 {
-		return 0, fmt.Errorf("%q is not a GUID", s)
+		return 0, fmt.Errorf("%q is not a GUID, which has 16 hexadecimal digits", s)
 	}
 	return GUID(v), nil
 }
@@ -291,8 +291,9 @@ func (o GIDConfig) allow(e GIDEntry) bool {
 		(!o.Addr.IsValid() || o.Addr.Unmap().WithZone("") == e.GID.Addr() && e.inZone(o.Addr.Zone()))
 }
 
-// inZone reports whether the entry is of the network interface with the name or
-// the number, or zone is empty. On InfiniBand, entries have no interface.
+// inZone reports whether the entry belongs to the network interface zone, which
+// is a name or an index. It returns true if zone is empty, and on InfiniBand,
+// where entries have no interface.
 func (e GIDEntry) inZone(zone string) bool {
 	return zone == "" || e.Type == GIDTypeIB || e.NetDev == zone || e.NetDevIndex != 0 && strconv.Itoa(e.NetDevIndex) == zone
 }
@@ -351,16 +352,16 @@ func (e GIDEntry) rank() int {
 	return rank
 }
 
-// gidsShown is how many GIDs an error lists.
+// gidsShown is the maximum number of GIDs that an error lists.
 const gidsShown = 8
 
 func noGID(object string, all []tableEntry) error {
 	if len(all) == 0 {
-		return fmt.Errorf("%s: %w: there is none at all%s", object, ErrNoGID, cerr.Doctor)
+		return fmt.Errorf("%s: %w: the GID table is empty%s", object, ErrNoGID, cerr.Doctor)
 	}
 	entries := slices.DeleteFunc(slices.Clone(all), func(e tableEntry) bool { return e.elsewhere })
 	if len(entries) == 0 {
-		return fmt.Errorf("%s: %w: all are of network interfaces in other network namespaces; this one, such as a container's, "+
+		return fmt.Errorf("%s: %w: all GIDs are of network interfaces in other network namespaces; this namespace, such as a container's, "+
 			"needs an interface of the device with an address%s", object, ErrNoGID, cerr.Doctor)
 	}
 	var list []string
@@ -412,9 +413,10 @@ func newNetDev(nic *net.Interface) netDev {
 }
 
 // has reports whether the GID can belong to this interface. The kernel reports
-// the number and the name of a GID's interface even to programs in other
-// network namespaces, where other interfaces may have them. But a GID is made
-// from an IP address or the MAC of its interface.
+// the index and the name of a GID's interface even to programs in other network
+// namespaces, where another interface may have the same index and name. But a
+// GID consists of an IP address or the MAC of its interface, which has
+// compares.
 func (d netDev) has(gid GID) bool {
 	if slices.Contains(d.addrs, gid.Addr()) {
 		return true
@@ -434,8 +436,9 @@ func (n netDevs) entry(raw *libibverbs.GidEntry) tableEntry {
 	return e.on(n.byIndex(int(raw.NdevIfindex)), raw.NdevIfindex != 0)
 }
 
-// on returns the entry with the interface that the kernel names for it, if it
-// names one, unless that is in another network namespace.
+// on returns the entry with the network interface d, if d has the GID. isNamed
+// says whether the kernel names an interface for the entry. If it does and d
+// does not have the GID, the interface is in another network namespace.
 func (e GIDEntry) on(d netDev, isNamed bool) tableEntry {
 	e.NetDev, e.NetDevIndex = "", 0
 	if d.has(e.GID) {
@@ -444,7 +447,8 @@ func (e GIDEntry) on(d netDev, isNamed bool) tableEntry {
 	return tableEntry{GIDEntry: e, elsewhere: isNamed && e.NetDev == "" && e.Type != GIDTypeIB}
 }
 
-// byName returns the interface with this name in this network namespace.
+// byName returns the network interface with this name in this network
+// namespace, or the zero netDev if there is none.
 func byName(name string) netDev {
 	nic, err := net.InterfaceByName(name)
 	if err != nil {
@@ -458,7 +462,8 @@ type sysfs string
 
 const kernelSysfs sysfs = "/sys/class/infiniband"
 
-// devices returns the names of the kernel's devices, none without RDMA.
+// devices returns the names of the kernel's RDMA devices. There are none if the
+// kernel has no RDMA support loaded.
 func (s sysfs) devices() (names []string) {
 	entries, _ := os.ReadDir(string(s))
 	for _, e := range entries {
@@ -478,7 +483,7 @@ func (s sysfs) gids(device string, port int, layer link.Layer) ([]GIDEntry, erro
 	for _, f := range files {
 		index, err := strconv.Atoi(f.Name())
 		if err != nil || index < 0 || index >= len(byIndex) {
-			return nil, fmt.Errorf("%s is not an index of a table of %d", s.port(device, port, "gids", f.Name()), len(files))
+			return nil, fmt.Errorf("%s: unexpected file name in a GID table of %d entries", s.port(device, port, "gids", f.Name()), len(files))
 		}
 		e, err := s.gid(device, port, index, layer)
 		if errors.Is(err, ErrNoGID) {
@@ -498,7 +503,8 @@ func (s sysfs) gids(device string, port int, layer link.Layer) ([]GIDEntry, erro
 	return entries, nil
 }
 
-// gid returns one entry. For an empty one, the error matches ErrNoGID.
+// gid returns the entry at index of a port's GID table. For an empty entry, the
+// error matches ErrNoGID.
 func (s sysfs) gid(device string, port, index int, layer link.Layer) (GIDEntry, error) {
 	e := GIDEntry{Port: port, Index: index}
 	text, err := s.read(device, port, "gids", index)
@@ -518,7 +524,7 @@ func (s sysfs) gid(device string, port, index int, layer link.Layer) (GIDEntry, 
 	case text == "RoCE v2":
 		e.Type = GIDTypeRoCEv2
 	case text != "" && text != "IB/RoCE v1":
-		return e, fmt.Errorf("%s is of the unknown type %q",
+		return e, fmt.Errorf("%s: unknown GID type %q",
 			s.port(device, port, "gids", strconv.Itoa(index)), text)
 	case layer == link.Ethernet:
 		e.Type = GIDTypeRoCEv1
@@ -536,8 +542,9 @@ func (s sysfs) read(device string, port int, attr string, index int) (string, er
 	return strings.TrimSpace(string(b)), err
 }
 
-// optional reads a file that old kernels do not have, or that the kernel
-// refuses to show, with EINVAL, if it has no value.
+// optional reads a file that may be missing, as old kernels do not have it, or
+// that the kernel refuses to read, with EINVAL, because it has no value. In
+// both cases, optional returns "".
 func (s sysfs) optional(device string, port int, attr string, index int) (string, error) {
 	text, err := s.read(device, port, attr, index)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EINVAL) {
@@ -546,7 +553,7 @@ func (s sysfs) optional(device string, port int, attr string, index int) (string
 	return text, err
 }
 
-// sysfsGID is QueryGIDEntry for a C library that cannot query entries.
+// sysfsGID does what QueryGIDEntry does, if the C library cannot query entries.
 func (d *Device) sysfsGID(port, index int) (GIDEntry, error) {
 	p, err := d.QueryPort(port)
 	if err != nil {
@@ -559,7 +566,7 @@ func (d *Device) sysfsGID(port, index int) (GIDEntry, error) {
 	return e.on(byName(e.NetDev), e.NetDev != "").GIDEntry, nil
 }
 
-// sysfsGIDs is QueryGIDTable for a C library that cannot query tables.
+// sysfsGIDs does what QueryGIDTable does, if the C library cannot query tables.
 func (d *Device) sysfsGIDs(ports []int) ([]tableEntry, error) {
 	var all []tableEntry
 	for _, port := range ports {

@@ -81,7 +81,7 @@ func TestBestGID(t *testing.T) {
 }
 
 func TestNoGIDText(t *testing.T) {
-	require.EqualError(t, noGID("rxe0 port 1", nil), "rxe0 port 1: no such GID: there is none at all; verbena doctor says more")
+	require.EqualError(t, noGID("rxe0 port 1", nil), "rxe0 port 1: no such GID: the GID table is empty; verbena doctor says more")
 	err := noGID("rxe0 port 1", table(roce[:2]))
 	require.ErrorIs(t, err, ErrNoGID)
 	require.EqualError(t, err, "rxe0 port 1: no such GID: there are "+
@@ -95,7 +95,7 @@ func TestNoGIDText(t *testing.T) {
 		"port 1 index 3: 0000:0000:0000:0000:0000:ffff:c000:0201 (RoCE v2, eth0); and 1 in other network namespaces")
 	err = noGID("rxe0 port 1", table([]GIDEntry{host}))
 	require.ErrorIs(t, err, ErrNoGID)
-	require.ErrorContains(t, err, "all are of network interfaces in other network namespaces")
+	require.ErrorContains(t, err, "all GIDs are of network interfaces in other network namespaces")
 }
 
 // elsewhere stands for the interface of an entry in another network namespace.
@@ -170,9 +170,9 @@ func TestSysfsGIDsThatAreWrong(t *testing.T) {
 	}{
 		"no GID":       {map[string]string{"d/ports/1/gids/0": "hello"}, `ports/1/gids/0: "hello" is not a GID`},
 		"empty":        {map[string]string{"d/ports/1/gids/0": ""}, `"" is not a GID`},
-		"no index":     {map[string]string{"d/ports/1/gids/x": "::1"}, "gids/x is not an index of a table of 1"},
-		"large index":  {map[string]string{"d/ports/1/gids/9": "::1"}, "gids/9 is not an index of a table of 1"},
-		"unknown type": {map[string]string{"d/ports/1/gids/0": "::1", "d/ports/1/gid_attrs/types/0": "RoCE v9"}, `gids/0 is of the unknown type "RoCE v9"`},
+		"no index":     {map[string]string{"d/ports/1/gids/x": "::1"}, "gids/x: unexpected file name in a GID table of 1 entries"},
+		"large index":  {map[string]string{"d/ports/1/gids/9": "::1"}, "gids/9: unexpected file name in a GID table of 1 entries"},
+		"unknown type": {map[string]string{"d/ports/1/gids/0": "::1", "d/ports/1/gid_attrs/types/0": "RoCE v9"}, `gids/0: unknown GID type "RoCE v9"`},
 		"type is a folder": {
 			map[string]string{"d/ports/1/gids/0": "::1", "d/ports/1/gid_attrs/types/0/x": ""}, "types/0: is a directory",
 		},

@@ -29,7 +29,7 @@ type GRH struct {
 // ibv_init_ah_from_wc(3) does.
 func ParseGRH(b []byte) (GRH, error) {
 	if len(b) < GRHLen {
-		return GRH{}, cerr.Refuse("ParseGRH", "", "header in %d bytes of memory, not %d", len(b), GRHLen)
+		return GRH{}, cerr.Refuse("ParseGRH", "", "b has %d bytes, fewer than the %d of the header", len(b), GRHLen)
 	}
 	v6, v4 := b[:GRHLen], b[GRHLen-ipv4Len:GRHLen]
 	if v6[0]>>4 == 6 && !wholeIPv4(v4) {
@@ -43,7 +43,7 @@ func ParseGRH(b []byte) (GRH, error) {
 	}
 	length := int(binary.BigEndian.Uint16(v4[2:]))
 	if v4[0] != ipv4Start || length < ipv4Len {
-		return GRH{}, fmt.Errorf("neither a global route header nor an IP header: %w", syscall.EPROTONOSUPPORT)
+		return GRH{}, fmt.Errorf("parse a GRH: the bytes are neither a global route header nor an IP header: %w", syscall.EPROTONOSUPPORT)
 	}
 	return GRH{
 		Version: 4, TrafficClass: v4[1], PayloadLen: length - ipv4Len, HopLimit: v4[8], NextHeader: v4[9],

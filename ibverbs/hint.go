@@ -13,9 +13,9 @@ import (
 
 // A resource is a kind of object of which a device has a limited number.
 type resource struct {
-	prefix string // of the objects' names
-	plural string
-	limit  func(DeviceAttr) int
+	prefix string               // prefix of the objects' names
+	plural string               // name of the kind, for hints
+	limit  func(DeviceAttr) int // maximum number of such objects on a device; 0 if not known
 }
 
 var (
@@ -28,8 +28,9 @@ var (
 	addressHandles      = resource{"AH ", "address handles", func(a DeviceAttr) int { return a.MaxAH }}
 )
 
-// explain looks why C could not create an object, which locks at least so many
-// bytes of memory, and sets the error's hint. The device must be in use.
+// explain finds out why C could not create an object of the kind r, and sets
+// the hint of err. bytes is the minimum number of bytes that creating the
+// object locks in memory. The caller keeps the device open.
 func (d *Device) explain(err error, r resource, bytes int) error {
 	e, ok := err.(*Error)
 	if !ok || e.Errno != syscall.ENOMEM && e.Errno != syscall.EAGAIN && e.Errno != syscall.ENOSPC {
@@ -51,10 +52,11 @@ func (d *Device) explain(err error, r resource, bytes int) error {
 	return err
 }
 
-// leastRequest is the least number of bytes that a queue has for a request.
+// leastRequest is the minimum number of bytes that a request takes in a queue.
 const leastRequest = 16
 
-// explainMemory is explain for memory that C could not register.
+// explainMemory is like explain, for memory that C could not register: size
+// bytes at addr.
 func (pd *PD) explainMemory(err error, addr uint64, size int, access AccessFlags) error {
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EFAULT {
 		const writes = AccessLocalWrite | AccessRemoteWrite | AccessRemoteAtomic
@@ -64,8 +66,8 @@ func (pd *PD) explainMemory(err error, addr uint64, size int, access AccessFlags
 	return pd.device.explain(err, memoryRegions, size)
 }
 
-// open counts the objects of this process on the device, however that was
-// opened.
+// open returns the number of such objects that this process has on the device,
+// including those of other open Devices of the same name.
 func (r resource) open(d *Device) int {
 	suffix := " of " + d.Name()
 	return object.Count(func(name string) bool {
@@ -73,7 +75,7 @@ func (r resource) open(d *Device) int {
 	})
 }
 
-// setHint replaces the hint of an error of a C call.
+// setHint replaces the hint of an error of a C call, unless hint is empty.
 func setHint(err error, hint string) {
 	if e, ok := err.(*Error); ok && hint != "" {
 		e.hint = hint

@@ -47,13 +47,13 @@ func (d *Device) Internals() sealed.Of[deviceInternals] {
 	return sealed.Seal(deviceInternals{lifetime{d.self()}, d})
 }
 
-// InitImported makes a new Device one of a C device that was imported. Close
-// closes both.
+// InitImported initializes a new Device for a C device that was imported. Close
+// closes the C device, too.
 func (i deviceInternals) InitImported(raw *libibverbs.Context) {
 	i.d.init(raw, cString(raw.Device.Name[:]))
 }
 
-// InitForeign makes a new Device one of a C device that its owner keeps open
+// InitForeign initializes a new Device for a C device that its owner keeps open
 // until the Device is closed. Close calls closed instead of
 // ibv_close_device(3). OpenObjects does not list the Device.
 func (i deviceInternals) InitForeign(raw *libibverbs.Context, closed func() error) {
@@ -90,9 +90,9 @@ type workQueue interface {
 	Num() uint32
 }
 
-// RegisterWQ makes a work queue the object of its events, until UnregisterWQ.
-// Call that before destroying the C object, because the next one may have the
-// same address.
+// RegisterWQ makes wq the Object of the work queue's events, until
+// UnregisterWQ. Call UnregisterWQ before destroying the C object, because the
+// next C object may have the same address.
 func (i deviceInternals) RegisterWQ(wq workQueue) { register(unsafe.Pointer(wq.Raw()), wq) }
 
 // UnregisterWQ undoes RegisterWQ.
@@ -139,19 +139,21 @@ func (i pdInternals) AdoptQP(raw *libibverbs.Qp, parents ...*object.Object) *QP 
 	return qp
 }
 
-// AccessProblem says why no memory region can have the flags. It returns "" if
-// one can.
+// AccessProblem returns the reason why no memory region can have the flags, or
+// "" if one can.
 func (i pdInternals) AccessProblem(access AccessFlags) string { return accessProblem(access) }
 
-// AdoptMR returns the MR of a C region of size bytes. It has no memory of this
-// process, and its addresses begin at 0. The domain and parent must be in use.
+// AdoptMR returns the MR of a C region of size bytes. The region has no memory
+// of this process, and its addresses begin at 0. The domain and parent must be
+// in use.
 func (i pdInternals) AdoptMR(raw *libibverbs.Mr, access AccessFlags, size int, parent *object.Object) *MR {
 	return newMR(raw, region{pd: i.pd, access: access, size: size}, parent)
 }
 
-// NewHostMR returns the MR of memory of this process that register registers,
-// as the C function op does. It refuses what C would not notice. The domain and
-// parent must be in use.
+// NewHostMR returns the MR of a region over memory of this process. register
+// registers the memory with the C function op. Before that, NewHostMR refuses
+// arguments that are wrong but that C would accept. The domain and parent must
+// be in use.
 func (i pdInternals) NewHostMR(
 	op string, memory []byte, access AccessFlags, parent *object.Object, register func() (*libibverbs.Mr, error),
 ) (*MR, error) {
@@ -181,8 +183,9 @@ type segmentInternals struct{ s Segment }
 // Internals is for packages of this module.
 func (s Segment) Internals() sealed.Of[segmentInternals] { return sealed.Seal(segmentInternals{s}) }
 
-// SGE returns the segment as C takes it. It fails if a work request cannot have
-// the segment, or if the device is to write to the segment and may not.
+// SGE returns the segment in C's form. writes says that the device will write
+// to the segment. SGE fails if a work request cannot have the segment, or if
+// the device may not write to it.
 func (i segmentInternals) SGE(writes bool) (libibverbs.Sge, error) {
 	if err := i.s.check(); err != nil {
 		return libibverbs.Sge{}, err
@@ -205,7 +208,7 @@ func (i segmentInternals) CheckRecv(k int) error {
 	return nil
 }
 
-// Fill copies the start of data to a segment that passed CheckRecv or is of
+// Fill copies the start of data to a segment that passed CheckRecv or is from
 // InlineBytes, and returns the rest. It fails if the region was closed since.
 func (i segmentInternals) Fill(data []byte) (rest []byte, err error) { return i.s.fill(data) }
 
@@ -216,7 +219,7 @@ type remoteInternals struct{ r RemoteBuffer }
 func (r RemoteBuffer) Internals() sealed.Of[remoteInternals] { return sealed.Seal(remoteInternals{r}) }
 
 // Takes returns an error if the buffer has fewer than the given number of
-// bytes, or is outside the one that it came from.
+// bytes, or if it is a result of Sub that is outside the buffer it came from.
 func (i remoteInternals) Takes(bytes uint64) error { return i.r.takes(bytes) }
 
 // recvInternals is the internals of a batch of receives.
@@ -225,8 +228,8 @@ type recvInternals struct{ b *RecvBatch }
 // Internals is for packages of this module.
 func (b *RecvBatch) Internals() sealed.Of[recvInternals] { return sealed.Seal(recvInternals{b}) }
 
-// Post posts the batch by a function that returns the first request that it has
-// not posted. to is the lifetime of the queue.
+// Post posts the batch with the function post, which returns the first request
+// that it has not posted. to is the lifetime of the queue.
 func (i recvInternals) Post(
 	to *object.Object, post func(first *libibverbs.RecvWr) (bad *libibverbs.RecvWr, err error),
 ) (int, error) {
@@ -240,8 +243,8 @@ type sendInternals struct{ b *SendBatch }
 func (b *SendBatch) Internals() sealed.Of[sendInternals] { return sealed.Seal(sendInternals{b}) }
 
 // Mark gives the last request the ID last and the others the ID id. It makes
-// the last one signaled, if that is set, and no other. It reports whether one
-// of the requests is a read or an atomic operation.
+// the last request signaled if signaled is set, and no other request. It
+// reports whether one of the requests is a read or an atomic operation.
 func (i sendInternals) Mark(id, last uint64, signaled bool) (fetches bool) {
 	return i.b.mark(id, last, signaled)
 }

@@ -37,7 +37,7 @@ func TestSegmentOfReceive(t *testing.T) {
 		segment ibverbs.Segment
 		want    string
 	}{
-		"device memory": {raw, "segment 3: memory of raw memory with key 0x7 is not mapped"},
+		"device memory": {raw, "segment 3: the memory of raw memory with key 0x7 is not mapped"},
 		"outside":       {raw.Sub(4, 8), "segment 3: segment of 8 bytes at 4 is outside"},
 		"zero":          {ibverbs.Segment{}, "segment 3: segment without a memory region"},
 	} {

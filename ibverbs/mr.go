@@ -43,8 +43,8 @@ type region struct {
 	size       int
 	release    func() // releases the memory
 	lkey, rkey uint32
-	keyOnly    bool // made by RawSegment, which knows only the key
-	readOnly   bool // as far as is known, the device may only read the memory
+	keyOnly    bool // whether RawSegment made the region, of which only the key is known
+	readOnly   bool // whether the device may only read the memory, as far as is known
 }
 
 // newMR returns the MR of a C region. The domain and the other parents are in
@@ -99,7 +99,7 @@ func (mr *MR) usable() error {
 	if err := mr.object.Err(); err != nil || !mr.unusable.Load() {
 		return err
 	}
-	return cerr.Invalid("%s can only be closed since ibv_rereg_mr failed", mr.object.Name())
+	return cerr.Invalid("%s can only be closed, because ibv_rereg_mr has failed", mr.object.Name())
 }
 
 // Close deregisters the memory; see ibv_dereg_mr(3). Work requests that still
@@ -155,8 +155,8 @@ func accessName(a AccessFlags) string {
 	return a.String()
 }
 
-// accessProblem says why no region can have the flags. It returns "" if one
-// can.
+// accessProblem returns the reason why no region can have the flags, or "" if
+// one can.
 func accessProblem(a AccessFlags) string {
 	if unknown := a &^ knownAccess; unknown != 0 {
 		return fmt.Sprintf("unknown access flags %#x", uint32(unknown))
@@ -170,7 +170,7 @@ func accessProblem(a AccessFlags) string {
 	return ""
 }
 
-// badMR returns the error for a region that op cannot make.
+// badMR returns the error for a region that the C function op cannot make.
 func badMR(op string, pd *PD, format string, args ...any) error {
 	return cerr.Refuse(op, pd.object.Name(), format, args...)
 }
@@ -190,7 +190,7 @@ func (pd *PD) checkOnDemand(op string, need libibverbs.OdpGeneralCaps) error {
 	if need&libibverbs.IBV_ODP_SUPPORT_IMPLICIT != 0 {
 		what += " for the whole address space"
 	}
-	return cerr.Argument(op, pd.object.Name(), cerr.InvalidAs(syscall.EOPNOTSUPP, "the device has no %s", what))
+	return cerr.Argument(op, pd.object.Name(), cerr.InvalidAs(syscall.EOPNOTSUPP, "the device does not support %s", what))
 }
 
 // The sizes of huge pages on amd64. Other processors have other sizes.
@@ -221,7 +221,7 @@ func (pd *PD) alloc(size int, access AccessFlags, fresh func() ([]byte, error)) 
 	}
 	defer pd.object.Done()
 	if size <= 0 {
-		return nil, badMR("ibv_reg_mr", pd, "%d bytes", size)
+		return nil, badMR("ibv_reg_mr", pd, "size is %d, less than 1", size)
 	}
 	bytes, err := fresh()
 	if err != nil {
@@ -282,7 +282,7 @@ func pin(b []byte) (unpin func()) {
 	return p.Unpin
 }
 
-// register registers r, and releases the memory if it fails. pd is in use.
+// register registers r, and releases the memory if that fails. pd is in use.
 func (pd *PD) register(r region) (*MR, error) {
 	r.pd, r.size = pd, len(r.bytes)
 	raw, err := pd.registerRaw(&r)
@@ -314,9 +314,9 @@ func (pd *PD) registerRaw(r *region) (*libibverbs.Mr, error) {
 	return raw, wrap(fmt.Sprintf("%d bytes on %s", r.size, pd.object.Name()), err)
 }
 
-// forC returns the access flags for C. It sets the start of a zero-based region
-// to 0, which has the same effect with every driver; few drivers look at
-// AccessZeroBased.
+// forC returns the access flags for C, without AccessZeroBased. It sets the
+// start of a zero-based region to 0, which has the same effect with every
+// driver, whereas few drivers look at AccessZeroBased.
 func (r *region) forC() AccessFlags {
 	if r.access&AccessZeroBased != 0 {
 		r.start = 0
@@ -324,17 +324,17 @@ func (r *region) forC() AccessFlags {
 	return r.access &^ AccessZeroBased
 }
 
-// checkHost checks a region over this process's memory at addr.
+// checkHost checks a region over memory of this process at addr.
 func (pd *PD) checkHost(op string, r *region, addr uint64) error {
 	if problem := accessProblem(r.access); problem != "" {
 		return badMR(op, pd, "%s", problem)
 	}
 	page := uint64(os.Getpagesize())
 	if (r.start^addr)%page != 0 {
-		return badMR(op, pd, "memory at %#x of a page for address %#x, at %#x of one", addr%page, r.start, r.start%page)
+		return badMR(op, pd, "the memory is at offset %#x of a page, but the address %#x is at offset %#x of one", addr%page, r.start, r.start%page)
 	}
 	if r.start+uint64(r.size)-1 < r.start {
-		return badMR(op, pd, "%d bytes at address %#x", r.size, r.start)
+		return badMR(op, pd, "%d bytes at address %#x end beyond the last address", r.size, r.start)
 	}
 	if r.access&AccessOnDemand != 0 {
 		return pd.checkOnDemand(op, libibverbs.IBV_ODP_SUPPORT)
@@ -395,7 +395,7 @@ func (pd *PD) checkImplicit(op string, access AccessFlags) error {
 		return badMR(op, pd, "%s", problem)
 	}
 	if access&(AccessHugeTLB|AccessZeroBased) != 0 {
-		return badMR(op, pd, "%s for the whole address space", accessName(access&(AccessHugeTLB|AccessZeroBased)))
+		return badMR(op, pd, "%s cannot be set for the whole address space", accessName(access&(AccessHugeTLB|AccessZeroBased)))
 	}
 	return pd.checkOnDemand(op, libibverbs.IBV_ODP_SUPPORT|libibverbs.IBV_ODP_SUPPORT_IMPLICIT)
 }
@@ -428,7 +428,7 @@ func (pd *PD) Advise(advice Advice, flush bool, segments ...Segment) error {
 	}
 	defer done()
 	if len(segments) == 0 {
-		return badMR(op, pd, "no segments")
+		return badMR(op, pd, "Advise needs at least one segment")
 	}
 	sges := make([]libibverbs.Sge, len(segments))
 	for i, s := range segments {
@@ -451,13 +451,13 @@ func (pd *PD) Advise(advice Advice, flush bool, segments ...Segment) error {
 func adviceProblem(pd *PD, advice Advice, mr *MR) string {
 	switch {
 	case mr.keyOnly:
-		return "is of no memory region"
+		return "is not a memory region of this package"
 	case mr.pd.raw != pd.raw:
 		return "belongs to " + mr.pd.object.Name() + ", not to " + pd.object.Name()
 	case mr.access&AccessOnDemand == 0:
-		return "is without AccessOnDemand"
+		return "does not have AccessOnDemand"
 	case advice == AdvicePrefetchWrite && mr.access&AccessLocalWrite == 0:
-		return "is without AccessLocalWrite"
+		return "does not have AccessLocalWrite"
 	}
 	return ""
 }
@@ -476,9 +476,9 @@ const dmabufAccess = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | A
 
 // RegisterDMABuf registers memory of another device; see ibv_reg_dmabuf_mr(3).
 // The region's Bytes returns nil, and its first byte has address 0 in work
-// requests, unless WithIOVA sets another, which must have the same offset
-// within a page as b.Offset. RegisterDMABuf fails with an error matching
-// errors.ErrUnsupported if the device cannot do it.
+// requests, unless WithIOVA sets another address. That must have the same
+// offset within a page as b.Offset. RegisterDMABuf fails with an error matching
+// errors.ErrUnsupported if the device does not support DMA-BUFs.
 func (pd *PD) RegisterDMABuf(b DMABuf, access AccessFlags, options ...RegisterOption) (*MR, error) {
 	o := registerOptionsOf(options, 0)
 	op, parents := "ibv_reg_dmabuf_mr", []*object.Object{pd.self()}
@@ -493,14 +493,18 @@ func (pd *PD) RegisterDMABuf(b DMABuf, access AccessFlags, options ...RegisterOp
 	what := fmt.Sprintf("%d bytes at %d of descriptor %d", b.Length, b.Offset, b.FD)
 	page := uint64(os.Getpagesize())
 	switch extra := access &^ dmabufAccess; {
-	case b.FD < 0 || b.FD > math.MaxInt32, b.Length <= 0, b.Offset+uint64(b.Length) < b.Offset, o.iova+uint64(b.Length)-1 < o.iova:
-		return nil, badMR(op, pd, "%s at address %#x: none, or beyond the last address", what, o.iova)
+	case b.FD < 0 || b.FD > math.MaxInt32:
+		return nil, badMR(op, pd, "FD is %d, not from 0 to %d", b.FD, math.MaxInt32)
+	case b.Length <= 0:
+		return nil, badMR(op, pd, "Length is %d, less than 1", b.Length)
+	case b.Offset+uint64(b.Length) < b.Offset, o.iova+uint64(b.Length)-1 < o.iova:
+		return nil, badMR(op, pd, "%s with address %#x end beyond the last offset or address", what, o.iova)
 	case extra != 0:
-		return nil, badMR(op, pd, "%s for %s", accessName(extra), what)
+		return nil, badMR(op, pd, "%s cannot be set for a DMABuf", accessName(extra))
 	case accessProblem(access) != "":
-		return nil, badMR(op, pd, "%s for %s", accessProblem(access), what)
+		return nil, badMR(op, pd, "%s", accessProblem(access))
 	case (b.Offset^o.iova)%page != 0:
-		return nil, badMR(op, pd, "%s for address %#x, elsewhere in a page", what, o.iova)
+		return nil, badMR(op, pd, "the buffer is at offset %#x of a page, but the address %#x is at offset %#x of one", b.Offset%page, o.iova, o.iova%page)
 	case o.handle != nil && o.handle.device.raw != pd.device.raw:
 		return nil, otherDevice(op, pd.object.Name(), o.handle.object)
 	}
@@ -542,10 +546,11 @@ func (e *ReregError) Error() string { return (*cerr.ReregError)(e).Error() }
 // Unwrap returns Errno.
 func (e *ReregError) Unwrap() error { return e.Errno }
 
-// ReregConfig says what Rereg changes. Rereg leaves what is nil as it is.
+// ReregConfig says what Rereg changes. Rereg changes nothing for a field that
+// is nil.
 type ReregConfig struct {
 	PD     *PD          // new protection domain, of the same open device
-	Access *AccessFlags // all flags, not only those that change
+	Access *AccessFlags // new access flags: all of them, not only those that change
 	Memory []byte       // new memory, as for Register; work requests use its address
 }
 
@@ -588,7 +593,7 @@ func (mr *MR) checkRereg(config ReregConfig) error {
 	case mr.bytes == nil:
 		problem = "the region is not memory of this process"
 	case config.PD == nil && config.Access == nil && config.Memory == nil:
-		problem = "nothing to change"
+		problem = "PD, Access and Memory are all nil"
 	case config.Memory != nil && len(config.Memory) == 0:
 		problem = "Memory is empty"
 	case config.PD != nil && config.PD.device.raw != mr.pd.device.raw:

@@ -159,7 +159,7 @@ type Binding struct {
 // SendSignaled, the send completion queue of qp gets a completion with the ID.
 // After the bind has completed, Remote describes the memory to peers, and they
 // can no longer access the memory that was bound before. If the request fails,
-// the window is useless. To unbind a window, close it: binding it to nothing
+// the window can only be closed. To unbind a window, close it: an empty binding
 // crashes Soft-RoCE's C code.
 func (mw *MW) Bind(qp *QP, id uint64, flags SendFlags, b Binding) error {
 	done, err := object.UseAll(mw.self(), qp.self(), b.Memory.mr.self())
@@ -234,17 +234,17 @@ func (mw *MW) bindInfo(op string, b Binding) (info libibverbs.MwBindInfo, err er
 	const writing = AccessRemoteWrite | AccessRemoteAtomic
 	switch extra := b.Access &^ (writing | AccessRemoteRead | AccessZeroBased); {
 	case extra != 0:
-		err = mw.refuse(op, "no window can have %s", accessName(extra))
+		err = mw.refuse(op, "a window cannot have %s", accessName(extra))
 	case mr.keyOnly:
-		err = mw.refuse(op, "%s is of no memory region", name)
+		err = mw.refuse(op, "%s is not a memory region of this package", name)
 	case b.Memory.n == 0:
 		err = mw.refuse(op, "the binding has 0 bytes of %s", name)
 	case mr.pd.raw != mw.pd.raw:
 		err = mw.otherDomain(op, name)
 	case mr.access&AccessWindowBind == 0:
-		err = mw.refuse(op, "%s is without AccessWindowBind", name)
+		err = mw.refuse(op, "%s does not have AccessWindowBind", name)
 	case b.Access&writing != 0 && mr.access&AccessLocalWrite == 0:
-		err = mw.refuse(op, "%s needs AccessLocalWrite, which %s is without", accessName(b.Access&writing), name)
+		err = mw.refuse(op, "%s needs AccessLocalWrite, which %s does not have", accessName(b.Access&writing), name)
 	}
 	return libibverbs.MwBindInfo{
 		Mr: mr.raw, Addr: b.Memory.addr(), Length: uint64(b.Memory.n), MwAccessFlags: uint32(b.Access),

@@ -202,13 +202,13 @@ func TestWindowRefused(t *testing.T) {
 		"closed region": {ibverbs.Binding{Memory: closed.All()}, os.ErrClosed, "MR "},
 		"outside":       {ibverbs.Binding{Memory: mr.Sub(8000, 200)}, syscall.EINVAL, "segment of 200 bytes at 8000 is outside"},
 		"no bytes":      {ibverbs.Binding{Memory: mr.Sub(10, 0)}, syscall.EINVAL, "0 bytes of MR "},
-		"without bind":  {ibverbs.Binding{Memory: b.mr.All()}, syscall.EINVAL, "without AccessWindowBind"},
+		"without bind":  {ibverbs.Binding{Memory: b.mr.All()}, syscall.EINVAL, "does not have AccessWindowBind"},
 		"other domain":  {ibverbs.Binding{Memory: foreign.All()}, syscall.EPERM, " does not belong to PD "},
 		"read-only region": {
 			ibverbs.Binding{Memory: readOnly.All(), Access: ibverbs.AccessRemoteWrite}, syscall.EINVAL, "AccessRemoteWrite needs AccessLocalWrite, which MR ",
 		},
 		"local access": {
-			ibverbs.Binding{Memory: mr.All(), Access: ibverbs.AccessLocalWrite}, syscall.EINVAL, "no window can have AccessLocalWrite",
+			ibverbs.Binding{Memory: mr.All(), Access: ibverbs.AccessLocalWrite}, syscall.EINVAL, "a window cannot have AccessLocalWrite",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

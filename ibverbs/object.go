@@ -54,14 +54,14 @@ func (qp *QP) self() *object.Object {
 	return &qp.object
 }
 
-// registry maps the address of a live C object to our object, to find the
+// registry maps the address of a live C object to the Go object, to find the
 // object that an event from C names.
 var registry struct {
 	sync.Mutex
 	objects map[unsafe.Pointer]any
 }
 
-// register records o as our object for a C object that was just created.
+// register records o as the Go object of a C object that was just created.
 func register(raw unsafe.Pointer, o any) {
 	registry.Lock()
 	defer registry.Unlock()
@@ -80,7 +80,7 @@ func unregister(raw unsafe.Pointer) {
 	delete(registry.objects, raw)
 }
 
-// registered returns our object for a C object, or nil if there is none.
+// registered returns the Go object of a C object, or nil if there is none.
 func registered(raw unsafe.Pointer) any {
 	registry.Lock()
 	defer registry.Unlock()

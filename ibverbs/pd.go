@@ -16,9 +16,9 @@ type PD struct {
 	object object.Object
 	device *Device
 	raw    *libibverbs.Pd
-	parent *PD // of a parent domain: the domain it was made from
+	parent *PD // protection domain that a parent domain was made from; nil for other domains
 
-	imported bool // from another process; see package share
+	imported bool // whether the domain is from another process; see package share
 }
 
 // AllocPD allocates a protection domain; see ibv_alloc_pd(3).
@@ -66,8 +66,8 @@ func (pd *PD) AllocParentDomain(td *TD) (*PD, error) { return pd.allocParentDoma
 // AllocUnprotectedParentDomain allocates a parent domain like
 // AllocParentDomain, for a confidential guest whose devices cannot access its
 // protected memory. If the device has caps.CCDMABounce, devmem.AllocBuf on the
-// domain may return memory that the host can read and change. It needs
-// rdma-core 64; without it, it fails with an error matching
+// domain may return memory that the host can read and change. Before rdma-core
+// 64, AllocUnprotectedParentDomain fails with an error matching
 // errors.ErrUnsupported or syscall.EINVAL.
 func (pd *PD) AllocUnprotectedParentDomain(td *TD) (*PD, error) {
 	return pd.allocParentDomain(td, libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC)
@@ -87,7 +87,7 @@ func (pd *PD) allocParentDomain(td *TD, mask libibverbs.ParentDomainInitAttrMask
 	attr := libibverbs.ParentDomainInitAttr{Pd: pd.raw, CompMask: uint32(mask)}
 	switch {
 	case pd.parent != nil:
-		return nil, cerr.Refuse(op, pd.object.Name(), "it is a parent domain itself; use a protection domain from AllocPD")
+		return nil, cerr.Refuse(op, pd.object.Name(), "the domain is a parent domain; use a protection domain from AllocPD")
 	case td != nil && td.device.raw != pd.device.raw:
 		return nil, otherDevice(op, pd.object.Name(), td.self())
 	case td != nil:

@@ -26,9 +26,9 @@ type PortAttr struct {
 	MaxMTU         MTU
 	ActiveMTU      MTU
 	ActiveWidth    link.Width
-	ActiveSpeed    link.LaneSpeed // of one lane
-	GIDTableLen    int            // entries, including empty ones
-	PKeyTableLen   int            // entries, including empty ones
+	ActiveSpeed    link.LaneSpeed // speed of one lane
+	GIDTableLen    int            // number of entries, including empty ones
+	PKeyTableLen   int            // number of entries, including empty ones
 	MaxMessageSize uint32         // bytes
 	LID            uint16         // 0 on Ethernet
 	SMLID          uint16         // LID of the subnet manager
@@ -37,9 +37,9 @@ type PortAttr struct {
 	MaxVLs         int            // virtual lanes
 	SubnetTimeout  uint8          // n: the longest delay through the subnet is 4.096 us * 2^n
 	InitTypeReply  uint8          // what the subnet manager preserved when it initialised the port
-	GRHRequired    bool           // addresses need a GID even within the subnet
-	BadPKeys       uint32         // packets received with a wrong P_Key
-	QKeyViolations uint32         // datagrams received with a wrong Q_Key
+	GRHRequired    bool           // whether addresses need a GID even within the subnet
+	BadPKeys       uint32         // number of packets received with a wrong P_Key
+	QKeyViolations uint32         // number of datagrams received with a wrong Q_Key
 	Capabilities   libibverbs.PortCapFlags
 	Capabilities2  libibverbs.PortCapFlags2
 }
@@ -148,7 +148,7 @@ func (d *Device) NetDev(port int) (string, error) {
 		return "", err
 	}
 	for _, e := range entries {
-		if e.NetDev != "" { // the first is not a VLAN's
+		if e.NetDev != "" { // the first interface is not a VLAN
 			return e.NetDev, nil
 		}
 	}

@@ -36,17 +36,18 @@ type QP struct {
 	cap     QPCap
 
 	// sendOps holds the requests that can be posted through the ibv_wr
-	// functions. ex is nil if it is 0.
+	// functions. If it is 0, ex is nil.
 	sendOps libibverbs.QpCreateSendOpsFlags
 	ex      *libibverbs.QpEx
 
-	// state is held while the state is changed or queried: C records the state
-	// after either, and an old answer must not replace a newer state.
+	// state is held while the queue pair's state is changed or queried. C
+	// records the state after each of these calls, and an old answer must
+	// not replace a newer state.
 	state sync.Mutex
 
 	groups groups
 
-	failure atomic.Pointer[EventType] // the first fatal event
+	failure atomic.Pointer[EventType] // first fatal event, or nil
 
 	lastWQE     chan struct{} // closed when EventLastWQEReached has come; nil without a shared receive queue
 	lastWQEOnce sync.Once
@@ -66,7 +67,7 @@ func (qp *QP) LastWQEReached() <-chan struct{} {
 	return qp.lastWQE
 }
 
-// reachedLastWQE records the event.
+// reachedLastWQE records that the queue pair has reported EventLastWQEReached.
 func (qp *QP) reachedLastWQE() {
 	if qp.lastWQE != nil {
 		qp.lastWQEOnce.Do(func() { close(qp.lastWQE) })
@@ -211,11 +212,11 @@ func (qp *QP) Close() error {
 // refuse: the state transition does not exist, or it needs other attributes. It
 // matches syscall.EINVAL. The queue pair is unchanged.
 type TransitionError struct {
-	QP         string // the queue pair's name
+	QP         string // name of the queue pair
 	Type       QPType
 	From, To   QPState
-	Missing    QPAttrMask
-	NotAllowed QPAttrMask
+	Missing    QPAttrMask // attributes that the transition requires
+	NotAllowed QPAttrMask // attributes that the transition does not allow
 }
 
 // Error names the queue pair and the transition. It names the attributes that
@@ -224,7 +225,7 @@ func (e *TransitionError) Error() string {
 	s := fmt.Sprintf("ibv_modify_qp (%s): %s %s -> %s: ", e.QP,
 		strings.TrimPrefix(e.Type.String(), "IBV_QPT_"), stateName(e.From), stateName(e.To))
 	if e.Missing == 0 && e.NotAllowed == 0 {
-		return s + "no such transition, from " + stateName(e.From) + " it goes to " + strings.Join(next(e.From), ", ")
+		return s + "no such transition; the states after " + stateName(e.From) + " are " + strings.Join(next(e.From), ", ")
 	}
 	var parts []string
 	if e.Missing != 0 {
@@ -277,7 +278,7 @@ func next(from QPState) []string {
 	return states
 }
 
-// names returns C's names of the attributes.
+// names returns C's names of the attributes, separated by commas.
 func names(mask QPAttrMask) string {
 	var s []string
 	for rest := uint32(mask); rest != 0; rest &= rest - 1 {
@@ -316,8 +317,9 @@ func (qp *QP) modify(attr *libibverbs.QpAttr, mask QPAttrMask) error {
 	defer qp.object.Done()
 	qp.state.Lock()
 	defer qp.state.Unlock()
-	// What C recorded may be out of date, because errors change the state too.
-	// It may let a call pass, but only the device's answer refuses one.
+	// The state that C recorded may be out of date, because errors change
+	// the state too. So a change that it does not allow is refused only if
+	// the device's answer does not allow it either.
 	if qp.refusal(qp.noted(), attr, mask) != nil {
 		if err := qp.refusalNow(attr, mask); err != nil {
 			return err
@@ -336,15 +338,15 @@ func (qp *QP) modify(attr *libibverbs.QpAttr, mask QPAttrMask) error {
 	return wrap(name, err)
 }
 
-// noted returns the state that C recorded after its last call, also one made by
-// another library.
+// noted returns the state that C recorded after its last call for the queue
+// pair, which another library may have made.
 func (qp *QP) noted() QPState {
 	return QPState(atomic.LoadUint32((*uint32)(unsafe.Pointer(&qp.raw.State))))
 }
 
-// refusal returns what is wrong with a change in a state, or nil. The tables
-// describe InfiniBand and RoCE; other transports, and the types of drivers,
-// have rules of their own.
+// refusal returns the reason why the change is not possible in the state from,
+// or nil. The tables describe InfiniBand and RoCE; other transports, and the
+// types of drivers, have rules of their own.
 func (qp *QP) refusal(from QPState, attr *libibverbs.QpAttr, mask QPAttrMask) *TransitionError {
 	if qp.device.raw.Device.TransportType != libibverbs.IBV_TRANSPORT_IB || qp.typ == typeDriver {
 		return nil
@@ -363,8 +365,9 @@ func (qp *QP) refusal(from QPState, attr *libibverbs.QpAttr, mask QPAttrMask) *T
 	return e
 }
 
-// refusalNow asks the device for the state and returns what is wrong with a
-// change in it. If the device does not answer, it may judge the change itself.
+// refusalNow returns the reason why the change is not possible in the state
+// that the device reports, or nil. If the device reports no state, refusalNow
+// returns nil and so leaves the decision to the device.
 func (qp *QP) refusalNow(attr *libibverbs.QpAttr, mask QPAttrMask) error {
 	now, err := qp.askState()
 	if err != nil {
@@ -422,7 +425,7 @@ func (qp *QP) State() (QPState, error) {
 // RateLimit limits how fast a queue pair sends.
 type RateLimit struct {
 	KilobitsPerSecond uint32 // 0 means no limit
-	MaxBurst          int    // most bytes sent at once; 0 means that the device chooses
+	MaxBurst          int    // maximum number of bytes sent at once; 0 means that the device chooses
 	TypicalPacket     int    // bytes, a hint to the device; 0 means unknown
 }
 
@@ -437,7 +440,7 @@ func (qp *QP) SetRateLimit(limit RateLimit) error {
 	defer qp.object.Done()
 	if limit.MaxBurst < 0 || int64(limit.MaxBurst) > math.MaxUint32 ||
 		limit.TypicalPacket < 0 || limit.TypicalPacket > math.MaxUint16 {
-		return cerr.Refuse("ibv_modify_qp_rate_limit", qp.object.Name(), "MaxBurst is %d and TypicalPacket %d, not up to %d and %d",
+		return cerr.Refuse("ibv_modify_qp_rate_limit", qp.object.Name(), "MaxBurst is %d and TypicalPacket is %d, not from 0 to %d and from 0 to %d",
 			limit.MaxBurst, limit.TypicalPacket, uint32(math.MaxUint32), math.MaxUint16)
 	}
 	attr := libibverbs.QpRateLimitAttr{
@@ -459,7 +462,7 @@ const (
 // DataInOrder returns in which order data from the peer's requests of kind op
 // appears in memory; see ibv_query_qp_data_in_order(3). Package libibverbs has
 // the kinds, such as IBV_WR_RDMA_WRITE, for which this package has no names: a
-// batch has a method for each. If it appears in order, a program may poll the
+// batch has a method for each. If data appears in order, a program may poll the
 // memory instead of the completion queue. DataInOrder returns 0 if the order is
 // undefined or the device does not know it. It needs rdma-core 36.
 func (qp *QP) DataInOrder(op libibverbs.WrOpcode) (DataInOrder, error) {
@@ -473,7 +476,7 @@ func (qp *QP) DataInOrder(op libibverbs.WrOpcode) (DataInOrder, error) {
 
 // InitAttr holds the attributes that ToInit sets.
 type InitAttr struct {
-	Port      int         // counts from 1; required
+	Port      int         // port, counted from 1; required
 	PKeyIndex int         // index in the port's P_Key table; not for raw packets
 	Access    AccessFlags // what the peer may do; not for datagrams or raw packets
 	QKey      uint32      // key that received datagrams must carry; only for datagrams
@@ -483,7 +486,7 @@ type InitAttr struct {
 // raw packets need none of them.
 type RTRAttr struct {
 	Path      AHAttr // path to the peer; required
-	PathMTU   MTU    // the same at both ends; required
+	PathMTU   MTU    // MTU of the path, the same at both ends; required
 	DestQPNum uint32 // number of the peer's queue pair; required
 	RecvPSN   uint32 // the peer's SendPSN, 24 bits
 
@@ -652,7 +655,7 @@ func (qp *QP) forSending() unsafe.Pointer {
 	return unsafe.Pointer(qp.raw)
 }
 
-// takes refuses requests that C would misunderstand.
+// takes returns an error if C would misunderstand a request of the batch.
 func (qp *QP) takes(b *SendBatch) error {
 	refused, unsupported := -1, true
 	if qp.sendOps == 0 {
@@ -673,7 +676,8 @@ func (qp *QP) takes(b *SendBatch) error {
 	return &PostError{Index: refused, ID: wr.WrId, None: true, Err: err}
 }
 
-// notSent returns how many requests were posted, and C's failure as an error.
+// notSent returns how many requests were posted before C failed, and the
+// failure as a *PostError.
 func (qp *QP) notSent(wrs []libibverbs.SendWr, p *datapath.Posted) (int, error) {
 	op := opPostSend
 	if p.None != 0 {
@@ -708,8 +712,9 @@ func recvPosted(p *datapath.Posted) (bad *libibverbs.RecvWr, err error) {
 	return (*libibverbs.RecvWr)(p.Bad), cerr.Code(opPostRecv, p.Value, p.Errno)
 }
 
-// post posts the batch to an object. The function post calls C once with the
-// first request of the list, and returns the one that C could not post.
+// post posts the batch to a queue, whose lifetime is to. The function post
+// calls C once with the first request of the list, and returns the request that
+// C could not post.
 func (b *RecvBatch) post(to *object.Object, post func(first *libibverbs.RecvWr) (bad *libibverbs.RecvWr, err error)) (int, error) {
 	if err := to.Use(); err != nil {
 		return 0, err
@@ -740,8 +745,8 @@ func (b *RecvBatch) failed(to *object.Object, bad *libibverbs.RecvWr, err error)
 type PostError struct {
 	Index int    // index in the batch; -1 means that C does not say which request failed
 	ID    uint64 // ID of the request
-	None  bool   // no request of the batch was posted
-	Err   error
+	None  bool   // whether no request of the batch was posted
+	Err   error  // the cause; see Unwrap
 }
 
 // Error names the request, what became of the others, and the cause.

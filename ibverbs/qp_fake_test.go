@@ -359,7 +359,7 @@ func TestExtendedDatagrams(t *testing.T) {
 	for _, qp := range []*QP{f.ex, f.qp} {
 		_, err = qp.PostSend(b)
 		require.ErrorIs(t, err, os.ErrClosed)
-		require.EqualError(t, err, "request that cannot be posted any more: fake AH: file already closed")
+		require.EqualError(t, err, "a request uses an object that was closed: fake AH: file already closed")
 	}
 }
 

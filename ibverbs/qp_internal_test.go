@@ -113,7 +113,7 @@ func TestTransitionErrorTexts(t *testing.T) {
 			QPTypeRawPacket, QPStateReset, QPStateInit, QPAttrPort|QPAttrQKey),
 		"ibv_modify_qp (QP 17 of rxe0): XRC_SEND error -> error: not allowed: 0x200000": checkTransition(
 			QPTypeXRCSend, QPStateError, QPStateError, QPAttrState|1<<21),
-		"ibv_modify_qp (QP 17 of rxe0): RC reset -> rtr: no such transition, from reset it goes to reset, init, error": checkTransition(
+		"ibv_modify_qp (QP 17 of rxe0): RC reset -> rtr: no such transition; the states after reset are reset, init, error": checkTransition(
 			QPTypeRC, QPStateReset, QPStateRTR, QPAttrState),
 	} {
 		e.QP = "QP 17 of rxe0"
@@ -162,7 +162,7 @@ func TestModifyOfBadAttributes(t *testing.T) {
 	require.EqualError(t, err, "ibv_modify_qp (fake QP): port is 256, not from 1 to 255")
 	require.ErrorIs(t, err, syscall.EINVAL)
 	err = qp.ToRTS(RTSAttr{Timeout: -1})
-	require.EqualError(t, err, "ibv_modify_qp (fake QP): timeout of -1ns, which is not positive")
+	require.EqualError(t, err, "ibv_modify_qp (fake QP): timeout is -1ns, not positive")
 	var transitionErr *TransitionError
 	require.False(t, errors.As(err, &transitionErr))
 }

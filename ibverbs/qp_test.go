@@ -135,7 +135,7 @@ func TestRefusedTransitions(t *testing.T) {
 		require.ErrorContains(t, err, "ibv_modify_qp (QP ")
 		require.ErrorContains(t, err, text)
 	}
-	refused(e.qp.ToRTR(r.rtr(ibverbs.QPTypeRC, 5)), "RC reset -> rtr: no such transition, from reset it goes to reset, init, error")
+	refused(e.qp.ToRTR(r.rtr(ibverbs.QPTypeRC, 5)), "RC reset -> rtr: no such transition; the states after reset are reset, init, error")
 	refused(e.qp.ToInit(ibverbs.InitAttr{}), "RC reset -> init: missing port_num")
 	refused(e.qp.ToInit(ibverbs.InitAttr{Port: 1, QKey: 1}), "RC reset -> init: not allowed: qkey")
 	require.Equal(t, ibverbs.QPStateReset, must(e.qp.State())(t))
@@ -186,7 +186,7 @@ func TestStateThatCDoesNotKnow(t *testing.T) {
 	require.NoError(t, e.qp.ToRTR(r.rtr(ibverbs.QPTypeRC, 5)))
 	e.qp.Raw().State = ibverbs.QPStateInit // it is in RTR
 	err = e.qp.ToRTR(r.rtr(ibverbs.QPTypeRC, 5))
-	require.ErrorContains(t, err, "RC rtr -> rtr: no such transition, from rtr it goes to reset, rts, error")
+	require.ErrorContains(t, err, "RC rtr -> rtr: no such transition; the states after rtr are reset, rts, error")
 }
 
 // A concurrent query of the state does not make a change fail.

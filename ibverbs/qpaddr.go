@@ -18,29 +18,29 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// QPAddr is the address of a queue pair, which the peer needs to connect to it.
-// Send it as a line of text or as JSON, for example over a socket.
+// QPAddr is the address of a queue pair, which a peer needs to connect to the
+// queue pair. Send it as a line of text or as JSON, for example over a socket.
 type QPAddr struct {
 	QPNum     uint32 // number of the queue pair, 24 bits
-	PSN       uint32 // sequence number of the first packet it sends, 24 bits
-	QKey      uint32 // key that datagrams to it must carry; 0 for connected queue pairs
+	PSN       uint32 // sequence number of the first packet that the queue pair sends, 24 bits
+	QKey      uint32 // key that datagrams to the queue pair must carry; 0 for connected queue pairs
 	LID       uint16 // LID of the port; 0 on RoCE
 	GID       GID    // GID of the port
 	MTU       MTU    // active MTU of the port
-	ReadDepth int    // RDMA reads and atomics that it serves at a time
-	Port      int    // port on its own device
-	GIDIndex  int    // index of GID in its own port's table
+	ReadDepth int    // number of RDMA reads and atomics that the queue pair answers at a time
+	Port      int    // port of the queue pair's device
+	GIDIndex  int    // index of GID in the GID table of the port
 }
 
 // QPAddrConfig says which address QP.Addr chooses.
 type QPAddrConfig struct {
-	Port int       // 0 means the first active port that has such a GID
-	GID  GIDConfig // the GIDs that BestGID may choose from
-	PSN  uint32    // 0 means a random number
-	QKey uint32    // only for datagrams; 0 means DefaultQKey
+	Port int       // port to use; 0 means the first active port that has such a GID
+	GID  GIDConfig // GIDs that BestGID may choose from
+	PSN  uint32    // sequence number of the first packet; 0 means a random number
+	QKey uint32    // key for datagrams, only for datagram queue pairs; 0 means DefaultQKey
 }
 
-// DefaultQKey is the Q_Key of datagram queue pairs if the options have none.
+// DefaultQKey is the Q_Key of a datagram queue pair if QPAddrConfig.QKey is 0.
 const DefaultQKey = 0x11111111
 
 // maxReadDepth is the default limit of RDMA reads and atomics.
@@ -86,8 +86,9 @@ func (qp *QP) Addr(options QPAddrConfig) (QPAddr, error) {
 	return e, nil
 }
 
-// activeGID returns the best GID of an active port: of the wanted one, or of
-// the first of the device that has such a GID.
+// activeGID returns the best GID of the port options.Port, which must be
+// active. If options.Port is 0, it takes the first active port of the device
+// that has such a GID.
 func activeGID(c *Device, ports int, options QPAddrConfig) (GIDEntry, PortAttr, error) {
 	first, last := options.Port, options.Port
 	if options.Port == 0 {
@@ -121,28 +122,29 @@ func activeGID(c *Device, ports int, options QPAddrConfig) (GIDEntry, PortAttr, 
 func (e QPAddr) check() error {
 	switch {
 	case e.QPNum == 0 || e.QPNum >= 1<<24:
-		return badAddr("queue pair number %#x", e.QPNum)
+		return badAddr("queue pair number is %#x, not from 0x1 to %#x", e.QPNum, maxQPN)
 	case e.PSN >= 1<<24:
-		return badAddr("packet sequence number %#x", e.PSN)
+		return badAddr("packet sequence number is %#x, more than %#x", e.PSN, maxPSN)
 	case e.LID == 0 && e.GID.IsZero():
-		return badAddr("neither a LID nor a GID")
+		return badAddr("both LID and GID are zero")
 	case e.MTU.Bytes() == 0:
-		return badAddr("MTU %d", uint32(e.MTU))
+		return badAddr("MTU is %d, not from MTU256 (%d) to MTU4096 (%d)", uint32(e.MTU), uint32(MTU256), uint32(MTU4096))
 	case e.ReadDepth < 0 || e.ReadDepth > 255:
-		return badAddr("read depth %d", e.ReadDepth)
+		return badAddr("read depth is %d, not from 0 to 255", e.ReadDepth)
 	case e.Port < 1 || e.Port > 255:
-		return badAddr("port %d", e.Port)
+		return badAddr("port is %d, not from 1 to 255", e.Port)
 	case e.GIDIndex < 0 || e.GIDIndex > 255:
-		return badAddr("GID index %d", e.GIDIndex)
+		return badAddr("GID index is %d, not from 0 to 255", e.GIDIndex)
 	}
 	return nil
 }
 
 func badAddr(format string, args ...any) error {
-	return cerr.Invalid("address with "+format, args...)
+	return cerr.Invalid("address: "+format, args...)
 }
 
-// needsGRH reports whether packets from e to the peer need a global address.
+// needsGRH reports whether packets from e to the peer need a global route
+// header. port is the port of e.
 func (e QPAddr) needsGRH(peer QPAddr, port PortAttr) bool {
 	var own, its [8]byte // subnet prefixes
 	copy(own[:], e.GID[:8])
@@ -151,7 +153,8 @@ func (e QPAddr) needsGRH(peer QPAddr, port PortAttr) bool {
 		!peer.GID.IsZero() && own != its
 }
 
-// address returns the path from e to the peer.
+// address returns the path from e to the peer in C's form. port is the port of
+// e.
 func (e QPAddr) address(peer QPAddr, port PortAttr, options ConnectConfig) libibverbs.AhAttr {
 	a := libibverbs.AhAttr{Dlid: peer.LID, PortNum: uint8(e.Port), Sl: options.SL}
 	if e.needsGRH(peer, port) {
@@ -257,7 +260,7 @@ func (e *QPAddr) UnmarshalText(text []byte) error {
 	return err
 }
 
-// addrFields is QPAddr without methods, because JSON would use them.
+// addrFields is QPAddr without its methods, which package json would use.
 type addrFields QPAddr
 
 // MarshalJSON returns a JSON object with the fields of the struct.
@@ -276,7 +279,7 @@ func (e *QPAddr) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// connectValues holds ConnectConfig with their defaults filled in, and the
+// connectValues holds a ConnectConfig with its defaults filled in, and the
 // values in C's encodings.
 type connectValues struct {
 	ConnectConfig
@@ -292,12 +295,12 @@ const (
 	maxRetryCount        = 7
 )
 
-// countOr returns the number that a count means: zero if it is 0, and 0 if it
-// is negative.
-func countOr(count, zero int) int { return max(cmp.Or(count, zero), 0) }
+// countOr returns def if count is 0, 0 if count is negative, and count
+// otherwise.
+func countOr(count, def int) int { return max(cmp.Or(count, def), 0) }
 
-// complete checks the options and fills in the defaults, for a queue pair that
-// can have readDepth RDMA reads and atomics in progress.
+// complete checks the config and fills in the defaults, for a queue pair of
+// type t that can have readDepth RDMA reads and atomics in progress.
 func (o ConnectConfig) complete(t QPType, readDepth int) (connectValues, error) {
 	v := connectValues{ConnectConfig: o}
 	fail := func(format string, args ...any) (connectValues, error) {
@@ -307,19 +310,19 @@ func (o ConnectConfig) complete(t QPType, readDepth int) (connectValues, error) 
 	case t != QPTypeRC && t != QPTypeUC:
 		return fail("the queue pair is of type %s, neither %s nor %s", t, QPTypeRC, QPTypeUC)
 	case o.MaxMTU != 0 && o.MaxMTU.Bytes() == 0:
-		return fail("MTU %d", uint32(o.MaxMTU))
+		return fail("MaxMTU is %d, not from MTU256 (%d) to MTU4096 (%d)", uint32(o.MaxMTU), uint32(MTU256), uint32(MTU4096))
 	case o.SL > 15:
-		return fail("service level %d", o.SL)
+		return fail("SL is %d, more than 15", o.SL)
 	case o.FlowLabel >= 1<<20:
-		return fail("flow label %#x", o.FlowLabel)
+		return fail("FlowLabel is %#x, more than %#x", o.FlowLabel, maxFlowLabel)
 	case o.RetryCount > maxRetryCount:
-		return fail("retry count %d", o.RetryCount)
+		return fail("RetryCount is %d, more than %d", o.RetryCount, maxRetryCount)
 	case o.RNRRetryCount > maxRetryCount:
-		return fail("RNR retry count %d", o.RNRRetryCount)
+		return fail("RNRRetryCount is %d, more than %d", o.RNRRetryCount, maxRetryCount)
 	case o.ReadDepth > readDepth:
-		return fail("read depth %d of at most %d", o.ReadDepth, readDepth)
+		return fail("ReadDepth is %d, more than %d, which is the most that both ends support", o.ReadDepth, readDepth)
 	case o.Timeout < 0 || o.MinRNRTimer < 0:
-		return fail("negative timeout")
+		return fail("Timeout is %v and MinRNRTimer is %v; neither may be negative", o.Timeout, o.MinRNRTimer)
 	}
 	if v.Access == 0 {
 		v.Access = AccessRemoteWrite
@@ -344,7 +347,7 @@ func (o ConnectConfig) complete(t QPType, readDepth int) (connectValues, error) 
 	return v, nil
 }
 
-// ConnectConfig say how a connected queue pair behaves. The zero value suits
+// ConnectConfig says how a connected queue pair behaves. The zero value suits
 // most programs.
 type ConnectConfig struct {
 	// Access says what peers may do through the queue pair, in regions that
@@ -366,16 +369,16 @@ type ConnectConfig struct {
 	RetryCount    int           // retries after a timeout, at most 7 (forever on Soft-RoCE); 0 means 6; negative means none
 	RNRRetryCount int           // retries while the peer has no receive posted, at most 7; 0 means RNRRetryForever; negative means none
 	MinRNRTimer   time.Duration // how long the peer waits if no receive is posted; rounded up; 0 means 0.64 ms
-	ReadDepth     int           // RDMA reads and atomics in progress; 0 means as many as both sides support, at most 16; negative means none
+	ReadDepth     int           // maximum number of RDMA reads and atomics in progress; 0 means as many as both sides support, at most 16; negative means none
 }
 
 // ConnectTo connects a queue pair of type QPTypeRC or QPTypeUC without package
-// rdmacm: it moves it from reset to init, ready to receive, and ready to send;
-// see ibv_modify_qp(3). Both sides must call it with what QP.Addr returned on
-// this side and on the other. Receives may be posted before or after, but must
-// be posted before the peer sends. On RoCE, ConnectTo may block an OS thread
-// for seconds, while the kernel resolves the peer's hardware address. If it
-// fails, the queue pair may be in an intermediate state.
+// rdmacm. It moves the queue pair from reset to init, ready to receive, and
+// ready to send; see ibv_modify_qp(3). Both sides must call it with what
+// QP.Addr returned on this side and on the other. Receives may be posted before
+// or after, but must be posted before the peer sends. On RoCE, ConnectTo may
+// block an OS thread for seconds, while the kernel resolves the peer's hardware
+// address. If ConnectTo fails, the queue pair may be in an intermediate state.
 func (qp *QP) ConnectTo(local, remote QPAddr, options ConnectConfig) error {
 	if err := qp.self().Use(); err != nil {
 		return err
@@ -389,10 +392,10 @@ func (qp *QP) ConnectTo(local, remote QPAddr, options ConnectConfig) error {
 }
 
 // Activate makes a queue pair of type QPTypeUD ready to send and receive; see
-// ibv_modify_qp(3). local is what QP.Addr returned for it, and pkeyIndex is the
-// index of its partition in the port's P_Key table. Peers need local to send to
-// the queue pair. If Activate fails, the queue pair may be in an intermediate
-// state.
+// ibv_modify_qp(3). local is what QP.Addr returned for the queue pair, and
+// pkeyIndex is the index of its partition in the port's P_Key table. Peers need
+// local to send to the queue pair. If Activate fails, the queue pair may be in
+// an intermediate state.
 func (qp *QP) Activate(local QPAddr, pkeyIndex int) error {
 	if err := qp.self().Use(); err != nil {
 		return err
@@ -419,12 +422,12 @@ func (qp *QP) Activate(local QPAddr, pkeyIndex int) error {
 	})
 }
 
-// explainGIDs adds the cause to an error if C refuses a path with a bare EINVAL
-// because the two GIDs are of different kinds.
+// explainGIDs adds to err that the two GIDs are of different kinds, if that is
+// why C refuses the path. C returns only EINVAL.
 func explainGIDs(err error, local, peer QPAddr) error {
 	here, there := local.GID.Addr(), peer.GID.Addr()
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && here.Is4() != there.Is4() {
-		return fmt.Errorf("%w: the GID is of %s here and of %s there, and both must be of IPv4 or both of IPv6; see QPAddrConfig.GID", err, here, there)
+		return fmt.Errorf("%w: the local GID is of %s and the peer's is of %s, but both must be of IPv4 or both of IPv6; see QPAddrConfig.GID", err, here, there)
 	}
 	return err
 }
@@ -436,7 +439,8 @@ const (
 
 func (qp *QP) refuse(op string, err error) error { return cerr.Argument(op, qp.object.Name(), err) }
 
-// step is a change of a queue pair.
+// step is a change of a queue pair's attributes. mask selects those of attr to
+// change.
 type step struct {
 	attr libibverbs.QpAttr
 	mask libibverbs.QpAttrMask
@@ -456,7 +460,7 @@ func (qp *QP) checkLocal(local QPAddr, pkeyIndex int) error {
 		return fmt.Errorf("local %w", err)
 	}
 	if local.QPNum != qp.Num() {
-		return cerr.Invalid("local address is that of QP %d", local.QPNum)
+		return cerr.Invalid("the local address is that of QP %d", local.QPNum)
 	}
 	if pkeyIndex < 0 || pkeyIndex > 1<<16-1 {
 		return inRange("P_Key index", pkeyIndex, 0, 1<<16-1)
@@ -487,7 +491,8 @@ func (qp *QP) steps(local, remote QPAddr, options ConnectConfig) ([]step, error)
 	return connectSteps(qp.Type(), local, remote, port, o), nil
 }
 
-// connectSteps returns the changes for complete options.
+// connectSteps returns the changes that connect a queue pair of type t. o is
+// the complete config.
 func connectSteps(t QPType, local, remote QPAddr, port PortAttr, o connectValues) []step {
 	init := step{
 		libibverbs.QpAttr{
@@ -539,7 +544,7 @@ func (pd *PD) CreateDestination(local, peer QPAddr) (Destination, error) {
 		return fail(fmt.Errorf("peer's %w", err))
 	}
 	if peer.QKey == 0 {
-		return fail(cerr.Invalid("peer's address is not of type %s: it has no QKey", QPTypeUD))
+		return fail(cerr.Invalid("the peer's address has no QKey, so its queue pair is not of type %s", QPTypeUD))
 	}
 	port, err := pd.device.QueryPort(local.Port)
 	if err != nil {

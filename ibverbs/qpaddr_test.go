@@ -140,12 +140,12 @@ func TestConnectToRefuses(t *testing.T) {
 	other.QPNum++
 	name := "QP " + strconv.Itoa(int(local.QPNum)) + " of " + r.device.Name
 	for want, err := range map[string]error{
-		"QP.ConnectTo (" + name + "): local address is that of QP " + strconv.Itoa(int(other.QPNum)): a.qp.ConnectTo(other, local, ibverbs.ConnectConfig{}),
-		"QP.ConnectTo (" + name + "): remote address with queue pair number 0x0":                     a.qp.ConnectTo(local, ibverbs.QPAddr{}, ibverbs.ConnectConfig{}),
-		"QP.ConnectTo (" + name + "): local address with queue pair number 0x0":                      a.qp.ConnectTo(ibverbs.QPAddr{}, local, ibverbs.ConnectConfig{}),
-		"QP.ConnectTo (" + name + "): retry count 9":                                                 a.qp.ConnectTo(local, other, ibverbs.ConnectConfig{RetryCount: 9}),
-		"QP.ConnectTo (" + name + "): P_Key index is 65536, not from 0 to 65535":                     a.qp.ConnectTo(local, other, ibverbs.ConnectConfig{PKeyIndex: 1 << 16}),
-		"QP.Activate (" + name + "): the queue pair is of type IBV_QPT_RC, not IBV_QPT_UD":           a.qp.Activate(local, 0),
+		"QP.ConnectTo (" + name + "): the local address is that of QP " + strconv.Itoa(int(other.QPNum)):  a.qp.ConnectTo(other, local, ibverbs.ConnectConfig{}),
+		"QP.ConnectTo (" + name + "): remote address: queue pair number is 0x0, not from 0x1 to 0xffffff": a.qp.ConnectTo(local, ibverbs.QPAddr{}, ibverbs.ConnectConfig{}),
+		"QP.ConnectTo (" + name + "): local address: queue pair number is 0x0, not from 0x1 to 0xffffff":  a.qp.ConnectTo(ibverbs.QPAddr{}, local, ibverbs.ConnectConfig{}),
+		"QP.ConnectTo (" + name + "): RetryCount is 9, more than 7":                                       a.qp.ConnectTo(local, other, ibverbs.ConnectConfig{RetryCount: 9}),
+		"QP.ConnectTo (" + name + "): P_Key index is 65536, not from 0 to 65535":                          a.qp.ConnectTo(local, other, ibverbs.ConnectConfig{PKeyIndex: 1 << 16}),
+		"QP.Activate (" + name + "): the queue pair is of type IBV_QPT_RC, not IBV_QPT_UD":                a.qp.Activate(local, 0),
 	} {
 		require.EqualError(t, err, want)
 		require.ErrorIs(t, err, syscall.EINVAL)
@@ -162,7 +162,7 @@ func TestConnectToRefuses(t *testing.T) {
 	_, err = a.qp.Addr(ibverbs.QPAddrConfig{GID: ibverbs.GIDConfig{NetDev: "no_such0"}})
 	require.ErrorIs(t, err, ibverbs.ErrNoGID)
 	_, err = a.qp.Addr(ibverbs.QPAddrConfig{PSN: 1 << 24})
-	require.ErrorContains(t, err, "packet sequence number 0x1000000")
+	require.ErrorContains(t, err, "packet sequence number is 0x1000000")
 	for _, port := range []int{-1, 200, 256} {
 		_, err = a.qp.Addr(ibverbs.QPAddrConfig{Port: port})
 		require.Error(t, err)
@@ -183,9 +183,9 @@ func TestGIDsOfDifferentKinds(t *testing.T) {
 	a, b := r.end(nil), r.end(nil)
 	err := a.qp.ConnectTo(at(a, d.IPv4), at(b, d.IPv6), ibverbs.ConnectConfig{})
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "the GID is of "+d.IPv4.String()+" here and of "+d.IPv6.String()+" there")
+	require.ErrorContains(t, err, "the local GID is of "+d.IPv4.String()+" and the peer's is of "+d.IPv6.String())
 	err = b.qp.ConnectTo(at(b, d.IPv6), at(a, d.IPv4), ibverbs.ConnectConfig{})
-	require.ErrorContains(t, err, "the GID is of "+d.IPv6.String()+" here and of "+d.IPv4.String()+" there")
+	require.ErrorContains(t, err, "the local GID is of "+d.IPv6.String()+" and the peer's is of "+d.IPv4.String())
 
 	c, ud := r.end(nil), r.endOf(ibverbs.QPTypeUD)
 	require.NoError(t, c.qp.ConnectTo(at(c, d.IPv4), at(b, d.IPv4), ibverbs.ConnectConfig{}))

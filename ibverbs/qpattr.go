@@ -24,9 +24,9 @@ const (
 // Numbers have the host's byte order.
 type QPAttr struct {
 	State         QPState
-	CurState      QPState // for Modify: the state that the device assumes
-	NotifyDrained bool    // for Modify to SQD: an event reports that the queue is drained
-	Draining      bool    // from Query: requests are still in progress
+	CurState      QPState // state that the device assumes, for Modify
+	NotifyDrained bool    // whether an event reports that the queue is drained, for Modify to SQD
+	Draining      bool    // whether requests are still in progress, from Query
 	Access        AccessFlags
 	Port          int // counts from 1
 	PKeyIndex     int
@@ -55,8 +55,8 @@ type QPAttr struct {
 	AltPKeyIndex int
 	AltTimeout   time.Duration
 
-	RateLimit uint32 // for Modify: kilobits per second; 0 means no limit
-	Cap       QPCap  // from Query
+	RateLimit uint32 // kilobits per second, for Modify; 0 means no limit
+	Cap       QPCap  // sizes of the queues, from Query
 }
 
 // raw returns the attributes in mask in C's form.
@@ -109,8 +109,8 @@ func (a *QPAttr) raw(mask QPAttrMask) (libibverbs.QpAttr, error) {
 	return r, err
 }
 
-// QPAttrFromRaw converts attributes of a queue pair from C's form. Those of nil
-// are the zero value.
+// QPAttrFromRaw converts attributes of a queue pair from C's form. It returns
+// the zero value for nil.
 func QPAttrFromRaw(r *libibverbs.QpAttr) QPAttr {
 	if r == nil {
 		return QPAttr{}
@@ -130,7 +130,8 @@ func QPAttrFromRaw(r *libibverbs.QpAttr) QPAttr {
 // transition is a change from one state to another, or within one state.
 type transition struct{ from, to QPState }
 
-// attrs holds the attributes of a transition besides the state.
+// attrs holds the attributes that a transition requires or allows, besides the
+// state.
 type attrs struct{ required, optional QPAttrMask }
 
 // Sets of attributes that many transitions share.
@@ -148,7 +149,8 @@ const (
 	sqdConn = QPAttrPath | QPAttrAltPath | QPAttrAccess | QPAttrPKeyIndex | QPAttrMigration
 )
 
-// rts holds the attributes that may change in RTS and on the way to it.
+// rts holds the attributes that may change in the state RTS and in transitions
+// to it.
 var rts = map[QPType]attrs{
 	QPTypeRC:      {optional: rtsRecv},
 	QPTypeUC:      {optional: rtsConn},
@@ -273,7 +275,7 @@ func timeoutCode(d time.Duration) (uint8, error) {
 			return n, checkPositive(d)
 		}
 	}
-	return 0, cerr.Invalid("timeout of %v, the longest is %v", d, time.Duration(timeoutUnit<<31))
+	return 0, cerr.Invalid("timeout is %v, more than %v", d, time.Duration(timeoutUnit<<31))
 }
 
 // timeoutOf is the reverse of timeoutCode.
@@ -286,7 +288,7 @@ func timeoutOf(code uint8) time.Duration {
 
 func checkPositive(d time.Duration) error {
 	if d <= 0 {
-		return cerr.Invalid("timeout of %v, which is not positive", d)
+		return cerr.Invalid("timeout is %v, not positive", d)
 	}
 	return nil
 }
@@ -301,18 +303,18 @@ var rnrTimers = [...]time.Duration{
 const rnrUnit = 10 * time.Microsecond
 
 // rnrTimerCode returns the code for libibverbs.QpAttr.MinRnrTimer of the
-// shortest delay, from 10 us to 655.36 ms, that is at least d. Code 0 is the
-// longest.
+// shortest delay, from 10 us to 655.36 ms, that is at least d. Code 0 stands
+// for the longest delay.
 func rnrTimerCode(d time.Duration) (uint8, error) {
 	if d < 0 {
-		return 0, cerr.Invalid("RNR timer of %v, which is negative", d)
+		return 0, cerr.Invalid("RNR timer is %v, not from 0 to %v", d, rnrTimers[31]*rnrUnit)
 	}
 	for i, t := range rnrTimers {
 		if d <= t*rnrUnit {
 			return uint8(i+1) % 32, nil
 		}
 	}
-	return 0, cerr.Invalid("RNR timer of %v, the longest is %v", d, rnrTimers[31]*rnrUnit)
+	return 0, cerr.Invalid("RNR timer is %v, not from 0 to %v", d, rnrTimers[31]*rnrUnit)
 }
 
 // rnrTimerOf is the reverse of rnrTimerCode.

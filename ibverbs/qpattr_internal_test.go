@@ -71,8 +71,8 @@ func TestBadQPAttr(t *testing.T) {
 		{QPAttrRNRRetryCount, QPAttr{RNRRetryCount: -1}, "RNR retry count is -1, not from 0 to 7"},
 		{QPAttrMaxReadAtomic, QPAttr{MaxReadAtomic: 256}, "number of reads and atomics under way is 256, not from 0 to 255"},
 		{QPAttrMaxDestReadAtomic, QPAttr{MaxDestReadAtomic: -5}, "number of reads and atomics from the peer is -5, not from 0 to 255"},
-		{QPAttrTimeout, QPAttr{}, "timeout of 0s, which is not positive"},
-		{QPAttrMinRNRTimer, QPAttr{MinRNRTimer: time.Second}, "RNR timer of 1s, the longest is 655.36ms"},
+		{QPAttrTimeout, QPAttr{}, "timeout is 0s, not positive"},
+		{QPAttrMinRNRTimer, QPAttr{MinRNRTimer: time.Second}, "RNR timer is 1s, not from 0 to 655.36ms"},
 		{libibverbs.IBV_QP_CAP, QPAttr{}, "the capacities cannot be modified"},
 		{QPAttrPath, QPAttr{}, "path: port is 0, not from 1 to 255"},
 		{QPAttrPath, path(func(p *AHAttr) { p.SL = 16 }), "path: service level is 16, not from 0 to 15"},
@@ -81,7 +81,7 @@ func TestBadQPAttr(t *testing.T) {
 		{QPAttrPath, path(func(p *AHAttr) { p.SGIDIndex = 256 }), "path: GID index is 256, not from 0 to 255"},
 		{QPAttrPath, path(func(p *AHAttr) { p.FlowLabel = 1 << 20 }), "path: flow label is 1048576, not from 0 to 1048575"},
 		{QPAttrAltPath, path(func(p *AHAttr) { p.Port = 300 }), "path: port is 300, not from 1 to 255"},
-		{QPAttrAltPath, QPAttr{AltPath: somePath()}, "timeout of 0s, which is not positive"},
+		{QPAttrAltPath, QPAttr{AltPath: somePath()}, "timeout is 0s, not positive"},
 		{QPAttrAltPath, QPAttr{AltPath: somePath(), AltTimeout: 1, AltPKeyIndex: -1}, "alternate P_Key index is -1, not from 0 to 65535"},
 	}
 	for _, tt := range tests {
@@ -119,11 +119,11 @@ func TestTimeoutCodes(t *testing.T) {
 		require.Equal(t, want, code, d)
 	}
 	for d, text := range map[time.Duration]string{
-		0:                    "timeout of 0s, which is not positive",
-		-time.Second:         "timeout of -1s, which is not positive",
-		math.MinInt64:        "timeout of -2562047h47m16.854775808s, which is not positive",
-		timeoutUnit<<31 + 1:  "timeout of 2h26m36.093022209s, the longest is 2h26m36.093022208s",
-		math.MaxInt64 - 1000: "timeout of 2562047h47m16.854774807s, the longest is 2h26m36.093022208s",
+		0:                    "timeout is 0s, not positive",
+		-time.Second:         "timeout is -1s, not positive",
+		math.MinInt64:        "timeout is -2562047h47m16.854775808s, not positive",
+		timeoutUnit<<31 + 1:  "timeout is 2h26m36.093022209s, more than 2h26m36.093022208s",
+		math.MaxInt64 - 1000: "timeout is 2562047h47m16.854774807s, more than 2h26m36.093022208s",
 	} {
 		_, err := timeoutCode(d)
 		require.EqualError(t, err, text)
@@ -149,8 +149,8 @@ func TestRNRTimerCodes(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, shortest)
 	for d, text := range map[time.Duration]string{
-		-1:                                  "RNR timer of -1ns, which is negative",
-		655*time.Millisecond + 360*1000 + 1: "RNR timer of 655.360001ms, the longest is 655.36ms",
+		-1:                                  "RNR timer is -1ns, not from 0 to 655.36ms",
+		655*time.Millisecond + 360*1000 + 1: "RNR timer is 655.360001ms, not from 0 to 655.36ms",
 	} {
 		_, err := rnrTimerCode(d)
 		require.EqualError(t, err, text)

@@ -30,35 +30,35 @@ type SendOpsFlags = libibverbs.QpCreateSendOpsFlags
 // QPConfig is the configuration of a queue pair.
 type QPConfig struct {
 	Type         QPType // 0 means QPTypeRC
-	SendCQ       *CQ    // for send requests; not for QPTypeXRCRecv
-	RecvCQ       *CQ    // for receives; not for QPTypeXRCRecv; may be nil for QPTypeXRCSend
-	SendQueue    int    // send requests in progress
-	RecvQueue    int    // posted receives; unused with an SRQ
-	SendSegments int    // segments of a send request; 0 means 1
-	RecvSegments int    // segments of a receive; 0 means 1; unused with an SRQ
-	MaxInline    int    // bytes that a request may send inline
-	SignalAll    bool   // every send request completes as if it had SendSignaled
+	SendCQ       *CQ    // completion queue for send requests; nil for QPTypeXRCRecv
+	RecvCQ       *CQ    // completion queue for receives; nil for QPTypeXRCRecv; may be nil for QPTypeXRCSend
+	SendQueue    int    // maximum number of send requests in progress
+	RecvQueue    int    // maximum number of posted receives; unused with an SRQ
+	SendSegments int    // maximum number of segments in a send request; 0 means 1
+	RecvSegments int    // maximum number of segments in a receive; 0 means 1; unused with an SRQ
+	MaxInline    int    // maximum number of bytes that a request sends inline
+	SignalAll    bool   // whether every send request completes as if it had SendSignaled
 
-	SRQ  *SRQ  // queue to take receives from; nil means a queue of its own
+	SRQ  *SRQ  // shared queue to take receives from; nil means a queue of its own
 	XRCD *XRCD // required for QPTypeXRCRecv, nil for other types
 
 	// This field and those below need extended creation, which not every device
 	// has; see ibv_create_qp_ex(3).
 	CreateFlags  QPCreateFlags
-	SourceQPNum  uint32       // with QPCreateSourceQPNum
-	MaxTSOHeader int          // bytes of the header for SendBatch.TSO; 0 means no TSO
-	SendOps      SendOpsFlags // 0 means that requests are posted only with ibv_post_send
+	SourceQPNum  uint32       // source number that packets carry, with QPCreateSourceQPNum
+	MaxTSOHeader int          // maximum number of bytes in the header for SendBatch.TSO; 0 means no TSO
+	SendOps      SendOpsFlags // requests that are posted with ibv_wr functions; 0 means that requests are posted only with ibv_post_send
 }
 
 // typeDriver is the type of queue pairs that the library of a driver makes.
 const typeDriver = libibverbs.IBV_QPT_DRIVER
 
-// notDriver refuses that type.
+// notDriver returns an error if the config has the type of drivers.
 func (c QPConfig) notDriver(pd *PD) error {
 	if c.Type != typeDriver || pd.self() == nil {
 		return nil
 	}
-	return cerr.Refuse(opCreateQP, pd.object.Name(), "Type is %v: packages efa and mlx5 make queue pairs of drivers' own types", c.Type)
+	return cerr.Refuse(opCreateQP, pd.object.Name(), "Type is %v; queue pairs of drivers' own types are made by packages efa and mlx5", c.Type)
 }
 
 // qpType returns the type, or the default if it is 0.
@@ -115,7 +115,7 @@ func (c QPConfig) check() error {
 		}
 	case QPTypeRC, QPTypeUC, QPTypeUD, QPTypeRawPacket, typeDriver:
 		if c.SendCQ == nil || c.RecvCQ == nil {
-			return cerr.Invalid("SendCQ and RecvCQ are needed")
+			return cerr.Invalid("SendCQ or RecvCQ is nil")
 		}
 	default:
 		return cerr.Invalid("Type is %v, which this package does not make", t)
@@ -199,9 +199,9 @@ func (c QPConfig) parents() (objects []*object.Object, contexts []*Device) {
 
 // QPCap says how much a queue pair can hold.
 type QPCap struct {
-	SendQueue, RecvQueue       int // posted requests
-	SendSegments, RecvSegments int // segments of a request
-	MaxInline                  int // bytes of inline data of a request
+	SendQueue, RecvQueue       int // numbers of requests
+	SendSegments, RecvSegments int // numbers of segments in a request
+	MaxInline                  int // number of inline bytes in a request
 }
 
 func qpCapOf(c libibverbs.QpCap) QPCap {

@@ -21,10 +21,10 @@ func TestBadQPConfig(t *testing.T) {
 		config QPConfig
 		want   string
 	}{
-		"nothing":               {QPConfig{}, "SendCQ and RecvCQ are needed"},
-		"no receive CQ":         {QPConfig{SendCQ: cq}, "SendCQ and RecvCQ are needed"},
-		"no receive CQ but SRQ": {QPConfig{SendCQ: cq, SRQ: srq}, "SendCQ and RecvCQ are needed"},
-		"no send CQ":            {QPConfig{Type: QPTypeUD, RecvCQ: cq}, "SendCQ and RecvCQ are needed"},
+		"nothing":               {QPConfig{}, "SendCQ or RecvCQ is nil"},
+		"no receive CQ":         {QPConfig{SendCQ: cq}, "SendCQ or RecvCQ is nil"},
+		"no receive CQ but SRQ": {QPConfig{SendCQ: cq, SRQ: srq}, "SendCQ or RecvCQ is nil"},
+		"no send CQ":            {QPConfig{Type: QPTypeUD, RecvCQ: cq}, "SendCQ or RecvCQ is nil"},
 		"unknown":               {QPConfig{Type: 1, SendCQ: cq, RecvCQ: cq}, "Type is QpType(1)"},
 		"negative":              {QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: -1}, "SendQueue is -1, not from 0 to 2147483647"},
 		"too large":             {QPConfig{SendCQ: cq, RecvCQ: cq, MaxInline: tooLarge}, fmt.Sprint("MaxInline is ", tooLarge)},
@@ -175,7 +175,7 @@ func TestQueuesThatNobodyMade(t *testing.T) {
 // library.
 func TestDriverQPConfig(t *testing.T) {
 	config := QPConfig{Type: libibverbs.IBV_QPT_DRIVER}
-	require.ErrorContains(t, config.notDriver(new(PD)), "Type is IBV_QPT_DRIVER: packages efa and mlx5")
+	require.ErrorContains(t, config.notDriver(new(PD)), "Type is IBV_QPT_DRIVER; queue pairs of drivers' own types are made by packages efa and mlx5")
 	require.NoError(t, QPConfig{}.notDriver(new(PD)))
 	require.NoError(t, config.notDriver(nil), "which is refused for another reason")
 }

@@ -134,7 +134,8 @@ func (r RecvWR) SetSegments(segments ...Segment) error {
 	return nil
 }
 
-// refusedRecv returns the error for a receive that the batch refuses.
+// refusedRecv returns the error for a receive at index i that the batch refuses
+// because of err.
 func refusedRecv(i int, err error) error {
 	return cerr.Argument(opPostRecv, fmt.Sprintf("receive %d of the batch", i), err)
 }

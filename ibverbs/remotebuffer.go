@@ -23,8 +23,8 @@ func (r RemoteBuffer) AppendBinary(b []byte) ([]byte, error) {
 	return binary.BigEndian.AppendUint64(b, r.Len), nil
 }
 
-// MarshalBinary returns the buffer in the form of AppendBinary, and fails where
-// that does.
+// MarshalBinary returns the buffer in the form of AppendBinary, and fails if
+// AppendBinary fails.
 func (r RemoteBuffer) MarshalBinary() ([]byte, error) {
 	b, err := r.AppendBinary(make([]byte, 0, RemoteBufferSize))
 	if err != nil {
@@ -38,7 +38,7 @@ func (r RemoteBuffer) MarshalBinary() ([]byte, error) {
 // the values, which come from the peer: the peer's device checks each access.
 func (r *RemoteBuffer) UnmarshalBinary(b []byte) error {
 	if len(b) < RemoteBufferSize {
-		return cerr.Refuse("RemoteBuffer.UnmarshalBinary", "", "%d bytes, and a remote buffer has %d", len(b), RemoteBufferSize)
+		return cerr.Refuse("RemoteBuffer.UnmarshalBinary", "", "b has %d bytes, fewer than the %d of a remote buffer", len(b), RemoteBufferSize)
 	}
 	*r = RemoteBuffer{
 		Addr: binary.BigEndian.Uint64(b), RKey: binary.BigEndian.Uint32(b[8:]), Len: binary.BigEndian.Uint64(b[12:]),

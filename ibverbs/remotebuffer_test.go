@@ -35,7 +35,7 @@ func TestRemoteBufferBinary(t *testing.T) {
 		short := r
 		err := short.UnmarshalBinary(b[:n])
 		require.ErrorIs(t, err, syscall.EINVAL)
-		require.ErrorContains(t, err, "a remote buffer has 20")
+		require.ErrorContains(t, err, "fewer than the 20 of a remote buffer")
 		require.Equal(t, r, short, "left alone")
 	}
 }

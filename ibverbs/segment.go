@@ -44,7 +44,8 @@ func (r RemoteBuffer) check() error {
 	return nil
 }
 
-// takes returns an error if so many bytes do not fit into the buffer.
+// takes returns an error if the given number of bytes does not fit into the
+// buffer.
 func (r RemoteBuffer) takes(bytes uint64) error {
 	if bytes > r.Len {
 		return tooLong(bytes, r.Len)
@@ -58,7 +59,7 @@ func (r RemoteBuffer) takes(bytes uint64) error {
 type Segment struct {
 	mr        *MR
 	offset, n int
-	inline    *byte // the bytes of InlineBytes, which have no region; nil for others
+	inline    *byte // bytes of InlineBytes, which have no region; nil for other segments
 }
 
 // Sub returns n bytes of the region starting at offset, for a work request. If
@@ -104,13 +105,13 @@ func (s Segment) Remote() (RemoteBuffer, error) {
 		return RemoteBuffer{}, cerr.Argument("Segment.Remote", "", err)
 	}
 	if s.mr.keyOnly {
-		return RemoteBuffer{}, cerr.Refuse("Segment.Remote", s.mr.object.Name(), "its remote key is not known here")
+		return RemoteBuffer{}, cerr.Refuse("Segment.Remote", s.mr.object.Name(), "the remote key of memory from RawSegment is not known")
 	}
 	return RemoteBuffer{Addr: s.addr(), RKey: s.mr.rkey, Len: uint64(s.n)}, nil
 }
 
-// sound reports whether check returns nil. It is small enough to be inlined
-// into the functions that add requests.
+// sound reports whether check would return nil. It is small enough to be
+// inlined into the functions that add requests.
 func (s *Segment) sound() bool {
 	mr := s.mr
 	if mr == nil {
@@ -121,12 +122,13 @@ func (s *Segment) sound() bool {
 		uint64(s.n) <= 1<<32-1 && uint(s.offset) <= uint(mr.size) && s.n <= mr.size-s.offset
 }
 
-// owner returns the region of a sound segment, for a batch to keep. The
-// compiler cannot confuse this pointer with that of InlineBytes, whose memory
-// may therefore stay on the stack of its function.
+// owner returns the region of a sound segment, for a batch to keep. It does not
+// return s.mr, because the compiler would then assume that the batch also keeps
+// the memory of InlineBytes, and would move that memory to the heap.
 func (s *Segment) owner() *MR { return s.mr.itself }
 
-// written returns an error if the device may not write to a sound segment.
+// written returns an error if the device may not write to one of the segments.
+// It ignores segments that are not sound.
 func written(segments []Segment) error {
 	for k := range segments {
 		if s := &segments[k]; s.mr != nil && s.mr.readOnly && s.sound() {
@@ -152,8 +154,8 @@ func (s Segment) check() error {
 		return err
 	}
 	if uint64(s.n) > 1<<32-1 {
-		return cerr.Invalid("segment of %d bytes of %s: a work request's has less than 4 GiB",
-			s.n, s.mr.object.Name())
+		return cerr.Invalid("segment of %s has %d bytes, more than %d",
+			s.mr.object.Name(), s.n, uint32(1<<32-1))
 	}
 	return nil
 }
@@ -162,7 +164,7 @@ func (s Segment) check() error {
 func (s Segment) inside() error {
 	switch {
 	case s.inline != nil:
-		return cerr.Invalid("%d bytes from InlineBytes: they can only be sent, with SendInline", s.n)
+		return cerr.Invalid("a segment from InlineBytes, of %d bytes, can only be sent, with SendInline", s.n)
 	case s.mr == outside:
 		return cerr.Invalid("segment of %d bytes at %d is outside the segment that it is a piece of", s.n, s.offset)
 	case s.mr == nil || s.mr.raw == nil:
@@ -176,19 +178,20 @@ func (s Segment) inside() error {
 	return nil
 }
 
-// checkRecv returns an error unless the program can write to the segment what a
-// device could.
+// checkRecv returns an error unless the program can copy a received message to
+// the segment: its memory must be mapped, and a device must be allowed to write
+// to it.
 func (s Segment) checkRecv() error {
 	if err := s.check(); err != nil {
 		return err
 	}
 	if s.mr.bytes == nil && s.n > 0 {
-		return cerr.Invalid("memory of %s is not mapped, so that no message can be copied there", s.mr.object.Name())
+		return cerr.Invalid("the memory of %s is not mapped, so no message can be copied to it", s.mr.object.Name())
 	}
 	return s.checkWrite()
 }
 
-// fill copies the start of data to a segment that passed checkRecv or is of
+// fill copies the start of data to a segment that passed checkRecv or is from
 // InlineBytes, and returns the rest. It fails if the region was closed since.
 func (s Segment) fill(data []byte) (rest []byte, err error) {
 	if s.inline != nil {
@@ -211,7 +214,7 @@ func (s Segment) sge() libibverbs.Sge {
 }
 
 func (mr *MR) notInline() error {
-	return cerr.Invalid("memory of %s cannot be sent inline: only the device reaches it", mr.object.Name())
+	return cerr.Invalid("the memory of %s cannot be sent inline: only the device can access it", mr.object.Name())
 }
 
 // RawSegment returns n bytes at addr with the local key lkey, for memory that
@@ -230,10 +233,10 @@ func RawSegment(addr uint64, n int, lkey uint32) Segment {
 var noBytes byte
 
 // InlineBytes returns a segment of any memory of this process, for requests
-// with SendInline; others are refused. The batch copies the bytes when the
-// request is added or changed, so b can be reused at once. A request can have
-// at most 4096 such bytes, and no more than the queue pair was made for; see
-// QPConfig.MaxInline.
+// with SendInline. A batch refuses the segment in other requests. The batch
+// copies the bytes when the request is added or changed, so b can be reused at
+// once. A request can have at most 4096 such bytes, and no more than the queue
+// pair was made for; see QPConfig.MaxInline.
 func InlineBytes(b []byte) Segment {
 	if len(b) == 0 {
 		return Segment{inline: &noBytes}
@@ -252,7 +255,7 @@ func (r SendWR) SetSegments(segments ...Segment) error {
 		return r.has("segments", wr)
 	case libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
 		if len(segments) != 1 || segments[0].n != atomicSize {
-			return r.refuse(wr, cerr.Invalid("an atomic operation has one segment of 8 bytes, for its result"))
+			return r.refuse(wr, cerr.Invalid("an atomic operation needs one segment of 8 bytes, for its result"))
 		}
 		err = written(segments)
 	case libibverbs.IBV_WR_RDMA_READ:
@@ -301,8 +304,9 @@ func notInline(k int, mr *MR) error { return inSegment(k, mr.notInline()) }
 
 func inSegment(k int, err error) error { return fmt.Errorf("segment %d: %w", k, err) }
 
-// readdress changes the addresses in the segments of request i: to those of
-// this process, where C reads inline data, or back to those of the device.
+// readdress changes the addresses in the segments of request i. If inline is
+// set, it replaces those of the device by those of this process, where C reads
+// inline data; otherwise, it does the reverse.
 func (b *SendBatch) readdress(i int, inline bool) {
 	sges := b.arena.place(i)
 	for k, mr := range b.owners(i) {

@@ -43,7 +43,7 @@ func TestSegmentWithoutBytes(t *testing.T) {
 	require.NoError(t, batch.Send(1, 0, mr.Sub(1<<30, 8)))
 	err = batch.Send(2, SendInline, mr.Sub(0, 8))
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "segment 0: memory of fake MR cannot be sent inline")
+	require.ErrorContains(t, err, "segment 0: the memory of fake MR cannot be sent inline")
 	require.NoError(t, batch.Send(2, SendInline))
 	require.Equal(t, 2, batch.Len())
 }
@@ -108,8 +108,8 @@ func TestRawSegment(t *testing.T) {
 	require.NoError(t, recv.Recv(1, s.Sub(0, 8)))
 
 	_, err = s.Remote()
-	require.ErrorContains(t, err, "Segment.Remote (raw memory with key 0x66): its remote key is not known here")
-	require.ErrorContains(t, batch.Send(1, SendInline, s), "cannot be sent inline: only the device reaches it")
+	require.ErrorContains(t, err, "Segment.Remote (raw memory with key 0x66): the remote key of memory from RawSegment is not known")
+	require.ErrorContains(t, batch.Send(1, SendInline, s), "cannot be sent inline: only the device can access it")
 	require.ErrorContains(t, RawSegment(0, -1, 1).check(), "segment of -1 bytes at 0 is outside raw memory")
 	require.ErrorContains(t, RawSegment(0, 8, 1).Sub(4, 8).check(), "outside the segment")
 	require.Zero(t, testing.AllocsPerRun(100, func() {
@@ -119,11 +119,11 @@ func TestRawSegment(t *testing.T) {
 
 	pd := &PD{device: &Device{}}
 	pd.object.InitUnlisted("fake PD")
-	require.ErrorContains(t, pd.Advise(AdvicePrefetch, false, s), "raw memory with key 0x66 is of no memory region")
+	require.ErrorContains(t, pd.Advise(AdvicePrefetch, false, s), "raw memory with key 0x66 is not a memory region of this package")
 	mw := &MW{pd: pd, typ: MWType2}
 	mw.object.InitUnlisted("fake MW")
 	_, err = mw.bindWR(Binding{Memory: s, Access: AccessRemoteRead})
-	require.ErrorContains(t, err, "(fake MW): raw memory with key 0x66 is of no memory region")
+	require.ErrorContains(t, err, "(fake MW): raw memory with key 0x66 is not a memory region of this package")
 	require.ErrorIs(t, err, syscall.EINVAL)
 }
 

@@ -29,13 +29,14 @@ type SendBatch struct {
 	arena *arena[libibverbs.SendWr]
 	more  []sendMore
 	owner []*MR            // region of each segment in arena.sges; nil if it is in copies
-	holds int              // number of requests that hold must look at
-	uses  []*object.Object // objects that hold holds, unless stale
-	stale bool
+	holds int              // number of requests for which C reads objects during a post
+	uses  []*object.Object // objects that C reads during a post; out of date if stale is set
+	stale bool             // whether find must update uses
 
 	copies *copies // bytes of InlineBytes; nil until there are some
 
-	// First request that only ibv_wr_* can post, counted from 1; 0 means none.
+	// Position of the first request that only ibv_wr_* can post, counted
+	// from 1; 0 means none.
 	extended int
 }
 
@@ -45,6 +46,7 @@ type sendMore struct {
 	room uint64            // size of the remote buffer in bytes
 }
 
+// unlimited is the room of a request without a remote buffer.
 const unlimited = math.MaxUint64
 
 // NewSendBatch makes a batch with room for the given number of requests, each
@@ -86,9 +88,9 @@ func (b *SendBatch) Reset() {
 	}
 }
 
-// add appends a request and returns it, for its caller to write the fields of
-// its opcode; the caller must keep the batch alive meanwhile. The segments may
-// have room bytes in total.
+// add appends a request and returns it. The caller writes the fields of its
+// opcode, and must keep the batch alive meanwhile. room is the maximum number
+// of bytes in all segments together.
 //
 // Programs spend most of their batch time here, so add writes the numbers
 // first, while they are in registers, and calls nothing for a valid request.
@@ -135,12 +137,12 @@ func (b *SendBatch) add(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, 
 	return wr, nil
 }
 
-// checkInline refuses SendInline for requests that send nothing: C would send
+// checkInline refuses SendInline for requests that send nothing. C would send
 // the contents of their segments, which are for results.
 func checkInline(op libibverbs.WrOpcode) error {
 	switch op {
 	case libibverbs.IBV_WR_RDMA_READ, libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
-		return cerr.Invalid("SendInline is only for requests that send what their segments have")
+		return cerr.Invalid("SendInline is only for requests that send the contents of their segments")
 	}
 	return nil
 }
@@ -150,8 +152,8 @@ func (b *SendBatch) disown(i int) {
 	clear(b.owner[i*b.arena.segments:][:b.arena.segments])
 }
 
-// owners returns the regions of request i's segments. Segments in copies have
-// nil.
+// owners returns the regions of the segments of request i. It has nil for
+// segments in copies.
 func (b *SendBatch) owners(i int) []*MR {
 	return b.owner[i*b.arena.segments:][:b.arena.wrs[i].NumSge]
 }
@@ -182,13 +184,14 @@ func (b *SendBatch) addRemote(op libibverbs.WrOpcode, imm libibverbs.Be32, id ui
 	return nil
 }
 
-// refusedSend returns the error for a request that the batch refuses.
+// refusedSend returns the error for a request at index i that the batch refuses
+// because of err.
 func refusedSend(op libibverbs.WrOpcode, i int, err error) error {
 	return cerr.Argument(opPostSend, fmt.Sprintf("%v, request %d of the batch", op, i), err)
 }
 
 func tooLong(bytes, room uint64) error {
-	return cerr.Invalid("%d bytes for a remote buffer of %d", bytes, room)
+	return cerr.Invalid("%d bytes do not fit into the remote buffer of %d bytes", bytes, room)
 }
 
 // Send adds a message, which the peer receives into a receive that it has
@@ -221,8 +224,8 @@ func (b *SendBatch) Write(id uint64, to RemoteBuffer, flags SendFlags, segments 
 }
 
 // WriteImm adds an RDMA write with 32 bits of immediate data in the host's byte
-// order; see ibv_post_send(3). It takes a receive of the peer, which completes
-// with the immediate data.
+// order; see ibv_post_send(3). It completes a receive of the peer, which
+// reports the immediate data.
 func (b *SendBatch) WriteImm(id uint64, to RemoteBuffer, imm uint32, flags SendFlags, segments ...Segment) error {
 	return b.addRemote(libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM, libibverbs.NewBe32(imm), id, to, flags, segments)
 }
@@ -236,8 +239,9 @@ func (b *SendBatch) Read(id uint64, from RemoteBuffer, flags SendFlags, segments
 	return b.addRemote(libibverbs.IBV_WR_RDMA_READ, 0, id, from, flags, segments)
 }
 
-// mark gives the requests their IDs, and lets at most the last one be signaled.
-// It reports whether one is a read or an atomic operation.
+// mark gives the last request the ID last and the others the ID id. It makes
+// the last request signaled if signaled is set, and no other request. It
+// reports whether one of the requests is a read or an atomic operation.
 func (b *SendBatch) mark(id, last uint64, signaled bool) (fetches bool) {
 	wrs := b.arena.used()
 	for i := range wrs {
@@ -286,7 +290,7 @@ func (r SendWR) has(what string, wr *libibverbs.SendWr, ops ...libibverbs.WrOpco
 			return nil
 		}
 	}
-	return r.refuse(wr, cerr.Invalid("it has no %s", what))
+	return r.refuse(wr, cerr.Invalid("the request has no %s", what))
 }
 
 func (r SendWR) refuse(wr *libibverbs.SendWr, err error) error {
@@ -326,7 +330,8 @@ func (r SendWR) SetFlags(flags SendFlags) error {
 	return nil
 }
 
-// count updates holds after a change of request i.
+// count updates holds after a change of request i. before is what held returned
+// before the change.
 func (b *SendBatch) count(before bool, i int) {
 	b.stale = true
 	switch now := b.held(i); {
@@ -463,25 +468,25 @@ func checkAtomic(at RemoteBuffer) error {
 	case at.outside:
 		return at.check()
 	case at.Addr%atomicSize != 0:
-		return cerr.Invalid("atomic operation at %#x, which is not a multiple of 8", at.Addr)
+		return cerr.Invalid("the address of an atomic operation is %#x, not a multiple of 8", at.Addr)
 	case at.Len < atomicSize:
-		return cerr.Invalid("atomic operation on 8 bytes in a remote buffer of %d", at.Len)
+		return cerr.Invalid("the remote buffer has %d bytes, fewer than the 8 of an atomic operation", at.Len)
 	}
 	return nil
 }
 
 // CompareSwap adds an atomic operation on the first 8 bytes of a peer's memory,
-// which must be aligned to 8 bytes; see ibv_post_send(3). If they equal
-// compare, they become swap. Their previous value goes into result, which must
-// have 8 bytes, in the host's byte order.
+// whose address must be a multiple of 8; see ibv_post_send(3). If the bytes
+// equal compare, they become swap. Their previous value goes into result, which
+// must have 8 bytes, in the host's byte order.
 func (b *SendBatch) CompareSwap(id uint64, at RemoteBuffer, compare, swap uint64, flags SendFlags, result Segment) error {
 	return b.addAtomic(libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, id, at, compare, swap, flags, result)
 }
 
 // FetchAdd adds an atomic operation on the first 8 bytes of a peer's memory,
-// which must be aligned to 8 bytes; see ibv_post_send(3). It increases them by
-// add. Their previous value goes into result, which must have 8 bytes, in the
-// host's byte order.
+// whose address must be a multiple of 8; see ibv_post_send(3). It adds the
+// value add to the bytes. Their previous value goes into result, which must
+// have 8 bytes, in the host's byte order.
 func (b *SendBatch) FetchAdd(id uint64, at RemoteBuffer, add uint64, flags SendFlags, result Segment) error {
 	return b.addAtomic(libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD, id, at, add, 0, flags, result)
 }
@@ -491,7 +496,7 @@ func (b *SendBatch) addAtomic(op libibverbs.WrOpcode, id uint64, at RemoteBuffer
 		return refusedSend(op, b.Len(), err)
 	}
 	if result.n != atomicSize {
-		return refusedSend(op, b.Len(), cerr.Invalid("atomic operation with a result of %d bytes, not 8", result.n))
+		return refusedSend(op, b.Len(), cerr.Invalid("the result of an atomic operation has %d bytes, not 8", result.n))
 	}
 	segments := []Segment{result}
 	if err := written(segments); err != nil {
@@ -506,9 +511,10 @@ func (b *SendBatch) addAtomic(op libibverbs.WrOpcode, id uint64, at RemoteBuffer
 	return nil
 }
 
-// AtomicWrite adds a write of 8 bytes to a peer's memory, which must be aligned
-// to 8 bytes; see ibv_wr_post(3). Readers there see all of the bytes or none.
-// The queue pair must have been made for it; see QPConfig.SendOps.
+// AtomicWrite adds a write of 8 bytes to a peer's memory, whose address must be
+// a multiple of 8; see ibv_wr_post(3). A reader of that memory sees all of the
+// bytes or none. The queue pair must have been made for such requests; see
+// QPConfig.SendOps.
 func (b *SendBatch) AtomicWrite(id uint64, to RemoteBuffer, data [8]byte, flags SendFlags) error {
 	if err := checkAtomic(to); err != nil {
 		return refusedSend(libibverbs.IBV_WR_ATOMIC_WRITE, b.Len(), err)
@@ -518,19 +524,22 @@ func (b *SendBatch) AtomicWrite(id uint64, to RemoteBuffer, data [8]byte, flags 
 	}, to.Len)
 }
 
-// FlushPlacement says how far data must get.
+// FlushPlacement says where written data must have arrived before a flush
+// completes.
 type FlushPlacement = libibverbs.PlacementType
 
-// How far data must get before a flush completes; combine them with |.
+// The places where written data must have arrived before a flush completes;
+// combine them with |.
 const (
 	FlushGlobal     FlushPlacement = libibverbs.IBV_FLUSH_GLOBAL     // the peer's whole machine sees the data
 	FlushPersistent FlushPlacement = libibverbs.IBV_FLUSH_PERSISTENT // the data survives a loss of power
 )
 
-// Flush adds a request that completes when earlier writes to a range of a
-// peer's memory have got as far as placement says; see ibv_wr_post(3). The
-// region must have the access flag of the same name, such as AccessFlushGlobal.
-// The queue pair must have been made for it; see QPConfig.SendOps.
+// Flush adds a request that completes when the data of earlier writes to a
+// range of a peer's memory has arrived where placement says; see
+// ibv_wr_post(3). The region must have the access flag of the same name, such
+// as AccessFlushGlobal. The queue pair must have been made for such requests;
+// see QPConfig.SendOps.
 func (b *SendBatch) Flush(id uint64, at RemoteBuffer, placement FlushPlacement, flags SendFlags) error {
 	return b.flush(id, at, placement, libibverbs.IBV_FLUSH_RANGE, flags)
 }
@@ -554,7 +563,8 @@ func (b *SendBatch) flush(id uint64, at RemoteBuffer, placement FlushPlacement, 
 }
 
 // addExtended appends a request that only ibv_wr_* can post. C's ibv_send_wr
-// has no fields for it; package datapath reads these.
+// has no fields for such requests; package datapath reads the given fields
+// instead.
 func (b *SendBatch) addExtended(op libibverbs.WrOpcode, id uint64, flags SendFlags, fields libibverbs.SendWrWrAtomic, room uint64) error {
 	wr, err := b.add(op, 0, id, flags, room, nil)
 	if err != nil {
@@ -623,7 +633,7 @@ func (b *SendBatch) TSO(id uint64, header Segment, mss uint16, flags SendFlags, 
 		return refusedSend(libibverbs.IBV_WR_TSO, b.Len(), fmt.Errorf("header: %w", header.mr.notInline()))
 	}
 	if header.n == 0 || header.n > 1<<16-1 || mss == 0 {
-		return refusedSend(libibverbs.IBV_WR_TSO, b.Len(), cerr.Invalid("packets of %d bytes behind a header of %d", mss, header.n))
+		return refusedSend(libibverbs.IBV_WR_TSO, b.Len(), cerr.Invalid("mss is %d and the header has %d bytes, not from 1 to 65535 each", mss, header.n))
 	}
 	wr, err := b.add(libibverbs.IBV_WR_TSO, 0, id, flags, unlimited, segments)
 	if err != nil {
@@ -656,8 +666,8 @@ func (b *SendBatch) notDatagram() int {
 // inline.
 const maxCopied = 4096
 
-// copies is memory outside Go's heap for the bytes of InlineBytes. Those of
-// request i are in slot i.
+// copies is memory outside Go's heap for the bytes of InlineBytes. Slot i holds
+// those of request i.
 type copies struct {
 	memory []byte
 	slot   int // size of a slot in bytes, a power of two
@@ -666,7 +676,7 @@ type copies struct {
 func newCopies(requests, slot int) (*copies, error) {
 	memory, err := mem.Map(requests * slot)
 	if err != nil {
-		return nil, fmt.Errorf("memory for %d bytes inline of each of %d requests: %w", slot, requests, err)
+		return nil, fmt.Errorf("allocate %d inline bytes for each of %d requests: %w", slot, requests, err)
 	}
 	c := &copies{memory, slot}
 	runtime.AddCleanup(c, func(m []byte) { _ = mem.Unmap(m) }, memory) // as for an arena
@@ -700,7 +710,7 @@ func (b *SendBatch) reserve(n uint64) error {
 	return nil
 }
 
-// addOther finishes add if not all segments are sound.
+// addOther finishes add for a request with a segment that is not sound.
 func (b *SendBatch) addOther(i int, segments []Segment) (*libibverbs.SendWr, error) {
 	if err := b.setOther(i, segments); err != nil {
 		b.disown(i)
@@ -765,8 +775,8 @@ func (b *SendBatch) setOther(i int, segments []Segment) error {
 	return nil
 }
 
-// copiesFor reports whether a request can have InlineBytes: it sends them, and
-// C copies what it sends.
+// copiesFor reports whether a request can have segments from InlineBytes: it
+// must send its segments, and C must copy them.
 func copiesFor(wr *libibverbs.SendWr) bool {
 	switch wr.Opcode {
 	case libibverbs.IBV_WR_RDMA_READ, libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
@@ -791,7 +801,7 @@ func (b *SendBatch) copied(i int) int {
 // binding says, with the window's new key, which is in [MW.Remote]. The window
 // must not be bound when the device executes the request: invalidate it first,
 // with a request of this program or of a peer. If the request fails, the window
-// is useless.
+// can only be closed.
 func (b *SendBatch) BindMW(id uint64, mw *MW, binding Binding, flags SendFlags) error {
 	switch {
 	case b == nil || b.arena == nil:

@@ -24,9 +24,9 @@ type SRQ struct {
 
 // SRQAttr holds the size and the limit of a shared receive queue.
 type SRQAttr struct {
-	RecvQueue    int // posted receives
-	RecvSegments int // segments of a receive
-	Limit        int // an event reports that fewer receives are left; 0 means no event
+	RecvQueue    int // maximum number of posted receives
+	RecvSegments int // maximum number of segments in a receive
+	Limit        int // number of receives below which an event is reported; 0 means no event
 }
 
 // CreateSRQ creates a shared receive queue; see ibv_create_srq(3) and
@@ -100,7 +100,7 @@ func (srq *SRQ) SetLimit(n int) error {
 }
 
 // Resize makes room for at least n receives; see ibv_modify_srq(3). Posted
-// receives stay. Not every device can do it.
+// receives stay. Not every device supports resizing.
 func (srq *SRQ) Resize(n int) error {
 	return srq.modify("size", n, &libibverbs.SrqAttr{MaxWr: uint32(n)}, libibverbs.IBV_SRQ_MAX_WR)
 }
@@ -156,22 +156,22 @@ type SRQType = libibverbs.SrqType
 
 // The types of shared receive queues.
 const (
-	SRQTypeBasic       SRQType = libibverbs.IBV_SRQT_BASIC // for queue pairs made with it
-	SRQTypeXRC         SRQType = libibverbs.IBV_SRQT_XRC   // for extended reliable connections that address it
+	SRQTypeBasic       SRQType = libibverbs.IBV_SRQT_BASIC // for queue pairs that were created with the queue
+	SRQTypeXRC         SRQType = libibverbs.IBV_SRQT_XRC   // for extended reliable connections that address the queue
 	SRQTypeTagMatching SRQType = libibverbs.IBV_SRQT_TM    // for messages that are matched to receives by tag; see package tag
 )
 
 // SRQConfig is the configuration of a shared receive queue.
 type SRQConfig struct {
 	Type         SRQType // 0 means SRQTypeBasic
-	RecvQueue    int     // posted receives
-	RecvSegments int     // segments of a receive; 0 means 1
+	RecvQueue    int     // maximum number of posted receives
+	RecvSegments int     // maximum number of segments in a receive; 0 means 1
 
 	XRCD *XRCD // required for SRQTypeXRC, nil for other types
 	CQ   *CQ   // required for SRQTypeXRC and SRQTypeTagMatching, nil for SRQTypeBasic
 
-	// Only for SRQTypeTagMatching: receives in the tag list, and operations on
-	// it in progress.
+	// Maximum numbers of receives in the tag list and of operations on the
+	// list in progress, only for SRQTypeTagMatching.
 	MaxTags, MaxTagOps int
 }
 
@@ -190,7 +190,7 @@ func (c SRQConfig) check(pd *PD) error {
 	tm := c.Type == SRQTypeTagMatching
 	switch {
 	case c.Type > SRQTypeTagMatching:
-		return bad("Type is %v", c.Type)
+		return bad("Type is %v, which this package does not make", c.Type)
 	case (c.XRCD != nil) != (c.Type == SRQTypeXRC):
 		return bad("XRCD is needed for SRQTypeXRC, and for no other type")
 	case (c.CQ != nil) != (c.Type != SRQTypeBasic):

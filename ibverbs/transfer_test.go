@@ -191,7 +191,7 @@ func TestInlineIsCopied(t *testing.T) {
 
 	// Posting it again would read memory that is gone.
 	_, err = a.qp.PostSend(a.send)
-	require.ErrorContains(t, err, "request that cannot be posted any more: MR ")
+	require.ErrorContains(t, err, "a request uses an object that was closed: MR ")
 	require.ErrorContains(t, err, "file already closed")
 	collectOK(t, a.sendCQ, 1)
 }

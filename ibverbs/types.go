@@ -16,14 +16,14 @@ type AccessFlags = libibverbs.AccessFlags
 // The access flags. A region that peers may write to or operate on atomically
 // also needs AccessLocalWrite. Local reads are always allowed.
 const (
-	AccessLocalWrite      AccessFlags = libibverbs.IBV_ACCESS_LOCAL_WRITE      // the device may write to it
+	AccessLocalWrite      AccessFlags = libibverbs.IBV_ACCESS_LOCAL_WRITE      // the device may write to the region
 	AccessRemoteWrite     AccessFlags = libibverbs.IBV_ACCESS_REMOTE_WRITE     // peers may write
 	AccessRemoteRead      AccessFlags = libibverbs.IBV_ACCESS_REMOTE_READ      // peers may read
 	AccessRemoteAtomic    AccessFlags = libibverbs.IBV_ACCESS_REMOTE_ATOMIC    // peers may use atomic operations
-	AccessWindowBind      AccessFlags = libibverbs.IBV_ACCESS_MW_BIND          // memory windows may be bound to it
-	AccessZeroBased       AccessFlags = libibverbs.IBV_ACCESS_ZERO_BASED       // work requests address it from 0
+	AccessWindowBind      AccessFlags = libibverbs.IBV_ACCESS_MW_BIND          // memory windows may be bound to the region
+	AccessZeroBased       AccessFlags = libibverbs.IBV_ACCESS_ZERO_BASED       // work requests address the region from 0
 	AccessOnDemand        AccessFlags = libibverbs.IBV_ACCESS_ON_DEMAND        // pages are not pinned, but fetched on demand
-	AccessHugeTLB         AccessFlags = libibverbs.IBV_ACCESS_HUGETLB          // with AccessOnDemand: all of it is in huge pages
+	AccessHugeTLB         AccessFlags = libibverbs.IBV_ACCESS_HUGETLB          // with AccessOnDemand: the whole region is in huge pages
 	AccessFlushGlobal     AccessFlags = libibverbs.IBV_ACCESS_FLUSH_GLOBAL     // peers may flush writes to global visibility
 	AccessFlushPersistent AccessFlags = libibverbs.IBV_ACCESS_FLUSH_PERSISTENT // peers may flush writes to persistent memory
 	AccessRelaxedOrdering AccessFlags = libibverbs.IBV_ACCESS_RELAXED_ORDERING // the device may reorder its accesses

@@ -10,10 +10,10 @@ import (
 	"github.com/verbena-go/verbena/internal/datapath"
 )
 
-// WC is a work completion; see ibv_poll_cq(3). Its methods read the fields from
-// C's form. A field that the queue was not made with (see CQConfig.Fields) is 0
-// or false. In a failed completion, only ID, Status, VendorError and QPNum are
-// valid.
+// WC is a work completion; see ibv_poll_cq(3). Its methods convert the fields
+// from C's form. A field that the queue was not made with (see CQConfig.Fields)
+// is 0 or false. In a failed completion, only ID, Status, VendorError and QPNum
+// are valid.
 type WC struct{ raw datapath.WC }
 
 // ID returns the ID of the request.
@@ -81,8 +81,8 @@ func (wc *WC) VendorError() uint32 { return wc.raw.VendorErr }
 // see DeviceAttr.ClockDuration. It needs WCWithTimestamp.
 func (wc *WC) Timestamp() uint64 { return wc.raw.Timestamp }
 
-// Time returns when the request completed. It needs WCWithWallclock; without
-// it, it returns the zero Time.
+// Time returns when the request completed, or the zero Time on a queue without
+// WCWithWallclock.
 func (wc *WC) Time() time.Time {
 	if wc.raw.Wallclock == 0 {
 		return time.Time{}
@@ -157,7 +157,7 @@ type WCFields = libibverbs.CreateCqWcFlags
 // and vendor error.
 const (
 	WCWithByteLen      WCFields = libibverbs.IBV_WC_EX_WITH_BYTE_LEN
-	WCWithImm          WCFields = libibverbs.IBV_WC_EX_WITH_IMM // and invalidated keys
+	WCWithImm          WCFields = libibverbs.IBV_WC_EX_WITH_IMM // immediate data and invalidated keys
 	WCWithQPNum        WCFields = libibverbs.IBV_WC_EX_WITH_QP_NUM
 	WCWithSrcQPNum     WCFields = libibverbs.IBV_WC_EX_WITH_SRC_QP
 	WCWithSLID         WCFields = libibverbs.IBV_WC_EX_WITH_SLID

@@ -23,8 +23,8 @@ type XRCD struct {
 // XRCDConfig says how to open an XRC domain.
 type XRCDConfig struct {
 	File      *os.File // processes that open the same file share the domain; nil means that only this open device uses it
-	Create    bool     // make the domain if the file has none; without a file, it is always made
-	Exclusive bool     // with Create: fail if the domain exists
+	Create    bool     // whether to make the domain if the file has none; without a file, a domain is always made
+	Exclusive bool     // whether to fail if the domain exists; only with Create
 }
 
 // OpenXRCD opens an XRC domain; see ibv_open_xrcd(3). It fails with an error

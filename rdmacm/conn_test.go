@@ -591,7 +591,7 @@ func testWrite(t *testing.T, from, to *rdmacm.Conn, source, sink *ibverbs.MR) {
 
 	err = from.Write(ctx, sink.Remote().Sub(0, 6), source.Sub(0, 7))
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "7 bytes for a remote buffer of 6")
+	require.ErrorContains(t, err, "7 bytes do not fit into the remote buffer of 6 bytes")
 }
 
 func testRead(t *testing.T, reader *rdmacm.Conn, sink, source *ibverbs.MR) {

@@ -38,7 +38,7 @@ func TestTroubleshootingQuotesErrors(t *testing.T) {
 	errnos := map[string]bool{
 		"connection timed out": true, "operation not supported": true,
 		"file already closed":               true,
-		"no such GID: there is none at all": true, // put together from ErrNoGID
+		"no such GID: the GID table is empty": true, // put together from ErrNoGID
 	}
 	texts := 0
 	for line := range strings.Lines(documents(t)["guide/troubleshooting.md"]) {

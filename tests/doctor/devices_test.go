@@ -128,7 +128,7 @@ func TestNoDevices(t *testing.T) {
 	status, stdout, stderr := run(t, process.CmdPath(t, "verbena"), "devices")
 	require.Equal(t, 1, status)
 	require.Empty(t, stdout)
-	require.Equal(t, "verbena devices: open a device: no such RDMA device: this machine has none; VERBENA_DEVICE=soft is one in user space, for programs that import package softroce; verbena doctor says more\n", stderr)
+	require.Equal(t, "verbena devices: open a device: no such RDMA device: this machine has none; VERBENA_DEVICE=soft selects a device in user space, in programs that import package softroce; verbena doctor says more\n", stderr)
 	system(t, "rdma link add rxe0 type rxe netdev rdma0; chmod 666 /dev/infiniband/*")
 	healthy(t, program)
 }

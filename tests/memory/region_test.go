@@ -70,7 +70,7 @@ func TestImplicitRegion(t *testing.T) {
 	r.lib.Returns(0, 0) // a query that says what the device cannot do
 	_, err = r.pd.RegisterImplicit(0)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.ErrorContains(t, err, "(PD 0 of fake0): the device has no AccessOnDemand for the whole address space")
+	require.ErrorContains(t, err, "(PD 0 of fake0): the device does not support AccessOnDemand for the whole address space")
 	r.closes(mr, r.pd)
 }
 
@@ -84,11 +84,11 @@ func TestAdviseRefused(t *testing.T) {
 		want error
 		text string
 	}{
-		"none":         {r.pd.Advise(ibverbs.AdvicePrefetch, false), syscall.EINVAL, "no segments"},
+		"none":         {r.pd.Advise(ibverbs.AdvicePrefetch, false), syscall.EINVAL, "Advise needs at least one segment"},
 		"no region":    {r.pd.Advise(ibverbs.AdvicePrefetch, false, ibverbs.Segment{}), os.ErrInvalid, "ibv_advise_mr"},
-		"not paged":    {r.pd.Advise(ibverbs.AdvicePrefetch, false, plain.All()), syscall.EINVAL, "is without AccessOnDemand"},
+		"not paged":    {r.pd.Advise(ibverbs.AdvicePrefetch, false, plain.All()), syscall.EINVAL, "does not have AccessOnDemand"},
 		"outside":      {r.pd.Advise(ibverbs.AdvicePrefetch, false, paged.Sub(0, 4097)), syscall.EINVAL, "is outside"},
-		"not to write": {r.pd.Advise(ibverbs.AdvicePrefetchWrite, false, paged.All()), syscall.EINVAL, "is without AccessLocalWrite"},
+		"not to write": {r.pd.Advise(ibverbs.AdvicePrefetchWrite, false, paged.All()), syscall.EINVAL, "does not have AccessLocalWrite"},
 		"other domain": {r.newPD().Advise(ibverbs.AdvicePrefetch, false, paged.All()), syscall.EINVAL, "belongs to PD 0 of fake0"},
 	} {
 		require.ErrorIs(t, tt.err, tt.want, name)

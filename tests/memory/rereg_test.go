@@ -95,7 +95,7 @@ func requireUnusable(t *testing.T, mr *ibverbs.MR) {
 		"advise": mr.PD().Advise(ibverbs.AdvicePrefetch, false, mr.All()),
 	} {
 		require.ErrorIs(t, err, syscall.EINVAL, name)
-		require.ErrorContains(t, err, "MR 0x1 of fake0 can only be closed since ibv_rereg_mr failed", name)
+		require.ErrorContains(t, err, "MR 0x1 of fake0 can only be closed, because ibv_rereg_mr has failed", name)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestReregRefused(t *testing.T) {
 		want   error
 		text   string
 	}{
-		"nothing":      {ibverbs.ReregConfig{}, syscall.EINVAL, "ibv_rereg_mr (MR 0x1 of fake0): nothing to change"},
+		"nothing":      {ibverbs.ReregConfig{}, syscall.EINVAL, "ibv_rereg_mr (MR 0x1 of fake0): PD, Access and Memory are all nil"},
 		"no memory":    {ibverbs.ReregConfig{Memory: []byte{}}, syscall.EINVAL, "Memory is empty"},
 		"closed PD":    {ibverbs.ReregConfig{PD: closed}, os.ErrClosed, "PD 0 of fake0"},
 		"empty PD":     {ibverbs.ReregConfig{PD: new(ibverbs.PD)}, os.ErrInvalid, "is nil, or was not made"},

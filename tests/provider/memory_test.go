@@ -107,7 +107,7 @@ func TestRegisterDMAElsewhere(t *testing.T) {
 	}
 	_, err = r.pd.RegisterImplicit(0, devmem.WithDMAHandle(h)) // the device has no paging on demand
 	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.ErrorContains(t, err, "the device has no AccessOnDemand for the whole address space")
+	require.ErrorContains(t, err, "the device does not support AccessOnDemand for the whole address space")
 
 	r.p.Forget()
 	r.p.Next("ibv_query_device_ex").Returns(int64(syscall.EIO), 0) // which does not say what it can

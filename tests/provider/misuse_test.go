@@ -236,7 +236,7 @@ func TestHeaderOnDevice(t *testing.T) {
 	s := must(ibverbs.NewSendBatch(1, 1))(t)
 	for _, err := range []error{s.TSO(1, mr.Sub(0, 14), 100, 0), s.Send(1, ibverbs.SendInline, mr.All())} {
 		require.ErrorIs(t, err, syscall.EINVAL)
-		require.ErrorContains(t, err, "only the device reaches it")
+		require.ErrorContains(t, err, "only the device can access it")
 	}
 	require.Zero(t, s.Len())
 }
@@ -361,14 +361,14 @@ func TestRefusals(t *testing.T) {
 		{second(r.c.QueryPKey(1, -1)), "ibv_query_pkey (fake0 port 1): index is -1, not from 0 to " + most, nil},
 		{second(r.c.PKeyIndex(0, 0)), "ibv_get_pkey_index (fake0): port is 0, not from 1 to 255", nil},
 		{second(r.c.CreateCQ(ibverbs.CQConfig{})), "ibv_create_cq (fake0): CompQueue is 0, not from 1 to " + most, nil},
-		{second(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Vector: 4})), "ibv_create_cq (fake0): Vector is 4, and the device has 0 to 3", nil},
+		{second(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Vector: 4})), "ibv_create_cq (fake0): Vector is 4, not from 0 to 3", nil},
 		{cq.Resize(0), "ibv_resize_cq (CQ N of fake0): entries is 0, not from 1 to " + most, nil},
-		{cq.Moderate(-1, 0), "ibv_modify_cq (CQ N of fake0): -1 completions or 0s, of which 65535 or 65.535ms are the most", nil},
+		{cq.Moderate(-1, 0), "ibv_modify_cq (CQ N of fake0): completions is -1 and period is 0s, not from 0 to 65535 and from 0 to 65.535ms", nil},
 		{second(cq.Spin(nil, 0)), "ibv_poll_cq (CQ N of fake0): no room for completions: wcs is empty", nil},
 		{second(cq.Sleep(make([]ibverbs.WC, 1), time.Second)), "CQ.Sleep (CQ N of fake0): the queue was made without CQConfig.Channel", nil},
 		{second(cq.Wait(t.Context(), make([]ibverbs.WC, 1))), "CQ.Wait (CQ N of fake0): the queue was made without CQConfig.Channel", nil},
 		{second(cq.Wait(none, make([]ibverbs.WC, 1))), "CQ.Wait: ctx is nil", nil},
-		{second(r.pd.CreateQP(ibverbs.QPConfig{})), "ibv_create_qp (PD N of fake0): SendCQ and RecvCQ are needed", nil},
+		{second(r.pd.CreateQP(ibverbs.QPConfig{})), "ibv_create_qp (PD N of fake0): SendCQ or RecvCQ is nil", nil},
 		{
 			second(r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: -1})),
 			"ibv_create_qp (PD N of fake0): SendQueue is -1, not from 0 to " + most, nil,
@@ -386,7 +386,7 @@ func TestRefusals(t *testing.T) {
 		},
 		{second(r.pd.CreateAH(ibverbs.AHAttr{})), "ibv_create_ah (PD N of fake0): path: port is 0, not from 1 to 255", nil},
 		{second(r.pd.CreateAHFromWC(nil, nil, 1)), "ibv_create_ah_from_wc: wc is nil", nil},
-		{second(r.pd.Alloc(0, 0)), "ibv_reg_mr (PD N of fake0): 0 bytes", nil},
+		{second(r.pd.Alloc(0, 0)), "ibv_reg_mr (PD N of fake0): size is 0, less than 1", nil},
 		{second(r.pd.Register(nil, 0)), "ibv_reg_mr (PD N of fake0): b is empty, and a region has at least one byte", nil},
 		{second(r.pd.Alloc(8, ibverbs.AccessRemoteWrite)), "ibv_reg_mr (PD N of fake0): AccessRemoteWrite without AccessLocalWrite", nil},
 		{second(r.pd.AllocMW(7)), "ibv_alloc_mw (PD N of fake0): type is 7, neither MWType1 nor MWType2", nil},
@@ -394,11 +394,11 @@ func TestRefusals(t *testing.T) {
 		{second(devmem.Alloc(r.c, 64, 3)), "ibv_alloc_dm (fake0): size is 64 and align is 3: size must be positive, and align 0 or a power of two", nil},
 		{second(dm.WriteAt(make([]byte, 65), 0)), "ibv_memcpy_to_dm (DM of 64 bytes of fake0): 65 bytes at 0 are outside of its 64 bytes", nil},
 		{second(dm.Register(r.pd, 8, 64, 0)), "ibv_reg_dm_mr (PD N of fake0): 64 bytes at 8 of DM of 64 bytes of fake0, which has 64", nil},
-		{mr.Rereg(ibverbs.ReregConfig{}), "ibv_rereg_mr (MR N of fake0): nothing to change", nil},
-		{r.pd.Advise(ibverbs.AdvicePrefetch, false), "ibv_advise_mr (PD N of fake0): no segments", nil},
+		{mr.Rereg(ibverbs.ReregConfig{}), "ibv_rereg_mr (MR N of fake0): PD, Access and Memory are all nil", nil},
+		{r.pd.Advise(ibverbs.AdvicePrefetch, false), "ibv_advise_mr (PD N of fake0): Advise needs at least one segment", nil},
 		{
 			r.pd.Advise(ibverbs.AdvicePrefetch, false, mr.All()),
-			"ibv_advise_mr (PD N of fake0): segment 0: MR N of fake0 is without AccessOnDemand", nil,
+			"ibv_advise_mr (PD N of fake0): segment 0: MR N of fake0 does not have AccessOnDemand", nil,
 		},
 		{second(mr.Sub(1, 64).Remote()), "Segment.Remote: segment of 64 bytes at 1 is outside MR N of fake0 of 64 bytes", nil},
 		{
@@ -407,27 +407,27 @@ func TestRefusals(t *testing.T) {
 		},
 		{
 			send.BindMW(1, mw, ibverbs.Binding{Memory: mr.All()}, 0),
-			"SendBatch.BindMW (MW N of fake0): MR N of fake0 is without AccessWindowBind", nil,
+			"SendBatch.BindMW (MW N of fake0): MR N of fake0 does not have AccessWindowBind", nil,
 		},
 		{ud.Modify(ibverbs.QPAttr{}, ibverbs.QPAttrPort), "ibv_modify_qp (QP N of fake0): port is 0, not from 1 to 255", nil},
-		{ud.SetRateLimit(ibverbs.RateLimit{MaxBurst: -1}), "ibv_modify_qp_rate_limit (QP N of fake0): MaxBurst is -1 and TypicalPacket 0, not up to 4294967295 and 65535", nil},
+		{ud.SetRateLimit(ibverbs.RateLimit{MaxBurst: -1}), "ibv_modify_qp_rate_limit (QP N of fake0): MaxBurst is -1 and TypicalPacket is 0, not from 0 to 4294967295 and from 0 to 65535", nil},
 		{rc.AttachMulticast(ibverbs.GID{}, 0), "ibv_attach_mcast (QP N of fake0): the queue pair is of type IBV_QPT_RC, not IBV_QPT_UD", nil},
 		{ud.AttachMulticast(ibverbs.GID{}, 0), "ibv_attach_mcast (QP N of fake0): GID 0000:0000:0000:0000:0000:0000:0000:0000 is not that of a multicast group", nil},
 		{
 			rc.ConnectTo(ibverbs.QPAddr{}, ibverbs.QPAddr{}, ibverbs.ConnectConfig{}),
-			"QP.ConnectTo (QP N of fake0): local address with queue pair number 0x0", nil,
+			"QP.ConnectTo (QP N of fake0): local address: queue pair number is 0x0, not from 0x1 to 0xffffff", nil,
 		},
 		{
 			second(r.pd.CreateDestination(ibverbs.QPAddr{}, ibverbs.QPAddr{})),
-			"PD.CreateDestination (PD N of fake0): local address with queue pair number 0x0", nil,
+			"PD.CreateDestination (PD N of fake0): local address: queue pair number is 0x0, not from 0x1 to 0xffffff", nil,
 		},
 		{
 			rc.Activate(ibverbs.QPAddr{}, 0),
-			"QP.Activate (QP N of fake0): local address with queue pair number 0x0", nil,
+			"QP.Activate (QP N of fake0): local address: queue pair number is 0x0, not from 0x1 to 0xffffff", nil,
 		},
 		{second(ibverbs.NewSendBatch(0, 1)), "make a batch: 0 requests with 1 segments each, not 1 to 1048576 with 0 to 1024", nil},
 		{send.Send(1, 0, mr.Sub(0, 65)), "ibv_post_send (IBV_WR_SEND, request 0 of the batch): segment 0: segment of 65 bytes at 0 is outside MR N of fake0 of 64 bytes", nil},
-		{send.Write(1, remote.Sub(0, 7), 0, mr.Sub(0, 8)), "ibv_post_send (IBV_WR_RDMA_WRITE, request 0 of the batch): 8 bytes for a remote buffer of 7", nil},
+		{send.Write(1, remote.Sub(0, 7), 0, mr.Sub(0, 8)), "ibv_post_send (IBV_WR_RDMA_WRITE, request 0 of the batch): 8 bytes do not fit into the remote buffer of 7 bytes", nil},
 		{
 			send.Read(1, remote, 0, mr.Sub(0, 8)),
 			"ibv_post_send (IBV_WR_RDMA_READ, request 0 of the batch): " +
@@ -435,11 +435,11 @@ func TestRefusals(t *testing.T) {
 		},
 		{
 			send.FetchAdd(1, remote, 1, 0, mr.Sub(0, 8)),
-			"ibv_post_send (IBV_WR_ATOMIC_FETCH_AND_ADD, request 0 of the batch): atomic operation at 0x4, which is not a multiple of 8", nil,
+			"ibv_post_send (IBV_WR_ATOMIC_FETCH_AND_ADD, request 0 of the batch): the address of an atomic operation is 0x4, not a multiple of 8", nil,
 		},
 		{send.SendTo(1, ibverbs.Destination{}, 0), "ibv_post_send (IBV_WR_SEND, request 0 of the batch): datagram without an address handle", nil},
 		{send.WR(0).SetID(1), "ibv_post_send (request 0): the batch has 0 requests", nil},
-		{plain.WR(0).SetImm(1), "ibv_post_send (IBV_WR_SEND, request 0 of the batch): it has no immediate data", nil},
+		{plain.WR(0).SetImm(1), "ibv_post_send (IBV_WR_SEND, request 0 of the batch): the request has no immediate data", nil},
 		{recv.Recv(1, mr.All()), "ibv_post_recv (receive 0 of the batch): segment 0: MR N of fake0 is without AccessLocalWrite, so the device cannot write to it", nil},
 		{recv.WR(0).SetID(1), "ibv_post_recv (receive 0): the batch has 0 receives", nil},
 		{

@@ -149,9 +149,9 @@ func TestCreateDestination(t *testing.T) {
 	connected, nowhere := peer, local
 	connected.QKey, nowhere.Port = 0, 0
 	for want, ends := range map[string][2]ibverbs.QPAddr{
-		"of fake0): peer's address is not of type IBV_QPT_UD: it has no QKey": {local, connected},
-		"of fake0): peer's address with queue pair number 0x0":                {local, {}},
-		"of fake0): local address with port 0":                                {nowhere, peer},
+		"of fake0): the peer's address has no QKey, so its queue pair is not of type IBV_QPT_UD": {local, connected},
+		"of fake0): peer's address: queue pair number is 0x0, not from 0x1 to 0xffffff":          {local, {}},
+		"of fake0): local address: port is 0, not from 1 to 255":                                 {nowhere, peer},
 	} {
 		_, err := r.pd.CreateDestination(ends[0], ends[1])
 		require.ErrorIs(t, err, syscall.EINVAL, want)
