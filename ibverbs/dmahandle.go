@@ -20,8 +20,14 @@ type dmaHandle struct {
 
 const opRegisterDMA = "ibv_reg_mr_ex"
 
-// registerDMA registers memory with a handle.
-func (pd *PD) registerDMA(b []byte, iova uint64, h *dmaHandle, access AccessFlags) (*MR, error) {
+// Register registers memory with the handle.
+func (h *dmaHandle) Register(pd *PD, b []byte, access AccessFlags) (*MR, error) {
+	return h.RegisterIOVA(pd, b, addressOf(b), access)
+}
+
+// RegisterIOVA registers memory with the handle, at an address for work
+// requests.
+func (h *dmaHandle) RegisterIOVA(pd *PD, b []byte, iova uint64, access AccessFlags) (*MR, error) {
 	done, err := pd.withHandle(h)
 	if err != nil {
 		return nil, err
@@ -44,8 +50,13 @@ func (pd *PD) registerDMA(b []byte, iova uint64, h *dmaHandle, access AccessFlag
 	return newMR(raw, r, h.object), nil
 }
 
-// registerDMAImplicit registers the whole address space with a handle.
-func (pd *PD) registerDMAImplicit(h *dmaHandle, access AccessFlags) (*MR, error) {
+// RegisterDMABuf registers memory of another device with the handle.
+func (h *dmaHandle) RegisterDMABuf(pd *PD, b DMABuf, access AccessFlags) (*MR, error) {
+	return pd.registerDMABuf(b, h, access)
+}
+
+// RegisterImplicit registers the whole address space with the handle.
+func (h *dmaHandle) RegisterImplicit(pd *PD, access AccessFlags) (*MR, error) {
 	done, err := pd.withHandle(h)
 	if err != nil {
 		return nil, err

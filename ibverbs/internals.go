@@ -77,11 +77,9 @@ func (i deviceInternals) ImportPD(raw *libibverbs.Pd) *PD {
 	return pd
 }
 
-// WithDMAHandle returns an option that registers memory with a DMA handle of
-// the device.
-func (i deviceInternals) WithDMAHandle(handle *object.Object, raw *libibverbs.Dmah) RegisterOption {
-	h := &dmaHandle{object: handle, device: i.d, raw: raw}
-	return func(o *registerOptions) { o.handle = h }
+// DMAHandle returns what registers memory with a DMA handle of the device.
+func (i deviceInternals) DMAHandle(handle *object.Object, raw *libibverbs.Dmah) *dmaHandle {
+	return &dmaHandle{object: handle, device: i.d, raw: raw}
 }
 
 // workQueue is a work queue of package flow.

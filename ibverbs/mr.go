@@ -231,40 +231,19 @@ func (pd *PD) alloc(size int, access AccessFlags, fresh func() ([]byte, error)) 
 	return pd.register(region{bytes: bytes, start: addressOf(bytes), access: access, release: unmap})
 }
 
-// RegisterOption is an option of Register, RegisterImplicit and RegisterDMABuf.
-// WithDMAHandle of package devmem is one, too.
-type RegisterOption func(*registerOptions)
-
-type registerOptions struct {
-	iova   uint64
-	handle *dmaHandle // nil means no DMA handle
-}
-
-// WithIOVA sets the address of the region's first byte in the work requests of
-// this program and of peers; see ibv_reg_mr_iova(3). The address must have the
-// same offset within a page as the memory. RegisterImplicit refuses WithIOVA:
-// its region begins at address 0.
-func WithIOVA(iova uint64) RegisterOption {
-	return func(o *registerOptions) { o.iova = iova }
-}
-
-func registerOptionsOf(options []RegisterOption, iova uint64) registerOptions {
-	o := registerOptions{iova: iova}
-	for _, set := range options {
-		set(&o)
-	}
-	return o
-}
-
 // Register registers the memory of b; see ibv_reg_mr(3). It pins memory of Go's
 // heap until Close. The device maps whole pages, but peers can access only b.
 // With AccessZeroBased, work requests address the region from 0, and b must
 // begin at a page boundary.
-func (pd *PD) Register(b []byte, access AccessFlags, options ...RegisterOption) (*MR, error) {
-	o := registerOptionsOf(options, addressOf(b))
-	if o.handle != nil {
-		return pd.registerDMA(b, o.iova, o.handle, access)
-	}
+func (pd *PD) Register(b []byte, access AccessFlags) (*MR, error) {
+	return pd.RegisterIOVA(b, addressOf(b), access)
+}
+
+// RegisterIOVA registers the memory of b as Register does, but work requests of
+// this program and of peers address its first byte by iova; see
+// ibv_reg_mr_iova(3). iova must have the same offset within a page as the
+// memory.
+func (pd *PD) RegisterIOVA(b []byte, iova uint64, access AccessFlags) (*MR, error) {
 	if err := pd.self().Use(); err != nil {
 		return nil, err
 	}
@@ -272,7 +251,7 @@ func (pd *PD) Register(b []byte, access AccessFlags, options ...RegisterOption) 
 	if len(b) == 0 {
 		return nil, badMR("ibv_reg_mr", pd, "b is empty, and a region has at least one byte")
 	}
-	return pd.register(region{bytes: b, start: o.iova, access: access, release: pin(b)})
+	return pd.register(region{bytes: b, start: iova, access: access, release: pin(b)})
 }
 
 // pin pins memory of Go's heap until unpin is called.
@@ -363,17 +342,8 @@ func (pd *PD) AllocNullMR() (*MR, error) {
 // region's segments and remote buffers, offsets are addresses. Memory of Go's
 // heap must be pinned (runtime.Pinner) while a request uses it. Bytes returns
 // nil. RegisterImplicit fails with an error matching errors.ErrUnsupported if
-// the device does not support on-demand paging of the whole address space. With
-// WithDMAHandle of package devmem, it fails with an error matching
-// syscall.EINVAL if the device supports this only without a DMA handle.
-func (pd *PD) RegisterImplicit(access AccessFlags, options ...RegisterOption) (*MR, error) {
-	o := registerOptionsOf(options, 0)
-	if o.iova != 0 {
-		return nil, badMR("ibv_reg_mr", pd, "WithIOVA is %#x, and the region of the whole address space begins at 0", o.iova)
-	}
-	if o.handle != nil {
-		return pd.registerDMAImplicit(o.handle, access)
-	}
+// the device does not support on-demand paging of the whole address space.
+func (pd *PD) RegisterImplicit(access AccessFlags) (*MR, error) {
 	if err := pd.self().Use(); err != nil {
 		return nil, err
 	}
@@ -468,6 +438,7 @@ type DMABuf struct {
 	FD     int    // file descriptor of the buffer; may be closed once the region exists
 	Offset uint64 // start of the region in the buffer, in bytes
 	Length int    // size of the region in bytes
+	IOVA   uint64 // address of the region's first byte in work requests; must have the same offset within a page as Offset
 }
 
 // dmabufAccess holds the flags that a region of a DMABuf can have.
@@ -475,15 +446,18 @@ const dmabufAccess = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | A
 	AccessFlags(libibverbs.IBV_ACCESS_OPTIONAL_RANGE)
 
 // RegisterDMABuf registers memory of another device; see ibv_reg_dmabuf_mr(3).
-// The region's Bytes returns nil, and its first byte has address 0 in work
-// requests, unless WithIOVA sets another address. That must have the same
-// offset within a page as b.Offset. RegisterDMABuf fails with an error matching
+// The region's Bytes returns nil. RegisterDMABuf fails with an error matching
 // errors.ErrUnsupported if the device does not support DMA-BUFs.
-func (pd *PD) RegisterDMABuf(b DMABuf, access AccessFlags, options ...RegisterOption) (*MR, error) {
-	o := registerOptionsOf(options, 0)
+func (pd *PD) RegisterDMABuf(b DMABuf, access AccessFlags) (*MR, error) {
+	return pd.registerDMABuf(b, nil, access)
+}
+
+// registerDMABuf registers memory of another device, with a DMA handle unless
+// it is nil.
+func (pd *PD) registerDMABuf(b DMABuf, handle *dmaHandle, access AccessFlags) (*MR, error) {
 	op, parents := "ibv_reg_dmabuf_mr", []*object.Object{pd.self()}
-	if o.handle != nil {
-		op, parents = opRegisterDMA, append(parents, o.handle.object)
+	if handle != nil {
+		op, parents = opRegisterDMA, append(parents, handle.object)
 	}
 	done, err := object.UseAll(parents...)
 	if err != nil {
@@ -497,30 +471,30 @@ func (pd *PD) RegisterDMABuf(b DMABuf, access AccessFlags, options ...RegisterOp
 		return nil, badMR(op, pd, "FD is %d, not from 0 to %d", b.FD, math.MaxInt32)
 	case b.Length <= 0:
 		return nil, badMR(op, pd, "Length is %d, less than 1", b.Length)
-	case b.Offset+uint64(b.Length) < b.Offset, o.iova+uint64(b.Length)-1 < o.iova:
-		return nil, badMR(op, pd, "%s with address %#x end beyond the last offset or address", what, o.iova)
+	case b.Offset+uint64(b.Length) < b.Offset, b.IOVA+uint64(b.Length)-1 < b.IOVA:
+		return nil, badMR(op, pd, "%s with address %#x end beyond the last offset or address", what, b.IOVA)
 	case extra != 0:
 		return nil, badMR(op, pd, "%s cannot be set for a DMABuf", accessName(extra))
 	case accessProblem(access) != "":
 		return nil, badMR(op, pd, "%s", accessProblem(access))
-	case (b.Offset^o.iova)%page != 0:
-		return nil, badMR(op, pd, "the buffer is at offset %#x of a page, but the address %#x is at offset %#x of one", b.Offset%page, o.iova, o.iova%page)
-	case o.handle != nil && o.handle.device.raw != pd.device.raw:
-		return nil, otherDevice(op, pd.object.Name(), o.handle.object)
+	case (b.Offset^b.IOVA)%page != 0:
+		return nil, badMR(op, pd, "the buffer is at offset %#x of a page, but the address %#x is at offset %#x of one", b.Offset%page, b.IOVA, b.IOVA%page)
+	case handle != nil && handle.device.raw != pd.device.raw:
+		return nil, otherDevice(op, pd.object.Name(), handle.object)
 	}
-	raw, err := b.register(pd, o, access)
+	raw, err := b.register(pd, handle, access)
 	if err != nil {
 		return nil, wrap(what+" on "+pd.object.Name(), pd.device.explain(err, memoryRegions, b.Length))
 	}
-	return newMR(raw, region{pd: pd, access: access, start: o.iova, size: b.Length}, parents...), nil
+	return newMR(raw, region{pd: pd, access: access, start: b.IOVA, size: b.Length}, parents...), nil
 }
 
-func (b DMABuf) register(pd *PD, o registerOptions, access AccessFlags) (*libibverbs.Mr, error) {
-	if o.handle == nil {
-		return libibverbs.RegDmabufMr(pd.raw, b.Offset, uint64(b.Length), o.iova, int32(b.FD), int32(access))
+func (b DMABuf) register(pd *PD, handle *dmaHandle, access AccessFlags) (*libibverbs.Mr, error) {
+	if handle == nil {
+		return libibverbs.RegDmabufMr(pd.raw, b.Offset, uint64(b.Length), b.IOVA, int32(b.FD), int32(access))
 	}
 	return libibverbs.RegMrEx(pd.raw, &libibverbs.MrInitAttr{
-		Length: uint64(b.Length), Access: int32(access), Iova: o.iova, Fd: int32(b.FD), FdOffset: b.Offset, Dmah: o.handle.raw,
+		Length: uint64(b.Length), Access: int32(access), Iova: b.IOVA, Fd: int32(b.FD), FdOffset: b.Offset, Dmah: handle.raw,
 		CompMask: uint64(libibverbs.IBV_REG_MR_MASK_FD | libibverbs.IBV_REG_MR_MASK_FD_OFFSET |
 			libibverbs.IBV_REG_MR_MASK_IOVA | libibverbs.IBV_REG_MR_MASK_DMAH),
 	})

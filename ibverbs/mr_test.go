@@ -235,17 +235,25 @@ func TestMemoryThatMayBeUnsupported(t *testing.T) {
 	require.Error(t, dmabuf(int(null.Fd())))
 	for name, tt := range map[string]struct {
 		b    ibverbs.DMABuf
-		iova uint64
 		want string
 	}{
-		"descriptor": {ibverbs.DMABuf{FD: -1, Length: 1}, 0, "FD is -1, not from 0 to 2147483647"},
-		"empty":      {ibverbs.DMABuf{FD: 3}, 0, "Length is 0, less than 1"},
-		"negative":   {ibverbs.DMABuf{FD: 3, Length: -1}, 0, "Length is -1, less than 1"},
-		"offset":     {ibverbs.DMABuf{FD: 3, Length: 4096, Offset: 1<<64 - 4096}, 0, "4096 bytes at 18446744073709547520 of descriptor 3 with address 0x0 end beyond"},
-		"iova":       {ibverbs.DMABuf{FD: 3, Length: 8192}, 1<<64 - 4096, "8192 bytes at 0 of descriptor 3 with address 0xfffffffffffff000 end beyond"},
-		"page":       {ibverbs.DMABuf{FD: 3, Length: 4096, Offset: 1}, 4096, "the buffer is at offset 0x1 of a page, but the address 0x1000 is at offset 0x0 of one"},
+		"descriptor": {ibverbs.DMABuf{FD: -1, Length: 1}, "FD is -1, not from 0 to 2147483647"},
+		"empty":      {ibverbs.DMABuf{FD: 3}, "Length is 0, less than 1"},
+		"negative":   {ibverbs.DMABuf{FD: 3, Length: -1}, "Length is -1, less than 1"},
+		"offset": {
+			ibverbs.DMABuf{FD: 3, Length: 4096, Offset: 1<<64 - 4096},
+			"4096 bytes at 18446744073709547520 of descriptor 3 with address 0x0 end beyond",
+		},
+		"iova": {
+			ibverbs.DMABuf{FD: 3, Length: 8192, IOVA: 1<<64 - 4096},
+			"8192 bytes at 0 of descriptor 3 with address 0xfffffffffffff000 end beyond",
+		},
+		"page": {
+			ibverbs.DMABuf{FD: 3, Length: 4096, Offset: 1, IOVA: 4096},
+			"the buffer is at offset 0x1 of a page, but the address 0x1000 is at offset 0x0 of one",
+		},
 	} {
-		_, err := r.pd.RegisterDMABuf(tt.b, 0, ibverbs.WithIOVA(tt.iova))
+		_, err := r.pd.RegisterDMABuf(tt.b, 0)
 		require.ErrorIs(t, err, syscall.EINVAL, name)
 		require.ErrorContains(t, err, "): "+tt.want, name)
 	}
@@ -315,7 +323,7 @@ func TestRegisterIOVA(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := r.sub(t)
 			a, b := r.pair(nil)
-			mr := must(r.pd.Register(tt.memory, tt.access, ibverbs.WithIOVA(tt.start)))(t)
+			mr := must(r.pd.RegisterIOVA(tt.memory, tt.start, tt.access))(t)
 			r.cleanup(mr)
 			n := uint64(len(tt.memory))
 			require.Equal(t, ibverbs.RemoteBuffer{Addr: tt.want, RKey: mr.RKey(), Len: n}, mr.Remote())
@@ -364,9 +372,9 @@ func TestRegisterIOVARefused(t *testing.T) {
 		err  error
 		want string
 	}{
-		"elsewhere in a page":     {second(r.pd.Register(memory, 0, ibverbs.WithIOVA(8))), "the memory is at offset 0x0 of a page, but the address 0x8 is at offset 0x8 of one"},
+		"elsewhere in a page":     {second(r.pd.RegisterIOVA(memory, 8, 0)), "the memory is at offset 0x0 of a page, but the address 0x8 is at offset 0x8 of one"},
 		"zero based, no page":     {second(r.pd.Register(memory[1:], ibverbs.AccessZeroBased)), "the memory is at offset 0x1 of a page, but the address 0x0"},
-		"beyond the last address": {second(r.pd.Register(two, 0, ibverbs.WithIOVA(math.MaxUint64-4095))), "8192 bytes at address 0xfffffffffffff000 end beyond the last address"},
+		"beyond the last address": {second(r.pd.RegisterIOVA(two, math.MaxUint64-4095, 0)), "8192 bytes at address 0xfffffffffffff000 end beyond the last address"},
 		"huge pages, not paged":   {second(r.pd.Register(memory, ibverbs.AccessHugeTLB)), "): AccessHugeTLB without AccessOnDemand"},
 		"unknown flags":           {second(r.pd.Alloc(64, 1<<31)), "): unknown access flags 0x80000000"},
 	} {

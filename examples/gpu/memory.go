@@ -66,8 +66,8 @@ func newMemory(g gpu, pd *ibverbs.PD, size int, access ibverbs.AccessFlags) (*me
 func register(g gpu, pd *ibverbs.PD, address unsafe.Pointer, size int, access ibverbs.AccessFlags) (mr *ibverbs.MR, way string, err error) {
 	fd, offset, err := g.export(address, size)
 	if err == nil {
-		buffer := ibverbs.DMABuf{FD: fd, Offset: offset, Length: size}
-		mr, err = pd.RegisterDMABuf(buffer, access, ibverbs.WithIOVA(uint64(uintptr(address))))
+		buffer := ibverbs.DMABuf{FD: fd, Offset: offset, Length: size, IOVA: uint64(uintptr(address))}
+		mr, err = pd.RegisterDMABuf(buffer, access)
 		syscall.Close(fd) // the region does not need it
 	}
 	if err == nil {

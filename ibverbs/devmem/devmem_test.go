@@ -26,23 +26,26 @@ func TestNotOpened(t *testing.T) {
 	}
 	zero := objects{new(ibverbs.Device), new(ibverbs.PD), new(devmem.DM), new(devmem.Buf), new(devmem.DMAHandle)}
 	for name, call := range map[string]func(objects) error{
-		"Alloc":            func(o objects) error { return failed(devmem.Alloc(o.device, 64, 0)) },
-		"Import":           func(o objects) error { return failed(devmem.Import(o.device, devmem.Export{Len: 64})) },
-		"AllocDMAHandle":   func(o objects) error { return failed(devmem.AllocDMAHandle(o.device, devmem.DMAHandleConfig{})) },
-		"DM.ReadAt":        func(o objects) error { return failed(o.dm.ReadAt(nil, 0)) },
-		"DM.WriteAt":       func(o objects) error { return failed(o.dm.WriteAt(nil, 0)) },
-		"DM.ExportDMABuf":  func(o objects) error { return failed(o.dm.ExportDMABuf()) },
-		"DM.Export":        func(o objects) error { return failed(o.dm.Export()) },
-		"DM.Register":      func(o objects) error { return failed(o.dm.Register(o.pd, 0, 64, 0)) },
-		"DM.Close":         func(o objects) error { return o.dm.Close() },
-		"AllocBuf":         func(o objects) error { return failed(devmem.AllocBuf(o.pd, 64)) },
-		"Buf.Register":     func(o objects) error { return failed(o.buf.Register(0, 64, 0)) },
-		"Buf.ExportDMABuf": func(o objects) error { return failed(o.buf.ExportDMABuf()) },
-		"Buf.Close":        func(o objects) error { return o.buf.Close() },
-		"DMAHandle.Close":  func(o objects) error { return o.handle.Close() },
-		"WithDMAHandle": func(o objects) error {
-			return failed(o.pd.Register(make([]byte, 64), 0, devmem.WithDMAHandle(o.handle)))
+		"Alloc":                  func(o objects) error { return failed(devmem.Alloc(o.device, 64, 0)) },
+		"Import":                 func(o objects) error { return failed(devmem.Import(o.device, devmem.Export{Len: 64})) },
+		"AllocDMAHandle":         func(o objects) error { return failed(devmem.AllocDMAHandle(o.device, devmem.DMAHandleConfig{})) },
+		"DM.ReadAt":              func(o objects) error { return failed(o.dm.ReadAt(nil, 0)) },
+		"DM.WriteAt":             func(o objects) error { return failed(o.dm.WriteAt(nil, 0)) },
+		"DM.ExportDMABuf":        func(o objects) error { return failed(o.dm.ExportDMABuf()) },
+		"DM.Export":              func(o objects) error { return failed(o.dm.Export()) },
+		"DM.Register":            func(o objects) error { return failed(o.dm.Register(o.pd, 0, 64, 0)) },
+		"DM.Close":               func(o objects) error { return o.dm.Close() },
+		"AllocBuf":               func(o objects) error { return failed(devmem.AllocBuf(o.pd, 64)) },
+		"Buf.Register":           func(o objects) error { return failed(o.buf.Register(0, 64, 0)) },
+		"Buf.ExportDMABuf":       func(o objects) error { return failed(o.buf.ExportDMABuf()) },
+		"Buf.Close":              func(o objects) error { return o.buf.Close() },
+		"DMAHandle.Close":        func(o objects) error { return o.handle.Close() },
+		"DMAHandle.Register":     func(o objects) error { return failed(o.handle.Register(o.pd, make([]byte, 64), 0)) },
+		"DMAHandle.RegisterIOVA": func(o objects) error { return failed(o.handle.RegisterIOVA(o.pd, make([]byte, 64), 0, 0)) },
+		"DMAHandle.RegisterDMABuf": func(o objects) error {
+			return failed(o.handle.RegisterDMABuf(o.pd, ibverbs.DMABuf{FD: 3, Length: 64}, 0))
 		},
+		"DMAHandle.RegisterImplicit": func(o objects) error { return failed(o.handle.RegisterImplicit(o.pd, 0)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorIs(t, call(zero), os.ErrInvalid)

@@ -30,7 +30,8 @@ type DMAHandleConfig struct {
 	MemType        *TPHMemType
 }
 
-// DMAHandle describes how the device reaches memory. [WithDMAHandle] uses it.
+// DMAHandle describes how the device reaches memory that is registered
+// with it.
 type DMAHandle struct {
 	object object.Object
 	device *ibverbs.Device
@@ -92,12 +93,44 @@ func (h *DMAHandle) Close() error {
 	})
 }
 
-// WithDMAHandle makes the device access the memory of a region as the handle
-// describes; see ibv_reg_mr_ex(3). It needs rdma-core 59. Close the region
-// before the handle.
-func WithDMAHandle(handle *DMAHandle) ibverbs.RegisterOption {
-	if handle == nil {
-		handle = new(DMAHandle) // with which the registration fails
+// registrar is what ibverbs registers memory with a DMA handle by.
+type registrar interface {
+	Register(pd *ibverbs.PD, b []byte, access ibverbs.AccessFlags) (*ibverbs.MR, error)
+	RegisterIOVA(pd *ibverbs.PD, b []byte, iova uint64, access ibverbs.AccessFlags) (*ibverbs.MR, error)
+	RegisterDMABuf(pd *ibverbs.PD, b ibverbs.DMABuf, access ibverbs.AccessFlags) (*ibverbs.MR, error)
+	RegisterImplicit(pd *ibverbs.PD, access ibverbs.AccessFlags) (*ibverbs.MR, error)
+}
+
+func (h *DMAHandle) registrar() registrar {
+	if h == nil {
+		h = new(DMAHandle) // with which the registration fails
 	}
-	return sealed.Open(handle.device.Internals()).WithDMAHandle(&handle.object, handle.raw)
+	return sealed.Open(h.device.Internals()).DMAHandle(&h.object, h.raw)
+}
+
+// Register registers memory as [ibverbs.PD.Register] does. The device accesses
+// the memory as the handle describes; see ibv_reg_mr_ex(3). This needs
+// rdma-core 59. Close the region before the handle.
+func (h *DMAHandle) Register(pd *ibverbs.PD, b []byte, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
+	return h.registrar().Register(pd, b, access)
+}
+
+// RegisterIOVA registers memory as [ibverbs.PD.RegisterIOVA] does. The rest is
+// as for Register.
+func (h *DMAHandle) RegisterIOVA(pd *ibverbs.PD, b []byte, iova uint64, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
+	return h.registrar().RegisterIOVA(pd, b, iova, access)
+}
+
+// RegisterDMABuf registers memory of another device as
+// [ibverbs.PD.RegisterDMABuf] does. The rest is as for Register.
+func (h *DMAHandle) RegisterDMABuf(pd *ibverbs.PD, b ibverbs.DMABuf, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
+	return h.registrar().RegisterDMABuf(pd, b, access)
+}
+
+// RegisterImplicit registers the whole address space as
+// [ibverbs.PD.RegisterImplicit] does. It fails with an error matching
+// syscall.EINVAL if the device supports this only without a DMA handle. The
+// rest is as for Register.
+func (h *DMAHandle) RegisterImplicit(pd *ibverbs.PD, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
+	return h.registrar().RegisterImplicit(pd, access)
 }

@@ -20,7 +20,7 @@
 //
 // A [DMAHandle] has hints for PCIe, such as which processor uses a region of
 // the host's memory, so that the device writes to that processor's cache.
-// Register memory with it by passing [WithDMAHandle] to [ibverbs.PD.Register].
+// [DMAHandle.Register] registers memory with it.
 //
 // Package ibverbs describes the lifetimes of objects. Close regions before the
 // objects here that they were registered with; [ibverbs.OpenObjects] lists

@@ -41,7 +41,7 @@ func ExampleAlloc() {
 
 // Let the device write received data to the cache of the processor that uses
 // it.
-func ExampleWithDMAHandle() {
+func ExampleDMAHandle_Register() {
 	var device *ibverbs.Device // opened before
 	var pd *ibverbs.PD
 
@@ -51,7 +51,7 @@ func ExampleWithDMAHandle() {
 	}
 	defer handle.Close()
 	memory := make([]byte, 1<<20)
-	mr, err := pd.Register(memory, ibverbs.AccessLocalWrite, devmem.WithDMAHandle(handle))
+	mr, err := handle.Register(pd, memory, ibverbs.AccessLocalWrite)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -40,14 +40,14 @@ func TestMemoryBesidePointers(t *testing.T) {
 	}
 	for name, hand := range map[string]func(r *rig, b []byte){
 		"Register": region(func(r *rig, b []byte) (*ibverbs.MR, error) { return r.pd.Register(b, 0) }),
-		"WithIOVA": region(func(r *rig, b []byte) (*ibverbs.MR, error) {
-			return r.pd.Register(b, 0, ibverbs.WithIOVA(address(&b[0])+1<<20))
+		"RegisterIOVA": region(func(r *rig, b []byte) (*ibverbs.MR, error) {
+			return r.pd.RegisterIOVA(b, address(&b[0])+1<<20, 0)
 		}),
-		"WithDMAHandle": region(func(r *rig, b []byte) (*ibverbs.MR, error) {
+		"DMAHandle.Register": region(func(r *rig, b []byte) (*ibverbs.MR, error) {
 			h, err := r.newHandle(devmem.DMAHandleConfig{})
 			require.NoError(r.t, err)
 			gives(r, object[libibverbs.Mr](r.t))
-			return r.pd.Register(b, 0, devmem.WithDMAHandle(h))
+			return h.Register(r.pd, b, 0)
 		}),
 		"Rereg": region(func(r *rig, b []byte) (*ibverbs.MR, error) {
 			mr := r.newMR(0)

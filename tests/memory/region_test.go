@@ -102,14 +102,14 @@ func TestDMABufRegion(t *testing.T) {
 	r := newRig(t)
 	raw := gives(r, object[libibverbs.Mr](t))
 	raw.Rkey = 8
-	buf := ibverbs.DMABuf{FD: 5, Offset: 0x2010, Length: 300}
-	mr, err := r.pd.RegisterDMABuf(buf, ibverbs.AccessLocalWrite, ibverbs.WithIOVA(0x7010))
+	buf := ibverbs.DMABuf{FD: 5, Offset: 0x2010, Length: 300, IOVA: 0x7010}
+	mr, err := r.pd.RegisterDMABuf(buf, ibverbs.AccessLocalWrite)
 	require.NoError(t, err)
 	r.requireCalled("ibv_reg_dmabuf_mr", address(r.pd.Raw()), 0x2010, 300, 0x7010)
 	require.Nil(t, mr.Bytes())
 	require.Equal(t, ibverbs.RemoteBuffer{Addr: 0x7010, RKey: 8, Len: 300}, mr.Remote())
 	r.lib.Returns(0, int32(syscall.EBADF))
-	_, err = r.pd.RegisterDMABuf(buf, 0, ibverbs.WithIOVA(0x10))
+	_, err = r.pd.RegisterDMABuf(buf, 0)
 	require.ErrorIs(t, err, syscall.EBADF)
 	require.ErrorContains(t, err, "ibv_reg_dmabuf_mr (300 bytes at 8208 of descriptor 5 on PD 0 of fake0)")
 	r.closes(mr, r.pd)

@@ -126,7 +126,7 @@ func TestImports(t *testing.T) {
 // A region that has no memory of this process is as long for an import.
 func TestExportWithoutBytes(t *testing.T) {
 	r := open(t)
-	mr := keep(t, must(r.pd.RegisterDMABuf(ibverbs.DMABuf{FD: 5, Length: 300}, 0, ibverbs.WithIOVA(0x7000)))(t))
+	mr := keep(t, must(r.pd.RegisterDMABuf(ibverbs.DMABuf{FD: 5, Length: 300, IOVA: 0x7000}, 0))(t))
 	require.Equal(t, share.MRExport{Handle: mr.Raw().Handle, Addr: 0x7000, Len: 300}, must(share.ExportMR(mr))(t))
 }
 

@@ -64,8 +64,8 @@ func TestDMABufWithHandle(t *testing.T) {
 	r := open(t)
 	handle := keep(t, must(devmem.AllocDMAHandle(r.c, devmem.DMAHandleConfig{}))(t))
 	r.p.Forget()
-	b := ibverbs.DMABuf{FD: 5, Offset: 0x2010, Length: 300}
-	mr := keep(t, must(r.pd.RegisterDMABuf(b, ibverbs.AccessLocalWrite, ibverbs.WithIOVA(0x7010), devmem.WithDMAHandle(handle)))(t))
+	b := ibverbs.DMABuf{FD: 5, Offset: 0x2010, Length: 300, IOVA: 0x7010}
+	mr := keep(t, must(handle.RegisterDMABuf(r.pd, b, ibverbs.AccessLocalWrite))(t))
 	require.Equal(t, libibverbs.MrInitAttr{
 		Length: 300, Access: 1, Iova: 0x7010, Fd: 5, FdOffset: 0x2010, Dmah: handle.Raw(),
 		CompMask: uint64(libibverbs.IBV_REG_MR_MASK_IOVA | libibverbs.IBV_REG_MR_MASK_FD |
@@ -77,16 +77,15 @@ func TestDMABufWithHandle(t *testing.T) {
 
 	other := keep(t, must(ibverbs.Open("fake0"))(t))
 	foreign := keep(t, must(devmem.AllocDMAHandle(other, devmem.DMAHandleConfig{}))(t))
-	elsewhere := ibverbs.WithIOVA(0x10)
-	_, err := r.pd.RegisterDMABuf(b, 0, elsewhere, devmem.WithDMAHandle(foreign))
+	_, err := foreign.RegisterDMABuf(r.pd, b, 0)
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "of fake0): DMA handle of fake0 is not of the same open device")
 	for _, none := range []*devmem.DMAHandle{nil, {}} {
-		_, err = r.pd.RegisterDMABuf(b, 0, elsewhere, devmem.WithDMAHandle(none))
+		_, err = none.RegisterDMABuf(r.pd, b, 0)
 		require.ErrorIs(t, err, os.ErrInvalid)
 	}
 	r.p.Next("ibv_reg_mr_ex").Returns(0, syscall.EOPNOTSUPP)
-	_, err = r.pd.RegisterDMABuf(b, 0, elsewhere, devmem.WithDMAHandle(handle))
+	_, err = handle.RegisterDMABuf(r.pd, b, 0)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "ibv_reg_mr_ex (300 bytes at 8208 of descriptor 5 on PD ")
 }

@@ -60,7 +60,7 @@ func TestRegisterDMA(t *testing.T) {
 	memory := keep(t, must(r.pd.Alloc(4096, 0))(t)).Bytes()
 	h := keep(t, must(devmem.AllocDMAHandle(r.c, devmem.DMAHandleConfig{}))(t))
 	r.p.Forget()
-	keep(t, must(r.pd.Register(memory, ibverbs.AccessLocalWrite, devmem.WithDMAHandle(h)))(t))
+	keep(t, must(h.Register(r.pd, memory, ibverbs.AccessLocalWrite))(t))
 	call := r.p.Only("ibv_reg_mr_ex")
 	require.Equal(t, address(r.pd.Raw()), call.Arg(0))
 	attr := fakelib.Struct[libibverbs.MrInitAttr](call, 1)
@@ -77,7 +77,7 @@ func TestRegisterDMAElsewhere(t *testing.T) {
 	memory := keep(t, must(r.pd.Alloc(4096, 0))(t)).Bytes()
 	h := keep(t, must(devmem.AllocDMAHandle(r.c, devmem.DMAHandleConfig{}))(t))
 	r.p.Forget()
-	mr := keep(t, must(r.pd.Register(memory, ibverbs.AccessLocalWrite, ibverbs.WithIOVA(0x7000), devmem.WithDMAHandle(h)))(t))
+	mr := keep(t, must(h.RegisterIOVA(r.pd, memory, 0x7000, ibverbs.AccessLocalWrite))(t))
 	attr := fakelib.Struct[libibverbs.MrInitAttr](r.p.Only("ibv_reg_mr_ex"), 1)
 	require.Equal(t, address(&memory[0]), address((*byte)(attr.Addr)))
 	const mask = uint64(libibverbs.IBV_REG_MR_MASK_ADDR | libibverbs.IBV_REG_MR_MASK_IOVA | libibverbs.IBV_REG_MR_MASK_DMAH)
@@ -87,17 +87,17 @@ func TestRegisterDMAElsewhere(t *testing.T) {
 	require.EqualValues(t, 0x7008, must(mr.Sub(8, 8).Remote())(t).Addr)
 	require.ErrorIs(t, h.Close(), syscall.EBUSY)
 
-	_, err := r.pd.Register(memory, 0, ibverbs.WithIOVA(0x7001), devmem.WithDMAHandle(h))
+	_, err := h.RegisterIOVA(r.pd, memory, 0x7001, 0)
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "ibv_reg_mr_ex")
 	other := keep(t, must(ibverbs.Open("fake0"))(t))
 	foreign := keep(t, must(devmem.AllocDMAHandle(other, devmem.DMAHandleConfig{}))(t))
 	for name, register := range map[string]func(*devmem.DMAHandle) (*ibverbs.MR, error){
 		"IOVA": func(h *devmem.DMAHandle) (*ibverbs.MR, error) {
-			return r.pd.Register(memory, 0, ibverbs.WithIOVA(0x7000), devmem.WithDMAHandle(h))
+			return h.RegisterIOVA(r.pd, memory, 0x7000, 0)
 		},
 		"implicit": func(h *devmem.DMAHandle) (*ibverbs.MR, error) {
-			return r.pd.RegisterImplicit(0, devmem.WithDMAHandle(h))
+			return h.RegisterImplicit(r.pd, 0)
 		},
 	} {
 		_, err = register(foreign)
@@ -105,19 +105,19 @@ func TestRegisterDMAElsewhere(t *testing.T) {
 		_, err = register(nil)
 		require.ErrorIs(t, err, os.ErrInvalid, name)
 	}
-	_, err = r.pd.RegisterImplicit(0, devmem.WithDMAHandle(h)) // the device has no paging on demand
+	_, err = h.RegisterImplicit(r.pd, 0) // the device has no paging on demand
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "the device does not support AccessOnDemand for the whole address space")
 
 	r.p.Forget()
 	r.p.Next("ibv_query_device_ex").Returns(int64(syscall.EIO), 0) // which does not say what it can
-	keep(t, must(r.pd.RegisterImplicit(ibverbs.AccessLocalWrite, devmem.WithDMAHandle(h)))(t))
+	keep(t, must(h.RegisterImplicit(r.pd, ibverbs.AccessLocalWrite))(t))
 	require.Equal(t, libibverbs.MrInitAttr{
 		Length: math.MaxUint64, Access: int32(ibverbs.AccessLocalWrite | ibverbs.AccessOnDemand), Dmah: h.Raw(), CompMask: mask,
 	}, *fakelib.Struct[libibverbs.MrInitAttr](r.p.Calls()[1], 1))
 	r.p.Next("ibv_query_device_ex").Returns(int64(syscall.EIO), 0)
 	r.p.Next("ibv_reg_mr_ex").Returns(0, syscall.EOPNOTSUPP)
-	_, err = r.pd.RegisterImplicit(0, devmem.WithDMAHandle(h))
+	_, err = h.RegisterImplicit(r.pd, 0)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "ibv_reg_mr_ex (the whole address space with DMA handle of fake0 on PD")
 }
@@ -125,7 +125,7 @@ func TestRegisterDMAElsewhere(t *testing.T) {
 func TestRegisterDMABuf(t *testing.T) {
 	r := open(t)
 	access := ibverbs.AccessLocalWrite | ibverbs.AccessRemoteWrite
-	keep(t, must(r.pd.RegisterDMABuf(ibverbs.DMABuf{FD: 5, Offset: 0x2010, Length: 300}, access, ibverbs.WithIOVA(0x7010)))(t))
+	keep(t, must(r.pd.RegisterDMABuf(ibverbs.DMABuf{FD: 5, Offset: 0x2010, Length: 300, IOVA: 0x7010}, access))(t))
 	require.Equal(t, []int64{address(r.pd.Raw()), 0x2010, 300, 0x7010, 5, int64(access)}, r.p.Only("ibv_reg_dmabuf_mr").Args())
 }
 

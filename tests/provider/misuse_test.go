@@ -294,11 +294,11 @@ func TestClosedArguments(t *testing.T) {
 	}
 
 	r.p.Forget()
-	handle := devmem.WithDMAHandle(closed[reflect.TypeFor[*devmem.DMAHandle]()].(*devmem.DMAHandle))
+	handle := closed[reflect.TypeFor[*devmem.DMAHandle]()].(*devmem.DMAHandle)
 	for name, err := range map[string]error{
-		"Register":         second(r.pd.Register(make([]byte, 64), 0, handle)),
-		"RegisterImplicit": second(r.pd.RegisterImplicit(0, handle)),
-		"RegisterDMABuf":   second(r.pd.RegisterDMABuf(ibverbs.DMABuf{FD: 3, Length: 64}, 0, handle)),
+		"Register":         second(handle.Register(r.pd, make([]byte, 64), 0)),
+		"RegisterImplicit": second(handle.RegisterImplicit(r.pd, 0)),
+		"RegisterDMABuf":   second(handle.RegisterDMABuf(r.pd, ibverbs.DMABuf{FD: 3, Length: 64}, 0)),
 	} {
 		require.ErrorIs(t, err, os.ErrClosed, name)
 	}
