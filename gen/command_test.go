@@ -15,9 +15,6 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/headertest"
 )
 
-// newest is the version that the bindings are made from.
-const newest = "65.0"
-
 // goTool is the go command, and an environment whose PATH has nothing else.
 func goTool(t testing.TB) (path string, env []string) {
 	t.Helper()
@@ -42,7 +39,8 @@ func runAtTop(t testing.TB, env []string, name string, args ...string) *syscall.
 // TestWithoutCompiler scans and emits where PATH has Go's own tools only, and
 // finds what is committed.
 func TestWithoutCompiler(t *testing.T) {
-	headers, top := headertest.Dir(t, newest), headertest.Top(t)
+	newest, top := headertest.Newest(t), headertest.Top(t)
+	headers := headertest.Dir(t, newest)
 	tool, env := goTool(t)
 	for _, compiler := range []string{"cc", "gcc", "clang"} {
 		_, err := os.Stat(filepath.Join(filepath.Dir(tool), compiler))
@@ -68,7 +66,8 @@ func TestWithoutCompiler(t *testing.T) {
 
 // BenchmarkCommands measures the program itself: time, and peak memory.
 func BenchmarkCommands(b *testing.B) {
-	headers, top := headertest.Dir(b, newest), headertest.Top(b)
+	newest, top := headertest.Newest(b), headertest.Top(b)
+	headers := headertest.Dir(b, newest)
 	tool, env := goTool(b)
 	program := filepath.Join(b.TempDir(), "gen")
 	runAtTop(b, env, tool, "build", "-o", program, "./gen")

@@ -40,7 +40,8 @@ func TestUsage(t *testing.T) {
 // TestCommands scans and emits into a folder of its own and finds what is
 // committed.
 func TestCommands(t *testing.T) {
-	headers, top := headertest.Dir(t, newest), headertest.Top(t)
+	newest, top := headertest.Newest(t), headertest.Top(t)
+	headers := headertest.Dir(t, newest)
 	facts := filepath.Join(t.TempDir(), "headers")
 	require.NoError(t, os.CopyFS(facts, os.DirFS(filepath.Join(top, "headers"))))
 	snapshot := filepath.Join("api", newest+".json")

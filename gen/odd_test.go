@@ -26,7 +26,7 @@ import (
 func newestHeaders(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join(headertest.Dir(t, newest), "usr", "include"))))
+	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join(headertest.Dir(t, headertest.Newest(t)), "usr", "include"))))
 	return dir
 }
 
@@ -43,7 +43,7 @@ func changedInput(t *testing.T, dir, lines string) (emit.Input, error) {
 	text := read(t, filepath.Join(facts, "conventions.txt")) + "\n" + lines
 	known, err := conventions.Parse("conventions.txt", []byte(text))
 	require.NoError(t, err)
-	snapshot, err := makeSnapshot(facts, dir, newest, known, false, io.Discard)
+	snapshot, err := makeSnapshot(facts, dir, headertest.Newest(t), known, false, io.Discard)
 	if err != nil {
 		return emit.Input{}, errors.New(strings.ReplaceAll(err.Error(), dir+"/", ""))
 	}

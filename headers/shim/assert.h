@@ -1,2 +1,2 @@
 #pragma once
-#define assert(condition) ((void)0)
+#define assert(condition) ((void)(condition))

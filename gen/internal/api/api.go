@@ -79,6 +79,8 @@ type Inline struct {
 	// Guard is the expression of the ibv_context whose verbs_context must
 	// have the operation, such as qp->context; Call then starts with vctx.
 	Guard string `json:"guard,omitempty"`
+	// Body is a digest of the body's words, after preprocessing.
+	Body string `json:"body,omitempty"`
 }
 
 // Enum is an enumeration. An anonymous one has no name.
@@ -150,6 +152,9 @@ type Alias struct {
 type Unvalued struct {
 	Name   string `json:"name"`
 	Header string `json:"header"`
+	// Body is a digest of the words that the macro stands for, and of its
+	// parameters.
+	Body string `json:"body,omitempty"`
 }
 
 // Export is a function that a library exports.

@@ -6,6 +6,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -60,8 +61,15 @@ func For(a, b *api.API, facts Facts) (*List, error) {
 		l.Look = append(l.Look, "headers/manual.txt has no manual page for "+strings.Join(undescribed, ", "))
 	}
 	for _, c := range diff.Compare(a, b).Changes {
-		if c.Break || c.Undecided {
+		switch {
+		case c.Break || c.Undecided:
 			l.Look = append(l.Look, c.String())
+		case c.Kind == diff.BodyChanged || c.Kind == diff.InlineChanged:
+			if facts.Written(c.Name) {
+				l.Look = append(l.Look, c.String()+"; own_"+c.Name+" in gen/internal/emit/c is to do the same")
+			}
+		case c.Kind == diff.MacroTextChanged:
+			l.Look = append(l.Look, c.String()+"; "+cmp.Or(facts.Known.Macros[c.Name], "the conventions say nothing of it"))
 		}
 	}
 	return l, nil

@@ -264,3 +264,23 @@ func FuzzParseTexts(f *testing.F) {
 		require.NotEmpty(t, texts.Version)
 	})
 }
+
+// TestOtherWords has inline functions whose bodies changed, and a macro: a
+// person looks at those for which C of ours is to do the same.
+func TestOtherWords(t *testing.T) {
+	snapshot := func(digest, call string) *api.API {
+		a := &api.API{Unvalued: []*api.Unvalued{{Name: "M", Header: "h", Body: digest}, {Name: "UNKNOWN", Header: "h", Body: digest}}}
+		for _, name := range []string{"written", "f"} {
+			f := inline(fn(name, "infiniband/verbs.h", "func() int"), call)
+			f.Inline.Body = digest
+			a.Functions = append(a.Functions, f)
+		}
+		return a
+	}
+	const macros = "`UNKNOWN`; the conventions say nothing of it"
+	l := list(t, snapshot("0a", "p->f"), snapshot("0b", "p->f"), facts(t))
+	require.Equal(t, []string{"`written`; still inline, calls p->f; own_written in gen/internal/emit/c is to do the same", "`M`; why", macros}, l.Look)
+	l = list(t, snapshot("0a", "p->f"), snapshot("0b", "p->g"), facts(t))
+	require.Equal(t, []string{"`written`: `inline, calls p->f` -> `inline, calls p->g`; own_written in gen/internal/emit/c is to do the same", "`M`; why", macros}, l.Look)
+	require.Empty(t, list(t, snapshot("0a", "p->f"), snapshot("0a", "p->f"), facts(t)).Look)
+}

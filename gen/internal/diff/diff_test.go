@@ -230,6 +230,12 @@ func TestFunctions(t *testing.T) {
 			[]string{"inline body changed: f: inline, calls p->f -> inline, calls vctx->f of p->context"},
 		},
 		{
+			"words of an inline body", functions(worded("0a")), functions(worded("0b")),
+			[]string{"body changed: f:  -> "},
+		},
+		{"words of an inline body, of which one snapshot knows nothing", functions(worded("")), functions(worded("0b")), []string{}},
+		{"the same words", functions(worded("0a")), functions(worded("0a")), []string{}},
+		{
 			"node changed", functions(node(fn("f", "func() int"), "N_1")), functions(node(fn("f", "func() int"), "N_2")),
 			[]string{"!node changed: f: N_1 -> N_2"},
 		},
@@ -280,10 +286,23 @@ func TestEnums(t *testing.T) {
 	}.run(t)
 }
 
+// worded is an inline function whose body has a digest.
+func worded(digest string) *api.Function {
+	f := inline(fn("f", "func() int"), "")
+	f.Inline.Body = digest
+	return f
+}
+
 func TestMacros(t *testing.T) {
 	x := &api.Macro{Name: "X", Header: "h.h", Type: "int", Value: 1}
 	unvalued := &api.API{Unvalued: []*api.Unvalued{{Name: "X", Header: "h.h"}}}
+	text := func(digest string) *api.API {
+		return &api.API{Unvalued: []*api.Unvalued{{Name: "X", Header: "h.h", Body: digest}}}
+	}
 	table{
+		{"another text", text("0a"), text("0b"), []string{"macro text changed: X:  -> "}},
+		{"the same text", text("0a"), text("0a"), []string{}},
+		{"a text, of which one snapshot knows nothing", text("0a"), unvalued, []string{}},
 		{"added", macros(), macros(x), []string{"macro added: X:  -> 1, int"}},
 		{"added, without a value", macros(), unvalued, []string{"macro added: X:  -> no value"}},
 		{"removed, without a value", unvalued, macros(), []string{"?macro removed: X: no value -> "}},

@@ -87,10 +87,16 @@ func (c *comparer) function(name string, a, b *api.Function) {
 		c.add(abi.when(left == "" || a.Node != "" && a.Node != left), change)
 	case a.Inline != nil && b.Inline == nil:
 		c.add(compatible, Change{Kind: NowExported, Name: name, From: body(a), To: "exported"})
-	case a.Inline != nil && *a.Inline != *b.Inline:
+	case a.Inline != nil && body(a) != body(b):
 		c.add(compatible, Change{Kind: InlineChanged, Name: name, From: body(a), To: body(b)})
+	case a.Inline != nil && differ(a.Inline.Body, b.Inline.Body):
+		c.add(compatible, Change{Kind: BodyChanged, Name: name, Why: "still " + body(b)})
 	}
 }
+
+// differ compares two digests. A snapshot that was made before there were any
+// has none.
+func differ(a, b string) bool { return a != "" && b != "" && a != b }
 
 func (c *comparer) node(name string, a, b *api.Function) {
 	change := Change{Kind: NodeChanged, Name: name, From: a.Node, To: b.Node}

@@ -16,6 +16,7 @@ const (
 	NowInline         Kind = "function now inline"
 	NowExported       Kind = "function now exported"
 	InlineChanged     Kind = "inline body changed"
+	BodyChanged       Kind = "body changed"
 	NodeChanged       Kind = "node changed"
 	NodeLost          Kind = "node lost"
 	NodeGained        Kind = "node gained"
@@ -43,6 +44,7 @@ const (
 	MacroRemoved      Kind = "macro removed"
 	MacroValueChanged Kind = "macro value changed"
 	MacroTypeChanged  Kind = "macro type changed"
+	MacroTextChanged  Kind = "macro text changed"
 	AliasAdded        Kind = "alias added"
 	AliasRemoved      Kind = "alias removed"
 	AliasChanged      Kind = "alias target changed"
@@ -64,6 +66,7 @@ var kinds = []struct {
 	{NowInline, "function now inline", "functions now inline"},
 	{NowExported, "function now exported", "functions now exported"},
 	{InlineChanged, "inline body changed", "inline bodies changed"},
+	{BodyChanged, "inline body with other words", "inline bodies with other words"},
 	{NodeChanged, "ELF version node changed", "ELF version nodes changed"},
 	{NodeLost, "ELF version node lost", "ELF version nodes lost"},
 	{NodeGained, "ELF version node gained", "ELF version nodes gained"},
@@ -91,6 +94,7 @@ var kinds = []struct {
 	{MacroRemoved, "macro removed", "macros removed"},
 	{MacroValueChanged, "macro with another value", "macros with another value"},
 	{MacroTypeChanged, "macro with another type", "macros with another type"},
+	{MacroTextChanged, "macro with another text", "macros with another text"},
 	{AliasAdded, "alias added", "aliases added"},
 	{AliasRemoved, "alias removed", "aliases removed"},
 	{AliasChanged, "alias with another target", "aliases with another target"},

@@ -16,6 +16,11 @@ import (
 const noValue = "no value"
 
 func (c *comparer) macros() {
+	pairs(c.from.Unvalued, c.to.Unvalued, func(m *api.Unvalued) string { return m.Name }, func(name string, a, b *api.Unvalued) {
+		if a != nil && b != nil && differ(a.Body, b.Body) {
+			c.add(compatible, Change{Kind: MacroTextChanged, Name: name})
+		}
+	})
 	pairs(macrosOf(c.from), macrosOf(c.to), func(m *api.Macro) string { return m.Name }, func(name string, a, b *api.Macro) {
 		switch {
 		case a == nil:

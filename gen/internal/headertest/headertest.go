@@ -4,13 +4,33 @@
 package headertest
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
 )
+
+// Versions returns the versions of the snapshots in headers/api, oldest first.
+// The bindings are made from the last one.
+func Versions(t testing.TB) []string {
+	t.Helper()
+	versions, err := api.Versions(filepath.Join(Top(t), "headers", "api"))
+	require.NoError(t, err)
+	require.NotEmpty(t, versions)
+	return versions
+}
+
+// Newest returns the last of them.
+func Newest(t testing.TB) string {
+	t.Helper()
+	versions := Versions(t)
+	return versions[len(versions)-1]
+}
 
 // Top returns the top of the repository.
 func Top(t testing.TB) string {
@@ -24,7 +44,9 @@ func Top(t testing.TB) string {
 
 // Dir returns the folder with the headers of a version and their libraries, as
 // scripts/fetch-headers brought them. Without them the test is skipped, or
-// fails if VERBENA_REQUIRE_HEADERS is 1.
+// fails if VERBENA_REQUIRE_HEADERS is 1. The go command takes no old result of
+// the test if a file in the folder has changed, unless the folder is outside of
+// the module.
 func Dir(t testing.TB, version string) string {
 	t.Helper()
 	cache := os.Getenv("VERBENA_CACHE")
@@ -35,6 +57,7 @@ func Dir(t testing.TB, version string) string {
 	_, headers := os.Stat(filepath.Join(dir, ".complete"))
 	_, libraries := os.Stat(filepath.Join(dir, "usr", "lib"))
 	if headers == nil && libraries == nil {
+		seen(t, dir)
 		return dir
 	}
 	if os.Getenv("VERBENA_REQUIRE_HEADERS") == "1" {
@@ -42,4 +65,11 @@ func Dir(t testing.TB, version string) string {
 	}
 	t.Skipf("no headers and libraries in %s; scripts/fetch-headers brings them", dir)
 	return ""
+}
+
+// seen reads all folders in dir. The go command notes what the test process
+// reads, but not what C compilers read that it runs.
+func seen(t testing.TB, dir string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(string, fs.DirEntry, error) error { return nil }))
 }

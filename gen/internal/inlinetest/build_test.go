@@ -47,7 +47,7 @@ var sourceFiles = []string{"real", "libibverbs", "librdmacm", "state", "fakes", 
 // follow.
 func build(t *testing.T, dir string, change func(generated string), options ...string) (program string) {
 	t.Helper()
-	headers, compiler, top := headertest.Dir(t, "65.0"), cc(t), headertest.Top(t)
+	headers, compiler, top := headertest.Dir(t, headertest.Newest(t)), cc(t), headertest.Top(t)
 	generated := filepath.Join(dir, "generated")
 	require.NoError(t, os.CopyFS(generated, os.DirFS(filepath.Join(top, "generated"))))
 	require.NoError(t, os.CopyFS(dir, os.DirFS("testdata")))

@@ -103,12 +103,16 @@ func (c *constants) of(n cc.ExpressionNode) constant {
 	if !c.isOdd(wordsOf(n)) {
 		return c.ccs(n)
 	}
+	return c.evaluate(n)
+}
+
+func (c *constants) evaluate(n cc.ExpressionNode) constant {
 	switch n := n.(type) {
 	case *cc.ConstantExpression:
-		return c.of(n.ConditionalExpression)
+		return c.evaluate(n.ConditionalExpression)
 	case *cc.ExpressionList:
 		if n.ExpressionList == nil {
-			return c.of(n.AssignmentExpression)
+			return c.evaluate(n.AssignmentExpression)
 		}
 		return constant{}
 	case *cc.ConditionalExpression:
@@ -151,12 +155,14 @@ func (c *constants) primary(n *cc.PrimaryExpression) constant {
 		if e, ok := n.ResolvedTo().(*cc.Enumerator); ok {
 			return c.enumerators[e]
 		}
+	case cc.PrimaryExpressionInt:
+		return c.ccs(n)
 	case cc.PrimaryExpressionChar:
 		if v := c.ccs(n); v.value >= 0 { // else char is signed here, and not everywhere
 			return v
 		}
 	case cc.PrimaryExpressionExpr:
-		return c.of(n.ExpressionList)
+		return c.evaluate(n.ExpressionList)
 	}
 	return constant{}
 }
@@ -164,9 +170,9 @@ func (c *constants) primary(n *cc.PrimaryExpression) constant {
 func (c *constants) unary(n *cc.UnaryExpression) constant {
 	switch n.Case {
 	case cc.UnaryExpressionPostfix:
-		return c.of(n.PostfixExpression)
+		return c.evaluate(n.PostfixExpression)
 	case cc.UnaryExpressionSizeofExpr, cc.UnaryExpressionAlignofExpr:
-		if v := c.of(n.UnaryExpression); v.kind != cc.InvalidKind {
+		if v := c.evaluate(n.UnaryExpression); v.kind != cc.InvalidKind {
 			return inKind(int64(integers[v.kind].size), cc.ULong)
 		}
 		fallthrough
@@ -179,7 +185,7 @@ func (c *constants) unary(n *cc.UnaryExpression) constant {
 	if n.CastExpression == nil {
 		return constant{}
 	}
-	v := c.of(n.CastExpression)
+	v := c.evaluate(n.CastExpression)
 	if v.kind == cc.InvalidKind {
 		return v
 	}
@@ -200,13 +206,13 @@ func (c *constants) unary(n *cc.UnaryExpression) constant {
 
 func (c *constants) cast(n *cc.CastExpression) constant {
 	if n.Case == cc.CastExpressionUnary {
-		return c.of(n.UnaryExpression)
+		return c.evaluate(n.UnaryExpression)
 	}
 	kind, ok := c.integerKind(n.TypeName.Type())
 	if !ok {
 		return constant{}
 	}
-	v := c.of(n.CastExpression)
+	v := c.evaluate(n.CastExpression)
 	if v.kind == cc.InvalidKind && !c.hasOdd(wordsOf(n)) { // a floating-point number or an address
 		return c.ccs(n).to(kind)
 	}
@@ -214,7 +220,7 @@ func (c *constants) cast(n *cc.CastExpression) constant {
 }
 
 func (c *constants) conditional(n *cc.ConditionalExpression) constant {
-	condition, then, otherwise := c.of(n.LogicalOrExpression), c.of(n.ExpressionList), c.of(n.ConditionalExpression)
+	condition, then, otherwise := c.evaluate(n.LogicalOrExpression), c.evaluate(n.ExpressionList), c.evaluate(n.ConditionalExpression)
 	if condition.kind == cc.InvalidKind || then.kind == cc.InvalidKind || otherwise.kind == cc.InvalidKind {
 		return constant{}
 	}
@@ -260,7 +266,7 @@ func (c *constants) binary(n cc.ExpressionNode) constant {
 	if left == nil || right == nil {
 		return constant{}
 	}
-	a, b := c.of(left), c.of(right)
+	a, b := c.evaluate(left), c.evaluate(right)
 	if a.kind == cc.InvalidKind || b.kind == cc.InvalidKind {
 		return constant{}
 	}

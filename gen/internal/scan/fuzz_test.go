@@ -137,18 +137,20 @@ func marshal(t *testing.T, a *api.API) string {
 }
 
 // forgetSpelling takes out what render does not bring back: the headers that
-// were included, the guards of inline functions, and the type that cc gives to
-// an enumerator.
+// were included, the guards of inline functions, and the words of bodies and
+// of macros without a value.
 func forgetSpelling(a *api.API) {
 	a.Headers = nil
 	for _, f := range a.Functions {
-		if f.Inline != nil && f.Inline.Guard != "" {
+		switch {
+		case f.Inline == nil:
+		case f.Inline.Guard != "":
 			f.Inline = new(api.Inline)
+		default:
+			f.Inline.Body = ""
 		}
 	}
-	for _, m := range a.Macros {
-		if m.Enumerator != "" {
-			m.Type = ""
-		}
+	for _, m := range a.Unvalued {
+		m.Body = ""
 	}
 }

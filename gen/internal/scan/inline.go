@@ -3,6 +3,8 @@
 package scan
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strings"
 
@@ -28,7 +30,7 @@ func inline(f *cc.FunctionDefinition, params []string) *api.Inline {
 	for l := f.CompoundStatement.BlockItemList; l != nil; l = l.BlockItemList {
 		body.item(l.BlockItem)
 	}
-	own := &api.Inline{}
+	own := &api.Inline{Body: digest(wordsOf(f.CompoundStatement))}
 	if body.other || !slices.Equal(body.args, params) {
 		return own
 	}
@@ -36,12 +38,18 @@ func inline(f *cc.FunctionDefinition, params []string) *api.Inline {
 		if body.guard == "" || !body.refuses || body.call != "vctx->"+body.op {
 			return own
 		}
-		return &api.Inline{Call: body.call, Guard: body.guard}
+		return &api.Inline{Call: body.call, Guard: body.guard, Body: own.Body}
 	}
 	if body.guard != "" || body.refuses || !strings.Contains(body.call, "->") {
 		return own
 	}
-	return &api.Inline{Call: body.call}
+	return &api.Inline{Call: body.call, Body: own.Body}
+}
+
+// digest returns a short text that other words would not have.
+func digest(words []string) string {
+	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
+	return hex.EncodeToString(sum[:8])
 }
 
 // shape is what was seen of a body so far.

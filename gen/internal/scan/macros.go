@@ -16,7 +16,7 @@ import (
 // that give a tag or an enumerator a second name, and the names of all others
 // but those that stand for nothing, such as a header's guard. The unusable ones
 // were kept from cc.
-func (s *scanner) macros(ast *cc.AST, unusable map[string]problem) {
+func (s *scanner) macros(ast *cc.AST, unusable map[string]unusable) {
 	tags := map[string]bool{}
 	for _, e := range s.api.Enums {
 		tags[e.Name] = true
@@ -39,7 +39,7 @@ func (s *scanner) macros(ast *cc.AST, unusable map[string]problem) {
 		s.name(m, name)
 		s.defines[name] = s.place(m)
 		if m.IsFnLike {
-			s.unvalued(s.place(m), name, header)
+			s.unvalued(s.place(m), name, header, wordsOfMacro(m))
 			continue
 		}
 		if len(target) == 1 && tags[target[0].SrcStr()] {
@@ -52,22 +52,31 @@ func (s *scanner) macros(ast *cc.AST, unusable map[string]problem) {
 			})
 			continue
 		}
-		s.unvalued(s.place(m), name, header)
+		s.unvalued(s.place(m), name, header, wordsOfMacro(m))
 	}
-	for name, at := range unusable {
-		if header, bound := s.headerName(at.file); bound {
-			s.unvalued(at, name, header)
+	for name, m := range unusable {
+		if header, bound := s.headerName(m.at.file); bound {
+			s.unvalued(m.at, name, header, m.words)
 		}
 	}
 	slices.SortFunc(s.api.Unvalued, func(a, b *api.Unvalued) int { return strings.Compare(a.Name, b.Name) })
 }
 
+// wordsOfMacro returns the parameters of a macro and what it stands for.
+func wordsOfMacro(m *cc.Macro) []string {
+	var words []string
+	for _, t := range append(slices.Clone(m.Params), m.ReplacementList()...) {
+		words = append(words, t.SrcStr())
+	}
+	return words
+}
+
 // unvalued records a macro that the conventions must explain.
-func (s *scanner) unvalued(at problem, name, header string) {
+func (s *scanner) unvalued(at problem, name, header string, words []string) {
 	if !s.draft {
 		s.explained(at, name)
 	}
-	s.api.Unvalued = append(s.api.Unvalued, &api.Unvalued{Name: name, Header: header})
+	s.api.Unvalued = append(s.api.Unvalued, &api.Unvalued{Name: name, Header: header, Body: digest(words)})
 }
 
 // explained rejects a macro that the conventions do not explain. One that

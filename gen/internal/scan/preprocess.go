@@ -24,9 +24,9 @@ const (
 var tooDeep = fmt.Sprintf("brackets are nested more than %d deep", maxDepth)
 
 // preprocess runs the preprocessor alone: for its errors, and to see that the
-// parser, which knows no limits, can cope with what comes out. It returns
-// where the macros are that cannot be evaluated.
-func (t *translation) preprocess() (unusable map[string]problem, problems []problem) {
+// parser, which knows no limits, can cope with what comes out. It returns the
+// macros that cannot be evaluated.
+func (t *translation) preprocess() (bad map[string]unusable, problems []problem) {
 	c := new(counter)
 	var names []string
 	end := &later{text: func() string { // which comes after the headers, and uses each of their macros
@@ -46,15 +46,22 @@ func (t *translation) preprocess() (unusable map[string]problem, problems []prob
 	case c.unfinished:
 		problems = append(problems, t.files.lastEnd)
 	}
-	unusable = map[string]problem{}
+	bad = map[string]unusable{}
 	t.expansions = map[string][]string{}
 	for i, words := range c.expansions {
 		t.expansions[names[i]] = words
 		if !isExpression(words) {
-			unusable[names[i]] = t.files.macros[names[i]]
+			bad[names[i]] = unusable{t.files.macros[names[i]], words}
 		}
 	}
-	return unusable, problems
+	return bad, problems
+}
+
+// unusable is a macro that cannot be evaluated: where it is defined, and what
+// it expands to.
+type unusable struct {
+	at    problem
+	words []string
 }
 
 // ofMacros moves the problems that are in the expansion of a macro behind the

@@ -99,7 +99,47 @@ func TestInline(t *testing.T) {
 	require.Len(t, a.Functions, 14)
 	for _, f := range a.Functions {
 		require.NotNil(t, f.Inline, f.Name)
-		require.Equal(t, want[f.Name], *f.Inline, f.Name)
+		require.Len(t, f.Inline.Body, 16, f.Name)
+		require.Equal(t, want[f.Name], api.Inline{Call: f.Inline.Call, Guard: f.Inline.Guard}, f.Name)
+	}
+}
+
+// TestDigests changes an inline body and macros, and says of which the digest
+// is another then.
+func TestDigests(t *testing.T) {
+	const header = "#include <assert.h>\n#define LIMIT 3\n#define BEYOND(n) ((n) > LIMIT)\n#define OPEN {\n" +
+		"static inline int ibv_plain(int n)\n{\n\tassert(n > 0);\n\treturn BEYOND(n) ? 1 : 2;\n}\n"
+	digests := func(text string) [3]string {
+		known := &conventions.Table{Funcs: map[string]*conventions.Func{"ibv_plain": {Name: "ibv_plain"}}, Macros: map[string]string{"BEYOND": "why", "OPEN": "why"}}
+		a, err := scanText(t, headerFolder(t), text, known)
+		require.NoError(t, err)
+		require.Len(t, a.Unvalued, 2)
+		return [3]string{a.Functions[0].Inline.Body, a.Unvalued[0].Body, a.Unvalued[1].Body}
+	}
+	before := digests(header)
+	require.NotEqual(t, before[1], before[2])
+	for name, tt := range map[string]struct {
+		old, new string
+		want     [3]bool // whether the body, BEYOND and OPEN are other ones
+	}{
+		"blanks":              {"\treturn ", "\n\n  return\t", [3]bool{}},
+		"a comment":           {"\treturn ", "\treturn /* 1 */ ", [3]bool{}},
+		"another line":        {"#define LIMIT", "\n\n#define LIMIT", [3]bool{}},
+		"a word":              {"? 1", "? 3", [3]bool{true, false, false}},
+		"words that run on":   {"return BEYOND(n) ? 1 : 2", "return BEYOND(n) ? 12 : 0", [3]bool{true, false, false}},
+		"a condition":         {"assert(n > 0)", "assert(n >= 0)", [3]bool{true, false, false}},
+		"what a macro is":     {"LIMIT 3", "LIMIT 4", [3]bool{true, false, false}},
+		"a macro's text":      {"((n) > LIMIT)", "((n) >= LIMIT)", [3]bool{true, true, false}},
+		"a macro's parameter": {"BEYOND(n) ((n) > LIMIT)", "BEYOND(m) ((m) > LIMIT)", [3]bool{false, true, false}},
+		"a bracket":           {"OPEN {", "OPEN {{", [3]bool{false, false, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Contains(t, header, tt.old)
+			after := digests(strings.Replace(header, tt.old, tt.new, 1))
+			for i := range before {
+				require.Equal(t, tt.want[i], before[i] != after[i])
+			}
+		})
 	}
 }
 
@@ -178,6 +218,20 @@ func TestLimits(t *testing.T) {
 		_, err := scanText(t, headerFolder(t), text, &conventions.Table{Funcs: map[string]*conventions.Func{"ibv_plain": {Name: "ibv_plain"}}})
 		require.ErrorContains(t, err, want)
 	}
+}
+
+// TestLongConstants has expressions of many operands.
+func TestLongConstants(t *testing.T) {
+	const many = 10_000
+	a, err := scanText(t, headerFolder(t), "enum long_sum { ONE = 1, SUM = ONE"+strings.Repeat(" + ONE", many)+" };\n"+
+		"enum { CASTS = "+strings.Repeat("(enum long_sum)", many)+"SUM };\n"+
+		"struct ibv_s { char a["+strings.Repeat("- ", 2*many)+"'\\n'"+"]; };\n", &conventions.Table{Enums: map[string]*conventions.Enum{
+		"long_sum": {}, ":CASTS": {},
+	}})
+	require.NoError(t, err)
+	require.EqualValues(t, many+1, a.Enums[0].Values[1].Value)
+	require.EqualValues(t, many+1, a.Enums[1].Values[0].Value)
+	require.EqualValues(t, '\n', a.Structs[0].Size)
 }
 
 // TestIncludeChain includes a header through a hundred others.

@@ -35,9 +35,9 @@ type translation struct {
 }
 
 // translate has cc preprocess, parse and type-check the headers. It also
-// returns where the macros are that cannot be evaluated, which the AST lacks,
-// and the files that were opened.
-func translate(opts Options, include string) (*cc.AST, map[string]problem, []string, error) {
+// returns the macros that cannot be evaluated, which the AST lacks, and the
+// files that were opened.
+func translate(opts Options, include string) (*cc.AST, map[string]unusable, []string, error) {
 	predefined, err := os.ReadFile(filepath.Join(opts.Shim, "predefined.h"))
 	if err != nil {
 		return nil, nil, nil, err
@@ -55,13 +55,13 @@ func translate(opts Options, include string) (*cc.AST, map[string]problem, []str
 	}
 	type result struct {
 		ast      *cc.AST
-		unusable map[string]problem
+		unusable map[string]unusable
 		problems []problem
 	}
 	done := make(chan result, 1)
 	go func() {
-		ast, unusable, problems := t.run()
-		done <- result{ast, unusable, problems}
+		ast, bad, problems := t.run()
+		done <- result{ast, bad, problems}
 	}()
 	r, ok := await(done, processorTime)
 	if !ok {
@@ -89,29 +89,29 @@ func await[T any](done <-chan T, spent func() time.Duration) (r T, ok bool) {
 	}
 }
 
-func (t *translation) run() (ast *cc.AST, unusable map[string]problem, problems []problem) {
+func (t *translation) run() (ast *cc.AST, bad map[string]unusable, problems []problem) {
 	defer func() {
 		if p := recover(); p != nil { // cc panics at what it does not expect
-			ast, unusable, problems = nil, nil, []problem{t.gaveUp(fmt.Sprint(p))}
+			ast, bad, problems = nil, nil, []problem{t.gaveUp(fmt.Sprint(p))}
 		}
 	}()
-	unusable, problems = t.preprocess()
+	bad, problems = t.preprocess()
 	if len(problems) > 0 {
 		return nil, nil, problems
 	}
 	if problems = t.syntax(); len(problems) > 0 {
 		return nil, nil, problems
 	}
-	ast, problems = t.types(unusable)
-	return ast, unusable, problems
+	ast, problems = t.types(bad)
+	return ast, bad, problems
 }
 
 // types type-checks the headers, and evaluates their macros but for the
 // unusable ones. Those of which cc may have another value than C are also put
 // into assertions, for the scanner to evaluate.
-func (t *translation) types(unusable map[string]problem) (*cc.AST, []problem) {
+func (t *translation) types(bad map[string]unusable) (*cc.AST, []problem) {
 	var end strings.Builder
-	for name := range unusable {
+	for name := range bad {
 		fmt.Fprintf(&end, "#undef %s\n", name)
 	}
 	ast, problems := t.translated(end.String())

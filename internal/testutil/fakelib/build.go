@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -158,11 +159,36 @@ func snapshot() (api, error) { return load("api") }
 
 // load reads the newest snapshot of a folder in headers.
 func load(folder string) (a api, err error) {
-	data, err := os.ReadFile(filepath.Join(top(), "headers", folder, "65.0.json"))
+	path, err := newest(filepath.Join(top(), "headers", folder))
+	if err != nil {
+		return a, err
+	}
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return a, err
 	}
 	return a, json.Unmarshal(data, &a)
+}
+
+// newest returns the snapshot of the highest version in a folder.
+func newest(folder string) (string, error) {
+	paths, err := filepath.Glob(filepath.Join(folder, "*.json"))
+	if err != nil {
+		return "", err
+	}
+	if len(paths) == 0 {
+		return "", fmt.Errorf("no snapshot in %s", folder)
+	}
+	return slices.MaxFunc(paths, func(a, b string) int { return slices.Compare(version(a), version(b)) }), nil
+}
+
+// version returns the numbers in the name of a snapshot, such as 65.0.json.
+func version(path string) (numbers []int) {
+	for part := range strings.SplitSeq(strings.TrimSuffix(filepath.Base(path), ".json"), ".") {
+		n, _ := strconv.Atoi(part) // 0 for what gen would refuse
+		numbers = append(numbers, n)
+	}
+	return numbers
 }
 
 // list writes functions.h for a library; without a name, of all functions.
