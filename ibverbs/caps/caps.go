@@ -14,7 +14,7 @@ type ODP struct {
 // TSO describes TCP segmentation offload: cutting large sends into TCP
 // segments.
 type TSO struct {
-	MaxPayload uint32 // bytes; 0 means not supported
+	MaxPayload uint32 // maximum number of bytes in one send; 0 means that TSO is not supported
 	QPTypes    QPTypes
 }
 
@@ -30,24 +30,24 @@ type RSS struct {
 
 // PacketPacing describes limits on the rate at which a queue pair sends.
 type PacketPacing struct {
-	MinRate, MaxRate uint32 // kbit/s; 0 means not supported
+	MinRate, MaxRate uint32 // limits of the rate in kbit/s; 0 means that pacing is not supported
 	QPTypes          QPTypes
 }
 
 // TagMatching describes how the device matches messages with receives.
 type TagMatching struct {
-	MaxRendezvousHeader uint32 // bytes
-	MaxTags             int    // 0 means not supported
+	MaxRendezvousHeader uint32 // maximum number of bytes in a rendezvous header
+	MaxTags             int    // maximum number of receives in the tag list; 0 means that tag matching is not supported
 	Flags               libibverbs.TmCapFlags
-	MaxOps              int // outstanding changes of the tag list
-	MaxSGE              int // segments in one receive of the tag list
+	MaxOps              int // maximum number of outstanding changes of the tag list
+	MaxSGE              int // maximum number of segments in a receive of the tag list
 }
 
 // CQModeration describes how far ibverbs.CQ.Moderate can delay completion
 // events.
 type CQModeration struct {
-	MaxCount  uint16 // completions
-	MaxPeriod uint16 // microseconds
+	MaxCount  uint16 // maximum number of completions
+	MaxPeriod uint16 // maximum period in microseconds
 }
 
 // PCIAtomic describes which sizes of atomic operations the device can do on the

@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// Flags is a set of device capabilities. libibverbs.DeviceCapFlags defines
-// those that have no name here.
+// Flags is a set of device capabilities. For capabilities without a name here,
+// see libibverbs.DeviceCapFlags.
 type Flags uint64
 
 // The capabilities of devices.

@@ -44,7 +44,7 @@ func (q *QPTypes) UnmarshalText(text []byte) error {
 			return err
 		}
 		if t >= 32 {
-			return fmt.Errorf("%s cannot be in a set of QP types", t)
+			return fmt.Errorf("QP type %s cannot be in a set, which holds types below 32", t)
 		}
 		all |= 1 << t
 	}

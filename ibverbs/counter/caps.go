@@ -10,7 +10,7 @@ import (
 
 // Caps describes what a device's counters can do.
 type Caps struct {
-	MaxValue    uint64 // counters wrap to 0 above it
+	MaxValue    uint64 // largest value of a counter, after which it wraps to 0
 	MaxCounters int
 	Ops         Ops
 }

@@ -13,11 +13,12 @@ import (
 )
 
 // Counter counts the completions of queue pairs, instead of or in addition to
-// completion queue entries. It has one number for those that succeeded and one
-// for those that failed. Its methods may be called concurrently.
+// completion queue entries. It has one number for requests that succeeded and
+// one for requests that failed. Its methods may be called concurrently.
 //
-// A read may return a number set or added only a little later. Set numbers only
-// while no requests are outstanding: simultaneous changes may be lost.
+// A change of a number by Set or Add may be visible to Read only a little
+// later. Set a number only while no requests are outstanding, because changes
+// at the same time may be lost.
 type Counter struct {
 	object object.Object
 	device *ibverbs.Device
@@ -36,8 +37,8 @@ const (
 // Ops selects the operations to count; combine them with |.
 type Ops = libibverbs.QpAttachCompCntrOp
 
-// The operations that can be counted. The last two are those of the peer on
-// local memory.
+// The operations that can be counted. RemoteReads and RemoteWrites are
+// operations of the peer on local memory.
 const (
 	Sends        Ops = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_SEND
 	Recvs        Ops = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RECV
@@ -86,7 +87,7 @@ func (c *Counter) Attach(qp *ibverbs.QP, ops Ops) error {
 		return err
 	}
 	if ops == 0 {
-		return cerr.Refuse(op, to.Name(), "ops has no operation to count")
+		return cerr.Refuse(op, to.Name(), "ops is 0; it must select at least one operation")
 	}
 	attr := &libibverbs.QpAttachCompCntrAttr{OpMask: uint32(ops)}
 	if err := libibverbs.QpAttachCompCntr(qp.Raw(), c.raw, attr); err != nil {
@@ -100,7 +101,7 @@ func (c *Counter) Attach(qp *ibverbs.QP, ops Ops) error {
 // transferred, depending on the counter's unit; see ibv_create_comp_cntr(3).
 func (c *Counter) Read() (uint64, error) { return c.read(libibverbs.ReadCompCntr) }
 
-// ReadErrors returns what Read does, but for requests that failed; see
+// ReadErrors is like Read, for requests that failed; see
 // ibv_create_comp_cntr(3).
 func (c *Counter) ReadErrors() (uint64, error) { return c.read(libibverbs.ReadErrCompCntr) }
 

@@ -23,11 +23,11 @@ type Buf struct {
 	bytes  []byte
 }
 
-// AllocBuf allocates size bytes of memory that the device can reach, not
-// zeroed; see ibv_alloc_buf(3). [ibverbs.PD.Alloc] will do for most devices,
-// which reach all memory; in a confidential guest some devices do not, see
-// [ibverbs.PD.AllocUnprotectedParentDomain]. AllocBuf needs rdma-core 64,
-// without which it fails with an error matching errors.ErrUnsupported.
+// AllocBuf allocates size bytes of memory that the device can access, not
+// zeroed; see ibv_alloc_buf(3). Most devices can access all memory and need
+// only [ibverbs.PD.Alloc]. In a confidential guest, some devices cannot; see
+// [ibverbs.PD.AllocUnprotectedParentDomain]. Before rdma-core 64, AllocBuf
+// fails with an error matching errors.ErrUnsupported.
 func AllocBuf(pd *ibverbs.PD, size int) (*Buf, error) {
 	parent := sibling.ObjectOf(pd)
 	if err := parent.Use(); err != nil {
@@ -90,7 +90,7 @@ func (b *Buf) Register(offset, n int, access ibverbs.AccessFlags) (*ibverbs.MR, 
 		return nil, cerr.Refuse(op, b.object.Name(), "%d bytes at %d are outside of its %d bytes", n, offset, len(b.bytes))
 	}
 	if access&ibverbs.AccessZeroBased != 0 {
-		return nil, cerr.Refuse(op, domain.Name(), "AccessZeroBased")
+		return nil, cerr.Refuse(op, domain.Name(), "AccessZeroBased cannot be set for a Buf")
 	}
 	bytes := b.bytes[offset : offset+n : offset+n]
 	mr, err := sealed.Open(b.pd.Internals()).NewHostMR(op, bytes, access, &b.object, func() (*libibverbs.Mr, error) {

@@ -17,21 +17,21 @@ import (
 	"github.com/verbena-go/verbena/internal/sealed"
 )
 
-// DM is memory on the device. Its methods may be called concurrently, but
-// simultaneous copies of the same bytes may mix.
+// DM is memory on the device. Its methods may be called concurrently, but the
+// results of concurrent copies of the same bytes are undefined.
 type DM struct {
 	object object.Object
 	device *ibverbs.Device
 	raw    *libibverbs.Dm
 	size   int
 
-	imported bool // from Import
+	imported bool // whether Import returned the DM
 }
 
 // Alloc allocates size bytes of the device's own memory; see ibv_alloc_dm(3).
-// The address is a multiple of align, a power of two, or chosen by the device
-// if align is 0. If the device has no such memory, the error matches
-// errors.ErrUnsupported.
+// If align is a power of two, the address is a multiple of align. If align is
+// 0, the device chooses the address. If the device has no such memory, the
+// error matches errors.ErrUnsupported.
 func Alloc(device *ibverbs.Device, size, align int) (*DM, error) {
 	parent := sibling.ObjectOf(device)
 	if err := parent.Use(); err != nil {
@@ -40,7 +40,7 @@ func Alloc(device *ibverbs.Device, size, align int) (*DM, error) {
 	defer parent.Done()
 	what := fmt.Sprintf("%d bytes of %s", size, device.Name())
 	if size <= 0 || align < 0 || align&(align-1) != 0 {
-		return nil, cerr.Refuse("ibv_alloc_dm", device.Name(), "size is %d and align is %d: size must be positive, and align 0 or a power of two", size, align)
+		return nil, cerr.Refuse("ibv_alloc_dm", device.Name(), "size is %d and align is %d; size must be at least 1, and align 0 or a power of two", size, align)
 	}
 	attr := libibverbs.AllocDmAttr{Length: uint64(size), LogAlignReq: uint32(max(bits.Len(uint(align))-1, 0))}
 	raw, err := libibverbs.AllocDm(device.Raw(), &attr)
@@ -130,8 +130,8 @@ func (dm *DM) ExportDMABuf() (fd int, err error) {
 }
 
 // Close frees the memory; see ibv_alloc_dm(3). While it has memory regions,
-// Close does nothing and returns an *[ibverbs.BusyError]. For memory from
-// [Import], Close leaves the original alone; see ibv_unimport_dm(3).
+// Close does nothing and returns an *[ibverbs.BusyError]. If the memory is from
+// [Import], Close ends only the import; see ibv_unimport_dm(3).
 func (dm *DM) Close() error {
 	return dm.self().Close(nil, func() error {
 		if dm.imported {
@@ -147,8 +147,8 @@ type Export struct {
 	Len    uint64 // bytes
 }
 
-// Export returns what [Import] needs in a process that has imported the device
-// by package share.
+// Export returns the value to pass to [Import] in a process that has imported
+// the device with package share.
 func (dm *DM) Export() (Export, error) {
 	if err := dm.self().Use(); err != nil {
 		return Export{}, err
@@ -158,7 +158,7 @@ func (dm *DM) Export() (Export, error) {
 }
 
 // Import imports device memory from the process that exported the device; see
-// ibv_import_dm(3). Close leaves the original alone.
+// ibv_import_dm(3). Closing the import does not free the memory.
 func Import(device *ibverbs.Device, export Export) (*DM, error) {
 	parent := sibling.ObjectOf(device)
 	if err := parent.Use(); err != nil {
@@ -195,13 +195,13 @@ func (dm *DM) Register(pd *ibverbs.PD, offset, n int, access ibverbs.AccessFlags
 	what := fmt.Sprintf("%d bytes at %d of %s", n, offset, dm.object.Name())
 	access |= ibverbs.AccessZeroBased
 	if offset < 0 || n <= 0 || offset > dm.size-n {
-		return nil, cerr.Refuse(op, domain.Name(), "%s, which has %d", what, dm.size)
+		return nil, cerr.Refuse(op, domain.Name(), "%s are outside of its %d bytes", what, dm.size)
 	}
 	if problem := sealed.Open(pd.Internals()).AccessProblem(access); problem != "" {
 		return nil, cerr.Refuse(op, domain.Name(), "%s for %s", problem, what)
 	}
 	if access&ibverbs.AccessOnDemand != 0 {
-		return nil, cerr.Refuse(op, domain.Name(), "AccessOnDemand for %s", what)
+		return nil, cerr.Refuse(op, domain.Name(), "AccessOnDemand cannot be set for %s", what)
 	}
 	raw, err := libibverbs.RegDmMr(pd.Raw(), dm.raw, uint64(offset), uint64(n), uint32(access))
 	if err != nil {

@@ -13,19 +13,19 @@ import (
 	"github.com/verbena-go/verbena/internal/sealed"
 )
 
-// TPHMemType is the kind of memory that a PCIe transaction targets.
+// TPHMemType is the kind of memory that a PCIe transaction accesses.
 type TPHMemType = libibverbs.TphMemType
 
-// The kinds of memory that PCIe transactions target.
+// The kinds of memory that PCIe transactions access.
 const (
 	TPHVolatile   TPHMemType = libibverbs.IBV_TPH_MEM_TYPE_VM
 	TPHPersistent TPHMemType = libibverbs.IBV_TPH_MEM_TYPE_PM
 )
 
-// DMAHandleConfig selects how the device reaches memory over PCIe (TLP
-// processing hints). The system chooses what is nil.
+// DMAHandleConfig selects how the device accesses memory over PCIe (TLP
+// processing hints). The system chooses the value of a field that is nil.
 type DMAHandleConfig struct {
-	CPU            *int // Linux's number of the CPU with the nearest caches
+	CPU            *int // Linux's number of the CPU whose caches are the nearest
 	ProcessingHint *int // PCIe processing hint, 0 to 3
 	MemType        *TPHMemType
 }

@@ -19,17 +19,17 @@ const (
 	CapRNRRetry             Caps = libefa.EFADV_DEVICE_ATTR_CAPS_RNR_RETRY // a sender retries until the peer has posted a receive
 	CapCQWithSGID           Caps = libefa.EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID
 	CapRDMAWrite            Caps = libefa.EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE
-	CapUnsolicitedWriteRecv Caps = libefa.EFADV_DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV // a WriteImm takes no receive
+	CapUnsolicitedWriteRecv Caps = libefa.EFADV_DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV // a WriteImm completes no receive of the peer
 	CapCQInDMABuf           Caps = libefa.EFADV_DEVICE_ATTR_CAPS_CQ_WITH_EXT_MEM_DMABUF
 	CapCompletionCounters   Caps = libefa.EFADV_DEVICE_ATTR_CAPS_COMP_CNTR
 )
 
 // Attr describes an adapter.
 type Attr struct {
-	MaxSendWR, MaxRecvWR   int // posted requests of a queue pair
-	MaxSendSGE, MaxRecvSGE int // segments of a request
-	InlineSize             int // bytes of inline data of a request
-	MaxRDMASize            int // bytes of an RDMA read or write; 0 means neither is supported
+	MaxSendWR, MaxRecvWR   int // maximum numbers of posted requests of a queue pair
+	MaxSendSGE, MaxRecvSGE int // maximum numbers of segments in a request
+	InlineSize             int // maximum number of inline bytes in a request
+	MaxRDMASize            int // maximum number of bytes in an RDMA read or write; 0 means that neither is supported
 	Caps                   Caps
 }
 
@@ -52,8 +52,9 @@ func Query(device *ibverbs.Device) (Attr, error) {
 	}, nil
 }
 
-// Number returns the adapter's number for an address handle; see
-// efadv_query_ah(3). Completions of receives name their sender by it.
+// Number returns the number that the adapter has given to an address handle;
+// see efadv_query_ah(3). A completion of a receive contains this number of its
+// sender.
 func Number(ah *ibverbs.AH) (uint16, error) {
 	o := sibling.ObjectOf(ah)
 	if err := o.Use(); err != nil {

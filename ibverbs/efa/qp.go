@@ -16,18 +16,18 @@ import (
 // QPFlags are options of a new queue pair; combine them with |.
 type QPFlags = libefa.QpFlags
 
-// The options of a new queue pair. [Attr].Caps tells which the adapter
+// The options of a new queue pair. [Attr].Caps tells which of them the adapter
 // supports.
 const (
-	UnsolicitedWriteRecv QPFlags = libefa.EFADV_QP_FLAGS_UNSOLICITED_WRITE_RECV // a peer's WriteImm takes no receive
+	UnsolicitedWriteRecv QPFlags = libefa.EFADV_QP_FLAGS_UNSOLICITED_WRITE_RECV // a WriteImm of a peer completes no receive
 	InlineWrite          QPFlags = libefa.EFADV_QP_FLAGS_INLINE_WRITE
 )
 
 // QPConfig is the configuration of a queue pair.
 type QPConfig struct {
 	SendCQ, RecvCQ             *ibverbs.CQ
-	SendQueue, RecvQueue       int // posted requests
-	SendSegments, RecvSegments int // segments of a request; 0 means 1
+	SendQueue, RecvQueue       int // maximum numbers of posted requests
+	SendSegments, RecvSegments int // maximum numbers of segments in a request; 0 means 1
 	SignalAll                  bool
 	Flags                      QPFlags
 
@@ -35,7 +35,7 @@ type QPConfig struct {
 	// have CapRDMARead and CapRDMAWrite.
 	RDMA bool
 
-	ServiceLevel uint8 // every adapter supports 0
+	ServiceLevel uint8 // service level; every adapter supports 0
 }
 
 // QP is an SRD queue pair. Its methods may be called concurrently.
@@ -95,8 +95,8 @@ func (qp *QP) Close() error { return qp.Verbs().Close() }
 type Path struct {
 	Port      int
 	PKeyIndex int
-	QKey      uint32 // key that senders must give
-	SendPSN   uint32 // number of the first packet, 24 bits
+	QKey      uint32 // key that datagrams to the queue pair must carry
+	SendPSN   uint32 // sequence number of the first packet, 24 bits
 }
 
 // Start moves the queue pair from the reset state to ready to send, by three
@@ -139,7 +139,7 @@ type Request struct {
 	Flags    ibverbs.SendFlags
 	To       ibverbs.Destination
 	Remote   ibverbs.RemoteBuffer // memory of the peer, for Write, WriteImm and Read
-	Imm      uint32               // for SendImm and WriteImm, in the host's byte order
+	Imm      uint32               // immediate data for SendImm and WriteImm, in the host's byte order
 	Segments []ibverbs.Segment
 }
 

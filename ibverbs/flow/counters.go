@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// Counters count the packets or bytes that steering rules match. Methods may be
-// called concurrently.
+// Counters count the packets or bytes that steering rules match. The methods of
+// Counters may be called concurrently.
 type Counters struct {
 	object object.Object
 	device *ibverbs.Device
@@ -58,8 +58,8 @@ func (cs *Counters) self() *object.Object {
 // Attach makes the counter at an index, from 0, count what a rule matches; see
 // ibv_attach_counters_point_flow(3). The rule must then be closed before the
 // counters. With a nil rule, Attach applies to rules created later with
-// [Count]; some devices support only this. Several attachments to one index add
-// up.
+// [Count]; some devices support only this. If several rules are attached to one
+// index, the counter has their sum.
 func (cs *Counters) Attach(index int, kind CounterKind, rule *Rule) error {
 	objects := []*object.Object{cs.self()}
 	var raw *libibverbs.Flow
@@ -91,8 +91,8 @@ func (cs *Counters) Attach(index int, kind CounterKind, rule *Rule) error {
 }
 
 // Read reads the counters into values, from index 0; see ibv_read_counters(3).
-// If cached is set, it prefers the driver's numbers, which may be old, to
-// asking the device.
+// If cached is set, Read prefers numbers that the driver has, which may be old,
+// to asking the device.
 func (cs *Counters) Read(values []uint64, cached bool) error {
 	if err := cs.self().Use(); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (cs *Counters) Read(values []uint64, cached bool) error {
 		return nil
 	}
 	if len(values) > math.MaxInt32 {
-		return cerr.Refuse("ibv_read_counters", cs.object.Name(), "%d counters, more than %d", len(values), math.MaxInt32)
+		return cerr.Refuse("ibv_read_counters", cs.object.Name(), "values has %d elements, more than %d", len(values), math.MaxInt32)
 	}
 	var flags libibverbs.ReadCountersFlags
 	if cached {

@@ -32,7 +32,7 @@ const (
 	ESPFullOffload  ESPFlags = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD   // process headers and trailers too
 	ESPTransport    ESPFlags = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_TRANSPORT      // transport mode instead of tunnel mode
 	ESPEncrypt      ESPFlags = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_ENCRYPT        // encrypt sent packets
-	ESPNewESNWindow ESPFlags = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW // ESPConfig.ESN is for the next window
+	ESPNewESNWindow ESPFlags = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW // the ESN of the config is for the next window
 )
 
 // ESPConfig is the configuration of an ESP action. Numbers are in host byte
@@ -40,32 +40,33 @@ const (
 type ESPConfig struct {
 	SPI              uint32 // security parameters index
 	Seq              uint32 // sequence number
-	TFCPad           uint32 // bytes of padding that hide the length of packets
+	TFCPad           uint32 // number of bytes of padding that hides the length of packets (TFC)
 	Flags            ESPFlags
-	HardLimitPackets uint64 // number of packets that may use the key
+	HardLimitPackets uint64 // maximum number of packets that may use the key
 
-	// Key is required to create an action. When modifying one, nil keeps the
-	// key.
+	// Key is required to create an action. When an action is modified, nil
+	// keeps its key.
 	Key *AESGCM
 
-	// ReplayWindow is the size of the device's anti-replay window in packets. 0
-	// leaves the protection against replays to the program.
+	// ReplayWindow is the size of the device's anti-replay window in
+	// packets. If it is 0, the program must protect itself against replays.
 	ReplayWindow int
 
-	// ESN is the upper half of the extended sequence number. It is used if
-	// UseESN is set.
+	// ESN is the upper half of the extended sequence number. It is used
+	// only if UseESN is set.
 	ESN    uint32
 	UseESN bool
 }
 
 // AESGCM holds the parameters of AES-GCM with sequence numbers as IVs.
 type AESGCM struct {
-	Key    []byte // 16, 24 or 32 bytes
+	Key    []byte // key of 16, 24 or 32 bytes
 	Salt   uint32
-	IV     uint64 // the first IV
-	ICVLen int    // bytes of the check value: 8, 12 or 16; 0 means 16
+	IV     uint64 // first IV
+	ICVLen int    // number of bytes of the integrity check value: 8, 12 or 16; 0 means 16
 }
 
+// keymat returns the parameters in C's form, or what is wrong with them.
 func (k *AESGCM) keymat() (*libibverbs.FlowActionEspKeymatAesGcm, string) {
 	icv := k.ICVLen
 	if icv == 0 {
@@ -73,9 +74,9 @@ func (k *AESGCM) keymat() (*libibverbs.FlowActionEspKeymatAesGcm, string) {
 	}
 	switch {
 	case len(k.Key) != 16 && len(k.Key) != 24 && len(k.Key) != 32:
-		return nil, fmt.Sprintf("a key of %d bytes", len(k.Key))
+		return nil, fmt.Sprintf("Key.Key has %d bytes, not 16, 24 or 32", len(k.Key))
 	case icv != 8 && icv != 12 && icv != 16:
-		return nil, fmt.Sprintf("a check value of %d bytes", icv)
+		return nil, fmt.Sprintf("Key.ICVLen is %d, not 0, 8, 12 or 16", k.ICVLen)
 	}
 	m := &libibverbs.FlowActionEspKeymatAesGcm{
 		Iv: k.IV, IvAlgo: uint32(libibverbs.IBV_FLOW_ACTION_IV_ALGO_SEQ), Salt: k.Salt,
@@ -85,7 +86,8 @@ func (k *AESGCM) keymat() (*libibverbs.FlowActionEspKeymatAesGcm, string) {
 	return m, ""
 }
 
-// attr returns the config as C takes it. The pinner pins what it points to.
+// attr returns the config in C's form, or what is wrong with it. The pinner
+// pins the memory that the result points to.
 func (c ESPConfig) attr(pinner *runtime.Pinner) (*libibverbs.FlowActionEspAttr, string) {
 	esp := &libibverbs.FlowActionEsp{
 		Spi: c.SPI, Seq: c.Seq, TfcPad: c.TFCPad, Flags: uint32(c.Flags), HardLimitPkts: c.HardLimitPackets,
@@ -103,7 +105,7 @@ func (c ESPConfig) attr(pinner *runtime.Pinner) (*libibverbs.FlowActionEspAttr, 
 	}
 	switch {
 	case c.ReplayWindow < 0 || c.ReplayWindow > math.MaxInt32:
-		return nil, fmt.Sprintf("a replay window of %d", c.ReplayWindow)
+		return nil, fmt.Sprintf("ReplayWindow is %d, not from 0 to %d", c.ReplayWindow, math.MaxInt32)
 	case c.ReplayWindow > 0:
 		replay := &libibverbs.FlowActionEspReplayBmp{Size: uint32(c.ReplayWindow)}
 		pinner.Pin(replay)
@@ -117,8 +119,8 @@ func (c ESPConfig) attr(pinner *runtime.Pinner) (*libibverbs.FlowActionEspAttr, 
 }
 
 // CreateESPAction creates an action that encrypts or decrypts ESP packets; see
-// ibv_create_flow_action(3). Hardly any device supports it; on others, the
-// error matches errors.ErrUnsupported.
+// ibv_create_flow_action(3). Hardly any device supports such actions; on
+// others, the error matches errors.ErrUnsupported.
 func CreateESPAction(device *ibverbs.Device, config ESPConfig) (*Action, error) {
 	parent := sibling.ObjectOf(device)
 	if err := parent.Use(); err != nil {
@@ -126,7 +128,7 @@ func CreateESPAction(device *ibverbs.Device, config ESPConfig) (*Action, error) 
 	}
 	defer parent.Done()
 	if config.Key == nil {
-		return nil, badESP("ibv_create_flow_action_esp", "no key", device.Name())
+		return nil, badESP("ibv_create_flow_action_esp", "Key is nil", device.Name())
 	}
 	var pinner runtime.Pinner // C gets pointers to pointers
 	defer pinner.Unpin()
@@ -144,7 +146,7 @@ func CreateESPAction(device *ibverbs.Device, config ESPConfig) (*Action, error) 
 }
 
 func badESP(op, wrong, name string) error {
-	return cerr.Refuse(op, name, "ESP with %s", wrong)
+	return cerr.Refuse(op, name, "ESPConfig: %s", wrong)
 }
 
 func (a *Action) self() *object.Object {

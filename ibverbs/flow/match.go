@@ -27,7 +27,7 @@ func Exact[T uint8 | uint16 | uint32 | MAC](value T) Match[T] {
 }
 
 // check returns an error if Value has bits outside Mask, as when the mask was
-// forgotten.
+// forgotten. field is the field's name in the error.
 func (m Match[T]) check(field string) error {
 	value, mask := bytesOf(&m.Value), bytesOf(&m.Mask)
 	for i := range value {
@@ -38,7 +38,8 @@ func (m Match[T]) check(field string) error {
 	return nil
 }
 
-// lowBits returns m for a field of only n bits.
+// lowBits returns m for a field of only n bits, with the higher bits of the
+// mask cleared.
 func lowBits(m Match[uint32], n int) Match[uint32] {
 	m.Mask &= 1<<n - 1
 	return m
@@ -51,7 +52,7 @@ func bytesOf[T any](v *T) []byte {
 // checker is a Match of any type.
 type checker interface{ check(field string) error }
 
-// checkAll checks fields, given as names and values in turn.
+// checkAll checks fields, given as pairs of a name and a Match.
 func checkAll(fields ...any) error {
 	for i := 0; i < len(fields); i += 2 {
 		if err := fields[i+1].(checker).check(fields[i].(string)); err != nil {
@@ -67,9 +68,9 @@ func be16(v uint16) uint16 { return uint16(libibverbs.NewBe16(v)) }
 
 func be32(v uint32) uint32 { return uint32(libibverbs.NewBe32(v)) }
 
-// addressBytes returns the address and the mask of a prefix as bytes, zero for
-// the zero prefix. A valid m replaces the mask of the prefix's length. Both
-// must be of the family whose addresses have size bytes.
+// addressBytes returns the address and the mask of a prefix as bytes, which are
+// zero for the zero prefix. A valid m replaces the mask of the prefix's length.
+// The prefix and m must be of the family whose addresses have size bytes.
 func addressBytes(field string, p netip.Prefix, m netip.Addr, size int) (value, mask [16]byte, err error) {
 	fits := func(a netip.Addr) bool { return a.BitLen() == size*8 && a.Zone() == "" }
 	if p == (netip.Prefix{}) && !m.IsValid() {
@@ -96,7 +97,7 @@ func addressBytes(field string, p netip.Prefix, m netip.Addr, size int) (value, 
 	return value, mask, nil
 }
 
-// ipv4Of returns what addressBytes does as C's IPv4 addresses, in network byte
+// ipv4Of is like addressBytes, but returns C's IPv4 addresses, in network byte
 // order.
 func ipv4Of(field string, p netip.Prefix, m netip.Addr) (value, mask uint32, err error) {
 	v, b, err := addressBytes(field, p, m, 4)

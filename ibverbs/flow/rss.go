@@ -41,18 +41,18 @@ const (
 // addresses and two ports.
 const RSSKeyLen = 40
 
-// RSSConfig is the configuration of a queue pair that spreads what it receives
-// over work queues. Such a queue pair cannot send.
+// RSSConfig is the configuration of a queue pair that spreads the packets that
+// it receives over work queues. Such a queue pair cannot send.
 type RSSConfig struct {
-	Type     ibverbs.QPType // ibverbs.QPTypeRawPacket or ibverbs.QPTypeUD; 0 means QPTypeRawPacket
+	Type     ibverbs.QPType // type of the queue pair: ibverbs.QPTypeRawPacket or ibverbs.QPTypeUD; 0 means QPTypeRawPacket
 	Table    *IndirectionTable
-	Function RSSFunction // 0 means RSSToeplitz
-	Key      []byte      // RSSKeyLen bytes, required; random ones prevent senders from choosing the queue
+	Function RSSFunction // hash function; 0 means RSSToeplitz
+	Key      []byte      // hash key of RSSKeyLen bytes, required; a random key prevents senders from choosing the queue
 	Fields   RSSFields   // fields to hash; 0 means that all packets go to one entry of the table
 	Flags    ibverbs.QPCreateFlags
 }
 
-// attr returns the config as C takes it, without the key.
+// attr returns the config in C's form, without the key.
 func (c RSSConfig) attr(pd *ibverbs.PD) (*libibverbs.QpInitAttrEx, error) {
 	a := &libibverbs.QpInitAttrEx{
 		QpType: c.Type, Pd: pd.Raw(), RwqIndTbl: c.Table.raw,
@@ -72,15 +72,15 @@ func (c RSSConfig) attr(pd *ibverbs.PD) (*libibverbs.QpInitAttrEx, error) {
 	var wrong string
 	switch {
 	case a.QpType != ibverbs.QPTypeRawPacket && a.QpType != ibverbs.QPTypeUD:
-		wrong = fmt.Sprintf("type %v", a.QpType)
+		wrong = fmt.Sprintf("Type is %v, neither %v nor %v", a.QpType, ibverbs.QPTypeRawPacket, ibverbs.QPTypeUD)
 	case c.Function != 0 && c.Function != RSSToeplitz:
-		wrong = fmt.Sprintf("hash function %v", c.Function)
+		wrong = fmt.Sprintf("Function is %v, not RSSToeplitz", c.Function)
 	case len(c.Key) != RSSKeyLen:
-		wrong = fmt.Sprintf("a key of %d bytes, not %d", len(c.Key), RSSKeyLen)
+		wrong = fmt.Sprintf("Key has %d bytes, not %d", len(c.Key), RSSKeyLen)
 	default:
 		return a, nil
 	}
-	return nil, cerr.Refuse("ibv_create_qp_ex", sibling.ObjectOf(pd).Name(), "RSS with %s", wrong)
+	return nil, cerr.Refuse("ibv_create_qp_ex", sibling.ObjectOf(pd).Name(), "RSSConfig: %s", wrong)
 }
 
 // CreateRSSQP creates a queue pair that spreads the packets it receives over

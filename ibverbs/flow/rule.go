@@ -14,8 +14,8 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// Rule is a steering rule: it sends packets that match to a queue pair. Its
-// methods may be called concurrently.
+// Rule is a steering rule, which sends the packets that match it to a queue
+// pair. Its methods may be called concurrently.
 type Rule struct {
 	object object.Object
 	qp     *ibverbs.QP
@@ -39,30 +39,30 @@ type Flags = libibverbs.FlowFlags
 
 // The options of a rule.
 const (
-	DontTrap Flags = libibverbs.IBV_FLOW_ATTR_FLAGS_DONT_TRAP // also pass packets on to matching rules with a higher Priority number
+	DontTrap Flags = libibverbs.IBV_FLOW_ATTR_FLAGS_DONT_TRAP // also pass packets on to matching rules with a higher Priority
 	Egress   Flags = libibverbs.IBV_FLOW_ATTR_FLAGS_EGRESS    // match sent packets; the queue pair only selects the device
 )
 
-// MaxSpecs is how many specs a rule can have.
+// MaxSpecs is the maximum number of specs in a rule.
 const MaxSpecs = 10 // Linux's IB_FLOW_SPEC_SUPPORT_LAYERS
 
 // Config is the configuration of a steering rule.
 type Config struct {
 	Type     Type // 0 means Normal
-	Priority int  // 0 to 65535; the matching rule with the lowest number wins
-	Port     int  // port of the device; 0 means port 1
+	Priority int  // priority from 0 to 65535; of the rules that match a packet, the one with the lowest number gets it
+	Port     int  // port of the device, from 1 to 255; 0 means port 1
 	Flags    Flags
 
-	// Specs say which packets match, with headers in the order of the packet,
-	// and what to do with them.
+	// Specs say which packets match, with headers in the order in which the
+	// packet has them, and what to do with these packets.
 	Specs []Spec
 }
 
 // Create steers packets to the queue pair, which must be of type
 // [ibverbs.QPTypeUD] or [ibverbs.QPTypeRawPacket]; see ibv_create_flow(3). Few
-// devices support it; on others, the error matches errors.ErrUnsupported. Most
-// need privileges, without which the error matches syscall.EPERM. Close the
-// rule before the queue pair.
+// devices support steering; on others, the error matches errors.ErrUnsupported.
+// Most need privileges, without which the error matches syscall.EPERM. Close
+// the rule before the queue pair.
 func Create(qp *ibverbs.QP, config Config) (*Rule, error) {
 	parents := []*object.Object{sibling.ObjectOf(qp)}
 	for i, s := range config.Specs {
@@ -91,7 +91,7 @@ func Create(qp *ibverbs.QP, config Config) (*Rule, error) {
 	return r, nil
 }
 
-// attr returns the rule as C takes it: a struct followed by the specs.
+// attr returns the rule in C's form: a struct followed by the specs.
 func (c Config) attr(qp *ibverbs.QP) (*libibverbs.FlowAttr, error) {
 	if wrong := c.wrong(qp); wrong != "" {
 		return nil, cerr.Refuse("ibv_create_flow", sibling.ObjectOf(qp).Name(), "%s", wrong)
@@ -110,21 +110,22 @@ func (c Config) attr(qp *ibverbs.QP) (*libibverbs.FlowAttr, error) {
 	return b.attr(), nil
 }
 
-// wrong says what C would reject or misunderstand.
+// wrong returns what is wrong with the config, if C would reject or
+// misunderstand it, and "" otherwise.
 func (c Config) wrong(qp *ibverbs.QP) string {
 	switch t := qp.Type(); {
 	case t != ibverbs.QPTypeUD && t != ibverbs.QPTypeRawPacket:
-		return fmt.Sprintf("flow to a queue pair of type %v", t)
+		return fmt.Sprintf("the queue pair is of type %v, neither %v nor %v", t, ibverbs.QPTypeUD, ibverbs.QPTypeRawPacket)
 	case c.Type > Sniffer:
-		return fmt.Sprintf("flow of type %v", c.Type)
+		return fmt.Sprintf("Config.Type is %v, more than %v", c.Type, Sniffer)
 	case c.Priority < 0 || c.Priority > math.MaxUint16:
-		return fmt.Sprintf("flow of priority %d", c.Priority)
+		return fmt.Sprintf("Config.Priority is %d, not from 0 to %d", c.Priority, math.MaxUint16)
 	case c.Port < 0 || c.Port > math.MaxUint8:
-		return fmt.Sprintf("flow on port %d", c.Port)
+		return fmt.Sprintf("Config.Port is %d, not from 0 to %d", c.Port, math.MaxUint8)
 	case c.Flags&DontTrap != 0 && c.Type != Normal:
-		return fmt.Sprintf("DontTrap in a flow of type %v", c.Type)
+		return fmt.Sprintf("Config.Type is %v, but DontTrap needs %v", c.Type, Normal)
 	case len(c.Specs) > MaxSpecs:
-		return fmt.Sprintf("flow of %d specs, more than %d,", len(c.Specs), MaxSpecs)
+		return fmt.Sprintf("the rule has %d specs, more than %d", len(c.Specs), MaxSpecs)
 	}
 	return ""
 }

@@ -15,14 +15,16 @@ import (
 // Spec is a part of a steering rule: a header to match, or an action on packets
 // that match. [Ethernet], [IPv4], [IPv4Ext], [IPv6], [TCP], [UDP], [ESP],
 // [VXLAN], [GRE] and [MPLS] match; [Tag], [Drop], [Count] and [Apply] act. Zero
-// fields match everything. A spec with Inner matches a header of the packet
-// that a tunnel carries; without, it matches the packet as it is on the wire.
+// fields match everything. A spec with Inner set matches a header of the packet
+// that a tunnel carries; without Inner, it matches the packet as it is on the
+// wire.
 type Spec interface {
 	// put adds the spec to a rule for a device.
 	put(b *buffer, device *ibverbs.Device) error
 }
 
-// specType returns the type of a spec for the outer or the inner header.
+// specType returns the type t of a spec, with the bit for an inner header if
+// inner is set.
 func specType(t libibverbs.FlowSpecType, inner bool) libibverbs.FlowSpecType {
 	if inner {
 		t |= libibverbs.IBV_FLOW_SPEC_INNER
@@ -32,10 +34,10 @@ func specType(t libibverbs.FlowSpecType, inner bool) libibverbs.FlowSpecType {
 
 // Ethernet matches an Ethernet header.
 type Ethernet struct {
-	Inner     bool // match the packet in a tunnel
+	Inner     bool // whether to match the packet in a tunnel
 	Dst, Src  Match[MAC]
-	EtherType Match[uint16] // after the last VLAN tag
-	VLAN      Match[uint16] // tag: priority in bits 15 to 13, DEI in bit 12, ID in bits 11 to 0
+	EtherType Match[uint16] // type after the last VLAN tag
+	VLAN      Match[uint16] // VLAN tag: priority in bits 15 to 13, DEI in bit 12, ID in bits 11 to 0
 }
 
 func (s Ethernet) put(b *buffer, _ *ibverbs.Device) error {
@@ -54,8 +56,8 @@ func (s Ethernet) put(b *buffer, _ *ibverbs.Device) error {
 
 // IPv4 matches the addresses in an IPv4 header.
 type IPv4 struct {
-	Inner            bool         // match the packet in a tunnel
-	Src, Dst         netip.Prefix // zero means any address
+	Inner            bool         // whether to match the packet in a tunnel
+	Src, Dst         netip.Prefix // addresses to match; zero means any address
 	SrcMask, DstMask netip.Addr   // bits to compare; zero means those of the prefix
 }
 
@@ -75,13 +77,13 @@ func (s IPv4) put(b *buffer, _ *ibverbs.Device) (err error) {
 
 // IPv4Ext matches an IPv4 header. Fewer devices support it than [IPv4].
 type IPv4Ext struct {
-	Inner            bool         // match the packet in a tunnel
-	Src, Dst         netip.Prefix // zero means any address
+	Inner            bool         // whether to match the packet in a tunnel
+	Src, Dst         netip.Prefix // addresses to match; zero means any address
 	SrcMask, DstMask netip.Addr   // bits to compare; zero means those of the prefix
 	Protocol         Match[uint8]
 	TOS              Match[uint8]
 	TTL              Match[uint8]
-	Flags            Match[uint8] // 1: more fragments follow; 2: don't fragment
+	Flags            Match[uint8] // fragmentation flags: 1 for more fragments, 2 for don't fragment
 }
 
 func (s IPv4Ext) put(b *buffer, _ *ibverbs.Device) (err error) {
@@ -104,8 +106,8 @@ func (s IPv4Ext) put(b *buffer, _ *ibverbs.Device) (err error) {
 
 // IPv6 matches an IPv6 header.
 type IPv6 struct {
-	Inner            bool          // match the packet in a tunnel
-	Src, Dst         netip.Prefix  // zero means any address
+	Inner            bool          // whether to match the packet in a tunnel
+	Src, Dst         netip.Prefix  // addresses to match; zero means any address
 	SrcMask, DstMask netip.Addr    // bits to compare; zero means those of the prefix
 	FlowLabel        Match[uint32] // 20 bits
 	NextHeader       Match[uint8]
@@ -138,7 +140,7 @@ func (s IPv6) put(b *buffer, _ *ibverbs.Device) (err error) {
 
 // TCP matches a TCP header.
 type TCP struct {
-	Inner            bool // match the packet in a tunnel
+	Inner            bool // whether to match the packet in a tunnel
 	DstPort, SrcPort Match[uint16]
 }
 
@@ -148,7 +150,7 @@ func (s TCP) put(b *buffer, _ *ibverbs.Device) error {
 
 // UDP matches a UDP header.
 type UDP struct {
-	Inner            bool // match the packet in a tunnel
+	Inner            bool // whether to match the packet in a tunnel
 	DstPort, SrcPort Match[uint16]
 }
 
@@ -167,7 +169,7 @@ func putPorts(b *buffer, t libibverbs.FlowSpecType, dst, src Match[uint16]) erro
 
 // ESP matches an ESP header of IPsec.
 type ESP struct {
-	Inner    bool // match the packet in a tunnel
+	Inner    bool // whether to match the packet in a tunnel
 	SPI, Seq Match[uint32]
 }
 
@@ -181,9 +183,9 @@ func (s ESP) put(b *buffer, _ *ibverbs.Device) error {
 }
 
 // VXLAN matches the header of a VXLAN tunnel. Specs for the packet in the
-// tunnel follow it, with Inner set.
+// tunnel follow the VXLAN spec, with Inner set.
 type VXLAN struct {
-	VNI Match[uint32] // 24 bits
+	VNI Match[uint32] // network identifier (VNI), 24 bits
 }
 
 func (s VXLAN) put(b *buffer, _ *ibverbs.Device) error {
@@ -197,7 +199,7 @@ func (s VXLAN) put(b *buffer, _ *ibverbs.Device) error {
 
 // GRE matches a GRE header.
 type GRE struct {
-	Flags    Match[uint16] // bits: 15 checksum, 13 key, 12 sequence number, 2 to 0 version
+	Flags    Match[uint16] // flags: checksum in bit 15, key in 13, sequence number in 12, version in 2 to 0
 	Protocol Match[uint16]
 	Key      Match[uint32]
 }
@@ -215,11 +217,11 @@ func (s GRE) put(b *buffer, _ *ibverbs.Device) error {
 	return checkAll("Flags", s.Flags, "Protocol", s.Protocol, "Key", s.Key)
 }
 
-// MPLS matches an entry of an MPLS label stack, at its position among the
-// specs.
+// MPLS matches an entry of an MPLS label stack. The position of the spec among
+// the specs of the rule says which entry.
 type MPLS struct {
-	Inner bool          // match the packet in a tunnel
-	Entry Match[uint32] // bits: 31 to 12 label, 11 to 9 traffic class, 8 bottom of stack, 7 to 0 TTL
+	Inner bool          // whether to match the packet in a tunnel
+	Entry Match[uint32] // entry: label in bits 31 to 12, traffic class in 11 to 9, bottom of stack in 8, TTL in 7 to 0
 }
 
 func (s MPLS) put(b *buffer, _ *ibverbs.Device) error {
@@ -231,13 +233,14 @@ func (s MPLS) put(b *buffer, _ *ibverbs.Device) error {
 	return checkAll("Entry", s.Entry)
 }
 
-// actor is a spec that needs an object while the rule exists.
+// actor is a spec that uses an object. The object must exist as long as the
+// rule.
 type actor interface {
 	Spec
 	acts() *object.Object
 }
 
-// Tag marks the completions of packets that match with its number, which
+// Tag marks the completions of packets that match with the number, which
 // [ibverbs.WC.FlowTag] returns.
 type Tag uint32
 
@@ -297,11 +300,12 @@ const (
 	specMax  = unsafe.Sizeof(libibverbs.FlowSpec{}) // a union of all specs
 )
 
-// buffer is a rule as C takes it: a struct ibv_flow_attr of 20 bytes, followed
-// by the packed specs. Specs with a pointer are not aligned for it, as in C.
+// buffer is a rule in C's form: a struct ibv_flow_attr of 20 bytes, followed by
+// the packed specs. As in C, a spec that contains a pointer may be at an
+// address that is not aligned for the pointer.
 type buffer struct {
 	words [(attrSize + MaxSpecs*specMax + 7) / 8]uint64
-	specs uintptr // bytes
+	specs uintptr // number of bytes of the specs
 }
 
 func (b *buffer) attr() *libibverbs.FlowAttr {
@@ -311,7 +315,7 @@ func (b *buffer) attr() *libibverbs.FlowAttr {
 // size returns the number of bytes in use.
 func (b *buffer) size() uintptr { return attrSize + b.specs }
 
-// putSpec appends a spec. The spec holds no pointers except C's own.
+// putSpec appends a spec. The spec must hold no pointers to Go's memory.
 func putSpec[T any](b *buffer, spec *T) {
 	size := unsafe.Sizeof(*spec)
 	all := unsafe.Slice((*byte)(unsafe.Pointer(&b.words)), unsafe.Sizeof(b.words))

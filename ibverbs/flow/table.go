@@ -23,13 +23,14 @@ type IndirectionTable struct {
 	num    int
 }
 
-// maxTable is far more entries than any device has room for.
+// maxTable limits the number of entries of a table. It is larger than the limit
+// of any device.
 const maxTable = 1 << 20
 
-// CreateIndirectionTable creates a table of work queues; see
-// ibv_create_rwq_ind_table(3). The number of entries must be a power of two;
-// several may have the same queue. Few devices support tables; on others, the
-// error matches errors.ErrUnsupported.
+// CreateIndirectionTable creates a table whose entries are the work queues wqs;
+// see ibv_create_rwq_ind_table(3). The number of entries must be a power of
+// two; several may have the same queue. Few devices support tables; on others,
+// the error matches errors.ErrUnsupported.
 func CreateIndirectionTable(device *ibverbs.Device, wqs []*WQ) (*IndirectionTable, error) {
 	const op = "ibv_create_rwq_ind_table"
 	parents := []*object.Object{sibling.ObjectOf(device)}

@@ -15,9 +15,9 @@ import (
 	"github.com/verbena-go/verbena/internal/sealed"
 )
 
-// WQ is a receive work queue, which exists without a queue pair of its own. A
-// queue pair made by [CreateRSSQP] spreads what it receives over several WQs.
-// The methods of WQ may be called concurrently.
+// WQ is a receive work queue that does not belong to one queue pair. A queue
+// pair made by [CreateRSSQP] spreads the packets that it receives over several
+// WQs. The methods of WQ may be called concurrently.
 //
 // A WQ is the Object of its events, which [ibverbs.Device.NextEvent] returns.
 type WQ struct {
@@ -32,7 +32,8 @@ type WQ struct {
 	post    postRecv // made once, so that posting allocates nothing
 }
 
-// postRecv posts receives, and returns the first one that was not posted.
+// postRecv posts receives with C, and returns the first receive that was not
+// posted.
 type postRecv = func(first *libibverbs.RecvWr) (bad *libibverbs.RecvWr, err error)
 
 // WQFlags are options of a work queue; combine them with |.
@@ -58,9 +59,9 @@ const (
 
 // WQConfig is the configuration of a work queue.
 type WQConfig struct {
-	CQ           *ibverbs.CQ // for completions of receives; required
-	RecvQueue    int         // posted receives, at least
-	RecvSegments int         // segments of a receive, at least; 0 means 1
+	CQ           *ibverbs.CQ // completion queue for receives; required
+	RecvQueue    int         // minimum number of receives that can be posted
+	RecvSegments int         // minimum number of segments that a receive can have; 0 means 1
 	Flags        WQFlags
 }
 
@@ -86,8 +87,8 @@ func (c WQConfig) initAttr(pd *ibverbs.PD) (*libibverbs.WqInitAttr, error) {
 const opCreateWQ = "ibv_create_wq"
 
 // CreateWQ creates a receive work queue in the reset state; see
-// ibv_create_wq(3). It fails with an error matching errors.ErrUnsupported on
-// most devices.
+// ibv_create_wq(3). Few devices support work queues; on others, the error
+// matches errors.ErrUnsupported.
 func CreateWQ(pd *ibverbs.PD, config WQConfig) (*WQ, error) {
 	parents := []*object.Object{sibling.ObjectOf(pd), sibling.ObjectOf(config.CQ)}
 	done, err := object.UseAll(parents...)
@@ -155,13 +156,13 @@ func (wq *WQ) State() (WQState, error) {
 
 // SetState moves the queue to a state; see ibv_modify_wq(3). A queue in the
 // reset state can become ready, and receives can then be posted. From any
-// state, a queue can be reset, or moved to the error state, in which all posted
-// receives complete as flushed.
+// state, a queue can be moved to the reset state, or to the error state, in
+// which all posted receives complete as flushed.
 func (wq *WQ) SetState(state WQState) error {
 	return wq.change(&libibverbs.WqAttr{AttrMask: uint32(libibverbs.IBV_WQ_ATTR_STATE), WqState: state})
 }
 
-// SetFlags turns the options in mask on or off, as in flags; see
+// SetFlags sets the options in mask to their values in flags; see
 // ibv_modify_wq(3). A device may be able to change only some of them, or none.
 func (wq *WQ) SetFlags(flags, mask WQFlags) error {
 	return wq.change(&libibverbs.WqAttr{
@@ -169,7 +170,7 @@ func (wq *WQ) SetFlags(flags, mask WQFlags) error {
 	})
 }
 
-// change changes the attributes in attr's mask.
+// change changes the attributes that attr.AttrMask selects.
 func (wq *WQ) change(attr *libibverbs.WqAttr) error {
 	if err := wq.self().Use(); err != nil {
 		return err

@@ -30,7 +30,8 @@ const (
 	XDR   LaneSpeed = 256 // 200 Gb/s
 )
 
-// The type is in the text of unknown codes, which JSON of verbena has.
+// The name of the type, Speed, appears in the text of unknown codes, which
+// programs may have stored as JSON.
 var speeds = enum.Values{Type: "Speed", Names: []enum.Name{
 	{Value: int64(SDR), Name: "SDR"},
 	{Value: int64(DDR), Name: "DDR"},
@@ -43,8 +44,8 @@ var speeds = enum.Values{Type: "Speed", Names: []enum.Name{
 	{Value: int64(XDR), Name: "XDR"},
 }}
 
-// Rate returns the nominal speed in Gb/s, or 0 if it is unknown. SignalingRate
-// and Throughput return the exact figures.
+// Rate returns the nominal speed of one lane, or 0 if it is unknown.
+// SignalingRate and Throughput return the exact figures.
 func (s LaneSpeed) Rate() Speed {
 	return map[LaneSpeed]Speed{
 		SDR: 2.5, DDR: 5, QDR: 10, FDR10: 10, FDR: 14,
@@ -52,19 +53,19 @@ func (s LaneSpeed) Rate() Speed {
 	}[s]
 }
 
-// SignalingRate returns the bit rate of a lane on the wire in Gb/s, or 0 if it
-// is unknown.
+// SignalingRate returns the bit rate of a lane on the wire, or 0 if it is
+// unknown.
 func (s LaneSpeed) SignalingRate() Speed { return laneRates[s].signaling }
 
 // Throughput returns the part of the signaling rate that line code and error
-// correction leave for packets, in Gb/s, or 0 if it is unknown.
+// correction leave for packets, or 0 if it is unknown.
 func (s LaneSpeed) Throughput() Speed {
 	r := laneRates[s]
 	return r.signaling * Speed(r.data)
 }
 
-// laneRates maps a speed to its signaling rate in Gb/s and the fraction of it
-// that is data.
+// laneRates maps a speed to its signaling rate and the fraction of that rate
+// that carries data.
 var laneRates = map[LaneSpeed]struct {
 	signaling Speed
 	data      float64

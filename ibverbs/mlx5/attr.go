@@ -18,12 +18,14 @@ type Attr struct {
 	Flags Flags
 
 	// MaxDCReads limits the RDMA reads and atomics that a target has in
-	// progress for one initiator. MaxDCInitReads limits those of an initiator.
+	// progress for one initiator. MaxDCInitReads limits those that an
+	// initiator has in progress.
 	MaxDCReads, MaxDCInitReads uint64
 
-	// MaxLogStreams is the binary logarithm of the largest number of streams of
-	// an initiator. MaxLogErroredStreams is that of the largest number of
-	// failed streams that an initiator tolerates; see DCIConfig.
+	// MaxLogStreams is the binary logarithm of the maximum number of
+	// streams of an initiator. MaxLogErroredStreams is the binary logarithm
+	// of the maximum number of failed streams that an initiator tolerates;
+	// see DCIConfig.
 	MaxLogStreams, MaxLogErroredStreams uint8
 
 	LAGPorts int // number of bonded ports
@@ -54,7 +56,7 @@ func Query(device *ibverbs.Device) (Attr, error) {
 	if err := libmlx5.QueryDevice(device.Raw(), &raw); err != nil {
 		return Attr{}, sibling.Wrap(device.Name(), err)
 	}
-	attr := Attr{Flags: Flags(raw.Flags)} // the mask now has what the library reports
+	attr := Attr{Flags: Flags(raw.Flags)} // the library has left in the mask what it reports
 	told := libmlx5.ContextCompMask(raw.CompMask)
 	if told&dc != 0 {
 		attr.MaxDCReads, attr.MaxDCInitReads = raw.MaxDcRdAtom, raw.MaxDcInitRdAtom

@@ -19,8 +19,8 @@ import (
 // DCIConfig is the configuration of an initiator.
 type DCIConfig struct {
 	CQ           *ibverbs.CQ
-	SendQueue    int // requests in progress
-	SendSegments int // segments of a request; 0 means 1
+	SendQueue    int // maximum number of requests in progress
+	SendSegments int // maximum number of segments in a request; 0 means 1
 	SignalAll    bool
 
 	// LogStreams is the binary logarithm of the number of streams. Requests of
@@ -89,8 +89,8 @@ type DCIPath struct {
 	Timeout       time.Duration // how long to wait for an acknowledgement, or ibverbs.NoTimeout; 0 means 67 ms
 	RetryCount    int           // retries after a timeout, at most 7; 0 means 6; negative means none
 	RNRRetryCount int           // retries while the target has no receive posted, at most 7; 0 means ibverbs.RNRRetryForever; negative means none
-	MaxReads      int           // RDMA reads and atomics in progress
-	SendPSN       uint32        // number of the first packet, 24 bits
+	MaxReads      int           // maximum number of RDMA reads and atomics in progress
+	SendPSN       uint32        // sequence number of the first packet, 24 bits
 }
 
 const (
@@ -98,8 +98,8 @@ const (
 	defaultRetryCount = 6
 )
 
-// countOr returns n, the default if it is 0, and 0 if it is negative.
-func countOr(n, or int) int { return max(cmp.Or(n, or), 0) }
+// countOr returns def if n is 0, 0 if n is negative, and n otherwise.
+func countOr(n, def int) int { return max(cmp.Or(n, def), 0) }
 
 // Start moves the initiator from the reset state to ready to send, by three
 // calls of ibv_modify_qp(3).
@@ -152,12 +152,12 @@ const (
 	Read     Op = libibverbs.IBV_WR_RDMA_READ
 )
 
-// Target names a target.
+// Target is the destination of a request.
 type Target struct {
-	AH     *ibverbs.AH
-	Num    uint32 // DCT.Num
-	Key    uint64 // DCTConfig.Key
-	Stream uint16 // stream of the request, if the initiator has streams
+	AH     *ibverbs.AH // address handle of the target's port
+	Num    uint32      // number of the target, from DCT.Num
+	Key    uint64      // key of the target, from DCTConfig.Key
+	Stream uint16      // stream of the request, if the initiator has streams
 }
 
 // Request is a send request.
@@ -167,7 +167,7 @@ type Request struct {
 	Flags    ibverbs.SendFlags
 	To       Target
 	Remote   ibverbs.RemoteBuffer // memory of the target, for Write, WriteImm and Read
-	Imm      uint32               // for SendImm and WriteImm, in the host's byte order
+	Imm      uint32               // immediate data for SendImm and WriteImm, in the host's byte order
 	Segments []ibverbs.Segment
 }
 

@@ -17,8 +17,8 @@ import (
 
 const opCreate = "mlx5dv_create_qp"
 
-// create returns a function that creates the C object with attributes that only
-// the driver knows.
+// create returns a function that creates the C object of a queue pair with the
+// attributes in mlx5, which only the driver knows.
 func create(pd *ibverbs.PD, mlx5 *libmlx5.QpInitAttr) func(*libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error) {
 	return func(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error) {
 		raw, err := libmlx5.CreateQp(pd.Device().Raw(), attr, mlx5)
@@ -28,9 +28,9 @@ func create(pd *ibverbs.PD, mlx5 *libmlx5.QpInitAttr) func(*libibverbs.QpInitAtt
 
 // DCTConfig is the configuration of a target.
 type DCTConfig struct {
-	CQ  *ibverbs.CQ  // for receives
-	SRQ *ibverbs.SRQ // to take receives from
-	Key uint64       // key that initiators must give
+	CQ  *ibverbs.CQ  // completion queue for receives
+	SRQ *ibverbs.SRQ // shared receive queue to take receives from; required
+	Key uint64       // key that requests to the target must carry
 }
 
 // DCT is a target of DC requests. Its methods may be called concurrently.
@@ -80,8 +80,8 @@ type DCTPath struct {
 	Port        int
 	PKeyIndex   int
 	MTU         ibverbs.MTU
-	Access      ibverbs.AccessFlags // what initiators may do with memory
-	MinRNRTimer time.Duration       // delay before an initiator retries for lack of a receive; 0 means 0.64 ms
+	Access      ibverbs.AccessFlags // access to memory that initiators may have
+	MinRNRTimer time.Duration       // delay before an initiator retries because no receive was posted; 0 means 0.64 ms
 
 	// From is the path of the target's answers. Only SGIDIndex, HopLimit,
 	// TrafficClass and SL are used. A DGID that is not zero requests a global

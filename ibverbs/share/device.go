@@ -39,8 +39,8 @@ func ExportDevice(device *ibverbs.Device) (*os.File, error) {
 
 // ImportDevice opens a device that another process has opened and exported, and
 // shares its objects; see ibv_import_device(3). The caller must still close the
-// file. Few drivers support this; with the others it fails with an error
-// matching errors.ErrUnsupported.
+// file. Few drivers support imports; with the others, ImportDevice fails with
+// an error matching errors.ErrUnsupported.
 func ImportDevice(file *os.File) (*ibverbs.Device, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -60,8 +60,8 @@ func ImportDevice(file *os.File) (*ibverbs.Device, error) {
 	}
 	raw, err := libibverbs.ImportDevice(int32(fd))
 	if err != nil {
-		// A driver that fails has closed the descriptor. If no driver was
-		// asked, the descriptor is still open.
+		// A driver that fails has closed the descriptor. If C has
+		// called no driver, the descriptor is still open.
 		if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.ENODEV) {
 			_ = os.NewFile(uintptr(fd), "").Close() // a duplicate, not written to
 		}

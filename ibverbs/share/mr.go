@@ -16,13 +16,13 @@ import (
 
 // MRExport describes a memory region to a process that imports it.
 type MRExport struct {
-	Handle uint32
+	Handle uint32 // number of the region in the kernel
 	Addr   uint64 // address of the memory in the process that registered it
 	Len    uint64 // bytes
 }
 
-// ExportMR describes the region to a process that has imported the device and
-// the protection domain.
+// ExportMR returns the value to pass to [ImportMR] in a process that has
+// imported the device and the protection domain.
 func ExportMR(mr *ibverbs.MR) (MRExport, error) {
 	o := sibling.ObjectOf(mr)
 	if err := o.Use(); err != nil {
@@ -55,16 +55,16 @@ func ImportMR(pd *ibverbs.PD, export MRExport) (*ImportedMR, error) {
 	return &ImportedMR{sealed.Open(pd.Internals()).ImportMR(raw, export.Addr, int(export.Len))}, nil
 }
 
-// LKey returns the key that local work requests use for the region, with
-// addresses of the process that registered it.
+// LKey returns the key that local work requests use for the region. The
+// addresses in these requests are those of the process that registered it.
 func (mr *ImportedMR) LKey() uint32 { return mr.mr.LKey() }
 
 // Len returns the size of the region in bytes.
 func (mr *ImportedMR) Len() int { return mr.mr.Len() }
 
 // Sub returns n bytes of the region starting at offset, for a work request of
-// this process. They cannot be sent inline. If they are outside the region, the
-// batch refuses the request.
+// this process. The bytes cannot be sent inline. If they are outside the
+// region, the batch refuses the request.
 func (mr *ImportedMR) Sub(offset, n int) ibverbs.Segment {
 	if mr == nil {
 		return ibverbs.Segment{}

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-go/verbena/internal/sealed"
 )
 
-// ExportPD returns the number that a process which has imported the device
-// passes to [ImportPD].
+// ExportPD returns the number to pass to [ImportPD] in a process that has
+// imported the device.
 func ExportPD(pd *ibverbs.PD) (handle uint32, err error) {
 	o := sibling.ObjectOf(pd)
 	if err := o.Use(); err != nil {

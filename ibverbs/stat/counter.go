@@ -2,16 +2,18 @@
 
 package stat
 
-// Group is a folder of sysfs with counters.
+// Group is a group of counters, named like its directory in sysfs.
 type Group string
 
 // The groups of counters.
 const (
-	Standard  Group = "counters"    // of a port, defined by the InfiniBand specification; drivers of RoCE may lack them
-	Hardware  Group = "hw_counters" // of a port or a device, as its driver names them
-	CMSent    Group = "cm_tx_msgs"  // messages of the connection manager that a port sent, including retries
+	Standard Group = "counters"    // counters of a port, defined by the InfiniBand specification; drivers of RoCE may lack them
+	Hardware Group = "hw_counters" // counters of a port or a device, with names of the driver
+	CMSent   Group = "cm_tx_msgs"  // messages of the connection manager that a port sent, including retries
+	// messages of the connection manager that a port sent again
 	CMRetried Group = "cm_tx_retries"
 	CMTaken   Group = "cm_rx_msgs" // messages of the connection manager that a port received, including duplicates
+	// duplicates of messages of the connection manager that a port received
 	CMRepeats Group = "cm_rx_duplicates"
 )
 
@@ -41,13 +43,13 @@ type Counter struct {
 	// value that Help names.
 	Value uint64 `json:"value"`
 	Unit  Unit   `json:"unit"`                  // Unknown if this package does not know the counter
-	Help  string `json:"description,omitempty"` // one sentence; empty if this package does not know the counter
+	Help  string `json:"description,omitempty"` // description of one sentence; empty if this package does not know the counter
 }
 
 // about is a description of a counter.
 type about struct {
 	unit  Unit
-	scale uint64 // units that the kernel counts as one
+	scale uint64 // number of units for which the kernel counts one
 	help  string
 }
 
@@ -182,7 +184,8 @@ var known = map[Group]map[string]about{
 	CMRepeats: messages("received again: the peer got no answer in time"),
 }
 
-// messages returns the counters of the connection manager's messages.
+// messages returns the counters of the connection manager's messages. how is
+// the end of each description.
 func messages(how string) map[string]about {
 	all := map[string]about{}
 	for name, what := range map[string]string{
@@ -196,7 +199,7 @@ func messages(how string) map[string]about {
 	return all
 }
 
-// counter returns a counter that has a value in the kernel's unit.
+// counter returns the counter with the value in the kernel's unit.
 func counter(group Group, name string, value uint64) Counter {
 	k, is := known[group][name]
 	if !is {

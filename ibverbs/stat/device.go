@@ -20,7 +20,7 @@ import (
 type Device struct {
 	Name     string    `json:"name"`
 	Ports    []Port    `json:"ports"`
-	Counters []Counter `json:"counters"` // hw_counters of the whole device, which few drivers have
+	Counters []Counter `json:"counters"` // hw_counters of the whole device, which few drivers provide
 }
 
 // Port is a port of a device with its counters.
@@ -28,8 +28,8 @@ type Port struct {
 	Port      int    `json:"port"`
 	State     string `json:"state"`      // DOWN, INIT, ARMED, ACTIVE, ACTIVE_DEFER; empty if the kernel does not say
 	LinkLayer string `json:"link_layer"` // InfiniBand, Ethernet
-	// Rate is the rate of the link in bits per second. It means nothing for a
-	// device in software.
+	// Rate is the rate of the link in bits per second. It is meaningless
+	// for a device in software.
 	Rate int64 `json:"rate_bits_per_second"`
 	// Lifespan is the time for which the kernel caches values of hw_counters.
 	// It is 0 if there are no hw_counters.
@@ -58,7 +58,7 @@ const Default Sysfs = "/sys"
 // is empty if the kernel has no RDMA. Devices blocks only while the kernel asks
 // the devices for their counters. The result lacks devices that are removed
 // during the call. If a device cannot be read, Devices returns the others and
-// an error. It may be called concurrently.
+// an error. Devices may be called concurrently.
 func (s Sysfs) Devices() ([]Device, error) {
 	names, err := s.names()
 	if err != nil {
@@ -84,7 +84,7 @@ func (s Sysfs) names() ([]string, error) {
 		_, err = os.Stat(filepath.Join(string(s), "class"))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("stat: listing the RDMA devices: %w", err)
+		return nil, fmt.Errorf("stat: list the RDMA devices: %w", err)
 	}
 	var names []string
 	for _, e := range entries {
@@ -101,7 +101,7 @@ func (s Sysfs) path(of ...string) string {
 // device, the error matches fs.ErrNotExist.
 func (s Sysfs) Device(name string) (Device, error) {
 	if name == "" || name != filepath.Base(name) || name == ".." || name == "." {
-		return Device{}, fmt.Errorf("stat: %q is not a name of a device: %w", name, fs.ErrNotExist)
+		return Device{}, fmt.Errorf("stat: %q is not a device name: %w", name, fs.ErrNotExist)
 	}
 	d := Device{Name: name, Ports: []Port{}, Counters: []Counter{}}
 	ports, err := os.ReadDir(s.path(name, "ports"))
@@ -130,10 +130,10 @@ func (s Sysfs) Device(name string) (Device, error) {
 }
 
 func failed(device string, err error) error {
-	return fmt.Errorf("stat: reading the counters of %s: %w", device, err)
+	return fmt.Errorf("stat: read the counters of %s: %w", device, err)
 }
 
-// gone reports whether an error may be because a device was removed.
+// gone reports whether err can be the result of the removal of a device.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) }
 
 func readPort(path string, number int) (Port, error) {
@@ -163,8 +163,9 @@ func line(path ...string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// group returns the counters in a folder, sorted by name, or none if there is
-// no such folder. It skips the file lifespan, which is a setting.
+// group returns the counters in a directory, sorted by name, or none if there
+// is no such directory. lifespan is the content of the file lifespan, which is
+// a setting and not a counter.
 func group(path string, g Group) (counters []Counter, lifespan time.Duration, err error) {
 	folder := filepath.Join(path, string(g))
 	files, err := os.ReadDir(folder)
@@ -195,5 +196,5 @@ func group(path string, g Group) (counters []Counter, lifespan time.Duration, er
 	return counters, lifespan, nil
 }
 
-// maxLifespan is the largest number of milliseconds that the kernel allows.
+// maxLifespan is the largest lifespan that the kernel allows, in milliseconds.
 const maxLifespan = 10000

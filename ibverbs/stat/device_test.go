@@ -104,7 +104,7 @@ func TestNoDevices(t *testing.T) {
 
 	_, err = stat.Sysfs(filepath.Join(t.TempDir(), "missing")).Devices()
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	require.ErrorContains(t, err, "stat: listing the RDMA devices: ")
+	require.ErrorContains(t, err, "stat: list the RDMA devices: ")
 
 	for _, name := range []string{"", ".", "..", "mlx5_1", "../net", "mlx5_0/ports"} {
 		_, err = card(t).Device(name)
@@ -122,7 +122,7 @@ func TestUnreadableDevice(t *testing.T) {
 	require.NoError(t, os.Symlink("loop", filepath.Join(string(sys), "class", "infiniband", "loop")))
 	found, err := sys.Devices()
 	require.ErrorIs(t, err, syscall.ELOOP)
-	require.ErrorContains(t, err, "stat: reading the counters of loop: ")
+	require.ErrorContains(t, err, "stat: read the counters of loop: ")
 	require.Equal(t, all, found)
 }
 

@@ -31,7 +31,7 @@ type Resources struct {
 // zero if the thread that created the object has ended, because the kernel then
 // no longer knows the process.
 type Owner struct {
-	PID     int    `json:"pid,omitempty"`     // 0 for the kernel
+	PID     int    `json:"pid,omitempty"`     // ID of the process; 0 for the kernel
 	Program string `json:"program,omitempty"` // name of the process, as ps shows it; empty if the process ended during the call
 	// Thread is the ID of the thread that created the object. The kernel
 	// reports this ID, and rdma(8) prints it as the pid.
@@ -45,8 +45,8 @@ type QueuePair struct {
 	Port   int     `json:"port,omitempty"` // 0 if the queue pair has none yet
 	Number uint32  `json:"number"`
 	Peer   uint32  `json:"peer,omitempty"` // number of the peer's queue pair, 0 if it is not connected
-	Type   string  `json:"type"`           // RC, UC, UD, XRC_INI, XRC_TGT, RAW_PACKET, DRIVER; of the kernel, SMI, GSI
-	State  string  `json:"state"`          // RESET, INIT, RTR, RTS, SQD, SQE, ERR
+	Type   string  `json:"type"`           // type: RC, UC, UD, XRC_INI, XRC_TGT, RAW_PACKET, DRIVER; SMI or GSI for a queue pair of the kernel
+	State  string  `json:"state"`          // state: RESET, INIT, RTR, RTS, SQD, SQE, ERR
 	PD     *uint32 `json:"protection_domain,omitempty"`
 	Owner
 }
@@ -55,8 +55,8 @@ type QueuePair struct {
 type CompletionQueue struct {
 	Device string  `json:"device"`
 	Number *uint32 `json:"number,omitempty"` // nil if the kernel does not report it
-	Size   int     `json:"size"`             // completions that it can hold
-	Users  uint64  `json:"users"`            // send queues, receive queues and others that complete here
+	Size   int     `json:"size"`             // number of completions that the queue can hold
+	Users  uint64  `json:"users"`            // number of send queues, receive queues and others whose requests complete on the queue
 	// Polling is the kernel's way to poll a queue of its own: DIRECT, SOFTIRQ,
 	// WORKQUEUE or UNBOUND_WORKQUEUE. It is empty for a queue of a process.
 	Polling string `json:"polling,omitempty"`
@@ -68,7 +68,7 @@ type MemoryRegion struct {
 	Device string  `json:"device"`
 	Number *uint32 `json:"number,omitempty"` // nil if the kernel does not report it
 	Length uint64  `json:"length"`           // in bytes
-	LKey   *uint32 `json:"lkey,omitempty"`   // nil without the capability CAP_NET_ADMIN, as is RKey
+	LKey   *uint32 `json:"lkey,omitempty"`   // local key; nil without the capability CAP_NET_ADMIN, as is RKey
 	RKey   *uint32 `json:"rkey,omitempty"`
 	PD     *uint32 `json:"protection_domain,omitempty"`
 	Owner
@@ -78,7 +78,7 @@ type MemoryRegion struct {
 type ProtectionDomain struct {
 	Device string  `json:"device"`
 	Number *uint32 `json:"number,omitempty"` // nil if the kernel does not report it
-	Users  uint64  `json:"users"`            // objects in it
+	Users  uint64  `json:"users"`            // number of objects in the domain
 	Owner
 }
 
@@ -87,11 +87,11 @@ type ConnectionID struct {
 	Device    string         `json:"device"`
 	Port      int            `json:"port,omitempty"`       // 0 for a listener on all ports
 	Number    *uint32        `json:"number,omitempty"`     // nil if the kernel does not report it
-	QueuePair uint32         `json:"queue_pair,omitempty"` // 0 if it has none
-	Type      string         `json:"type,omitempty"`       // of the queue pair; empty if the kernel does not report it
-	State     string         `json:"state"`                // such as LISTEN, CONNECT, DISCONNECT
-	PortSpace string         `json:"port_space"`           // TCP, UDP, IB, IPOIB
-	Source    netip.AddrPort `json:"source,omitzero"`      // zero for an address that is not of IP
+	QueuePair uint32         `json:"queue_pair,omitempty"` // number of the queue pair; 0 if there is none
+	Type      string         `json:"type,omitempty"`       // type of the queue pair; empty if the kernel does not report it
+	State     string         `json:"state"`                // state, such as LISTEN, CONNECT, DISCONNECT
+	PortSpace string         `json:"port_space"`           // port space: TCP, UDP, IB, IPOIB
+	Source    netip.AddrPort `json:"source,omitzero"`      // local address; zero if it is not an IP address
 	Dest      netip.AddrPort `json:"destination,omitzero"`
 	Owner
 }
@@ -101,7 +101,7 @@ type ConnectionID struct {
 // first PID namespace, those of the kernel. It needs no privileges. Objects
 // that are created or destroyed during the call may be missing, or may refer to
 // missing ones. AllResources waits only for the kernel, and may be called
-// concurrently. The result is empty if the kernel has no RDMA. On other systems
+// concurrently. The result is empty if the kernel has no RDMA. On systems other
 // than Linux, the error matches errors.ErrUnsupported.
 func AllResources() (Resources, error) {
 	all, err := readResources()
@@ -142,12 +142,14 @@ func readResources() (all Resources, err error) {
 	return all, nil
 }
 
-// none returns empty lists. They are not nil, because JSON would have null.
+// none returns empty lists. They are not nil, because JSON has null for a nil
+// list.
 func none() Resources {
 	return Resources{[]QueuePair{}, []CompletionQueue{}, []MemoryRegion{}, []ProtectionDomain{}, []ConnectionID{}}
 }
 
-// read adds the objects of a device to a list, sorted by number.
+// read adds the objects in a table of the kernel to list, sorted by number. one
+// converts an object and returns its number.
 func read[T any](c *nldev.Conn, d nldev.Device, table nldev.Table, list *[]T, one func(string, netlink.Attributes) (T, uint32)) error {
 	objects, err := c.Objects(d, table)
 	type numbered struct {
@@ -166,7 +168,8 @@ func read[T any](c *nldev.Conn, d nldev.Device, table nldev.Table, list *[]T, on
 	return err
 }
 
-// processes maps threads to their processes, as far as they were looked up.
+// processes maps the IDs of threads to their processes. It has the threads that
+// were looked up so far.
 type processes map[int]Owner
 
 // owner returns the creator of an object.
@@ -251,8 +254,8 @@ func pointer[T any](v T, is bool) *T {
 	return &v
 }
 
-// The kernel's numbers of types and states. They are those of its own enums,
-// not of verbs, as are the names, which rdma prints too.
+// The kernel's names of types and states, by number. The numbers are those of
+// the kernel's own enums, not of verbs. The program rdma prints the same names.
 var (
 	qpTypes = map[uint8]string{
 		0: "SMI", 1: "GSI", 2: "RC", 3: "UC", 4: "UD", 5: "RAW_IPV6", 6: "RAW_ETHERTYPE", 8: "RAW_PACKET", 9: "XRC_INI", 10: "XRC_TGT", 255: "DRIVER",
@@ -311,9 +314,9 @@ func address(b []byte) netip.AddrPort {
 }
 
 // SharedNamespaces reports whether all network namespaces see all RDMA devices,
-// which is Linux's default, or each namespace only the devices that were moved
-// to it. "rdma system" prints the same. It fails if the kernel has no RDMA, and
-// on other systems than Linux.
+// which is Linux's default. Otherwise, each namespace sees only the devices
+// that were moved to it. "rdma system" prints the same. SharedNamespaces fails
+// if the kernel has no RDMA, and on systems other than Linux.
 func SharedNamespaces() (shared bool, err error) {
 	c, err := nldev.Open()
 	if err != nil {

@@ -25,25 +25,26 @@ const (
 // Op holds the fields common to all operations on a tag list.
 //
 // A message that matches no receive in the list is unexpected, and takes a
-// receive of [ibverbs.SRQ.PostRecv]. The device uses receives added afterwards
-// only once the program has reported handling as many unexpected messages as
-// the device has met, which keeps later messages from overtaking unexpected
-// ones.
+// receive of [ibverbs.SRQ.PostRecv]. After an unexpected message, the device
+// uses newly added receives only once the program has reported that it has
+// handled all unexpected messages so far. Otherwise, later messages could
+// overtake the unexpected ones.
 type Op struct {
 	ID         uint64 // ID of the completion of the operation itself
 	Flags      OpFlags
-	Unexpected uint32 // with OpSync: unexpected messages that the program has handled so far
+	Unexpected uint32 // number of unexpected messages that the program has handled so far, with OpSync
 }
 
-// Recv matches messages whose tag equals Tag in the bits that Mask has. A zero
-// Mask matches every tag. Both are in the host's byte order.
+// Recv matches messages whose tag equals Tag in the bits that are set in Mask.
+// A zero Mask matches every tag. Tag and Mask are in the host's byte order.
 type Recv struct {
 	Tag, Mask uint64
 	ID        uint64 // ID of the completion of the message
 }
 
-// Handle identifies a receive in the tag list of a shared receive queue, from
-// when it is added until its message completes or it is deleted.
+// Handle identifies a receive in the tag list of a shared receive queue. It is
+// valid from when the receive is added until its message completes or it is
+// deleted.
 type Handle struct {
 	srq    *ibverbs.SRQ
 	handle uint32
@@ -53,19 +54,19 @@ type Handle struct {
 // which is posted in one call. Make it once and use it again, like an
 // [ibverbs.SendBatch]. It must not be used concurrently.
 type Batch struct {
-	ops      []libibverbs.OpsWr // all that there is room for
-	n        int                // operations in use
-	sges     []libibverbs.Sge   // of all operations
-	segments int                // of an operation, at most
-	deletes  []*ibverbs.SRQ     // for each operation that deletes: the queue of its handle
-	posted   int                // operations that the last call posted
+	ops      []libibverbs.OpsWr // operations, as many as there is room for
+	n        int                // number of operations in use
+	sges     []libibverbs.Sge   // segments of all operations
+	segments int                // maximum number of segments in an operation
+	deletes  []*ibverbs.SRQ     // queue of the deleted handle, for each operation that deletes
+	posted   int                // number of operations that the last call posted
 	to       *ibverbs.SRQ       // queue that the last call posted to
 	bad      **libibverbs.OpsWr // written by C; a local variable would be allocated for each call
 }
 
-// NewBatch makes a batch with room for the given number of operations, with at
-// most the given number of segments for each receive that it adds. Its memory
-// is released with the last reference to it.
+// NewBatch makes a batch with room for the given number of operations. Each
+// receive that the batch adds may have at most the given number of segments.
+// The memory of the batch is released with the last reference to it.
 func NewBatch(operations, segments int) (*Batch, error) {
 	b := &Batch{segments: segments, bad: new(*libibverbs.OpsWr)}
 	var err error
@@ -99,13 +100,13 @@ func (b *Batch) Reset() {
 	}
 }
 
-// Add adds a receive to the tag list: the device writes the next message that
-// matches it, and no earlier receive, into the segments in order. Memory
+// Add adds a receive to the tag list. The device writes the next message that
+// matches the receive, and no earlier one, into the segments in order. Memory
 // regions must stay open until the message has completed or the receive is
 // deleted. After the batch is posted, Handle returns the receive's handle.
 //
-// Add fails with an error matching syscall.EINVAL if the tag has bits that the
-// mask lacks, because it would match nothing.
+// Add fails with an error matching syscall.EINVAL if recv.Tag has bits that
+// recv.Mask lacks, because the receive would match nothing.
 func (b *Batch) Add(op Op, recv Recv, segments ...ibverbs.Segment) error {
 	if recv.Tag&^recv.Mask != 0 {
 		return cerr.Refuse(opPost, "", "tag %#x has bits that its mask %#x lacks", recv.Tag, recv.Mask)
@@ -122,7 +123,7 @@ func (b *Batch) Add(op Op, recv Recv, segments ...ibverbs.Segment) error {
 // as well.
 func (b *Batch) Delete(op Op, handle Handle) error {
 	if handle.srq == nil {
-		return cerr.Refuse(opPost, "", "the handle is zero; Batch.Handle returns one")
+		return cerr.Refuse(opPost, "", "the handle is the zero Handle; use one from Batch.Handle")
 	}
 	return b.add(op, libibverbs.IBV_WR_TAG_DEL, nil, handle.srq, libibverbs.OpsWrTm{Handle: handle.handle})
 }
@@ -162,11 +163,11 @@ func (b *Batch) add(
 	return nil
 }
 
-// place makes the segments those of operation i, to which the device is to
-// write, and returns them as C takes them.
+// place stores the segments, to which the device will write, as those of
+// operation i, and returns them in C's form.
 func (b *Batch) place(i int, segments []ibverbs.Segment) ([]libibverbs.Sge, error) {
 	if len(segments) > b.segments {
-		return nil, cerr.Invalid("%d segments in a batch made for %d", len(segments), b.segments)
+		return nil, cerr.Invalid("the operation has %d segments, but the batch was made for %d", len(segments), b.segments)
 	}
 	return sibling.AppendSGEs(b.sges[i*b.segments:][:0], segments, true)
 }
@@ -175,7 +176,7 @@ func (b *Batch) place(i int, segments []ibverbs.Segment) ([]libibverbs.Sge, erro
 // when the batch was last posted.
 func (b *Batch) Handle(i int) (Handle, error) {
 	if i < 0 || i >= b.Len() || i >= b.posted || b.ops[i].Opcode != libibverbs.IBV_WR_TAG_ADD {
-		return Handle{}, cerr.Refuse("tag.Batch.Handle", "", "operation %d of a batch of %d has added no receive", i, b.Len())
+		return Handle{}, cerr.Refuse("tag.Batch.Handle", "", "operation %d of the batch of %d has not added a receive", i, b.Len())
 	}
 	h := Handle{b.to, b.ops[i].Tm.Handle}
 	runtime.KeepAlive(b)

@@ -75,12 +75,12 @@ func TestBatchRefuses(t *testing.T) {
 	b, err := NewBatch(2, 1)
 	require.NoError(t, err)
 	for name, err := range map[string]error{
-		"tag 0x11 has bits that its mask 0x1 lacks":        b.Add(Op{}, Recv{Tag: 0x11, Mask: 1}),
-		"2 segments in a batch made for 1":                 b.Add(Op{}, Recv{}, memory.Sub(0, 1), memory.Sub(1, 1)),
-		"segment 0: segment of 2 bytes at 99 is outside":   b.Add(Op{}, Recv{}, memory.Sub(99, 2)),
-		"segment 0: segment without a memory region":       b.Add(Op{}, Recv{}, ibverbs.Segment{}),
-		"the handle is zero; Batch.Handle returns one":     b.Delete(Op{}, Handle{}),
-		"operation 0 of a batch of 0 has added no receive": second(b.Handle(0)),
+		"tag 0x11 has bits that its mask 0x1 lacks":                  b.Add(Op{}, Recv{Tag: 0x11, Mask: 1}),
+		"the operation has 2 segments, but the batch was made for 1": b.Add(Op{}, Recv{}, memory.Sub(0, 1), memory.Sub(1, 1)),
+		"segment 0: segment of 2 bytes at 99 is outside":             b.Add(Op{}, Recv{}, memory.Sub(99, 2)),
+		"segment 0: segment without a memory region":                 b.Add(Op{}, Recv{}, ibverbs.Segment{}),
+		"the handle is the zero Handle; use one from Batch.Handle":   b.Delete(Op{}, Handle{}),
+		"operation 0 of the batch of 0 has not added a receive":      second(b.Handle(0)),
 	} {
 		require.ErrorIs(t, err, syscall.EINVAL, name)
 		require.ErrorContains(t, err, name)

@@ -32,12 +32,12 @@ const (
 )
 
 // Header is the header that the program puts before each message to a queue
-// with a tag list. A message that matches a receive of the tag list arrives
-// without it; one that takes a receive of [ibverbs.SRQ.PostRecv] arrives with
-// it.
+// with a tag list. The device removes it from a message that matches a receive
+// of the tag list. A message that takes a receive of [ibverbs.SRQ.PostRecv]
+// arrives with it.
 type Header struct {
-	Kind    MessageKind // 0 means MessageNoTag
-	Context uint32      // any value; the receiver finds it in ibverbs.WC.TMInfo
+	Kind    MessageKind // kind of the message; 0 means MessageNoTag
+	Context uint32      // any value; ibverbs.WC.TMInfo returns it to the receiver
 	Tag     uint64
 }
 
@@ -57,7 +57,7 @@ func (h Header) AppendBinary(b []byte) ([]byte, error) {
 // than a header.
 func ParseHeader(message []byte) (h Header, rest []byte, err error) {
 	if len(message) < HeaderLen {
-		return Header{}, nil, fmt.Errorf("tag header in a message of %d bytes: %w", len(message), io.ErrUnexpectedEOF)
+		return Header{}, nil, fmt.Errorf("parse a tag header: the message has only %d bytes: %w", len(message), io.ErrUnexpectedEOF)
 	}
 	return Header{
 		Kind:    MessageKind(message[0]),
@@ -80,19 +80,20 @@ func (h RendezvousHeader) AppendBinary(b []byte) ([]byte, error) {
 		return b, cerr.Argument("tag.RendezvousHeader.AppendBinary", "", err)
 	}
 	if h.Len > math.MaxUint32 {
-		return b, cerr.Refuse("tag.RendezvousHeader.AppendBinary", "", "Len is %d bytes, not less than 4 GiB", h.Len)
+		return b, cerr.Refuse("tag.RendezvousHeader.AppendBinary", "", "Len is %d, more than %d", h.Len, uint32(math.MaxUint32))
 	}
 	b = binary.BigEndian.AppendUint64(b, h.Addr)
 	b = binary.BigEndian.AppendUint32(b, h.RKey)
 	return binary.BigEndian.AppendUint32(b, uint32(h.Len)), nil
 }
 
-// ParseRendezvousHeader parses the header from the bytes that ParseHeader left
-// of a message, and returns the bytes after it. It fails with an error matching
-// io.ErrUnexpectedEOF if there are fewer bytes than a header has.
+// ParseRendezvousHeader parses the header from the bytes after the Header of a
+// message, as ParseHeader returns them, and returns the bytes after it. It
+// fails with an error matching io.ErrUnexpectedEOF if there are fewer bytes
+// than a header has.
 func ParseRendezvousHeader(message []byte) (h RendezvousHeader, rest []byte, err error) {
 	if len(message) < RendezvousHeaderLen {
-		return RendezvousHeader{}, nil, fmt.Errorf("rendezvous header in %d bytes: %w", len(message), io.ErrUnexpectedEOF)
+		return RendezvousHeader{}, nil, fmt.Errorf("parse a rendezvous header: there are only %d bytes: %w", len(message), io.ErrUnexpectedEOF)
 	}
 	return RendezvousHeader{
 		Addr: binary.BigEndian.Uint64(message),

@@ -52,7 +52,8 @@ func Post(srq *ibverbs.SRQ, b *Batch) (int, error) {
 	return len(ops), nil
 }
 
-// fits refuses operations that C would misunderstand: C trusts every handle.
+// fits refuses operations that C would misunderstand, because C does not check
+// handles. name is the queue's name in the error.
 func (b *Batch) fits(srq *ibverbs.SRQ, name string) error {
 	matches := srq.Type() == ibverbs.SRQTypeTagMatching
 	for i := range b.ops[:b.n] {
@@ -61,7 +62,7 @@ func (b *Batch) fits(srq *ibverbs.SRQ, name string) error {
 		case !matches:
 			why = cerr.InvalidAs(syscall.EOPNOTSUPP, "%v needs a queue of type %s", b.ops[i].Opcode, ibverbs.SRQTypeTagMatching)
 		case from != nil && from != srq:
-			why = cerr.Invalid("the handle is of %s", sibling.ObjectOf(from).Name())
+			why = cerr.Invalid("the handle belongs to %s", sibling.ObjectOf(from).Name())
 		default:
 			continue
 		}

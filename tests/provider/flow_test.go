@@ -198,20 +198,20 @@ func TestCreateFlowFails(t *testing.T) {
 	r.p.Forget()
 	one := func(s flow.Spec) flow.Config { return flow.Config{Specs: []flow.Spec{s}} }
 	for want, config := range map[string]flow.Config{
-		"flow of 11 specs, more than 10":               {Specs: slices.Repeat([]flow.Spec{flow.Drop{}}, 11)},
-		"flow of type FlowAttrType(4)":                 {Type: 4},
-		"flow of priority -1":                          {Priority: -1},
-		"flow of priority 65536":                       {Priority: 65536},
-		"flow on port -1":                              {Port: -1},
-		"flow on port 256":                             {Port: 256},
-		"DontTrap in a flow":                           {Type: flow.Sniffer, Flags: flow.DontTrap},
-		"ibv_create_flow: spec 0 is nil":               one(nil),
-		"spec 0: counters of fake0 is not of the same": one(flow.Count{Counters: foreign}),
-		"spec 0: ESP action for SPI 0x0 of fake0 is":   one(flow.Apply{Action: foreignESP}),
-		"spec 0: Src is 1.2.3.4/32":                    one(flow.IPv6{Src: netip.MustParsePrefix("1.2.3.4/32")}),
-		"spec 0: Dst is ::/0":                          one(flow.IPv4{Dst: netip.MustParsePrefix("::/0")}),
-		"spec 0: Dst is fe80::/10":                     one(flow.IPv4Ext{Dst: netip.MustParsePrefix("fe80::/10")}),
-		"spec 0: Src is invalid Prefix":                one(flow.IPv4{Src: netip.PrefixFrom(netip.MustParseAddr("1.2.3.4"), 33)}),
+		"the rule has 11 specs, more than 10":           {Specs: slices.Repeat([]flow.Spec{flow.Drop{}}, 11)},
+		"Config.Type is FlowAttrType(4), more than":     {Type: 4},
+		"Config.Priority is -1, not from 0 to 65535":    {Priority: -1},
+		"Config.Priority is 65536, not from 0 to 65535": {Priority: 65536},
+		"Config.Port is -1, not from 0 to 255":          {Port: -1},
+		"Config.Port is 256, not from 0 to 255":         {Port: 256},
+		", but DontTrap needs":                          {Type: flow.Sniffer, Flags: flow.DontTrap},
+		"ibv_create_flow: spec 0 is nil":                one(nil),
+		"spec 0: counters of fake0 is not of the same":  one(flow.Count{Counters: foreign}),
+		"spec 0: ESP action for SPI 0x0 of fake0 is":    one(flow.Apply{Action: foreignESP}),
+		"spec 0: Src is 1.2.3.4/32":                     one(flow.IPv6{Src: netip.MustParsePrefix("1.2.3.4/32")}),
+		"spec 0: Dst is ::/0":                           one(flow.IPv4{Dst: netip.MustParsePrefix("::/0")}),
+		"spec 0: Dst is fe80::/10":                      one(flow.IPv4Ext{Dst: netip.MustParsePrefix("fe80::/10")}),
+		"spec 0: Src is invalid Prefix":                 one(flow.IPv4{Src: netip.PrefixFrom(netip.MustParseAddr("1.2.3.4"), 33)}),
 		"spec 0: Src is 10.0.0.7, which has bits outside the mask 255.0.0.0": one(flow.IPv4{
 			Src: netip.MustParsePrefix("10.0.0.7/8"), SrcMask: netip.MustParseAddr("255.0.0.0"),
 		}),
@@ -236,7 +236,7 @@ func TestCreateFlowFails(t *testing.T) {
 		require.ErrorIs(t, err, os.ErrInvalid)
 	}
 	_, err := flow.Create(r.qp(ibverbs.QPTypeRC), flow.Config{})
-	require.ErrorContains(t, err, "queue pair of type IBV_QPT_RC")
+	require.ErrorContains(t, err, "queue pair is of type IBV_QPT_RC")
 	require.Empty(t, r.p.Names())
 
 	r.p.Next("ibv_create_flow").Returns(0, syscall.EOPNOTSUPP)
@@ -427,10 +427,10 @@ func TestESPActionFails(t *testing.T) {
 	a := keep(t, must(flow.CreateESPAction(r.c, flow.ESPConfig{Key: &good}))(t))
 	r.p.Forget()
 	for want, config := range map[string]flow.ESPConfig{
-		"fake0): ESP with a key of 0 bytes":          {Key: &flow.AESGCM{}},
-		"fake0): ESP with a key of 33 bytes":         {Key: &flow.AESGCM{Key: make([]byte, 33)}},
-		"fake0): ESP with a check value of 10 bytes": {Key: &flow.AESGCM{Key: good.Key, ICVLen: 10}},
-		"fake0): ESP with a replay window of -1":     {Key: &good, ReplayWindow: -1},
+		"fake0): ESPConfig: Key.Key has 0 bytes, not 16, 24 or 32":  {Key: &flow.AESGCM{}},
+		"fake0): ESPConfig: Key.Key has 33 bytes, not 16, 24 or 32": {Key: &flow.AESGCM{Key: make([]byte, 33)}},
+		"fake0): ESPConfig: Key.ICVLen is 10, not 0, 8, 12 or 16":   {Key: &flow.AESGCM{Key: good.Key, ICVLen: 10}},
+		"fake0): ESPConfig: ReplayWindow is -1, not from 0 to":      {Key: &good, ReplayWindow: -1},
 	} {
 		_, err := flow.CreateESPAction(r.c, config)
 		for _, err := range []error{err, a.ModifyESP(config)} {
@@ -439,7 +439,7 @@ func TestESPActionFails(t *testing.T) {
 		}
 	}
 	_, err := flow.CreateESPAction(r.c, flow.ESPConfig{})
-	require.ErrorContains(t, err, "fake0): ESP with no key")
+	require.ErrorContains(t, err, "fake0): ESPConfig: Key is nil")
 	require.Empty(t, r.p.Names())
 	r.p.Next("ibv_create_flow_action_esp").Returns(0, syscall.EOPNOTSUPP)
 	_, err = flow.CreateESPAction(r.c, flow.ESPConfig{Key: &good})
@@ -553,12 +553,12 @@ func TestRSSQPFails(t *testing.T) {
 		config flow.RSSConfig
 		want   string
 	}{
-		{flow.RSSConfig{Table: table}, "a key of 0 bytes, not 40"},
-		{flow.RSSConfig{Table: table, Key: key[1:]}, "a key of 39 bytes, not 40"},
-		{flow.RSSConfig{Table: table, Key: make([]byte, 256)}, "a key of 256 bytes, not 40"},
-		{flow.RSSConfig{Table: table, Key: key, Type: ibverbs.QPTypeRC}, "type IBV_QPT_RC"},
-		{flow.RSSConfig{Table: table, Key: key, Function: 2}, "hash function 0x2"},
-		{flow.RSSConfig{Table: table, Key: key, Function: 0x101}, "hash function IBV_RX_HASH_FUNC_TOEPLITZ|0x100"},
+		{flow.RSSConfig{Table: table}, "Key has 0 bytes, not 40"},
+		{flow.RSSConfig{Table: table, Key: key[1:]}, "Key has 39 bytes, not 40"},
+		{flow.RSSConfig{Table: table, Key: make([]byte, 256)}, "Key has 256 bytes, not 40"},
+		{flow.RSSConfig{Table: table, Key: key, Type: ibverbs.QPTypeRC}, "Type is IBV_QPT_RC, neither"},
+		{flow.RSSConfig{Table: table, Key: key, Function: 2}, "Function is 0x2, not RSSToeplitz"},
+		{flow.RSSConfig{Table: table, Key: key, Function: 0x101}, "Function is IBV_RX_HASH_FUNC_TOEPLITZ|0x100, not RSSToeplitz"},
 	} {
 		_, err := flow.CreateRSSQP(r.pd, tt.config)
 		require.ErrorIs(t, err, syscall.EINVAL)

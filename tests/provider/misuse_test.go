@@ -391,9 +391,9 @@ func TestRefusals(t *testing.T) {
 		{second(r.pd.Alloc(8, ibverbs.AccessRemoteWrite)), "ibv_reg_mr (PD N of fake0): AccessRemoteWrite without AccessLocalWrite", nil},
 		{second(r.pd.AllocMW(7)), "ibv_alloc_mw (PD N of fake0): type is 7, neither MWType1 nor MWType2", nil},
 		{second(devmem.AllocBuf(r.pd, 0)), "ibv_alloc_buf (PD N of fake0): size is 0, less than 1", nil},
-		{second(devmem.Alloc(r.c, 64, 3)), "ibv_alloc_dm (fake0): size is 64 and align is 3: size must be positive, and align 0 or a power of two", nil},
+		{second(devmem.Alloc(r.c, 64, 3)), "ibv_alloc_dm (fake0): size is 64 and align is 3; size must be at least 1, and align 0 or a power of two", nil},
 		{second(dm.WriteAt(make([]byte, 65), 0)), "ibv_memcpy_to_dm (DM of 64 bytes of fake0): 65 bytes at 0 are outside of its 64 bytes", nil},
-		{second(dm.Register(r.pd, 8, 64, 0)), "ibv_reg_dm_mr (PD N of fake0): 64 bytes at 8 of DM of 64 bytes of fake0, which has 64", nil},
+		{second(dm.Register(r.pd, 8, 64, 0)), "ibv_reg_dm_mr (PD N of fake0): 64 bytes at 8 of DM of 64 bytes of fake0 are outside of its 64 bytes", nil},
 		{mr.Rereg(ibverbs.ReregConfig{}), "ibv_rereg_mr (MR N of fake0): PD, Access and Memory are all nil", nil},
 		{r.pd.Advise(ibverbs.AdvicePrefetch, false), "ibv_advise_mr (PD N of fake0): Advise needs at least one segment", nil},
 		{
@@ -425,7 +425,7 @@ func TestRefusals(t *testing.T) {
 			rc.Activate(ibverbs.QPAddr{}, 0),
 			"QP.Activate (QP N of fake0): local address: queue pair number is 0x0, not from 0x1 to 0xffffff", nil,
 		},
-		{second(ibverbs.NewSendBatch(0, 1)), "make a batch: 0 requests with 1 segments each, not 1 to 1048576 with 0 to 1024", nil},
+		{second(ibverbs.NewSendBatch(0, 1)), "make a batch: the number of requests is 0 and of segments 1, not from 1 to 1048576 and from 0 to 1024", nil},
 		{send.Send(1, 0, mr.Sub(0, 65)), "ibv_post_send (IBV_WR_SEND, request 0 of the batch): segment 0: segment of 65 bytes at 0 is outside MR N of fake0 of 64 bytes", nil},
 		{send.Write(1, remote.Sub(0, 7), 0, mr.Sub(0, 8)), "ibv_post_send (IBV_WR_RDMA_WRITE, request 0 of the batch): 8 bytes do not fit into the remote buffer of 7 bytes", nil},
 		{

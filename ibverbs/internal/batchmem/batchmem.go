@@ -14,26 +14,29 @@ import (
 	"github.com/verbena-go/verbena/internal/mem"
 )
 
+// The limits of a batch.
 const (
 	maxRequests = 1 << 20
 	maxSegments = 1 << 10
 )
 
-// Alloc allocates requests, and segments for each of them: those of request i
-// start at index i*segments. The garbage collector frees the memory together
-// with owner, so code that uses the memory must keep owner alive.
+// Alloc allocates memory for the given number of requests, and for segments
+// segments of each. The segments of request i start at index i*segments. The
+// garbage collector frees the memory together with owner, so code that uses the
+// memory must keep owner alive.
 func Alloc[Request, Owner any](owner *Owner, requests, segments int) ([]Request, []libibverbs.Sge, error) {
 	if requests < 1 || segments < 0 || requests > maxRequests || segments > maxSegments {
-		return nil, nil, cerr.Refuse("make a batch", "", "%d requests with %d segments each, not 1 to %d with 0 to %d",
+		return nil, nil, cerr.Refuse("make a batch", "", "the number of requests is %d and of segments %d, not from 1 to %d and from 0 to %d",
 			requests, segments, maxRequests, maxSegments)
 	}
 	var request Request
 	bytes := int(unsafe.Sizeof(request)) * requests
 	memory, err := mem.Alloc(bytes + int(unsafe.Sizeof(libibverbs.Sge{}))*requests*segments)
 	if err != nil {
-		return nil, nil, fmt.Errorf("batch of %d requests with %d segments each: %w", requests, segments, err)
+		return nil, nil, fmt.Errorf("allocate a batch of %d requests with %d segments each: %w", requests, segments, err)
 	}
-	// Memory may be freed in any order, so the collector can free it.
+	// The order in which memory is freed does not matter, so the collector
+	// can free it.
 	runtime.AddCleanup(owner, func(m []byte) { _ = mem.Free(m) }, memory)
 	all := unsafe.Slice((*Request)(unsafe.Pointer(&memory[0])), requests)
 	if segments == 0 {
@@ -42,8 +45,8 @@ func Alloc[Request, Owner any](owner *Owner, requests, segments int) ([]Request,
 	return all, unsafe.Slice((*libibverbs.Sge)(unsafe.Pointer(&memory[bytes])), requests*segments), nil
 }
 
-// Position returns the index of the request that C could not post, or 0 if C
-// does not say which one that is.
+// Position returns the index of bad, the request that C could not post, or 0 if
+// C does not say which request that is.
 func Position[Request any](requests []Request, bad *Request) int {
 	offset := uintptr(unsafe.Pointer(bad)) - uintptr(unsafe.Pointer(&requests[0]))
 	if i := offset / unsafe.Sizeof(requests[0]); bad != nil && i < uintptr(len(requests)) {

@@ -20,21 +20,22 @@ type Request struct {
 	ID       uint64
 	Op       libibverbs.WrOpcode // IBV_WR_SEND, _SEND_WITH_IMM, _RDMA_WRITE, _RDMA_WRITE_WITH_IMM or _RDMA_READ
 	Flags    ibverbs.SendFlags
-	Imm      uint32 // in the host's byte order
+	Imm      uint32 // immediate data in the host's byte order
 	Remote   ibverbs.RemoteBuffer
 	Segments []ibverbs.Segment
-	AH       *ibverbs.AH // of the destination
+	AH       *ibverbs.AH // address handle of the destination
 }
 
-// Sender posts requests to a queue pair by the ibv_wr functions. Concurrent
-// calls wait for each other in Go, not for the driver's lock.
+// Sender posts requests to a queue pair with the ibv_wr functions. Concurrent
+// calls wait for each other in Go, without holding a thread, instead of for the
+// driver's lock.
 type Sender struct {
 	mutex sync.Mutex
 	qp    *ibverbs.QP
 	ex    *libibverbs.QpEx
 }
 
-// Ops are the requests that a sender must be able to post.
+// Ops are the requests that a queue pair with a Sender must be able to post.
 const Ops = libibverbs.IBV_QP_EX_WITH_SEND | libibverbs.IBV_QP_EX_WITH_SEND_WITH_IMM |
 	libibverbs.IBV_QP_EX_WITH_RDMA_WRITE | libibverbs.IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | libibverbs.IBV_QP_EX_WITH_RDMA_READ
 
@@ -47,8 +48,8 @@ func (s *Sender) Init(qp *ibverbs.QP) (ex *libibverbs.QpEx, err error) {
 
 const opPost = "ibv_wr_start"
 
-// Post posts all of the requests, or none. setAddress sets the destination of
-// request i while it is being made. The queue pair must be in use.
+// Post posts all of the requests, or none. It calls setAddress for each
+// request, at index i, to set its destination. The queue pair must be in use.
 func (s *Sender) Post(requests []Request, setAddress func(ex *libibverbs.QpEx, i int) error) error {
 	sges, done, err := s.check(requests)
 	if err != nil {
@@ -82,7 +83,7 @@ func (s *Sender) refused(requests []Request, i int, err error) error {
 }
 
 // check returns the segments of each request, and keeps the address handles in
-// use until done is called.
+// use until done is called. If a request is wrong, the error is a *PostError.
 func (s *Sender) check(requests []Request) (sges [][]libibverbs.Sge, done func(), err error) {
 	var handles []*object.Object // in use
 	done = func() {
@@ -102,7 +103,8 @@ func (s *Sender) check(requests []Request) (sges [][]libibverbs.Sge, done func()
 	return sges, done, nil
 }
 
-// place returns the segments of a request, and puts its address handle in use.
+// place returns the segments of a request, and puts the request's address
+// handle in use.
 func (s *Sender) place(r *Request) ([]libibverbs.Sge, error) {
 	if r.Flags&ibverbs.SendInline != 0 {
 		return nil, cerr.InvalidAs(syscall.EOPNOTSUPP, "SendInline is not supported by this queue pair")
@@ -118,7 +120,7 @@ func (s *Sender) place(r *Request) ([]libibverbs.Sge, error) {
 		}
 	}
 	if r.AH == nil {
-		return nil, cerr.Invalid("request without an address handle")
+		return nil, cerr.Invalid("the request has no address handle")
 	}
 	ah := ObjectOf(r.AH)
 	if err := ah.Use(); err != nil {
@@ -139,8 +141,9 @@ func lengthOf(sges []libibverbs.Sge) (bytes uint64) {
 	return bytes
 }
 
-// add makes a request. If the queue pair cannot post it, because the driver
-// lacks the operation, the error matches errors.ErrUnsupported.
+// add adds a request to those that will be posted. If the queue pair cannot
+// post it, because the driver lacks the operation, the error matches
+// errors.ErrUnsupported.
 func (s *Sender) add(r *Request, sges []libibverbs.Sge, setAddress func() error) error {
 	s.ex.WrId, s.ex.WrFlags = r.ID, uint32(r.Flags)
 	var err error

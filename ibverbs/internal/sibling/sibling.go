@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sibling holds what the packages in the directories below ibverbs
-// share: the lifetimes of the objects of ibverbs, and the ways in which it
-// makes errors.
+// share: access to the lifetimes of the objects of ibverbs, and errors like
+// those of ibverbs.
 package sibling
 
 import (
@@ -23,8 +23,8 @@ func ObjectOf[T lifetime](o interface{ Internals() sealed.Of[T] }) *object.Objec
 	return sealed.Open(o.Internals()).Object()
 }
 
-// NotOfDevice returns an error if the object o, on the device its, does not
-// belong to device.
+// NotOfDevice returns an error if the object o does not belong to device. its
+// is the device of o.
 func NotOfDevice(device *ibverbs.Device, o *object.Object, its *ibverbs.Device) error {
 	if device.Raw() != its.Raw() {
 		return cerr.Invalid("%s is not of the same open device", o.Name())
@@ -32,8 +32,9 @@ func NotOfDevice(device *ibverbs.Device, o *object.Object, its *ibverbs.Device) 
 	return nil
 }
 
-// SameDevice returns an error if the object o, on the device its, does not
-// belong to device, on which op is called for what.
+// SameDevice returns an error if the object o does not belong to device. its is
+// the device of o, op the operation on device, and what the object in the
+// error.
 func SameDevice(op, what string, device *ibverbs.Device, o *object.Object, its *ibverbs.Device) error {
 	if err := NotOfDevice(device, o, its); err != nil {
 		return cerr.Argument(op, what, err)
@@ -55,9 +56,9 @@ func UnlessRemoved(device *ibverbs.Device, err error) error {
 	return sealed.Open(device.Internals()).UnlessRemoved(err)
 }
 
-// AppendSGEs appends segments to sges as C takes them. It fails if a work
-// request cannot have one of them, or if the device is to write to it and may
-// not.
+// AppendSGEs appends segments to sges in C's form. writes says that the device
+// will write to them. AppendSGEs fails if a work request cannot have one of the
+// segments, or if the device may not write to it.
 func AppendSGEs(sges []libibverbs.Sge, segments []ibverbs.Segment, writes bool) ([]libibverbs.Sge, error) {
 	for k := range segments {
 		sge, err := sealed.Open(segments[k].Internals()).SGE(writes)

@@ -90,7 +90,7 @@ func TestPage(t *testing.T) {
 	require.NoError(t, os.RemoveAll(filepath.Join(sys, "class")))
 	_, text = get(t, address+"/metrics")
 	require.Contains(t, text, "rdma_collector_success{source=\"counters\"} 0\n")
-	require.Contains(t, stderr.String(), "verbena-exporter: stat: listing the RDMA devices: ")
+	require.Contains(t, stderr.String(), "verbena-exporter: stat: list the RDMA devices: ")
 
 	cancel()
 	require.NoError(t, <-ended, "an interrupt is how it is meant to end")
