@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package backlog handles full backlogs of listeners for packages rdmacm and
-// rsocket.
+// Package backlog decides how packages rdmacm and rsocket listen with a
+// backlog, and how they dial again when a listener's backlog is full.
 package backlog
 
 import (
@@ -19,13 +19,15 @@ import (
 	"github.com/verbena-go/verbena/internal/netpoll"
 )
 
-// somaxconn is the default of package net where the system has no value.
+// somaxconn is the backlog if the system has no net.core.somaxconn, as in
+// package net.
 const somaxconn = 128
 
 // Default returns the backlog of a listener whose program does not choose one:
 // the system's net.core.somaxconn, as in package net.
 var Default = sync.OnceValue(func() int { return defaultIn("/proc/sys/net/core/somaxconn") })
 
+// defaultIn returns the number in a file, or somaxconn if there is none.
 func defaultIn(file string) int {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -38,32 +40,36 @@ func defaultIn(file string) int {
 	return n
 }
 
-// ErrFull is the error of a request for which a listener had no room.
+// ErrFull is the error of a connection request that a listener refused because
+// its backlog was full.
 var ErrFull = errors.New("the listener's backlog is full")
 
-// ErrGone reports that the peer gave up before the handshake was finished. A
-// listener that needs room destroys an unfinished handshake, and the kernel's
-// devices do not tell the dialer the reason.
+// ErrGone is the error of a dial whose peer gave up before the handshake was
+// complete. The reason is often that the listener's backlog is full: the
+// listener then destroys an unfinished handshake, and drivers in the kernel do
+// not tell the dialer why.
 var ErrGone = fmt.Errorf("the peer has given up: %w", syscall.ECONNRESET)
 
-// maxGone is how many errors matching ErrGone end a Retry.
+// maxGone is the number of errors matching ErrGone after which Retry gives up.
 const maxGone = 8
 
-// shortest and longest bound the pause before another attempt. The first pauses
+// shortest and longest limit the pause before another attempt. The first pauses
 // are short, since a listener usually has room again at once.
 const shortest, longest = 20 * time.Millisecond, 5 * time.Second
 
-// limit is how long Retry continues if its caller has no limit. Linux repeats a
-// request for a connection for about as long.
+// limit is the time after which Retry gives up if its caller sets no limit.
+// Linux repeats a connection request for about as long.
 const limit = time.Minute
 
+// retries is the key of a context that Retry passes to its function.
 type retries struct{}
 
-// Retry calls dial again, after growing pauses, while its error matches
-// ErrFull, or ErrGone fewer than maxGone times. It gives up when ctx ends, or
-// after patience, or after limit if patience is not positive. what names the
-// patience in the error. A Retry nested in dial, with the context that Retry
-// passes to dial, calls its function only once.
+// Retry calls dial, and calls it again after growing pauses as long as its
+// error matches ErrFull, or ErrGone fewer than maxGone times. It gives up when
+// ctx ends, or after patience; if patience is not positive, after limit. what
+// is the name of the setting that patience comes from, for the error. If dial
+// calls Retry with the context that it was given, the inner Retry calls its
+// function only once.
 func Retry(ctx context.Context, patience time.Duration, what string, dial func(ctx context.Context) error) error {
 	if ctx.Value(retries{}) != nil {
 		return dial(ctx)
@@ -75,7 +81,7 @@ func Retry(ctx context.Context, patience time.Duration, what string, dial func(c
 		given = limit
 	}
 	gone := 0
-	var why error // of the last attempt that failed and may succeed later
+	var why error // reason of the last failed attempt, if another may succeed
 	for pause := shortest; ; pause = min(2*pause, longest) {
 		err := dial(inner)
 		switch {
@@ -89,7 +95,7 @@ func Retry(ctx context.Context, patience time.Duration, what string, dial func(c
 			}
 			why = ErrGone
 		default:
-			if why != nil && ctx.Err() != nil { // explains why there were several attempts
+			if why != nil && ctx.Err() != nil { // why explains that there were several attempts
 				err = fmt.Errorf("%w: %w", why, err)
 			}
 			return err

@@ -7,11 +7,12 @@ import (
 	"syscall"
 )
 
-// ArgumentError reports a call that was refused before C was called.
+// ArgumentError reports a call that was refused before C was called, because an
+// argument is invalid.
 type ArgumentError struct {
-	Op     string // the C function, or the Go function if there is none in C
-	Object string // the object that it was called for; may be empty
-	Err    error  // what is wrong
+	Op     string // C function, or Go function if no C function is meant
+	Object string // name of the object; may be empty
+	Err    error  // error that says what is wrong
 }
 
 func (e *ArgumentError) Error() string {
@@ -29,11 +30,11 @@ func (e *ArgumentError) Error() string {
 	return s + err.Error()
 }
 
-// Unwrap returns Err, which is syscall.EINVAL unless a more specific cause is
-// known.
+// Unwrap returns Err. errors.Is finds syscall.EINVAL in it, unless a more
+// specific reason is known.
 func (e *ArgumentError) Unwrap() error { return e.Err }
 
-// invalid describes an invalid argument.
+// invalid is an error that describes an invalid argument.
 type invalid struct {
 	text  string
 	cause error
@@ -43,24 +44,26 @@ func (e *invalid) Error() string { return e.text }
 
 func (e *invalid) Unwrap() error { return e.cause }
 
-// Invalid returns an error that describes an invalid argument. It is
+// Invalid returns an error that describes an invalid argument. It matches
 // syscall.EINVAL.
 func Invalid(format string, args ...any) error { return InvalidAs(syscall.EINVAL, format, args...) }
 
-// InvalidAs returns an error that describes an invalid argument. errors.Is
-// finds cause, which the text does not repeat.
+// InvalidAs returns an error that describes an invalid argument. It matches
+// cause, whose text is not part of its own text.
 func InvalidAs(cause error, format string, args ...any) error {
 	return &invalid{fmt.Sprintf(format, args...), cause}
 }
 
-// Argument reports that op was not called for object, because of err.
+// Argument returns the error that the call of op for object was refused because
+// of err.
 func Argument(op, object string, err error) error { return public(&ArgumentError{op, object, err}) }
 
-// Refuse reports that op was not called for object, because of an error that
-// Invalid makes from format and args.
+// Refuse returns the error that the call of op for object was refused, because
+// of the reason that format and args describe. It matches syscall.EINVAL.
 func Refuse(op, object, format string, args ...any) error {
 	return Argument(op, object, Invalid(format, args...))
 }
 
-// Nil reports a nil argument.
+// Nil returns the error that the call of op was refused because the parameter
+// param is nil.
 func Nil(op, param string) error { return Refuse(op, "", "%s is nil", param) }

@@ -8,14 +8,14 @@ import (
 	"syscall"
 )
 
-// BusyError reports a Close of an object that is still needed. It is
-// syscall.EBUSY.
+// BusyError reports that an object was not closed, since other objects need it.
+// It matches syscall.EBUSY.
 type BusyError struct {
 	Object   string
-	Children []string // names of the objects to close first
+	Children []string // names of the objects that must be closed first
 }
 
-// busyShown limits the number of children in a BusyError's text.
+// busyShown limits the number of children that a BusyError's text names.
 const busyShown = 8
 
 func (e *BusyError) Error() string {
@@ -29,5 +29,5 @@ func (e *BusyError) Error() string {
 // Unwrap returns syscall.EBUSY.
 func (e *BusyError) Unwrap() error { return syscall.EBUSY }
 
-// Busy reports that an object was not closed because of its children.
+// Busy returns the error that an object was not closed because of its children.
 func Busy(object string, children []string) error { return public(&BusyError{object, children}) }

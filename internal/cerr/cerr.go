@@ -3,8 +3,9 @@
 // Package cerr converts the errors of librdmacm and libibverbs, which report
 // them in several ways, into Go errors. No other package does.
 //
-// Packages ibverbs and rdmacm declare types with the same fields for programs
-// to use, and errors are converted to these types; see Convert.
+// Packages ibverbs and rdmacm declare types with the same fields as the error
+// types here. Programs use those types, to which errors are converted; see
+// Convert.
 package cerr
 
 import (
@@ -19,21 +20,21 @@ import (
 
 // Error reports a C call that failed.
 type Error struct {
-	Op     string        // the C function
-	Object string        // the object that it was called for; may be empty
+	Op     string        // C function
+	Object string        // name of the object; may be empty
 	Errno  syscall.Errno // never 0
 	hint   string
 }
 
-// failed returns the error of a failed C call, with a hint from a look at the
-// machine.
+// failed returns the error of a failed C call, with a hint about the cause if
+// the state of the machine shows one.
 func failed(op string, errno syscall.Errno) error {
 	return public(&Error{Op: op, Errno: errno, hint: hint(op, errno)})
 }
 
 func (e *Error) Error() string { return Text(e.Op, e.Object, e.Errno, e.hint) }
 
-// Text returns the text of an error of a C call.
+// Text returns the text of an error of a C call. object and hint may be empty.
 func Text(op, object string, errno syscall.Errno, hint string) string {
 	s := op
 	if object != "" {
@@ -49,11 +50,12 @@ func Text(op, object string, errno syscall.Errno, hint string) string {
 // Unwrap returns the errno.
 func (e *Error) Unwrap() error { return e.Errno }
 
-// Missing is the errno that a stub reports if the library lacks the function.
+// Missing is the errno that a stub returns if the library does not have the
+// function.
 const Missing = -1 << 31
 
-// Status decodes a result of 0, -1 with errno, or, from older libraries,
-// -errno.
+// Status decodes the result of a function that returns 0, or -1 with errno, or
+// in older libraries -errno.
 func Status(op string, result int64, errno int32) error {
 	if result == 0 {
 		return nil // whatever errno says
@@ -61,11 +63,12 @@ func Status(op string, result int64, errno int32) error {
 	return failed(op, normalise(result, errno))
 }
 
-// Code decodes a result of 0 or an errno. Some providers return -errno, or -1
-// with errno.
+// Code decodes the result of a function that returns 0 or an errno. Some
+// providers return -errno, or -1 with errno.
 func Code(op string, result int64, errno int32) error { return Status(op, result, errno) }
 
-// Count decodes a result of n >= 0, -1 with errno, or -errno.
+// Count decodes the result of a function that returns a number that is not
+// negative, or -1 with errno, or -errno.
 func Count(op string, result int64, errno int32) error {
 	if result >= 0 {
 		return nil
@@ -73,15 +76,15 @@ func Count(op string, result int64, errno int32) error {
 	return Status(op, result, errno)
 }
 
-// Null decodes the errno of a call that returned NULL.
+// Null decodes the errno of a function that returned NULL.
 func Null(op string, errno int32) error {
 	return failed(op, normalise(-1, errno))
 }
 
 // Poll decodes the result of ibv_poll_cq for at most limit completions. A
-// negative result is a provider's own code and says only that the call failed.
-// If there are more completions than asked for, the library lacks the operation
-// and has returned EOPNOTSUPP.
+// provider may return any negative number for a failure. If the result is more
+// than limit, it is EOPNOTSUPP, which the library returns if the provider lacks
+// the operation.
 func Poll(op string, result int64, limit int, errno int32) error {
 	switch {
 	case result > int64(max(limit, 0)):
@@ -95,8 +98,7 @@ func Poll(op string, result int64, limit int, errno int32) error {
 }
 
 // Wait decodes the result of repoll_wait for at most limit events. A larger
-// result is a positive errno. With room for 22 events, EINVAL cannot be told
-// from 22 events.
+// result is an errno. If limit is 22 or more, EINVAL is taken for 22 events.
 func Wait(op string, result int64, limit int, errno int32) error {
 	if result > int64(max(limit, 0)) {
 		return failed(op, syscall.Errno(result))
@@ -104,12 +106,12 @@ func Wait(op string, result int64, limit int, errno int32) error {
 	return Count(op, result, errno)
 }
 
-// kernelNotSupported is ENOTSUPP, which is internal to the kernel but reaches
-// programs in places. Programs have no name for it.
+// kernelNotSupported is the kernel's internal ENOTSUPP, which some calls return
+// to programs. No constant of libc has this value.
 const kernelNotSupported = 524
 
-// normalise returns the errno that a nonzero result and errno together stand
-// for.
+// normalise returns the errno for the result of a failed call, which is not 0,
+// and the value of errno after it. ENOTSUPP of the kernel becomes EOPNOTSUPP.
 func normalise(result int64, errno int32) syscall.Errno {
 	if e := number(result, errno); e != kernelNotSupported {
 		return e
@@ -117,6 +119,7 @@ func normalise(result int64, errno int32) syscall.Errno {
 	return syscall.EOPNOTSUPP
 }
 
+// number does the work of normalise, without the conversion of ENOTSUPP.
 func number(result int64, errno int32) syscall.Errno {
 	switch {
 	case result > 0:
@@ -131,16 +134,16 @@ func number(result int64, errno int32) syscall.Errno {
 	return syscall.Errno(errno)
 }
 
-// ReregError reports that ibv_rereg_mr failed, and at which step.
+// ReregError reports that ibv_rereg_mr failed, and at which step it did.
 type ReregError struct {
-	Object string // the memory region; may be empty
+	Object string // name of the memory region; may be empty
 	Code   int    // IBV_REREG_MR_ERR_*
 	Errno  syscall.Errno
 }
 
-// Unusable reports whether the memory region can now only be deregistered. If
-// the device lacks the operation, the region is unchanged, although the library
-// returns the same code.
+// Unusable reports whether the memory region is now unusable, so that it can
+// only be deregistered. If the device lacks the operation, the region is
+// unchanged although the library returns the same code.
 func (e *ReregError) Unusable() bool { return e.Code <= -4 && !e.Errno.Is(errors.ErrUnsupported) }
 
 func (e *ReregError) Error() string {
@@ -174,7 +177,7 @@ func Rereg(result int64, errno int32) error {
 	return public(&ReregError{Code: int(result), Errno: normalise(-1, errno)})
 }
 
-// AddrInfoError reports a name that rdma_getaddrinfo could not resolve.
+// AddrInfoError reports that rdma_getaddrinfo could not resolve a name.
 type AddrInfoError struct {
 	Op   string
 	Code int // EAI_*
@@ -196,8 +199,8 @@ const (
 	eaiSystem   = -11
 )
 
-// socktNoSupport is Linux's ESOCKTNOSUPPORT, which package syscall lacks on
-// some systems.
+// socktNoSupport is Linux's ESOCKTNOSUPPORT. Package syscall does not define it
+// on all systems.
 const socktNoSupport = syscall.Errno(94)
 
 var eai = map[int]struct {
@@ -214,8 +217,8 @@ var eai = map[int]struct {
 	-10:         {"out of memory", syscall.ENOMEM},
 }
 
-// Addrinfo decodes a result of 0, an EAI code, or -1 with errno. EAI_BADFLAGS
-// is also -1.
+// Addrinfo decodes the result of a function that returns 0, an EAI code, or -1
+// with errno. EAI_BADFLAGS is also -1.
 func Addrinfo(op string, result int64, errno int32) error {
 	switch {
 	case result == 0:
@@ -230,12 +233,12 @@ func Addrinfo(op string, result int64, errno int32) error {
 	return public(&AddrInfoError{op, int(result), text})
 }
 
-// SymbolError reports a function that the installed library is too old to have.
+// SymbolError reports that the installed library is too old to have a function.
 type SymbolError struct {
 	Symbol  string
 	Library string
-	Release string // release of rdma-core that added it
-	Node    string // ELF version node of the symbol in the library
+	Release string // release of rdma-core that added the symbol; may be empty
+	Node    string // ELF version node of the symbol in the library; may be empty
 }
 
 func (e *SymbolError) Error() string {
@@ -252,18 +255,18 @@ func (e *SymbolError) Error() string {
 // Unwrap returns errors.ErrUnsupported.
 func (e *SymbolError) Unwrap() error { return errors.ErrUnsupported }
 
-// Lacks reports that the installed library is too old for a function.
+// Lacks returns the error that the installed library does not have a function.
 func Lacks(e SymbolError) error { return public(&e) }
 
-// NotLoaded reports that a C library could not be loaded.
+// NotLoaded returns the error that a C library could not be loaded.
 func NotLoaded(e LibraryError) error { return public(&e) }
 
-// LibraryError reports a C library that could not be loaded.
+// LibraryError reports that a C library could not be loaded.
 type LibraryError struct {
 	Library string
-	Debian  string // packages that contain it
+	Debian  string // names of the packages that contain the library
 	Fedora  string
-	Reason  string // text of the dynamic loader
+	Reason  string // error text of the dynamic loader
 }
 
 func (e *LibraryError) Error() string {
@@ -274,8 +277,8 @@ func (e *LibraryError) Error() string {
 // Unwrap returns errors.ErrUnsupported.
 func (e *LibraryError) Unwrap() error { return errors.ErrUnsupported }
 
-// StaticError reports the use of a C library in a statically linked program.
-// The library would bring its own libc, whose errno the program cannot see.
+// StaticError reports that a statically linked program uses a C library. The
+// library would load its own libc, whose errno the program cannot read.
 type StaticError struct{ Library string }
 
 func (e *StaticError) Error() string {
@@ -285,18 +288,20 @@ func (e *StaticError) Error() string {
 // Unwrap returns errors.ErrUnsupported.
 func (e *StaticError) Unwrap() error { return errors.ErrUnsupported }
 
-// Static reports that the program is statically linked.
+// Static returns the error that a statically linked program cannot use a
+// library.
 func Static(library string) error { return &StaticError{library} }
 
-// PlatformError reports a call in a program whose platform, or whose build,
-// cannot call the C libraries.
+// PlatformError reports a call in a program that cannot call the C libraries,
+// because of its platform or because of how it was built.
 type PlatformError struct{ Op string }
 
 func (e *PlatformError) Error() string {
 	return e.Op + ": " + whyNot(runtime.GOOS, runtime.GOARCH)
 }
 
-// whyNot says why a program for a platform cannot call the C libraries.
+// whyNot returns the reason why a program for a platform cannot call the C
+// libraries.
 func whyNot(goos, goarch string) string {
 	switch {
 	case goos == "linux" && slices.Contains(callable, goarch):
@@ -307,11 +312,11 @@ func whyNot(goos, goarch string) string {
 	}
 }
 
-// callable lists the architectures that support calls of the C libraries.
+// callable lists the architectures on which programs can call the C libraries.
 var callable = []string{"amd64", "arm64", "loong64", "ppc64le", "riscv64", "s390x"}
 
 // Unwrap returns errors.ErrUnsupported.
 func (e *PlatformError) Unwrap() error { return errors.ErrUnsupported }
 
-// Platform reports that this program cannot call op at all.
+// Platform returns the error that this program cannot call op.
 func Platform(op string) error { return &PlatformError{op} }

@@ -4,11 +4,12 @@ package cerr
 
 import "syscall"
 
-// mostCounted bounds how many descriptors are looked at one by one.
+// mostCounted limits the number of descriptors that countDescriptors checks.
 const mostCounted = 1 << 20
 
-// descriptors returns how many files this process has open and may have open.
-// It opens none, as it may have to do without.
+// descriptors returns the number of descriptors that this process has open, and
+// their limit. ok is false if they are not known. It opens no descriptor, as
+// none may be left.
 func descriptors() (open, most int, ok bool) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -22,7 +23,7 @@ func descriptors() (open, most int, ok bool) {
 	return countDescriptors(min(most, mostCounted)), most, true
 }
 
-// countDescriptors counts the open ones below most.
+// countDescriptors returns the number of open descriptors below most.
 func countDescriptors(most int) (open int) {
 	for fd := range most {
 		if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0); errno == 0 {

@@ -4,5 +4,5 @@
 
 package cerr
 
-// descriptors does not know here.
+// descriptors returns false, as the numbers are not known on this system.
 func descriptors() (open, most int, ok bool) { return 0, 0, false }

@@ -4,15 +4,16 @@ package cerr
 
 import "syscall"
 
-// A call is a C function and the errno that it failed with.
+// call is a C function and the errno with which it failed.
 type call struct {
 	op    string
 	errno syscall.Errno
 }
 
-// looks has the looks at the machine that explain why a call has failed. Each
-// returns a hint, or "" if it finds nothing wrong. The packages above do what
-// needs more than the C function, and set the hint by SetHint.
+// looks has a function for calls whose failure the state of the machine may
+// explain. The function returns a hint about the cause, or "" if it finds none.
+// For causes that depend on more than the function and the errno, packages
+// ibverbs and rdmacm find the hint themselves.
 var looks = map[call]func(machine) string{
 	{"ibv_get_device_list", syscall.ENOSYS}: machine.module,
 	{"rdma_get_devices", syscall.ENODEV}:    machine.device,
@@ -80,21 +81,21 @@ const (
 	ofDevice    = "the memory is a device's: that of a GPU is registered with RegisterDMABuf, or needs its driver's module for peer memory, such as nvidia_peermem" + Doctor
 )
 
-// Doctor ends the texts of errors that the setup of the machine causes. It
-// names the program that diagnoses them.
+// Doctor is the end of the texts of errors whose cause is the setup of the
+// machine. It names the program that diagnoses the setup.
 const Doctor = "; verbena doctor says more"
 
-// unsure is the hint where no look is conclusive.
+// unsure is the hint if the machine shows no cause.
 const unsure = "verbena doctor says more"
 
-// InProgram records that the device is part of the program, so that the limits
-// of the machine do not apply to it.
+// InProgram records that the device is part of the program. Then the limits of
+// the machine do not apply to it.
 func InProgram() { inProgram.Store(true) }
 
 // IsInProgram reports whether the device is part of the program.
 func IsInProgram() bool { return inProgram.Load() }
 
-// hint looks at the machine after a call has failed.
+// hint returns a hint about the cause of a failed call, or "".
 func hint(op string, errno syscall.Errno) string {
 	if errno == syscall.EMFILE { // a device in the program needs files, too
 		return orUnsure(here.openFiles())
@@ -109,6 +110,7 @@ func hint(op string, errno syscall.Errno) string {
 	return orUnsure(look(here))
 }
 
+// orUnsure returns found, or unsure if found is empty.
 func orUnsure(found string) string {
 	if found == "" {
 		return unsure
@@ -116,5 +118,5 @@ func orUnsure(found string) string {
 	return found
 }
 
-// Hint returns how to solve the problem, or "" if that is unknown.
+// Hint returns what may solve the problem, or "" if that is not known.
 func (e *Error) Hint() string { return e.hint }

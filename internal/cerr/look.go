@@ -16,22 +16,23 @@ import (
 	"syscall"
 )
 
-// inProgram is set if the device is part of the program.
+// inProgram is whether the device is part of the program.
 var inProgram atomic.Bool
 
-// machine gives looks access to the files of the machine, none of which blocks.
-// Each look reads a few small ones.
+// machine finds hints about the cause of a failed call. It reads files of the
+// machine, which are small and do not block.
 type machine struct {
 	files       fs.FS
-	accessible  func(name string) bool           // whether this process may write to the file
-	descriptors func() (open, most int, ok bool) // of this process; opens none
+	accessible  func(name string) bool           // reports whether this process may read and write the file
+	descriptors func() (open, most int, ok bool) // returns the number of open descriptors of this process, and their limit
 }
 
 var here = machine{os.DirFS("/"), func(name string) bool { return accessible("/" + name) }, descriptors}
 
-// mostRead limits how much of a file a look reads.
+// mostRead limits the number of bytes that are read from a file.
 const mostRead = 1 << 20
 
+// read returns the content of a file, or "" if it cannot be read.
 func (m machine) read(name string) string {
 	f, err := m.files.Open(name)
 	if err != nil {
@@ -45,6 +46,7 @@ func (m machine) read(name string) string {
 	return strings.TrimSpace(string(text))
 }
 
+// list returns the names of the files in a directory.
 func (m machine) list(name string) (names []string) {
 	entries, _ := fs.ReadDir(m.files, name)
 	for _, e := range entries {
@@ -53,14 +55,15 @@ func (m machine) list(name string) (names []string) {
 	return names
 }
 
+// unknown returns no hint.
 func (m machine) unknown() string { return "" }
 
-// spareDescriptors is how many descriptors a call may have opened and closed
-// again when it has failed for want of another.
+// spareDescriptors is the number of descriptors that a failed call may have
+// closed again, after it could not open another.
 const spareDescriptors = 16
 
 // openFiles returns a hint if this process can open few more files, or none.
-// Other looks at files then see nothing.
+// The other functions then cannot read files.
 func (m machine) openFiles() string {
 	open, most, ok := m.descriptors()
 	if !ok || open < most-spareDescriptors {
@@ -69,6 +72,7 @@ func (m machine) openFiles() string {
 	return fmt.Sprintf("this process has %d of at most %d files open; see ulimit -n", open, most) + Doctor
 }
 
+// module returns a hint if the kernel has no RDMA support loaded.
 func (m machine) module() string {
 	if full := m.openFiles(); full != "" {
 		return full
@@ -79,6 +83,8 @@ func (m machine) module() string {
 	return noModule
 }
 
+// device returns a hint if there is no RDMA device, or this process cannot open
+// one.
 func (m machine) device() string {
 	if full := m.openFiles(); full != "" {
 		return full
@@ -89,6 +95,7 @@ func (m machine) device() string {
 	return m.access()
 }
 
+// access returns a hint if this process cannot open the files of RDMA devices.
 func (m machine) access() string {
 	if full := m.openFiles(); full != "" {
 		return full
@@ -105,8 +112,10 @@ func (m machine) access() string {
 	return m.handles()
 }
 
+// handles returns a hint if a control group permits no more open devices.
 func (m machine) handles() string { return m.group("", "hca_handle") }
 
+// dmabuf returns a hint about why a region of a DMA buffer is not supported.
 func (m machine) dmabuf() string {
 	var major, minor int
 	if n, _ := fmt.Sscanf(m.read("proc/sys/kernel/osrelease"), "%d.%d", &major, &minor); n < 2 {
@@ -118,9 +127,9 @@ func (m machine) dmabuf() string {
 	return oldKernel
 }
 
-// group returns a hint if a control group of this process has used up a
-// resource, hca_handle or hca_object, on a device. An empty device stands for
-// any device.
+// group returns a hint if a control group of this process has used up its limit
+// of a resource on a device. The resource is hca_handle or hca_object. An empty
+// device means any device.
 func (m machine) group(device, resource string) string {
 	group, ok := strings.CutPrefix(m.read("proc/self/cgroup"), "0::")
 	if !ok {
@@ -138,8 +147,8 @@ func (m machine) group(device, resource string) string {
 	return ""
 }
 
-// groupValues reads lines such as "rxe0 hca_handle=2 hca_object=max" and
-// returns the numbers of one resource by device.
+// groupValues returns the numbers of a resource by device. text has lines such
+// as "rxe0 hca_handle=2 hca_object=max".
 func groupValues(text, resource string) map[string]int {
 	values := map[string]int{}
 	for line := range strings.Lines(text) {
@@ -155,11 +164,12 @@ func groupValues(text, resource string) map[string]int {
 	return values
 }
 
-// capIPCLock is the number of the capability that lifts the limit.
+// capIPCLock is the number of the capability that permits a process to lock any
+// amount of memory.
 const capIPCLock = 14
 
-// locked returns a hint if locking that many more bytes exceeds this process's
-// limit.
+// locked returns a hint if this process may not lock that many more bytes of
+// memory.
 func (m machine) locked(more int64) string {
 	var pinned, capabilities uint64
 	status := bufio.NewScanner(strings.NewReader(m.read("proc/self/status")))
@@ -187,7 +197,8 @@ func (m machine) locked(more int64) string {
 	return fmt.Sprintf("the limit on locked memory is %d KiB, of which %d are in use; see ulimit -l", limit>>10, inUse>>10) + Doctor
 }
 
-// lockLimit returns the soft limit of locked memory, if there is one.
+// lockLimit returns the soft limit of locked memory in bytes. ok is false if
+// there is no limit.
 func lockLimit(limits string) (bytes int64, ok bool) {
 	for line := range strings.Lines(limits) {
 		if rest, found := strings.CutPrefix(line, "Max locked memory"); found {
@@ -202,8 +213,9 @@ func lockLimit(limits string) (bytes int64, ok bool) {
 	return 0, false
 }
 
-// memory returns a hint if the device cannot use memory of this process because
-// of how it is mapped.
+// memory returns a hint if the way in which memory of this process is mapped
+// prevents a device from using it. writes says whether the device would write
+// to it.
 func (m machine) memory(addr, size uint64, writes bool) string {
 	f, err := m.files.Open("proc/self/maps")
 	if err != nil {
@@ -249,18 +261,19 @@ func (m machine) memory(addr, size uint64, writes bool) string {
 	return notMapped
 }
 
-// MappingHint returns a hint if a device cannot use memory because of how it is
-// mapped. It applies to a device in the program as well.
+// MappingHint returns a hint if the way in which memory is mapped prevents a
+// device from using it. writes says whether the device would write to it. The
+// hint also applies to a device in the program.
 func MappingHint(addr, size uint64, writes bool) string { return here.memory(addr, size, writes) }
 
-// GroupHint returns a hint if a control group allows no more objects on a
-// device.
+// GroupHint returns a hint if a control group permits no more objects on a
+// device, or "".
 func GroupHint(device string) string {
 	return ofMachine(func(m machine) string { return m.group(device, "hca_object") })
 }
 
-// WithFiles adds a hint to an error of the system that matches syscall.EMFILE,
-// if this process can open few more files, or none.
+// WithFiles adds a hint to an error that matches syscall.EMFILE, if this
+// process can open few more files, or none. It returns other errors unchanged.
 func WithFiles(err error) error {
 	if !errors.Is(err, syscall.EMFILE) {
 		return err
@@ -271,14 +284,18 @@ func WithFiles(err error) error {
 	return err
 }
 
-// HandlesHint returns a hint if a control group allows no more open devices.
+// HandlesHint returns a hint if a control group permits no more open devices,
+// or "".
 func HandlesHint() string { return ofMachine(machine.handles) }
 
-// LockedHint returns a hint if this process may not lock that many more bytes.
+// LockedHint returns a hint if this process may not lock that many more bytes
+// of memory, or "".
 func LockedHint(bytes int) string {
 	return ofMachine(func(m machine) string { return m.locked(int64(bytes)) })
 }
 
+// ofMachine returns the hint that look finds, or "" if the device is part of
+// the program.
 func ofMachine(look func(machine) string) string {
 	if inProgram.Load() {
 		return ""

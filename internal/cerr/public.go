@@ -2,15 +2,16 @@
 
 package cerr
 
+// converters has the functions that were passed to Convert.
 var converters []func(error) error
 
-// Convert makes this package pass each error that it makes from now on to
-// convert. convert returns the error as a type of its own package, or nil if
-// the package has none. Packages call Convert in init: a program that can name
-// a package's type has imported the package, and sees only that type.
+// Convert makes this package pass each error to the function convert from now
+// on. convert returns the error as a type of the calling package, or nil if
+// that package has no such type. Packages call Convert in init, so a program
+// that uses a package's error types gets errors of these types.
 func Convert(convert func(error) error) { converters = append(converters, convert) }
 
-// public returns err as the type that programs know.
+// public returns err as the type that programs use.
 func public(err error) error {
 	for _, convert := range converters {
 		if e := convert(err); e != nil {

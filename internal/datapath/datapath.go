@@ -8,30 +8,30 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// Posted is the result of a post. C writes it; its layout is that of
-// datapath.h.
+// Posted is the result of posting a list of requests. C writes it, so its
+// layout must be that in datapath.h.
 type Posted struct {
-	Value int64 // C's result; 0 means success
+	Value int64 // result of the C function; 0 means success
 	Errno int32
-	None  int32          // nonzero if no request was posted, not even those before Bad
-	Bad   unsafe.Pointer // the failed request; nil if C does not report it
+	None  int32          // not 0 if no request was posted, not even those before Bad
+	Bad   unsafe.Pointer // request that failed; nil if C does not report it
 }
 
-// Polled is the result of polling.
+// Polled is the result of polling a completion queue.
 type Polled struct {
-	Value int64 // number of completions, or C's failure
+	Value int64 // number of completions, or the negative result of the C function that failed
 	Errno int32
-	Step  Step  // the step that failed
-	Now   int64 // C's last reading of the clock in nanoseconds; 0 means none
+	Step  Step  // step that failed
+	Now   int64 // time at which C last read the clock, in nanoseconds; 0: it did not
 
-	// Events counts the events of this queue that were taken off the channel.
-	// Other is the queue of an event for another queue, or nil. All are
-	// acknowledged.
+	// Events is the number of events of this queue that were taken from the
+	// channel. Other is the queue of an event that was for another queue, or
+	// nil. All are acknowledged.
 	Events int64
 	Other  unsafe.Pointer
 }
 
-// Step is a part of polling.
+// Step is a step of polling with events.
 type Step int32
 
 // The steps of polling.
@@ -48,32 +48,34 @@ type How int32
 const (
 	Spinning How = iota
 	Sleeping
-	SleepingSolicited // until a solicited event
+	SleepingSolicited // sleeping until an event of a solicited completion
 )
 
-// Exchanged is the result of Exchange: what was posted, and what was polled.
+// Exchanged is the result of Exchange: of posting receives, of posting
+// requests, and of polling.
 type Exchanged struct {
 	Received, Sent Posted
 	Polled         Polled
 }
 
-// Queue is a completion queue to poll.
+// Queue is a completion queue, with the way to poll it.
 type Queue struct {
 	CQ     unsafe.Pointer
-	Fields uint64 // fields of completions; 0 means that ibv_poll_cq is used
+	Fields uint64 // fields of completions that are read; 0: the queue is polled by ibv_poll_cq
 }
 
 const (
-	extended = 1 << 63 // these are from datapath.h
+	extended = 1 << 63 // flags in Queue.Fields, as in datapath.h
 	oneByOne = 1 << 62
 	opcode   = 1 << 61
 	wcFlags  = 1 << 60
 )
 
-// NewQueue returns a queue that is polled with ibv_poll_cq.
+// NewQueue returns a queue that is polled by ibv_poll_cq.
 func NewQueue(cq *libibverbs.Cq) Queue { return Queue{CQ: unsafe.Pointer(cq)} }
 
-// NewQueueEx returns a queue that is polled with ibv_start_poll.
+// NewQueueEx returns a queue that is polled by ibv_start_poll. fields are those
+// with which it was created.
 func NewQueueEx(cq *libibverbs.CqEx, fields libibverbs.CreateCqWcFlags) Queue {
 	q := Queue{unsafe.Pointer(cq), extended | readable(cq, uint64(fields)|opcode|wcFlags)}
 	// Before rdma-core 59, Soft-RoCE's ibv_next_poll ends the polling when the
@@ -84,9 +86,9 @@ func NewQueueEx(cq *libibverbs.CqEx, fields libibverbs.CreateCqWcFlags) Queue {
 	return q
 }
 
-// readable returns the fields for which the provider has a reader, so that C
-// need not check for each completion. An older library's struct may end before
-// the reader of a field that the queue was not made with.
+// readable returns the fields for which the provider has a function to read
+// them, so that C need not check for each completion. It does not look at other
+// fields, since the struct of an older library may end before their functions.
 func readable(cq *libibverbs.CqEx, fields uint64) uint64 {
 	for _, f := range []struct {
 		field  uint64
@@ -114,7 +116,7 @@ func readable(cq *libibverbs.CqEx, fields uint64) uint64 {
 	return fields
 }
 
-// Op returns the name of the function that C polls the queue with.
+// Op returns the name of the C function that polls the queue.
 func (q Queue) Op() string {
 	if q.Fields&extended != 0 {
 		return "ibv_start_poll"
@@ -122,16 +124,16 @@ func (q Queue) Op() string {
 	return "ibv_poll_cq"
 }
 
-// WC is a completion. A field that the queue was not made with is 0. C writes
-// it; its layout is that of poll.c.
+// WC is a completion. Fields with which the queue was not created are 0. C
+// writes it, so its layout must be that in poll.c.
 type WC struct {
 	libibverbs.Wc
-	Timestamp uint64 // ticks of the device's clock
-	Wallclock uint64 // nanoseconds since 1970
+	Timestamp uint64 // time in ticks of the device's clock
+	Wallclock uint64 // Unix time in nanoseconds
 	Tag       uint64 // tag of a message
 	TagData   uint32
 	FlowTag   uint32
 	CVLAN     uint16
 	_         [2]byte
-	SLID      uint32 // the whole SLID from an extended queue, otherwise 0; Wc has the low half
+	SLID      uint32 // all 32 bits of the SLID if the queue is extended, otherwise 0; Wc has the low 16 bits
 }

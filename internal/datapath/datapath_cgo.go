@@ -48,8 +48,10 @@ const (
 	_ = -(unsafe.Sizeof(WC{}) ^ C.VERBENA_WC_SIZE)
 )
 
+// bytes converts a pointer for C.
 func bytes(p unsafe.Pointer) *C.uint8_t { return (*C.uint8_t)(p) }
 
+// flag converts a bool for C.
 func flag(b bool) C.int32_t {
 	if b {
 		return 1
@@ -61,24 +63,25 @@ func flag(b bool) C.int32_t {
 // take a third of a call's time: the processor stalls when it copies as a whole
 // what was written in pieces.
 
-// PostSend posts a list. If ops, with which the queue pair was made, is not 0,
-// qp is a libibverbs.QpEx and PostSend uses ibv_wr_*.
+// PostSend posts the list wr. If ops is not 0, it has the operations with which
+// the queue pair was created: qp is then a libibverbs.QpEx, and PostSend uses
+// ibv_wr_*.
 func PostSend(qp unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, wr *libibverbs.SendWr, p *Posted) {
 	C.verbena_post_send(bytes(qp), C.uint64_t(ops), bytes(unsafe.Pointer(wr)), bytes(unsafe.Pointer(p)))
 }
 
-// PostRecv posts a list.
+// PostRecv posts the list wr.
 func PostRecv(qp *libibverbs.Qp, wr *libibverbs.RecvWr, p *Posted) {
 	C.verbena_post_recv(bytes(unsafe.Pointer(qp)), bytes(unsafe.Pointer(wr)), bytes(unsafe.Pointer(p)))
 }
 
-// idle is the function of SetIdle.
+// idle is the function that SetIdle has set, or nil.
 var idle atomic.Pointer[func(cq unsafe.Pointer)]
 
-// SetIdle makes Poll, Spin and a spinning Exchange call f each time that they
-// find a queue empty. f runs in the caller's thread, without C's locks. A
-// device that is part of this process can use the time for its work. If f is
-// nil, they call nothing from then on.
+// SetIdle makes Poll, Spin and an Exchange that spins call f whenever they find
+// a queue empty. A device in this process can use the time for its work. f runs
+// in the caller's thread, and C holds no lock meanwhile. If f is nil, nothing
+// is called any more.
 func SetIdle(f func(cq unsafe.Pointer)) {
 	if f == nil {
 		idle.Store(nil)
@@ -87,11 +90,12 @@ func SetIdle(f func(cq unsafe.Pointer)) {
 	}
 }
 
-// HasIdle reports whether SetIdle has set a function. A sleeping thread would
-// keep it from being called.
+// HasIdle reports whether SetIdle has set a function. If so, threads should
+// spin rather than sleep, since a sleeping thread does not call the function.
 func HasIdle() bool { return idle.Load() != nil }
 
-// Poll polls once. Here and below, out is an array of WC with room for max.
+// Poll polls once. out is an array of WC with room for max, here and in the
+// functions below.
 func Poll(q Queue, max int, out unsafe.Pointer, p *Polled) {
 	C.verbena_poll(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), bytes(unsafe.Pointer(p)))
 	if p.Value == 0 {
@@ -101,14 +105,14 @@ func Poll(q Queue, max int, out unsafe.Pointer, p *Polled) {
 	}
 }
 
-// PollOrArm polls. If there are no completions, it arms the queue and polls
-// again.
+// PollOrArm polls. If there are no completions, it arms the queue, for
+// solicited completions only if solicited is true, and polls again.
 func PollOrArm(q Queue, max int, out unsafe.Pointer, solicited bool, p *Polled) {
 	C.verbena_poll_or_arm(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), flag(solicited), bytes(unsafe.Pointer(p)))
 }
 
-// events has the functions that take a completion event off a channel. They
-// come from the library that made the channel.
+// events looks up the functions that take an event from a completion channel,
+// in the library that created the channel.
 var events = dl.Library{
 	Name: "libibverbs.so.1", Symbols: []string{"ibv_get_cq_event", "ibv_ack_cq_events"},
 	Set: func(i int, f unsafe.Pointer) { C.verbena_set_event_function(C.int32_t(i), f) },
@@ -116,23 +120,23 @@ var events = dl.Library{
 
 // Sleep polls like PollOrArm. If there are no completions, it sleeps until the
 // queue's channel, which must be non-blocking, has an event, and polls again.
-// It ends when the budget, less than a second, expires, or after an event for
-// another queue.
+// It also returns when the budget, which is less than a second, is over, and
+// after an event of another queue.
 func Sleep(q Queue, max int, out unsafe.Pointer, solicited bool, budget time.Duration, p *Polled) {
 	_ = events.Load() // C reports missing functions
 	C.verbena_sleep(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), flag(solicited),
 		C.int64_t(budget), bytes(unsafe.Pointer(p)))
 }
 
-// TakeEvent takes an event off a channel and acknowledges it. p.Value and
-// p.Errno are the results of ibv_get_cq_event, and p.Other is the event's
-// queue.
+// TakeEvent takes an event from a channel and acknowledges it. p.Value and
+// p.Errno are the results of ibv_get_cq_event, and p.Other is the queue of the
+// event.
 func TakeEvent(channel *libibverbs.CompChannel, p *Polled) {
 	_ = events.Load()
 	C.verbena_take_event(bytes(unsafe.Pointer(channel)), bytes(unsafe.Pointer(p)))
 }
 
-// Spin polls until there are completions or the budget expires.
+// Spin polls until there are completions or the budget is over.
 func Spin(q Queue, max int, out unsafe.Pointer, budget time.Duration, p *Polled) {
 	if f := idle.Load(); f != nil {
 		spinIdle(*f, q, 0, 1, max, out, budget, p)
@@ -141,9 +145,9 @@ func Spin(q Queue, max int, out unsafe.Pointer, budget time.Duration, p *Polled)
 	C.verbena_spin(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), C.int64_t(budget), bytes(unsafe.Pointer(p)))
 }
 
-// spinIdle spins until out has at least as many completions as least says, and
-// calls f in between. out already has n. An error after some completions have
-// arrived is not returned: the next call meets the error again.
+// spinIdle polls until out has at least least completions or the budget is
+// over, and calls f in between. out has n completions already. If polling fails
+// when out has some, spinIdle returns these, and the next call fails.
 func spinIdle(f func(unsafe.Pointer), q Queue, n, least, max int, out unsafe.Pointer, budget time.Duration, p *Polled) {
 	for began := int64(0); ; {
 		C.verbena_look(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max-n),
@@ -167,10 +171,9 @@ func spinIdle(f func(unsafe.Pointer), q Queue, n, least, max int, out unsafe.Poi
 }
 
 // Exchange posts receives, then posts requests like PostSend, and then polls
-// until out has at least as many completions as least says. It polls like Spin
-// or Sleep, as how says, and ends earlier when Spin or Sleep would, such as at
-// the end of the budget. receives and requests may be nil. If a step fails,
-// Exchange skips the following ones.
+// until out has at least least completions. It waits like Spin or Sleep, as how
+// says, and also returns when these would. receives and requests may be nil. If
+// a step fails, Exchange skips the following ones.
 func Exchange(
 	qp *libibverbs.Qp, receives *libibverbs.RecvWr,
 	ex unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, requests *libibverbs.SendWr,
@@ -194,5 +197,5 @@ func Exchange(
 	}
 }
 
-// isRXE reports whether a function is in Soft-RoCE's provider.
+// isRXE reports whether a function belongs to Soft-RoCE's provider.
 func isRXE(function unsafe.Pointer) bool { return C.verbena_is_rxe(bytes(function)) != 0 }

@@ -16,46 +16,50 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// Variable is the environment variable that selects a device of the program in
-// place of the installed libraries.
+// Variable is the environment variable that selects a device of the program
+// instead of the installed libraries.
 const Variable = "VERBENA_DEVICE"
 
-// packages maps the known devices to the packages that provide them.
+// packages has the import path of the package that provides each known device.
 var packages = map[string]string{"soft": "github.com/verbena-go/verbena/softroce"}
 
-// Lookup returns the address of a C function, or nil if there is none of that
-// name.
+// Lookup returns the address of the C function with that name, or nil if there
+// is none.
 type Lookup func(symbol string) unsafe.Pointer
 
-// Device has functions that take the place of those of all libraries.
+// Device is a device that is part of the program. Its functions replace those
+// of all libraries.
 type Device struct {
 	Find Lookup
-	// Open makes the device ready. options is the part of Variable after the
-	// name and a colon. Open is called at most once, and not if Use selected
-	// the device.
+	// Open makes the device ready. options is what follows the name and a
+	// colon in Variable. Open is called at most once, and only if Variable
+	// has selected the device.
 	Open func(options string) error
 }
 
-// Provide adds a device. The package that provides the device calls it in init.
+// Provide makes a device known. The package that implements the device calls it
+// in init.
 func Provide(name string, d Device) { devices.provide(name, d) }
 
-// Use selects a device by name, and overrides the environment variable
-// Variable. It fails if the program does not have the device, or if a library
-// was already loaded from elsewhere.
+// Use selects a device by name, even if Variable says something else. It fails
+// if the program does not have the device, or if an installed library has
+// already been loaded.
 func Use(name string) error { return devices.use(name) }
 
 var devices choice
 
-// choice is the origin of functions. The first library that is loaded settles
-// it.
+// choice decides where C functions come from: from a device of the program or
+// from the installed libraries. The first library that is loaded makes the
+// decision final.
 type choice struct {
 	mutex    sync.Mutex
 	provided map[string]Device
-	name     string // of the device; empty for the installed libraries
-	settled  string // the library that was loaded first; empty if none was
-	err      error  // the error of the choice, for every library
+	name     string // name of the selected device; empty: the installed libraries
+	settled  string // library that was loaded first; empty: none was loaded yet
+	err      error  // error of the selection, which every Load returns
 }
 
+// provide does the work of Provide.
 func (c *choice) provide(name string, d Device) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -65,6 +69,7 @@ func (c *choice) provide(name string, d Device) {
 	c.provided[name] = d
 }
 
+// use does the work of Use.
 func (c *choice) use(name string) error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -88,11 +93,11 @@ func (c *choice) known(name string) error {
 		return fmt.Errorf("this program does not have the device %q: add to it: import _ %q", name, path)
 	}
 	names := slices.Sorted(maps.Keys(packages))
-	return fmt.Errorf("there is no device %q, only: %s; without a name, the installed libraries say which devices there are",
+	return fmt.Errorf("unknown device %q (known: %s); if VERBENA_DEVICE is not set, the devices of the installed libraries are used",
 		name, strings.Join(names, ", "))
 }
 
-// open selects the device that a value of Variable names.
+// open selects the device that value, a value of Variable, names.
 func (c *choice) open(value string) error {
 	name, options, _ := strings.Cut(value, ":")
 	c.name = name
@@ -103,8 +108,9 @@ func (c *choice) open(value string) error {
 	return c.provided[name].Open(options)
 }
 
-// settle returns the origin of a library's functions, or nil if the library
-// must be opened. All libraries get the answer of the first.
+// settle returns the function that looks up a library's functions in the
+// device, or nil if the library must be opened. The first call makes the
+// decision for all libraries.
 func (c *choice) settle(library string) (Lookup, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

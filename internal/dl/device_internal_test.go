@@ -45,7 +45,7 @@ func TestDeviceOfEnvironment(t *testing.T) {
 		},
 		{
 			"unknown", "sofd",
-			`VERBENA_DEVICE=sofd: there is no device "sofd", only: soft; without a name, the installed libraries say which devices there are`,
+			`VERBENA_DEVICE=sofd: unknown device "sofd" (known: soft); if VERBENA_DEVICE is not set, the devices of the installed libraries are used`,
 			true, false,
 		},
 	}
@@ -76,7 +76,7 @@ func TestUse(t *testing.T) {
 	require.EqualError(t, c.use("soft"),
 		`this program does not have the device "soft": add to it: import _ "github.com/verbena-go/verbena/softroce"`)
 	c.provide("soft", soft)
-	require.ErrorContains(t, c.use("other"), `there is no device "other", only: soft`)
+	require.ErrorContains(t, c.use("other"), `unknown device "other" (known: soft)`)
 	require.NoError(t, c.use("soft"))
 	find, err := c.settle("libibverbs.so.1")
 	require.NoError(t, err)

@@ -36,33 +36,34 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// Library is a C library that is opened on first use and stays open.
+// Library is a C library, which is opened at the first Load and stays open.
 type Library struct {
-	Name    string           // soname, such as libibverbs.so.1
-	Debian  string           // packages that contain it
-	Fedora  string           //
-	Symbols []string         // functions to look up
-	Since   map[string]Since // origin of functions that the library may lack
-	Set     func(i int, f unsafe.Pointer)
+	Name    string                        // soname, such as libibverbs.so.1
+	Debian  string                        // names of the packages that contain the library
+	Fedora  string                        //
+	Symbols []string                      // names of the functions to look up
+	Since   map[string]Since              // versions that added functions, by function; for the functions that may be missing
+	Set     func(i int, f unsafe.Pointer) // called with the address f of Symbols[i]
 
 	once sync.Once
 	err  error
 }
 
-// Since is the origin of a function that was added to a library.
+// Since is the version of a library that added a function.
 type Since struct {
 	Release string // release of rdma-core
-	Node    string // ELF version node, if the library exports the function itself
+	Node    string // ELF version node; empty: the library does not export the function
 }
 
-// Load opens the library. If a device was selected, Load uses the device's
-// functions instead. It calls Set with the address of each symbol that it
-// finds. Later calls return the result of the first.
+// Load opens the library and calls Set with the address of each symbol that it
+// has. If a device of the program was selected, Load uses the device's
+// functions instead. Later calls return the result of the first.
 func (l *Library) Load() error {
 	l.once.Do(l.load)
 	return l.err
 }
 
+// load does the work of Load.
 func (l *Library) load() {
 	find, err := devices.settle(l.Name)
 	if err != nil {
@@ -97,7 +98,7 @@ func (l *Library) load() {
 	}
 }
 
-// take sets the functions of a device.
+// take calls Set with the functions of a device.
 func (l *Library) take(find Lookup) {
 	for i, symbol := range l.Symbols {
 		if f := find(symbol); f != nil {
@@ -106,7 +107,7 @@ func (l *Library) take(find Lookup) {
 	}
 }
 
-// Lacks returns the error for a symbol that the library does not have.
+// Lacks returns the error that the library does not have the symbol.
 func (l *Library) Lacks(symbol string) error {
 	since := l.Since[symbol]
 	return cerr.Lacks(cerr.SymbolError{Symbol: symbol, Library: l.Name, Release: since.Release, Node: since.Node})

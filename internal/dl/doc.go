@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dl opens a C library at run time and looks up its functions. A
-// program that uses the bindings therefore also starts on a machine without the
-// library. Package dl can also take the functions from a device that is part of
-// the program.
+// Package dl opens a C library at run time and looks up its functions. So a
+// program that uses the bindings also starts on a machine without the library.
+// Package dl can also look up the functions in a device that is part of the
+// program.
 package dl

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package enum gives the generated enum types their String methods and
-// parsers.
+// Package enum implements the String methods and the parsers of the generated
+// enum types.
 package enum
 
 import (
@@ -11,23 +11,23 @@ import (
 	"strings"
 )
 
-// Name is a C enumerator.
+// Name is a C enumerator and its value.
 type Name struct {
 	Value int64
 	Name  string
 }
 
-// Values is an enum whose values exclude each other.
+// Values is an enum whose values cannot be combined.
 type Values struct {
-	Type     string // Go's name of the type
-	Signed   bool   // it is an int32, not a uint32
-	Names    []Name // in the header's order
-	Modifier int64  // a bit that is added to other values; 0 means none
+	Type     string // name of the Go type
+	Signed   bool   // whether the type is an int32 and not a uint32
+	Names    []Name // enumerators in the order of the header
+	Modifier int64  // bit that may be combined with any value; 0: none
 }
 
-// String returns the name of the C enumerator, the first if there are several,
-// or Type(n) for a value without one. For a value with the modifier, it returns
-// NAME|MODIFIER.
+// String returns the name of the C enumerator with the value v, the first if
+// there are several. If there is none, it returns Type(n), or NAME|MODIFIER for
+// a value combined with the modifier.
 func (e *Values) String(v int64) string {
 	if name, ok := e.name(v); ok {
 		return name
@@ -39,6 +39,7 @@ func (e *Values) String(v int64) string {
 	return e.Type + "(" + strconv.FormatInt(v, 10) + ")"
 }
 
+// name returns the first name of a value.
 func (e *Values) name(v int64) (string, bool) {
 	for _, n := range e.Names {
 		if n.Value == v {
@@ -51,7 +52,8 @@ func (e *Values) name(v int64) (string, bool) {
 // MarshalText returns the text of String.
 func (e *Values) MarshalText(v int64) ([]byte, error) { return []byte(e.String(v)), nil }
 
-// Parse parses the results of String, and the other names of a value.
+// Parse returns the value for a result of String or for any other name of the
+// value.
 func (e *Values) Parse(s string) (int64, error) {
 	if v, ok := e.value(s); ok {
 		return v, nil
@@ -69,7 +71,7 @@ func (e *Values) Parse(s string) (int64, error) {
 	return 0, fmt.Errorf("%s: no value is called %q", e.Type, s)
 }
 
-// numbered reads a number between before and a closing parenthesis.
+// numbered parses the text before, a decimal number and a closing parenthesis.
 func (e *Values) numbered(s, before string) (int64, bool) {
 	rest, ok := strings.CutPrefix(s, before)
 	if !ok {
@@ -80,6 +82,7 @@ func (e *Values) numbered(s, before string) (int64, bool) {
 	return v, ok && err == nil && strconv.FormatInt(v, 10) == digits
 }
 
+// value returns the value of a name.
 func (e *Values) value(name string) (int64, bool) {
 	for _, n := range e.Names {
 		if n.Name == name {
@@ -89,7 +92,7 @@ func (e *Values) value(name string) (int64, bool) {
 	return 0, false
 }
 
-// number reads a number that the type can hold.
+// number parses a decimal number that the type can hold.
 func (e *Values) number(s string) (int64, error) {
 	if e.Signed {
 		return strconv.ParseInt(s, 10, 32)
@@ -98,7 +101,8 @@ func (e *Values) number(s string) (int64, error) {
 	return int64(v), err
 }
 
-// UnmarshalText parses like Parse, into a type of 8 or 32 bits.
+// UnmarshalText parses text like Parse, and stores the value in to, of a type
+// with 8 or 32 bits.
 func UnmarshalText[T ~uint8 | ~uint32](e *Values, text []byte, to *T) error {
 	v, err := e.Parse(string(text))
 	if err != nil {
@@ -111,15 +115,15 @@ func UnmarshalText[T ~uint8 | ~uint32](e *Values, text []byte, to *T) error {
 	return nil
 }
 
-// Texts is an enum for which a C function returns texts.
+// Texts is an enum for whose values a C function returns texts.
 type Texts struct {
 	Values
 	Texts []Name
-	Other string // the text of every other value
+	Other string // text for every other value
 }
 
-// String returns the text of the C function. For a value without a text, the
-// value follows in parentheses.
+// String returns the text that the C function returns for v. If that is the
+// text for all other values, v follows in parentheses.
 func (e *Texts) String(v int64) string {
 	for _, t := range e.Texts {
 		if t.Value == v {
@@ -129,8 +133,8 @@ func (e *Texts) String(v int64) string {
 	return e.Other + " (" + strconv.FormatInt(v, 10) + ")"
 }
 
-// MarshalText returns the text of String. For a value without a text, it
-// returns the name of the C enumerator or Type(n).
+// MarshalText returns the text that the C function returns for v. If there is
+// none for v alone, it returns the name of the C enumerator, or Type(n).
 func (e *Texts) MarshalText(v int64) ([]byte, error) {
 	for _, t := range e.Texts {
 		if t.Value == v {
@@ -140,7 +144,8 @@ func (e *Texts) MarshalText(v int64) ([]byte, error) {
 	return e.Values.MarshalText(v)
 }
 
-// Parse parses the results of String, and all that Values.Parse does.
+// Parse returns the value for a result of String or MarshalText, or for any
+// name that Values.Parse knows.
 func (e *Texts) Parse(s string) (int64, error) {
 	for _, t := range e.Texts {
 		if t.Name == s {
@@ -153,14 +158,15 @@ func (e *Texts) Parse(s string) (int64, error) {
 	return e.Values.Parse(s)
 }
 
-// Flags is an enum whose values are combined with |.
+// Flags is an enum whose values are bits that are combined with |.
 type Flags struct {
 	Type  string
 	Names []Name
 }
 
-// String returns the names of the set bits, joined with |. Bits without a name
-// follow as one hexadecimal number. The result for no bits is 0.
+// String returns the names of the bits that are set, joined with |. Bits
+// without a name follow as one hexadecimal number. If no bit is set, it returns
+// 0.
 func (e *Flags) String(v uint32) string {
 	if v == 0 {
 		return "0"
@@ -181,7 +187,8 @@ func (e *Flags) String(v uint32) string {
 // MarshalText returns the text of String.
 func (e *Flags) MarshalText(v uint32) ([]byte, error) { return []byte(e.String(v)), nil }
 
-// Parse parses the results of String, and names of combinations.
+// Parse returns the value for a result of String. It also knows the names of
+// combinations of bits.
 func (e *Flags) Parse(s string) (uint32, error) {
 	var v uint32
 	for part := range strings.SplitSeq(s, "|") {
@@ -194,6 +201,7 @@ func (e *Flags) Parse(s string) (uint32, error) {
 	return v, nil
 }
 
+// parsePart parses a name or a number.
 func (e *Flags) parsePart(part string) (uint32, error) {
 	for _, n := range e.Names {
 		if n.Name == part {

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// MapHuge returns n bytes of zeroed memory in huge pages of the given size in
-// bytes. The pages are reserved, so touching the memory cannot fail.
+// MapHuge returns n bytes of zeroed memory in huge pages of page bytes. The
+// pages are reserved, so accessing the memory cannot fail.
 func MapHuge(n, page int) ([]byte, error) {
 	if page <= 0 || page&(page-1) != 0 || n <= 0 || n%page != 0 {
 		return nil, fmt.Errorf("%w: size is %d and page size %d: the size must be a positive multiple of the page size, a power of two",

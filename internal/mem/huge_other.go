@@ -6,5 +6,5 @@ package mem
 
 import "errors"
 
-// MapHuge fails with errors.ErrUnsupported.
+// MapHuge always fails with errors.ErrUnsupported on this system.
 func MapHuge(int, int) ([]byte, error) { return nil, errors.ErrUnsupported }

@@ -6,8 +6,8 @@ package mem
 
 import "errors"
 
-// Map fails with errors.ErrUnsupported.
+// Map always fails with errors.ErrUnsupported on this system.
 func Map(int) ([]byte, error) { return nil, errors.ErrUnsupported }
 
-// Unmap fails with errors.ErrUnsupported.
+// Unmap always fails with errors.ErrUnsupported on this system.
 func Unmap([]byte) error { return errors.ErrUnsupported }

@@ -7,8 +7,9 @@ import (
 	"unsafe"
 )
 
-// Pages returns page-aligned memory of Go's heap. Slices of it stay valid after
-// its registration with a device has ended.
+// Pages returns size bytes of page-aligned memory in Go's heap. Unlike mapped
+// memory, it stays valid as long as a slice of it exists, also after a device
+// has stopped using it.
 func Pages(size int) []byte {
 	page := os.Getpagesize()
 	past := func(b []byte) int { return int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % uintptr(page)) }
@@ -23,7 +24,8 @@ func Pages(size int) []byte {
 	return b[first : first+size : first+size]
 }
 
-// allocUnit is the size of the pages of Go's heap. A block of whole system
-// pages that is no larger starts at a page: Go has size classes for exactly
-// these sizes. So it needs no extra room for alignment. This is not guaranteed.
+// allocUnit is the page size of Go's heap. Go has size classes for exactly the
+// multiples of smaller system pages up to it, and blocks of these sizes happen
+// to start at a system page. So they need no room for alignment. Go does not
+// guarantee this.
 const allocUnit = 8 << 10

@@ -7,18 +7,18 @@ import (
 	"sync"
 )
 
-// small is the size up to which Alloc uses a piece of a shared page.
+// small is the number of bytes up to which Alloc uses a part of a shared page.
 const small = 256
 
-// free holds the unused pieces of shared pages.
+// free has the unused parts of shared pages.
 var free struct {
 	sync.Mutex
 	pieces [][]byte
 }
 
-// Alloc returns n bytes of zeroed memory, aligned to 256 bytes. If n is small
-// enough, it uses a piece of a shared page, which stays mapped; otherwise it
-// uses Map.
+// Alloc returns n bytes of zeroed memory outside of Go's heap, aligned to 256
+// bytes. Up to 256 bytes are a part of a shared page, which is never unmapped;
+// more bytes are allocated by Map.
 func Alloc(n int) ([]byte, error) {
 	if n <= 0 || n > small {
 		return Map(n)
@@ -40,7 +40,7 @@ func Alloc(n int) ([]byte, error) {
 	return b[:n], nil
 }
 
-// Free releases memory from Alloc.
+// Free frees memory from Alloc.
 func Free(b []byte) error {
 	if len(b) > small {
 		return Unmap(b)

@@ -2,15 +2,15 @@
 
 package netlink
 
-// Conn asks the kernel. It is not for concurrent use.
+// Conn is a netlink socket for requests to the kernel. It must not be used
+// concurrently.
 type Conn struct {
 	socket   socket
 	sequence uint32
 }
 
-// Open opens a socket to the part of the kernel with the protocol, such as
-// syscall.NETLINK_ROUTE. It fails with syscall.EPROTONOSUPPORT if there is no
-// such part.
+// Open opens a netlink socket for a protocol such as syscall.NETLINK_ROUTE. It
+// fails with syscall.EPROTONOSUPPORT if the kernel does not have the protocol.
 func Open(protocol int) (*Conn, error) {
 	s, err := openSocket(protocol)
 	if err != nil {
@@ -23,7 +23,7 @@ func Open(protocol int) (*Conn, error) {
 func (c *Conn) Close() error { return c.socket.close() }
 
 // Ask sends a request and returns the bodies of the messages that answer it:
-// one message, or any number with the flag Dump. If the kernel refuses the
+// one message, or any number if flags has Dump. If the kernel refuses the
 // request, the error is a syscall.Errno.
 func (c *Conn) Ask(kind, flags uint16, body []byte) ([][]byte, error) {
 	c.sequence++

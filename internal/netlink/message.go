@@ -9,14 +9,14 @@ import (
 	"syscall"
 )
 
-// The sizes of struct nlmsghdr and struct nlattr, and what both are aligned to.
+// Sizes of struct nlmsghdr and struct nlattr, and the alignment of both.
 const (
 	messageHeader   = 16
 	attributeHeader = 4
 	alignment       = 4
 )
 
-// Types and flags of messages; flags in the types of attributes.
+// Types and flags of messages.
 const (
 	typeError = 2 // NLMSG_ERROR
 	typeDone  = 3 // NLMSG_DONE
@@ -24,21 +24,22 @@ const (
 	flagRequest = 1 // NLM_F_REQUEST
 	flagMulti   = 2 // NLM_F_MULTI
 
-	flagsOfAttribute = 1<<15 | 1<<14 // NLA_F_NESTED, NLA_F_NET_BYTEORDER
+	flagsOfAttribute = 1<<15 | 1<<14 // NLA_F_NESTED, NLA_F_NET_BYTEORDER; flags in the type of an attribute
 )
 
-// An answer ends with the negative of an errno.
+// The last message of an answer has a negative errno, or 0.
 const (
 	errnoSize = 4
 	maxErrno  = 4095
 )
 
-// Dump is the flag of a request for a list (NLM_F_DUMP).
+// Dump is the flag of a request whose answer is a list (NLM_F_DUMP).
 const Dump = 0x100 | 0x200
 
-// ErrShort reports an answer that is cut off.
-var ErrShort = errors.New("the kernel's answer is cut off")
+// ErrShort is the error of an answer that is shorter than it says.
+var ErrShort = errors.New("the kernel's answer is shorter than it says")
 
+// align rounds n up to the alignment of messages and attributes.
 func align(n int) int { return (n + alignment - 1) &^ (alignment - 1) }
 
 // request returns a request message.
@@ -59,14 +60,15 @@ func Append(body []byte, kind uint16, value []byte) []byte {
 	return append(body, make([]byte, align(len(value))-len(value))...)
 }
 
-// answers has the bodies of the messages that answer a request.
+// answers collects the bodies of the messages that answer the request with that
+// sequence number.
 type answers struct {
 	sequence uint32
 	messages [][]byte
 }
 
-// add adds the messages of one receive. It reports whether they were the last,
-// and the kernel's error.
+// add adds the messages in b. done reports whether the answer is complete. The
+// error is that of the kernel, or ErrShort.
 func (a *answers) add(b []byte) (done bool, err error) {
 	for len(b) > 0 {
 		if len(b) < messageHeader {
@@ -94,7 +96,7 @@ func (a *answers) add(b []byte) (done bool, err error) {
 	return false, nil
 }
 
-// errorOf returns the error in a message that ends an answer.
+// errorOf returns the error in a message that ends an answer, or nil.
 func errorOf(body []byte) error {
 	if len(body) < errnoSize {
 		return ErrShort
@@ -108,12 +110,12 @@ func errorOf(body []byte) error {
 	return ErrShort
 }
 
-// Attributes has the attributes of an object by their numbers, which each part
-// of the kernel assigns. A repeated attribute is a list.
+// Attributes has the values of the attributes of an object, by attribute
+// number. If an attribute is repeated, it has several values.
 type Attributes map[uint16][][]byte
 
-// Parse parses attributes: the body of a message, after the struct that some
-// parts of the kernel put first.
+// Parse parses attributes. b is the body of a message, without a struct that
+// may precede the attributes.
 func Parse(b []byte) (Attributes, error) {
 	all := Attributes{}
 	for len(b) > 0 {
@@ -130,7 +132,8 @@ func Parse(b []byte) (Attributes, error) {
 	return all, nil
 }
 
-// first returns the value of an attribute if it has at least size bytes.
+// first returns the first value of an attribute, or nil if it is missing or has
+// fewer than size bytes.
 func (a Attributes) first(kind uint16, size int) []byte {
 	if values := a[kind]; len(values) > 0 && len(values[0]) >= size {
 		return values[0]
@@ -138,7 +141,8 @@ func (a Attributes) first(kind uint16, size int) []byte {
 	return nil
 }
 
-// Uint8 returns an attribute of 8 bits. It returns false if there is none.
+// Uint8 returns an attribute of 8 bits. It returns false if the attribute is
+// missing.
 func (a Attributes) Uint8(kind uint16) (uint8, bool) {
 	b := a.first(kind, 1)
 	if b == nil {
@@ -147,7 +151,8 @@ func (a Attributes) Uint8(kind uint16) (uint8, bool) {
 	return b[0], true
 }
 
-// Uint32 returns an attribute of 32 bits. It returns false if there is none.
+// Uint32 returns an attribute of 32 bits. It returns false if the attribute is
+// missing.
 func (a Attributes) Uint32(kind uint16) (uint32, bool) {
 	b := a.first(kind, 4)
 	if b == nil {
@@ -156,7 +161,8 @@ func (a Attributes) Uint32(kind uint16) (uint32, bool) {
 	return binary.NativeEndian.Uint32(b), true
 }
 
-// Uint64 returns an attribute of 64 bits. It returns false if there is none.
+// Uint64 returns an attribute of 64 bits. It returns false if the attribute is
+// missing.
 func (a Attributes) Uint64(kind uint16) (uint64, bool) {
 	b := a.first(kind, 8)
 	if b == nil {
@@ -165,10 +171,11 @@ func (a Attributes) Uint64(kind uint16) (uint64, bool) {
 	return binary.NativeEndian.Uint64(b), true
 }
 
-// Bytes returns the value of an attribute, or nil if there is none.
+// Bytes returns the value of an attribute, or nil if the attribute is missing.
 func (a Attributes) Bytes(kind uint16) []byte { return a.first(kind, 0) }
 
-// String returns a text attribute, or "" if there is none.
+// String returns the value of a text attribute, or "" if the attribute is
+// missing.
 func (a Attributes) String(kind uint16) string {
 	b := a.first(kind, 0)
 	for i, c := range b {
@@ -179,8 +186,9 @@ func (a Attributes) String(kind uint16) string {
 	return string(b)
 }
 
-// Entries returns the elements of a table, which is an attribute whose value is
-// attributes of attributes.
+// Entries iterates over the objects in a table. The table is an attribute that
+// consists of attributes with the number entry, which consist of the attributes
+// of an object each.
 func (a Attributes) Entries(table, entry uint16) iter.Seq2[Attributes, error] {
 	return func(yield func(Attributes, error) bool) {
 		for _, value := range a[table] {

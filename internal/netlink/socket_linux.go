@@ -8,16 +8,18 @@ import (
 	"syscall"
 )
 
-// largest is twice the size of the kernel's largest message.
+// largest is the size of the receive buffer, twice the size of the kernel's
+// largest message.
 const largest = 1 << 16
 
-// socket is a netlink socket. The kernel makes an answer during the request,
-// and the rest of it during reads, so calls do not wait for other processes.
+// socket is a netlink socket. The kernel creates an answer during the request
+// and the reads, so these do not wait for other processes.
 type socket struct {
 	fd     int
 	buffer []byte
 }
 
+// openSocket opens a socket that gives up after 10 s without an answer.
 func openSocket(protocol int) (socket, error) {
 	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, protocol)
 	if err != nil {
@@ -39,7 +41,7 @@ func (s socket) send(b []byte) error {
 	return os.NewSyscallError("sendto", syscall.Sendto(s.fd, b, 0, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK}))
 }
 
-// receive returns messages in memory that is not reused.
+// receive returns the messages of one datagram, in memory that is not reused.
 func (s socket) receive() ([]byte, error) {
 	for {
 		n, from, err := syscall.Recvfrom(s.fd, s.buffer, syscall.MSG_TRUNC)

@@ -8,7 +8,9 @@ import (
 	"os"
 )
 
-// ContextError returns the cause of the end of ctx, which must be done.
+// ContextError returns the error for the end of ctx, which must have ended. It
+// matches ctx.Err() and context.Cause(ctx), and after a deadline also
+// os.ErrDeadlineExceeded.
 func ContextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil { // a foreign Context
@@ -20,11 +22,11 @@ func ContextError(ctx context.Context) error {
 	return &endedError{err: err, cause: cause}
 }
 
-// endedError reports the end of a context that has its own cause or that ended
-// by its deadline.
+// endedError is the error for the end of a context by its deadline or with a
+// cause of its own.
 type endedError struct {
-	err   error // what the context's Err returned
-	cause error // err itself if the context was given no cause
+	err   error // result of the context's Err
+	cause error // cause of the context's end; err if there is none
 }
 
 func (e *endedError) Error() string {
@@ -34,11 +36,12 @@ func (e *endedError) Error() string {
 	return e.err.Error() + ": " + e.cause.Error()
 }
 
-// Timeout reports a deadline to users of net.Error, as in package net.
+// Timeout reports whether the context has ended by its deadline, for users of
+// net.Error.
 func (e *endedError) Timeout() bool { return errors.Is(e.err, context.DeadlineExceeded) }
 
-// Unwrap adds os.ErrDeadlineExceeded after a deadline, as the standard
-// library's descriptors return it.
+// Unwrap returns the context's error and cause, and after a deadline also
+// os.ErrDeadlineExceeded, which descriptors of the standard library return.
 func (e *endedError) Unwrap() []error {
 	errs := []error{e.err, e.cause}
 	if e.Timeout() {

@@ -6,7 +6,7 @@ package netpoll
 
 import "syscall"
 
-// Dup duplicates a descriptor and marks the duplicate close-on-exec.
+// Dup duplicates a descriptor. The duplicate is close-on-exec.
 func Dup(fd int) (int, error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

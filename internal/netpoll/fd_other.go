@@ -10,7 +10,8 @@ import (
 	"fmt"
 )
 
-// FD lets users of this package compile. New never returns one.
+// FD is a descriptor in the netpoller. This system has none, so New always
+// fails.
 type FD struct{}
 
 // New fails with errors.ErrUnsupported.

@@ -16,20 +16,20 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// past is a read deadline that makes a parked leader return at once.
+// past is a read deadline that wakes a parked leader at once.
 var past = time.Unix(1, 0)
 
-// FD is a duplicate of a C library's descriptor, registered with the runtime's
-// netpoller. All methods may be called from any goroutine.
+// FD is a duplicate of a C library's descriptor, which is registered with the
+// runtime's netpoller. All methods may be called from any goroutine.
 type FD struct {
 	name string
 	file *os.File
 	raw  syscall.RawConn
 
-	// lead is full while a goroutine leads; see the package documentation.
-	// RawConn.Read takes a lock, and a second caller would block on it regardless
-	// of its context. A goroutine therefore first takes the lead here, where a
-	// select can wait for it.
+	// lead is full while a goroutine is the leader; see the package
+	// documentation. RawConn.Read takes a lock, on which a second caller
+	// would block even if its context ends. So a goroutine first sends to
+	// lead, for which a select can wait.
 	lead chan struct{}
 	turn turn
 
@@ -37,20 +37,21 @@ type FD struct {
 	closeOnce sync.Once
 	closeErr  error
 
-	// step and cancel are bound once, to spare each wait an allocation.
+	// step and cancel are method values that are created once, so that a
+	// wait does not allocate them.
 	step   func(uintptr) bool
 	cancel func()
 
-	canceled chan struct{} // receives when cancel has run
+	canceled chan struct{} // gets a value when cancel has run
 }
 
-// turn is the state of the goroutine that leads (see FD.lead); only that
-// goroutine touches it.
+// turn is the state of the goroutine that is the leader (see FD.lead). Only
+// that goroutine accesses it.
 type turn struct {
-	ctx    context.Context // here because step takes no arguments
+	ctx    context.Context // context of the leader's wait
 	try    func() (done bool, err error)
-	err    error       // error of the last try
-	disarm func() bool // nil while ctx is not being watched
+	err    error       // error of the last call of try
+	disarm func() bool // stops watching ctx; nil: ctx is not being watched
 }
 
 // SetNonblock switches a descriptor to non-blocking mode.
@@ -61,12 +62,10 @@ func SetNonblock(fd int) error {
 	return nil
 }
 
-// New registers a duplicate of fd with the netpoller. The name appears in
-// errors.
+// New registers a duplicate of fd with the netpoller. name is used in errors.
 //
-// New switches the original to non-blocking mode, which the duplicate shares.
-// The original stays non-blocking even if New fails, and this package never
-// closes it.
+// New switches fd to non-blocking mode, which the duplicate shares. fd stays
+// non-blocking even if New fails, and this package never closes it.
 func New(fd int, name string) (*FD, error) {
 	if err := SetNonblock(fd); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -105,15 +104,15 @@ func New(fd int, name string) (*FD, error) {
 }
 
 // Kick makes the leader, if there is one, check its ready channel and call try
-// again. That try sees what the caller changed before Kick.
+// again. That call of try sees what the caller has changed before Kick.
 func (f *FD) Kick() {
 	_ = f.file.SetReadDeadline(past) // fails only when closed
 }
 
-// Close wakes all waiters, whose Wait then returns an error that is
-// os.ErrClosed. When Close returns, no try is running and none will run.
-// Further calls, including concurrent ones, wait for the same and return the
-// same. The original descriptor stays open.
+// Close wakes all waiting goroutines, whose Wait then returns an error matching
+// os.ErrClosed. After Close has returned, no try is running and none will run.
+// Further calls of Close, also concurrent ones, wait for the same and return
+// the same error. The original descriptor stays open.
 //
 // Close panics if a try calls it, because it would wait for itself.
 func (f *FD) Close() error {
@@ -123,18 +122,20 @@ func (f *FD) Close() error {
 	f.closeOnce.Do(func() {
 		close(f.closing)
 		f.closeErr = f.file.Close() // wakes a parked leader
-		f.lead <- struct{}{}        // never given back: no goroutine leads again
+		f.lead <- struct{}{}        // stays full, so that no goroutine leads again
 	})
 	return f.closeErr
 }
 
+// isClosing reports whether Close has begun.
 func (f *FD) isClosing() bool { return fired(f.closing) }
 
+// closedError returns the error of a wait that Close has ended.
 func (f *FD) closedError() error {
 	return fmt.Errorf("%s: %w", f.name, os.ErrClosed)
 }
 
-// fired reports whether c is closed or has a value, which it takes.
+// fired reports whether c is closed or has a value. It receives the value.
 func fired(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -144,8 +145,8 @@ func fired(c <-chan struct{}) bool {
 	}
 }
 
-// interrupted reports whether err comes from this package ending a leader's
-// sleep, rather than from a failure of the netpoller.
+// interrupted reports whether err comes from Kick, Close or the end of a
+// context, and not from a failure of the netpoller.
 func (f *FD) interrupted(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || f.isClosing()
 }

@@ -9,11 +9,12 @@ import (
 	"strings"
 )
 
-// callTry is a separate function for calledFromTry to find.
+// callTry calls the leader's try. calledFromTry searches the stack for this
+// function.
 func (f *FD) callTry() (done bool, err error) { return f.turn.try() }
 
-// calledFromTry reports whether a try function is on the calling goroutine's
-// stack. It is slow; only Close uses it.
+// calledFromTry reports whether the calling goroutine is in a try function. It
+// is slow, and only Close uses it.
 func calledFromTry() bool {
 	var pcs [32]uintptr
 	for skip := 0; ; skip += len(pcs) {

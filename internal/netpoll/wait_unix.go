@@ -45,7 +45,8 @@ func (f *FD) Wait(ctx context.Context, ready <-chan struct{}, try func() (done b
 	return f.waitAsLeader(ctx, ready)
 }
 
-// follow waits until the caller leads or its wait is over.
+// follow waits until the caller becomes the leader, or its wait is over. leads
+// reports which.
 func (f *FD) follow(ctx context.Context, ready <-chan struct{}) (leads bool, err error) {
 	select {
 	case f.lead <- struct{}{}:
@@ -63,6 +64,7 @@ func (f *FD) follow(ctx context.Context, ready <-chan struct{}) (leads bool, err
 	return false, err
 }
 
+// waitAsLeader does the work of Wait for the leader.
 func (f *FD) waitAsLeader(ctx context.Context, ready <-chan struct{}) error {
 	for {
 		// Also right after taking the lead: the previous leader may have fired
@@ -91,8 +93,9 @@ func (f *FD) waitAsLeader(ctx context.Context, ready <-chan struct{}) error {
 	}
 }
 
-// tryOrArm calls try and, if the leader must park, starts to watch its context.
-// A wait that finds its event at once is spared that cost.
+// tryOrArm calls try. If the leader has to park, tryOrArm starts to watch the
+// context, which costs time that a wait whose event is already there is spared.
+// stop reports whether the leader need not park.
 func (f *FD) tryOrArm() (stop bool) {
 	done, err := f.callTry()
 	if done || err != nil {
@@ -105,10 +108,10 @@ func (f *FD) tryOrArm() (stop bool) {
 	return false
 }
 
-// tryUnpolled handles a descriptor that the netpoller has given up. The
-// netpoller does so when epoll reports only EPOLLERR, as for a device that was
-// removed. The C library knows better what is wrong, so tryUnpolled asks it
-// first.
+// tryUnpolled handles pollErr, the error of a descriptor that the netpoller
+// cannot watch any more. That happens when epoll reports only EPOLLERR, as
+// after the removal of a device. It calls try first, since the C library's
+// error is more specific.
 func (f *FD) tryUnpolled(pollErr error) error {
 	done, err := f.callTry()
 	if done || err != nil {
@@ -117,7 +120,7 @@ func (f *FD) tryUnpolled(pollErr error) error {
 	return fmt.Errorf("%s: %w", f.name, pollErr)
 }
 
-// resign gives up the lead.
+// resign ends the caller's time as the leader.
 func (f *FD) resign() {
 	if f.turn.disarm != nil && !f.turn.disarm() {
 		// cancel has been started. Its deadline must not hit the next leader,

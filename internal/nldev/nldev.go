@@ -11,20 +11,21 @@ import (
 	"github.com/verbena-go/verbena/internal/netlink"
 )
 
-// The commands of enum rdma_nldev_command.
+// Commands of enum rdma_nldev_command.
 const (
 	cmdGet    = 1
 	cmdSysGet = 6
 )
 
-// Table is a kind of objects that the kernel lists: the command that requests
-// the list, and the attributes of the list and of an object in it.
+// Table is a kind of objects that the kernel lists. It has the command that
+// requests the list, and the attribute numbers of the list and of an object in
+// it.
 type Table struct {
 	name                  string
 	command, table, entry uint16
 }
 
-// The tables.
+// Kinds of objects that the kernel lists.
 var (
 	QueuePairs        = Table{"queue pairs", 10, 19, 20}
 	ConnectionIDs     = Table{"cm_ids", 11, 30, 31}
@@ -33,25 +34,25 @@ var (
 	ProtectionDomains = Table{"protection domains", 14, 46, 47}
 )
 
-// The attributes of enum rdma_nldev_attr that are used here.
+// Attribute numbers of enum rdma_nldev_attr.
 const (
 	AttrDeviceIndex = 1  // u32
 	AttrDeviceName  = 2  // string
-	AttrPort        = 3  // u32; for a device, the number of its ports
+	AttrPort        = 3  // u32; of a device: number of its ports
 	AttrLocalQPN    = 21 // u32
 	AttrRemoteQPN   = 22 // u32
 	AttrType        = 26 // u8
 	AttrState       = 27 // u8
-	AttrPID         = 28 // u32, of a process
-	AttrKernelName  = 29 // string, of the part of the kernel
+	AttrPID         = 28 // u32; process that uses the object
+	AttrKernelName  = 29 // string; part of the kernel that uses the object
 	AttrPortSpace   = 32 // u32
 	AttrSource      = 33 // struct sockaddr_storage
 	AttrDestination = 34 // struct sockaddr_storage
 	AttrCQE         = 37 // u32
 	AttrUses        = 38 // u64
 	AttrPollContext = 39 // u8
-	AttrRKey        = 42 // u32, for CAP_NET_ADMIN
-	AttrLKey        = 43 // u32, for CAP_NET_ADMIN
+	AttrRKey        = 42 // u32; only with CAP_NET_ADMIN
+	AttrLKey        = 43 // u32; only with CAP_NET_ADMIN
 	AttrLength      = 45 // u64
 	AttrPDN         = 60 // u32
 	AttrCQN         = 61 // u32
@@ -66,16 +67,17 @@ type Device struct {
 	Name  string
 }
 
-// Conn asks the kernel. It is not for concurrent use.
+// Conn is a netlink socket for queries to the kernel. It must not be used
+// concurrently.
 type Conn struct{ kernel *netlink.Conn }
 
 const (
 	protocol = 20      // NETLINK_RDMA
-	client   = 5 << 10 // RDMA_NL_NLDEV, in the type of a message with a command
+	client   = 5 << 10 // RDMA_NL_NLDEV; the upper bits of the type of a message, before the command
 )
 
-// Open opens a socket. Any user may do so. If the kernel has no RDMA support,
-// it fails with syscall.EPROTONOSUPPORT.
+// Open opens a socket, for which no privilege is needed. It fails with
+// syscall.EPROTONOSUPPORT if the kernel has no RDMA support.
 func Open() (*Conn, error) {
 	c, err := netlink.Open(protocol)
 	if err != nil {
@@ -87,7 +89,8 @@ func Open() (*Conn, error) {
 // Close closes the socket.
 func (c *Conn) Close() error { return c.kernel.Close() }
 
-// ask sends a request and returns the answers.
+// ask sends a request and returns the attributes of each message that answers
+// it.
 func (c *Conn) ask(command, flags uint16, body []byte) ([]netlink.Attributes, error) {
 	messages, err := c.kernel.Ask(client|command, flags, body)
 	if err != nil {
@@ -104,7 +107,7 @@ func (c *Conn) ask(command, flags uint16, body []byte) ([]netlink.Attributes, er
 	return all, nil
 }
 
-// Devices returns the devices of this network namespace.
+// Devices returns the RDMA devices of this network namespace.
 func (c *Conn) Devices() ([]Device, error) {
 	messages, err := c.ask(cmdGet, netlink.Dump, nil)
 	if err != nil {
@@ -120,8 +123,8 @@ func (c *Conn) Devices() ([]Device, error) {
 }
 
 // Objects returns the objects of a device that this process may see: those of
-// its PID namespace and, in the first PID namespace, those of the kernel. It
-// returns none if the device has gone.
+// its PID namespace and, in the initial PID namespace, also those of the
+// kernel. If the device was removed, there are none.
 func (c *Conn) Objects(of Device, table Table) ([]netlink.Attributes, error) {
 	messages, err := c.ask(table.command, netlink.Dump, netlink.Append(nil, AttrDeviceIndex, binary.NativeEndian.AppendUint32(nil, of.Index)))
 	if errors.Is(err, syscall.EINVAL) { // the kernel's error for an unknown device
@@ -153,16 +156,17 @@ func contains(devices []Device, wanted Device) bool {
 	return false
 }
 
-// SharedNamespaces reports whether all network namespaces see all devices.
+// SharedNamespaces reports whether every network namespace sees all RDMA
+// devices.
 func (c *Conn) SharedNamespaces() (bool, error) {
 	messages, err := c.ask(cmdSysGet, 0, nil)
 	if err != nil {
-		return false, fmt.Errorf("asking for the mode of network namespaces: %w", err)
+		return false, fmt.Errorf("querying the mode of network namespaces: %w", err)
 	}
 	for _, m := range messages {
 		if mode, ok := m.Uint8(attrNetnsMode); ok {
 			return mode == 1, nil
 		}
 	}
-	return false, fmt.Errorf("asking for the mode of network namespaces: %w", netlink.ErrShort)
+	return false, fmt.Errorf("querying the mode of network namespaces: %w", netlink.ErrShort)
 }

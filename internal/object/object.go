@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package object manages the lifetimes of the objects of ibverbs and rdmacm.
-// Close is idempotent and may be called from any goroutine, C never sees a
-// destroyed object, parents outlive their children, and Open lists what is
-// still open.
+// Package object manages the lifetimes of the objects of ibverbs and rdmacm. It
+// makes Close idempotent and safe to call from any goroutine, keeps C from
+// seeing a destroyed object, keeps parents open as long as they have children,
+// and lists the open objects.
 package object
 
 import (
@@ -16,38 +16,39 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// notMade returns the error for an object that is nil, or without Init.
+// notMade returns the error for an object that is nil or for which Init was not
+// called.
 func notMade() error {
 	return cerr.Argument("", "", cerr.InvalidAs(os.ErrInvalid, "the object is nil, or was not made by the package's functions"))
 }
 
-// closedBit of an object's state forbids new uses. The other bits count the
-// uses in progress.
+// closedBit is set in an object's state when Use must fail. The lower bits are
+// the number of uses in progress.
 const closedBit = 1 << 62
 
-// Object is embedded in every object that represents one of C.
+// Object is embedded in every type that represents an object of C.
 type Object struct {
 	name    string
 	parents []*Object
-	state   atomic.Int64
-	drained chan struct{} // receives when the last use ends after closedBit is set
+	state   atomic.Int64  // closedBit and the number of uses in progress
+	drained chan struct{} // gets a value when the last use ends while closedBit is set
 
-	closing sync.Mutex // held during Close
-	mu      sync.Mutex // guards the fields below
-	gone    bool       // destroyed in C
-	alive   map[*Object]struct{}
-	idle    func() // see WhenIdle
+	closing sync.Mutex           // held during Close
+	mu      sync.Mutex           // guards the fields below
+	gone    bool                 // whether the object is destroyed in C
+	alive   map[*Object]struct{} // children
+	idle    func()               // function of WhenIdle, or nil
 }
 
-// Init makes the object a child of its parents, and names it for messages. The
-// parents must be in use (see Use) while Init runs.
+// Init gives the object its name for messages, and makes it a child of its
+// parents. The parents must be in use (see Use) while Init runs.
 func (o *Object) Init(name string, parents ...*Object) {
 	o.InitUnlisted(name, parents...)
 	register(o)
 }
 
-// InitUnlisted initializes an object like Init, but Open does not list it: it
-// stays open for the whole life of the program and is not a leak.
+// InitUnlisted is like Init, but Open does not list the object. It is for
+// objects that stay open until the program ends and are no leaks.
 func (o *Object) InitUnlisted(name string, parents ...*Object) {
 	o.name = name
 	o.drained = make(chan struct{}, 1)
@@ -56,9 +57,10 @@ func (o *Object) InitUnlisted(name string, parents ...*Object) {
 	}
 }
 
-// Name returns the object's name in messages.
+// Name returns the object's name for messages.
 func (o *Object) Name() string { return o.name }
 
+// adopt adds a child.
 func (o *Object) adopt(child *Object) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -68,6 +70,7 @@ func (o *Object) adopt(child *Object) {
 	o.alive[child] = struct{}{}
 }
 
+// disown removes a child.
 func (o *Object) disown(child *Object) {
 	o.mu.Lock()
 	delete(o.alive, child)
@@ -81,8 +84,8 @@ func (o *Object) disown(child *Object) {
 	}
 }
 
-// WhenIdle calls f each time the object loses its last child, and also at once
-// if it has no children.
+// WhenIdle makes the object call f each time it loses its last child. If it has
+// no children now, WhenIdle calls f at once.
 func (o *Object) WhenIdle(f func()) {
 	o.mu.Lock()
 	o.idle = f
@@ -93,8 +96,8 @@ func (o *Object) WhenIdle(f func()) {
 	}
 }
 
-// Use keeps the object from being destroyed until Done. It fails after Close
-// and during Close, even if that Close then fails.
+// Use keeps the object from being destroyed until Done is called. It fails
+// after Close, and during Close even if that fails in the end.
 func (o *Object) Use() error {
 	if o == nil || o.drained == nil {
 		return notMade()
@@ -106,7 +109,7 @@ func (o *Object) Use() error {
 	return nil
 }
 
-// Done ends a use that Use began. It is small enough to be inlined.
+// Done ends a use that began with Use. It is small enough to be inlined.
 func (o *Object) Done() {
 	if o.state.Add(-1) == closedBit {
 		o.wakeClose()
@@ -121,7 +124,8 @@ func (o *Object) wakeClose() {
 	}
 }
 
-// UseAll calls Use on all objects. If one fails, it uses none.
+// UseAll calls Use for all objects. done calls Done for all of them. If one Use
+// fails, UseAll ends the uses that it began.
 func UseAll(objects ...*Object) (done func(), err error) {
 	for i, o := range objects {
 		if err := o.Use(); err != nil {
@@ -149,12 +153,14 @@ func (o *Object) Err() error {
 	return nil
 }
 
+// closedError returns the error for an object that is closed or being closed.
 func (o *Object) closedError() error { return fmt.Errorf("%s: %w", o.name, os.ErrClosed) }
 
-// Close destroys the object. If the object has children or C refuses, it stays
-// usable, and Close can be called again. After refusing new uses, Close calls
-// interrupt, which may be nil and makes blocked uses give up. A second Close
-// does nothing.
+// Close destroys the object by calling destroy. If the object has children or
+// destroy fails, the object stays usable, and Close can be called again. Close
+// makes Use fail, then calls interrupt, if that is not nil, to make blocked
+// uses give up, and then waits for the uses in progress. After a successful
+// Close, further calls do nothing.
 func (o *Object) Close(interrupt func(), destroy func() error) error {
 	if o == nil || o.drained == nil {
 		return notMade()
@@ -168,7 +174,7 @@ func (o *Object) Close(interrupt func(), destroy func() error) error {
 		return err
 	}
 	o.drain(interrupt)
-	err := o.busy() // a child may just have been added
+	err := o.busy() // a child may have been added meanwhile
 	if err == nil {
 		err = destroy()
 	}
@@ -186,7 +192,7 @@ func (o *Object) Close(interrupt func(), destroy func() error) error {
 	return nil
 }
 
-// drain refuses new uses and waits for those in progress.
+// drain makes Use fail, and waits for the uses in progress.
 func (o *Object) drain(interrupt func()) {
 	select {
 	case <-o.drained: // from an earlier Close that failed
@@ -201,12 +207,14 @@ func (o *Object) drain(interrupt func()) {
 	}
 }
 
+// isGone reports whether the object is destroyed.
 func (o *Object) isGone() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.gone
 }
 
+// busy returns an error that names the children, or nil if there are none.
 func (o *Object) busy() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

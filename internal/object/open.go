@@ -12,20 +12,23 @@ import (
 	"sync/atomic"
 )
 
-// open holds every object that is not closed. It also keeps them reachable:
-// memory that a device may write must not be freed with the last reference to
-// it.
+// open has every object that is not closed, with the stack that opened it, or
+// nil without tracing. It also keeps the objects reachable: memory to which a
+// device may write must not be freed when the program drops its last reference.
 var open sync.Map // *Object -> stack; nil without tracing
 
+// tracing is whether new objects record the stack that opens them.
 var tracing atomic.Bool
 
 func init() {
 	tracing.Store(os.Getenv("VERBENA_TRACE_OPEN") != "")
 }
 
-// Trace says whether objects record the stack that opens them, from now on.
+// Trace says whether objects that are opened from now on record the stack that
+// opens them.
 func Trace(on bool) { tracing.Store(on) }
 
+// register adds an object to open.
 func register(o *Object) {
 	var stack []uintptr
 	if tracing.Load() {
@@ -35,10 +38,11 @@ func register(o *Object) {
 	open.Store(o, stack)
 }
 
+// unregister removes an object from open.
 func unregister(o *Object) { open.Delete(o) }
 
-// Open describes every open object, with the stack that opened it if Trace was
-// on.
+// Open returns a description of each open object, with the stack that opened it
+// if Trace was on then.
 func Open() []string {
 	var out []string
 	open.Range(func(key, value any) bool {
@@ -49,7 +53,7 @@ func Open() []string {
 	return out
 }
 
-// Count returns how many open objects have a name of which match returns true.
+// Count returns the number of open objects for whose names match returns true.
 func Count(match func(name string) bool) (n int) {
 	open.Range(func(key, _ any) bool {
 		if match(key.(*Object).name) {
@@ -60,6 +64,8 @@ func Count(match func(name string) bool) (n int) {
 	return n
 }
 
+// describe returns an object's name, with the stack that opened it if there is
+// one.
 func describe(o *Object, stack []uintptr) string {
 	if len(stack) == 0 {
 		return o.name

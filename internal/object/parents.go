@@ -4,8 +4,8 @@ package object
 
 import "slices"
 
-// AddParent makes an initialized object a child of p too. Both must be in use
-// (see Use) while it runs.
+// AddParent also makes o a child of p. Both must be in use (see Use) while
+// AddParent runs.
 func (o *Object) AddParent(p *Object) {
 	o.mu.Lock()
 	known := slices.Contains(o.parents, p)
@@ -18,8 +18,7 @@ func (o *Object) AddParent(p *Object) {
 	}
 }
 
-// RemoveParent makes the object no longer a child of p. The object must be in
-// use.
+// RemoveParent ends that o is a child of p. o must be in use (see Use).
 func (o *Object) RemoveParent(p *Object) {
 	o.mu.Lock()
 	i := slices.Index(o.parents, p)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package owned closes objects that an object of rdmacm or endpoint has
-// created.
+// Package owned closes objects that were created for a connection or an
+// endpoint, and that must be closed with it.
 package owned
 
 import (
@@ -11,18 +11,20 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// Regions has memory regions that are closed with their owner at the latest.
+// Regions has the memory regions of an owner, which are closed with the owner
+// if the program has not closed them before.
 type Regions []*ibverbs.MR
 
-// Add adds a region and forgets closed ones. A region that is being closed has
-// no bytes any more, but needs its protection domain until its Close is done;
-// Regions.Close waits for that.
+// Add adds a region, and drops regions that are closed. A region that another
+// goroutine is closing already has no bytes, but needs its protection domain
+// until its Close has returned; Regions.Close waits for that.
 func (r *Regions) Add(mr *ibverbs.MR) {
 	isClosed := func(mr *ibverbs.MR) bool { return mr.Bytes() == nil && mr.Close() == nil }
 	*r = append(slices.DeleteFunc(*r, isClosed), mr)
 }
 
-// Close closes all regions. After an error, it can be called again.
+// Close closes all regions. After an error, it can be called again, and closes
+// the others.
 func (r *Regions) Close() error {
 	for len(*r) > 0 {
 		if err := (*r)[0].Close(); err != nil {
@@ -33,13 +35,14 @@ func (r *Regions) Close() error {
 	return nil
 }
 
-// Closer runs a Close function until it succeeds, one call at a time.
+// Closer calls the function that closes an object, one call at a time, until it
+// succeeds.
 type Closer struct {
 	mu   sync.Mutex
 	done bool
 }
 
-// Do calls f unless it has succeeded.
+// Do calls f, unless an earlier call of Do has succeeded.
 func (c *Closer) Do(f func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

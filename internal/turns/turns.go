@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package turns limits the threads that making and ending connections takes: a
-// call of C that creates or destroys something holds a thread, usually for
-// milliseconds.
+// Package turns limits the number of threads that create and destroy objects of
+// connections. Each such call of C occupies a thread, usually for milliseconds.
 package turns
 
 import "time"
 
-// Begin waits for a turn at destroying something. The caller calls the result
-// to end the turn. With turns, a program that closes thousands of connections
-// at once needs few threads.
+// Begin waits until the caller may destroy an object. The caller must call end
+// afterwards. At most 16 callers may do so at a time, so a program that closes
+// thousands of connections at once needs few threads.
 //
-// A device may take a minute to destroy one queue pair, and other callers must
-// not wait that long. So a turn that takes longer than a second no longer
-// counts, and another begins in its place. A caller waits at most one second
-// for each 16 callers before it. This also bounds the threads if all calls are
-// held up: a Go program with 10,000 threads crashes.
+// A device may need a minute to destroy one queue pair, and other callers must
+// not wait that long. So a caller counts for a second at most, and then another
+// may begin. A caller waits at most one second for each 16 callers before it.
+// This also limits the number of threads if all calls take long: a Go program
+// with 10,000 threads crashes.
 func Begin() (end func()) { return ends.begin() }
 
-// Make is Begin for a call of C that is a step in making a connection. So a
-// thousand concurrent dials do not compete for processors with a thread each.
+// Make is like Begin, for a call of C that creates an object of a connection.
+// It has a limit of its own. With it, a thousand concurrent dials do not
+// compete for processors with a thread each.
 func Make() (end func()) { return makes.begin() }
 
 var ends, makes = turns{make(chan struct{}, atOnce), time.Second}, turns{make(chan struct{}, atOnce), time.Second}
@@ -27,15 +27,15 @@ var ends, makes = turns{make(chan struct{}, atOnce), time.Second}, turns{make(ch
 const atOnce = 16
 
 type turns struct {
-	places   chan struct{} // full while the most turns are taken
-	patience time.Duration // how long a turn counts
+	places   chan struct{} // full while as many callers as permitted are at work
+	patience time.Duration // time for which a caller counts
 }
 
 func (t *turns) begin() (end func()) {
 	t.places <- struct{}{}
 	timer := time.AfterFunc(t.patience, t.leave)
 	return func() {
-		if timer.Stop() { // else it has left already
+		if timer.Stop() { // otherwise the caller does not count any more
 			t.leave()
 		}
 	}

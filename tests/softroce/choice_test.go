@@ -38,7 +38,7 @@ func TestChoice(t *testing.T) {
 		},
 		{
 			"a device that is unknown", "soft", "sofd", "",
-			both(`VERBENA_DEVICE=sofd: there is no device "sofd", only: soft; without a name, the installed libraries say which devices there are`),
+			both(`VERBENA_DEVICE=sofd: unknown device "sofd" (known: soft); if VERBENA_DEVICE is not set, the devices of the installed libraries are used`),
 		},
 	}
 	for _, tt := range tests {
