@@ -128,7 +128,7 @@ func TestHostilePeer(t *testing.T) {
 		says   string
 	}{
 		"more than the window has": {func(p *rawPeer) { p.data(0, half); p.data(half, half); p.data(0, 1) }, 2 * half, syscall.EPROTO, "bytes of room"},
-		"across the window's end":  {func(p *rawPeer) { p.data(0, half+1) }, 0, syscall.EPROTO, "room for 65536"},
+		"across the window's end":  {func(p *rawPeer) { p.data(0, half+1) }, 0, syscall.EPROTO, "the 65536 bytes of room"},
 		"a length that is a lie":   {func(p *rawPeer) { p.word(protocol.Data(1000), p.peer.Buffer, 0, 10) }, 0, syscall.EPROTO, "DATA of 1000 bytes, with a write of 10 bytes"},
 		"no bytes":                 {func(p *rawPeer) { p.word(protocol.Data(0), p.peer.Buffer, 0, 0) }, 0, syscall.EPROTO, "DATA of 0 bytes"},
 		"the most there can be":    {func(p *rawPeer) { p.word(protocol.Data(protocol.MaxData), p.peer.Buffer, 0, 0) }, 0, syscall.EPROTO, "DATA of 536870911 bytes"},
