@@ -69,52 +69,54 @@ func (f *provided) Prototype() string {
 	return prototype(&declared, names)
 }
 
-// golang returns the name of the Go function that C calls.
-func (f *provided) golang() string { return "soft_go_" + f.Name() }
+// Number returns the constant with the function's number in Go's table.
+func (f *provided) Number() string { return "GO_" + f.Name() }
+
+// calls has the functions of call.h, by the classes of those that Go answers.
+var calls = map[conventions.Class]string{
+	conventions.Void: "soft_void", conventions.Value: "soft_value", conventions.Pointer: "soft_pointer",
+	conventions.Code: "soft_code", conventions.Status: "soft_status", conventions.Count: "soft_count",
+	conventions.Negative: "soft_negative", conventions.Poll: "soft_negative", conventions.Wait: "soft_wait",
+	conventions.Rereg: "soft_rereg", conventions.EAI: "soft_count",
+}
 
 // Body returns the statements that call Go.
-func (f *provided) Body() string {
-	lines, args := []string{"if (soft_forked)", "\t" + f.refusal("ENODEV")}, []string(nil)
+func (s *skeleton) Body(f *provided) string {
+	var lines, members, args []string
 	if f.Type.Variadic {
 		last := f.params[len(f.Type.Params)-1].stub
 		lines = append(lines, "va_list list;", "va_start(list, "+last+");")
 	}
 	for i, param := range f.params {
-		switch {
-		case i >= len(f.Type.Params):
+		if i >= len(f.Type.Params) {
 			lines = append(lines, fmt.Sprintf("%s = va_arg(list, %s);", param.t.C(param.stub), param.t.C("")))
-			args = append(args, param.stub)
-		case f.address(param):
-			args = append(args, "(uintptr_t)"+param.stub)
-		case param.t.Kind == api.Pointer:
-			args = append(args, "(void *)"+param.stub)
-		default:
-			args = append(args, param.stub)
 		}
+		arg := param.stub
+		switch {
+		case f.address(param):
+			members = append(members, "uintptr_t "+param.stub+";")
+			arg = "(uintptr_t)" + arg
+		case param.t.Kind == api.Pointer:
+			members = append(members, "void *"+param.stub+";")
+			arg = "(void *)" + arg
+		default:
+			members = append(members, s.wire(param.t)+" "+param.stub+";")
+		}
+		args = append(args, arg)
 	}
 	if f.Type.Variadic {
 		lines = append(lines, "va_end(list);")
 	}
-	call := f.golang() + "(" + strings.Join(args, ", ") + ")"
-	pair := "struct " + f.golang() + "_return r = " + call + ";"
-	switch f.Class {
-	case conventions.Void:
-		lines = append(lines, call+";")
-	case conventions.Code, conventions.Value, conventions.Negative, conventions.Poll:
-		lines = append(lines, "return "+call+";")
-	case conventions.Status:
-		lines = append(lines, "int r = "+call+";", "", "if (r)", "\terrno = r;", "return r ? -1 : 0;")
-	case conventions.Count:
-		lines = append(lines, "int64_t r = "+call+";", "", "if (r < 0)", "\terrno = -r;", "return r < 0 ? -1 : r;")
-	case conventions.Wait:
-		lines = append(lines, "int64_t r = "+call+";", "", "return r < 0 ? -r : r;")
-	case conventions.Pointer:
-		lines = append(lines, pair, "", "if (!r.r0)", "\terrno = r.r1;", "return r.r0;")
-	case conventions.Rereg:
-		lines = append(lines, pair, "", "if (r.r0)", "\terrno = r.r1;", "return r.r0;")
-	case conventions.EAI:
-		lines = append(lines, pair, "", "if (r.r1)", "\terrno = r.r1;", "return r.r1 ? -1 : r.r0;")
+	passed := "NULL"
+	if len(args) > 0 {
+		passed = "&args"
+		lines = append(lines, "struct { "+strings.Join(members, " ")+" } args = {"+strings.Join(args, ", ")+"};", "")
 	}
+	call := calls[f.Class] + "(" + s.Library() + ", " + f.Number() + ", " + passed + ");"
+	if f.Class != conventions.Void {
+		call = "return " + call
+	}
+	lines = append(lines, call)
 	for i, line := range lines {
 		if line != "" {
 			lines[i] = "\t" + line
@@ -122,6 +124,9 @@ func (f *provided) Body() string {
 	}
 	return strings.Join(lines, "\n")
 }
+
+// Library returns the constant of call.h with the number of the library.
+func (s *skeleton) Library() string { return "SOFT_" + strings.ToUpper(s.typ) }
 
 // text is a function that returns a string for each value of an enum.
 type text struct {
@@ -162,8 +167,6 @@ func (s *skeleton) variable() *jen.Statement { return jen.Id(strings.ToLower(s.t
 // goSide writes the struct of functions, and the functions that C calls.
 func (s *skeleton) goSide(f *jen.File) {
 	f.HeaderComment("//go:build " + callable)
-	f.CgoPreamble("#include \"" + s.file + ".h\"")
-
 	f.Comment(lines(s.typ + " has the functions of " + s.library.Soname + " that Go answers. What is nil fails with\n" +
 		"EOPNOTSUPP, or does nothing if it cannot fail. A pointer is to memory of the\n" +
 		"caller's, which may be Go's, and is valid until the function returns. What the\n" +
@@ -180,27 +183,27 @@ func (s *skeleton) goSide(f *jen.File) {
 	})
 	f.Commentf("%s is filled before the library is loaded.", strings.ToLower(s.typ))
 	f.Var().Add(s.variable()).Id(s.typ)
-	for _, t := range s.tables {
+	for i, t := range s.tables {
 		name := s.typeName(t.Struct)
 		f.Commentf("table%s returns a struct that has all operations, and nothing else.", name)
 		f.Func().Id("table"+name).Params().Op("*").Qual(verbsPkg, name).Block(
-			jen.Return(jen.Parens(jen.Op("*").Qual(verbsPkg, name)).Parens(
-				jen.Qual("unsafe", "Pointer").Call(jen.Op("&").Qual("C", "soft_"+t.Short())))),
+			jen.Return(jen.Parens(jen.Op("*").Qual(verbsPkg, name)).Parens(jen.Id("table").Call(jen.Lit(i)))),
 		)
 	}
+	f.Comment(lines(strings.ToLower(s.typ) + "Calls has the functions that C calls, in the order of their numbers in\n" + s.file + ".c."))
+	f.Var().Id(strings.ToLower(s.typ) + "Calls").Op("=").Index().Id("call").ValuesFunc(func(g *jen.Group) {
+		for _, fn := range s.ToGo() {
+			g.Line().Id(s.golang(fn))
+		}
+		g.Line()
+	})
 	for _, fn := range s.ToGo() {
-		f.Comment("//export " + fn.golang())
-		f.Func().Id(fn.golang()).ParamsFunc(func(g *jen.Group) {
-			for _, param := range fn.params {
-				if fn.address(param) {
-					g.Id(param.name).Uintptr()
-				} else {
-					g.Id(param.name).Id(s.raw(param.t))
-				}
-			}
-		}).Add(s.rawResults(fn)).Block(s.forward(fn)...)
+		f.Func().Id(s.golang(fn)).Params(jen.Id("args").Qual("unsafe", "Pointer")).Id("answer").Block(s.forward(fn)...)
 	}
 }
+
+// golang returns the name of the Go function that C calls.
+func (s *skeleton) golang(fn *provided) string { return strings.ToLower(s.typ) + fn.goName }
 
 // field returns the type of a function in the struct.
 func (s *skeleton) field(fn *provided) jen.Code {
@@ -241,36 +244,6 @@ func (s *skeleton) paramType(fn *provided, param param) jen.Code {
 	return s.goType(param.t)
 }
 
-// basic has the Go types of values in calls between C and Go.
-var basic = map[string]string{
-	"int8_t": "int8", "int16_t": "int16", "int32_t": "int32", "int64_t": "int64",
-	"uint8_t": "uint8", "uint16_t": "uint16", "uint32_t": "uint32", "uint64_t": "uint64", "_Bool": "bool",
-}
-
-// raw returns the type with which C calls Go.
-func (s *skeleton) raw(t *api.Type) string {
-	if t.Kind == api.Pointer {
-		return "unsafe.Pointer"
-	}
-	return basic[s.wire(t)]
-}
-
-func (s *skeleton) rawResults(fn *provided) jen.Code {
-	switch fn.Class {
-	case conventions.Void:
-		return jen.Null()
-	case conventions.Code, conventions.Status:
-		return jen.Int32()
-	case conventions.Value:
-		return jen.Id(s.raw(fn.Type.Elem))
-	case conventions.Pointer:
-		return jen.Params(jen.Qual("unsafe", "Pointer"), jen.Int32())
-	case conventions.Rereg, conventions.EAI:
-		return jen.Params(jen.Int32(), jen.Int32())
-	}
-	return jen.Int64()
-}
-
 // without has the results of functions without errors for which 0 would be
 // wrong.
 var without = map[string]int{"ibv_get_device_index": -1}
@@ -278,59 +251,61 @@ var without = map[string]int{"ibv_get_device_index": -1}
 // forward returns the statements that call the struct's function.
 func (s *skeleton) forward(fn *provided) []jen.Code {
 	field := s.variable().Dot(fn.goName)
-	var args []jen.Code
+	var members, args []jen.Code
 	for _, param := range fn.params {
-		args = append(args, s.typed(fn, param))
+		members = append(members, jen.Id(param.name).Add(s.memberType(fn, param)))
+		arg := jen.Id("a").Dot(param.name)
+		if param.text {
+			arg = jen.Id("text").Call(arg)
+		}
+		args = append(args, arg)
+	}
+	var a []jen.Code
+	if len(members) > 0 {
+		a = append(a, jen.Id("a").Op(":=").Parens(jen.Op("*").Struct(members...)).Call(jen.Id("args")))
 	}
 	call := field.Clone().Call(args...)
 	absent := jen.Id("absent")
-	unless := func(results ...jen.Code) jen.Code {
-		return jen.If(field.Clone().Op("==").Nil()).Block(jen.Return(results...))
+	answer := func(results ...jen.Code) jen.Code {
+		return jen.Id("answer").ValuesFunc(func(g *jen.Group) {
+			for i := 0; i < len(results); i += 2 {
+				g.Add(results[i]).Op(":").Add(results[i+1])
+			}
+		})
+	}
+	pointer, value, errno := jen.Id("pointer"), jen.Id("value"), jen.Id("errno")
+	code := jen.Int32().Call(jen.Err())
+	unless := func(results ...jen.Code) []jen.Code {
+		missing := jen.If(field.Clone().Op("==").Nil()).Block(jen.Return(answer(results...)))
+		return append([]jen.Code{missing}, a...)
 	}
 	both := jen.List(jen.Id("r"), jen.Err()).Op(":=").Add(call)
-	errno := jen.Int32().Call(jen.Err())
 	switch fn.Class {
 	case conventions.Void:
-		return []jen.Code{jen.If(field.Clone().Op("!=").Nil()).Block(call)}
+		return []jen.Code{jen.If(field.Clone().Op("!=").Nil()).Block(append(a, call)...), jen.Return(answer())}
 	case conventions.Code, conventions.Status:
-		return []jen.Code{unless(absent), jen.Return(jen.Int32().Call(call))}
+		return append(unless(errno, absent), jen.Return(answer(errno, jen.Int32().Call(call))))
 	case conventions.Value:
-		nothing := jen.Lit(without[fn.Name()])
+		number := jen.Int64().Call(call)
 		if fn.Type.Elem.Name == "_Bool" {
-			nothing = jen.False()
+			number = jen.Id("truth").Call(call)
 		}
-		return []jen.Code{unless(nothing), jen.Return(jen.Id(s.raw(fn.Type.Elem)).Call(call))}
+		return append(unless(value, jen.Lit(without[fn.Name()])), jen.Return(answer(value, number)))
 	case conventions.Pointer:
-		return []jen.Code{unless(jen.Nil(), absent), both, jen.Return(jen.Qual("unsafe", "Pointer").Call(jen.Id("r")), errno)}
+		return append(unless(errno, absent), both, jen.Return(answer(pointer, jen.Qual("unsafe", "Pointer").Call(jen.Id("r")), errno, code)))
 	case conventions.Rereg:
-		return []jen.Code{
-			unless(jen.Int32().Call(jen.Qual(verbsPkg, "IBV_REREG_MR_ERR_CMD")), absent),
-			both, jen.Return(jen.Int32().Call(jen.Id("r")), errno),
-		}
-	case conventions.EAI:
-		return []jen.Code{unless(jen.Lit(0), absent), both, jen.Return(jen.Int32().Call(jen.Id("r")), errno)}
+		failed := jen.Int64().Call(jen.Qual(verbsPkg, "IBV_REREG_MR_ERR_CMD"))
+		return append(unless(value, failed, errno, absent), both, jen.Return(answer(value, jen.Int64().Call(jen.Id("r")), errno, code)))
 	}
-	return []jen.Code{unless(jen.Op("-").Int64().Call(absent)), jen.Return(jen.Id("counted").Call(call))}
+	return append(unless(errno, absent), both, jen.Return(answer(value, jen.Int64().Call(jen.Id("r")), errno, code)))
 }
 
-// typed returns an argument with the type that the struct's function takes.
-func (s *skeleton) typed(fn *provided, param param) jen.Code {
-	name := jen.Id(param.name)
-	switch {
-	case fn.address(param):
-		return name
-	case param.text:
-		return jen.Qual("C", "GoString").Call(jen.Parens(jen.Op("*").Qual("C", "char")).Call(name))
+// memberType returns the type of an argument in the struct that C passes.
+func (s *skeleton) memberType(fn *provided, param param) jen.Code {
+	if param.text {
+		return jen.Op("*").Byte()
 	}
-	t := s.goType(param.t)
-	switch text := t.GoString(); {
-	case text == "unsafe.Pointer", param.t.Kind != api.Pointer && text == s.raw(param.t):
-		return name
-	case param.t.Kind == api.Pointer:
-		return jen.Parens(t).Call(name)
-	default:
-		return t.Call(name)
-	}
+	return s.paramType(fn, param)
 }
 
 // goTest writes the list of calls of a test: the bindings' function for each

@@ -15,11 +15,14 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// #include "ring.h"
-import "C"
-
 // ah is the address handle of the engine for a C object.
 type ah struct{ e *engine.AH }
+
+// softAH is struct soft_ah.
+type softAH struct {
+	libibverbs.Ah
+	id uint64
+}
 
 func init() {
 	verbs.CreateAh = func(p *libibverbs.Pd, a *libibverbs.AhAttr) (*libibverbs.Ah, syscall.Errno) {
@@ -102,9 +105,9 @@ func (l *library) createAH(p *libibverbs.Pd, a *libibverbs.AhAttr) (*libibverbs.
 	if err != nil {
 		return nil, errno(err)
 	}
-	h := alloc[C.struct_soft_ah]()
-	h.id = C.uint64_t(e.Handle())
-	c := (*libibverbs.Ah)(unsafe.Pointer(h))
+	h := alloc[softAH]()
+	h.id = e.Handle()
+	c := &h.Ah
 	c.Context, c.Pd, c.Handle = p.Context, p, uint32(e.Handle())
 	l.ahs[c] = &ah{e}
 	return c, 0

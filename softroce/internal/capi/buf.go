@@ -11,9 +11,6 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// #include <stdlib.h>
-import "C"
-
 // buf is memory that ibv_alloc_buf allocated. The device reaches all memory of
 // the program, so it needs no special kind.
 type buf struct {
@@ -31,8 +28,8 @@ func init() {
 		if domain == nil || size == 0 {
 			return nil, syscall.EINVAL
 		}
-		var addr unsafe.Pointer
-		if C.posix_memalign(&addr, C.size_t(syscall.Getpagesize()), C.size_t(size)) != 0 {
+		addr := allocPages(size)
+		if addr == nil {
 			return nil, syscall.ENOMEM
 		}
 		// Programs see the address of this word, whose type is opaque.
@@ -52,8 +49,8 @@ func init() {
 		defer l.Unlock()
 		if known := l.bufs[b]; known != nil {
 			delete(l.bufs, b)
-			C.free(known.addr)
-			C.free(unsafe.Pointer(b))
+			freeMemory(known.addr)
+			free(b)
 		}
 	}
 	verbs.ExportBufDmabufFd = func(b *libibverbs.Buf) (int, syscall.Errno) {

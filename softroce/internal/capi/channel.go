@@ -75,7 +75,7 @@ func (l *library) CompletionEvent(e *engine.CQ) {
 	if h == nil {
 		return
 	}
-	id := uint64(q.soft().id)
+	id := q.soft().id
 	if len(h.waiting) == 0 {
 		if h.tell(id) {
 			return

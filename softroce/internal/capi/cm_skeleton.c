@@ -4,12 +4,91 @@
 
 #include "cm_skeleton.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 
-#include "_cgo_export.h"
+#include "call.h"
+
+/* Nothing here is worth the time to optimise it: the functions only pass their arguments on. */
+#pragma GCC optimize("O0")
+
+/* The numbers of Go's functions. */
+enum {
+	GO_rdma_create_event_channel,
+	GO_rdma_destroy_event_channel,
+	GO_rdma_create_id,
+	GO_rdma_create_ep,
+	GO_rdma_destroy_ep,
+	GO_rdma_destroy_id,
+	GO_rdma_bind_addr,
+	GO_rdma_resolve_addr,
+	GO_rdma_resolve_route,
+	GO_rdma_create_qp,
+	GO_rdma_create_qp_ex,
+	GO_rdma_destroy_qp,
+	GO_rdma_connect,
+	GO_rdma_establish,
+	GO_rdma_listen,
+	GO_rdma_get_request,
+	GO_rdma_accept,
+	GO_rdma_reject,
+	GO_rdma_reject_ece,
+	GO_rdma_notify,
+	GO_rdma_disconnect,
+	GO_rdma_join_multicast,
+	GO_rdma_leave_multicast,
+	GO_rdma_join_multicast_ex,
+	GO_rdma_get_cm_event,
+	GO_rdma_ack_cm_event,
+	GO_rdma_get_src_port,
+	GO_rdma_get_dst_port,
+	GO_rdma_get_devices,
+	GO_rdma_free_devices,
+	GO_rdma_set_option,
+	GO_rdma_migrate_id,
+	GO_rdma_getaddrinfo,
+	GO_rdma_freeaddrinfo,
+	GO_rdma_init_qp_attr,
+	GO_rdma_set_local_ece,
+	GO_rdma_get_remote_ece,
+	GO_rdma_resolve_addrinfo,
+	GO_rdma_query_addrinfo,
+	GO_rdma_write_cm_event,
+	GO_rdma_create_srq,
+	GO_rdma_create_srq_ex,
+	GO_rdma_destroy_srq,
+	GO_rsocket,
+	GO_rbind,
+	GO_rlisten,
+	GO_raccept,
+	GO_rconnect,
+	GO_rshutdown,
+	GO_rclose,
+	GO_rrecv,
+	GO_rrecvfrom,
+	GO_rrecvmsg,
+	GO_rsend,
+	GO_rsendto,
+	GO_rsendmsg,
+	GO_rread,
+	GO_rreadv,
+	GO_rwrite,
+	GO_rwritev,
+	GO_rpoll,
+	GO_rselect,
+	GO_rgetpeername,
+	GO_rgetsockname,
+	GO_rsetsockopt,
+	GO_rgetsockopt,
+	GO_rfcntl,
+	GO_riomap,
+	GO_riounmap,
+	GO_riowrite,
+	GO_repoll_create,
+	GO_repoll_ctl,
+	GO_repoll_wait,
+};
 
 const char *soft_rdma_event_str(enum rdma_cm_event_type event)
 {
@@ -57,767 +136,515 @@ const char *soft_rdma_event_str(enum rdma_cm_event_type event)
 
 struct rdma_event_channel *soft_rdma_create_event_channel(void)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_rdma_create_event_channel_return r = soft_go_rdma_create_event_channel();
-
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_CM, GO_rdma_create_event_channel, NULL);
 }
 
 void soft_rdma_destroy_event_channel(struct rdma_event_channel *channel)
 {
-	if (soft_forked)
-		return;
-	soft_go_rdma_destroy_event_channel((void *)channel);
+	struct { void *channel; } args = {(void *)channel};
+
+	soft_void(SOFT_CM, GO_rdma_destroy_event_channel, &args);
 }
 
 int soft_rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context, enum rdma_port_space ps)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_create_id((void *)channel, (void *)id, (uintptr_t)context, ps);
+	struct { void *channel; void *id; uintptr_t context; uint32_t ps; } args = {(void *)channel, (void *)id, (uintptr_t)context, ps};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_create_id, &args);
 }
 
 int soft_rdma_create_ep(struct rdma_cm_id **id, struct rdma_addrinfo *res, struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_create_ep((void *)id, (void *)res, (void *)pd, (void *)qp_init_attr);
+	struct { void *id; void *res; void *pd; void *qp_init_attr; } args = {(void *)id, (void *)res, (void *)pd, (void *)qp_init_attr};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_create_ep, &args);
 }
 
 void soft_rdma_destroy_ep(struct rdma_cm_id *id)
 {
-	if (soft_forked)
-		return;
-	soft_go_rdma_destroy_ep((void *)id);
+	struct { void *id; } args = {(void *)id};
+
+	soft_void(SOFT_CM, GO_rdma_destroy_ep, &args);
 }
 
 int soft_rdma_destroy_id(struct rdma_cm_id *id)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_destroy_id((void *)id);
+	struct { void *id; } args = {(void *)id};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_destroy_id, &args);
 }
 
 int soft_rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_bind_addr((void *)id, (void *)addr);
+	struct { void *id; void *addr; } args = {(void *)id, (void *)addr};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_bind_addr, &args);
 }
 
 int soft_rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src_addr, struct sockaddr *dst_addr, int timeout_ms)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_resolve_addr((void *)id, (void *)src_addr, (void *)dst_addr, timeout_ms);
+	struct { void *id; void *src_addr; void *dst_addr; int32_t timeout_ms; } args = {(void *)id, (void *)src_addr, (void *)dst_addr, timeout_ms};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_resolve_addr, &args);
 }
 
 int soft_rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_resolve_route((void *)id, timeout_ms);
+	struct { void *id; int32_t timeout_ms; } args = {(void *)id, timeout_ms};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_resolve_route, &args);
 }
 
 int soft_rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_create_qp((void *)id, (void *)pd, (void *)qp_init_attr);
+	struct { void *id; void *pd; void *qp_init_attr; } args = {(void *)id, (void *)pd, (void *)qp_init_attr};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_create_qp, &args);
 }
 
 int soft_rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *qp_init_attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_create_qp_ex((void *)id, (void *)qp_init_attr);
+	struct { void *id; void *qp_init_attr; } args = {(void *)id, (void *)qp_init_attr};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_create_qp_ex, &args);
 }
 
 void soft_rdma_destroy_qp(struct rdma_cm_id *id)
 {
-	if (soft_forked)
-		return;
-	soft_go_rdma_destroy_qp((void *)id);
+	struct { void *id; } args = {(void *)id};
+
+	soft_void(SOFT_CM, GO_rdma_destroy_qp, &args);
 }
 
 int soft_rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_connect((void *)id, (void *)conn_param);
+	struct { void *id; void *conn_param; } args = {(void *)id, (void *)conn_param};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_connect, &args);
 }
 
 int soft_rdma_establish(struct rdma_cm_id *id)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_establish((void *)id);
+	struct { void *id; } args = {(void *)id};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_establish, &args);
 }
 
 int soft_rdma_listen(struct rdma_cm_id *id, int backlog)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_listen((void *)id, backlog);
+	struct { void *id; int32_t backlog; } args = {(void *)id, backlog};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_listen, &args);
 }
 
 int soft_rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **id)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_get_request((void *)listen, (void *)id);
+	struct { void *listen; void *id; } args = {(void *)listen, (void *)id};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_get_request, &args);
 }
 
 int soft_rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_accept((void *)id, (void *)conn_param);
+	struct { void *id; void *conn_param; } args = {(void *)id, (void *)conn_param};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_accept, &args);
 }
 
 int soft_rdma_reject(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_reject((void *)id, (void *)private_data, private_data_len);
+	struct { void *id; void *private_data; uint8_t private_data_len; } args = {(void *)id, (void *)private_data, private_data_len};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_reject, &args);
 }
 
 int soft_rdma_reject_ece(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_reject_ece((void *)id, (void *)private_data, private_data_len);
+	struct { void *id; void *private_data; uint8_t private_data_len; } args = {(void *)id, (void *)private_data, private_data_len};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_reject_ece, &args);
 }
 
 int soft_rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_notify((void *)id, event);
+	struct { void *id; uint32_t event; } args = {(void *)id, event};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_notify, &args);
 }
 
 int soft_rdma_disconnect(struct rdma_cm_id *id)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_disconnect((void *)id);
+	struct { void *id; } args = {(void *)id};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_disconnect, &args);
 }
 
 int soft_rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_join_multicast((void *)id, (void *)addr, (uintptr_t)context);
+	struct { void *id; void *addr; uintptr_t context; } args = {(void *)id, (void *)addr, (uintptr_t)context};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_join_multicast, &args);
 }
 
 int soft_rdma_leave_multicast(struct rdma_cm_id *id, struct sockaddr *addr)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_leave_multicast((void *)id, (void *)addr);
+	struct { void *id; void *addr; } args = {(void *)id, (void *)addr};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_leave_multicast, &args);
 }
 
 int soft_rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex *mc_join_attr, void *context)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_join_multicast_ex((void *)id, (void *)mc_join_attr, (uintptr_t)context);
+	struct { void *id; void *mc_join_attr; uintptr_t context; } args = {(void *)id, (void *)mc_join_attr, (uintptr_t)context};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_join_multicast_ex, &args);
 }
 
 int soft_rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_get_cm_event((void *)channel, (void *)event);
+	struct { void *channel; void *event; } args = {(void *)channel, (void *)event};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_get_cm_event, &args);
 }
 
 int soft_rdma_ack_cm_event(struct rdma_cm_event *event)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_ack_cm_event((void *)event);
+	struct { void *event; } args = {(void *)event};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_ack_cm_event, &args);
 }
 
 __be16 soft_rdma_get_src_port(struct rdma_cm_id *id)
 {
-	if (soft_forked)
-		return 0;
-	return soft_go_rdma_get_src_port((void *)id);
+	struct { void *id; } args = {(void *)id};
+
+	return soft_value(SOFT_CM, GO_rdma_get_src_port, &args);
 }
 
 __be16 soft_rdma_get_dst_port(struct rdma_cm_id *id)
 {
-	if (soft_forked)
-		return 0;
-	return soft_go_rdma_get_dst_port((void *)id);
+	struct { void *id; } args = {(void *)id};
+
+	return soft_value(SOFT_CM, GO_rdma_get_dst_port, &args);
 }
 
 struct ibv_context **soft_rdma_get_devices(int *num_devices)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_rdma_get_devices_return r = soft_go_rdma_get_devices((void *)num_devices);
+	struct { void *num_devices; } args = {(void *)num_devices};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_CM, GO_rdma_get_devices, &args);
 }
 
 void soft_rdma_free_devices(struct ibv_context **list)
 {
-	if (soft_forked)
-		return;
-	soft_go_rdma_free_devices((void *)list);
+	struct { void *list; } args = {(void *)list};
+
+	soft_void(SOFT_CM, GO_rdma_free_devices, &args);
 }
 
 int soft_rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *optval, size_t optlen)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_set_option((void *)id, level, optname, (void *)optval, optlen);
+	struct { void *id; int32_t level; int32_t optname; void *optval; uint64_t optlen; } args = {(void *)id, level, optname, (void *)optval, optlen};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_set_option, &args);
 }
 
 int soft_rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_migrate_id((void *)id, (void *)channel);
+	struct { void *id; void *channel; } args = {(void *)id, (void *)channel};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_migrate_id, &args);
 }
 
 int soft_rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **res)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	struct soft_go_rdma_getaddrinfo_return r = soft_go_rdma_getaddrinfo((void *)node, (void *)service, (void *)hints, (void *)res);
+	struct { void *node; void *service; void *hints; void *res; } args = {(void *)node, (void *)service, (void *)hints, (void *)res};
 
-	if (r.r1)
-		errno = r.r1;
-	return r.r1 ? -1 : r.r0;
+	return soft_count(SOFT_CM, GO_rdma_getaddrinfo, &args);
 }
 
 void soft_rdma_freeaddrinfo(struct rdma_addrinfo *res)
 {
-	if (soft_forked)
-		return;
-	soft_go_rdma_freeaddrinfo((void *)res);
+	struct { void *res; } args = {(void *)res};
+
+	soft_void(SOFT_CM, GO_rdma_freeaddrinfo, &args);
 }
 
 int soft_rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr, int *qp_attr_mask)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_init_qp_attr((void *)id, (void *)qp_attr, (void *)qp_attr_mask);
+	struct { void *id; void *qp_attr; void *qp_attr_mask; } args = {(void *)id, (void *)qp_attr, (void *)qp_attr_mask};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_init_qp_attr, &args);
 }
 
 int soft_rdma_set_local_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_set_local_ece((void *)id, (void *)ece);
+	struct { void *id; void *ece; } args = {(void *)id, (void *)ece};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_set_local_ece, &args);
 }
 
 int soft_rdma_get_remote_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_get_remote_ece((void *)id, (void *)ece);
+	struct { void *id; void *ece; } args = {(void *)id, (void *)ece};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_get_remote_ece, &args);
 }
 
 int soft_rdma_resolve_addrinfo(struct rdma_cm_id *id, const char *node, const char *service, const struct rdma_addrinfo *hints)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_resolve_addrinfo((void *)id, (void *)node, (void *)service, (void *)hints);
+	struct { void *id; void *node; void *service; void *hints; } args = {(void *)id, (void *)node, (void *)service, (void *)hints};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_resolve_addrinfo, &args);
 }
 
 int soft_rdma_query_addrinfo(struct rdma_cm_id *id, struct rdma_addrinfo **info)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_query_addrinfo((void *)id, (void *)info);
+	struct { void *id; void *info; } args = {(void *)id, (void *)info};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_query_addrinfo, &args);
 }
 
 int soft_rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event, int status, uint64_t arg)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_write_cm_event((void *)id, event, status, arg);
+	struct { void *id; uint32_t event; int32_t status; uint64_t arg; } args = {(void *)id, event, status, arg};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_write_cm_event, &args);
 }
 
 int soft_rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_create_srq((void *)id, (void *)pd, (void *)attr);
+	struct { void *id; void *pd; void *attr; } args = {(void *)id, (void *)pd, (void *)attr};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_create_srq, &args);
 }
 
 int soft_rdma_create_srq_ex(struct rdma_cm_id *id, struct ibv_srq_init_attr_ex *attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rdma_create_srq_ex((void *)id, (void *)attr);
+	struct { void *id; void *attr; } args = {(void *)id, (void *)attr};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rdma_create_srq_ex, &args);
 }
 
 void soft_rdma_destroy_srq(struct rdma_cm_id *id)
 {
-	if (soft_forked)
-		return;
-	soft_go_rdma_destroy_srq((void *)id);
+	struct { void *id; } args = {(void *)id};
+
+	soft_void(SOFT_CM, GO_rdma_destroy_srq, &args);
 }
 
 int soft_rsocket(int domain, int type, int protocol)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_rsocket(domain, type, protocol);
+	struct { int32_t domain; int32_t type; int32_t protocol; } args = {domain, type, protocol};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_CM, GO_rsocket, &args);
 }
 
 int soft_rbind(int socket, const struct sockaddr *addr, socklen_t addrlen)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rbind(socket, (void *)addr, addrlen);
+	struct { int32_t socket; void *addr; uint32_t addrlen; } args = {socket, (void *)addr, addrlen};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rbind, &args);
 }
 
 int soft_rlisten(int socket, int backlog)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rlisten(socket, backlog);
+	struct { int32_t socket; int32_t backlog; } args = {socket, backlog};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rlisten, &args);
 }
 
 int soft_raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_raccept(socket, (void *)addr, (void *)addrlen);
+	struct { int32_t socket; void *addr; void *addrlen; } args = {socket, (void *)addr, (void *)addrlen};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_CM, GO_raccept, &args);
 }
 
 int soft_rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rconnect(socket, (void *)addr, addrlen);
+	struct { int32_t socket; void *addr; uint32_t addrlen; } args = {socket, (void *)addr, addrlen};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rconnect, &args);
 }
 
 int soft_rshutdown(int socket, int how)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rshutdown(socket, how);
+	struct { int32_t socket; int32_t how; } args = {socket, how};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rshutdown, &args);
 }
 
 int soft_rclose(int socket)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_rclose(socket);
+	struct { int32_t socket; } args = {socket};
+
+	return soft_code(SOFT_CM, GO_rclose, &args);
 }
 
 ssize_t soft_rrecv(int socket, void *buf, size_t len, int flags)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_rrecv(socket, (void *)buf, len, flags);
+	struct { int32_t socket; void *buf; uint64_t len; int32_t flags; } args = {socket, (void *)buf, len, flags};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_CM, GO_rrecv, &args);
 }
 
 ssize_t soft_rrecvfrom(int socket, void *buf, size_t len, int flags, struct sockaddr *src_addr, socklen_t *addrlen)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_rrecvfrom(socket, (void *)buf, len, flags, (void *)src_addr, (void *)addrlen);
+	struct { int32_t socket; void *buf; uint64_t len; int32_t flags; void *src_addr; void *addrlen; } args = {socket, (void *)buf, len, flags, (void *)src_addr, (void *)addrlen};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_CM, GO_rrecvfrom, &args);
 }
 
 ssize_t soft_rrecvmsg(int socket, struct msghdr *msg, int flags)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_rrecvmsg(socket, (void *)msg, flags);
+	struct { int32_t socket; void *msg; int32_t flags; } args = {socket, (void *)msg, flags};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_CM, GO_rrecvmsg, &args);
 }
 
 ssize_t soft_rsend(int socket, const void *buf, size_t len, int flags)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_rsend(socket, (void *)buf, len, flags);
+	struct { int32_t socket; void *buf; uint64_t len; int32_t flags; } args = {socket, (void *)buf, len, flags};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_CM, GO_rsend, &args);
 }
 
 ssize_t soft_rsendto(int socket, const void *buf, size_t len, int flags, const struct sockaddr *dest_addr, socklen_t addrlen)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_rsendto(socket, (void *)buf, len, flags, (void *)dest_addr, addrlen);
+	struct { int32_t socket; void *buf; uint64_t len; int32_t flags; void *dest_addr; uint32_t addrlen; } args = {socket, (void *)buf, len, flags, (void *)dest_addr, addrlen};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_CM, GO_rsendto, &args);
 }
 
 ssize_t soft_rsendmsg(int socket, const struct msghdr *msg, int flags)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_rsendmsg(socket, (void *)msg, flags);
+	struct { int32_t socket; void *msg; int32_t flags; } args = {socket, (void *)msg, flags};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_CM, GO_rsendmsg, &args);
 }
 
 ssize_t soft_rread(int socket, void *buf, size_t count)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_rread(socket, (void *)buf, count);
+	struct { int32_t socket; void *buf; uint64_t count; } args = {socket, (void *)buf, count};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_CM, GO_rread, &args);
 }
 
 ssize_t soft_rreadv(int socket, const struct iovec *iov, int iovcnt)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_rreadv(socket, (void *)iov, iovcnt);
+	struct { int32_t socket; void *iov; int32_t iovcnt; } args = {socket, (void *)iov, iovcnt};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_CM, GO_rreadv, &args);
 }
 
 ssize_t soft_rwrite(int socket, const void *buf, size_t count)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_rwrite(socket, (void *)buf, count);
+	struct { int32_t socket; void *buf; uint64_t count; } args = {socket, (void *)buf, count};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_CM, GO_rwrite, &args);
 }
 
 ssize_t soft_rwritev(int socket, const struct iovec *iov, int iovcnt)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_rwritev(socket, (void *)iov, iovcnt);
+	struct { int32_t socket; void *iov; int32_t iovcnt; } args = {socket, (void *)iov, iovcnt};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_CM, GO_rwritev, &args);
 }
 
 int soft_rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_rpoll((void *)fds, nfds, timeout);
+	struct { void *fds; uint64_t nfds; int32_t timeout; } args = {(void *)fds, nfds, timeout};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_CM, GO_rpoll, &args);
 }
 
 int soft_rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds, struct timeval *timeout)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_rselect(nfds, (void *)readfds, (void *)writefds, (void *)exceptfds, (void *)timeout);
+	struct { int32_t nfds; void *readfds; void *writefds; void *exceptfds; void *timeout; } args = {nfds, (void *)readfds, (void *)writefds, (void *)exceptfds, (void *)timeout};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_CM, GO_rselect, &args);
 }
 
 int soft_rgetpeername(int socket, struct sockaddr *addr, socklen_t *addrlen)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rgetpeername(socket, (void *)addr, (void *)addrlen);
+	struct { int32_t socket; void *addr; void *addrlen; } args = {socket, (void *)addr, (void *)addrlen};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rgetpeername, &args);
 }
 
 int soft_rgetsockname(int socket, struct sockaddr *addr, socklen_t *addrlen)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rgetsockname(socket, (void *)addr, (void *)addrlen);
+	struct { int32_t socket; void *addr; void *addrlen; } args = {socket, (void *)addr, (void *)addrlen};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rgetsockname, &args);
 }
 
 int soft_rsetsockopt(int socket, int level, int optname, const void *optval, socklen_t optlen)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rsetsockopt(socket, level, optname, (void *)optval, optlen);
+	struct { int32_t socket; int32_t level; int32_t optname; void *optval; uint32_t optlen; } args = {socket, level, optname, (void *)optval, optlen};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rsetsockopt, &args);
 }
 
 int soft_rgetsockopt(int socket, int level, int optname, void *optval, socklen_t *optlen)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_rgetsockopt(socket, level, optname, (void *)optval, (void *)optlen);
+	struct { int32_t socket; int32_t level; int32_t optname; void *optval; void *optlen; } args = {socket, level, optname, (void *)optval, (void *)optlen};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_rgetsockopt, &args);
 }
 
 int soft_rfcntl(int socket, int cmd, ...)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
 	va_list list;
 	va_start(list, cmd);
 	int arg = va_arg(list, int);
 	va_end(list);
-	int64_t r = soft_go_rfcntl(socket, cmd, arg);
+	struct { int32_t socket; int32_t cmd; int32_t arg; } args = {socket, cmd, arg};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_CM, GO_rfcntl, &args);
 }
 
 off_t soft_riomap(int socket, void *buf, size_t len, int prot, int flags, off_t offset)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_riomap(socket, (uintptr_t)buf, len, prot, flags, offset);
+	struct { int32_t socket; uintptr_t buf; uint64_t len; int32_t prot; int32_t flags; int64_t offset; } args = {socket, (uintptr_t)buf, len, prot, flags, offset};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_CM, GO_riomap, &args);
 }
 
 int soft_riounmap(int socket, void *buf, size_t len)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_riounmap(socket, (void *)buf, len);
+	struct { int32_t socket; void *buf; uint64_t len; } args = {socket, (void *)buf, len};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_CM, GO_riounmap, &args);
 }
 
 size_t soft_riowrite(int socket, const void *buf, size_t count, off_t offset, int flags)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_riowrite(socket, (void *)buf, count, offset, flags);
+	struct { int32_t socket; void *buf; uint64_t count; int64_t offset; int32_t flags; } args = {socket, (void *)buf, count, offset, flags};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_CM, GO_riowrite, &args);
 }
 
 int soft_repoll_create(int flags)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_repoll_create(flags);
+	struct { int32_t flags; } args = {flags};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_CM, GO_repoll_create, &args);
 }
 
 int soft_repoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_repoll_ctl(epfd, op, fd, (void *)event);
+	struct { int32_t epfd; int32_t op; int32_t fd; void *event; } args = {epfd, op, fd, (void *)event};
+
+	return soft_code(SOFT_CM, GO_repoll_ctl, &args);
 }
 
 int soft_repoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout)
 {
-	if (soft_forked)
-		return ENODEV;
-	int64_t r = soft_go_repoll_wait(epfd, (void *)events, maxevents, timeout);
+	struct { int32_t epfd; void *events; int32_t maxevents; int32_t timeout; } args = {epfd, (void *)events, maxevents, timeout};
 
-	return r < 0 ? -r : r;
+	return soft_wait(SOFT_CM, GO_repoll_wait, &args);
 }
 
 static const struct {

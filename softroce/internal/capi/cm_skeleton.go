@@ -11,9 +11,6 @@ import (
 	"unsafe"
 )
 
-// #include "cm_skeleton.h"
-import "C"
-
 // CM has the functions of librdmacm.so.1 that Go answers. What is nil fails with
 // EOPNOTSUPP, or does nothing if it cannot fail. A pointer is to memory of the
 // caller's, which may be Go's, and is valid until the function returns. What the
@@ -170,583 +167,883 @@ type CM struct {
 // cm is filled before the library is loaded.
 var cm CM
 
-//export soft_go_rdma_create_event_channel
-func soft_go_rdma_create_event_channel() (unsafe.Pointer, int32) {
+// cmCalls has the functions that C calls, in the order of their numbers in
+// cm_skeleton.c.
+var cmCalls = []call{
+	cmCreateEventChannel,
+	cmDestroyEventChannel,
+	cmCreateId,
+	cmCreateEp,
+	cmDestroyEp,
+	cmDestroyId,
+	cmBindAddr,
+	cmResolveAddr,
+	cmResolveRoute,
+	cmCreateQp,
+	cmCreateQpEx,
+	cmDestroyQp,
+	cmConnect,
+	cmEstablish,
+	cmListen,
+	cmGetRequest,
+	cmAccept,
+	cmReject,
+	cmRejectEce,
+	cmNotify,
+	cmDisconnect,
+	cmJoinMulticast,
+	cmLeaveMulticast,
+	cmJoinMulticastEx,
+	cmGetCmEvent,
+	cmAckCmEvent,
+	cmGetSrcPort,
+	cmGetDstPort,
+	cmGetDevices,
+	cmFreeDevices,
+	cmSetOption,
+	cmMigrateId,
+	cmGetaddrinfo,
+	cmFreeaddrinfo,
+	cmInitQpAttr,
+	cmSetLocalEce,
+	cmGetRemoteEce,
+	cmResolveAddrinfo,
+	cmQueryAddrinfo,
+	cmWriteCmEvent,
+	cmCreateSrq,
+	cmCreateSrqEx,
+	cmDestroySrq,
+	cmRsocket,
+	cmRbind,
+	cmRlisten,
+	cmRaccept,
+	cmRconnect,
+	cmRshutdown,
+	cmRclose,
+	cmRrecv,
+	cmRrecvfrom,
+	cmRrecvmsg,
+	cmRsend,
+	cmRsendto,
+	cmRsendmsg,
+	cmRread,
+	cmRreadv,
+	cmRwrite,
+	cmRwritev,
+	cmRpoll,
+	cmRselect,
+	cmRgetpeername,
+	cmRgetsockname,
+	cmRsetsockopt,
+	cmRgetsockopt,
+	cmRfcntl,
+	cmRiomap,
+	cmRiounmap,
+	cmRiowrite,
+	cmRepollCreate,
+	cmRepollCtl,
+	cmRepollWait,
+}
+
+func cmCreateEventChannel(args unsafe.Pointer) answer {
 	if cm.CreateEventChannel == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
 	r, err := cm.CreateEventChannel()
-	return unsafe.Pointer(r), int32(err)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_rdma_destroy_event_channel
-func soft_go_rdma_destroy_event_channel(channel unsafe.Pointer) {
+func cmDestroyEventChannel(args unsafe.Pointer) answer {
 	if cm.DestroyEventChannel != nil {
-		cm.DestroyEventChannel((*librdmacm.EventChannel)(channel))
+		a := (*struct {
+			channel *librdmacm.EventChannel
+		})(args)
+		cm.DestroyEventChannel(a.channel)
 	}
+	return answer{}
 }
-
-//export soft_go_rdma_create_id
-func soft_go_rdma_create_id(channel unsafe.Pointer, id unsafe.Pointer, context uintptr, ps uint32) int32 {
+func cmCreateId(args unsafe.Pointer) answer {
 	if cm.CreateId == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.CreateId((*librdmacm.EventChannel)(channel), (**librdmacm.CmId)(id), context, librdmacm.PortSpace(ps)))
+	a := (*struct {
+		channel *librdmacm.EventChannel
+		id      **librdmacm.CmId
+		context uintptr
+		ps      librdmacm.PortSpace
+	})(args)
+	return answer{errno: int32(cm.CreateId(a.channel, a.id, a.context, a.ps))}
 }
-
-//export soft_go_rdma_create_ep
-func soft_go_rdma_create_ep(id unsafe.Pointer, res unsafe.Pointer, pd unsafe.Pointer, qpInitAttr unsafe.Pointer) int32 {
+func cmCreateEp(args unsafe.Pointer) answer {
 	if cm.CreateEp == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.CreateEp((**librdmacm.CmId)(id), (*librdmacm.Addrinfo)(res), (*libibverbs.Pd)(pd), (*libibverbs.QpInitAttr)(qpInitAttr)))
+	a := (*struct {
+		id         **librdmacm.CmId
+		res        *librdmacm.Addrinfo
+		pd         *libibverbs.Pd
+		qpInitAttr *libibverbs.QpInitAttr
+	})(args)
+	return answer{errno: int32(cm.CreateEp(a.id, a.res, a.pd, a.qpInitAttr))}
 }
-
-//export soft_go_rdma_destroy_ep
-func soft_go_rdma_destroy_ep(id unsafe.Pointer) {
+func cmDestroyEp(args unsafe.Pointer) answer {
 	if cm.DestroyEp != nil {
-		cm.DestroyEp((*librdmacm.CmId)(id))
+		a := (*struct {
+			id *librdmacm.CmId
+		})(args)
+		cm.DestroyEp(a.id)
 	}
+	return answer{}
 }
-
-//export soft_go_rdma_destroy_id
-func soft_go_rdma_destroy_id(id unsafe.Pointer) int32 {
+func cmDestroyId(args unsafe.Pointer) answer {
 	if cm.DestroyId == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.DestroyId((*librdmacm.CmId)(id)))
+	a := (*struct {
+		id *librdmacm.CmId
+	})(args)
+	return answer{errno: int32(cm.DestroyId(a.id))}
 }
-
-//export soft_go_rdma_bind_addr
-func soft_go_rdma_bind_addr(id unsafe.Pointer, addr unsafe.Pointer) int32 {
+func cmBindAddr(args unsafe.Pointer) answer {
 	if cm.BindAddr == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.BindAddr((*librdmacm.CmId)(id), (*librdmacm.Sockaddr)(addr)))
+	a := (*struct {
+		id   *librdmacm.CmId
+		addr *librdmacm.Sockaddr
+	})(args)
+	return answer{errno: int32(cm.BindAddr(a.id, a.addr))}
 }
-
-//export soft_go_rdma_resolve_addr
-func soft_go_rdma_resolve_addr(id unsafe.Pointer, srcAddr unsafe.Pointer, dstAddr unsafe.Pointer, timeoutMs int32) int32 {
+func cmResolveAddr(args unsafe.Pointer) answer {
 	if cm.ResolveAddr == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.ResolveAddr((*librdmacm.CmId)(id), (*librdmacm.Sockaddr)(srcAddr), (*librdmacm.Sockaddr)(dstAddr), timeoutMs))
+	a := (*struct {
+		id        *librdmacm.CmId
+		srcAddr   *librdmacm.Sockaddr
+		dstAddr   *librdmacm.Sockaddr
+		timeoutMs int32
+	})(args)
+	return answer{errno: int32(cm.ResolveAddr(a.id, a.srcAddr, a.dstAddr, a.timeoutMs))}
 }
-
-//export soft_go_rdma_resolve_route
-func soft_go_rdma_resolve_route(id unsafe.Pointer, timeoutMs int32) int32 {
+func cmResolveRoute(args unsafe.Pointer) answer {
 	if cm.ResolveRoute == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.ResolveRoute((*librdmacm.CmId)(id), timeoutMs))
+	a := (*struct {
+		id        *librdmacm.CmId
+		timeoutMs int32
+	})(args)
+	return answer{errno: int32(cm.ResolveRoute(a.id, a.timeoutMs))}
 }
-
-//export soft_go_rdma_create_qp
-func soft_go_rdma_create_qp(id unsafe.Pointer, pd unsafe.Pointer, qpInitAttr unsafe.Pointer) int32 {
+func cmCreateQp(args unsafe.Pointer) answer {
 	if cm.CreateQp == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.CreateQp((*librdmacm.CmId)(id), (*libibverbs.Pd)(pd), (*libibverbs.QpInitAttr)(qpInitAttr)))
+	a := (*struct {
+		id         *librdmacm.CmId
+		pd         *libibverbs.Pd
+		qpInitAttr *libibverbs.QpInitAttr
+	})(args)
+	return answer{errno: int32(cm.CreateQp(a.id, a.pd, a.qpInitAttr))}
 }
-
-//export soft_go_rdma_create_qp_ex
-func soft_go_rdma_create_qp_ex(id unsafe.Pointer, qpInitAttr unsafe.Pointer) int32 {
+func cmCreateQpEx(args unsafe.Pointer) answer {
 	if cm.CreateQpEx == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.CreateQpEx((*librdmacm.CmId)(id), (*libibverbs.QpInitAttrEx)(qpInitAttr)))
+	a := (*struct {
+		id         *librdmacm.CmId
+		qpInitAttr *libibverbs.QpInitAttrEx
+	})(args)
+	return answer{errno: int32(cm.CreateQpEx(a.id, a.qpInitAttr))}
 }
-
-//export soft_go_rdma_destroy_qp
-func soft_go_rdma_destroy_qp(id unsafe.Pointer) {
+func cmDestroyQp(args unsafe.Pointer) answer {
 	if cm.DestroyQp != nil {
-		cm.DestroyQp((*librdmacm.CmId)(id))
+		a := (*struct {
+			id *librdmacm.CmId
+		})(args)
+		cm.DestroyQp(a.id)
 	}
+	return answer{}
 }
-
-//export soft_go_rdma_connect
-func soft_go_rdma_connect(id unsafe.Pointer, connParam unsafe.Pointer) int32 {
+func cmConnect(args unsafe.Pointer) answer {
 	if cm.Connect == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.Connect((*librdmacm.CmId)(id), (*librdmacm.ConnParam)(connParam)))
+	a := (*struct {
+		id        *librdmacm.CmId
+		connParam *librdmacm.ConnParam
+	})(args)
+	return answer{errno: int32(cm.Connect(a.id, a.connParam))}
 }
-
-//export soft_go_rdma_establish
-func soft_go_rdma_establish(id unsafe.Pointer) int32 {
+func cmEstablish(args unsafe.Pointer) answer {
 	if cm.Establish == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.Establish((*librdmacm.CmId)(id)))
+	a := (*struct {
+		id *librdmacm.CmId
+	})(args)
+	return answer{errno: int32(cm.Establish(a.id))}
 }
-
-//export soft_go_rdma_listen
-func soft_go_rdma_listen(id unsafe.Pointer, backlog int32) int32 {
+func cmListen(args unsafe.Pointer) answer {
 	if cm.Listen == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.Listen((*librdmacm.CmId)(id), backlog))
+	a := (*struct {
+		id      *librdmacm.CmId
+		backlog int32
+	})(args)
+	return answer{errno: int32(cm.Listen(a.id, a.backlog))}
 }
-
-//export soft_go_rdma_get_request
-func soft_go_rdma_get_request(listen unsafe.Pointer, id unsafe.Pointer) int32 {
+func cmGetRequest(args unsafe.Pointer) answer {
 	if cm.GetRequest == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.GetRequest((*librdmacm.CmId)(listen), (**librdmacm.CmId)(id)))
+	a := (*struct {
+		listen *librdmacm.CmId
+		id     **librdmacm.CmId
+	})(args)
+	return answer{errno: int32(cm.GetRequest(a.listen, a.id))}
 }
-
-//export soft_go_rdma_accept
-func soft_go_rdma_accept(id unsafe.Pointer, connParam unsafe.Pointer) int32 {
+func cmAccept(args unsafe.Pointer) answer {
 	if cm.Accept == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.Accept((*librdmacm.CmId)(id), (*librdmacm.ConnParam)(connParam)))
+	a := (*struct {
+		id        *librdmacm.CmId
+		connParam *librdmacm.ConnParam
+	})(args)
+	return answer{errno: int32(cm.Accept(a.id, a.connParam))}
 }
-
-//export soft_go_rdma_reject
-func soft_go_rdma_reject(id unsafe.Pointer, privateData unsafe.Pointer, privateDataLen uint8) int32 {
+func cmReject(args unsafe.Pointer) answer {
 	if cm.Reject == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.Reject((*librdmacm.CmId)(id), privateData, privateDataLen))
+	a := (*struct {
+		id             *librdmacm.CmId
+		privateData    unsafe.Pointer
+		privateDataLen uint8
+	})(args)
+	return answer{errno: int32(cm.Reject(a.id, a.privateData, a.privateDataLen))}
 }
-
-//export soft_go_rdma_reject_ece
-func soft_go_rdma_reject_ece(id unsafe.Pointer, privateData unsafe.Pointer, privateDataLen uint8) int32 {
+func cmRejectEce(args unsafe.Pointer) answer {
 	if cm.RejectEce == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.RejectEce((*librdmacm.CmId)(id), privateData, privateDataLen))
+	a := (*struct {
+		id             *librdmacm.CmId
+		privateData    unsafe.Pointer
+		privateDataLen uint8
+	})(args)
+	return answer{errno: int32(cm.RejectEce(a.id, a.privateData, a.privateDataLen))}
 }
-
-//export soft_go_rdma_notify
-func soft_go_rdma_notify(id unsafe.Pointer, event uint32) int32 {
+func cmNotify(args unsafe.Pointer) answer {
 	if cm.Notify == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.Notify((*librdmacm.CmId)(id), libibverbs.EventType(event)))
+	a := (*struct {
+		id    *librdmacm.CmId
+		event libibverbs.EventType
+	})(args)
+	return answer{errno: int32(cm.Notify(a.id, a.event))}
 }
-
-//export soft_go_rdma_disconnect
-func soft_go_rdma_disconnect(id unsafe.Pointer) int32 {
+func cmDisconnect(args unsafe.Pointer) answer {
 	if cm.Disconnect == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.Disconnect((*librdmacm.CmId)(id)))
+	a := (*struct {
+		id *librdmacm.CmId
+	})(args)
+	return answer{errno: int32(cm.Disconnect(a.id))}
 }
-
-//export soft_go_rdma_join_multicast
-func soft_go_rdma_join_multicast(id unsafe.Pointer, addr unsafe.Pointer, context uintptr) int32 {
+func cmJoinMulticast(args unsafe.Pointer) answer {
 	if cm.JoinMulticast == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.JoinMulticast((*librdmacm.CmId)(id), (*librdmacm.Sockaddr)(addr), context))
+	a := (*struct {
+		id      *librdmacm.CmId
+		addr    *librdmacm.Sockaddr
+		context uintptr
+	})(args)
+	return answer{errno: int32(cm.JoinMulticast(a.id, a.addr, a.context))}
 }
-
-//export soft_go_rdma_leave_multicast
-func soft_go_rdma_leave_multicast(id unsafe.Pointer, addr unsafe.Pointer) int32 {
+func cmLeaveMulticast(args unsafe.Pointer) answer {
 	if cm.LeaveMulticast == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.LeaveMulticast((*librdmacm.CmId)(id), (*librdmacm.Sockaddr)(addr)))
+	a := (*struct {
+		id   *librdmacm.CmId
+		addr *librdmacm.Sockaddr
+	})(args)
+	return answer{errno: int32(cm.LeaveMulticast(a.id, a.addr))}
 }
-
-//export soft_go_rdma_join_multicast_ex
-func soft_go_rdma_join_multicast_ex(id unsafe.Pointer, mcJoinAttr unsafe.Pointer, context uintptr) int32 {
+func cmJoinMulticastEx(args unsafe.Pointer) answer {
 	if cm.JoinMulticastEx == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.JoinMulticastEx((*librdmacm.CmId)(id), (*librdmacm.CmJoinMcAttrEx)(mcJoinAttr), context))
+	a := (*struct {
+		id         *librdmacm.CmId
+		mcJoinAttr *librdmacm.CmJoinMcAttrEx
+		context    uintptr
+	})(args)
+	return answer{errno: int32(cm.JoinMulticastEx(a.id, a.mcJoinAttr, a.context))}
 }
-
-//export soft_go_rdma_get_cm_event
-func soft_go_rdma_get_cm_event(channel unsafe.Pointer, event unsafe.Pointer) int32 {
+func cmGetCmEvent(args unsafe.Pointer) answer {
 	if cm.GetCmEvent == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.GetCmEvent((*librdmacm.EventChannel)(channel), (**librdmacm.CmEvent)(event)))
+	a := (*struct {
+		channel *librdmacm.EventChannel
+		event   **librdmacm.CmEvent
+	})(args)
+	return answer{errno: int32(cm.GetCmEvent(a.channel, a.event))}
 }
-
-//export soft_go_rdma_ack_cm_event
-func soft_go_rdma_ack_cm_event(event unsafe.Pointer) int32 {
+func cmAckCmEvent(args unsafe.Pointer) answer {
 	if cm.AckCmEvent == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.AckCmEvent((*librdmacm.CmEvent)(event)))
+	a := (*struct {
+		event *librdmacm.CmEvent
+	})(args)
+	return answer{errno: int32(cm.AckCmEvent(a.event))}
 }
-
-//export soft_go_rdma_get_src_port
-func soft_go_rdma_get_src_port(id unsafe.Pointer) uint16 {
+func cmGetSrcPort(args unsafe.Pointer) answer {
 	if cm.GetSrcPort == nil {
-		return 0
+		return answer{value: 0}
 	}
-	return uint16(cm.GetSrcPort((*librdmacm.CmId)(id)))
+	a := (*struct {
+		id *librdmacm.CmId
+	})(args)
+	return answer{value: int64(cm.GetSrcPort(a.id))}
 }
-
-//export soft_go_rdma_get_dst_port
-func soft_go_rdma_get_dst_port(id unsafe.Pointer) uint16 {
+func cmGetDstPort(args unsafe.Pointer) answer {
 	if cm.GetDstPort == nil {
-		return 0
+		return answer{value: 0}
 	}
-	return uint16(cm.GetDstPort((*librdmacm.CmId)(id)))
+	a := (*struct {
+		id *librdmacm.CmId
+	})(args)
+	return answer{value: int64(cm.GetDstPort(a.id))}
 }
-
-//export soft_go_rdma_get_devices
-func soft_go_rdma_get_devices(numDevices unsafe.Pointer) (unsafe.Pointer, int32) {
+func cmGetDevices(args unsafe.Pointer) answer {
 	if cm.GetDevices == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := cm.GetDevices((*int32)(numDevices))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		numDevices *int32
+	})(args)
+	r, err := cm.GetDevices(a.numDevices)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_rdma_free_devices
-func soft_go_rdma_free_devices(list unsafe.Pointer) {
+func cmFreeDevices(args unsafe.Pointer) answer {
 	if cm.FreeDevices != nil {
-		cm.FreeDevices((**libibverbs.Context)(list))
+		a := (*struct {
+			list **libibverbs.Context
+		})(args)
+		cm.FreeDevices(a.list)
 	}
+	return answer{}
 }
-
-//export soft_go_rdma_set_option
-func soft_go_rdma_set_option(id unsafe.Pointer, level int32, optname int32, optval unsafe.Pointer, optlen uint64) int32 {
+func cmSetOption(args unsafe.Pointer) answer {
 	if cm.SetOption == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.SetOption((*librdmacm.CmId)(id), level, optname, optval, optlen))
+	a := (*struct {
+		id      *librdmacm.CmId
+		level   int32
+		optname int32
+		optval  unsafe.Pointer
+		optlen  uint64
+	})(args)
+	return answer{errno: int32(cm.SetOption(a.id, a.level, a.optname, a.optval, a.optlen))}
 }
-
-//export soft_go_rdma_migrate_id
-func soft_go_rdma_migrate_id(id unsafe.Pointer, channel unsafe.Pointer) int32 {
+func cmMigrateId(args unsafe.Pointer) answer {
 	if cm.MigrateId == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.MigrateId((*librdmacm.CmId)(id), (*librdmacm.EventChannel)(channel)))
+	a := (*struct {
+		id      *librdmacm.CmId
+		channel *librdmacm.EventChannel
+	})(args)
+	return answer{errno: int32(cm.MigrateId(a.id, a.channel))}
 }
-
-//export soft_go_rdma_getaddrinfo
-func soft_go_rdma_getaddrinfo(node unsafe.Pointer, service unsafe.Pointer, hints unsafe.Pointer, res unsafe.Pointer) (int32, int32) {
+func cmGetaddrinfo(args unsafe.Pointer) answer {
 	if cm.Getaddrinfo == nil {
-		return 0, absent
+		return answer{errno: absent}
 	}
-	r, err := cm.Getaddrinfo(C.GoString((*C.char)(node)), C.GoString((*C.char)(service)), (*librdmacm.Addrinfo)(hints), (**librdmacm.Addrinfo)(res))
-	return int32(r), int32(err)
+	a := (*struct {
+		node    *byte
+		service *byte
+		hints   *librdmacm.Addrinfo
+		res     **librdmacm.Addrinfo
+	})(args)
+	r, err := cm.Getaddrinfo(text(a.node), text(a.service), a.hints, a.res)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_rdma_freeaddrinfo
-func soft_go_rdma_freeaddrinfo(res unsafe.Pointer) {
+func cmFreeaddrinfo(args unsafe.Pointer) answer {
 	if cm.Freeaddrinfo != nil {
-		cm.Freeaddrinfo((*librdmacm.Addrinfo)(res))
+		a := (*struct {
+			res *librdmacm.Addrinfo
+		})(args)
+		cm.Freeaddrinfo(a.res)
 	}
+	return answer{}
 }
-
-//export soft_go_rdma_init_qp_attr
-func soft_go_rdma_init_qp_attr(id unsafe.Pointer, qpAttr unsafe.Pointer, qpAttrMask unsafe.Pointer) int32 {
+func cmInitQpAttr(args unsafe.Pointer) answer {
 	if cm.InitQpAttr == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.InitQpAttr((*librdmacm.CmId)(id), (*libibverbs.QpAttr)(qpAttr), (*int32)(qpAttrMask)))
+	a := (*struct {
+		id         *librdmacm.CmId
+		qpAttr     *libibverbs.QpAttr
+		qpAttrMask *int32
+	})(args)
+	return answer{errno: int32(cm.InitQpAttr(a.id, a.qpAttr, a.qpAttrMask))}
 }
-
-//export soft_go_rdma_set_local_ece
-func soft_go_rdma_set_local_ece(id unsafe.Pointer, ece unsafe.Pointer) int32 {
+func cmSetLocalEce(args unsafe.Pointer) answer {
 	if cm.SetLocalEce == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.SetLocalEce((*librdmacm.CmId)(id), (*libibverbs.Ece)(ece)))
+	a := (*struct {
+		id  *librdmacm.CmId
+		ece *libibverbs.Ece
+	})(args)
+	return answer{errno: int32(cm.SetLocalEce(a.id, a.ece))}
 }
-
-//export soft_go_rdma_get_remote_ece
-func soft_go_rdma_get_remote_ece(id unsafe.Pointer, ece unsafe.Pointer) int32 {
+func cmGetRemoteEce(args unsafe.Pointer) answer {
 	if cm.GetRemoteEce == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.GetRemoteEce((*librdmacm.CmId)(id), (*libibverbs.Ece)(ece)))
+	a := (*struct {
+		id  *librdmacm.CmId
+		ece *libibverbs.Ece
+	})(args)
+	return answer{errno: int32(cm.GetRemoteEce(a.id, a.ece))}
 }
-
-//export soft_go_rdma_resolve_addrinfo
-func soft_go_rdma_resolve_addrinfo(id unsafe.Pointer, node unsafe.Pointer, service unsafe.Pointer, hints unsafe.Pointer) int32 {
+func cmResolveAddrinfo(args unsafe.Pointer) answer {
 	if cm.ResolveAddrinfo == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.ResolveAddrinfo((*librdmacm.CmId)(id), C.GoString((*C.char)(node)), C.GoString((*C.char)(service)), (*librdmacm.Addrinfo)(hints)))
+	a := (*struct {
+		id      *librdmacm.CmId
+		node    *byte
+		service *byte
+		hints   *librdmacm.Addrinfo
+	})(args)
+	return answer{errno: int32(cm.ResolveAddrinfo(a.id, text(a.node), text(a.service), a.hints))}
 }
-
-//export soft_go_rdma_query_addrinfo
-func soft_go_rdma_query_addrinfo(id unsafe.Pointer, info unsafe.Pointer) int32 {
+func cmQueryAddrinfo(args unsafe.Pointer) answer {
 	if cm.QueryAddrinfo == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.QueryAddrinfo((*librdmacm.CmId)(id), (**librdmacm.Addrinfo)(info)))
+	a := (*struct {
+		id   *librdmacm.CmId
+		info **librdmacm.Addrinfo
+	})(args)
+	return answer{errno: int32(cm.QueryAddrinfo(a.id, a.info))}
 }
-
-//export soft_go_rdma_write_cm_event
-func soft_go_rdma_write_cm_event(id unsafe.Pointer, event uint32, status int32, arg uint64) int32 {
+func cmWriteCmEvent(args unsafe.Pointer) answer {
 	if cm.WriteCmEvent == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.WriteCmEvent((*librdmacm.CmId)(id), librdmacm.CmEventType(event), status, arg))
+	a := (*struct {
+		id     *librdmacm.CmId
+		event  librdmacm.CmEventType
+		status int32
+		arg    uint64
+	})(args)
+	return answer{errno: int32(cm.WriteCmEvent(a.id, a.event, a.status, a.arg))}
 }
-
-//export soft_go_rdma_create_srq
-func soft_go_rdma_create_srq(id unsafe.Pointer, pd unsafe.Pointer, attr unsafe.Pointer) int32 {
+func cmCreateSrq(args unsafe.Pointer) answer {
 	if cm.CreateSrq == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.CreateSrq((*librdmacm.CmId)(id), (*libibverbs.Pd)(pd), (*libibverbs.SrqInitAttr)(attr)))
+	a := (*struct {
+		id   *librdmacm.CmId
+		pd   *libibverbs.Pd
+		attr *libibverbs.SrqInitAttr
+	})(args)
+	return answer{errno: int32(cm.CreateSrq(a.id, a.pd, a.attr))}
 }
-
-//export soft_go_rdma_create_srq_ex
-func soft_go_rdma_create_srq_ex(id unsafe.Pointer, attr unsafe.Pointer) int32 {
+func cmCreateSrqEx(args unsafe.Pointer) answer {
 	if cm.CreateSrqEx == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.CreateSrqEx((*librdmacm.CmId)(id), (*libibverbs.SrqInitAttrEx)(attr)))
+	a := (*struct {
+		id   *librdmacm.CmId
+		attr *libibverbs.SrqInitAttrEx
+	})(args)
+	return answer{errno: int32(cm.CreateSrqEx(a.id, a.attr))}
 }
-
-//export soft_go_rdma_destroy_srq
-func soft_go_rdma_destroy_srq(id unsafe.Pointer) {
+func cmDestroySrq(args unsafe.Pointer) answer {
 	if cm.DestroySrq != nil {
-		cm.DestroySrq((*librdmacm.CmId)(id))
+		a := (*struct {
+			id *librdmacm.CmId
+		})(args)
+		cm.DestroySrq(a.id)
 	}
+	return answer{}
 }
-
-//export soft_go_rsocket
-func soft_go_rsocket(domain int32, typ int32, protocol int32) int64 {
+func cmRsocket(args unsafe.Pointer) answer {
 	if cm.Rsocket == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.Rsocket(domain, typ, protocol))
+	a := (*struct {
+		domain   int32
+		typ      int32
+		protocol int32
+	})(args)
+	r, err := cm.Rsocket(a.domain, a.typ, a.protocol)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_rbind
-func soft_go_rbind(socket int32, addr unsafe.Pointer, addrlen uint32) int32 {
+func cmRbind(args unsafe.Pointer) answer {
 	if cm.Rbind == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.Rbind(socket, (*librdmacm.Sockaddr)(addr), addrlen))
+	a := (*struct {
+		socket  int32
+		addr    *librdmacm.Sockaddr
+		addrlen uint32
+	})(args)
+	return answer{errno: int32(cm.Rbind(a.socket, a.addr, a.addrlen))}
 }
-
-//export soft_go_rlisten
-func soft_go_rlisten(socket int32, backlog int32) int32 {
+func cmRlisten(args unsafe.Pointer) answer {
 	if cm.Rlisten == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.Rlisten(socket, backlog))
+	a := (*struct {
+		socket  int32
+		backlog int32
+	})(args)
+	return answer{errno: int32(cm.Rlisten(a.socket, a.backlog))}
 }
-
-//export soft_go_raccept
-func soft_go_raccept(socket int32, addr unsafe.Pointer, addrlen unsafe.Pointer) int64 {
+func cmRaccept(args unsafe.Pointer) answer {
 	if cm.Raccept == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.Raccept(socket, (*librdmacm.Sockaddr)(addr), (*uint32)(addrlen)))
+	a := (*struct {
+		socket  int32
+		addr    *librdmacm.Sockaddr
+		addrlen *uint32
+	})(args)
+	r, err := cm.Raccept(a.socket, a.addr, a.addrlen)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_rconnect
-func soft_go_rconnect(socket int32, addr unsafe.Pointer, addrlen uint32) int32 {
+func cmRconnect(args unsafe.Pointer) answer {
 	if cm.Rconnect == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.Rconnect(socket, (*librdmacm.Sockaddr)(addr), addrlen))
+	a := (*struct {
+		socket  int32
+		addr    *librdmacm.Sockaddr
+		addrlen uint32
+	})(args)
+	return answer{errno: int32(cm.Rconnect(a.socket, a.addr, a.addrlen))}
 }
-
-//export soft_go_rshutdown
-func soft_go_rshutdown(socket int32, how int32) int32 {
+func cmRshutdown(args unsafe.Pointer) answer {
 	if cm.Rshutdown == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.Rshutdown(socket, how))
+	a := (*struct {
+		socket int32
+		how    int32
+	})(args)
+	return answer{errno: int32(cm.Rshutdown(a.socket, a.how))}
 }
-
-//export soft_go_rclose
-func soft_go_rclose(socket int32) int32 {
+func cmRclose(args unsafe.Pointer) answer {
 	if cm.Rclose == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.Rclose(socket))
+	a := (*struct {
+		socket int32
+	})(args)
+	return answer{errno: int32(cm.Rclose(a.socket))}
 }
-
-//export soft_go_rrecv
-func soft_go_rrecv(socket int32, buf unsafe.Pointer, len_ uint64, flags int32) int64 {
+func cmRrecv(args unsafe.Pointer) answer {
 	if cm.Rrecv == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.Rrecv(socket, buf, len_, flags))
+	a := (*struct {
+		socket int32
+		buf    unsafe.Pointer
+		len_   uint64
+		flags  int32
+	})(args)
+	r, err := cm.Rrecv(a.socket, a.buf, a.len_, a.flags)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_rrecvfrom
-func soft_go_rrecvfrom(socket int32, buf unsafe.Pointer, len_ uint64, flags int32, srcAddr unsafe.Pointer, addrlen unsafe.Pointer) int64 {
+func cmRrecvfrom(args unsafe.Pointer) answer {
 	if cm.Rrecvfrom == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.Rrecvfrom(socket, buf, len_, flags, (*librdmacm.Sockaddr)(srcAddr), (*uint32)(addrlen)))
+	a := (*struct {
+		socket  int32
+		buf     unsafe.Pointer
+		len_    uint64
+		flags   int32
+		srcAddr *librdmacm.Sockaddr
+		addrlen *uint32
+	})(args)
+	r, err := cm.Rrecvfrom(a.socket, a.buf, a.len_, a.flags, a.srcAddr, a.addrlen)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_rrecvmsg
-func soft_go_rrecvmsg(socket int32, msg unsafe.Pointer, flags int32) int64 {
+func cmRrecvmsg(args unsafe.Pointer) answer {
 	if cm.Rrecvmsg == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.Rrecvmsg(socket, msg, flags))
+	a := (*struct {
+		socket int32
+		msg    unsafe.Pointer
+		flags  int32
+	})(args)
+	r, err := cm.Rrecvmsg(a.socket, a.msg, a.flags)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_rsend
-func soft_go_rsend(socket int32, buf unsafe.Pointer, len_ uint64, flags int32) int64 {
+func cmRsend(args unsafe.Pointer) answer {
 	if cm.Rsend == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.Rsend(socket, buf, len_, flags))
+	a := (*struct {
+		socket int32
+		buf    unsafe.Pointer
+		len_   uint64
+		flags  int32
+	})(args)
+	r, err := cm.Rsend(a.socket, a.buf, a.len_, a.flags)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_rsendto
-func soft_go_rsendto(socket int32, buf unsafe.Pointer, len_ uint64, flags int32, destAddr unsafe.Pointer, addrlen uint32) int64 {
+func cmRsendto(args unsafe.Pointer) answer {
 	if cm.Rsendto == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.Rsendto(socket, buf, len_, flags, (*librdmacm.Sockaddr)(destAddr), addrlen))
+	a := (*struct {
+		socket   int32
+		buf      unsafe.Pointer
+		len_     uint64
+		flags    int32
+		destAddr *librdmacm.Sockaddr
+		addrlen  uint32
+	})(args)
+	r, err := cm.Rsendto(a.socket, a.buf, a.len_, a.flags, a.destAddr, a.addrlen)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_rsendmsg
-func soft_go_rsendmsg(socket int32, msg unsafe.Pointer, flags int32) int64 {
+func cmRsendmsg(args unsafe.Pointer) answer {
 	if cm.Rsendmsg == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.Rsendmsg(socket, msg, flags))
+	a := (*struct {
+		socket int32
+		msg    unsafe.Pointer
+		flags  int32
+	})(args)
+	r, err := cm.Rsendmsg(a.socket, a.msg, a.flags)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_rread
-func soft_go_rread(socket int32, buf unsafe.Pointer, count uint64) int64 {
+func cmRread(args unsafe.Pointer) answer {
 	if cm.Rread == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.Rread(socket, buf, count))
+	a := (*struct {
+		socket int32
+		buf    unsafe.Pointer
+		count  uint64
+	})(args)
+	r, err := cm.Rread(a.socket, a.buf, a.count)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_rreadv
-func soft_go_rreadv(socket int32, iov unsafe.Pointer, iovcnt int32) int64 {
+func cmRreadv(args unsafe.Pointer) answer {
 	if cm.Rreadv == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.Rreadv(socket, iov, iovcnt))
+	a := (*struct {
+		socket int32
+		iov    unsafe.Pointer
+		iovcnt int32
+	})(args)
+	r, err := cm.Rreadv(a.socket, a.iov, a.iovcnt)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_rwrite
-func soft_go_rwrite(socket int32, buf unsafe.Pointer, count uint64) int64 {
+func cmRwrite(args unsafe.Pointer) answer {
 	if cm.Rwrite == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.Rwrite(socket, buf, count))
+	a := (*struct {
+		socket int32
+		buf    unsafe.Pointer
+		count  uint64
+	})(args)
+	r, err := cm.Rwrite(a.socket, a.buf, a.count)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_rwritev
-func soft_go_rwritev(socket int32, iov unsafe.Pointer, iovcnt int32) int64 {
+func cmRwritev(args unsafe.Pointer) answer {
 	if cm.Rwritev == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.Rwritev(socket, iov, iovcnt))
+	a := (*struct {
+		socket int32
+		iov    unsafe.Pointer
+		iovcnt int32
+	})(args)
+	r, err := cm.Rwritev(a.socket, a.iov, a.iovcnt)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_rpoll
-func soft_go_rpoll(fds unsafe.Pointer, nfds uint64, timeout int32) int64 {
+func cmRpoll(args unsafe.Pointer) answer {
 	if cm.Rpoll == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.Rpoll(fds, nfds, timeout))
+	a := (*struct {
+		fds     unsafe.Pointer
+		nfds    uint64
+		timeout int32
+	})(args)
+	r, err := cm.Rpoll(a.fds, a.nfds, a.timeout)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_rselect
-func soft_go_rselect(nfds int32, readfds unsafe.Pointer, writefds unsafe.Pointer, exceptfds unsafe.Pointer, timeout unsafe.Pointer) int64 {
+func cmRselect(args unsafe.Pointer) answer {
 	if cm.Rselect == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.Rselect(nfds, readfds, writefds, exceptfds, timeout))
+	a := (*struct {
+		nfds      int32
+		readfds   unsafe.Pointer
+		writefds  unsafe.Pointer
+		exceptfds unsafe.Pointer
+		timeout   unsafe.Pointer
+	})(args)
+	r, err := cm.Rselect(a.nfds, a.readfds, a.writefds, a.exceptfds, a.timeout)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_rgetpeername
-func soft_go_rgetpeername(socket int32, addr unsafe.Pointer, addrlen unsafe.Pointer) int32 {
+func cmRgetpeername(args unsafe.Pointer) answer {
 	if cm.Rgetpeername == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.Rgetpeername(socket, (*librdmacm.Sockaddr)(addr), (*uint32)(addrlen)))
+	a := (*struct {
+		socket  int32
+		addr    *librdmacm.Sockaddr
+		addrlen *uint32
+	})(args)
+	return answer{errno: int32(cm.Rgetpeername(a.socket, a.addr, a.addrlen))}
 }
-
-//export soft_go_rgetsockname
-func soft_go_rgetsockname(socket int32, addr unsafe.Pointer, addrlen unsafe.Pointer) int32 {
+func cmRgetsockname(args unsafe.Pointer) answer {
 	if cm.Rgetsockname == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.Rgetsockname(socket, (*librdmacm.Sockaddr)(addr), (*uint32)(addrlen)))
+	a := (*struct {
+		socket  int32
+		addr    *librdmacm.Sockaddr
+		addrlen *uint32
+	})(args)
+	return answer{errno: int32(cm.Rgetsockname(a.socket, a.addr, a.addrlen))}
 }
-
-//export soft_go_rsetsockopt
-func soft_go_rsetsockopt(socket int32, level int32, optname int32, optval unsafe.Pointer, optlen uint32) int32 {
+func cmRsetsockopt(args unsafe.Pointer) answer {
 	if cm.Rsetsockopt == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.Rsetsockopt(socket, level, optname, optval, optlen))
+	a := (*struct {
+		socket  int32
+		level   int32
+		optname int32
+		optval  unsafe.Pointer
+		optlen  uint32
+	})(args)
+	return answer{errno: int32(cm.Rsetsockopt(a.socket, a.level, a.optname, a.optval, a.optlen))}
 }
-
-//export soft_go_rgetsockopt
-func soft_go_rgetsockopt(socket int32, level int32, optname int32, optval unsafe.Pointer, optlen unsafe.Pointer) int32 {
+func cmRgetsockopt(args unsafe.Pointer) answer {
 	if cm.Rgetsockopt == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.Rgetsockopt(socket, level, optname, optval, (*uint32)(optlen)))
+	a := (*struct {
+		socket  int32
+		level   int32
+		optname int32
+		optval  unsafe.Pointer
+		optlen  *uint32
+	})(args)
+	return answer{errno: int32(cm.Rgetsockopt(a.socket, a.level, a.optname, a.optval, a.optlen))}
 }
-
-//export soft_go_rfcntl
-func soft_go_rfcntl(socket int32, cmd int32, arg int32) int64 {
+func cmRfcntl(args unsafe.Pointer) answer {
 	if cm.Rfcntl == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.Rfcntl(socket, cmd, arg))
+	a := (*struct {
+		socket int32
+		cmd    int32
+		arg    int32
+	})(args)
+	r, err := cm.Rfcntl(a.socket, a.cmd, a.arg)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_riomap
-func soft_go_riomap(socket int32, buf uintptr, len_ uint64, prot int32, flags int32, offset int64) int64 {
+func cmRiomap(args unsafe.Pointer) answer {
 	if cm.Riomap == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.Riomap(socket, buf, len_, prot, flags, offset))
+	a := (*struct {
+		socket int32
+		buf    uintptr
+		len_   uint64
+		prot   int32
+		flags  int32
+		offset int64
+	})(args)
+	r, err := cm.Riomap(a.socket, a.buf, a.len_, a.prot, a.flags, a.offset)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_riounmap
-func soft_go_riounmap(socket int32, buf unsafe.Pointer, len_ uint64) int32 {
+func cmRiounmap(args unsafe.Pointer) answer {
 	if cm.Riounmap == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.Riounmap(socket, buf, len_))
+	a := (*struct {
+		socket int32
+		buf    unsafe.Pointer
+		len_   uint64
+	})(args)
+	return answer{errno: int32(cm.Riounmap(a.socket, a.buf, a.len_))}
 }
-
-//export soft_go_riowrite
-func soft_go_riowrite(socket int32, buf unsafe.Pointer, count uint64, offset int64, flags int32) int64 {
+func cmRiowrite(args unsafe.Pointer) answer {
 	if cm.Riowrite == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.Riowrite(socket, buf, count, offset, flags))
+	a := (*struct {
+		socket int32
+		buf    unsafe.Pointer
+		count  uint64
+		offset int64
+		flags  int32
+	})(args)
+	r, err := cm.Riowrite(a.socket, a.buf, a.count, a.offset, a.flags)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_repoll_create
-func soft_go_repoll_create(flags int32) int64 {
+func cmRepollCreate(args unsafe.Pointer) answer {
 	if cm.RepollCreate == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.RepollCreate(flags))
+	a := (*struct {
+		flags int32
+	})(args)
+	r, err := cm.RepollCreate(a.flags)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_repoll_ctl
-func soft_go_repoll_ctl(epfd int32, op int32, fd int32, event unsafe.Pointer) int32 {
+func cmRepollCtl(args unsafe.Pointer) answer {
 	if cm.RepollCtl == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(cm.RepollCtl(epfd, op, fd, event))
+	a := (*struct {
+		epfd  int32
+		op    int32
+		fd    int32
+		event unsafe.Pointer
+	})(args)
+	return answer{errno: int32(cm.RepollCtl(a.epfd, a.op, a.fd, a.event))}
 }
-
-//export soft_go_repoll_wait
-func soft_go_repoll_wait(epfd int32, events unsafe.Pointer, maxevents int32, timeout int32) int64 {
+func cmRepollWait(args unsafe.Pointer) answer {
 	if cm.RepollWait == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(cm.RepollWait(epfd, events, maxevents, timeout))
+	a := (*struct {
+		epfd      int32
+		events    unsafe.Pointer
+		maxevents int32
+		timeout   int32
+	})(args)
+	r, err := cm.RepollWait(a.epfd, a.events, a.maxevents, a.timeout)
+	return answer{value: int64(r), errno: int32(err)}
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "../../../generated/librdmacm/abi.h"
+#include "c.h"
 
 /* Written by gen. */
 
@@ -81,9 +82,3 @@ size_t soft_riowrite(int socket, const void *buf, size_t count, off_t offset, in
 int soft_repoll_create(int flags);
 int soft_repoll_ctl(int epfd, int op, int fd, struct epoll_event *event);
 int soft_repoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout);
-
-/* Whether this is the child of a process that has the device: it does not have Go's threads, so that nothing may call Go. */
-extern int soft_forked;
-
-/* Returns the address of an exported function, NULL if there is none of that name. */
-void *soft_librdmacm_function(const char *name);

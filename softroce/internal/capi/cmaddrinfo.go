@@ -18,9 +18,6 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/node"
 )
 
-// #include <stdlib.h>
-import "C"
-
 // Error codes of glibc's getaddrinfo, which rdma_getaddrinfo returns as well.
 const (
 	eaiNoName   = -2
@@ -258,7 +255,9 @@ func copySockaddr(s *librdmacm.Sockaddr, length uint32) (*librdmacm.Sockaddr, ui
 	if s == nil || length == 0 {
 		return nil, 0
 	}
-	return (*librdmacm.Sockaddr)(C.CBytes(unsafe.Slice((*byte)(unsafe.Pointer(s)), length))), length
+	c := allocMemory(1, uint64(length))
+	copy(unsafe.Slice((*byte)(c), length), unsafe.Slice((*byte)(unsafe.Pointer(s)), length))
+	return (*librdmacm.Sockaddr)(c), length
 }
 
 // freeAddrinfo frees a list and everything it points to.
@@ -269,8 +268,8 @@ func freeAddrinfo(list *librdmacm.Addrinfo) {
 		free(list.AiDstAddr)
 		free(list.AiSrcCanonname) // allocated by the program, which leaves freeing them to the library
 		free(list.AiDstCanonname)
-		C.free(list.AiRoute)
-		C.free(list.AiConnect)
+		freeMemory(list.AiRoute)
+		freeMemory(list.AiConnect)
 		free(list)
 		list = next
 	}

@@ -15,13 +15,6 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/node"
 )
 
-/*
-#include <stdlib.h>
-#include <sys/eventfd.h>
-#include "ring.h"
-*/
-import "C"
-
 // context is a device that the program has opened.
 type context struct {
 	c      *libibverbs.Context
@@ -58,8 +51,7 @@ var softDevice = func() *libibverbs.Device {
 // alloc returns a zero T, allocated with C's allocator.
 func alloc[T any]() *T {
 	var zero T
-	p := C.calloc(1, C.size_t(unsafe.Sizeof(zero)))
-	return (*T)(p)
+	return (*T)(allocMemory(1, uint64(unsafe.Sizeof(zero))))
 }
 
 // contextOf returns the context that the program gave an object. The result is
@@ -71,7 +63,7 @@ func contextOf(p *unsafe.Pointer) uintptr { return *(*uintptr)(unsafe.Pointer(p)
 func setContext(p *unsafe.Pointer, context uintptr) { *(*uintptr)(unsafe.Pointer(p)) = context }
 
 // free frees memory that alloc returned.
-func free[T any](p *T) { C.free(unsafe.Pointer(p)) }
+func free[T any](p *T) { freeMemory(unsafe.Pointer(p)) }
 
 func init() {
 	verbs.GetDeviceList = getDeviceList
@@ -92,6 +84,13 @@ func init() {
 	verbs.AckAsyncEvent = func(e *libibverbs.AsyncEvent) { self().ackAsyncEvent(e) }
 	verbs.ForkInit = func() syscall.Errno { return 0 }
 	verbs.IsForkInitialized = func() libibverbs.ForkStatus { return libibverbs.IBV_FORK_UNNEEDED } // the device pins no pages
+}
+
+// newSemaphore returns an eventfd that counts: each read takes one off.
+func newSemaphore() (int, syscall.Errno) {
+	const semaphore = 1 // EFD_SEMAPHORE
+	fd, _, err := syscall.Syscall(syscall.SYS_EVENTFD2, 0, semaphore|syscall.O_CLOEXEC, 0)
+	return int(fd), err
 }
 
 // guid returns the GUID of the device, or 0 if the device is removed.
@@ -130,10 +129,10 @@ func (l *library) open() (*libibverbs.Context, syscall.Errno) {
 	if err != nil {
 		return nil, errno(err)
 	}
-	fd, err := C.eventfd(0, C.EFD_SEMAPHORE|C.EFD_CLOEXEC)
-	if fd < 0 {
+	fd, failed := newSemaphore()
+	if failed != 0 {
 		l.Node.Close(device)
-		return nil, errno(err)
+		return nil, failed
 	}
 	vc := alloc[libibverbs.VerbsContext]()
 	*vc = *tableVerbsContext()
@@ -142,8 +141,8 @@ func (l *library) open() (*libibverbs.Context, syscall.Errno) {
 	c.CmdFd = -1 // no file, so other processes cannot import the device
 	c.AsyncFd = int32(fd)
 	c.NumCompVectors = compVectors
-	C.soft_init_context((*C.struct_ibv_context)(unsafe.Pointer(c)))
-	l.contexts[c] = &context{c: c, device: device, fd: int(fd)}
+	initContext(c)
+	l.contexts[c] = &context{c: c, device: device, fd: fd}
 	return c, 0
 }
 
@@ -166,7 +165,7 @@ func (l *library) closeContext(c *libibverbs.Context) syscall.Errno {
 	delete(l.contexts, c)
 	l.Node.Close(x.device)
 	syscall.Close(x.fd)
-	C.free(unsafe.Pointer(uintptr(unsafe.Pointer(c)) - unsafe.Offsetof(libibverbs.VerbsContext{}.Context)))
+	freeMemory(unsafe.Pointer(uintptr(unsafe.Pointer(c)) - unsafe.Offsetof(libibverbs.VerbsContext{}.Context)))
 	return 0
 }
 

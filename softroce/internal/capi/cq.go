@@ -12,12 +12,6 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/engine"
 )
 
-/*
-#include <stdlib.h>
-#include "ring.h"
-*/
-import "C"
-
 // cq is a completion queue.
 type cq struct {
 	c      *libibverbs.Cq
@@ -25,7 +19,15 @@ type cq struct {
 	events counted64
 }
 
-func (q *cq) soft() *C.struct_soft_cq { return (*C.struct_soft_cq)(unsafe.Pointer(q.c)) }
+func (q *cq) soft() *softCQ { return (*softCQ)(unsafe.Pointer(q.c)) }
+
+// softCQ is how struct soft_cq begins.
+type softCQ struct {
+	libibverbs.CqEx // begins with the fields of Cq
+	ring            engine.CompletionQueue
+	id              uint64 // in the table of queues
+	empty           uint32 // polls in vain since it had a completion or was armed
+}
 
 // completionFields are the optional fields that extended completions may have.
 const completionFields = libibverbs.IBV_WC_EX_WITH_BYTE_LEN | libibverbs.IBV_WC_EX_WITH_IMM |
@@ -35,7 +37,7 @@ const completionFields = libibverbs.IBV_WC_EX_WITH_BYTE_LEN | libibverbs.IBV_WC_
 
 func init() {
 	verbs.CreateCq = func(c *libibverbs.Context, cqe int32, cqContext uintptr, channel *libibverbs.CompChannel, vector int32) (*libibverbs.Cq, syscall.Errno) {
-		return self().createCQ(c, int64(cqe), cqContext, channel, vector, 0, 0)
+		return self().createCQ(c, int64(cqe), cqContext, channel, vector, 0, false)
 	}
 	verbs.CreateCqEx = func(c *libibverbs.Context, a *libibverbs.CqInitAttrEx) (*libibverbs.CqEx, syscall.Errno) {
 		const masks = libibverbs.IBV_CQ_INIT_ATTR_MASK_FLAGS
@@ -44,7 +46,7 @@ func init() {
 			a.CompMask&uint32(masks) != 0 && a.Flags&^uint32(flags) != 0 {
 			return nil, syscall.EOPNOTSUPP
 		}
-		q, err := self().createCQ(c, int64(a.Cqe), contextOf(&a.CqContext), a.Channel, int32(a.CompVector), a.WcFlags, 1)
+		q, err := self().createCQ(c, int64(a.Cqe), contextOf(&a.CqContext), a.Channel, int32(a.CompVector), a.WcFlags, true)
 		return (*libibverbs.CqEx)(unsafe.Pointer(q)), err
 	}
 	verbs.ResizeCq = func(q *libibverbs.Cq, cqe int32) syscall.Errno { return self().resizeCQ(q, cqe) }
@@ -59,7 +61,7 @@ func init() {
 
 // createCQ creates a completion queue for cqe completions. fields and extended
 // are for ibv_create_cq_ex, and 0 otherwise.
-func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, channel *libibverbs.CompChannel, vector int32, fields uint64, extended int) (*libibverbs.Cq, syscall.Errno) {
+func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, channel *libibverbs.CompChannel, vector int32, fields uint64, extended bool) (*libibverbs.Cq, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
 	device := l.deviceOf(c)
@@ -69,14 +71,14 @@ func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, 
 	if err := device.CheckCQE(uint32(cqe)); err != nil {
 		return nil, errno(err)
 	}
-	raw, err := C.soft_new_cq(C.uint32_t(cqe), C.uint64_t(fields), C.int(extended))
+	raw, err := newCQ(uint32(cqe), fields, extended)
 	if raw == nil {
 		return nil, errno(err)
 	}
-	e, err := device.CreateCQ((*engine.CompletionQueue)(unsafe.Pointer(&raw.ring)))
+	e, err := device.CreateCQ(&raw.ring)
 	if err != nil {
-		C.soft_retire_cq(raw, 0)
-		C.soft_free_cq(raw)
+		retireCQ(raw, false)
+		freeCQ(raw)
 		return nil, errno(err)
 	}
 	q := &cq{c: (*libibverbs.Cq)(unsafe.Pointer(raw)), e: e}
@@ -99,25 +101,25 @@ func (l *library) resizeCQ(c *libibverbs.Cq, cqe int32) syscall.Errno {
 	if err := l.deviceOf(c.Context).CheckCQE(uint32(cqe)); err != nil {
 		return errno(err)
 	}
-	size := C.soft_places(C.uint32_t(cqe))
-	entries := C.calloc(C.size_t(size), C.sizeof_struct_soft_wc)
+	size := places(uint32(cqe))
+	entries := allocMemory(uint64(size), uint64(unsafe.Sizeof(engine.Completion{})))
 	if entries == nil {
 		return syscall.ENOMEM
 	}
 	l.Unlock() // for the same reason as in hold
-	C.soft_lock_cq(q.soft())
-	defer C.soft_unlock_cq(q.soft())
+	lockCQ(q.soft())
+	defer unlockCQ(q.soft())
 	l.Lock()
 	if l.cqs[c] != q {
-		C.free(entries)
+		freeMemory(entries)
 		return syscall.EINVAL
 	}
-	old := unsafe.Pointer(q.soft().ring.entries)
-	if err := q.e.Resize(entries, uint32(size), uint32(cqe)); err != nil {
-		C.free(entries)
+	old := q.soft().ring.Entries
+	if err := q.e.Resize(entries, size, uint32(cqe)); err != nil {
+		freeMemory(entries)
 		return errno(err)
 	}
-	C.free(old)
+	freeMemory(old)
 	c.Cqe = cqe
 	return 0
 }
@@ -147,16 +149,12 @@ func (l *library) destroyCQ(c *libibverbs.Cq) syscall.Errno {
 	delete(l.byCQ, q.e)
 	l.retire(c.Context, &q.events)
 	delete(l.cqs, c)
-	wait := C.int(1)
-	if x.closed {
-		wait = 0
-	}
 	l.Unlock() // a thread that acknowledges events may need the node
-	C.soft_retire_cq(q.soft(), wait)
+	retireCQ(q.soft(), !x.closed)
 	l.Lock()
 	if c.Channel != nil {
 		c.Channel.Refcnt--
 	}
-	C.soft_free_cq(q.soft())
+	freeCQ(q.soft())
 	return 0
 }

@@ -13,13 +13,6 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-/*
-#include <linux/dma-buf.h>
-
-enum { syncRequest = DMA_BUF_IOCTL_SYNC };
-*/
-import "C"
-
 // dmabuf is a part of a DMA buffer, mapped for the processor. From the ioctl's
 // START to its END, the driver of the buffer keeps the memory coherent for the
 // processor.
@@ -31,6 +24,13 @@ type dmabuf struct {
 
 // dmabufMagic is the file system type of DMA buffers in statfs.
 const dmabufMagic = 0x444d4142
+
+// The phases of the processor's access to a DMA buffer, as Linux numbers them.
+const (
+	syncRW    = 3
+	syncStart = 0
+	syncEnd   = 4
+)
 
 // dmabufAccess has the access flags that a region of a DMA buffer may have.
 // Devices may ignore the optional ones.
@@ -83,7 +83,7 @@ func openDMABuf(fd int, offset, length uint64, write bool) (*dmabuf, error) {
 		return nil, err
 	}
 	d.memory = d.pages[within : within+length : within+length]
-	if err := d.sync(C.DMA_BUF_SYNC_START); err != nil {
+	if err := d.sync(syncStart); err != nil {
 		_ = syscall.Munmap(d.pages)
 		syscall.Close(d.fd)
 		return nil, err
@@ -93,9 +93,9 @@ func openDMABuf(fd int, offset, length uint64, write bool) (*dmabuf, error) {
 
 // sync starts or ends the processor's access to the buffer, as when says.
 func (d *dmabuf) sync(when uint64) error {
-	s := C.struct_dma_buf_sync{flags: C.__u64(when | C.DMA_BUF_SYNC_RW)}
+	flags := when | syncRW // struct dma_buf_sync
 	for {
-		_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(d.fd), C.syncRequest, uintptr(unsafe.Pointer(&s)))
+		_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(d.fd), syncRequest, uintptr(unsafe.Pointer(&flags)))
 		switch errno {
 		case 0:
 			return nil
@@ -108,7 +108,7 @@ func (d *dmabuf) sync(when uint64) error {
 
 // close unmaps the buffer. No work request may use it any more.
 func (d *dmabuf) close() {
-	_ = d.sync(C.DMA_BUF_SYNC_END) // an error is ignored, as nothing else can be done
+	_ = d.sync(syncEnd) // an error is ignored, as nothing else can be done
 	_ = syscall.Munmap(d.pages)
 	syscall.Close(d.fd)
 }

@@ -12,23 +12,6 @@ import (
 	manager "github.com/verbena-go/verbena/softroce/internal/cm"
 )
 
-/*
-#define _GNU_SOURCE
-#include <stdint.h>
-#include <sys/eventfd.h>
-#include <sys/uio.h>
-
-// Takes one off a semaphore, unless it is 0. Kernels before 5.8 do nothing.
-static void take_one(int fd)
-{
-	uint64_t one;
-	struct iovec to = {&one, sizeof(one)};
-
-	(void)!preadv2(fd, &to, 1, -1, RWF_NOWAIT);
-}
-*/
-import "C"
-
 // eventChannel is a channel of connection manager events. Its descriptor is an
 // eventfd that counts the events, as a semaphore. An event may be dropped after
 // the semaphore was read and before the event is taken.
@@ -68,9 +51,9 @@ func init() {
 
 // newEventChannel creates an event channel.
 func (l *cmLibrary) newEventChannel() (*eventChannel, syscall.Errno) {
-	fd, err := C.eventfd(0, C.EFD_SEMAPHORE|C.EFD_CLOEXEC)
-	if fd < 0 {
-		return nil, errno(err)
+	fd, err := newSemaphore()
+	if err != 0 {
+		return nil, err
 	}
 	h := &eventChannel{c: alloc[librdmacm.EventChannel]()}
 	h.c.Fd = int32(fd)
@@ -78,10 +61,10 @@ func (l *cmLibrary) newEventChannel() (*eventChannel, syscall.Errno) {
 	binary.NativeEndian.PutUint64(one[:], 1)
 	h.e = l.Manager().NewChannel(func(events int) {
 		if events > 0 {
-			syscall.Write(int(fd), one[:])
+			syscall.Write(fd, one[:])
 		}
 		for range -events {
-			C.take_one(fd)
+			takeOne(fd)
 		}
 	})
 	l.eventChannels[h.c] = h

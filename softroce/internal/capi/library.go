@@ -19,9 +19,6 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/stat"
 )
 
-// #include "ring.h"
-import "C"
-
 // library implements libibverbs. It has the objects that the program holds,
 // keyed by their structs in C's memory. The node's mutex guards them.
 type library struct {
@@ -84,8 +81,8 @@ func self() *cmLibrary {
 		l := newLibrary()
 		l.Node = node.New(l, doorbell())
 		l.acked.L = l.Node
-		C.soft_set_word((*C.uint32_t)(l.Word()), C.int(l.Event()))
-		C.soft_watch_fork()
+		setWord(l.Word(), l.Event())
+		watchFork()
 		theLibrary = l
 		l.Start()
 		datapath.SetIdle(l.help)
@@ -93,13 +90,16 @@ func self() *cmLibrary {
 	return theLibrary
 }
 
+// bell is struct soft_bell.
+type bell struct {
+	rung              unsafe.Pointer
+	own, arms, dozing uint32
+}
+
 // doorbell returns the memory through which C notifies the node.
 func doorbell() node.Doorbell {
-	bell := C.soft_bell()
-	return node.Doorbell{
-		Word: (*uint32)(&bell.own), Rung: (*unsafe.Pointer)(unsafe.Pointer(&bell.rung)),
-		Arms: (*uint32)(&bell.arms), Dozing: (*uint32)(&bell.dozing),
-	}
+	b := theBell()
+	return node.Doorbell{Word: &b.own, Rung: &b.rung, Arms: &b.arms, Dozing: &b.dozing}
 }
 
 // Node returns the node of this process.
@@ -113,7 +113,7 @@ const vain = 16
 // polledInVain reports whether the last polls of a queue were empty, vain times
 // or more.
 func polledInVain(queue unsafe.Pointer) bool {
-	return atomic.LoadUint32((*uint32)(&(*C.struct_soft_cq)(queue).empty)) >= vain
+	return atomic.LoadUint32(&(*softCQ)(queue).empty) >= vain
 }
 
 // help runs a step of the worker in the thread that polls queue, if its last
@@ -124,12 +124,9 @@ func (l *cmLibrary) help(queue unsafe.Pointer) {
 	}
 }
 
-//export soft_go_help
-func soft_go_help(queue unsafe.Pointer) { theLibrary.help(queue) }
-
 // HelpPrograms makes polling threads of programs that are not written in Go run
 // steps of the worker, like those of Go programs.
-func HelpPrograms() { C.soft_help_programs() }
+func HelpPrograms() { helpPrograms() }
 
 // Objects returns the numbers of objects for "verbena softroce stat".
 func (l *library) Objects() stat.Objects {

@@ -6,22 +6,13 @@ package capi
 
 import "unsafe"
 
-/*
-#include <stdlib.h>
-#include "verbs_skeleton.h"
-#include "cm_skeleton.h"
-*/
-import "C"
-
 // Lookup returns the address of a function that libibverbs or librdmacm
 // exports, or nil if neither exports it. The libraries have no function name in
 // common. Programs also find libibverbs' functions through librdmacm, which is
 // linked to it.
 func Lookup(symbol string) unsafe.Pointer {
-	name := C.CString(symbol)
-	defer C.free(unsafe.Pointer(name))
-	if f := C.soft_libibverbs_function(name); f != nil {
+	if f := verbsFunction(symbol); f != nil {
 		return f
 	}
-	return C.soft_librdmacm_function(name)
+	return cmFunction(symbol)
 }

@@ -18,22 +18,6 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/engine"
 )
 
-/*
-#include <linux/ioctl.h>
-#include <stdint.h>
-#include <sys/ioctl.h>
-
-// Of linux/fs.h, which may be older.
-struct soft_procmap_query {
-	uint64_t size, query_flags, query_addr, vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
-	uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
-	uint64_t vma_name_addr, build_id_addr;
-};
-
-static int soft_procmap(int fd, struct soft_procmap_query *q) { return ioctl(fd, _IOWR('f', 17, struct soft_procmap_query), q); }
-*/
-import "C"
-
 // mr is a memory region.
 type mr struct {
 	c      *libibverbs.Mr
@@ -108,16 +92,24 @@ type mapping struct {
 	read, write bool
 }
 
+// procmapQuery is the kernel's struct procmap_query.
+type procmapQuery struct {
+	size, queryFlags, addr                     uint64
+	start, end, flags, pageSize, offset, inode uint64
+	devMajor, devMinor, nameSize, buildIDSize  uint32
+	nameAddr, buildIDAddr                      uint64
+}
+
 // query returns the mapping that contains an address; maps is the descriptor of
 // /proc/self/maps. The error matches ENOENT if there is none. Linux has the
 // query since version 6.11.
 func query(maps uintptr, addr uint64) (mapping, error) {
-	var q C.struct_soft_procmap_query
-	q.size, q.query_addr = C.sizeof_struct_soft_procmap_query, C.uint64_t(addr)
-	if r, err := C.soft_procmap(C.int(maps), &q); r != 0 {
+	q := procmapQuery{addr: addr}
+	q.size = uint64(unsafe.Sizeof(q))
+	if _, _, err := syscall.Syscall(syscall.SYS_IOCTL, maps, procmapRequest, uintptr(unsafe.Pointer(&q))); err != 0 {
 		return mapping{}, err
 	}
-	return mapping{uint64(q.vma_start), uint64(q.vma_end), q.vma_flags&1 != 0, q.vma_flags&2 != 0}, nil
+	return mapping{q.start, q.end, q.flags&1 != 0, q.flags&2 != 0}, nil
 }
 
 // found reports whether the range from from to to is mapped with permission to

@@ -6,17 +6,19 @@ package capi
 
 import (
 	"syscall"
-	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/softroce/internal/engine"
 )
 
-// #include "ring.h"
-import "C"
-
 // mw is the memory window of the engine for a C object.
 type mw struct{ e *engine.MW }
+
+// softMW is struct soft_mw.
+type softMW struct {
+	libibverbs.Mw
+	id uint64
+}
 
 func init() {
 	verbs.AllocMw = func(p *libibverbs.Pd, kind libibverbs.MwType) (*libibverbs.Mw, syscall.Errno) {
@@ -31,9 +33,9 @@ func init() {
 		if err != nil {
 			return nil, errno(err)
 		}
-		w := alloc[C.struct_soft_mw]()
-		w.id = C.uint64_t(e.Handle())
-		c := (*libibverbs.Mw)(unsafe.Pointer(w))
+		w := alloc[softMW]()
+		w.id = e.Handle()
+		c := &w.Mw
 		c.Context, c.Pd, c.Rkey, c.Type = p.Context, p, e.Key(), kind
 		l.mws[c] = &mw{e}
 		return c, 0

@@ -2,10 +2,12 @@
 
 //go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
 
+#define _GNU_SOURCE
 #include "ring.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/uio.h>
 
 #include "bell.h"
 
@@ -40,6 +42,14 @@ static size_t larger(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
+void soft_take_one(int fd)
+{
+	uint64_t one;
+	struct iovec to = {&one, sizeof(one)};
+
+	(void)!preadv2(fd, &to, 1, -1, RWF_NOWAIT);
+}
+
 void soft_init_context(struct ibv_context *context)
 {
 	pthread_mutex_init(&context->mutex, NULL);
@@ -64,6 +74,7 @@ struct soft_qp *soft_new_qp(uint32_t max_send, uint32_t max_send_sge, uint32_t m
 		return NULL;
 	}
 	qp->send.max_inline = max_inline;
+	qp->extended = send_ops != 0;
 	soft_set_wr_ops(&qp->ex, send_ops);
 	return qp;
 }

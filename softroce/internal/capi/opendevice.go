@@ -11,9 +11,6 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// #include <stdlib.h>
-import "C"
-
 // openDevice is the device that librdmacm has opened for its IDs. librdmacm
 // closes it only when the device is removed and no ID uses it any more.
 type openDevice struct {

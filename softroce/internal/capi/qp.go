@@ -15,9 +15,6 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// #include "ring.h"
-import "C"
-
 // qp is a queue pair.
 type qp struct {
 	c      *libibverbs.Qp
@@ -26,7 +23,14 @@ type qp struct {
 	events counted64
 }
 
-func (q *qp) soft() *C.struct_soft_qp { return (*C.struct_soft_qp)(unsafe.Pointer(q.c)) }
+func (q *qp) soft() *softQP { return (*softQP)(unsafe.Pointer(q.c)) }
+
+// softQP is how struct soft_qp begins.
+type softQP struct {
+	libibverbs.QpEx // begins with Qp
+	send            engine.WorkQueue
+	recv            engine.WorkQueue // not used with a shared receive queue
+}
 
 // sendOps are the operations that ibv_wr_* functions can post.
 const sendOps = libibverbs.IBV_QP_EX_WITH_SEND | libibverbs.IBV_QP_EX_WITH_SEND_WITH_IMM |
@@ -140,24 +144,20 @@ func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context
 	if a.Srq != nil {
 		cap.MaxRecvWr, cap.MaxRecvSge = 0, 0
 	}
-	raw, err := C.soft_new_qp(C.uint32_t(cap.MaxSendWr), C.uint32_t(cap.MaxSendSge), C.uint32_t(cap.MaxInlineData),
-		C.uint32_t(cap.MaxRecvWr), C.uint32_t(cap.MaxRecvSge), C.uint64_t(a.SendOpsFlags))
+	raw, err := newQP(cap, a.SendOpsFlags)
 	if raw == nil {
 		return nil, errno(err)
 	}
-	config.Send = (*engine.WorkQueue)(unsafe.Pointer(&raw.send))
+	config.Send = &raw.send
 	if a.Srq == nil {
-		config.Recv = (*engine.WorkQueue)(unsafe.Pointer(&raw.recv))
+		config.Recv = &raw.recv
 	}
 	e, err := domain.e.CreateQP(config)
 	if err != nil {
-		C.soft_free_qp(raw)
+		freeQP(raw)
 		return nil, errno(err)
 	}
-	if a.SendOpsFlags != 0 {
-		raw.extended = 1
-	}
-	raw.send.owner, raw.recv.owner = C.uint64_t(e.Number()), C.uint64_t(e.Number())
+	raw.send.Owner, raw.recv.Owner = uint64(e.Number()), uint64(e.Number())
 	q := &qp{c: (*libibverbs.Qp)(unsafe.Pointer(raw)), e: e}
 	q.c.Context, q.c.Pd, q.c.SendCq, q.c.RecvCq, q.c.Srq = p.Context, p, a.SendCq, a.RecvCq, a.Srq
 	q.c.QpNum, q.c.Handle, q.c.QpType = e.Number(), e.Number(), a.QpType
@@ -176,14 +176,14 @@ func (l *library) hold(q *qp, f func() error) error {
 	l.Unlock()
 	// A thread that polls may post, so the completion queues come first.
 	// All threads lock them in the same order.
-	cqs := []*C.struct_soft_cq{(*C.struct_soft_cq)(unsafe.Pointer(q.c.SendCq)), (*C.struct_soft_cq)(unsafe.Pointer(q.c.RecvCq))}
-	slices.SortFunc(cqs, func(a, b *C.struct_soft_cq) int { return cmp.Compare(address(a), address(b)) })
+	cqs := []*softCQ{(*softCQ)(unsafe.Pointer(q.c.SendCq)), (*softCQ)(unsafe.Pointer(q.c.RecvCq))}
+	slices.SortFunc(cqs, func(a, b *softCQ) int { return cmp.Compare(address(a), address(b)) })
 	for _, cq := range slices.Compact(cqs) {
-		C.soft_lock_cq(cq)
-		defer C.soft_unlock_cq(cq)
+		lockCQ(cq)
+		defer unlockCQ(cq)
 	}
-	C.soft_lock_qp(q.soft())
-	defer C.soft_unlock_qp(q.soft())
+	lockQP(q.soft())
+	defer unlockQP(q.soft())
 	l.Lock()
 	if l.qps[q.c] != q {
 		return syscall.EINVAL
@@ -227,7 +227,7 @@ func (l *library) destroyQP(c *libibverbs.Qp) syscall.Errno {
 	delete(l.byQP, q.e)
 	l.retire(c.Context, &q.events)
 	delete(l.qps, c)
-	C.soft_free_qp(q.soft())
+	freeQP(q.soft())
 	return 0
 }
 

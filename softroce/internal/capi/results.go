@@ -4,16 +4,44 @@
 
 package capi
 
-import "syscall"
+import (
+	"syscall"
+	"unsafe"
+)
 
 // absent is the errno of a C function that has no Go function behind it.
 // libibverbs returns it for a function that a driver lacks.
 const absent = int32(syscall.EOPNOTSUPP)
 
-// counted returns n, or the negative errno if errno is not 0.
-func counted(n int, errno syscall.Errno) int64 {
-	if errno != 0 {
-		return -int64(errno)
+// call is a function that C calls, with a pointer to a struct of its arguments.
+type call func(args unsafe.Pointer) answer
+
+// answer is what C makes a function's result and errno of.
+type answer struct {
+	pointer unsafe.Pointer
+	value   int64
+	errno   int32
+}
+
+// libraries has the functions that C calls, in the order of call.h.
+var libraries = [...][]call{verbsCalls, cmCalls}
+
+// text returns a string of C, which may be nil.
+func text(s *byte) string {
+	if s == nil {
+		return ""
 	}
-	return int64(n)
+	n := 0
+	for *(*byte)(unsafe.Add(unsafe.Pointer(s), n)) != 0 {
+		n++
+	}
+	return string(unsafe.Slice(s, n))
+}
+
+// truth returns what C has for a bool.
+func truth(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "c.h"
 #include "verbs_skeleton.h"
 
 /* The rings that package engine shares with C; it has the same structs and says what they
@@ -78,7 +79,8 @@ struct soft_wc {
 };
 _Static_assert(sizeof(struct soft_wc) == 80, "struct soft_wc");
 
-/* The objects that programs get. Each begins with what the headers show. */
+/* The objects that programs get. Each begins with what the headers show, and then with what
+ * Go's structs of these names have, too. */
 
 struct soft_qp {
 	struct ibv_qp_ex ex; /* begins with struct ibv_qp */
@@ -94,22 +96,25 @@ struct soft_qp {
 	int error;
 	struct soft_send *current;
 };
+_Static_assert(offsetof(struct soft_qp, send) == sizeof(struct ibv_qp_ex), "struct soft_qp");
 
 struct soft_cq {
 	struct ibv_cq_ex ex; /* begins with the fields of struct ibv_cq */
 	struct soft_ring ring;
+	uint64_t id;		 /* in the table of queues */
+	uint32_t empty;		 /* polls in vain since it had a completion or was armed */
+	uint32_t given;		 /* events that ibv_get_cq_event returned */
 	pthread_mutex_t lock;
 	struct soft_wc *current; /* between start_poll and end_poll */
-	uint32_t empty;		 /* polls in vain since it had a completion or was armed */
-	uint64_t id;		 /* in the table of queues */
-	uint32_t given;		 /* events that ibv_get_cq_event returned */
 };
+_Static_assert(offsetof(struct soft_cq, ring) == sizeof(struct ibv_cq_ex) && offsetof(struct soft_cq, id) == offsetof(struct soft_cq, ring) + 32, "struct soft_cq");
 
 struct soft_srq {
 	struct ibv_srq srq;
 	struct soft_wq queue;
 	pthread_mutex_t lock;
 };
+_Static_assert(offsetof(struct soft_srq, queue) == sizeof(struct ibv_srq), "struct soft_srq");
 
 struct soft_mw {
 	struct ibv_mw mw;
@@ -120,53 +125,3 @@ struct soft_ah {
 	struct ibv_ah ah;
 	uint64_t id;
 };
-
-/* How many places a ring has of which max may be used: a power of two, and one more at least,
- * for a request that is built and never posted. */
-uint32_t soft_places(uint32_t max);
-
-void soft_init_context(struct ibv_context *context);
-
-/* Makes objects whose queues have the given numbers of places; NULL and errno if there
- * is no memory. */
-struct soft_qp *soft_new_qp(uint32_t max_send, uint32_t max_send_sge, uint32_t max_inline, uint32_t max_recv,
-			    uint32_t max_recv_sge, uint64_t send_ops);
-void soft_free_qp(struct soft_qp *qp);
-struct soft_cq *soft_new_cq(uint32_t entries, uint64_t wc_flags, int extended);
-void soft_free_cq(struct soft_cq *cq);
-struct soft_srq *soft_new_srq(uint32_t max, uint32_t max_sge);
-void soft_free_srq(struct soft_srq *srq);
-
-/* Lists a queue, so that events can name it; sets its id. */
-int soft_list_cq(struct soft_cq *cq);
-/* Takes a queue off the list. Then it waits, if it is to, until every event that
- * ibv_get_cq_event returned for it has been acknowledged. */
-void soft_retire_cq(struct soft_cq *cq, int wait);
-
-/* Blocks threads that post or poll. */
-void soft_lock_qp(struct soft_qp *qp);
-void soft_unlock_qp(struct soft_qp *qp);
-void soft_lock_srq(struct soft_srq *srq);
-void soft_unlock_srq(struct soft_srq *srq);
-void soft_lock_cq(struct soft_cq *cq);
-void soft_unlock_cq(struct soft_cq *cq);
-
-/* The doorbell. Threads that post ring it, and package node's worker hears it.
- * Go's node.Doorbell says what the fields mean. */
-struct soft_bell {
-	struct soft_wq *rung; /* linked by next */
-	uint32_t own;
-	uint32_t arms;
-	uint32_t dozing;
-};
-struct soft_bell *soft_bell(void);
-
-/* Makes word the bell's. A thread that finds it asleep writes to event, an eventfd,
- * or if that is -1 wakes the worker by the futex. */
-void soft_set_word(uint32_t *word, int event);
-
-/* Makes threads of C programs that poll in vain help the node. */
-void soft_help_programs(void);
-
-/* Makes soft_forked true in children that this process forks, also those of C's. */
-int soft_watch_fork(void);

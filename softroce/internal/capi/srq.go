@@ -12,12 +12,6 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/engine"
 )
 
-/*
-#include <stdlib.h>
-#include "ring.h"
-*/
-import "C"
-
 // srq is a shared receive queue.
 type srq struct {
 	c      *libibverbs.Srq
@@ -25,7 +19,13 @@ type srq struct {
 	events counted64
 }
 
-func (s *srq) soft() *C.struct_soft_srq { return (*C.struct_soft_srq)(unsafe.Pointer(s.c)) }
+func (s *srq) soft() *softSRQ { return (*softSRQ)(unsafe.Pointer(s.c)) }
+
+// softSRQ is how struct soft_srq begins.
+type softSRQ struct {
+	libibverbs.Srq
+	queue engine.WorkQueue
+}
 
 func init() {
 	verbs.CreateSrq = func(p *libibverbs.Pd, a *libibverbs.SrqInitAttr) (*libibverbs.Srq, syscall.Errno) {
@@ -82,13 +82,13 @@ func (l *library) createSRQ(p *libibverbs.Pd, a *libibverbs.SrqInitAttrEx, conte
 	if err := l.deviceOf(p.Context).CheckSRQ(a); err != nil {
 		return nil, errno(err)
 	}
-	raw, err := C.soft_new_srq(C.uint32_t(a.Attr.MaxWr), C.uint32_t(a.Attr.MaxSge))
+	raw, err := newSRQ(a.Attr.MaxWr, a.Attr.MaxSge)
 	if raw == nil {
 		return nil, errno(err)
 	}
-	e, err := domain.e.CreateSRQ(a, (*engine.WorkQueue)(unsafe.Pointer(&raw.queue)))
+	e, err := domain.e.CreateSRQ(a, &raw.queue)
 	if err != nil {
-		C.soft_free_srq(raw)
+		freeSRQ(raw)
 		return nil, errno(err)
 	}
 	s := &srq{c: (*libibverbs.Srq)(unsafe.Pointer(raw)), e: e}
@@ -108,19 +108,19 @@ func (l *library) modifySRQ(c *libibverbs.Srq, a *libibverbs.SrqAttr, mask libib
 	if mask&libibverbs.IBV_SRQ_MAX_WR == 0 {
 		return errno(s.e.Modify(*a, mask, nil, 0))
 	}
-	size := C.soft_places(C.uint32_t(min(a.MaxWr, 1<<30)))
-	slots := C.calloc(C.size_t(size), C.size_t(s.soft().queue.stride))
+	size := places(min(a.MaxWr, 1<<30))
+	slots := allocMemory(uint64(size), uint64(s.soft().queue.Stride))
 	if slots == nil {
 		return syscall.ENOMEM
 	}
-	C.soft_lock_srq(s.soft())
-	defer C.soft_unlock_srq(s.soft())
-	old := unsafe.Pointer(s.soft().queue.slots)
-	if err := s.e.Modify(*a, mask, slots, uint32(size)); err != nil {
-		C.free(slots)
+	lockSRQ(s.soft())
+	defer unlockSRQ(s.soft())
+	old := s.soft().queue.Slots
+	if err := s.e.Modify(*a, mask, slots, size); err != nil {
+		freeMemory(slots)
 		return errno(err)
 	}
-	C.free(old)
+	freeMemory(old)
 	return 0
 }
 
@@ -136,6 +136,6 @@ func (l *library) destroySRQ(c *libibverbs.Srq) syscall.Errno {
 	delete(l.bySRQ, s.e)
 	l.retire(c.Context, &s.events)
 	delete(l.srqs, c)
-	C.soft_free_srq(s.soft())
+	freeSRQ(s.soft())
 	return 0
 }

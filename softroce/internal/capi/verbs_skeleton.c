@@ -4,12 +4,128 @@
 
 #include "verbs_skeleton.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 
-#include "_cgo_export.h"
+#include "call.h"
+
+/* Nothing here is worth the time to optimise it: the functions only pass their arguments on. */
+#pragma GCC optimize("O0")
+
+/* The numbers of Go's functions. */
+enum {
+	GO_ibv_get_device_list,
+	GO_ibv_free_device_list,
+	GO_ibv_get_device_index,
+	GO_ibv_get_device_guid,
+	GO_ibv_open_device,
+	GO_ibv_close_device,
+	GO_ibv_import_device,
+	GO_ibv_import_pd,
+	GO_ibv_unimport_pd,
+	GO_ibv_import_mr,
+	GO_ibv_unimport_mr,
+	GO_ibv_import_dm,
+	GO_ibv_unimport_dm,
+	GO_ibv_get_async_event,
+	GO_ibv_ack_async_event,
+	GO_ibv_query_device,
+	GO_ibv_query_port_speed,
+	GO_ibv_query_gid,
+	GO__ibv_query_gid_ex,
+	GO__ibv_query_gid_table,
+	GO_ibv_query_pkey,
+	GO_ibv_get_pkey_index,
+	GO_ibv_alloc_pd,
+	GO_ibv_dealloc_pd,
+	GO_ibv_reg_mr_iova2,
+	GO_ibv_reg_mr,
+	GO_ibv_reg_mr_iova,
+	GO_ibv_reg_dmabuf_mr,
+	GO_ibv_reg_mr_ex,
+	GO_ibv_rereg_mr,
+	GO_ibv_dereg_mr,
+	GO_ibv_create_comp_channel,
+	GO_ibv_destroy_comp_channel,
+	GO_ibv_dm_export_dmabuf_fd,
+	GO_ibv_create_cq,
+	GO_ibv_resize_cq,
+	GO_ibv_destroy_cq,
+	GO__ibv_query_comp_cntr_caps,
+	GO_ibv_create_comp_cntr,
+	GO_ibv_destroy_comp_cntr,
+	GO_ibv_set_comp_cntr,
+	GO_ibv_set_err_comp_cntr,
+	GO_ibv_inc_comp_cntr,
+	GO_ibv_inc_err_comp_cntr,
+	GO_ibv_read_comp_cntr,
+	GO_ibv_read_err_comp_cntr,
+	GO_ibv_create_srq,
+	GO_ibv_modify_srq,
+	GO_ibv_query_srq,
+	GO_ibv_destroy_srq,
+	GO_ibv_create_qp,
+	GO_ibv_alloc_buf,
+	GO_ibv_export_buf_dmabuf_fd,
+	GO_ibv_free_buf,
+	GO_ibv_reg_buf_mr,
+	GO_ibv_alloc_dmah,
+	GO_ibv_dealloc_dmah,
+	GO_ibv_modify_qp,
+	GO_ibv_qp_attach_comp_cntr,
+	GO_ibv_query_qp_data_in_order,
+	GO_ibv_query_qp,
+	GO_ibv_destroy_qp,
+	GO_ibv_create_ah,
+	GO_ibv_init_ah_from_wc,
+	GO_ibv_create_ah_from_wc,
+	GO_ibv_destroy_ah,
+	GO_ibv_attach_mcast,
+	GO_ibv_detach_mcast,
+	GO_ibv_fork_init,
+	GO_ibv_is_fork_initialized,
+	GO_ibv_resolve_eth_l2_from_gid,
+	GO_ibv_set_ece,
+	GO_ibv_query_ece,
+	GO_alloc_mw,
+	GO_dealloc_mw,
+	GO_query_port,
+	GO_advise_mr,
+	GO_alloc_null_mr,
+	GO_read_counters,
+	GO_attach_counters_point_flow,
+	GO_create_counters,
+	GO_destroy_counters,
+	GO_reg_dm_mr,
+	GO_alloc_dm,
+	GO_free_dm,
+	GO_modify_flow_action_esp,
+	GO_destroy_flow_action,
+	GO_create_flow_action_esp,
+	GO_modify_qp_rate_limit,
+	GO_alloc_parent_domain,
+	GO_dealloc_td,
+	GO_alloc_td,
+	GO_modify_cq,
+	GO_post_srq_ops,
+	GO_destroy_rwq_ind_table,
+	GO_create_rwq_ind_table,
+	GO_destroy_wq,
+	GO_modify_wq,
+	GO_create_wq,
+	GO_query_rt_values,
+	GO_create_cq_ex,
+	GO_query_device_ex,
+	GO_destroy_flow,
+	GO_create_flow,
+	GO_open_qp,
+	GO_create_qp_ex,
+	GO_get_srq_num,
+	GO_create_srq_ex,
+	GO_open_xrcd,
+	GO_close_xrcd,
+};
 
 /* Functions that need no device. */
 
@@ -244,956 +360,768 @@ const char *soft_ibv_event_type_str(enum ibv_event_type event)
 
 struct ibv_device **soft_ibv_get_device_list(int *num_devices)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_get_device_list_return r = soft_go_ibv_get_device_list((void *)num_devices);
+	struct { void *num_devices; } args = {(void *)num_devices};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_get_device_list, &args);
 }
 
 void soft_ibv_free_device_list(struct ibv_device **list)
 {
-	if (soft_forked)
-		return;
-	soft_go_ibv_free_device_list((void *)list);
+	struct { void *list; } args = {(void *)list};
+
+	soft_void(SOFT_VERBS, GO_ibv_free_device_list, &args);
 }
 
 int soft_ibv_get_device_index(struct ibv_device *device)
 {
-	if (soft_forked)
-		return 0;
-	return soft_go_ibv_get_device_index((void *)device);
+	struct { void *device; } args = {(void *)device};
+
+	return soft_value(SOFT_VERBS, GO_ibv_get_device_index, &args);
 }
 
 __be64 soft_ibv_get_device_guid(struct ibv_device *device)
 {
-	if (soft_forked)
-		return 0;
-	return soft_go_ibv_get_device_guid((void *)device);
+	struct { void *device; } args = {(void *)device};
+
+	return soft_value(SOFT_VERBS, GO_ibv_get_device_guid, &args);
 }
 
 struct ibv_context *soft_ibv_open_device(struct ibv_device *device)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_open_device_return r = soft_go_ibv_open_device((void *)device);
+	struct { void *device; } args = {(void *)device};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_open_device, &args);
 }
 
 int soft_ibv_close_device(struct ibv_context *context)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_close_device((void *)context);
+	struct { void *context; } args = {(void *)context};
+
+	return soft_code(SOFT_VERBS, GO_ibv_close_device, &args);
 }
 
 struct ibv_context *soft_ibv_import_device(int cmd_fd)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_import_device_return r = soft_go_ibv_import_device(cmd_fd);
+	struct { int32_t cmd_fd; } args = {cmd_fd};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_import_device, &args);
 }
 
 struct ibv_pd *soft_ibv_import_pd(struct ibv_context *context, uint32_t pd_handle)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_import_pd_return r = soft_go_ibv_import_pd((void *)context, pd_handle);
+	struct { void *context; uint32_t pd_handle; } args = {(void *)context, pd_handle};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_import_pd, &args);
 }
 
 void soft_ibv_unimport_pd(struct ibv_pd *pd)
 {
-	if (soft_forked)
-		return;
-	soft_go_ibv_unimport_pd((void *)pd);
+	struct { void *pd; } args = {(void *)pd};
+
+	soft_void(SOFT_VERBS, GO_ibv_unimport_pd, &args);
 }
 
 struct ibv_mr *soft_ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_import_mr_return r = soft_go_ibv_import_mr((void *)pd, mr_handle);
+	struct { void *pd; uint32_t mr_handle; } args = {(void *)pd, mr_handle};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_import_mr, &args);
 }
 
 void soft_ibv_unimport_mr(struct ibv_mr *mr)
 {
-	if (soft_forked)
-		return;
-	soft_go_ibv_unimport_mr((void *)mr);
+	struct { void *mr; } args = {(void *)mr};
+
+	soft_void(SOFT_VERBS, GO_ibv_unimport_mr, &args);
 }
 
 struct ibv_dm *soft_ibv_import_dm(struct ibv_context *context, uint32_t dm_handle)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_import_dm_return r = soft_go_ibv_import_dm((void *)context, dm_handle);
+	struct { void *context; uint32_t dm_handle; } args = {(void *)context, dm_handle};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_import_dm, &args);
 }
 
 void soft_ibv_unimport_dm(struct ibv_dm *dm)
 {
-	if (soft_forked)
-		return;
-	soft_go_ibv_unimport_dm((void *)dm);
+	struct { void *dm; } args = {(void *)dm};
+
+	soft_void(SOFT_VERBS, GO_ibv_unimport_dm, &args);
 }
 
 int soft_ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_ibv_get_async_event((void *)context, (void *)event);
+	struct { void *context; void *event; } args = {(void *)context, (void *)event};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_VERBS, GO_ibv_get_async_event, &args);
 }
 
 void soft_ibv_ack_async_event(struct ibv_async_event *event)
 {
-	if (soft_forked)
-		return;
-	soft_go_ibv_ack_async_event((void *)event);
+	struct { void *event; } args = {(void *)event};
+
+	soft_void(SOFT_VERBS, GO_ibv_ack_async_event, &args);
 }
 
 int soft_ibv_query_device(struct ibv_context *context, struct ibv_device_attr *device_attr)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_query_device((void *)context, (void *)device_attr);
+	struct { void *context; void *device_attr; } args = {(void *)context, (void *)device_attr};
+
+	return soft_code(SOFT_VERBS, GO_ibv_query_device, &args);
 }
 
 int soft_ibv_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_query_port_speed((void *)context, port_num, (void *)port_speed);
+	struct { void *context; uint32_t port_num; void *port_speed; } args = {(void *)context, port_num, (void *)port_speed};
+
+	return soft_code(SOFT_VERBS, GO_ibv_query_port_speed, &args);
 }
 
 int soft_ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index, union ibv_gid *gid)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_ibv_query_gid((void *)context, port_num, index, (void *)gid);
+	struct { void *context; uint8_t port_num; int32_t index; void *gid; } args = {(void *)context, port_num, index, (void *)gid};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_VERBS, GO_ibv_query_gid, &args);
 }
 
 int soft__ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index, struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go__ibv_query_gid_ex((void *)context, port_num, gid_index, (void *)entry, flags, entry_size);
+	struct { void *context; uint32_t port_num; uint32_t gid_index; void *entry; uint32_t flags; uint64_t entry_size; } args = {(void *)context, port_num, gid_index, (void *)entry, flags, entry_size};
+
+	return soft_code(SOFT_VERBS, GO__ibv_query_gid_ex, &args);
 }
 
 ssize_t soft__ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max_entries, uint32_t flags, size_t entry_size)
 {
-	if (soft_forked)
-		return -ENODEV;
-	return soft_go__ibv_query_gid_table((void *)context, (void *)entries, max_entries, flags, entry_size);
+	struct { void *context; void *entries; uint64_t max_entries; uint32_t flags; uint64_t entry_size; } args = {(void *)context, (void *)entries, max_entries, flags, entry_size};
+
+	return soft_negative(SOFT_VERBS, GO__ibv_query_gid_table, &args);
 }
 
 int soft_ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_ibv_query_pkey((void *)context, port_num, index, (void *)pkey);
+	struct { void *context; uint8_t port_num; int32_t index; void *pkey; } args = {(void *)context, port_num, index, (void *)pkey};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_VERBS, GO_ibv_query_pkey, &args);
 }
 
 int soft_ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_ibv_get_pkey_index((void *)context, port_num, pkey);
+	struct { void *context; uint8_t port_num; uint16_t pkey; } args = {(void *)context, port_num, pkey};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_VERBS, GO_ibv_get_pkey_index, &args);
 }
 
 struct ibv_pd *soft_ibv_alloc_pd(struct ibv_context *context)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_alloc_pd_return r = soft_go_ibv_alloc_pd((void *)context);
+	struct { void *context; } args = {(void *)context};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_alloc_pd, &args);
 }
 
 int soft_ibv_dealloc_pd(struct ibv_pd *pd)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_dealloc_pd((void *)pd);
+	struct { void *pd; } args = {(void *)pd};
+
+	return soft_code(SOFT_VERBS, GO_ibv_dealloc_pd, &args);
 }
 
 struct ibv_mr *soft_ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_reg_mr_iova2_return r = soft_go_ibv_reg_mr_iova2((void *)pd, (uintptr_t)addr, length, iova, access);
+	struct { void *pd; uintptr_t addr; uint64_t length; uint64_t iova; uint32_t access; } args = {(void *)pd, (uintptr_t)addr, length, iova, access};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_reg_mr_iova2, &args);
 }
 
 struct ibv_mr *soft_ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_reg_mr_return r = soft_go_ibv_reg_mr((void *)pd, (uintptr_t)addr, length, access);
+	struct { void *pd; uintptr_t addr; uint64_t length; int32_t access; } args = {(void *)pd, (uintptr_t)addr, length, access};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_reg_mr, &args);
 }
 
 struct ibv_mr *soft_ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_reg_mr_iova_return r = soft_go_ibv_reg_mr_iova((void *)pd, (uintptr_t)addr, length, iova, access);
+	struct { void *pd; uintptr_t addr; uint64_t length; uint64_t iova; int32_t access; } args = {(void *)pd, (uintptr_t)addr, length, iova, access};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_reg_mr_iova, &args);
 }
 
 struct ibv_mr *soft_ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_reg_dmabuf_mr_return r = soft_go_ibv_reg_dmabuf_mr((void *)pd, offset, length, iova, fd, access);
+	struct { void *pd; uint64_t offset; uint64_t length; uint64_t iova; int32_t fd; int32_t access; } args = {(void *)pd, offset, length, iova, fd, access};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_reg_dmabuf_mr, &args);
 }
 
 struct ibv_mr *soft_ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *mr_init_attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_reg_mr_ex_return r = soft_go_ibv_reg_mr_ex((void *)pd, (void *)mr_init_attr);
+	struct { void *pd; void *mr_init_attr; } args = {(void *)pd, (void *)mr_init_attr};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_reg_mr_ex, &args);
 }
 
 int soft_ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	struct soft_go_ibv_rereg_mr_return r = soft_go_ibv_rereg_mr((void *)mr, flags, (void *)pd, (uintptr_t)addr, length, access);
+	struct { void *mr; int32_t flags; void *pd; uintptr_t addr; uint64_t length; int32_t access; } args = {(void *)mr, flags, (void *)pd, (uintptr_t)addr, length, access};
 
-	if (r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_rereg(SOFT_VERBS, GO_ibv_rereg_mr, &args);
 }
 
 int soft_ibv_dereg_mr(struct ibv_mr *mr)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_dereg_mr((void *)mr);
+	struct { void *mr; } args = {(void *)mr};
+
+	return soft_code(SOFT_VERBS, GO_ibv_dereg_mr, &args);
 }
 
 struct ibv_comp_channel *soft_ibv_create_comp_channel(struct ibv_context *context)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_create_comp_channel_return r = soft_go_ibv_create_comp_channel((void *)context);
+	struct { void *context; } args = {(void *)context};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_create_comp_channel, &args);
 }
 
 int soft_ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_destroy_comp_channel((void *)channel);
+	struct { void *channel; } args = {(void *)channel};
+
+	return soft_code(SOFT_VERBS, GO_ibv_destroy_comp_channel, &args);
 }
 
 int soft_ibv_dm_export_dmabuf_fd(struct ibv_dm *dm)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_ibv_dm_export_dmabuf_fd((void *)dm);
+	struct { void *dm; } args = {(void *)dm};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_VERBS, GO_ibv_dm_export_dmabuf_fd, &args);
 }
 
 struct ibv_cq *soft_ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int comp_vector)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_create_cq_return r = soft_go_ibv_create_cq((void *)context, cqe, (uintptr_t)cq_context, (void *)channel, comp_vector);
+	struct { void *context; int32_t cqe; uintptr_t cq_context; void *channel; int32_t comp_vector; } args = {(void *)context, cqe, (uintptr_t)cq_context, (void *)channel, comp_vector};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_create_cq, &args);
 }
 
 int soft_ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_resize_cq((void *)cq, cqe);
+	struct { void *cq; int32_t cqe; } args = {(void *)cq, cqe};
+
+	return soft_code(SOFT_VERBS, GO_ibv_resize_cq, &args);
 }
 
 int soft_ibv_destroy_cq(struct ibv_cq *cq)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_destroy_cq((void *)cq);
+	struct { void *cq; } args = {(void *)cq};
+
+	return soft_code(SOFT_VERBS, GO_ibv_destroy_cq, &args);
 }
 
 int soft__ibv_query_comp_cntr_caps(struct ibv_context *context, struct ibv_comp_cntr_caps *caps, size_t caps_size)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go__ibv_query_comp_cntr_caps((void *)context, (void *)caps, caps_size);
+	struct { void *context; void *caps; uint64_t caps_size; } args = {(void *)context, (void *)caps, caps_size};
+
+	return soft_code(SOFT_VERBS, GO__ibv_query_comp_cntr_caps, &args);
 }
 
 struct ibv_comp_cntr *soft_ibv_create_comp_cntr(struct ibv_context *context, struct ibv_comp_cntr_init_attr *cc_attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_create_comp_cntr_return r = soft_go_ibv_create_comp_cntr((void *)context, (void *)cc_attr);
+	struct { void *context; void *cc_attr; } args = {(void *)context, (void *)cc_attr};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_create_comp_cntr, &args);
 }
 
 int soft_ibv_destroy_comp_cntr(struct ibv_comp_cntr *comp_cntr)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_destroy_comp_cntr((void *)comp_cntr);
+	struct { void *comp_cntr; } args = {(void *)comp_cntr};
+
+	return soft_code(SOFT_VERBS, GO_ibv_destroy_comp_cntr, &args);
 }
 
 int soft_ibv_set_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t value)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_set_comp_cntr((void *)comp_cntr, value);
+	struct { void *comp_cntr; uint64_t value; } args = {(void *)comp_cntr, value};
+
+	return soft_code(SOFT_VERBS, GO_ibv_set_comp_cntr, &args);
 }
 
 int soft_ibv_set_err_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t value)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_set_err_comp_cntr((void *)comp_cntr, value);
+	struct { void *comp_cntr; uint64_t value; } args = {(void *)comp_cntr, value};
+
+	return soft_code(SOFT_VERBS, GO_ibv_set_err_comp_cntr, &args);
 }
 
 int soft_ibv_inc_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t amount)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_inc_comp_cntr((void *)comp_cntr, amount);
+	struct { void *comp_cntr; uint64_t amount; } args = {(void *)comp_cntr, amount};
+
+	return soft_code(SOFT_VERBS, GO_ibv_inc_comp_cntr, &args);
 }
 
 int soft_ibv_inc_err_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t amount)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_inc_err_comp_cntr((void *)comp_cntr, amount);
+	struct { void *comp_cntr; uint64_t amount; } args = {(void *)comp_cntr, amount};
+
+	return soft_code(SOFT_VERBS, GO_ibv_inc_err_comp_cntr, &args);
 }
 
 int soft_ibv_read_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t *value)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_read_comp_cntr((void *)comp_cntr, (void *)value);
+	struct { void *comp_cntr; void *value; } args = {(void *)comp_cntr, (void *)value};
+
+	return soft_code(SOFT_VERBS, GO_ibv_read_comp_cntr, &args);
 }
 
 int soft_ibv_read_err_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t *value)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_read_err_comp_cntr((void *)comp_cntr, (void *)value);
+	struct { void *comp_cntr; void *value; } args = {(void *)comp_cntr, (void *)value};
+
+	return soft_code(SOFT_VERBS, GO_ibv_read_err_comp_cntr, &args);
 }
 
 struct ibv_srq *soft_ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *srq_init_attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_create_srq_return r = soft_go_ibv_create_srq((void *)pd, (void *)srq_init_attr);
+	struct { void *pd; void *srq_init_attr; } args = {(void *)pd, (void *)srq_init_attr};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_create_srq, &args);
 }
 
 int soft_ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *srq_attr, int srq_attr_mask)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_modify_srq((void *)srq, (void *)srq_attr, srq_attr_mask);
+	struct { void *srq; void *srq_attr; int32_t srq_attr_mask; } args = {(void *)srq, (void *)srq_attr, srq_attr_mask};
+
+	return soft_code(SOFT_VERBS, GO_ibv_modify_srq, &args);
 }
 
 int soft_ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *srq_attr)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_query_srq((void *)srq, (void *)srq_attr);
+	struct { void *srq; void *srq_attr; } args = {(void *)srq, (void *)srq_attr};
+
+	return soft_code(SOFT_VERBS, GO_ibv_query_srq, &args);
 }
 
 int soft_ibv_destroy_srq(struct ibv_srq *srq)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_destroy_srq((void *)srq);
+	struct { void *srq; } args = {(void *)srq};
+
+	return soft_code(SOFT_VERBS, GO_ibv_destroy_srq, &args);
 }
 
 struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_create_qp_return r = soft_go_ibv_create_qp((void *)pd, (void *)qp_init_attr);
+	struct { void *pd; void *qp_init_attr; } args = {(void *)pd, (void *)qp_init_attr};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_create_qp, &args);
 }
 
 void *soft_ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_alloc_buf_return r = soft_go_ibv_alloc_buf((void *)pd, size, (void *)buf);
+	struct { void *pd; uint64_t size; void *buf; } args = {(void *)pd, size, (void *)buf};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_alloc_buf, &args);
 }
 
 int soft_ibv_export_buf_dmabuf_fd(struct ibv_buf *buf)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int64_t r = soft_go_ibv_export_buf_dmabuf_fd((void *)buf);
+	struct { void *buf; } args = {(void *)buf};
 
-	if (r < 0)
-		errno = -r;
-	return r < 0 ? -1 : r;
+	return soft_count(SOFT_VERBS, GO_ibv_export_buf_dmabuf_fd, &args);
 }
 
 void soft_ibv_free_buf(struct ibv_buf *buf)
 {
-	if (soft_forked)
-		return;
-	soft_go_ibv_free_buf((void *)buf);
+	struct { void *buf; } args = {(void *)buf};
+
+	soft_void(SOFT_VERBS, GO_ibv_free_buf, &args);
 }
 
 struct ibv_mr *soft_ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length, int access)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_reg_buf_mr_return r = soft_go_ibv_reg_buf_mr((void *)pd, (void *)buf, (uintptr_t)addr, length, access);
+	struct { void *pd; void *buf; uintptr_t addr; uint64_t length; int32_t access; } args = {(void *)pd, (void *)buf, (uintptr_t)addr, length, access};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_reg_buf_mr, &args);
 }
 
 struct ibv_dmah *soft_ibv_alloc_dmah(struct ibv_context *context, struct ibv_dmah_init_attr *attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_alloc_dmah_return r = soft_go_ibv_alloc_dmah((void *)context, (void *)attr);
+	struct { void *context; void *attr; } args = {(void *)context, (void *)attr};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_alloc_dmah, &args);
 }
 
 int soft_ibv_dealloc_dmah(struct ibv_dmah *dmah)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_dealloc_dmah((void *)dmah);
+	struct { void *dmah; } args = {(void *)dmah};
+
+	return soft_code(SOFT_VERBS, GO_ibv_dealloc_dmah, &args);
 }
 
 int soft_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_modify_qp((void *)qp, (void *)attr, attr_mask);
+	struct { void *qp; void *attr; int32_t attr_mask; } args = {(void *)qp, (void *)attr, attr_mask};
+
+	return soft_code(SOFT_VERBS, GO_ibv_modify_qp, &args);
 }
 
 int soft_ibv_qp_attach_comp_cntr(struct ibv_qp *qp, struct ibv_comp_cntr *comp_cntr, struct ibv_qp_attach_comp_cntr_attr *attr)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_qp_attach_comp_cntr((void *)qp, (void *)comp_cntr, (void *)attr);
+	struct { void *qp; void *comp_cntr; void *attr; } args = {(void *)qp, (void *)comp_cntr, (void *)attr};
+
+	return soft_code(SOFT_VERBS, GO_ibv_qp_attach_comp_cntr, &args);
 }
 
 int soft_ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
 {
-	if (soft_forked)
-		return 0;
-	return soft_go_ibv_query_qp_data_in_order((void *)qp, op, flags);
+	struct { void *qp; uint32_t op; uint32_t flags; } args = {(void *)qp, op, flags};
+
+	return soft_value(SOFT_VERBS, GO_ibv_query_qp_data_in_order, &args);
 }
 
 int soft_ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask, struct ibv_qp_init_attr *init_attr)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_query_qp((void *)qp, (void *)attr, attr_mask, (void *)init_attr);
+	struct { void *qp; void *attr; int32_t attr_mask; void *init_attr; } args = {(void *)qp, (void *)attr, attr_mask, (void *)init_attr};
+
+	return soft_code(SOFT_VERBS, GO_ibv_query_qp, &args);
 }
 
 int soft_ibv_destroy_qp(struct ibv_qp *qp)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_destroy_qp((void *)qp);
+	struct { void *qp; } args = {(void *)qp};
+
+	return soft_code(SOFT_VERBS, GO_ibv_destroy_qp, &args);
 }
 
 struct ibv_ah *soft_ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_create_ah_return r = soft_go_ibv_create_ah((void *)pd, (void *)attr);
+	struct { void *pd; void *attr; } args = {(void *)pd, (void *)attr};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_create_ah, &args);
 }
 
 int soft_ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *ah_attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, -1;
-	int r = soft_go_ibv_init_ah_from_wc((void *)context, port_num, (void *)wc, (void *)grh, (void *)ah_attr);
+	struct { void *context; uint8_t port_num; void *wc; void *grh; void *ah_attr; } args = {(void *)context, port_num, (void *)wc, (void *)grh, (void *)ah_attr};
 
-	if (r)
-		errno = r;
-	return r ? -1 : 0;
+	return soft_status(SOFT_VERBS, GO_ibv_init_ah_from_wc, &args);
 }
 
 struct ibv_ah *soft_ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port_num)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_ibv_create_ah_from_wc_return r = soft_go_ibv_create_ah_from_wc((void *)pd, (void *)wc, (void *)grh, port_num);
+	struct { void *pd; void *wc; void *grh; uint8_t port_num; } args = {(void *)pd, (void *)wc, (void *)grh, port_num};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_ibv_create_ah_from_wc, &args);
 }
 
 int soft_ibv_destroy_ah(struct ibv_ah *ah)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_destroy_ah((void *)ah);
+	struct { void *ah; } args = {(void *)ah};
+
+	return soft_code(SOFT_VERBS, GO_ibv_destroy_ah, &args);
 }
 
 int soft_ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_attach_mcast((void *)qp, (void *)gid, lid);
+	struct { void *qp; void *gid; uint16_t lid; } args = {(void *)qp, (void *)gid, lid};
+
+	return soft_code(SOFT_VERBS, GO_ibv_attach_mcast, &args);
 }
 
 int soft_ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_detach_mcast((void *)qp, (void *)gid, lid);
+	struct { void *qp; void *gid; uint16_t lid; } args = {(void *)qp, (void *)gid, lid};
+
+	return soft_code(SOFT_VERBS, GO_ibv_detach_mcast, &args);
 }
 
 int soft_ibv_fork_init(void)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_fork_init();
+	return soft_code(SOFT_VERBS, GO_ibv_fork_init, NULL);
 }
 
 enum ibv_fork_status soft_ibv_is_fork_initialized(void)
 {
-	if (soft_forked)
-		return 0;
-	return soft_go_ibv_is_fork_initialized();
+	return soft_value(SOFT_VERBS, GO_ibv_is_fork_initialized, NULL);
 }
 
 int soft_ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr, uint8_t *eth_mac, uint16_t *vid)
 {
-	if (soft_forked)
-		return -ENODEV;
-	return soft_go_ibv_resolve_eth_l2_from_gid((void *)context, (void *)attr, (void *)eth_mac, (void *)vid);
+	struct { void *context; void *attr; void *eth_mac; void *vid; } args = {(void *)context, (void *)attr, (void *)eth_mac, (void *)vid};
+
+	return soft_negative(SOFT_VERBS, GO_ibv_resolve_eth_l2_from_gid, &args);
 }
 
 int soft_ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_set_ece((void *)qp, (void *)ece);
+	struct { void *qp; void *ece; } args = {(void *)qp, (void *)ece};
+
+	return soft_code(SOFT_VERBS, GO_ibv_set_ece, &args);
 }
 
 int soft_ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_ibv_query_ece((void *)qp, (void *)ece);
+	struct { void *qp; void *ece; } args = {(void *)qp, (void *)ece};
+
+	return soft_code(SOFT_VERBS, GO_ibv_query_ece, &args);
 }
 
 struct ibv_mw *soft_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_alloc_mw_return r = soft_go_alloc_mw((void *)pd, type);
+	struct { void *pd; uint32_t type; } args = {(void *)pd, type};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_alloc_mw, &args);
 }
 
 int soft_dealloc_mw(struct ibv_mw *mw)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_dealloc_mw((void *)mw);
+	struct { void *mw; } args = {(void *)mw};
+
+	return soft_code(SOFT_VERBS, GO_dealloc_mw, &args);
 }
 
 int soft_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *port_attr, size_t size)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_query_port((void *)context, port_num, (void *)port_attr, size);
+	struct { void *context; uint8_t port_num; void *port_attr; uint64_t size; } args = {(void *)context, port_num, (void *)port_attr, size};
+
+	return soft_code(SOFT_VERBS, GO_query_port, &args);
 }
 
 int soft_advise_mr(struct ibv_pd *pd, enum ib_uverbs_advise_mr_advice advice, uint32_t flags, struct ibv_sge *sg_list, uint32_t num_sge)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_advise_mr((void *)pd, advice, flags, (void *)sg_list, num_sge);
+	struct { void *pd; uint32_t advice; uint32_t flags; void *sg_list; uint32_t num_sge; } args = {(void *)pd, advice, flags, (void *)sg_list, num_sge};
+
+	return soft_code(SOFT_VERBS, GO_advise_mr, &args);
 }
 
 struct ibv_mr *soft_alloc_null_mr(struct ibv_pd *pd)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_alloc_null_mr_return r = soft_go_alloc_null_mr((void *)pd);
+	struct { void *pd; } args = {(void *)pd};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_alloc_null_mr, &args);
 }
 
 int soft_read_counters(struct ibv_counters *counters, uint64_t *counters_value, uint32_t ncounters, uint32_t flags)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_read_counters((void *)counters, (void *)counters_value, ncounters, flags);
+	struct { void *counters; void *counters_value; uint32_t ncounters; uint32_t flags; } args = {(void *)counters, (void *)counters_value, ncounters, flags};
+
+	return soft_code(SOFT_VERBS, GO_read_counters, &args);
 }
 
 int soft_attach_counters_point_flow(struct ibv_counters *counters, struct ibv_counter_attach_attr *attr, struct ibv_flow *flow)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_attach_counters_point_flow((void *)counters, (void *)attr, (void *)flow);
+	struct { void *counters; void *attr; void *flow; } args = {(void *)counters, (void *)attr, (void *)flow};
+
+	return soft_code(SOFT_VERBS, GO_attach_counters_point_flow, &args);
 }
 
 struct ibv_counters *soft_create_counters(struct ibv_context *context, struct ibv_counters_init_attr *init_attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_create_counters_return r = soft_go_create_counters((void *)context, (void *)init_attr);
+	struct { void *context; void *init_attr; } args = {(void *)context, (void *)init_attr};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_create_counters, &args);
 }
 
 int soft_destroy_counters(struct ibv_counters *counters)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_destroy_counters((void *)counters);
+	struct { void *counters; } args = {(void *)counters};
+
+	return soft_code(SOFT_VERBS, GO_destroy_counters, &args);
 }
 
 struct ibv_mr *soft_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t dm_offset, size_t length, unsigned int access)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_reg_dm_mr_return r = soft_go_reg_dm_mr((void *)pd, (void *)dm, dm_offset, length, access);
+	struct { void *pd; void *dm; uint64_t dm_offset; uint64_t length; uint32_t access; } args = {(void *)pd, (void *)dm, dm_offset, length, access};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_reg_dm_mr, &args);
 }
 
 struct ibv_dm *soft_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_alloc_dm_return r = soft_go_alloc_dm((void *)context, (void *)attr);
+	struct { void *context; void *attr; } args = {(void *)context, (void *)attr};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_alloc_dm, &args);
 }
 
 int soft_free_dm(struct ibv_dm *dm)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_free_dm((void *)dm);
+	struct { void *dm; } args = {(void *)dm};
+
+	return soft_code(SOFT_VERBS, GO_free_dm, &args);
 }
 
 int soft_modify_flow_action_esp(struct ibv_flow_action *action, struct ibv_flow_action_esp_attr *esp)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_modify_flow_action_esp((void *)action, (void *)esp);
+	struct { void *action; void *esp; } args = {(void *)action, (void *)esp};
+
+	return soft_code(SOFT_VERBS, GO_modify_flow_action_esp, &args);
 }
 
 int soft_destroy_flow_action(struct ibv_flow_action *action)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_destroy_flow_action((void *)action);
+	struct { void *action; } args = {(void *)action};
+
+	return soft_code(SOFT_VERBS, GO_destroy_flow_action, &args);
 }
 
 struct ibv_flow_action *soft_create_flow_action_esp(struct ibv_context *ctx, struct ibv_flow_action_esp_attr *esp)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_create_flow_action_esp_return r = soft_go_create_flow_action_esp((void *)ctx, (void *)esp);
+	struct { void *ctx; void *esp; } args = {(void *)ctx, (void *)esp};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_create_flow_action_esp, &args);
 }
 
 int soft_modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_modify_qp_rate_limit((void *)qp, (void *)attr);
+	struct { void *qp; void *attr; } args = {(void *)qp, (void *)attr};
+
+	return soft_code(SOFT_VERBS, GO_modify_qp_rate_limit, &args);
 }
 
 struct ibv_pd *soft_alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_alloc_parent_domain_return r = soft_go_alloc_parent_domain((void *)context, (void *)attr);
+	struct { void *context; void *attr; } args = {(void *)context, (void *)attr};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_alloc_parent_domain, &args);
 }
 
 int soft_dealloc_td(struct ibv_td *td)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_dealloc_td((void *)td);
+	struct { void *td; } args = {(void *)td};
+
+	return soft_code(SOFT_VERBS, GO_dealloc_td, &args);
 }
 
 struct ibv_td *soft_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *init_attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_alloc_td_return r = soft_go_alloc_td((void *)context, (void *)init_attr);
+	struct { void *context; void *init_attr; } args = {(void *)context, (void *)init_attr};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_alloc_td, &args);
 }
 
 int soft_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_modify_cq((void *)cq, (void *)attr);
+	struct { void *cq; void *attr; } args = {(void *)cq, (void *)attr};
+
+	return soft_code(SOFT_VERBS, GO_modify_cq, &args);
 }
 
 int soft_post_srq_ops(struct ibv_srq *srq, struct ibv_ops_wr *op, struct ibv_ops_wr **bad_op)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_post_srq_ops((void *)srq, (void *)op, (void *)bad_op);
+	struct { void *srq; void *op; void *bad_op; } args = {(void *)srq, (void *)op, (void *)bad_op};
+
+	return soft_code(SOFT_VERBS, GO_post_srq_ops, &args);
 }
 
 int soft_destroy_rwq_ind_table(struct ibv_rwq_ind_table *rwq_ind_table)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_destroy_rwq_ind_table((void *)rwq_ind_table);
+	struct { void *rwq_ind_table; } args = {(void *)rwq_ind_table};
+
+	return soft_code(SOFT_VERBS, GO_destroy_rwq_ind_table, &args);
 }
 
 struct ibv_rwq_ind_table *soft_create_rwq_ind_table(struct ibv_context *context, struct ibv_rwq_ind_table_init_attr *init_attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_create_rwq_ind_table_return r = soft_go_create_rwq_ind_table((void *)context, (void *)init_attr);
+	struct { void *context; void *init_attr; } args = {(void *)context, (void *)init_attr};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_create_rwq_ind_table, &args);
 }
 
 int soft_destroy_wq(struct ibv_wq *wq)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_destroy_wq((void *)wq);
+	struct { void *wq; } args = {(void *)wq};
+
+	return soft_code(SOFT_VERBS, GO_destroy_wq, &args);
 }
 
 int soft_modify_wq(struct ibv_wq *wq, struct ibv_wq_attr *wq_attr)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_modify_wq((void *)wq, (void *)wq_attr);
+	struct { void *wq; void *wq_attr; } args = {(void *)wq, (void *)wq_attr};
+
+	return soft_code(SOFT_VERBS, GO_modify_wq, &args);
 }
 
 struct ibv_wq *soft_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *wq_init_attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_create_wq_return r = soft_go_create_wq((void *)context, (void *)wq_init_attr);
+	struct { void *context; void *wq_init_attr; } args = {(void *)context, (void *)wq_init_attr};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_create_wq, &args);
 }
 
 int soft_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_query_rt_values((void *)context, (void *)values);
+	struct { void *context; void *values; } args = {(void *)context, (void *)values};
+
+	return soft_code(SOFT_VERBS, GO_query_rt_values, &args);
 }
 
 struct ibv_cq_ex *soft_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *cq_attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_create_cq_ex_return r = soft_go_create_cq_ex((void *)context, (void *)cq_attr);
+	struct { void *context; void *cq_attr; } args = {(void *)context, (void *)cq_attr};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_create_cq_ex, &args);
 }
 
 int soft_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input, struct ibv_device_attr_ex *attr, size_t size)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_query_device_ex((void *)context, (void *)input, (void *)attr, size);
+	struct { void *context; void *input; void *attr; uint64_t size; } args = {(void *)context, (void *)input, (void *)attr, size};
+
+	return soft_code(SOFT_VERBS, GO_query_device_ex, &args);
 }
 
 int soft_destroy_flow(struct ibv_flow *flow_id)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_destroy_flow((void *)flow_id);
+	struct { void *flow_id; } args = {(void *)flow_id};
+
+	return soft_code(SOFT_VERBS, GO_destroy_flow, &args);
 }
 
 struct ibv_flow *soft_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *flow)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_create_flow_return r = soft_go_create_flow((void *)qp, (void *)flow);
+	struct { void *qp; void *flow; } args = {(void *)qp, (void *)flow};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_create_flow, &args);
 }
 
 struct ibv_qp *soft_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *qp_open_attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_open_qp_return r = soft_go_open_qp((void *)context, (void *)qp_open_attr);
+	struct { void *context; void *qp_open_attr; } args = {(void *)context, (void *)qp_open_attr};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_open_qp, &args);
 }
 
 struct ibv_qp *soft_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *qp_init_attr_ex)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_create_qp_ex_return r = soft_go_create_qp_ex((void *)context, (void *)qp_init_attr_ex);
+	struct { void *context; void *qp_init_attr_ex; } args = {(void *)context, (void *)qp_init_attr_ex};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_create_qp_ex, &args);
 }
 
 int soft_get_srq_num(struct ibv_srq *srq, uint32_t *srq_num)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_get_srq_num((void *)srq, (void *)srq_num);
+	struct { void *srq; void *srq_num; } args = {(void *)srq, (void *)srq_num};
+
+	return soft_code(SOFT_VERBS, GO_get_srq_num, &args);
 }
 
 struct ibv_srq *soft_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *srq_init_attr_ex)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_create_srq_ex_return r = soft_go_create_srq_ex((void *)context, (void *)srq_init_attr_ex);
+	struct { void *context; void *srq_init_attr_ex; } args = {(void *)context, (void *)srq_init_attr_ex};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_create_srq_ex, &args);
 }
 
 struct ibv_xrcd *soft_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *xrcd_init_attr)
 {
-	if (soft_forked)
-		return errno = ENODEV, NULL;
-	struct soft_go_open_xrcd_return r = soft_go_open_xrcd((void *)context, (void *)xrcd_init_attr);
+	struct { void *context; void *xrcd_init_attr; } args = {(void *)context, (void *)xrcd_init_attr};
 
-	if (!r.r0)
-		errno = r.r1;
-	return r.r0;
+	return soft_pointer(SOFT_VERBS, GO_open_xrcd, &args);
 }
 
 int soft_close_xrcd(struct ibv_xrcd *xrcd)
 {
-	if (soft_forked)
-		return ENODEV;
-	return soft_go_close_xrcd((void *)xrcd);
+	struct { void *xrcd; } args = {(void *)xrcd};
+
+	return soft_code(SOFT_VERBS, GO_close_xrcd, &args);
 }
 
 const struct verbs_context soft_verbs_context = {
@@ -1301,6 +1229,13 @@ const struct ibv_cq_ex soft_cq_ex = {
 	.read_tm_info = soft_read_tm_info,
 	.read_completion_wallclock_ns = soft_read_completion_wallclock_ns,
 };
+
+const void *soft_table(int i)
+{
+	static const void *const tables[] = {&soft_verbs_context, &soft_qp_ex, &soft_cq_ex, };
+
+	return tables[i];
+}
 
 static const struct {
 	const char *name;

@@ -10,9 +10,6 @@ import (
 	"unsafe"
 )
 
-// #include "verbs_skeleton.h"
-import "C"
-
 // Verbs has the functions of libibverbs.so.1 that Go answers. What is nil fails with
 // EOPNOTSUPP, or does nothing if it cannot fail. A pointer is to memory of the
 // caller's, which may be Go's, and is valid until the function returns. What the
@@ -245,928 +242,1298 @@ var verbs Verbs
 
 // tableVerbsContext returns a struct that has all operations, and nothing else.
 func tableVerbsContext() *libibverbs.VerbsContext {
-	return (*libibverbs.VerbsContext)(unsafe.Pointer(&C.soft_verbs_context))
+	return (*libibverbs.VerbsContext)(table(0))
 }
 
 // tableQpEx returns a struct that has all operations, and nothing else.
 func tableQpEx() *libibverbs.QpEx {
-	return (*libibverbs.QpEx)(unsafe.Pointer(&C.soft_qp_ex))
+	return (*libibverbs.QpEx)(table(1))
 }
 
 // tableCqEx returns a struct that has all operations, and nothing else.
 func tableCqEx() *libibverbs.CqEx {
-	return (*libibverbs.CqEx)(unsafe.Pointer(&C.soft_cq_ex))
+	return (*libibverbs.CqEx)(table(2))
 }
 
-//export soft_go_ibv_get_device_list
-func soft_go_ibv_get_device_list(numDevices unsafe.Pointer) (unsafe.Pointer, int32) {
+// verbsCalls has the functions that C calls, in the order of their numbers in
+// verbs_skeleton.c.
+var verbsCalls = []call{
+	verbsGetDeviceList,
+	verbsFreeDeviceList,
+	verbsGetDeviceIndex,
+	verbsGetDeviceGuid,
+	verbsOpenDevice,
+	verbsCloseDevice,
+	verbsImportDevice,
+	verbsImportPd,
+	verbsUnimportPd,
+	verbsImportMr,
+	verbsUnimportMr,
+	verbsImportDm,
+	verbsUnimportDm,
+	verbsGetAsyncEvent,
+	verbsAckAsyncEvent,
+	verbsQueryDevice,
+	verbsQueryPortSpeed,
+	verbsQueryGid,
+	verbsQueryGidEx,
+	verbsQueryGidTable,
+	verbsQueryPkey,
+	verbsGetPkeyIndex,
+	verbsAllocPd,
+	verbsDeallocPd,
+	verbsRegMrIova2,
+	verbsRegMr,
+	verbsRegMrIova,
+	verbsRegDmabufMr,
+	verbsRegMrEx,
+	verbsReregMr,
+	verbsDeregMr,
+	verbsCreateCompChannel,
+	verbsDestroyCompChannel,
+	verbsDmExportDmabufFd,
+	verbsCreateCq,
+	verbsResizeCq,
+	verbsDestroyCq,
+	verbsQueryCompCntrCaps,
+	verbsCreateCompCntr,
+	verbsDestroyCompCntr,
+	verbsSetCompCntr,
+	verbsSetErrCompCntr,
+	verbsIncCompCntr,
+	verbsIncErrCompCntr,
+	verbsReadCompCntr,
+	verbsReadErrCompCntr,
+	verbsCreateSrq,
+	verbsModifySrq,
+	verbsQuerySrq,
+	verbsDestroySrq,
+	verbsCreateQp,
+	verbsAllocBuf,
+	verbsExportBufDmabufFd,
+	verbsFreeBuf,
+	verbsRegBufMr,
+	verbsAllocDmah,
+	verbsDeallocDmah,
+	verbsModifyQp,
+	verbsQpAttachCompCntr,
+	verbsQueryQpDataInOrder,
+	verbsQueryQp,
+	verbsDestroyQp,
+	verbsCreateAh,
+	verbsInitAhFromWc,
+	verbsCreateAhFromWc,
+	verbsDestroyAh,
+	verbsAttachMcast,
+	verbsDetachMcast,
+	verbsForkInit,
+	verbsIsForkInitialized,
+	verbsResolveEthL2FromGid,
+	verbsSetEce,
+	verbsQueryEce,
+	verbsAllocMw,
+	verbsDeallocMw,
+	verbsQueryPort,
+	verbsAdviseMr,
+	verbsAllocNullMr,
+	verbsReadCounters,
+	verbsAttachCountersPointFlow,
+	verbsCreateCounters,
+	verbsDestroyCounters,
+	verbsRegDmMr,
+	verbsAllocDm,
+	verbsFreeDm,
+	verbsModifyFlowActionEsp,
+	verbsDestroyFlowAction,
+	verbsCreateFlowActionEsp,
+	verbsModifyQpRateLimit,
+	verbsAllocParentDomain,
+	verbsDeallocTd,
+	verbsAllocTd,
+	verbsModifyCq,
+	verbsPostSrqOps,
+	verbsDestroyRwqIndTable,
+	verbsCreateRwqIndTable,
+	verbsDestroyWq,
+	verbsModifyWq,
+	verbsCreateWq,
+	verbsQueryRtValues,
+	verbsCreateCqEx,
+	verbsQueryDeviceEx,
+	verbsDestroyFlow,
+	verbsCreateFlow,
+	verbsOpenQp,
+	verbsCreateQpEx,
+	verbsGetSrqNum,
+	verbsCreateSrqEx,
+	verbsOpenXrcd,
+	verbsCloseXrcd,
+}
+
+func verbsGetDeviceList(args unsafe.Pointer) answer {
 	if verbs.GetDeviceList == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.GetDeviceList((*int32)(numDevices))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		numDevices *int32
+	})(args)
+	r, err := verbs.GetDeviceList(a.numDevices)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_free_device_list
-func soft_go_ibv_free_device_list(list unsafe.Pointer) {
+func verbsFreeDeviceList(args unsafe.Pointer) answer {
 	if verbs.FreeDeviceList != nil {
-		verbs.FreeDeviceList((**libibverbs.Device)(list))
+		a := (*struct {
+			list **libibverbs.Device
+		})(args)
+		verbs.FreeDeviceList(a.list)
 	}
+	return answer{}
 }
-
-//export soft_go_ibv_get_device_index
-func soft_go_ibv_get_device_index(device unsafe.Pointer) int32 {
+func verbsGetDeviceIndex(args unsafe.Pointer) answer {
 	if verbs.GetDeviceIndex == nil {
-		return -1
+		return answer{value: -1}
 	}
-	return int32(verbs.GetDeviceIndex((*libibverbs.Device)(device)))
+	a := (*struct {
+		device *libibverbs.Device
+	})(args)
+	return answer{value: int64(verbs.GetDeviceIndex(a.device))}
 }
-
-//export soft_go_ibv_get_device_guid
-func soft_go_ibv_get_device_guid(device unsafe.Pointer) uint64 {
+func verbsGetDeviceGuid(args unsafe.Pointer) answer {
 	if verbs.GetDeviceGuid == nil {
-		return 0
+		return answer{value: 0}
 	}
-	return uint64(verbs.GetDeviceGuid((*libibverbs.Device)(device)))
+	a := (*struct {
+		device *libibverbs.Device
+	})(args)
+	return answer{value: int64(verbs.GetDeviceGuid(a.device))}
 }
-
-//export soft_go_ibv_open_device
-func soft_go_ibv_open_device(device unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsOpenDevice(args unsafe.Pointer) answer {
 	if verbs.OpenDevice == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.OpenDevice((*libibverbs.Device)(device))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		device *libibverbs.Device
+	})(args)
+	r, err := verbs.OpenDevice(a.device)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_close_device
-func soft_go_ibv_close_device(context unsafe.Pointer) int32 {
+func verbsCloseDevice(args unsafe.Pointer) answer {
 	if verbs.CloseDevice == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.CloseDevice((*libibverbs.Context)(context)))
+	a := (*struct {
+		context *libibverbs.Context
+	})(args)
+	return answer{errno: int32(verbs.CloseDevice(a.context))}
 }
-
-//export soft_go_ibv_import_device
-func soft_go_ibv_import_device(cmdFd int32) (unsafe.Pointer, int32) {
+func verbsImportDevice(args unsafe.Pointer) answer {
 	if verbs.ImportDevice == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.ImportDevice(cmdFd)
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		cmdFd int32
+	})(args)
+	r, err := verbs.ImportDevice(a.cmdFd)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_import_pd
-func soft_go_ibv_import_pd(context unsafe.Pointer, pdHandle uint32) (unsafe.Pointer, int32) {
+func verbsImportPd(args unsafe.Pointer) answer {
 	if verbs.ImportPd == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.ImportPd((*libibverbs.Context)(context), pdHandle)
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		context  *libibverbs.Context
+		pdHandle uint32
+	})(args)
+	r, err := verbs.ImportPd(a.context, a.pdHandle)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_unimport_pd
-func soft_go_ibv_unimport_pd(pd unsafe.Pointer) {
+func verbsUnimportPd(args unsafe.Pointer) answer {
 	if verbs.UnimportPd != nil {
-		verbs.UnimportPd((*libibverbs.Pd)(pd))
+		a := (*struct {
+			pd *libibverbs.Pd
+		})(args)
+		verbs.UnimportPd(a.pd)
 	}
+	return answer{}
 }
-
-//export soft_go_ibv_import_mr
-func soft_go_ibv_import_mr(pd unsafe.Pointer, mrHandle uint32) (unsafe.Pointer, int32) {
+func verbsImportMr(args unsafe.Pointer) answer {
 	if verbs.ImportMr == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.ImportMr((*libibverbs.Pd)(pd), mrHandle)
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		pd       *libibverbs.Pd
+		mrHandle uint32
+	})(args)
+	r, err := verbs.ImportMr(a.pd, a.mrHandle)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_unimport_mr
-func soft_go_ibv_unimport_mr(mr unsafe.Pointer) {
+func verbsUnimportMr(args unsafe.Pointer) answer {
 	if verbs.UnimportMr != nil {
-		verbs.UnimportMr((*libibverbs.Mr)(mr))
+		a := (*struct {
+			mr *libibverbs.Mr
+		})(args)
+		verbs.UnimportMr(a.mr)
 	}
+	return answer{}
 }
-
-//export soft_go_ibv_import_dm
-func soft_go_ibv_import_dm(context unsafe.Pointer, dmHandle uint32) (unsafe.Pointer, int32) {
+func verbsImportDm(args unsafe.Pointer) answer {
 	if verbs.ImportDm == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.ImportDm((*libibverbs.Context)(context), dmHandle)
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		context  *libibverbs.Context
+		dmHandle uint32
+	})(args)
+	r, err := verbs.ImportDm(a.context, a.dmHandle)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_unimport_dm
-func soft_go_ibv_unimport_dm(dm unsafe.Pointer) {
+func verbsUnimportDm(args unsafe.Pointer) answer {
 	if verbs.UnimportDm != nil {
-		verbs.UnimportDm((*libibverbs.Dm)(dm))
+		a := (*struct {
+			dm *libibverbs.Dm
+		})(args)
+		verbs.UnimportDm(a.dm)
 	}
+	return answer{}
 }
-
-//export soft_go_ibv_get_async_event
-func soft_go_ibv_get_async_event(context unsafe.Pointer, event unsafe.Pointer) int32 {
+func verbsGetAsyncEvent(args unsafe.Pointer) answer {
 	if verbs.GetAsyncEvent == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.GetAsyncEvent((*libibverbs.Context)(context), (*libibverbs.AsyncEvent)(event)))
+	a := (*struct {
+		context *libibverbs.Context
+		event   *libibverbs.AsyncEvent
+	})(args)
+	return answer{errno: int32(verbs.GetAsyncEvent(a.context, a.event))}
 }
-
-//export soft_go_ibv_ack_async_event
-func soft_go_ibv_ack_async_event(event unsafe.Pointer) {
+func verbsAckAsyncEvent(args unsafe.Pointer) answer {
 	if verbs.AckAsyncEvent != nil {
-		verbs.AckAsyncEvent((*libibverbs.AsyncEvent)(event))
+		a := (*struct {
+			event *libibverbs.AsyncEvent
+		})(args)
+		verbs.AckAsyncEvent(a.event)
 	}
+	return answer{}
 }
-
-//export soft_go_ibv_query_device
-func soft_go_ibv_query_device(context unsafe.Pointer, deviceAttr unsafe.Pointer) int32 {
+func verbsQueryDevice(args unsafe.Pointer) answer {
 	if verbs.QueryDevice == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.QueryDevice((*libibverbs.Context)(context), (*libibverbs.DeviceAttr)(deviceAttr)))
+	a := (*struct {
+		context    *libibverbs.Context
+		deviceAttr *libibverbs.DeviceAttr
+	})(args)
+	return answer{errno: int32(verbs.QueryDevice(a.context, a.deviceAttr))}
 }
-
-//export soft_go_ibv_query_port_speed
-func soft_go_ibv_query_port_speed(context unsafe.Pointer, portNum uint32, portSpeed unsafe.Pointer) int32 {
+func verbsQueryPortSpeed(args unsafe.Pointer) answer {
 	if verbs.QueryPortSpeed == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.QueryPortSpeed((*libibverbs.Context)(context), portNum, (*uint64)(portSpeed)))
+	a := (*struct {
+		context   *libibverbs.Context
+		portNum   uint32
+		portSpeed *uint64
+	})(args)
+	return answer{errno: int32(verbs.QueryPortSpeed(a.context, a.portNum, a.portSpeed))}
 }
-
-//export soft_go_ibv_query_gid
-func soft_go_ibv_query_gid(context unsafe.Pointer, portNum uint8, index int32, gid unsafe.Pointer) int32 {
+func verbsQueryGid(args unsafe.Pointer) answer {
 	if verbs.QueryGid == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.QueryGid((*libibverbs.Context)(context), portNum, index, (*libibverbs.Gid)(gid)))
+	a := (*struct {
+		context *libibverbs.Context
+		portNum uint8
+		index   int32
+		gid     *libibverbs.Gid
+	})(args)
+	return answer{errno: int32(verbs.QueryGid(a.context, a.portNum, a.index, a.gid))}
 }
-
-//export soft_go__ibv_query_gid_ex
-func soft_go__ibv_query_gid_ex(context unsafe.Pointer, portNum uint32, gidIndex uint32, entry unsafe.Pointer, flags uint32, entrySize uint64) int32 {
+func verbsQueryGidEx(args unsafe.Pointer) answer {
 	if verbs.QueryGidEx == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.QueryGidEx((*libibverbs.Context)(context), portNum, gidIndex, (*libibverbs.GidEntry)(entry), flags, entrySize))
+	a := (*struct {
+		context   *libibverbs.Context
+		portNum   uint32
+		gidIndex  uint32
+		entry     *libibverbs.GidEntry
+		flags     uint32
+		entrySize uint64
+	})(args)
+	return answer{errno: int32(verbs.QueryGidEx(a.context, a.portNum, a.gidIndex, a.entry, a.flags, a.entrySize))}
 }
-
-//export soft_go__ibv_query_gid_table
-func soft_go__ibv_query_gid_table(context unsafe.Pointer, entries unsafe.Pointer, maxEntries uint64, flags uint32, entrySize uint64) int64 {
+func verbsQueryGidTable(args unsafe.Pointer) answer {
 	if verbs.QueryGidTable == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(verbs.QueryGidTable((*libibverbs.Context)(context), (*libibverbs.GidEntry)(entries), maxEntries, flags, entrySize))
+	a := (*struct {
+		context    *libibverbs.Context
+		entries    *libibverbs.GidEntry
+		maxEntries uint64
+		flags      uint32
+		entrySize  uint64
+	})(args)
+	r, err := verbs.QueryGidTable(a.context, a.entries, a.maxEntries, a.flags, a.entrySize)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_query_pkey
-func soft_go_ibv_query_pkey(context unsafe.Pointer, portNum uint8, index int32, pkey unsafe.Pointer) int32 {
+func verbsQueryPkey(args unsafe.Pointer) answer {
 	if verbs.QueryPkey == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.QueryPkey((*libibverbs.Context)(context), portNum, index, (*libibverbs.Be16)(pkey)))
+	a := (*struct {
+		context *libibverbs.Context
+		portNum uint8
+		index   int32
+		pkey    *libibverbs.Be16
+	})(args)
+	return answer{errno: int32(verbs.QueryPkey(a.context, a.portNum, a.index, a.pkey))}
 }
-
-//export soft_go_ibv_get_pkey_index
-func soft_go_ibv_get_pkey_index(context unsafe.Pointer, portNum uint8, pkey uint16) int64 {
+func verbsGetPkeyIndex(args unsafe.Pointer) answer {
 	if verbs.GetPkeyIndex == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(verbs.GetPkeyIndex((*libibverbs.Context)(context), portNum, libibverbs.Be16(pkey)))
+	a := (*struct {
+		context *libibverbs.Context
+		portNum uint8
+		pkey    libibverbs.Be16
+	})(args)
+	r, err := verbs.GetPkeyIndex(a.context, a.portNum, a.pkey)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_alloc_pd
-func soft_go_ibv_alloc_pd(context unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsAllocPd(args unsafe.Pointer) answer {
 	if verbs.AllocPd == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.AllocPd((*libibverbs.Context)(context))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		context *libibverbs.Context
+	})(args)
+	r, err := verbs.AllocPd(a.context)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_dealloc_pd
-func soft_go_ibv_dealloc_pd(pd unsafe.Pointer) int32 {
+func verbsDeallocPd(args unsafe.Pointer) answer {
 	if verbs.DeallocPd == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.DeallocPd((*libibverbs.Pd)(pd)))
+	a := (*struct {
+		pd *libibverbs.Pd
+	})(args)
+	return answer{errno: int32(verbs.DeallocPd(a.pd))}
 }
-
-//export soft_go_ibv_reg_mr_iova2
-func soft_go_ibv_reg_mr_iova2(pd unsafe.Pointer, addr uintptr, length uint64, iova uint64, access uint32) (unsafe.Pointer, int32) {
+func verbsRegMrIova2(args unsafe.Pointer) answer {
 	if verbs.RegMrIova2 == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.RegMrIova2((*libibverbs.Pd)(pd), addr, length, iova, access)
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		pd     *libibverbs.Pd
+		addr   uintptr
+		length uint64
+		iova   uint64
+		access uint32
+	})(args)
+	r, err := verbs.RegMrIova2(a.pd, a.addr, a.length, a.iova, a.access)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_reg_mr
-func soft_go_ibv_reg_mr(pd unsafe.Pointer, addr uintptr, length uint64, access int32) (unsafe.Pointer, int32) {
+func verbsRegMr(args unsafe.Pointer) answer {
 	if verbs.RegMr == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.RegMr((*libibverbs.Pd)(pd), addr, length, access)
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		pd     *libibverbs.Pd
+		addr   uintptr
+		length uint64
+		access int32
+	})(args)
+	r, err := verbs.RegMr(a.pd, a.addr, a.length, a.access)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_reg_mr_iova
-func soft_go_ibv_reg_mr_iova(pd unsafe.Pointer, addr uintptr, length uint64, iova uint64, access int32) (unsafe.Pointer, int32) {
+func verbsRegMrIova(args unsafe.Pointer) answer {
 	if verbs.RegMrIova == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.RegMrIova((*libibverbs.Pd)(pd), addr, length, iova, access)
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		pd     *libibverbs.Pd
+		addr   uintptr
+		length uint64
+		iova   uint64
+		access int32
+	})(args)
+	r, err := verbs.RegMrIova(a.pd, a.addr, a.length, a.iova, a.access)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_reg_dmabuf_mr
-func soft_go_ibv_reg_dmabuf_mr(pd unsafe.Pointer, offset uint64, length uint64, iova uint64, fd int32, access int32) (unsafe.Pointer, int32) {
+func verbsRegDmabufMr(args unsafe.Pointer) answer {
 	if verbs.RegDmabufMr == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.RegDmabufMr((*libibverbs.Pd)(pd), offset, length, iova, fd, access)
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		pd     *libibverbs.Pd
+		offset uint64
+		length uint64
+		iova   uint64
+		fd     int32
+		access int32
+	})(args)
+	r, err := verbs.RegDmabufMr(a.pd, a.offset, a.length, a.iova, a.fd, a.access)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_reg_mr_ex
-func soft_go_ibv_reg_mr_ex(pd unsafe.Pointer, mrInitAttr unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsRegMrEx(args unsafe.Pointer) answer {
 	if verbs.RegMrEx == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.RegMrEx((*libibverbs.Pd)(pd), (*libibverbs.MrInitAttr)(mrInitAttr))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		pd         *libibverbs.Pd
+		mrInitAttr *libibverbs.MrInitAttr
+	})(args)
+	r, err := verbs.RegMrEx(a.pd, a.mrInitAttr)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_rereg_mr
-func soft_go_ibv_rereg_mr(mr unsafe.Pointer, flags int32, pd unsafe.Pointer, addr uintptr, length uint64, access int32) (int32, int32) {
+func verbsReregMr(args unsafe.Pointer) answer {
 	if verbs.ReregMr == nil {
-		return int32(libibverbs.IBV_REREG_MR_ERR_CMD), absent
+		return answer{value: int64(libibverbs.IBV_REREG_MR_ERR_CMD), errno: absent}
 	}
-	r, err := verbs.ReregMr((*libibverbs.Mr)(mr), flags, (*libibverbs.Pd)(pd), addr, length, access)
-	return int32(r), int32(err)
+	a := (*struct {
+		mr     *libibverbs.Mr
+		flags  int32
+		pd     *libibverbs.Pd
+		addr   uintptr
+		length uint64
+		access int32
+	})(args)
+	r, err := verbs.ReregMr(a.mr, a.flags, a.pd, a.addr, a.length, a.access)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_dereg_mr
-func soft_go_ibv_dereg_mr(mr unsafe.Pointer) int32 {
+func verbsDeregMr(args unsafe.Pointer) answer {
 	if verbs.DeregMr == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.DeregMr((*libibverbs.Mr)(mr)))
+	a := (*struct {
+		mr *libibverbs.Mr
+	})(args)
+	return answer{errno: int32(verbs.DeregMr(a.mr))}
 }
-
-//export soft_go_ibv_create_comp_channel
-func soft_go_ibv_create_comp_channel(context unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsCreateCompChannel(args unsafe.Pointer) answer {
 	if verbs.CreateCompChannel == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.CreateCompChannel((*libibverbs.Context)(context))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		context *libibverbs.Context
+	})(args)
+	r, err := verbs.CreateCompChannel(a.context)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_destroy_comp_channel
-func soft_go_ibv_destroy_comp_channel(channel unsafe.Pointer) int32 {
+func verbsDestroyCompChannel(args unsafe.Pointer) answer {
 	if verbs.DestroyCompChannel == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.DestroyCompChannel((*libibverbs.CompChannel)(channel)))
+	a := (*struct {
+		channel *libibverbs.CompChannel
+	})(args)
+	return answer{errno: int32(verbs.DestroyCompChannel(a.channel))}
 }
-
-//export soft_go_ibv_dm_export_dmabuf_fd
-func soft_go_ibv_dm_export_dmabuf_fd(dm unsafe.Pointer) int64 {
+func verbsDmExportDmabufFd(args unsafe.Pointer) answer {
 	if verbs.DmExportDmabufFd == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(verbs.DmExportDmabufFd((*libibverbs.Dm)(dm)))
+	a := (*struct {
+		dm *libibverbs.Dm
+	})(args)
+	r, err := verbs.DmExportDmabufFd(a.dm)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_create_cq
-func soft_go_ibv_create_cq(context unsafe.Pointer, cqe int32, cqContext uintptr, channel unsafe.Pointer, compVector int32) (unsafe.Pointer, int32) {
+func verbsCreateCq(args unsafe.Pointer) answer {
 	if verbs.CreateCq == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.CreateCq((*libibverbs.Context)(context), cqe, cqContext, (*libibverbs.CompChannel)(channel), compVector)
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		context    *libibverbs.Context
+		cqe        int32
+		cqContext  uintptr
+		channel    *libibverbs.CompChannel
+		compVector int32
+	})(args)
+	r, err := verbs.CreateCq(a.context, a.cqe, a.cqContext, a.channel, a.compVector)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_resize_cq
-func soft_go_ibv_resize_cq(cq unsafe.Pointer, cqe int32) int32 {
+func verbsResizeCq(args unsafe.Pointer) answer {
 	if verbs.ResizeCq == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.ResizeCq((*libibverbs.Cq)(cq), cqe))
+	a := (*struct {
+		cq  *libibverbs.Cq
+		cqe int32
+	})(args)
+	return answer{errno: int32(verbs.ResizeCq(a.cq, a.cqe))}
 }
-
-//export soft_go_ibv_destroy_cq
-func soft_go_ibv_destroy_cq(cq unsafe.Pointer) int32 {
+func verbsDestroyCq(args unsafe.Pointer) answer {
 	if verbs.DestroyCq == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.DestroyCq((*libibverbs.Cq)(cq)))
+	a := (*struct {
+		cq *libibverbs.Cq
+	})(args)
+	return answer{errno: int32(verbs.DestroyCq(a.cq))}
 }
-
-//export soft_go__ibv_query_comp_cntr_caps
-func soft_go__ibv_query_comp_cntr_caps(context unsafe.Pointer, caps unsafe.Pointer, capsSize uint64) int32 {
+func verbsQueryCompCntrCaps(args unsafe.Pointer) answer {
 	if verbs.QueryCompCntrCaps == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.QueryCompCntrCaps((*libibverbs.Context)(context), (*libibverbs.CompCntrCaps)(caps), capsSize))
+	a := (*struct {
+		context  *libibverbs.Context
+		caps     *libibverbs.CompCntrCaps
+		capsSize uint64
+	})(args)
+	return answer{errno: int32(verbs.QueryCompCntrCaps(a.context, a.caps, a.capsSize))}
 }
-
-//export soft_go_ibv_create_comp_cntr
-func soft_go_ibv_create_comp_cntr(context unsafe.Pointer, ccAttr unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsCreateCompCntr(args unsafe.Pointer) answer {
 	if verbs.CreateCompCntr == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.CreateCompCntr((*libibverbs.Context)(context), (*libibverbs.CompCntrInitAttr)(ccAttr))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		context *libibverbs.Context
+		ccAttr  *libibverbs.CompCntrInitAttr
+	})(args)
+	r, err := verbs.CreateCompCntr(a.context, a.ccAttr)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_destroy_comp_cntr
-func soft_go_ibv_destroy_comp_cntr(compCntr unsafe.Pointer) int32 {
+func verbsDestroyCompCntr(args unsafe.Pointer) answer {
 	if verbs.DestroyCompCntr == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.DestroyCompCntr((*libibverbs.CompCntr)(compCntr)))
+	a := (*struct {
+		compCntr *libibverbs.CompCntr
+	})(args)
+	return answer{errno: int32(verbs.DestroyCompCntr(a.compCntr))}
 }
-
-//export soft_go_ibv_set_comp_cntr
-func soft_go_ibv_set_comp_cntr(compCntr unsafe.Pointer, value uint64) int32 {
+func verbsSetCompCntr(args unsafe.Pointer) answer {
 	if verbs.SetCompCntr == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.SetCompCntr((*libibverbs.CompCntr)(compCntr), value))
+	a := (*struct {
+		compCntr *libibverbs.CompCntr
+		value    uint64
+	})(args)
+	return answer{errno: int32(verbs.SetCompCntr(a.compCntr, a.value))}
 }
-
-//export soft_go_ibv_set_err_comp_cntr
-func soft_go_ibv_set_err_comp_cntr(compCntr unsafe.Pointer, value uint64) int32 {
+func verbsSetErrCompCntr(args unsafe.Pointer) answer {
 	if verbs.SetErrCompCntr == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.SetErrCompCntr((*libibverbs.CompCntr)(compCntr), value))
+	a := (*struct {
+		compCntr *libibverbs.CompCntr
+		value    uint64
+	})(args)
+	return answer{errno: int32(verbs.SetErrCompCntr(a.compCntr, a.value))}
 }
-
-//export soft_go_ibv_inc_comp_cntr
-func soft_go_ibv_inc_comp_cntr(compCntr unsafe.Pointer, amount uint64) int32 {
+func verbsIncCompCntr(args unsafe.Pointer) answer {
 	if verbs.IncCompCntr == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.IncCompCntr((*libibverbs.CompCntr)(compCntr), amount))
+	a := (*struct {
+		compCntr *libibverbs.CompCntr
+		amount   uint64
+	})(args)
+	return answer{errno: int32(verbs.IncCompCntr(a.compCntr, a.amount))}
 }
-
-//export soft_go_ibv_inc_err_comp_cntr
-func soft_go_ibv_inc_err_comp_cntr(compCntr unsafe.Pointer, amount uint64) int32 {
+func verbsIncErrCompCntr(args unsafe.Pointer) answer {
 	if verbs.IncErrCompCntr == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.IncErrCompCntr((*libibverbs.CompCntr)(compCntr), amount))
+	a := (*struct {
+		compCntr *libibverbs.CompCntr
+		amount   uint64
+	})(args)
+	return answer{errno: int32(verbs.IncErrCompCntr(a.compCntr, a.amount))}
 }
-
-//export soft_go_ibv_read_comp_cntr
-func soft_go_ibv_read_comp_cntr(compCntr unsafe.Pointer, value unsafe.Pointer) int32 {
+func verbsReadCompCntr(args unsafe.Pointer) answer {
 	if verbs.ReadCompCntr == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.ReadCompCntr((*libibverbs.CompCntr)(compCntr), (*uint64)(value)))
+	a := (*struct {
+		compCntr *libibverbs.CompCntr
+		value    *uint64
+	})(args)
+	return answer{errno: int32(verbs.ReadCompCntr(a.compCntr, a.value))}
 }
-
-//export soft_go_ibv_read_err_comp_cntr
-func soft_go_ibv_read_err_comp_cntr(compCntr unsafe.Pointer, value unsafe.Pointer) int32 {
+func verbsReadErrCompCntr(args unsafe.Pointer) answer {
 	if verbs.ReadErrCompCntr == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.ReadErrCompCntr((*libibverbs.CompCntr)(compCntr), (*uint64)(value)))
+	a := (*struct {
+		compCntr *libibverbs.CompCntr
+		value    *uint64
+	})(args)
+	return answer{errno: int32(verbs.ReadErrCompCntr(a.compCntr, a.value))}
 }
-
-//export soft_go_ibv_create_srq
-func soft_go_ibv_create_srq(pd unsafe.Pointer, srqInitAttr unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsCreateSrq(args unsafe.Pointer) answer {
 	if verbs.CreateSrq == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.CreateSrq((*libibverbs.Pd)(pd), (*libibverbs.SrqInitAttr)(srqInitAttr))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		pd          *libibverbs.Pd
+		srqInitAttr *libibverbs.SrqInitAttr
+	})(args)
+	r, err := verbs.CreateSrq(a.pd, a.srqInitAttr)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_modify_srq
-func soft_go_ibv_modify_srq(srq unsafe.Pointer, srqAttr unsafe.Pointer, srqAttrMask int32) int32 {
+func verbsModifySrq(args unsafe.Pointer) answer {
 	if verbs.ModifySrq == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.ModifySrq((*libibverbs.Srq)(srq), (*libibverbs.SrqAttr)(srqAttr), srqAttrMask))
+	a := (*struct {
+		srq         *libibverbs.Srq
+		srqAttr     *libibverbs.SrqAttr
+		srqAttrMask int32
+	})(args)
+	return answer{errno: int32(verbs.ModifySrq(a.srq, a.srqAttr, a.srqAttrMask))}
 }
-
-//export soft_go_ibv_query_srq
-func soft_go_ibv_query_srq(srq unsafe.Pointer, srqAttr unsafe.Pointer) int32 {
+func verbsQuerySrq(args unsafe.Pointer) answer {
 	if verbs.QuerySrq == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.QuerySrq((*libibverbs.Srq)(srq), (*libibverbs.SrqAttr)(srqAttr)))
+	a := (*struct {
+		srq     *libibverbs.Srq
+		srqAttr *libibverbs.SrqAttr
+	})(args)
+	return answer{errno: int32(verbs.QuerySrq(a.srq, a.srqAttr))}
 }
-
-//export soft_go_ibv_destroy_srq
-func soft_go_ibv_destroy_srq(srq unsafe.Pointer) int32 {
+func verbsDestroySrq(args unsafe.Pointer) answer {
 	if verbs.DestroySrq == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.DestroySrq((*libibverbs.Srq)(srq)))
+	a := (*struct {
+		srq *libibverbs.Srq
+	})(args)
+	return answer{errno: int32(verbs.DestroySrq(a.srq))}
 }
-
-//export soft_go_ibv_create_qp
-func soft_go_ibv_create_qp(pd unsafe.Pointer, qpInitAttr unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsCreateQp(args unsafe.Pointer) answer {
 	if verbs.CreateQp == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.CreateQp((*libibverbs.Pd)(pd), (*libibverbs.QpInitAttr)(qpInitAttr))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		pd         *libibverbs.Pd
+		qpInitAttr *libibverbs.QpInitAttr
+	})(args)
+	r, err := verbs.CreateQp(a.pd, a.qpInitAttr)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_alloc_buf
-func soft_go_ibv_alloc_buf(pd unsafe.Pointer, size uint64, buf unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsAllocBuf(args unsafe.Pointer) answer {
 	if verbs.AllocBuf == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.AllocBuf((*libibverbs.Pd)(pd), size, (**libibverbs.Buf)(buf))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		pd   *libibverbs.Pd
+		size uint64
+		buf  **libibverbs.Buf
+	})(args)
+	r, err := verbs.AllocBuf(a.pd, a.size, a.buf)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_export_buf_dmabuf_fd
-func soft_go_ibv_export_buf_dmabuf_fd(buf unsafe.Pointer) int64 {
+func verbsExportBufDmabufFd(args unsafe.Pointer) answer {
 	if verbs.ExportBufDmabufFd == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(verbs.ExportBufDmabufFd((*libibverbs.Buf)(buf)))
+	a := (*struct {
+		buf *libibverbs.Buf
+	})(args)
+	r, err := verbs.ExportBufDmabufFd(a.buf)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_free_buf
-func soft_go_ibv_free_buf(buf unsafe.Pointer) {
+func verbsFreeBuf(args unsafe.Pointer) answer {
 	if verbs.FreeBuf != nil {
-		verbs.FreeBuf((*libibverbs.Buf)(buf))
+		a := (*struct {
+			buf *libibverbs.Buf
+		})(args)
+		verbs.FreeBuf(a.buf)
 	}
+	return answer{}
 }
-
-//export soft_go_ibv_reg_buf_mr
-func soft_go_ibv_reg_buf_mr(pd unsafe.Pointer, buf unsafe.Pointer, addr uintptr, length uint64, access int32) (unsafe.Pointer, int32) {
+func verbsRegBufMr(args unsafe.Pointer) answer {
 	if verbs.RegBufMr == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.RegBufMr((*libibverbs.Pd)(pd), (*libibverbs.Buf)(buf), addr, length, access)
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		pd     *libibverbs.Pd
+		buf    *libibverbs.Buf
+		addr   uintptr
+		length uint64
+		access int32
+	})(args)
+	r, err := verbs.RegBufMr(a.pd, a.buf, a.addr, a.length, a.access)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_alloc_dmah
-func soft_go_ibv_alloc_dmah(context unsafe.Pointer, attr unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsAllocDmah(args unsafe.Pointer) answer {
 	if verbs.AllocDmah == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.AllocDmah((*libibverbs.Context)(context), (*libibverbs.DmahInitAttr)(attr))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		context *libibverbs.Context
+		attr    *libibverbs.DmahInitAttr
+	})(args)
+	r, err := verbs.AllocDmah(a.context, a.attr)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_dealloc_dmah
-func soft_go_ibv_dealloc_dmah(dmah unsafe.Pointer) int32 {
+func verbsDeallocDmah(args unsafe.Pointer) answer {
 	if verbs.DeallocDmah == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.DeallocDmah((*libibverbs.Dmah)(dmah)))
+	a := (*struct {
+		dmah *libibverbs.Dmah
+	})(args)
+	return answer{errno: int32(verbs.DeallocDmah(a.dmah))}
 }
-
-//export soft_go_ibv_modify_qp
-func soft_go_ibv_modify_qp(qp unsafe.Pointer, attr unsafe.Pointer, attrMask int32) int32 {
+func verbsModifyQp(args unsafe.Pointer) answer {
 	if verbs.ModifyQp == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.ModifyQp((*libibverbs.Qp)(qp), (*libibverbs.QpAttr)(attr), attrMask))
+	a := (*struct {
+		qp       *libibverbs.Qp
+		attr     *libibverbs.QpAttr
+		attrMask int32
+	})(args)
+	return answer{errno: int32(verbs.ModifyQp(a.qp, a.attr, a.attrMask))}
 }
-
-//export soft_go_ibv_qp_attach_comp_cntr
-func soft_go_ibv_qp_attach_comp_cntr(qp unsafe.Pointer, compCntr unsafe.Pointer, attr unsafe.Pointer) int32 {
+func verbsQpAttachCompCntr(args unsafe.Pointer) answer {
 	if verbs.QpAttachCompCntr == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.QpAttachCompCntr((*libibverbs.Qp)(qp), (*libibverbs.CompCntr)(compCntr), (*libibverbs.QpAttachCompCntrAttr)(attr)))
+	a := (*struct {
+		qp       *libibverbs.Qp
+		compCntr *libibverbs.CompCntr
+		attr     *libibverbs.QpAttachCompCntrAttr
+	})(args)
+	return answer{errno: int32(verbs.QpAttachCompCntr(a.qp, a.compCntr, a.attr))}
 }
-
-//export soft_go_ibv_query_qp_data_in_order
-func soft_go_ibv_query_qp_data_in_order(qp unsafe.Pointer, op uint32, flags uint32) int32 {
+func verbsQueryQpDataInOrder(args unsafe.Pointer) answer {
 	if verbs.QueryQpDataInOrder == nil {
-		return 0
+		return answer{value: 0}
 	}
-	return int32(verbs.QueryQpDataInOrder((*libibverbs.Qp)(qp), libibverbs.WrOpcode(op), flags))
+	a := (*struct {
+		qp    *libibverbs.Qp
+		op    libibverbs.WrOpcode
+		flags uint32
+	})(args)
+	return answer{value: int64(verbs.QueryQpDataInOrder(a.qp, a.op, a.flags))}
 }
-
-//export soft_go_ibv_query_qp
-func soft_go_ibv_query_qp(qp unsafe.Pointer, attr unsafe.Pointer, attrMask int32, initAttr unsafe.Pointer) int32 {
+func verbsQueryQp(args unsafe.Pointer) answer {
 	if verbs.QueryQp == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.QueryQp((*libibverbs.Qp)(qp), (*libibverbs.QpAttr)(attr), attrMask, (*libibverbs.QpInitAttr)(initAttr)))
+	a := (*struct {
+		qp       *libibverbs.Qp
+		attr     *libibverbs.QpAttr
+		attrMask int32
+		initAttr *libibverbs.QpInitAttr
+	})(args)
+	return answer{errno: int32(verbs.QueryQp(a.qp, a.attr, a.attrMask, a.initAttr))}
 }
-
-//export soft_go_ibv_destroy_qp
-func soft_go_ibv_destroy_qp(qp unsafe.Pointer) int32 {
+func verbsDestroyQp(args unsafe.Pointer) answer {
 	if verbs.DestroyQp == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.DestroyQp((*libibverbs.Qp)(qp)))
+	a := (*struct {
+		qp *libibverbs.Qp
+	})(args)
+	return answer{errno: int32(verbs.DestroyQp(a.qp))}
 }
-
-//export soft_go_ibv_create_ah
-func soft_go_ibv_create_ah(pd unsafe.Pointer, attr unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsCreateAh(args unsafe.Pointer) answer {
 	if verbs.CreateAh == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.CreateAh((*libibverbs.Pd)(pd), (*libibverbs.AhAttr)(attr))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		pd   *libibverbs.Pd
+		attr *libibverbs.AhAttr
+	})(args)
+	r, err := verbs.CreateAh(a.pd, a.attr)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_init_ah_from_wc
-func soft_go_ibv_init_ah_from_wc(context unsafe.Pointer, portNum uint8, wc unsafe.Pointer, grh unsafe.Pointer, ahAttr unsafe.Pointer) int32 {
+func verbsInitAhFromWc(args unsafe.Pointer) answer {
 	if verbs.InitAhFromWc == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.InitAhFromWc((*libibverbs.Context)(context), portNum, (*libibverbs.Wc)(wc), (*libibverbs.Grh)(grh), (*libibverbs.AhAttr)(ahAttr)))
+	a := (*struct {
+		context *libibverbs.Context
+		portNum uint8
+		wc      *libibverbs.Wc
+		grh     *libibverbs.Grh
+		ahAttr  *libibverbs.AhAttr
+	})(args)
+	return answer{errno: int32(verbs.InitAhFromWc(a.context, a.portNum, a.wc, a.grh, a.ahAttr))}
 }
-
-//export soft_go_ibv_create_ah_from_wc
-func soft_go_ibv_create_ah_from_wc(pd unsafe.Pointer, wc unsafe.Pointer, grh unsafe.Pointer, portNum uint8) (unsafe.Pointer, int32) {
+func verbsCreateAhFromWc(args unsafe.Pointer) answer {
 	if verbs.CreateAhFromWc == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.CreateAhFromWc((*libibverbs.Pd)(pd), (*libibverbs.Wc)(wc), (*libibverbs.Grh)(grh), portNum)
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		pd      *libibverbs.Pd
+		wc      *libibverbs.Wc
+		grh     *libibverbs.Grh
+		portNum uint8
+	})(args)
+	r, err := verbs.CreateAhFromWc(a.pd, a.wc, a.grh, a.portNum)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_destroy_ah
-func soft_go_ibv_destroy_ah(ah unsafe.Pointer) int32 {
+func verbsDestroyAh(args unsafe.Pointer) answer {
 	if verbs.DestroyAh == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.DestroyAh((*libibverbs.Ah)(ah)))
+	a := (*struct {
+		ah *libibverbs.Ah
+	})(args)
+	return answer{errno: int32(verbs.DestroyAh(a.ah))}
 }
-
-//export soft_go_ibv_attach_mcast
-func soft_go_ibv_attach_mcast(qp unsafe.Pointer, gid unsafe.Pointer, lid uint16) int32 {
+func verbsAttachMcast(args unsafe.Pointer) answer {
 	if verbs.AttachMcast == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.AttachMcast((*libibverbs.Qp)(qp), (*libibverbs.Gid)(gid), lid))
+	a := (*struct {
+		qp  *libibverbs.Qp
+		gid *libibverbs.Gid
+		lid uint16
+	})(args)
+	return answer{errno: int32(verbs.AttachMcast(a.qp, a.gid, a.lid))}
 }
-
-//export soft_go_ibv_detach_mcast
-func soft_go_ibv_detach_mcast(qp unsafe.Pointer, gid unsafe.Pointer, lid uint16) int32 {
+func verbsDetachMcast(args unsafe.Pointer) answer {
 	if verbs.DetachMcast == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.DetachMcast((*libibverbs.Qp)(qp), (*libibverbs.Gid)(gid), lid))
+	a := (*struct {
+		qp  *libibverbs.Qp
+		gid *libibverbs.Gid
+		lid uint16
+	})(args)
+	return answer{errno: int32(verbs.DetachMcast(a.qp, a.gid, a.lid))}
 }
-
-//export soft_go_ibv_fork_init
-func soft_go_ibv_fork_init() int32 {
+func verbsForkInit(args unsafe.Pointer) answer {
 	if verbs.ForkInit == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.ForkInit())
+	return answer{errno: int32(verbs.ForkInit())}
 }
-
-//export soft_go_ibv_is_fork_initialized
-func soft_go_ibv_is_fork_initialized() uint32 {
+func verbsIsForkInitialized(args unsafe.Pointer) answer {
 	if verbs.IsForkInitialized == nil {
-		return 0
+		return answer{value: 0}
 	}
-	return uint32(verbs.IsForkInitialized())
+	return answer{value: int64(verbs.IsForkInitialized())}
 }
-
-//export soft_go_ibv_resolve_eth_l2_from_gid
-func soft_go_ibv_resolve_eth_l2_from_gid(context unsafe.Pointer, attr unsafe.Pointer, ethMac unsafe.Pointer, vid unsafe.Pointer) int64 {
+func verbsResolveEthL2FromGid(args unsafe.Pointer) answer {
 	if verbs.ResolveEthL2FromGid == nil {
-		return -int64(absent)
+		return answer{errno: absent}
 	}
-	return counted(verbs.ResolveEthL2FromGid((*libibverbs.Context)(context), (*libibverbs.AhAttr)(attr), (*uint8)(ethMac), (*uint16)(vid)))
+	a := (*struct {
+		context *libibverbs.Context
+		attr    *libibverbs.AhAttr
+		ethMac  *uint8
+		vid     *uint16
+	})(args)
+	r, err := verbs.ResolveEthL2FromGid(a.context, a.attr, a.ethMac, a.vid)
+	return answer{value: int64(r), errno: int32(err)}
 }
-
-//export soft_go_ibv_set_ece
-func soft_go_ibv_set_ece(qp unsafe.Pointer, ece unsafe.Pointer) int32 {
+func verbsSetEce(args unsafe.Pointer) answer {
 	if verbs.SetEce == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.SetEce((*libibverbs.Qp)(qp), (*libibverbs.Ece)(ece)))
+	a := (*struct {
+		qp  *libibverbs.Qp
+		ece *libibverbs.Ece
+	})(args)
+	return answer{errno: int32(verbs.SetEce(a.qp, a.ece))}
 }
-
-//export soft_go_ibv_query_ece
-func soft_go_ibv_query_ece(qp unsafe.Pointer, ece unsafe.Pointer) int32 {
+func verbsQueryEce(args unsafe.Pointer) answer {
 	if verbs.QueryEce == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.QueryEce((*libibverbs.Qp)(qp), (*libibverbs.Ece)(ece)))
+	a := (*struct {
+		qp  *libibverbs.Qp
+		ece *libibverbs.Ece
+	})(args)
+	return answer{errno: int32(verbs.QueryEce(a.qp, a.ece))}
 }
-
-//export soft_go_alloc_mw
-func soft_go_alloc_mw(pd unsafe.Pointer, typ uint32) (unsafe.Pointer, int32) {
+func verbsAllocMw(args unsafe.Pointer) answer {
 	if verbs.AllocMw == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.AllocMw((*libibverbs.Pd)(pd), libibverbs.MwType(typ))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		pd  *libibverbs.Pd
+		typ libibverbs.MwType
+	})(args)
+	r, err := verbs.AllocMw(a.pd, a.typ)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_dealloc_mw
-func soft_go_dealloc_mw(mw unsafe.Pointer) int32 {
+func verbsDeallocMw(args unsafe.Pointer) answer {
 	if verbs.DeallocMw == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.DeallocMw((*libibverbs.Mw)(mw)))
+	a := (*struct {
+		mw *libibverbs.Mw
+	})(args)
+	return answer{errno: int32(verbs.DeallocMw(a.mw))}
 }
-
-//export soft_go_query_port
-func soft_go_query_port(context unsafe.Pointer, portNum uint8, portAttr unsafe.Pointer, size uint64) int32 {
+func verbsQueryPort(args unsafe.Pointer) answer {
 	if verbs.QueryPort == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.QueryPort((*libibverbs.Context)(context), portNum, (*libibverbs.PortAttr)(portAttr), size))
+	a := (*struct {
+		context  *libibverbs.Context
+		portNum  uint8
+		portAttr *libibverbs.PortAttr
+		size     uint64
+	})(args)
+	return answer{errno: int32(verbs.QueryPort(a.context, a.portNum, a.portAttr, a.size))}
 }
-
-//export soft_go_advise_mr
-func soft_go_advise_mr(pd unsafe.Pointer, advice uint32, flags uint32, sgList unsafe.Pointer, numSge uint32) int32 {
+func verbsAdviseMr(args unsafe.Pointer) answer {
 	if verbs.AdviseMr == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.AdviseMr((*libibverbs.Pd)(pd), libibverbs.IbUverbsAdviseMrAdvice(advice), flags, (*libibverbs.Sge)(sgList), numSge))
+	a := (*struct {
+		pd     *libibverbs.Pd
+		advice libibverbs.IbUverbsAdviseMrAdvice
+		flags  uint32
+		sgList *libibverbs.Sge
+		numSge uint32
+	})(args)
+	return answer{errno: int32(verbs.AdviseMr(a.pd, a.advice, a.flags, a.sgList, a.numSge))}
 }
-
-//export soft_go_alloc_null_mr
-func soft_go_alloc_null_mr(pd unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsAllocNullMr(args unsafe.Pointer) answer {
 	if verbs.AllocNullMr == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.AllocNullMr((*libibverbs.Pd)(pd))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		pd *libibverbs.Pd
+	})(args)
+	r, err := verbs.AllocNullMr(a.pd)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_read_counters
-func soft_go_read_counters(counters unsafe.Pointer, countersValue unsafe.Pointer, ncounters uint32, flags uint32) int32 {
+func verbsReadCounters(args unsafe.Pointer) answer {
 	if verbs.ReadCounters == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.ReadCounters((*libibverbs.Counters)(counters), (*uint64)(countersValue), ncounters, flags))
+	a := (*struct {
+		counters      *libibverbs.Counters
+		countersValue *uint64
+		ncounters     uint32
+		flags         uint32
+	})(args)
+	return answer{errno: int32(verbs.ReadCounters(a.counters, a.countersValue, a.ncounters, a.flags))}
 }
-
-//export soft_go_attach_counters_point_flow
-func soft_go_attach_counters_point_flow(counters unsafe.Pointer, attr unsafe.Pointer, flow unsafe.Pointer) int32 {
+func verbsAttachCountersPointFlow(args unsafe.Pointer) answer {
 	if verbs.AttachCountersPointFlow == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.AttachCountersPointFlow((*libibverbs.Counters)(counters), (*libibverbs.CounterAttachAttr)(attr), (*libibverbs.Flow)(flow)))
+	a := (*struct {
+		counters *libibverbs.Counters
+		attr     *libibverbs.CounterAttachAttr
+		flow     *libibverbs.Flow
+	})(args)
+	return answer{errno: int32(verbs.AttachCountersPointFlow(a.counters, a.attr, a.flow))}
 }
-
-//export soft_go_create_counters
-func soft_go_create_counters(context unsafe.Pointer, initAttr unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsCreateCounters(args unsafe.Pointer) answer {
 	if verbs.CreateCounters == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.CreateCounters((*libibverbs.Context)(context), (*libibverbs.CountersInitAttr)(initAttr))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		context  *libibverbs.Context
+		initAttr *libibverbs.CountersInitAttr
+	})(args)
+	r, err := verbs.CreateCounters(a.context, a.initAttr)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_destroy_counters
-func soft_go_destroy_counters(counters unsafe.Pointer) int32 {
+func verbsDestroyCounters(args unsafe.Pointer) answer {
 	if verbs.DestroyCounters == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.DestroyCounters((*libibverbs.Counters)(counters)))
+	a := (*struct {
+		counters *libibverbs.Counters
+	})(args)
+	return answer{errno: int32(verbs.DestroyCounters(a.counters))}
 }
-
-//export soft_go_reg_dm_mr
-func soft_go_reg_dm_mr(pd unsafe.Pointer, dm unsafe.Pointer, dmOffset uint64, length uint64, access uint32) (unsafe.Pointer, int32) {
+func verbsRegDmMr(args unsafe.Pointer) answer {
 	if verbs.RegDmMr == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.RegDmMr((*libibverbs.Pd)(pd), (*libibverbs.Dm)(dm), dmOffset, length, access)
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		pd       *libibverbs.Pd
+		dm       *libibverbs.Dm
+		dmOffset uint64
+		length   uint64
+		access   uint32
+	})(args)
+	r, err := verbs.RegDmMr(a.pd, a.dm, a.dmOffset, a.length, a.access)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_alloc_dm
-func soft_go_alloc_dm(context unsafe.Pointer, attr unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsAllocDm(args unsafe.Pointer) answer {
 	if verbs.AllocDm == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.AllocDm((*libibverbs.Context)(context), (*libibverbs.AllocDmAttr)(attr))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		context *libibverbs.Context
+		attr    *libibverbs.AllocDmAttr
+	})(args)
+	r, err := verbs.AllocDm(a.context, a.attr)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_free_dm
-func soft_go_free_dm(dm unsafe.Pointer) int32 {
+func verbsFreeDm(args unsafe.Pointer) answer {
 	if verbs.FreeDm == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.FreeDm((*libibverbs.Dm)(dm)))
+	a := (*struct {
+		dm *libibverbs.Dm
+	})(args)
+	return answer{errno: int32(verbs.FreeDm(a.dm))}
 }
-
-//export soft_go_modify_flow_action_esp
-func soft_go_modify_flow_action_esp(action unsafe.Pointer, esp unsafe.Pointer) int32 {
+func verbsModifyFlowActionEsp(args unsafe.Pointer) answer {
 	if verbs.ModifyFlowActionEsp == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.ModifyFlowActionEsp((*libibverbs.FlowAction)(action), (*libibverbs.FlowActionEspAttr)(esp)))
+	a := (*struct {
+		action *libibverbs.FlowAction
+		esp    *libibverbs.FlowActionEspAttr
+	})(args)
+	return answer{errno: int32(verbs.ModifyFlowActionEsp(a.action, a.esp))}
 }
-
-//export soft_go_destroy_flow_action
-func soft_go_destroy_flow_action(action unsafe.Pointer) int32 {
+func verbsDestroyFlowAction(args unsafe.Pointer) answer {
 	if verbs.DestroyFlowAction == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.DestroyFlowAction((*libibverbs.FlowAction)(action)))
+	a := (*struct {
+		action *libibverbs.FlowAction
+	})(args)
+	return answer{errno: int32(verbs.DestroyFlowAction(a.action))}
 }
-
-//export soft_go_create_flow_action_esp
-func soft_go_create_flow_action_esp(ctx unsafe.Pointer, esp unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsCreateFlowActionEsp(args unsafe.Pointer) answer {
 	if verbs.CreateFlowActionEsp == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.CreateFlowActionEsp((*libibverbs.Context)(ctx), (*libibverbs.FlowActionEspAttr)(esp))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		ctx *libibverbs.Context
+		esp *libibverbs.FlowActionEspAttr
+	})(args)
+	r, err := verbs.CreateFlowActionEsp(a.ctx, a.esp)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_modify_qp_rate_limit
-func soft_go_modify_qp_rate_limit(qp unsafe.Pointer, attr unsafe.Pointer) int32 {
+func verbsModifyQpRateLimit(args unsafe.Pointer) answer {
 	if verbs.ModifyQpRateLimit == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.ModifyQpRateLimit((*libibverbs.Qp)(qp), (*libibverbs.QpRateLimitAttr)(attr)))
+	a := (*struct {
+		qp   *libibverbs.Qp
+		attr *libibverbs.QpRateLimitAttr
+	})(args)
+	return answer{errno: int32(verbs.ModifyQpRateLimit(a.qp, a.attr))}
 }
-
-//export soft_go_alloc_parent_domain
-func soft_go_alloc_parent_domain(context unsafe.Pointer, attr unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsAllocParentDomain(args unsafe.Pointer) answer {
 	if verbs.AllocParentDomain == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.AllocParentDomain((*libibverbs.Context)(context), (*libibverbs.ParentDomainInitAttr)(attr))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		context *libibverbs.Context
+		attr    *libibverbs.ParentDomainInitAttr
+	})(args)
+	r, err := verbs.AllocParentDomain(a.context, a.attr)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_dealloc_td
-func soft_go_dealloc_td(td unsafe.Pointer) int32 {
+func verbsDeallocTd(args unsafe.Pointer) answer {
 	if verbs.DeallocTd == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.DeallocTd((*libibverbs.Td)(td)))
+	a := (*struct {
+		td *libibverbs.Td
+	})(args)
+	return answer{errno: int32(verbs.DeallocTd(a.td))}
 }
-
-//export soft_go_alloc_td
-func soft_go_alloc_td(context unsafe.Pointer, initAttr unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsAllocTd(args unsafe.Pointer) answer {
 	if verbs.AllocTd == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.AllocTd((*libibverbs.Context)(context), (*libibverbs.TdInitAttr)(initAttr))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		context  *libibverbs.Context
+		initAttr *libibverbs.TdInitAttr
+	})(args)
+	r, err := verbs.AllocTd(a.context, a.initAttr)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_modify_cq
-func soft_go_modify_cq(cq unsafe.Pointer, attr unsafe.Pointer) int32 {
+func verbsModifyCq(args unsafe.Pointer) answer {
 	if verbs.ModifyCq == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.ModifyCq((*libibverbs.Cq)(cq), (*libibverbs.ModifyCqAttr)(attr)))
+	a := (*struct {
+		cq   *libibverbs.Cq
+		attr *libibverbs.ModifyCqAttr
+	})(args)
+	return answer{errno: int32(verbs.ModifyCq(a.cq, a.attr))}
 }
-
-//export soft_go_post_srq_ops
-func soft_go_post_srq_ops(srq unsafe.Pointer, op unsafe.Pointer, badOp unsafe.Pointer) int32 {
+func verbsPostSrqOps(args unsafe.Pointer) answer {
 	if verbs.PostSrqOps == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.PostSrqOps((*libibverbs.Srq)(srq), (*libibverbs.OpsWr)(op), (**libibverbs.OpsWr)(badOp)))
+	a := (*struct {
+		srq   *libibverbs.Srq
+		op    *libibverbs.OpsWr
+		badOp **libibverbs.OpsWr
+	})(args)
+	return answer{errno: int32(verbs.PostSrqOps(a.srq, a.op, a.badOp))}
 }
-
-//export soft_go_destroy_rwq_ind_table
-func soft_go_destroy_rwq_ind_table(rwqIndTable unsafe.Pointer) int32 {
+func verbsDestroyRwqIndTable(args unsafe.Pointer) answer {
 	if verbs.DestroyRwqIndTable == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.DestroyRwqIndTable((*libibverbs.RwqIndTable)(rwqIndTable)))
+	a := (*struct {
+		rwqIndTable *libibverbs.RwqIndTable
+	})(args)
+	return answer{errno: int32(verbs.DestroyRwqIndTable(a.rwqIndTable))}
 }
-
-//export soft_go_create_rwq_ind_table
-func soft_go_create_rwq_ind_table(context unsafe.Pointer, initAttr unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsCreateRwqIndTable(args unsafe.Pointer) answer {
 	if verbs.CreateRwqIndTable == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.CreateRwqIndTable((*libibverbs.Context)(context), (*libibverbs.RwqIndTableInitAttr)(initAttr))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		context  *libibverbs.Context
+		initAttr *libibverbs.RwqIndTableInitAttr
+	})(args)
+	r, err := verbs.CreateRwqIndTable(a.context, a.initAttr)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_destroy_wq
-func soft_go_destroy_wq(wq unsafe.Pointer) int32 {
+func verbsDestroyWq(args unsafe.Pointer) answer {
 	if verbs.DestroyWq == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.DestroyWq((*libibverbs.Wq)(wq)))
+	a := (*struct {
+		wq *libibverbs.Wq
+	})(args)
+	return answer{errno: int32(verbs.DestroyWq(a.wq))}
 }
-
-//export soft_go_modify_wq
-func soft_go_modify_wq(wq unsafe.Pointer, wqAttr unsafe.Pointer) int32 {
+func verbsModifyWq(args unsafe.Pointer) answer {
 	if verbs.ModifyWq == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.ModifyWq((*libibverbs.Wq)(wq), (*libibverbs.WqAttr)(wqAttr)))
+	a := (*struct {
+		wq     *libibverbs.Wq
+		wqAttr *libibverbs.WqAttr
+	})(args)
+	return answer{errno: int32(verbs.ModifyWq(a.wq, a.wqAttr))}
 }
-
-//export soft_go_create_wq
-func soft_go_create_wq(context unsafe.Pointer, wqInitAttr unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsCreateWq(args unsafe.Pointer) answer {
 	if verbs.CreateWq == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.CreateWq((*libibverbs.Context)(context), (*libibverbs.WqInitAttr)(wqInitAttr))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		context    *libibverbs.Context
+		wqInitAttr *libibverbs.WqInitAttr
+	})(args)
+	r, err := verbs.CreateWq(a.context, a.wqInitAttr)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_query_rt_values
-func soft_go_query_rt_values(context unsafe.Pointer, values unsafe.Pointer) int32 {
+func verbsQueryRtValues(args unsafe.Pointer) answer {
 	if verbs.QueryRtValues == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.QueryRtValues((*libibverbs.Context)(context), (*libibverbs.ValuesEx)(values)))
+	a := (*struct {
+		context *libibverbs.Context
+		values  *libibverbs.ValuesEx
+	})(args)
+	return answer{errno: int32(verbs.QueryRtValues(a.context, a.values))}
 }
-
-//export soft_go_create_cq_ex
-func soft_go_create_cq_ex(context unsafe.Pointer, cqAttr unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsCreateCqEx(args unsafe.Pointer) answer {
 	if verbs.CreateCqEx == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.CreateCqEx((*libibverbs.Context)(context), (*libibverbs.CqInitAttrEx)(cqAttr))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		context *libibverbs.Context
+		cqAttr  *libibverbs.CqInitAttrEx
+	})(args)
+	r, err := verbs.CreateCqEx(a.context, a.cqAttr)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_query_device_ex
-func soft_go_query_device_ex(context unsafe.Pointer, input unsafe.Pointer, attr unsafe.Pointer, size uint64) int32 {
+func verbsQueryDeviceEx(args unsafe.Pointer) answer {
 	if verbs.QueryDeviceEx == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.QueryDeviceEx((*libibverbs.Context)(context), (*libibverbs.QueryDeviceExInput)(input), (*libibverbs.DeviceAttrEx)(attr), size))
+	a := (*struct {
+		context *libibverbs.Context
+		input   *libibverbs.QueryDeviceExInput
+		attr    *libibverbs.DeviceAttrEx
+		size    uint64
+	})(args)
+	return answer{errno: int32(verbs.QueryDeviceEx(a.context, a.input, a.attr, a.size))}
 }
-
-//export soft_go_destroy_flow
-func soft_go_destroy_flow(flowId unsafe.Pointer) int32 {
+func verbsDestroyFlow(args unsafe.Pointer) answer {
 	if verbs.DestroyFlow == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.DestroyFlow((*libibverbs.Flow)(flowId)))
+	a := (*struct {
+		flowId *libibverbs.Flow
+	})(args)
+	return answer{errno: int32(verbs.DestroyFlow(a.flowId))}
 }
-
-//export soft_go_create_flow
-func soft_go_create_flow(qp unsafe.Pointer, flow unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsCreateFlow(args unsafe.Pointer) answer {
 	if verbs.CreateFlow == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.CreateFlow((*libibverbs.Qp)(qp), (*libibverbs.FlowAttr)(flow))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		qp   *libibverbs.Qp
+		flow *libibverbs.FlowAttr
+	})(args)
+	r, err := verbs.CreateFlow(a.qp, a.flow)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_open_qp
-func soft_go_open_qp(context unsafe.Pointer, qpOpenAttr unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsOpenQp(args unsafe.Pointer) answer {
 	if verbs.OpenQp == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.OpenQp((*libibverbs.Context)(context), (*libibverbs.QpOpenAttr)(qpOpenAttr))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		context    *libibverbs.Context
+		qpOpenAttr *libibverbs.QpOpenAttr
+	})(args)
+	r, err := verbs.OpenQp(a.context, a.qpOpenAttr)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_create_qp_ex
-func soft_go_create_qp_ex(context unsafe.Pointer, qpInitAttrEx unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsCreateQpEx(args unsafe.Pointer) answer {
 	if verbs.CreateQpEx == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.CreateQpEx((*libibverbs.Context)(context), (*libibverbs.QpInitAttrEx)(qpInitAttrEx))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		context      *libibverbs.Context
+		qpInitAttrEx *libibverbs.QpInitAttrEx
+	})(args)
+	r, err := verbs.CreateQpEx(a.context, a.qpInitAttrEx)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_get_srq_num
-func soft_go_get_srq_num(srq unsafe.Pointer, srqNum unsafe.Pointer) int32 {
+func verbsGetSrqNum(args unsafe.Pointer) answer {
 	if verbs.GetSrqNum == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.GetSrqNum((*libibverbs.Srq)(srq), (*uint32)(srqNum)))
+	a := (*struct {
+		srq    *libibverbs.Srq
+		srqNum *uint32
+	})(args)
+	return answer{errno: int32(verbs.GetSrqNum(a.srq, a.srqNum))}
 }
-
-//export soft_go_create_srq_ex
-func soft_go_create_srq_ex(context unsafe.Pointer, srqInitAttrEx unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsCreateSrqEx(args unsafe.Pointer) answer {
 	if verbs.CreateSrqEx == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.CreateSrqEx((*libibverbs.Context)(context), (*libibverbs.SrqInitAttrEx)(srqInitAttrEx))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		context       *libibverbs.Context
+		srqInitAttrEx *libibverbs.SrqInitAttrEx
+	})(args)
+	r, err := verbs.CreateSrqEx(a.context, a.srqInitAttrEx)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_open_xrcd
-func soft_go_open_xrcd(context unsafe.Pointer, xrcdInitAttr unsafe.Pointer) (unsafe.Pointer, int32) {
+func verbsOpenXrcd(args unsafe.Pointer) answer {
 	if verbs.OpenXrcd == nil {
-		return nil, absent
+		return answer{errno: absent}
 	}
-	r, err := verbs.OpenXrcd((*libibverbs.Context)(context), (*libibverbs.XrcdInitAttr)(xrcdInitAttr))
-	return unsafe.Pointer(r), int32(err)
+	a := (*struct {
+		context      *libibverbs.Context
+		xrcdInitAttr *libibverbs.XrcdInitAttr
+	})(args)
+	r, err := verbs.OpenXrcd(a.context, a.xrcdInitAttr)
+	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
-//export soft_go_close_xrcd
-func soft_go_close_xrcd(xrcd unsafe.Pointer) int32 {
+func verbsCloseXrcd(args unsafe.Pointer) answer {
 	if verbs.CloseXrcd == nil {
-		return absent
+		return answer{errno: absent}
 	}
-	return int32(verbs.CloseXrcd((*libibverbs.Xrcd)(xrcd)))
+	a := (*struct {
+		xrcd *libibverbs.Xrcd
+	})(args)
+	return answer{errno: int32(verbs.CloseXrcd(a.xrcd))}
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "../../../generated/librdmacm/abi.h"
+#include "c.h"
 
 /* Written by hand: what posts and polls, and what looks into an object. */
 
@@ -185,9 +186,3 @@ int soft_close_xrcd(struct ibv_xrcd *xrcd);
 extern const struct verbs_context soft_verbs_context;
 extern const struct ibv_qp_ex soft_qp_ex;
 extern const struct ibv_cq_ex soft_cq_ex;
-
-/* Whether this is the child of a process that has the device: it does not have Go's threads, so that nothing may call Go. */
-extern int soft_forked;
-
-/* Returns the address of an exported function, NULL if there is none of that name. */
-void *soft_libibverbs_function(const char *name);

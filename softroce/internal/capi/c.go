@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package capi
+
+import (
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// Only this file of the package sees C. cgo runs the C compiler several times
+// for each such file, and for each name of C: more of them make the first build
+// of every program longer.
+
+/*
+#include <linux/dma-buf.h>
+#include <linux/ioctl.h>
+#include <stdlib.h>
+#include "c.h"
+
+// Of linux/fs.h, which may be older: 104 is the size of struct procmap_query.
+enum { sync_request = DMA_BUF_IOCTL_SYNC, procmap_request = _IOC(_IOC_READ | _IOC_WRITE, 'f', 17, 104) };
+*/
+import "C"
+
+// soft_go_call calls a function for C.
+//
+//export soft_go_call
+func soft_go_call(library, function int32, args unsafe.Pointer) (unsafe.Pointer, int64, int32) {
+	a := libraries[library][function](args)
+	return a.pointer, a.value, a.errno
+}
+
+//export soft_go_help
+func soft_go_help(queue unsafe.Pointer) { theLibrary.help(queue) }
+
+// soft_ready returns once Go's runtime has started and has set its signal
+// handlers. The shared library for programs that are not written in Go calls
+// it.
+//
+//export soft_ready
+func soft_ready() {}
+
+// Requests of ioctl(2), which depend on the processor.
+const (
+	syncRequest    = C.sync_request
+	procmapRequest = C.procmap_request
+)
+
+// table returns a struct of operations.
+func table(i int) unsafe.Pointer { return C.soft_table(C.int(i)) }
+
+func verbsFunction(name string) unsafe.Pointer { return C.soft_libibverbs_function(cString(name)) }
+
+func cmFunction(name string) unsafe.Pointer { return C.soft_librdmacm_function(cString(name)) }
+
+// cString returns a string for C, in Go's memory.
+func cString(s string) *C.char {
+	return (*C.char)(unsafe.Pointer(unsafe.SliceData(append([]byte(s), 0))))
+}
+
+// allocMemory returns memory of C for n objects, filled with zeros, nil if
+// there is none.
+func allocMemory(n, size uint64) unsafe.Pointer { return C.calloc(C.size_t(n), C.size_t(size)) }
+
+// allocPages returns memory of C that starts at a page, nil if there is none.
+func allocPages(size uint64) unsafe.Pointer {
+	var p unsafe.Pointer
+	if C.posix_memalign(&p, C.size_t(syscall.Getpagesize()), C.size_t(size)) != 0 {
+		return nil
+	}
+	return p
+}
+
+func freeMemory(p unsafe.Pointer) { C.free(p) }
+
+func takeOne(fd int) { C.soft_take_one(C.int(fd)) }
+
+// places returns the size of a ring of which max places may be used.
+func places(max uint32) uint32 { return uint32(C.soft_places(C.uint32_t(max))) }
+
+func initContext(c *libibverbs.Context) {
+	C.soft_init_context((*C.struct_ibv_context)(unsafe.Pointer(c)))
+}
+
+func newQP(limits *libibverbs.QpCap, sendOps uint64) (*softQP, error) {
+	q, err := C.soft_new_qp(C.uint32_t(limits.MaxSendWr), C.uint32_t(limits.MaxSendSge), C.uint32_t(limits.MaxInlineData),
+		C.uint32_t(limits.MaxRecvWr), C.uint32_t(limits.MaxRecvSge), C.uint64_t(sendOps))
+	return (*softQP)(unsafe.Pointer(q)), err
+}
+
+func (q *softQP) raw() *C.struct_soft_qp { return (*C.struct_soft_qp)(unsafe.Pointer(q)) }
+func freeQP(q *softQP)                   { C.soft_free_qp(q.raw()) }
+func lockQP(q *softQP)                   { C.soft_lock_qp(q.raw()) }
+func unlockQP(q *softQP)                 { C.soft_unlock_qp(q.raw()) }
+
+func newCQ(entries uint32, fields uint64, extended bool) (*softCQ, error) {
+	q, err := C.soft_new_cq(C.uint32_t(entries), C.uint64_t(fields), C.int(truth(extended)))
+	return (*softCQ)(unsafe.Pointer(q)), err
+}
+
+// retireCQ takes a queue off the list of those that events name.
+func retireCQ(q *softCQ, wait bool) { C.soft_retire_cq(q.raw(), C.int(truth(wait))) }
+
+func (q *softCQ) raw() *C.struct_soft_cq { return (*C.struct_soft_cq)(unsafe.Pointer(q)) }
+func freeCQ(q *softCQ)                   { C.soft_free_cq(q.raw()) }
+func lockCQ(q *softCQ)                   { C.soft_lock_cq(q.raw()) }
+func unlockCQ(q *softCQ)                 { C.soft_unlock_cq(q.raw()) }
+
+func newSRQ(limit, segments uint32) (*softSRQ, error) {
+	s, err := C.soft_new_srq(C.uint32_t(limit), C.uint32_t(segments))
+	return (*softSRQ)(unsafe.Pointer(s)), err
+}
+
+func (s *softSRQ) raw() *C.struct_soft_srq { return (*C.struct_soft_srq)(unsafe.Pointer(s)) }
+func freeSRQ(s *softSRQ)                   { C.soft_free_srq(s.raw()) }
+func lockSRQ(s *softSRQ)                   { C.soft_lock_srq(s.raw()) }
+func unlockSRQ(s *softSRQ)                 { C.soft_unlock_srq(s.raw()) }
+
+func theBell() *bell { return (*bell)(unsafe.Pointer(C.soft_bell())) }
+
+// setWord makes word the bell's.
+func setWord(word *uint32, event int) { C.soft_set_word((*C.uint32_t)(word), C.int(event)) }
+
+func watchFork() { C.soft_watch_fork() }
+
+func helpPrograms() { C.soft_help_programs() }
