@@ -84,138 +84,28 @@ static inline void *null(int code)
 	return NULL;
 }
 
+static void (*const stubs[16])(void);
 
-verbena_int verbena_efadv_query_device(void *p_ibvctx, void *p_attr, uint32_t inlen)
+verbena_int verbena_libefa_int_1p_1n_path(int stub, void *p_0, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, uint64_t n_0))stubs[stub])(p_0, n_0);
+}
+
+verbena_int verbena_libefa_int_2p_path(int stub, void *p_0, void *p_1)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1))stubs[stub])(p_0, p_1);
+}
+
+verbena_int verbena_libefa_int_1p_path(int stub, void *p_0)
+{
+	return ((verbena_int (*)(void *p_0))stubs[stub])(p_0);
+}
+
+static verbena_int stub_efadv_wr_set_processing_hints(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_context *ibvctx = p_ibvctx;
-	struct efadv_device_attr *attr = p_attr;
-
-	if (!LIB(efadv_query_device)) {
-		r.error = MISSING;
-		return r;
-	}
-	errno = 0;
-	r.value = LIB(efadv_query_device)(ibvctx, attr, inlen);
-	r.error = errno;
-	return r;
-}
-
-verbena_int verbena_efadv_get_max_sq_depth(void *p_ibvctx, void *p_attr, uint32_t inlen)
-{
-	verbena_int r = {0};
-	struct ibv_context *ibvctx = p_ibvctx;
-	struct efadv_sq_depth_attr *attr = p_attr;
-
-	if (!LIB(efadv_get_max_sq_depth)) {
-		r.error = MISSING;
-		return r;
-	}
-	errno = 0;
-	r.value = LIB(efadv_get_max_sq_depth)(ibvctx, attr, inlen);
-	r.error = errno;
-	return r;
-}
-
-verbena_int verbena_efadv_get_max_rq_depth(void *p_ibvctx, void *p_attr, uint32_t inlen)
-{
-	verbena_int r = {0};
-	struct ibv_context *ibvctx = p_ibvctx;
-	struct efadv_rq_depth_attr *attr = p_attr;
-
-	if (!LIB(efadv_get_max_rq_depth)) {
-		r.error = MISSING;
-		return r;
-	}
-	errno = 0;
-	r.value = LIB(efadv_get_max_rq_depth)(ibvctx, attr, inlen);
-	r.error = errno;
-	return r;
-}
-
-verbena_int verbena_efadv_query_ah(void *p_ibvah, void *p_attr, uint32_t inlen)
-{
-	verbena_int r = {0};
-	struct ibv_ah *ibvah = p_ibvah;
-	struct efadv_ah_attr *attr = p_attr;
-
-	if (!LIB(efadv_query_ah)) {
-		r.error = MISSING;
-		return r;
-	}
-	errno = 0;
-	r.value = LIB(efadv_query_ah)(ibvah, attr, inlen);
-	r.error = errno;
-	return r;
-}
-
-verbena_ptr verbena_efadv_create_driver_qp(void *p_ibvpd, void *p_attr, uint32_t driver_qp_type)
-{
-	verbena_ptr r = {0};
-	struct ibv_pd *ibvpd = p_ibvpd;
-	struct ibv_qp_init_attr *attr = p_attr;
-
-	if (!LIB(efadv_create_driver_qp)) {
-		r.error = MISSING;
-		return r;
-	}
-	errno = 0;
-	r.value = (void *)LIB(efadv_create_driver_qp)(ibvpd, attr, driver_qp_type);
-	r.error = errno;
-	return r;
-}
-
-verbena_ptr verbena_efadv_create_qp_ex(void *p_ibvctx, void *p_attr_ex, void *p_efa_attr, uint32_t inlen)
-{
-	verbena_ptr r = {0};
-	struct ibv_context *ibvctx = p_ibvctx;
-	struct ibv_qp_init_attr_ex *attr_ex = p_attr_ex;
-	struct efadv_qp_init_attr *efa_attr = p_efa_attr;
-
-	if (!LIB(efadv_create_qp_ex)) {
-		r.error = MISSING;
-		return r;
-	}
-	errno = 0;
-	r.value = (void *)LIB(efadv_create_qp_ex)(ibvctx, attr_ex, efa_attr, inlen);
-	r.error = errno;
-	return r;
-}
-
-verbena_int verbena_efadv_query_qp_wqs(void *p_ibvqp, void *p_sq_attr, void *p_rq_attr, uint32_t inlen)
-{
-	verbena_int r = {0};
-	struct ibv_qp *ibvqp = p_ibvqp;
-	struct efadv_wq_attr *sq_attr = p_sq_attr;
-	struct efadv_wq_attr *rq_attr = p_rq_attr;
-
-	if (!LIB(efadv_query_qp_wqs)) {
-		r.error = MISSING;
-		return r;
-	}
-	errno = 0;
-	r.value = LIB(efadv_query_qp_wqs)(ibvqp, sq_attr, rq_attr, inlen);
-	r.error = errno;
-	return r;
-}
-
-verbena_ptr verbena_efadv_qp_from_ibv_qp_ex(void *p_ibvqpx)
-{
-	verbena_ptr r = {0};
-	struct ibv_qp_ex *ibvqpx = p_ibvqpx;
-
-	if (!LIB(efadv_qp_from_ibv_qp_ex)) {
-		r.error = MISSING;
-		return r;
-	}
-	r.value = (void *)LIB(efadv_qp_from_ibv_qp_ex)(ibvqpx);
-	return r;
-}
-
-verbena_int verbena_efadv_wr_set_processing_hints(void *p_efadv_qp, uint32_t hints)
-{
-	verbena_int r = {0};
-	struct efadv_qp *efadv_qp = p_efadv_qp;
+	struct efadv_qp *efadv_qp = p_0;
+	uint32_t hints = n_0;
 
 	if (!efadv_qp->wr_set_processing_hints) {
 		r.error = EOPNOTSUPP;
@@ -225,57 +115,11 @@ verbena_int verbena_efadv_wr_set_processing_hints(void *p_efadv_qp, uint32_t hin
 	return r;
 }
 
-verbena_ptr verbena_efadv_create_cq(void *p_ibvctx, void *p_attr_ex, void *p_efa_attr, uint32_t inlen)
-{
-	verbena_ptr r = {0};
-	struct ibv_context *ibvctx = p_ibvctx;
-	struct ibv_cq_init_attr_ex *attr_ex = p_attr_ex;
-	struct efadv_cq_init_attr *efa_attr = p_efa_attr;
-
-	if (!LIB(efadv_create_cq)) {
-		r.error = MISSING;
-		return r;
-	}
-	errno = 0;
-	r.value = (void *)LIB(efadv_create_cq)(ibvctx, attr_ex, efa_attr, inlen);
-	r.error = errno;
-	return r;
-}
-
-verbena_int verbena_efadv_query_cq(void *p_ibvcq, void *p_attr, uint32_t inlen)
+static verbena_int stub_efadv_wc_read_sgid(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_cq *ibvcq = p_ibvcq;
-	struct efadv_cq_attr *attr = p_attr;
-
-	if (!LIB(efadv_query_cq)) {
-		r.error = MISSING;
-		return r;
-	}
-	errno = 0;
-	r.value = LIB(efadv_query_cq)(ibvcq, attr, inlen);
-	r.error = errno;
-	return r;
-}
-
-verbena_ptr verbena_efadv_cq_from_ibv_cq_ex(void *p_ibvcqx)
-{
-	verbena_ptr r = {0};
-	struct ibv_cq_ex *ibvcqx = p_ibvcqx;
-
-	if (!LIB(efadv_cq_from_ibv_cq_ex)) {
-		r.error = MISSING;
-		return r;
-	}
-	r.value = (void *)LIB(efadv_cq_from_ibv_cq_ex)(ibvcqx);
-	return r;
-}
-
-verbena_int verbena_efadv_wc_read_sgid(void *p_efadv_cq, void *p_sgid)
-{
-	verbena_int r = {0};
-	struct efadv_cq *efadv_cq = p_efadv_cq;
-	union ibv_gid *sgid = p_sgid;
+	struct efadv_cq *efadv_cq = p_0;
+	union ibv_gid *sgid = p_1;
 
 	if (!efadv_cq->wc_read_sgid) {
 		r.value = EOPNOTSUPP;
@@ -287,10 +131,10 @@ verbena_int verbena_efadv_wc_read_sgid(void *p_efadv_cq, void *p_sgid)
 	return r;
 }
 
-verbena_int verbena_efadv_wc_is_unsolicited(void *p_efadv_cq)
+static verbena_int stub_efadv_wc_is_unsolicited(void *p_0)
 {
 	verbena_int r = {0};
-	struct efadv_cq *efadv_cq = p_efadv_cq;
+	struct efadv_cq *efadv_cq = p_0;
 
 	if (!efadv_cq->wc_is_unsolicited) {
 		r.error = EOPNOTSUPP;
@@ -300,12 +144,204 @@ verbena_int verbena_efadv_wc_is_unsolicited(void *p_efadv_cq)
 	return r;
 }
 
-verbena_ptr verbena_efadv_create_comp_cntr(void *p_ibvctx, void *p_attr, void *p_efa_attr, uint32_t inlen)
+/* All else ends in the kernel, and takes the compiler three times as long if it optimises it. */
+#ifdef __clang__
+#pragma clang optimize off
+#else
+#pragma GCC optimize("O0")
+#endif
+
+
+
+static verbena_int stub_efadv_query_device(void *p_0, void *p_1, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct ibv_context *ibvctx = p_0;
+	struct efadv_device_attr *attr = p_1;
+	uint32_t inlen = n_0;
+
+	if (!LIB(efadv_query_device)) {
+		r.error = MISSING;
+		return r;
+	}
+	errno = 0;
+	r.value = LIB(efadv_query_device)(ibvctx, attr, inlen);
+	r.error = errno;
+	return r;
+}
+
+static verbena_int stub_efadv_get_max_sq_depth(void *p_0, void *p_1, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct ibv_context *ibvctx = p_0;
+	struct efadv_sq_depth_attr *attr = p_1;
+	uint32_t inlen = n_0;
+
+	if (!LIB(efadv_get_max_sq_depth)) {
+		r.error = MISSING;
+		return r;
+	}
+	errno = 0;
+	r.value = LIB(efadv_get_max_sq_depth)(ibvctx, attr, inlen);
+	r.error = errno;
+	return r;
+}
+
+static verbena_int stub_efadv_get_max_rq_depth(void *p_0, void *p_1, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct ibv_context *ibvctx = p_0;
+	struct efadv_rq_depth_attr *attr = p_1;
+	uint32_t inlen = n_0;
+
+	if (!LIB(efadv_get_max_rq_depth)) {
+		r.error = MISSING;
+		return r;
+	}
+	errno = 0;
+	r.value = LIB(efadv_get_max_rq_depth)(ibvctx, attr, inlen);
+	r.error = errno;
+	return r;
+}
+
+static verbena_int stub_efadv_query_ah(void *p_0, void *p_1, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct ibv_ah *ibvah = p_0;
+	struct efadv_ah_attr *attr = p_1;
+	uint32_t inlen = n_0;
+
+	if (!LIB(efadv_query_ah)) {
+		r.error = MISSING;
+		return r;
+	}
+	errno = 0;
+	r.value = LIB(efadv_query_ah)(ibvah, attr, inlen);
+	r.error = errno;
+	return r;
+}
+
+static verbena_ptr stub_efadv_create_driver_qp(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *ibvctx = p_ibvctx;
-	struct ibv_comp_cntr_init_attr *attr = p_attr;
-	struct efadv_comp_cntr_init_attr *efa_attr = p_efa_attr;
+	struct ibv_pd *ibvpd = p_0;
+	struct ibv_qp_init_attr *attr = p_1;
+	uint32_t driver_qp_type = n_0;
+
+	if (!LIB(efadv_create_driver_qp)) {
+		r.error = MISSING;
+		return r;
+	}
+	errno = 0;
+	r.value = (void *)LIB(efadv_create_driver_qp)(ibvpd, attr, driver_qp_type);
+	r.error = errno;
+	return r;
+}
+
+static verbena_ptr stub_efadv_create_qp_ex(void *p_0, void *p_1, void *p_2, uint64_t n_0)
+{
+	verbena_ptr r = {0};
+	struct ibv_context *ibvctx = p_0;
+	struct ibv_qp_init_attr_ex *attr_ex = p_1;
+	struct efadv_qp_init_attr *efa_attr = p_2;
+	uint32_t inlen = n_0;
+
+	if (!LIB(efadv_create_qp_ex)) {
+		r.error = MISSING;
+		return r;
+	}
+	errno = 0;
+	r.value = (void *)LIB(efadv_create_qp_ex)(ibvctx, attr_ex, efa_attr, inlen);
+	r.error = errno;
+	return r;
+}
+
+static verbena_int stub_efadv_query_qp_wqs(void *p_0, void *p_1, void *p_2, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct ibv_qp *ibvqp = p_0;
+	struct efadv_wq_attr *sq_attr = p_1;
+	struct efadv_wq_attr *rq_attr = p_2;
+	uint32_t inlen = n_0;
+
+	if (!LIB(efadv_query_qp_wqs)) {
+		r.error = MISSING;
+		return r;
+	}
+	errno = 0;
+	r.value = LIB(efadv_query_qp_wqs)(ibvqp, sq_attr, rq_attr, inlen);
+	r.error = errno;
+	return r;
+}
+
+static verbena_ptr stub_efadv_qp_from_ibv_qp_ex(void *p_0)
+{
+	verbena_ptr r = {0};
+	struct ibv_qp_ex *ibvqpx = p_0;
+
+	if (!LIB(efadv_qp_from_ibv_qp_ex)) {
+		r.error = MISSING;
+		return r;
+	}
+	r.value = (void *)LIB(efadv_qp_from_ibv_qp_ex)(ibvqpx);
+	return r;
+}
+
+static verbena_ptr stub_efadv_create_cq(void *p_0, void *p_1, void *p_2, uint64_t n_0)
+{
+	verbena_ptr r = {0};
+	struct ibv_context *ibvctx = p_0;
+	struct ibv_cq_init_attr_ex *attr_ex = p_1;
+	struct efadv_cq_init_attr *efa_attr = p_2;
+	uint32_t inlen = n_0;
+
+	if (!LIB(efadv_create_cq)) {
+		r.error = MISSING;
+		return r;
+	}
+	errno = 0;
+	r.value = (void *)LIB(efadv_create_cq)(ibvctx, attr_ex, efa_attr, inlen);
+	r.error = errno;
+	return r;
+}
+
+static verbena_int stub_efadv_query_cq(void *p_0, void *p_1, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq *ibvcq = p_0;
+	struct efadv_cq_attr *attr = p_1;
+	uint32_t inlen = n_0;
+
+	if (!LIB(efadv_query_cq)) {
+		r.error = MISSING;
+		return r;
+	}
+	errno = 0;
+	r.value = LIB(efadv_query_cq)(ibvcq, attr, inlen);
+	r.error = errno;
+	return r;
+}
+
+static verbena_ptr stub_efadv_cq_from_ibv_cq_ex(void *p_0)
+{
+	verbena_ptr r = {0};
+	struct ibv_cq_ex *ibvcqx = p_0;
+
+	if (!LIB(efadv_cq_from_ibv_cq_ex)) {
+		r.error = MISSING;
+		return r;
+	}
+	r.value = (void *)LIB(efadv_cq_from_ibv_cq_ex)(ibvcqx);
+	return r;
+}
+
+static verbena_ptr stub_efadv_create_comp_cntr(void *p_0, void *p_1, void *p_2, uint64_t n_0)
+{
+	verbena_ptr r = {0};
+	struct ibv_context *ibvctx = p_0;
+	struct ibv_comp_cntr_init_attr *attr = p_1;
+	struct efadv_comp_cntr_init_attr *efa_attr = p_2;
+	uint32_t inlen = n_0;
 
 	if (!LIB(efadv_create_comp_cntr)) {
 		r.error = MISSING;
@@ -317,11 +353,12 @@ verbena_ptr verbena_efadv_create_comp_cntr(void *p_ibvctx, void *p_attr, void *p
 	return r;
 }
 
-verbena_int verbena_efadv_query_mr(void *p_ibvmr, void *p_attr, uint32_t inlen)
+static verbena_int stub_efadv_query_mr(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_mr *ibvmr = p_ibvmr;
-	struct efadv_mr_attr *attr = p_attr;
+	struct ibv_mr *ibvmr = p_0;
+	struct efadv_mr_attr *attr = p_1;
+	uint32_t inlen = n_0;
 
 	if (!LIB(efadv_query_mr)) {
 		r.error = MISSING;
@@ -332,3 +369,47 @@ verbena_int verbena_efadv_query_mr(void *p_ibvmr, void *p_attr, uint32_t inlen)
 	r.error = errno;
 	return r;
 }
+
+verbena_int verbena_libefa_int_2p_1n(int stub, void *p_0, void *p_1, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint64_t n_0))stubs[stub])(p_0, p_1, n_0);
+}
+
+verbena_ptr verbena_libefa_ptr_2p_1n(int stub, void *p_0, void *p_1, uint64_t n_0)
+{
+	return ((verbena_ptr (*)(void *p_0, void *p_1, uint64_t n_0))stubs[stub])(p_0, p_1, n_0);
+}
+
+verbena_ptr verbena_libefa_ptr_3p_1n(int stub, void *p_0, void *p_1, void *p_2, uint64_t n_0)
+{
+	return ((verbena_ptr (*)(void *p_0, void *p_1, void *p_2, uint64_t n_0))stubs[stub])(p_0, p_1, p_2, n_0);
+}
+
+verbena_int verbena_libefa_int_3p_1n(int stub, void *p_0, void *p_1, void *p_2, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, void *p_2, uint64_t n_0))stubs[stub])(p_0, p_1, p_2, n_0);
+}
+
+verbena_ptr verbena_libefa_ptr_1p(int stub, void *p_0)
+{
+	return ((verbena_ptr (*)(void *p_0))stubs[stub])(p_0);
+}
+
+static void (*const stubs[16])(void) = {
+	(void (*)(void))stub_efadv_query_device,
+	(void (*)(void))stub_efadv_get_max_sq_depth,
+	(void (*)(void))stub_efadv_get_max_rq_depth,
+	(void (*)(void))stub_efadv_query_ah,
+	(void (*)(void))stub_efadv_create_driver_qp,
+	(void (*)(void))stub_efadv_create_qp_ex,
+	(void (*)(void))stub_efadv_query_qp_wqs,
+	(void (*)(void))stub_efadv_qp_from_ibv_qp_ex,
+	(void (*)(void))stub_efadv_wr_set_processing_hints,
+	(void (*)(void))stub_efadv_create_cq,
+	(void (*)(void))stub_efadv_query_cq,
+	(void (*)(void))stub_efadv_cq_from_ibv_cq_ex,
+	(void (*)(void))stub_efadv_wc_read_sgid,
+	(void (*)(void))stub_efadv_wc_is_unsolicited,
+	(void (*)(void))stub_efadv_create_comp_cntr,
+	(void (*)(void))stub_efadv_query_mr,
+};

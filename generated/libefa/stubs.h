@@ -18,19 +18,13 @@ typedef struct {
 
 void verbena_libefa_set(int i, void *function);
 
-verbena_int verbena_efadv_query_device(void *p_ibvctx, void *p_attr, uint32_t inlen);
-verbena_int verbena_efadv_get_max_sq_depth(void *p_ibvctx, void *p_attr, uint32_t inlen);
-verbena_int verbena_efadv_get_max_rq_depth(void *p_ibvctx, void *p_attr, uint32_t inlen);
-verbena_int verbena_efadv_query_ah(void *p_ibvah, void *p_attr, uint32_t inlen);
-verbena_ptr verbena_efadv_create_driver_qp(void *p_ibvpd, void *p_attr, uint32_t driver_qp_type);
-verbena_ptr verbena_efadv_create_qp_ex(void *p_ibvctx, void *p_attr_ex, void *p_efa_attr, uint32_t inlen);
-verbena_int verbena_efadv_query_qp_wqs(void *p_ibvqp, void *p_sq_attr, void *p_rq_attr, uint32_t inlen);
-verbena_ptr verbena_efadv_qp_from_ibv_qp_ex(void *p_ibvqpx);
-verbena_int verbena_efadv_wr_set_processing_hints(void *p_efadv_qp, uint32_t hints);
-verbena_ptr verbena_efadv_create_cq(void *p_ibvctx, void *p_attr_ex, void *p_efa_attr, uint32_t inlen);
-verbena_int verbena_efadv_query_cq(void *p_ibvcq, void *p_attr, uint32_t inlen);
-verbena_ptr verbena_efadv_cq_from_ibv_cq_ex(void *p_ibvcqx);
-verbena_int verbena_efadv_wc_read_sgid(void *p_efadv_cq, void *p_sgid);
-verbena_int verbena_efadv_wc_is_unsolicited(void *p_efadv_cq);
-verbena_ptr verbena_efadv_create_comp_cntr(void *p_ibvctx, void *p_attr, void *p_efa_attr, uint32_t inlen);
-verbena_int verbena_efadv_query_mr(void *p_ibvmr, void *p_attr, uint32_t inlen);
+/* Stubs by their numbers, one function for each kind of prototype: so many pointers (p),
+ * pointers to bytes (b) and numbers (n), in this order. cgo takes long for each function. */
+verbena_int verbena_libefa_int_2p_1n(int stub, void *p_0, void *p_1, uint64_t n_0);
+verbena_ptr verbena_libefa_ptr_2p_1n(int stub, void *p_0, void *p_1, uint64_t n_0);
+verbena_ptr verbena_libefa_ptr_3p_1n(int stub, void *p_0, void *p_1, void *p_2, uint64_t n_0);
+verbena_int verbena_libefa_int_3p_1n(int stub, void *p_0, void *p_1, void *p_2, uint64_t n_0);
+verbena_ptr verbena_libefa_ptr_1p(int stub, void *p_0);
+verbena_int verbena_libefa_int_1p_1n_path(int stub, void *p_0, uint64_t n_0);
+verbena_int verbena_libefa_int_2p_path(int stub, void *p_0, void *p_1);
+verbena_int verbena_libefa_int_1p_path(int stub, void *p_0);

@@ -14,25 +14,17 @@ import (
 /*
 #include <stdlib.h>
 #include "stubs.h"
-#cgo noescape verbena_efadv_query_device
-#cgo noescape verbena_efadv_get_max_sq_depth
-#cgo noescape verbena_efadv_get_max_rq_depth
-#cgo noescape verbena_efadv_query_ah
-#cgo noescape verbena_efadv_create_driver_qp
-#cgo noescape verbena_efadv_create_qp_ex
-#cgo noescape verbena_efadv_query_qp_wqs
-#cgo noescape verbena_efadv_qp_from_ibv_qp_ex
-#cgo noescape verbena_efadv_wr_set_processing_hints
-#cgo nocallback verbena_efadv_wr_set_processing_hints
-#cgo noescape verbena_efadv_create_cq
-#cgo noescape verbena_efadv_query_cq
-#cgo noescape verbena_efadv_cq_from_ibv_cq_ex
-#cgo noescape verbena_efadv_wc_read_sgid
-#cgo nocallback verbena_efadv_wc_read_sgid
-#cgo noescape verbena_efadv_wc_is_unsolicited
-#cgo nocallback verbena_efadv_wc_is_unsolicited
-#cgo noescape verbena_efadv_create_comp_cntr
-#cgo noescape verbena_efadv_query_mr
+#cgo noescape verbena_libefa_int_2p_1n
+#cgo noescape verbena_libefa_ptr_2p_1n
+#cgo noescape verbena_libefa_ptr_3p_1n
+#cgo noescape verbena_libefa_int_3p_1n
+#cgo noescape verbena_libefa_ptr_1p
+#cgo noescape verbena_libefa_int_1p_1n_path
+#cgo nocallback verbena_libefa_int_1p_1n_path
+#cgo noescape verbena_libefa_int_2p_path
+#cgo nocallback verbena_libefa_int_2p_path
+#cgo noescape verbena_libefa_int_1p_path
+#cgo nocallback verbena_libefa_int_1p_path
 */
 import "C"
 
@@ -63,6 +55,26 @@ var symbols = []string{
 	"efadv_create_comp_cntr",
 	"efadv_query_mr",
 }
+
+// The numbers of the stubs in stubs.c.
+const (
+	stubQueryDevice = iota
+	stubGetMaxSqDepth
+	stubGetMaxRqDepth
+	stubQueryAh
+	stubCreateDriverQp
+	stubCreateQpEx
+	stubQueryQpWqs
+	stubQpFromIbvQpEx
+	stubWrSetProcessingHints
+	stubCreateCq
+	stubQueryCq
+	stubCqFromIbvCqEx
+	stubWcReadSgid
+	stubWcIsUnsolicited
+	stubCreateCompCntr
+	stubQueryMr
+)
 
 // since has the functions that an older library lacks.
 var since = map[string]dl.Since{
@@ -95,7 +107,7 @@ func QueryDevice(ibvctx *libibverbs.Context, attr *DeviceAttr, inlen uint32) err
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_efadv_query_device(unsafe.Pointer(ibvctx), unsafe.Pointer(attr), C.uint32_t(inlen))
+	r := C.verbena_libefa_int_2p_1n(stubQueryDevice, unsafe.Pointer(ibvctx), unsafe.Pointer(attr), C.uint64_t(inlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("efadv_query_device")
 	}
@@ -120,7 +132,7 @@ func GetMaxSqDepth(ibvctx *libibverbs.Context, attr *SqDepthAttr, inlen uint32) 
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_efadv_get_max_sq_depth(unsafe.Pointer(ibvctx), unsafe.Pointer(attr), C.uint32_t(inlen))
+	r := C.verbena_libefa_int_2p_1n(stubGetMaxSqDepth, unsafe.Pointer(ibvctx), unsafe.Pointer(attr), C.uint64_t(inlen))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("efadv_get_max_sq_depth")
 	}
@@ -148,7 +160,7 @@ func GetMaxRqDepth(ibvctx *libibverbs.Context, attr *RqDepthAttr, inlen uint32) 
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_efadv_get_max_rq_depth(unsafe.Pointer(ibvctx), unsafe.Pointer(attr), C.uint32_t(inlen))
+	r := C.verbena_libefa_int_2p_1n(stubGetMaxRqDepth, unsafe.Pointer(ibvctx), unsafe.Pointer(attr), C.uint64_t(inlen))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("efadv_get_max_rq_depth")
 	}
@@ -176,7 +188,7 @@ func QueryAh(ibvah *libibverbs.Ah, attr *AhAttr, inlen uint32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_efadv_query_ah(unsafe.Pointer(ibvah), unsafe.Pointer(attr), C.uint32_t(inlen))
+	r := C.verbena_libefa_int_2p_1n(stubQueryAh, unsafe.Pointer(ibvah), unsafe.Pointer(attr), C.uint64_t(inlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("efadv_query_ah")
 	}
@@ -201,7 +213,7 @@ func CreateDriverQp(ibvpd *libibverbs.Pd, attr *libibverbs.QpInitAttr, driverQpT
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_efadv_create_driver_qp(unsafe.Pointer(ibvpd), unsafe.Pointer(attr), C.uint32_t(driverQpType))
+	r := C.verbena_libefa_ptr_2p_1n(stubCreateDriverQp, unsafe.Pointer(ibvpd), unsafe.Pointer(attr), C.uint64_t(driverQpType))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("efadv_create_driver_qp")
 	}
@@ -232,7 +244,7 @@ func CreateQpEx(ibvctx *libibverbs.Context, attrEx *libibverbs.QpInitAttrEx, efa
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_efadv_create_qp_ex(unsafe.Pointer(ibvctx), unsafe.Pointer(attrEx), unsafe.Pointer(efaAttr), C.uint32_t(inlen))
+	r := C.verbena_libefa_ptr_3p_1n(stubCreateQpEx, unsafe.Pointer(ibvctx), unsafe.Pointer(attrEx), unsafe.Pointer(efaAttr), C.uint64_t(inlen))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("efadv_create_qp_ex")
 	}
@@ -263,7 +275,7 @@ func QueryQpWqs(ibvqp *libibverbs.Qp, sqAttr *WqAttr, rqAttr *WqAttr, inlen uint
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_efadv_query_qp_wqs(unsafe.Pointer(ibvqp), unsafe.Pointer(sqAttr), unsafe.Pointer(rqAttr), C.uint32_t(inlen))
+	r := C.verbena_libefa_int_3p_1n(stubQueryQpWqs, unsafe.Pointer(ibvqp), unsafe.Pointer(sqAttr), unsafe.Pointer(rqAttr), C.uint64_t(inlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("efadv_query_qp_wqs")
 	}
@@ -285,7 +297,7 @@ func QpFromIbvQpEx(ibvqpx *libibverbs.QpEx) (*Qp, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_efadv_qp_from_ibv_qp_ex(unsafe.Pointer(ibvqpx))
+	r := C.verbena_libefa_ptr_1p(stubQpFromIbvQpEx, unsafe.Pointer(ibvqpx))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("efadv_qp_from_ibv_qp_ex")
 	}
@@ -306,7 +318,7 @@ func WrSetProcessingHints(efadvQp *Qp, hints uint32) error {
 	if efadvQp == nil {
 		return cerr.Nil("efadv_wr_set_processing_hints", "efadv_qp")
 	}
-	r := C.verbena_efadv_wr_set_processing_hints(unsafe.Pointer(efadvQp), C.uint32_t(hints))
+	r := C.verbena_libefa_int_1p_1n_path(stubWrSetProcessingHints, unsafe.Pointer(efadvQp), C.uint64_t(hints))
 	if r.error != 0 {
 		return cerr.Code("efadv_wr_set_processing_hints", int64(r.error), 0)
 	}
@@ -334,7 +346,7 @@ func CreateCq(ibvctx *libibverbs.Context, attrEx *libibverbs.CqInitAttrEx, efaAt
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_efadv_create_cq(unsafe.Pointer(ibvctx), unsafe.Pointer(attrEx), unsafe.Pointer(efaAttr), C.uint32_t(inlen))
+	r := C.verbena_libefa_ptr_3p_1n(stubCreateCq, unsafe.Pointer(ibvctx), unsafe.Pointer(attrEx), unsafe.Pointer(efaAttr), C.uint64_t(inlen))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("efadv_create_cq")
 	}
@@ -362,7 +374,7 @@ func QueryCq(ibvcq *libibverbs.Cq, attr *CqAttr, inlen uint32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_efadv_query_cq(unsafe.Pointer(ibvcq), unsafe.Pointer(attr), C.uint32_t(inlen))
+	r := C.verbena_libefa_int_2p_1n(stubQueryCq, unsafe.Pointer(ibvcq), unsafe.Pointer(attr), C.uint64_t(inlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("efadv_query_cq")
 	}
@@ -384,7 +396,7 @@ func CqFromIbvCqEx(ibvcqx *libibverbs.CqEx) (*Cq, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_efadv_cq_from_ibv_cq_ex(unsafe.Pointer(ibvcqx))
+	r := C.verbena_libefa_ptr_1p(stubCqFromIbvCqEx, unsafe.Pointer(ibvcqx))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("efadv_cq_from_ibv_cq_ex")
 	}
@@ -408,7 +420,7 @@ func WcReadSgid(efadvCq *Cq, sgid *libibverbs.Gid) error {
 	if sgid == nil {
 		return cerr.Nil("efadv_wc_read_sgid", "sgid")
 	}
-	r := C.verbena_efadv_wc_read_sgid(unsafe.Pointer(efadvCq), unsafe.Pointer(sgid))
+	r := C.verbena_libefa_int_2p_path(stubWcReadSgid, unsafe.Pointer(efadvCq), unsafe.Pointer(sgid))
 	return cerr.Code("efadv_wc_read_sgid", int64(r.value), int32(r.error))
 }
 
@@ -426,7 +438,7 @@ func WcIsUnsolicited(efadvCq *Cq) (bool, error) {
 	if efadvCq == nil {
 		return false, cerr.Nil("efadv_wc_is_unsolicited", "efadv_cq")
 	}
-	r := C.verbena_efadv_wc_is_unsolicited(unsafe.Pointer(efadvCq))
+	r := C.verbena_libefa_int_1p_path(stubWcIsUnsolicited, unsafe.Pointer(efadvCq))
 	if r.error != 0 {
 		return false, cerr.Code("efadv_wc_is_unsolicited", int64(r.error), 0)
 	}
@@ -454,7 +466,7 @@ func CreateCompCntr(ibvctx *libibverbs.Context, attr *libibverbs.CompCntrInitAtt
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_efadv_create_comp_cntr(unsafe.Pointer(ibvctx), unsafe.Pointer(attr), unsafe.Pointer(efaAttr), C.uint32_t(inlen))
+	r := C.verbena_libefa_ptr_3p_1n(stubCreateCompCntr, unsafe.Pointer(ibvctx), unsafe.Pointer(attr), unsafe.Pointer(efaAttr), C.uint64_t(inlen))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("efadv_create_comp_cntr")
 	}
@@ -482,7 +494,7 @@ func QueryMr(ibvmr *libibverbs.Mr, attr *MrAttr, inlen uint32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_efadv_query_mr(unsafe.Pointer(ibvmr), unsafe.Pointer(attr), C.uint32_t(inlen))
+	r := C.verbena_libefa_int_2p_1n(stubQueryMr, unsafe.Pointer(ibvmr), unsafe.Pointer(attr), C.uint64_t(inlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("efadv_query_mr")
 	}

@@ -271,6 +271,837 @@ static inline void *null(int code)
 	return NULL;
 }
 
+static void (*const stubs[180])(void);
+
+verbena_int verbena_libibverbs_int_1p_4n_path(int stub, void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3)
+{
+	return ((verbena_int (*)(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3))stubs[stub])(p_0, n_0, n_1, n_2, n_3);
+}
+
+verbena_int verbena_libibverbs_int_1p_3n_path(int stub, void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	return ((verbena_int (*)(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2))stubs[stub])(p_0, n_0, n_1, n_2);
+}
+
+verbena_int verbena_libibverbs_int_3p_1n_path(int stub, void *p_0, void *p_1, void *p_2, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, void *p_2, uint64_t n_0))stubs[stub])(p_0, p_1, p_2, n_0);
+}
+
+verbena_int verbena_libibverbs_int_1p_1n_path(int stub, void *p_0, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, uint64_t n_0))stubs[stub])(p_0, n_0);
+}
+
+verbena_int verbena_libibverbs_int_1p_2n_path(int stub, void *p_0, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_int (*)(void *p_0, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, n_0, n_1);
+}
+
+verbena_int verbena_libibverbs_int_1p_5n_path(int stub, void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3, uint64_t n_4)
+{
+	return ((verbena_int (*)(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3, uint64_t n_4))stubs[stub])(p_0, n_0, n_1, n_2, n_3, n_4);
+}
+
+verbena_int verbena_libibverbs_int_1p_path(int stub, void *p_0)
+{
+	return ((verbena_int (*)(void *p_0))stubs[stub])(p_0);
+}
+
+verbena_int verbena_libibverbs_int_1p_1b_2n_path(int stub, void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_int (*)(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, b_0, n_0, n_1);
+}
+
+verbena_int verbena_libibverbs_int_2p_2n_path(int stub, void *p_0, void *p_1, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, p_1, n_0, n_1);
+}
+
+verbena_int verbena_libibverbs_int_1p_1b_1n_path(int stub, void *p_0, uint8_t *b_0, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, uint8_t *b_0, uint64_t n_0))stubs[stub])(p_0, b_0, n_0);
+}
+
+verbena_int verbena_libibverbs_int_2p_1n_path(int stub, void *p_0, void *p_1, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint64_t n_0))stubs[stub])(p_0, p_1, n_0);
+}
+
+verbena_int verbena_libibverbs_int_2p_path(int stub, void *p_0, void *p_1)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1))stubs[stub])(p_0, p_1);
+}
+
+verbena_int verbena_libibverbs_int_3p_path(int stub, void *p_0, void *p_1, void *p_2)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, void *p_2))stubs[stub])(p_0, p_1, p_2);
+}
+
+static verbena_int stub_ibv_wr_atomic_cmp_swp(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+	uint32_t rkey = n_0;
+	uint64_t remote_addr = n_1;
+	uint64_t compare = n_2;
+	uint64_t swap = n_3;
+
+	if (!qp->wr_atomic_cmp_swp) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_atomic_cmp_swp(qp, rkey, remote_addr, compare, swap);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_atomic_fetch_add(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+	uint32_t rkey = n_0;
+	uint64_t remote_addr = n_1;
+	uint64_t add = n_2;
+
+	if (!qp->wr_atomic_fetch_add) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_atomic_fetch_add(qp, rkey, remote_addr, add);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_bind_mw(void *p_0, void *p_1, void *p_2, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+	struct ibv_mw *mw = p_1;
+	uint32_t rkey = n_0;
+	const struct ibv_mw_bind_info *bind_info = p_2;
+
+	if (!qp->wr_bind_mw) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_bind_mw(qp, mw, rkey, bind_info);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_local_inv(void *p_0, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+	uint32_t invalidate_rkey = n_0;
+
+	if (!qp->wr_local_inv) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_local_inv(qp, invalidate_rkey);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_rdma_read(void *p_0, uint64_t n_0, uint64_t n_1)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+	uint32_t rkey = n_0;
+	uint64_t remote_addr = n_1;
+
+	if (!qp->wr_rdma_read) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_rdma_read(qp, rkey, remote_addr);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_rdma_write(void *p_0, uint64_t n_0, uint64_t n_1)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+	uint32_t rkey = n_0;
+	uint64_t remote_addr = n_1;
+
+	if (!qp->wr_rdma_write) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_rdma_write(qp, rkey, remote_addr);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_flush(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3, uint64_t n_4)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+	uint32_t rkey = n_0;
+	uint64_t remote_addr = n_1;
+	uint64_t len = n_2;
+	uint8_t type = n_3;
+	uint8_t level = n_4;
+
+	if (!qp->wr_flush) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_flush(qp, rkey, remote_addr, len, type, level);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_rdma_write_imm(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+	uint32_t rkey = n_0;
+	uint64_t remote_addr = n_1;
+	uint32_t imm_data = n_2;
+
+	if (!qp->wr_rdma_write_imm) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_rdma_write_imm(qp, rkey, remote_addr, imm_data);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_send(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+
+	if (!qp->wr_send) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_send(qp);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_send_imm(void *p_0, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+	uint32_t imm_data = n_0;
+
+	if (!qp->wr_send_imm) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_send_imm(qp, imm_data);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_send_inv(void *p_0, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+	uint32_t invalidate_rkey = n_0;
+
+	if (!qp->wr_send_inv) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_send_inv(qp, invalidate_rkey);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_send_tso(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+	void *hdr = b_0;
+	uint16_t hdr_sz = n_0;
+	uint16_t mss = n_1;
+
+	if (!qp->wr_send_tso) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_send_tso(qp, hdr, hdr_sz, mss);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_set_ud_addr(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+	struct ibv_ah *ah = p_1;
+	uint32_t remote_qpn = n_0;
+	uint32_t remote_qkey = n_1;
+
+	if (!qp->wr_set_ud_addr) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_set_ud_addr(qp, ah, remote_qpn, remote_qkey);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_set_xrc_srqn(void *p_0, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+	uint32_t remote_srqn = n_0;
+
+	if (!qp->wr_set_xrc_srqn) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_set_xrc_srqn(qp, remote_srqn);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_set_inline_data(void *p_0, uint8_t *b_0, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+	void *addr = b_0;
+	uint64_t length = n_0;
+
+	if (!qp->wr_set_inline_data) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_set_inline_data(qp, addr, length);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_set_inline_data_list(void *p_0, void *p_1, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+	uint64_t num_buf = n_0;
+	const struct ibv_data_buf *buf_list = p_1;
+
+	if (!qp->wr_set_inline_data_list) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_set_inline_data_list(qp, num_buf, buf_list);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_set_sge(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+	uint32_t lkey = n_0;
+	uint64_t addr = n_1;
+	uint32_t length = n_2;
+
+	if (!qp->wr_set_sge) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_set_sge(qp, lkey, addr, length);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_set_sge_list(void *p_0, void *p_1, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+	uint64_t num_sge = n_0;
+	const struct ibv_sge *sg_list = p_1;
+
+	if (!qp->wr_set_sge_list) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_set_sge_list(qp, num_sge, sg_list);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_start(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+
+	if (!qp->wr_start) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_start(qp);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_complete(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+
+	if (!qp->wr_complete) {
+		r.value = EOPNOTSUPP;
+		return r;
+	}
+	errno = 0;
+	r.value = qp->wr_complete(qp);
+	r.error = errno;
+	return r;
+}
+
+static verbena_int stub_ibv_wr_abort(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+
+	if (!qp->wr_abort) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_abort(qp);
+	return r;
+}
+
+static verbena_int stub_ibv_wr_atomic_write(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1)
+{
+	verbena_int r = {0};
+	struct ibv_qp_ex *qp = p_0;
+	uint32_t rkey = n_0;
+	uint64_t remote_addr = n_1;
+	const void *atomic_wr = b_0;
+
+	if (!qp->wr_atomic_write) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	qp->wr_atomic_write(qp, rkey, remote_addr, atomic_wr);
+	return r;
+}
+
+static verbena_int stub_ibv_start_poll(void *p_0, void *p_1)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+	struct ibv_poll_cq_attr *attr = p_1;
+
+	if (!cq->start_poll) {
+		r.value = EOPNOTSUPP;
+		return r;
+	}
+	errno = 0;
+	r.value = cq->start_poll(cq, attr);
+	r.error = errno;
+	return r;
+}
+
+static verbena_int stub_ibv_next_poll(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+
+	if (!cq->next_poll) {
+		r.value = EOPNOTSUPP;
+		return r;
+	}
+	errno = 0;
+	r.value = cq->next_poll(cq);
+	r.error = errno;
+	return r;
+}
+
+static verbena_int stub_ibv_end_poll(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+
+	if (!cq->end_poll) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	cq->end_poll(cq);
+	return r;
+}
+
+static verbena_int stub_ibv_wc_read_opcode(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+
+	if (!cq->read_opcode) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	r.value = cq->read_opcode(cq);
+	return r;
+}
+
+static verbena_int stub_ibv_wc_read_vendor_err(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+
+	if (!cq->read_vendor_err) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	r.value = cq->read_vendor_err(cq);
+	return r;
+}
+
+static verbena_int stub_ibv_wc_read_byte_len(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+
+	if (!cq->read_byte_len) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	r.value = cq->read_byte_len(cq);
+	return r;
+}
+
+static verbena_int stub_ibv_wc_read_imm_data(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+
+	if (!cq->read_imm_data) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	r.value = cq->read_imm_data(cq);
+	return r;
+}
+
+static verbena_int stub_ibv_wc_read_invalidated_rkey(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+
+	if (!cq->read_imm_data) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	r.value = cq->read_imm_data(cq);
+	return r;
+}
+
+static verbena_int stub_ibv_wc_read_qp_num(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+
+	if (!cq->read_qp_num) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	r.value = cq->read_qp_num(cq);
+	return r;
+}
+
+static verbena_int stub_ibv_wc_read_src_qp(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+
+	if (!cq->read_src_qp) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	r.value = cq->read_src_qp(cq);
+	return r;
+}
+
+static verbena_int stub_ibv_wc_read_wc_flags(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+
+	if (!cq->read_wc_flags) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	r.value = cq->read_wc_flags(cq);
+	return r;
+}
+
+static verbena_int stub_ibv_wc_read_slid(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+
+	if (!cq->read_slid) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	r.value = cq->read_slid(cq);
+	return r;
+}
+
+static verbena_int stub_ibv_wc_read_sl(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+
+	if (!cq->read_sl) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	r.value = cq->read_sl(cq);
+	return r;
+}
+
+static verbena_int stub_ibv_wc_read_dlid_path_bits(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+
+	if (!cq->read_dlid_path_bits) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	r.value = cq->read_dlid_path_bits(cq);
+	return r;
+}
+
+static verbena_int stub_ibv_wc_read_completion_ts(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+
+	if (!cq->read_completion_ts) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	r.value = cq->read_completion_ts(cq);
+	return r;
+}
+
+static verbena_int stub_ibv_wc_read_completion_wallclock_ns(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+
+	if (!cq->read_completion_wallclock_ns) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	r.value = cq->read_completion_wallclock_ns(cq);
+	return r;
+}
+
+static verbena_int stub_ibv_wc_read_cvlan(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+
+	if (!cq->read_cvlan) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	r.value = cq->read_cvlan(cq);
+	return r;
+}
+
+static verbena_int stub_ibv_wc_read_flow_tag(void *p_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+
+	if (!cq->read_flow_tag) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	r.value = cq->read_flow_tag(cq);
+	return r;
+}
+
+static verbena_int stub_ibv_wc_read_tm_info(void *p_0, void *p_1)
+{
+	verbena_int r = {0};
+	struct ibv_cq_ex *cq = p_0;
+	struct ibv_wc_tm_info *tm_info = p_1;
+
+	if (!cq->read_tm_info) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	cq->read_tm_info(cq, tm_info);
+	return r;
+}
+
+static verbena_int stub_ibv_post_wq_recv(void *p_0, void *p_1, void *p_2)
+{
+	verbena_int r = {0};
+	struct ibv_wq *wq = p_0;
+	struct ibv_recv_wr *recv_wr = p_1;
+	struct ibv_recv_wr **bad_recv_wr = p_2;
+
+	if (!wq->post_recv) {
+		r.value = EOPNOTSUPP;
+		return r;
+	}
+	errno = 0;
+	r.value = wq->post_recv(wq, recv_wr, bad_recv_wr);
+	r.error = errno;
+	return r;
+}
+
+static verbena_int stub_ibv_memcpy_to_dm(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1)
+{
+	verbena_int r = {0};
+	struct ibv_dm *dm = p_0;
+	uint64_t dm_offset = n_0;
+	const void *host_addr = b_0;
+	uint64_t length = n_1;
+
+	if (!dm->memcpy_to_dm) {
+		r.value = EOPNOTSUPP;
+		return r;
+	}
+	errno = 0;
+	r.value = dm->memcpy_to_dm(dm, dm_offset, host_addr, length);
+	r.error = errno;
+	return r;
+}
+
+static verbena_int stub_ibv_memcpy_from_dm(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1)
+{
+	verbena_int r = {0};
+	void *host_addr = b_0;
+	struct ibv_dm *dm = p_0;
+	uint64_t dm_offset = n_0;
+	uint64_t length = n_1;
+
+	if (!dm->memcpy_from_dm) {
+		r.value = EOPNOTSUPP;
+		return r;
+	}
+	errno = 0;
+	r.value = dm->memcpy_from_dm(host_addr, dm, dm_offset, length);
+	r.error = errno;
+	return r;
+}
+
+static verbena_int stub_ibv_get_cq_event(void *p_0, void *p_1, void *p_2)
+{
+	verbena_int r = {0};
+	struct ibv_comp_channel *channel = p_0;
+	struct ibv_cq **cq = p_1;
+	void **cq_context = p_2;
+
+	if (!LIB(ibv_get_cq_event)) {
+		r.error = MISSING;
+		return r;
+	}
+	errno = 0;
+	r.value = LIB(ibv_get_cq_event)(channel, cq, cq_context);
+	r.error = errno;
+	return r;
+}
+
+static verbena_int stub_ibv_ack_cq_events(void *p_0, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq *cq = p_0;
+	uint32_t nevents = n_0;
+
+	if (!LIB(ibv_ack_cq_events)) {
+		r.error = MISSING;
+		return r;
+	}
+	LIB(ibv_ack_cq_events)(cq, nevents);
+	return r;
+}
+
+static verbena_int stub_ibv_poll_cq(void *p_0, void *p_1, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq *cq = p_0;
+	int32_t num_entries = n_0;
+	struct ibv_wc *wc = p_1;
+
+	if (!cq->context->ops.poll_cq) {
+		r.value = -EOPNOTSUPP;
+		return r;
+	}
+	errno = 0;
+	r.value = cq->context->ops.poll_cq(cq, num_entries, wc);
+	r.error = errno;
+	/* libibverbs answers EOPNOTSUPP where a provider has no operation: also
+	 * when asked for none. */
+	if (r.value == EOPNOTSUPP && cq->context->ops.poll_cq(cq, 0, wc) == EOPNOTSUPP)
+		r.value = -EOPNOTSUPP;
+	return r;
+}
+
+static verbena_int stub_ibv_req_notify_cq(void *p_0, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct ibv_cq *cq = p_0;
+	int32_t solicited_only = n_0;
+
+	if (!cq->context->ops.req_notify_cq) {
+		r.value = EOPNOTSUPP;
+		return r;
+	}
+	errno = 0;
+	r.value = cq->context->ops.req_notify_cq(cq, solicited_only);
+	r.error = errno;
+	return r;
+}
+
+static verbena_int stub_ibv_post_srq_recv(void *p_0, void *p_1, void *p_2)
+{
+	verbena_int r = {0};
+	struct ibv_srq *srq = p_0;
+	struct ibv_recv_wr *recv_wr = p_1;
+	struct ibv_recv_wr **bad_recv_wr = p_2;
+
+	if (!srq->context->ops.post_srq_recv) {
+		r.value = EOPNOTSUPP;
+		return r;
+	}
+	errno = 0;
+	r.value = srq->context->ops.post_srq_recv(srq, recv_wr, bad_recv_wr);
+	r.error = errno;
+	return r;
+}
+
+static verbena_int stub_ibv_post_send(void *p_0, void *p_1, void *p_2)
+{
+	verbena_int r = {0};
+	struct ibv_qp *qp = p_0;
+	struct ibv_send_wr *wr = p_1;
+	struct ibv_send_wr **bad_wr = p_2;
+
+	if (!qp->context->ops.post_send) {
+		r.value = EOPNOTSUPP;
+		return r;
+	}
+	errno = 0;
+	r.value = qp->context->ops.post_send(qp, wr, bad_wr);
+	r.error = errno;
+	return r;
+}
+
+static verbena_int stub_ibv_post_recv(void *p_0, void *p_1, void *p_2)
+{
+	verbena_int r = {0};
+	struct ibv_qp *qp = p_0;
+	struct ibv_recv_wr *wr = p_1;
+	struct ibv_recv_wr **bad_wr = p_2;
+
+	if (!qp->context->ops.post_recv) {
+		r.value = EOPNOTSUPP;
+		return r;
+	}
+	errno = 0;
+	r.value = qp->context->ops.post_recv(qp, wr, bad_wr);
+	r.error = errno;
+	return r;
+}
+
+/* All else ends in the kernel, and takes the compiler three times as long if it optimises it. */
+#ifdef __clang__
+#pragma clang optimize off
+#else
+#pragma GCC optimize("O0")
+#endif
+
 /* Functions that are inline in the headers and more than a call. */
 
 static int own_ibv_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *attr)
@@ -480,9 +1311,11 @@ static int own_ib_addr_cmp(const struct ib_addr *a1, const struct ib_addr *a2)
 	return memcmp(a1, a2, sizeof(*a1));
 }
 
-verbena_ptr verbena_ibv_wc_status_str(uint32_t status)
+
+static verbena_ptr stub_ibv_wc_status_str(uint64_t n_0)
 {
 	verbena_ptr r = {0};
+	uint32_t status = n_0;
 
 	if (!LIB(ibv_wc_status_str)) {
 		r.error = MISSING;
@@ -492,9 +1325,10 @@ verbena_ptr verbena_ibv_wc_status_str(uint32_t status)
 	return r;
 }
 
-verbena_int verbena_ibv_rate_to_mult(uint32_t rate)
+static verbena_int stub_ibv_rate_to_mult(uint64_t n_0)
 {
 	verbena_int r = {0};
+	uint32_t rate = n_0;
 
 	if (!LIB(ibv_rate_to_mult)) {
 		r.error = MISSING;
@@ -504,9 +1338,10 @@ verbena_int verbena_ibv_rate_to_mult(uint32_t rate)
 	return r;
 }
 
-verbena_int verbena_mult_to_ibv_rate(int32_t mult)
+static verbena_int stub_mult_to_ibv_rate(uint64_t n_0)
 {
 	verbena_int r = {0};
+	int32_t mult = n_0;
 
 	if (!LIB(mult_to_ibv_rate)) {
 		r.error = MISSING;
@@ -516,9 +1351,10 @@ verbena_int verbena_mult_to_ibv_rate(int32_t mult)
 	return r;
 }
 
-verbena_int verbena_ibv_rate_to_mbps(uint32_t rate)
+static verbena_int stub_ibv_rate_to_mbps(uint64_t n_0)
 {
 	verbena_int r = {0};
+	uint32_t rate = n_0;
 
 	if (!LIB(ibv_rate_to_mbps)) {
 		r.error = MISSING;
@@ -528,9 +1364,10 @@ verbena_int verbena_ibv_rate_to_mbps(uint32_t rate)
 	return r;
 }
 
-verbena_int verbena_mbps_to_ibv_rate(int32_t mbps)
+static verbena_int stub_mbps_to_ibv_rate(uint64_t n_0)
 {
 	verbena_int r = {0};
+	int32_t mbps = n_0;
 
 	if (!LIB(mbps_to_ibv_rate)) {
 		r.error = MISSING;
@@ -540,10 +1377,10 @@ verbena_int verbena_mbps_to_ibv_rate(int32_t mbps)
 	return r;
 }
 
-verbena_ptr verbena_ibv_qp_to_qp_ex(void *p_qp)
+static verbena_ptr stub_ibv_qp_to_qp_ex(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_qp *qp = p_qp;
+	struct ibv_qp *qp = p_0;
 
 	if (!LIB(ibv_qp_to_qp_ex)) {
 		r.error = MISSING;
@@ -553,584 +1390,18 @@ verbena_ptr verbena_ibv_qp_to_qp_ex(void *p_qp)
 	return r;
 }
 
-verbena_int verbena_ibv_wr_atomic_cmp_swp(void *p_qp, uint32_t rkey, uint64_t remote_addr, uint64_t compare, uint64_t swap)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-
-	if (!qp->wr_atomic_cmp_swp) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_atomic_cmp_swp(qp, rkey, remote_addr, compare, swap);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_atomic_fetch_add(void *p_qp, uint32_t rkey, uint64_t remote_addr, uint64_t add)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-
-	if (!qp->wr_atomic_fetch_add) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_atomic_fetch_add(qp, rkey, remote_addr, add);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_bind_mw(void *p_qp, void *p_mw, uint32_t rkey, void *p_bind_info)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-	struct ibv_mw *mw = p_mw;
-	const struct ibv_mw_bind_info *bind_info = p_bind_info;
-
-	if (!qp->wr_bind_mw) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_bind_mw(qp, mw, rkey, bind_info);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_local_inv(void *p_qp, uint32_t invalidate_rkey)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-
-	if (!qp->wr_local_inv) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_local_inv(qp, invalidate_rkey);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_rdma_read(void *p_qp, uint32_t rkey, uint64_t remote_addr)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-
-	if (!qp->wr_rdma_read) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_rdma_read(qp, rkey, remote_addr);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_rdma_write(void *p_qp, uint32_t rkey, uint64_t remote_addr)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-
-	if (!qp->wr_rdma_write) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_rdma_write(qp, rkey, remote_addr);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_flush(void *p_qp, uint32_t rkey, uint64_t remote_addr, uint64_t len, uint8_t type, uint8_t level)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-
-	if (!qp->wr_flush) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_flush(qp, rkey, remote_addr, len, type, level);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_rdma_write_imm(void *p_qp, uint32_t rkey, uint64_t remote_addr, uint32_t imm_data)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-
-	if (!qp->wr_rdma_write_imm) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_rdma_write_imm(qp, rkey, remote_addr, imm_data);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_send(void *p_qp)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-
-	if (!qp->wr_send) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_send(qp);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_send_imm(void *p_qp, uint32_t imm_data)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-
-	if (!qp->wr_send_imm) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_send_imm(qp, imm_data);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_send_inv(void *p_qp, uint32_t invalidate_rkey)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-
-	if (!qp->wr_send_inv) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_send_inv(qp, invalidate_rkey);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_send_tso(void *p_qp, uint8_t *p_hdr, uint16_t hdr_sz, uint16_t mss)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-	void *hdr = p_hdr;
-
-	if (!qp->wr_send_tso) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_send_tso(qp, hdr, hdr_sz, mss);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_set_ud_addr(void *p_qp, void *p_ah, uint32_t remote_qpn, uint32_t remote_qkey)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-	struct ibv_ah *ah = p_ah;
-
-	if (!qp->wr_set_ud_addr) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_set_ud_addr(qp, ah, remote_qpn, remote_qkey);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_set_xrc_srqn(void *p_qp, uint32_t remote_srqn)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-
-	if (!qp->wr_set_xrc_srqn) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_set_xrc_srqn(qp, remote_srqn);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_set_inline_data(void *p_qp, uint8_t *p_addr, uint64_t length)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-	void *addr = p_addr;
-
-	if (!qp->wr_set_inline_data) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_set_inline_data(qp, addr, length);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_set_inline_data_list(void *p_qp, uint64_t num_buf, void *p_buf_list)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-	const struct ibv_data_buf *buf_list = p_buf_list;
-
-	if (!qp->wr_set_inline_data_list) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_set_inline_data_list(qp, num_buf, buf_list);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_set_sge(void *p_qp, uint32_t lkey, uint64_t addr, uint32_t length)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-
-	if (!qp->wr_set_sge) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_set_sge(qp, lkey, addr, length);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_set_sge_list(void *p_qp, uint64_t num_sge, void *p_sg_list)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-	const struct ibv_sge *sg_list = p_sg_list;
-
-	if (!qp->wr_set_sge_list) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_set_sge_list(qp, num_sge, sg_list);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_start(void *p_qp)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-
-	if (!qp->wr_start) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_start(qp);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_complete(void *p_qp)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-
-	if (!qp->wr_complete) {
-		r.value = EOPNOTSUPP;
-		return r;
-	}
-	errno = 0;
-	r.value = qp->wr_complete(qp);
-	r.error = errno;
-	return r;
-}
-
-verbena_int verbena_ibv_wr_abort(void *p_qp)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-
-	if (!qp->wr_abort) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_abort(qp);
-	return r;
-}
-
-verbena_int verbena_ibv_wr_atomic_write(void *p_qp, uint32_t rkey, uint64_t remote_addr, uint8_t *p_atomic_wr)
-{
-	verbena_int r = {0};
-	struct ibv_qp_ex *qp = p_qp;
-	const void *atomic_wr = p_atomic_wr;
-
-	if (!qp->wr_atomic_write) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	qp->wr_atomic_write(qp, rkey, remote_addr, atomic_wr);
-	return r;
-}
-
-verbena_ptr verbena_ibv_cq_ex_to_cq(void *p_cq)
+static verbena_ptr stub_ibv_cq_ex_to_cq(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_cq_ex *cq = p_cq;
+	struct ibv_cq_ex *cq = p_0;
 	r.value = (void *)own_ibv_cq_ex_to_cq(cq);
 	return r;
 }
 
-verbena_int verbena_ibv_start_poll(void *p_cq, void *p_attr)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-	struct ibv_poll_cq_attr *attr = p_attr;
-
-	if (!cq->start_poll) {
-		r.value = EOPNOTSUPP;
-		return r;
-	}
-	errno = 0;
-	r.value = cq->start_poll(cq, attr);
-	r.error = errno;
-	return r;
-}
-
-verbena_int verbena_ibv_next_poll(void *p_cq)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-
-	if (!cq->next_poll) {
-		r.value = EOPNOTSUPP;
-		return r;
-	}
-	errno = 0;
-	r.value = cq->next_poll(cq);
-	r.error = errno;
-	return r;
-}
-
-verbena_int verbena_ibv_end_poll(void *p_cq)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-
-	if (!cq->end_poll) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	cq->end_poll(cq);
-	return r;
-}
-
-verbena_int verbena_ibv_wc_read_opcode(void *p_cq)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-
-	if (!cq->read_opcode) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	r.value = cq->read_opcode(cq);
-	return r;
-}
-
-verbena_int verbena_ibv_wc_read_vendor_err(void *p_cq)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-
-	if (!cq->read_vendor_err) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	r.value = cq->read_vendor_err(cq);
-	return r;
-}
-
-verbena_int verbena_ibv_wc_read_byte_len(void *p_cq)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-
-	if (!cq->read_byte_len) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	r.value = cq->read_byte_len(cq);
-	return r;
-}
-
-verbena_int verbena_ibv_wc_read_imm_data(void *p_cq)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-
-	if (!cq->read_imm_data) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	r.value = cq->read_imm_data(cq);
-	return r;
-}
-
-verbena_int verbena_ibv_wc_read_invalidated_rkey(void *p_cq)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-
-	if (!cq->read_imm_data) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	r.value = cq->read_imm_data(cq);
-	return r;
-}
-
-verbena_int verbena_ibv_wc_read_qp_num(void *p_cq)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-
-	if (!cq->read_qp_num) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	r.value = cq->read_qp_num(cq);
-	return r;
-}
-
-verbena_int verbena_ibv_wc_read_src_qp(void *p_cq)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-
-	if (!cq->read_src_qp) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	r.value = cq->read_src_qp(cq);
-	return r;
-}
-
-verbena_int verbena_ibv_wc_read_wc_flags(void *p_cq)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-
-	if (!cq->read_wc_flags) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	r.value = cq->read_wc_flags(cq);
-	return r;
-}
-
-verbena_int verbena_ibv_wc_read_slid(void *p_cq)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-
-	if (!cq->read_slid) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	r.value = cq->read_slid(cq);
-	return r;
-}
-
-verbena_int verbena_ibv_wc_read_sl(void *p_cq)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-
-	if (!cq->read_sl) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	r.value = cq->read_sl(cq);
-	return r;
-}
-
-verbena_int verbena_ibv_wc_read_dlid_path_bits(void *p_cq)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-
-	if (!cq->read_dlid_path_bits) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	r.value = cq->read_dlid_path_bits(cq);
-	return r;
-}
-
-verbena_int verbena_ibv_wc_read_completion_ts(void *p_cq)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-
-	if (!cq->read_completion_ts) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	r.value = cq->read_completion_ts(cq);
-	return r;
-}
-
-verbena_int verbena_ibv_wc_read_completion_wallclock_ns(void *p_cq)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-
-	if (!cq->read_completion_wallclock_ns) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	r.value = cq->read_completion_wallclock_ns(cq);
-	return r;
-}
-
-verbena_int verbena_ibv_wc_read_cvlan(void *p_cq)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-
-	if (!cq->read_cvlan) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	r.value = cq->read_cvlan(cq);
-	return r;
-}
-
-verbena_int verbena_ibv_wc_read_flow_tag(void *p_cq)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-
-	if (!cq->read_flow_tag) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	r.value = cq->read_flow_tag(cq);
-	return r;
-}
-
-verbena_int verbena_ibv_wc_read_tm_info(void *p_cq, void *p_tm_info)
-{
-	verbena_int r = {0};
-	struct ibv_cq_ex *cq = p_cq;
-	struct ibv_wc_tm_info *tm_info = p_tm_info;
-
-	if (!cq->read_tm_info) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	cq->read_tm_info(cq, tm_info);
-	return r;
-}
-
-verbena_int verbena_ibv_post_wq_recv(void *p_wq, void *p_recv_wr, void *p_bad_recv_wr)
-{
-	verbena_int r = {0};
-	struct ibv_wq *wq = p_wq;
-	struct ibv_recv_wr *recv_wr = p_recv_wr;
-	struct ibv_recv_wr **bad_recv_wr = p_bad_recv_wr;
-
-	if (!wq->post_recv) {
-		r.value = EOPNOTSUPP;
-		return r;
-	}
-	errno = 0;
-	r.value = wq->post_recv(wq, recv_wr, bad_recv_wr);
-	r.error = errno;
-	return r;
-}
-
-verbena_ptr verbena_ibv_get_device_list(void *p_num_devices)
+static verbena_ptr stub_ibv_get_device_list(void *p_0)
 {
 	verbena_ptr r = {0};
-	int *num_devices = p_num_devices;
+	int *num_devices = p_0;
 
 	if (!LIB(ibv_get_device_list)) {
 		r.error = MISSING;
@@ -1142,10 +1413,10 @@ verbena_ptr verbena_ibv_get_device_list(void *p_num_devices)
 	return r;
 }
 
-verbena_int verbena_ibv_free_device_list(void *p_list)
+static verbena_int stub_ibv_free_device_list(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_device **list = p_list;
+	struct ibv_device **list = p_0;
 
 	if (!LIB(ibv_free_device_list)) {
 		r.error = MISSING;
@@ -1155,10 +1426,10 @@ verbena_int verbena_ibv_free_device_list(void *p_list)
 	return r;
 }
 
-verbena_ptr verbena_ibv_get_device_name(void *p_device)
+static verbena_ptr stub_ibv_get_device_name(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_device *device = p_device;
+	struct ibv_device *device = p_0;
 
 	if (!LIB(ibv_get_device_name)) {
 		r.error = MISSING;
@@ -1168,10 +1439,10 @@ verbena_ptr verbena_ibv_get_device_name(void *p_device)
 	return r;
 }
 
-verbena_int verbena_ibv_get_device_index(void *p_device)
+static verbena_int stub_ibv_get_device_index(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_device *device = p_device;
+	struct ibv_device *device = p_0;
 
 	if (!LIB(ibv_get_device_index)) {
 		r.error = MISSING;
@@ -1181,10 +1452,10 @@ verbena_int verbena_ibv_get_device_index(void *p_device)
 	return r;
 }
 
-verbena_int verbena_ibv_get_device_guid(void *p_device)
+static verbena_int stub_ibv_get_device_guid(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_device *device = p_device;
+	struct ibv_device *device = p_0;
 
 	if (!LIB(ibv_get_device_guid)) {
 		r.error = MISSING;
@@ -1194,10 +1465,10 @@ verbena_int verbena_ibv_get_device_guid(void *p_device)
 	return r;
 }
 
-verbena_ptr verbena_ibv_open_device(void *p_device)
+static verbena_ptr stub_ibv_open_device(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_device *device = p_device;
+	struct ibv_device *device = p_0;
 
 	if (!LIB(ibv_open_device)) {
 		r.error = MISSING;
@@ -1209,10 +1480,10 @@ verbena_ptr verbena_ibv_open_device(void *p_device)
 	return r;
 }
 
-verbena_int verbena_ibv_close_device(void *p_context)
+static verbena_int stub_ibv_close_device(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
+	struct ibv_context *context = p_0;
 
 	if (!LIB(ibv_close_device)) {
 		r.error = MISSING;
@@ -1224,9 +1495,10 @@ verbena_int verbena_ibv_close_device(void *p_context)
 	return r;
 }
 
-verbena_ptr verbena_ibv_import_device(int32_t cmd_fd)
+static verbena_ptr stub_ibv_import_device(uint64_t n_0)
 {
 	verbena_ptr r = {0};
+	int32_t cmd_fd = n_0;
 
 	if (!LIB(ibv_import_device)) {
 		r.error = MISSING;
@@ -1238,10 +1510,11 @@ verbena_ptr verbena_ibv_import_device(int32_t cmd_fd)
 	return r;
 }
 
-verbena_ptr verbena_ibv_import_pd(void *p_context, uint32_t pd_handle)
+static verbena_ptr stub_ibv_import_pd(void *p_0, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
+	struct ibv_context *context = p_0;
+	uint32_t pd_handle = n_0;
 
 	if (!LIB(ibv_import_pd)) {
 		r.error = MISSING;
@@ -1253,10 +1526,10 @@ verbena_ptr verbena_ibv_import_pd(void *p_context, uint32_t pd_handle)
 	return r;
 }
 
-verbena_int verbena_ibv_unimport_pd(void *p_pd)
+static verbena_int stub_ibv_unimport_pd(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_pd *pd = p_pd;
+	struct ibv_pd *pd = p_0;
 
 	if (!LIB(ibv_unimport_pd)) {
 		r.error = MISSING;
@@ -1266,10 +1539,11 @@ verbena_int verbena_ibv_unimport_pd(void *p_pd)
 	return r;
 }
 
-verbena_ptr verbena_ibv_import_mr(void *p_pd, uint32_t mr_handle)
+static verbena_ptr stub_ibv_import_mr(void *p_0, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_pd *pd = p_pd;
+	struct ibv_pd *pd = p_0;
+	uint32_t mr_handle = n_0;
 
 	if (!LIB(ibv_import_mr)) {
 		r.error = MISSING;
@@ -1281,10 +1555,10 @@ verbena_ptr verbena_ibv_import_mr(void *p_pd, uint32_t mr_handle)
 	return r;
 }
 
-verbena_int verbena_ibv_unimport_mr(void *p_mr)
+static verbena_int stub_ibv_unimport_mr(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_mr *mr = p_mr;
+	struct ibv_mr *mr = p_0;
 
 	if (!LIB(ibv_unimport_mr)) {
 		r.error = MISSING;
@@ -1294,10 +1568,11 @@ verbena_int verbena_ibv_unimport_mr(void *p_mr)
 	return r;
 }
 
-verbena_ptr verbena_ibv_import_dm(void *p_context, uint32_t dm_handle)
+static verbena_ptr stub_ibv_import_dm(void *p_0, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
+	struct ibv_context *context = p_0;
+	uint32_t dm_handle = n_0;
 
 	if (!LIB(ibv_import_dm)) {
 		r.error = MISSING;
@@ -1309,10 +1584,10 @@ verbena_ptr verbena_ibv_import_dm(void *p_context, uint32_t dm_handle)
 	return r;
 }
 
-verbena_int verbena_ibv_unimport_dm(void *p_dm)
+static verbena_int stub_ibv_unimport_dm(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_dm *dm = p_dm;
+	struct ibv_dm *dm = p_0;
 
 	if (!LIB(ibv_unimport_dm)) {
 		r.error = MISSING;
@@ -1322,11 +1597,11 @@ verbena_int verbena_ibv_unimport_dm(void *p_dm)
 	return r;
 }
 
-verbena_int verbena_ibv_get_async_event(void *p_context, void *p_event)
+static verbena_int stub_ibv_get_async_event(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_async_event *event = p_event;
+	struct ibv_context *context = p_0;
+	struct ibv_async_event *event = p_1;
 
 	if (!LIB(ibv_get_async_event)) {
 		r.error = MISSING;
@@ -1338,10 +1613,10 @@ verbena_int verbena_ibv_get_async_event(void *p_context, void *p_event)
 	return r;
 }
 
-verbena_int verbena_ibv_ack_async_event(void *p_event)
+static verbena_int stub_ibv_ack_async_event(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_async_event *event = p_event;
+	struct ibv_async_event *event = p_0;
 
 	if (!LIB(ibv_ack_async_event)) {
 		r.error = MISSING;
@@ -1351,11 +1626,11 @@ verbena_int verbena_ibv_ack_async_event(void *p_event)
 	return r;
 }
 
-verbena_int verbena_ibv_query_device(void *p_context, void *p_device_attr)
+static verbena_int stub_ibv_query_device(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_device_attr *device_attr = p_device_attr;
+	struct ibv_context *context = p_0;
+	struct ibv_device_attr *device_attr = p_1;
 
 	if (!LIB(ibv_query_device)) {
 		r.error = MISSING;
@@ -1367,22 +1642,24 @@ verbena_int verbena_ibv_query_device(void *p_context, void *p_device_attr)
 	return r;
 }
 
-verbena_int verbena_ibv_query_port(void *p_context, uint8_t port_num, void *p_port_attr)
+static verbena_int stub_ibv_query_port(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_port_attr *port_attr = p_port_attr;
+	struct ibv_context *context = p_0;
+	uint8_t port_num = n_0;
+	struct ibv_port_attr *port_attr = p_1;
 	errno = 0;
 	r.value = own_ibv_query_port(context, port_num, port_attr);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_ibv_query_port_speed(void *p_context, uint32_t port_num, void *p_port_speed)
+static verbena_int stub_ibv_query_port_speed(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	uint64_t *port_speed = p_port_speed;
+	struct ibv_context *context = p_0;
+	uint32_t port_num = n_0;
+	uint64_t *port_speed = p_1;
 
 	if (!LIB(ibv_query_port_speed)) {
 		r.error = MISSING;
@@ -1394,11 +1671,13 @@ verbena_int verbena_ibv_query_port_speed(void *p_context, uint32_t port_num, voi
 	return r;
 }
 
-verbena_int verbena_ibv_query_gid(void *p_context, uint8_t port_num, int32_t index, void *p_gid)
+static verbena_int stub_ibv_query_gid(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	union ibv_gid *gid = p_gid;
+	struct ibv_context *context = p_0;
+	uint8_t port_num = n_0;
+	int32_t index = n_1;
+	union ibv_gid *gid = p_1;
 
 	if (!LIB(ibv_query_gid)) {
 		r.error = MISSING;
@@ -1410,33 +1689,40 @@ verbena_int verbena_ibv_query_gid(void *p_context, uint8_t port_num, int32_t ind
 	return r;
 }
 
-verbena_int verbena_ibv_query_gid_ex(void *p_context, uint32_t port_num, uint32_t gid_index, void *p_entry, uint32_t flags)
+static verbena_int stub_ibv_query_gid_ex(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_gid_entry *entry = p_entry;
+	struct ibv_context *context = p_0;
+	uint32_t port_num = n_0;
+	uint32_t gid_index = n_1;
+	struct ibv_gid_entry *entry = p_1;
+	uint32_t flags = n_2;
 	errno = 0;
 	r.value = own_ibv_query_gid_ex(context, port_num, gid_index, entry, flags);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_ibv_query_gid_table(void *p_context, void *p_entries, uint64_t max_entries, uint32_t flags)
+static verbena_int stub_ibv_query_gid_table(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_gid_entry *entries = p_entries;
+	struct ibv_context *context = p_0;
+	struct ibv_gid_entry *entries = p_1;
+	uint64_t max_entries = n_0;
+	uint32_t flags = n_1;
 	errno = 0;
 	r.value = own_ibv_query_gid_table(context, entries, max_entries, flags);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_ibv_query_pkey(void *p_context, uint8_t port_num, int32_t index, void *p_pkey)
+static verbena_int stub_ibv_query_pkey(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	__be16 *pkey = p_pkey;
+	struct ibv_context *context = p_0;
+	uint8_t port_num = n_0;
+	int32_t index = n_1;
+	__be16 *pkey = p_1;
 
 	if (!LIB(ibv_query_pkey)) {
 		r.error = MISSING;
@@ -1448,10 +1734,12 @@ verbena_int verbena_ibv_query_pkey(void *p_context, uint8_t port_num, int32_t in
 	return r;
 }
 
-verbena_int verbena_ibv_get_pkey_index(void *p_context, uint8_t port_num, uint16_t pkey)
+static verbena_int stub_ibv_get_pkey_index(void *p_0, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
+	struct ibv_context *context = p_0;
+	uint8_t port_num = n_0;
+	uint16_t pkey = n_1;
 
 	if (!LIB(ibv_get_pkey_index)) {
 		r.error = MISSING;
@@ -1463,10 +1751,10 @@ verbena_int verbena_ibv_get_pkey_index(void *p_context, uint8_t port_num, uint16
 	return r;
 }
 
-verbena_ptr verbena_ibv_alloc_pd(void *p_context)
+static verbena_ptr stub_ibv_alloc_pd(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
+	struct ibv_context *context = p_0;
 
 	if (!LIB(ibv_alloc_pd)) {
 		r.error = MISSING;
@@ -1478,10 +1766,10 @@ verbena_ptr verbena_ibv_alloc_pd(void *p_context)
 	return r;
 }
 
-verbena_int verbena_ibv_dealloc_pd(void *p_pd)
+static verbena_int stub_ibv_dealloc_pd(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_pd *pd = p_pd;
+	struct ibv_pd *pd = p_0;
 
 	if (!LIB(ibv_dealloc_pd)) {
 		r.error = MISSING;
@@ -1493,11 +1781,11 @@ verbena_int verbena_ibv_dealloc_pd(void *p_pd)
 	return r;
 }
 
-verbena_ptr verbena_ibv_create_flow(void *p_qp, void *p_flow)
+static verbena_ptr stub_ibv_create_flow(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_qp *qp = p_qp;
-	struct ibv_flow_attr *flow = p_flow;
+	struct ibv_qp *qp = p_0;
+	struct ibv_flow_attr *flow = p_1;
 	struct verbs_context *vctx = CONTEXT_WITH(qp->context, ibv_create_flow);
 
 	if (!vctx || !vctx->ibv_create_flow) {
@@ -1510,10 +1798,10 @@ verbena_ptr verbena_ibv_create_flow(void *p_qp, void *p_flow)
 	return r;
 }
 
-verbena_int verbena_ibv_destroy_flow(void *p_flow_id)
+static verbena_int stub_ibv_destroy_flow(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_flow *flow_id = p_flow_id;
+	struct ibv_flow *flow_id = p_0;
 	struct verbs_context *vctx = CONTEXT_WITH(flow_id->context, ibv_destroy_flow);
 
 	if (!vctx || !vctx->ibv_destroy_flow) {
@@ -1526,11 +1814,11 @@ verbena_int verbena_ibv_destroy_flow(void *p_flow_id)
 	return r;
 }
 
-verbena_ptr verbena_ibv_create_flow_action_esp(void *p_ctx, void *p_esp)
+static verbena_ptr stub_ibv_create_flow_action_esp(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *ctx = p_ctx;
-	struct ibv_flow_action_esp_attr *esp = p_esp;
+	struct ibv_context *ctx = p_0;
+	struct ibv_flow_action_esp_attr *esp = p_1;
 	struct verbs_context *vctx = CONTEXT_WITH(ctx, create_flow_action_esp);
 
 	if (!vctx || !vctx->create_flow_action_esp) {
@@ -1543,11 +1831,11 @@ verbena_ptr verbena_ibv_create_flow_action_esp(void *p_ctx, void *p_esp)
 	return r;
 }
 
-verbena_int verbena_ibv_modify_flow_action_esp(void *p_action, void *p_esp)
+static verbena_int stub_ibv_modify_flow_action_esp(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_flow_action *action = p_action;
-	struct ibv_flow_action_esp_attr *esp = p_esp;
+	struct ibv_flow_action *action = p_0;
+	struct ibv_flow_action_esp_attr *esp = p_1;
 	struct verbs_context *vctx = CONTEXT_WITH(action->context, modify_flow_action_esp);
 
 	if (!vctx || !vctx->modify_flow_action_esp) {
@@ -1560,10 +1848,10 @@ verbena_int verbena_ibv_modify_flow_action_esp(void *p_action, void *p_esp)
 	return r;
 }
 
-verbena_int verbena_ibv_destroy_flow_action(void *p_action)
+static verbena_int stub_ibv_destroy_flow_action(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_flow_action *action = p_action;
+	struct ibv_flow_action *action = p_0;
 	struct verbs_context *vctx = CONTEXT_WITH(action->context, destroy_flow_action);
 
 	if (!vctx || !vctx->destroy_flow_action) {
@@ -1576,11 +1864,11 @@ verbena_int verbena_ibv_destroy_flow_action(void *p_action)
 	return r;
 }
 
-verbena_ptr verbena_ibv_open_xrcd(void *p_context, void *p_xrcd_init_attr)
+static verbena_ptr stub_ibv_open_xrcd(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_xrcd_init_attr *xrcd_init_attr = p_xrcd_init_attr;
+	struct ibv_context *context = p_0;
+	struct ibv_xrcd_init_attr *xrcd_init_attr = p_1;
 	struct verbs_context *vctx = CONTEXT_WITH(context, open_xrcd);
 
 	if (!vctx || !vctx->open_xrcd) {
@@ -1593,21 +1881,24 @@ verbena_ptr verbena_ibv_open_xrcd(void *p_context, void *p_xrcd_init_attr)
 	return r;
 }
 
-verbena_int verbena_ibv_close_xrcd(void *p_xrcd)
+static verbena_int stub_ibv_close_xrcd(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_xrcd *xrcd = p_xrcd;
+	struct ibv_xrcd *xrcd = p_0;
 	errno = 0;
 	r.value = own_ibv_close_xrcd(xrcd);
 	r.error = errno;
 	return r;
 }
 
-verbena_ptr verbena_ibv_reg_mr_iova2(void *p_pd, uint8_t *p_addr, uint64_t length, uint64_t iova, uint32_t access)
+static verbena_ptr stub_ibv_reg_mr_iova2(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_ptr r = {0};
-	struct ibv_pd *pd = p_pd;
-	void *addr = p_addr;
+	struct ibv_pd *pd = p_0;
+	void *addr = b_0;
+	uint64_t length = n_0;
+	uint64_t iova = n_1;
+	uint32_t access = n_2;
 
 	if (!LIB(ibv_reg_mr_iova2)) {
 		r.error = MISSING;
@@ -1619,32 +1910,42 @@ verbena_ptr verbena_ibv_reg_mr_iova2(void *p_pd, uint8_t *p_addr, uint64_t lengt
 	return r;
 }
 
-verbena_ptr verbena_ibv_reg_mr(void *p_pd, uint8_t *p_addr, uint64_t length, int32_t access)
+static verbena_ptr stub_ibv_reg_mr(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_pd *pd = p_pd;
-	void *addr = p_addr;
+	struct ibv_pd *pd = p_0;
+	void *addr = b_0;
+	uint64_t length = n_0;
+	int32_t access = n_1;
 	errno = 0;
 	r.value = (void *)own_ibv_reg_mr(pd, addr, length, access);
 	r.error = errno;
 	return r;
 }
 
-verbena_ptr verbena_ibv_reg_mr_iova(void *p_pd, uint8_t *p_addr, uint64_t length, uint64_t iova, int32_t access)
+static verbena_ptr stub_ibv_reg_mr_iova(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_ptr r = {0};
-	struct ibv_pd *pd = p_pd;
-	void *addr = p_addr;
+	struct ibv_pd *pd = p_0;
+	void *addr = b_0;
+	uint64_t length = n_0;
+	uint64_t iova = n_1;
+	int32_t access = n_2;
 	errno = 0;
 	r.value = (void *)own_ibv_reg_mr_iova(pd, addr, length, iova, access);
 	r.error = errno;
 	return r;
 }
 
-verbena_ptr verbena_ibv_reg_dmabuf_mr(void *p_pd, uint64_t offset, uint64_t length, uint64_t iova, int32_t fd, int32_t access)
+static verbena_ptr stub_ibv_reg_dmabuf_mr(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3, uint64_t n_4)
 {
 	verbena_ptr r = {0};
-	struct ibv_pd *pd = p_pd;
+	struct ibv_pd *pd = p_0;
+	uint64_t offset = n_0;
+	uint64_t length = n_1;
+	uint64_t iova = n_2;
+	int32_t fd = n_3;
+	int32_t access = n_4;
 
 	if (!LIB(ibv_reg_dmabuf_mr)) {
 		r.error = MISSING;
@@ -1656,11 +1957,11 @@ verbena_ptr verbena_ibv_reg_dmabuf_mr(void *p_pd, uint64_t offset, uint64_t leng
 	return r;
 }
 
-verbena_ptr verbena_ibv_reg_mr_ex(void *p_pd, void *p_mr_init_attr)
+static verbena_ptr stub_ibv_reg_mr_ex(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_pd *pd = p_pd;
-	struct ibv_mr_init_attr *mr_init_attr = p_mr_init_attr;
+	struct ibv_pd *pd = p_0;
+	struct ibv_mr_init_attr *mr_init_attr = p_1;
 
 	if (!LIB(ibv_reg_mr_ex)) {
 		r.error = MISSING;
@@ -1672,12 +1973,15 @@ verbena_ptr verbena_ibv_reg_mr_ex(void *p_pd, void *p_mr_init_attr)
 	return r;
 }
 
-verbena_int verbena_ibv_rereg_mr(void *p_mr, int32_t flags, void *p_pd, uint8_t *p_addr, uint64_t length, int32_t access)
+static verbena_int stub_ibv_rereg_mr(void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_int r = {0};
-	struct ibv_mr *mr = p_mr;
-	struct ibv_pd *pd = p_pd;
-	void *addr = p_addr;
+	struct ibv_mr *mr = p_0;
+	int32_t flags = n_0;
+	struct ibv_pd *pd = p_1;
+	void *addr = b_0;
+	uint64_t length = n_1;
+	int32_t access = n_2;
 
 	if (!LIB(ibv_rereg_mr)) {
 		r.error = MISSING;
@@ -1689,10 +1993,10 @@ verbena_int verbena_ibv_rereg_mr(void *p_mr, int32_t flags, void *p_pd, uint8_t 
 	return r;
 }
 
-verbena_int verbena_ibv_dereg_mr(void *p_mr)
+static verbena_int stub_ibv_dereg_mr(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_mr *mr = p_mr;
+	struct ibv_mr *mr = p_0;
 
 	if (!LIB(ibv_dereg_mr)) {
 		r.error = MISSING;
@@ -1704,20 +2008,21 @@ verbena_int verbena_ibv_dereg_mr(void *p_mr)
 	return r;
 }
 
-verbena_ptr verbena_ibv_alloc_mw(void *p_pd, uint32_t type)
+static verbena_ptr stub_ibv_alloc_mw(void *p_0, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_pd *pd = p_pd;
+	struct ibv_pd *pd = p_0;
+	uint32_t type = n_0;
 	errno = 0;
 	r.value = (void *)own_ibv_alloc_mw(pd, type);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_ibv_dealloc_mw(void *p_mw)
+static verbena_int stub_ibv_dealloc_mw(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_mw *mw = p_mw;
+	struct ibv_mw *mw = p_0;
 
 	if (!mw->context->ops.dealloc_mw) {
 		r.value = EOPNOTSUPP;
@@ -1729,29 +2034,30 @@ verbena_int verbena_ibv_dealloc_mw(void *p_mw)
 	return r;
 }
 
-verbena_int verbena_ibv_inc_rkey(uint32_t rkey)
+static verbena_int stub_ibv_inc_rkey(uint64_t n_0)
 {
 	verbena_int r = {0};
+	uint32_t rkey = n_0;
 	r.value = own_ibv_inc_rkey(rkey);
 	return r;
 }
 
-verbena_int verbena_ibv_bind_mw(void *p_qp, void *p_mw, void *p_mw_bind)
+static verbena_int stub_ibv_bind_mw(void *p_0, void *p_1, void *p_2)
 {
 	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
-	struct ibv_mw *mw = p_mw;
-	struct ibv_mw_bind *mw_bind = p_mw_bind;
+	struct ibv_qp *qp = p_0;
+	struct ibv_mw *mw = p_1;
+	struct ibv_mw_bind *mw_bind = p_2;
 	errno = 0;
 	r.value = own_ibv_bind_mw(qp, mw, mw_bind);
 	r.error = errno;
 	return r;
 }
 
-verbena_ptr verbena_ibv_create_comp_channel(void *p_context)
+static verbena_ptr stub_ibv_create_comp_channel(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
+	struct ibv_context *context = p_0;
 
 	if (!LIB(ibv_create_comp_channel)) {
 		r.error = MISSING;
@@ -1763,10 +2069,10 @@ verbena_ptr verbena_ibv_create_comp_channel(void *p_context)
 	return r;
 }
 
-verbena_int verbena_ibv_destroy_comp_channel(void *p_channel)
+static verbena_int stub_ibv_destroy_comp_channel(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_comp_channel *channel = p_channel;
+	struct ibv_comp_channel *channel = p_0;
 
 	if (!LIB(ibv_destroy_comp_channel)) {
 		r.error = MISSING;
@@ -1778,11 +2084,14 @@ verbena_int verbena_ibv_destroy_comp_channel(void *p_channel)
 	return r;
 }
 
-verbena_int verbena_ibv_advise_mr(void *p_pd, uint32_t advice, uint32_t flags, void *p_sg_list, uint32_t num_sge)
+static verbena_int stub_ibv_advise_mr(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_int r = {0};
-	struct ibv_pd *pd = p_pd;
-	struct ibv_sge *sg_list = p_sg_list;
+	struct ibv_pd *pd = p_0;
+	uint32_t advice = n_0;
+	uint32_t flags = n_1;
+	struct ibv_sge *sg_list = p_1;
+	uint32_t num_sge = n_2;
 	struct verbs_context *vctx = CONTEXT_WITH(pd->context, advise_mr);
 
 	if (!vctx || !vctx->advise_mr) {
@@ -1795,11 +2104,11 @@ verbena_int verbena_ibv_advise_mr(void *p_pd, uint32_t advice, uint32_t flags, v
 	return r;
 }
 
-verbena_ptr verbena_ibv_alloc_dm(void *p_context, void *p_attr)
+static verbena_ptr stub_ibv_alloc_dm(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_alloc_dm_attr *attr = p_attr;
+	struct ibv_context *context = p_0;
+	struct ibv_alloc_dm_attr *attr = p_1;
 	struct verbs_context *vctx = CONTEXT_WITH(context, alloc_dm);
 
 	if (!vctx || !vctx->alloc_dm) {
@@ -1812,10 +2121,10 @@ verbena_ptr verbena_ibv_alloc_dm(void *p_context, void *p_attr)
 	return r;
 }
 
-verbena_int verbena_ibv_free_dm(void *p_dm)
+static verbena_int stub_ibv_free_dm(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_dm *dm = p_dm;
+	struct ibv_dm *dm = p_0;
 	struct verbs_context *vctx = CONTEXT_WITH(dm->context, free_dm);
 
 	if (!vctx || !vctx->free_dm) {
@@ -1828,10 +2137,10 @@ verbena_int verbena_ibv_free_dm(void *p_dm)
 	return r;
 }
 
-verbena_int verbena_ibv_dm_export_dmabuf_fd(void *p_dm)
+static verbena_int stub_ibv_dm_export_dmabuf_fd(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_dm *dm = p_dm;
+	struct ibv_dm *dm = p_0;
 
 	if (!LIB(ibv_dm_export_dmabuf_fd)) {
 		r.error = MISSING;
@@ -1843,42 +2152,10 @@ verbena_int verbena_ibv_dm_export_dmabuf_fd(void *p_dm)
 	return r;
 }
 
-verbena_int verbena_ibv_memcpy_to_dm(void *p_dm, uint64_t dm_offset, uint8_t *p_host_addr, uint64_t length)
-{
-	verbena_int r = {0};
-	struct ibv_dm *dm = p_dm;
-	const void *host_addr = p_host_addr;
-
-	if (!dm->memcpy_to_dm) {
-		r.value = EOPNOTSUPP;
-		return r;
-	}
-	errno = 0;
-	r.value = dm->memcpy_to_dm(dm, dm_offset, host_addr, length);
-	r.error = errno;
-	return r;
-}
-
-verbena_int verbena_ibv_memcpy_from_dm(uint8_t *p_host_addr, void *p_dm, uint64_t dm_offset, uint64_t length)
-{
-	verbena_int r = {0};
-	void *host_addr = p_host_addr;
-	struct ibv_dm *dm = p_dm;
-
-	if (!dm->memcpy_from_dm) {
-		r.value = EOPNOTSUPP;
-		return r;
-	}
-	errno = 0;
-	r.value = dm->memcpy_from_dm(host_addr, dm, dm_offset, length);
-	r.error = errno;
-	return r;
-}
-
-verbena_ptr verbena_ibv_alloc_null_mr(void *p_pd)
+static verbena_ptr stub_ibv_alloc_null_mr(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_pd *pd = p_pd;
+	struct ibv_pd *pd = p_0;
 	struct verbs_context *vctx = CONTEXT_WITH(pd->context, alloc_null_mr);
 
 	if (!vctx || !vctx->alloc_null_mr) {
@@ -1891,11 +2168,14 @@ verbena_ptr verbena_ibv_alloc_null_mr(void *p_pd)
 	return r;
 }
 
-verbena_ptr verbena_ibv_reg_dm_mr(void *p_pd, void *p_dm, uint64_t dm_offset, uint64_t length, uint32_t access)
+static verbena_ptr stub_ibv_reg_dm_mr(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_ptr r = {0};
-	struct ibv_pd *pd = p_pd;
-	struct ibv_dm *dm = p_dm;
+	struct ibv_pd *pd = p_0;
+	struct ibv_dm *dm = p_1;
+	uint64_t dm_offset = n_0;
+	uint64_t length = n_1;
+	uint32_t access = n_2;
 	struct verbs_context *vctx = CONTEXT_WITH(pd->context, reg_dm_mr);
 
 	if (!vctx || !vctx->reg_dm_mr) {
@@ -1908,12 +2188,14 @@ verbena_ptr verbena_ibv_reg_dm_mr(void *p_pd, void *p_dm, uint64_t dm_offset, ui
 	return r;
 }
 
-verbena_ptr verbena_ibv_create_cq(void *p_context, int32_t cqe, uint8_t *p_cq_context, void *p_channel, int32_t comp_vector)
+static verbena_ptr stub_ibv_create_cq(void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	void *cq_context = p_cq_context;
-	struct ibv_comp_channel *channel = p_channel;
+	struct ibv_context *context = p_0;
+	int32_t cqe = n_0;
+	void *cq_context = b_0;
+	struct ibv_comp_channel *channel = p_1;
+	int32_t comp_vector = n_1;
 
 	if (!LIB(ibv_create_cq)) {
 		r.error = MISSING;
@@ -1925,11 +2207,11 @@ verbena_ptr verbena_ibv_create_cq(void *p_context, int32_t cqe, uint8_t *p_cq_co
 	return r;
 }
 
-verbena_ptr verbena_ibv_create_cq_ex(void *p_context, void *p_cq_attr)
+static verbena_ptr stub_ibv_create_cq_ex(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_cq_init_attr_ex *cq_attr = p_cq_attr;
+	struct ibv_context *context = p_0;
+	struct ibv_cq_init_attr_ex *cq_attr = p_1;
 	struct verbs_context *vctx = CONTEXT_WITH(context, create_cq_ex);
 
 	if (!vctx || !vctx->create_cq_ex) {
@@ -1942,10 +2224,11 @@ verbena_ptr verbena_ibv_create_cq_ex(void *p_context, void *p_cq_attr)
 	return r;
 }
 
-verbena_int verbena_ibv_resize_cq(void *p_cq, int32_t cqe)
+static verbena_int stub_ibv_resize_cq(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_cq *cq = p_cq;
+	struct ibv_cq *cq = p_0;
+	int32_t cqe = n_0;
 
 	if (!LIB(ibv_resize_cq)) {
 		r.error = MISSING;
@@ -1957,10 +2240,10 @@ verbena_int verbena_ibv_resize_cq(void *p_cq, int32_t cqe)
 	return r;
 }
 
-verbena_int verbena_ibv_destroy_cq(void *p_cq)
+static verbena_int stub_ibv_destroy_cq(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_cq *cq = p_cq;
+	struct ibv_cq *cq = p_0;
 
 	if (!LIB(ibv_destroy_cq)) {
 		r.error = MISSING;
@@ -1972,76 +2255,11 @@ verbena_int verbena_ibv_destroy_cq(void *p_cq)
 	return r;
 }
 
-verbena_int verbena_ibv_get_cq_event(void *p_channel, void *p_cq, void *p_cq_context)
+static verbena_int stub_ibv_modify_cq(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_comp_channel *channel = p_channel;
-	struct ibv_cq **cq = p_cq;
-	void **cq_context = p_cq_context;
-
-	if (!LIB(ibv_get_cq_event)) {
-		r.error = MISSING;
-		return r;
-	}
-	errno = 0;
-	r.value = LIB(ibv_get_cq_event)(channel, cq, cq_context);
-	r.error = errno;
-	return r;
-}
-
-verbena_int verbena_ibv_ack_cq_events(void *p_cq, uint32_t nevents)
-{
-	verbena_int r = {0};
-	struct ibv_cq *cq = p_cq;
-
-	if (!LIB(ibv_ack_cq_events)) {
-		r.error = MISSING;
-		return r;
-	}
-	LIB(ibv_ack_cq_events)(cq, nevents);
-	return r;
-}
-
-verbena_int verbena_ibv_poll_cq(void *p_cq, int32_t num_entries, void *p_wc)
-{
-	verbena_int r = {0};
-	struct ibv_cq *cq = p_cq;
-	struct ibv_wc *wc = p_wc;
-
-	if (!cq->context->ops.poll_cq) {
-		r.value = -EOPNOTSUPP;
-		return r;
-	}
-	errno = 0;
-	r.value = cq->context->ops.poll_cq(cq, num_entries, wc);
-	r.error = errno;
-	/* libibverbs answers EOPNOTSUPP where a provider has no operation: also
-	 * when asked for none. */
-	if (r.value == EOPNOTSUPP && cq->context->ops.poll_cq(cq, 0, wc) == EOPNOTSUPP)
-		r.value = -EOPNOTSUPP;
-	return r;
-}
-
-verbena_int verbena_ibv_req_notify_cq(void *p_cq, int32_t solicited_only)
-{
-	verbena_int r = {0};
-	struct ibv_cq *cq = p_cq;
-
-	if (!cq->context->ops.req_notify_cq) {
-		r.value = EOPNOTSUPP;
-		return r;
-	}
-	errno = 0;
-	r.value = cq->context->ops.req_notify_cq(cq, solicited_only);
-	r.error = errno;
-	return r;
-}
-
-verbena_int verbena_ibv_modify_cq(void *p_cq, void *p_attr)
-{
-	verbena_int r = {0};
-	struct ibv_cq *cq = p_cq;
-	struct ibv_modify_cq_attr *attr = p_attr;
+	struct ibv_cq *cq = p_0;
+	struct ibv_modify_cq_attr *attr = p_1;
 	struct verbs_context *vctx = CONTEXT_WITH(cq->context, modify_cq);
 
 	if (!vctx || !vctx->modify_cq) {
@@ -2054,22 +2272,22 @@ verbena_int verbena_ibv_modify_cq(void *p_cq, void *p_attr)
 	return r;
 }
 
-verbena_int verbena_ibv_query_comp_cntr_caps(void *p_context, void *p_caps)
+static verbena_int stub_ibv_query_comp_cntr_caps(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_comp_cntr_caps *caps = p_caps;
+	struct ibv_context *context = p_0;
+	struct ibv_comp_cntr_caps *caps = p_1;
 	errno = 0;
 	r.value = own_ibv_query_comp_cntr_caps(context, caps);
 	r.error = errno;
 	return r;
 }
 
-verbena_ptr verbena_ibv_create_comp_cntr(void *p_context, void *p_cc_attr)
+static verbena_ptr stub_ibv_create_comp_cntr(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_comp_cntr_init_attr *cc_attr = p_cc_attr;
+	struct ibv_context *context = p_0;
+	struct ibv_comp_cntr_init_attr *cc_attr = p_1;
 
 	if (!LIB(ibv_create_comp_cntr)) {
 		r.error = MISSING;
@@ -2081,10 +2299,10 @@ verbena_ptr verbena_ibv_create_comp_cntr(void *p_context, void *p_cc_attr)
 	return r;
 }
 
-verbena_int verbena_ibv_destroy_comp_cntr(void *p_comp_cntr)
+static verbena_int stub_ibv_destroy_comp_cntr(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_comp_cntr *comp_cntr = p_comp_cntr;
+	struct ibv_comp_cntr *comp_cntr = p_0;
 
 	if (!LIB(ibv_destroy_comp_cntr)) {
 		r.error = MISSING;
@@ -2096,10 +2314,11 @@ verbena_int verbena_ibv_destroy_comp_cntr(void *p_comp_cntr)
 	return r;
 }
 
-verbena_int verbena_ibv_set_comp_cntr(void *p_comp_cntr, uint64_t value)
+static verbena_int stub_ibv_set_comp_cntr(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_comp_cntr *comp_cntr = p_comp_cntr;
+	struct ibv_comp_cntr *comp_cntr = p_0;
+	uint64_t value = n_0;
 
 	if (!LIB(ibv_set_comp_cntr)) {
 		r.error = MISSING;
@@ -2111,10 +2330,11 @@ verbena_int verbena_ibv_set_comp_cntr(void *p_comp_cntr, uint64_t value)
 	return r;
 }
 
-verbena_int verbena_ibv_set_err_comp_cntr(void *p_comp_cntr, uint64_t value)
+static verbena_int stub_ibv_set_err_comp_cntr(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_comp_cntr *comp_cntr = p_comp_cntr;
+	struct ibv_comp_cntr *comp_cntr = p_0;
+	uint64_t value = n_0;
 
 	if (!LIB(ibv_set_err_comp_cntr)) {
 		r.error = MISSING;
@@ -2126,10 +2346,11 @@ verbena_int verbena_ibv_set_err_comp_cntr(void *p_comp_cntr, uint64_t value)
 	return r;
 }
 
-verbena_int verbena_ibv_inc_comp_cntr(void *p_comp_cntr, uint64_t amount)
+static verbena_int stub_ibv_inc_comp_cntr(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_comp_cntr *comp_cntr = p_comp_cntr;
+	struct ibv_comp_cntr *comp_cntr = p_0;
+	uint64_t amount = n_0;
 
 	if (!LIB(ibv_inc_comp_cntr)) {
 		r.error = MISSING;
@@ -2141,10 +2362,11 @@ verbena_int verbena_ibv_inc_comp_cntr(void *p_comp_cntr, uint64_t amount)
 	return r;
 }
 
-verbena_int verbena_ibv_inc_err_comp_cntr(void *p_comp_cntr, uint64_t amount)
+static verbena_int stub_ibv_inc_err_comp_cntr(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_comp_cntr *comp_cntr = p_comp_cntr;
+	struct ibv_comp_cntr *comp_cntr = p_0;
+	uint64_t amount = n_0;
 
 	if (!LIB(ibv_inc_err_comp_cntr)) {
 		r.error = MISSING;
@@ -2156,11 +2378,11 @@ verbena_int verbena_ibv_inc_err_comp_cntr(void *p_comp_cntr, uint64_t amount)
 	return r;
 }
 
-verbena_int verbena_ibv_read_comp_cntr(void *p_comp_cntr, void *p_value)
+static verbena_int stub_ibv_read_comp_cntr(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_comp_cntr *comp_cntr = p_comp_cntr;
-	uint64_t *value = p_value;
+	struct ibv_comp_cntr *comp_cntr = p_0;
+	uint64_t *value = p_1;
 
 	if (!LIB(ibv_read_comp_cntr)) {
 		r.error = MISSING;
@@ -2172,11 +2394,11 @@ verbena_int verbena_ibv_read_comp_cntr(void *p_comp_cntr, void *p_value)
 	return r;
 }
 
-verbena_int verbena_ibv_read_err_comp_cntr(void *p_comp_cntr, void *p_value)
+static verbena_int stub_ibv_read_err_comp_cntr(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_comp_cntr *comp_cntr = p_comp_cntr;
-	uint64_t *value = p_value;
+	struct ibv_comp_cntr *comp_cntr = p_0;
+	uint64_t *value = p_1;
 
 	if (!LIB(ibv_read_err_comp_cntr)) {
 		r.error = MISSING;
@@ -2188,11 +2410,11 @@ verbena_int verbena_ibv_read_err_comp_cntr(void *p_comp_cntr, void *p_value)
 	return r;
 }
 
-verbena_ptr verbena_ibv_create_srq(void *p_pd, void *p_srq_init_attr)
+static verbena_ptr stub_ibv_create_srq(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_pd *pd = p_pd;
-	struct ibv_srq_init_attr *srq_init_attr = p_srq_init_attr;
+	struct ibv_pd *pd = p_0;
+	struct ibv_srq_init_attr *srq_init_attr = p_1;
 
 	if (!LIB(ibv_create_srq)) {
 		r.error = MISSING;
@@ -2204,22 +2426,23 @@ verbena_ptr verbena_ibv_create_srq(void *p_pd, void *p_srq_init_attr)
 	return r;
 }
 
-verbena_ptr verbena_ibv_create_srq_ex(void *p_context, void *p_srq_init_attr_ex)
+static verbena_ptr stub_ibv_create_srq_ex(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_srq_init_attr_ex *srq_init_attr_ex = p_srq_init_attr_ex;
+	struct ibv_context *context = p_0;
+	struct ibv_srq_init_attr_ex *srq_init_attr_ex = p_1;
 	errno = 0;
 	r.value = (void *)own_ibv_create_srq_ex(context, srq_init_attr_ex);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_ibv_modify_srq(void *p_srq, void *p_srq_attr, int32_t srq_attr_mask)
+static verbena_int stub_ibv_modify_srq(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_srq *srq = p_srq;
-	struct ibv_srq_attr *srq_attr = p_srq_attr;
+	struct ibv_srq *srq = p_0;
+	struct ibv_srq_attr *srq_attr = p_1;
+	int32_t srq_attr_mask = n_0;
 
 	if (!LIB(ibv_modify_srq)) {
 		r.error = MISSING;
@@ -2231,11 +2454,11 @@ verbena_int verbena_ibv_modify_srq(void *p_srq, void *p_srq_attr, int32_t srq_at
 	return r;
 }
 
-verbena_int verbena_ibv_query_srq(void *p_srq, void *p_srq_attr)
+static verbena_int stub_ibv_query_srq(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_srq *srq = p_srq;
-	struct ibv_srq_attr *srq_attr = p_srq_attr;
+	struct ibv_srq *srq = p_0;
+	struct ibv_srq_attr *srq_attr = p_1;
 
 	if (!LIB(ibv_query_srq)) {
 		r.error = MISSING;
@@ -2247,11 +2470,11 @@ verbena_int verbena_ibv_query_srq(void *p_srq, void *p_srq_attr)
 	return r;
 }
 
-verbena_int verbena_ibv_get_srq_num(void *p_srq, void *p_srq_num)
+static verbena_int stub_ibv_get_srq_num(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_srq *srq = p_srq;
-	uint32_t *srq_num = p_srq_num;
+	struct ibv_srq *srq = p_0;
+	uint32_t *srq_num = p_1;
 	struct verbs_context *vctx = CONTEXT_WITH(srq->context, get_srq_num);
 
 	if (!vctx || !vctx->get_srq_num) {
@@ -2264,10 +2487,10 @@ verbena_int verbena_ibv_get_srq_num(void *p_srq, void *p_srq_num)
 	return r;
 }
 
-verbena_int verbena_ibv_destroy_srq(void *p_srq)
+static verbena_int stub_ibv_destroy_srq(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_srq *srq = p_srq;
+	struct ibv_srq *srq = p_0;
 
 	if (!LIB(ibv_destroy_srq)) {
 		r.error = MISSING;
@@ -2279,40 +2502,23 @@ verbena_int verbena_ibv_destroy_srq(void *p_srq)
 	return r;
 }
 
-verbena_int verbena_ibv_post_srq_recv(void *p_srq, void *p_recv_wr, void *p_bad_recv_wr)
+static verbena_int stub_ibv_post_srq_ops(void *p_0, void *p_1, void *p_2)
 {
 	verbena_int r = {0};
-	struct ibv_srq *srq = p_srq;
-	struct ibv_recv_wr *recv_wr = p_recv_wr;
-	struct ibv_recv_wr **bad_recv_wr = p_bad_recv_wr;
-
-	if (!srq->context->ops.post_srq_recv) {
-		r.value = EOPNOTSUPP;
-		return r;
-	}
-	errno = 0;
-	r.value = srq->context->ops.post_srq_recv(srq, recv_wr, bad_recv_wr);
-	r.error = errno;
-	return r;
-}
-
-verbena_int verbena_ibv_post_srq_ops(void *p_srq, void *p_op, void *p_bad_op)
-{
-	verbena_int r = {0};
-	struct ibv_srq *srq = p_srq;
-	struct ibv_ops_wr *op = p_op;
-	struct ibv_ops_wr **bad_op = p_bad_op;
+	struct ibv_srq *srq = p_0;
+	struct ibv_ops_wr *op = p_1;
+	struct ibv_ops_wr **bad_op = p_2;
 	errno = 0;
 	r.value = own_ibv_post_srq_ops(srq, op, bad_op);
 	r.error = errno;
 	return r;
 }
 
-verbena_ptr verbena_ibv_create_qp(void *p_pd, void *p_qp_init_attr)
+static verbena_ptr stub_ibv_create_qp(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_pd *pd = p_pd;
-	struct ibv_qp_init_attr *qp_init_attr = p_qp_init_attr;
+	struct ibv_pd *pd = p_0;
+	struct ibv_qp_init_attr *qp_init_attr = p_1;
 
 	if (!LIB(ibv_create_qp)) {
 		r.error = MISSING;
@@ -2324,22 +2530,22 @@ verbena_ptr verbena_ibv_create_qp(void *p_pd, void *p_qp_init_attr)
 	return r;
 }
 
-verbena_ptr verbena_ibv_create_qp_ex(void *p_context, void *p_qp_init_attr_ex)
+static verbena_ptr stub_ibv_create_qp_ex(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_qp_init_attr_ex *qp_init_attr_ex = p_qp_init_attr_ex;
+	struct ibv_context *context = p_0;
+	struct ibv_qp_init_attr_ex *qp_init_attr_ex = p_1;
 	errno = 0;
 	r.value = (void *)own_ibv_create_qp_ex(context, qp_init_attr_ex);
 	r.error = errno;
 	return r;
 }
 
-verbena_ptr verbena_ibv_alloc_td(void *p_context, void *p_init_attr)
+static verbena_ptr stub_ibv_alloc_td(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_td_init_attr *init_attr = p_init_attr;
+	struct ibv_context *context = p_0;
+	struct ibv_td_init_attr *init_attr = p_1;
 	struct verbs_context *vctx = CONTEXT_WITH(context, alloc_td);
 
 	if (!vctx || !vctx->alloc_td) {
@@ -2352,10 +2558,10 @@ verbena_ptr verbena_ibv_alloc_td(void *p_context, void *p_init_attr)
 	return r;
 }
 
-verbena_int verbena_ibv_dealloc_td(void *p_td)
+static verbena_int stub_ibv_dealloc_td(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_td *td = p_td;
+	struct ibv_td *td = p_0;
 	struct verbs_context *vctx = CONTEXT_WITH(td->context, dealloc_td);
 
 	if (!vctx || !vctx->dealloc_td) {
@@ -2368,11 +2574,11 @@ verbena_int verbena_ibv_dealloc_td(void *p_td)
 	return r;
 }
 
-verbena_ptr verbena_ibv_alloc_parent_domain(void *p_context, void *p_attr)
+static verbena_ptr stub_ibv_alloc_parent_domain(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_parent_domain_init_attr *attr = p_attr;
+	struct ibv_context *context = p_0;
+	struct ibv_parent_domain_init_attr *attr = p_1;
 	struct verbs_context *vctx = CONTEXT_WITH(context, alloc_parent_domain);
 
 	if (!vctx || !vctx->alloc_parent_domain) {
@@ -2385,11 +2591,12 @@ verbena_ptr verbena_ibv_alloc_parent_domain(void *p_context, void *p_attr)
 	return r;
 }
 
-verbena_ptr verbena_ibv_alloc_buf(void *p_pd, uint64_t size, void *p_buf)
+static verbena_ptr stub_ibv_alloc_buf(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_pd *pd = p_pd;
-	struct ibv_buf **buf = p_buf;
+	struct ibv_pd *pd = p_0;
+	uint64_t size = n_0;
+	struct ibv_buf **buf = p_1;
 
 	if (!LIB(ibv_alloc_buf)) {
 		r.error = MISSING;
@@ -2401,10 +2608,10 @@ verbena_ptr verbena_ibv_alloc_buf(void *p_pd, uint64_t size, void *p_buf)
 	return r;
 }
 
-verbena_int verbena_ibv_export_buf_dmabuf_fd(void *p_buf)
+static verbena_int stub_ibv_export_buf_dmabuf_fd(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_buf *buf = p_buf;
+	struct ibv_buf *buf = p_0;
 
 	if (!LIB(ibv_export_buf_dmabuf_fd)) {
 		r.error = MISSING;
@@ -2416,10 +2623,10 @@ verbena_int verbena_ibv_export_buf_dmabuf_fd(void *p_buf)
 	return r;
 }
 
-verbena_int verbena_ibv_free_buf(void *p_buf)
+static verbena_int stub_ibv_free_buf(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_buf *buf = p_buf;
+	struct ibv_buf *buf = p_0;
 
 	if (!LIB(ibv_free_buf)) {
 		r.error = MISSING;
@@ -2429,12 +2636,14 @@ verbena_int verbena_ibv_free_buf(void *p_buf)
 	return r;
 }
 
-verbena_ptr verbena_ibv_reg_buf_mr(void *p_pd, void *p_buf, uint8_t *p_addr, uint64_t length, int32_t access)
+static verbena_ptr stub_ibv_reg_buf_mr(void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_pd *pd = p_pd;
-	struct ibv_buf *buf = p_buf;
-	void *addr = p_addr;
+	struct ibv_pd *pd = p_0;
+	struct ibv_buf *buf = p_1;
+	void *addr = b_0;
+	uint64_t length = n_0;
+	int32_t access = n_1;
 
 	if (!LIB(ibv_reg_buf_mr)) {
 		r.error = MISSING;
@@ -2446,11 +2655,11 @@ verbena_ptr verbena_ibv_reg_buf_mr(void *p_pd, void *p_buf, uint8_t *p_addr, uin
 	return r;
 }
 
-verbena_ptr verbena_ibv_alloc_dmah(void *p_context, void *p_attr)
+static verbena_ptr stub_ibv_alloc_dmah(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_dmah_init_attr *attr = p_attr;
+	struct ibv_context *context = p_0;
+	struct ibv_dmah_init_attr *attr = p_1;
 
 	if (!LIB(ibv_alloc_dmah)) {
 		r.error = MISSING;
@@ -2462,10 +2671,10 @@ verbena_ptr verbena_ibv_alloc_dmah(void *p_context, void *p_attr)
 	return r;
 }
 
-verbena_int verbena_ibv_dealloc_dmah(void *p_dmah)
+static verbena_int stub_ibv_dealloc_dmah(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_dmah *dmah = p_dmah;
+	struct ibv_dmah *dmah = p_0;
 
 	if (!LIB(ibv_dealloc_dmah)) {
 		r.error = MISSING;
@@ -2477,11 +2686,11 @@ verbena_int verbena_ibv_dealloc_dmah(void *p_dmah)
 	return r;
 }
 
-verbena_int verbena_ibv_query_rt_values_ex(void *p_context, void *p_values)
+static verbena_int stub_ibv_query_rt_values_ex(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_values_ex *values = p_values;
+	struct ibv_context *context = p_0;
+	struct ibv_values_ex *values = p_1;
 	struct verbs_context *vctx = CONTEXT_WITH(context, query_rt_values);
 
 	if (!vctx || !vctx->query_rt_values) {
@@ -2494,23 +2703,23 @@ verbena_int verbena_ibv_query_rt_values_ex(void *p_context, void *p_values)
 	return r;
 }
 
-verbena_int verbena_ibv_query_device_ex(void *p_context, void *p_input, void *p_attr)
+static verbena_int stub_ibv_query_device_ex(void *p_0, void *p_1, void *p_2)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	const struct ibv_query_device_ex_input *input = p_input;
-	struct ibv_device_attr_ex *attr = p_attr;
+	struct ibv_context *context = p_0;
+	const struct ibv_query_device_ex_input *input = p_1;
+	struct ibv_device_attr_ex *attr = p_2;
 	errno = 0;
 	r.value = own_ibv_query_device_ex(context, input, attr);
 	r.error = errno;
 	return r;
 }
 
-verbena_ptr verbena_ibv_open_qp(void *p_context, void *p_qp_open_attr)
+static verbena_ptr stub_ibv_open_qp(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_qp_open_attr *qp_open_attr = p_qp_open_attr;
+	struct ibv_context *context = p_0;
+	struct ibv_qp_open_attr *qp_open_attr = p_1;
 	struct verbs_context *vctx = CONTEXT_WITH(context, open_qp);
 
 	if (!vctx || !vctx->open_qp) {
@@ -2523,11 +2732,12 @@ verbena_ptr verbena_ibv_open_qp(void *p_context, void *p_qp_open_attr)
 	return r;
 }
 
-verbena_int verbena_ibv_modify_qp(void *p_qp, void *p_attr, int32_t attr_mask)
+static verbena_int stub_ibv_modify_qp(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
-	struct ibv_qp_attr *attr = p_attr;
+	struct ibv_qp *qp = p_0;
+	struct ibv_qp_attr *attr = p_1;
+	int32_t attr_mask = n_0;
 
 	if (!LIB(ibv_modify_qp)) {
 		r.error = MISSING;
@@ -2539,11 +2749,11 @@ verbena_int verbena_ibv_modify_qp(void *p_qp, void *p_attr, int32_t attr_mask)
 	return r;
 }
 
-verbena_int verbena_ibv_modify_qp_rate_limit(void *p_qp, void *p_attr)
+static verbena_int stub_ibv_modify_qp_rate_limit(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
-	struct ibv_qp_rate_limit_attr *attr = p_attr;
+	struct ibv_qp *qp = p_0;
+	struct ibv_qp_rate_limit_attr *attr = p_1;
 	struct verbs_context *vctx = CONTEXT_WITH(qp->context, modify_qp_rate_limit);
 
 	if (!vctx || !vctx->modify_qp_rate_limit) {
@@ -2556,12 +2766,12 @@ verbena_int verbena_ibv_modify_qp_rate_limit(void *p_qp, void *p_attr)
 	return r;
 }
 
-verbena_int verbena_ibv_qp_attach_comp_cntr(void *p_qp, void *p_comp_cntr, void *p_attr)
+static verbena_int stub_ibv_qp_attach_comp_cntr(void *p_0, void *p_1, void *p_2)
 {
 	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
-	struct ibv_comp_cntr *comp_cntr = p_comp_cntr;
-	struct ibv_qp_attach_comp_cntr_attr *attr = p_attr;
+	struct ibv_qp *qp = p_0;
+	struct ibv_comp_cntr *comp_cntr = p_1;
+	struct ibv_qp_attach_comp_cntr_attr *attr = p_2;
 
 	if (!LIB(ibv_qp_attach_comp_cntr)) {
 		r.error = MISSING;
@@ -2573,10 +2783,12 @@ verbena_int verbena_ibv_qp_attach_comp_cntr(void *p_qp, void *p_comp_cntr, void 
 	return r;
 }
 
-verbena_int verbena_ibv_query_qp_data_in_order(void *p_qp, uint32_t op, uint32_t flags)
+static verbena_int stub_ibv_query_qp_data_in_order(void *p_0, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
+	struct ibv_qp *qp = p_0;
+	uint32_t op = n_0;
+	uint32_t flags = n_1;
 
 	if (!LIB(ibv_query_qp_data_in_order)) {
 		r.error = MISSING;
@@ -2586,12 +2798,13 @@ verbena_int verbena_ibv_query_qp_data_in_order(void *p_qp, uint32_t op, uint32_t
 	return r;
 }
 
-verbena_int verbena_ibv_query_qp(void *p_qp, void *p_attr, int32_t attr_mask, void *p_init_attr)
+static verbena_int stub_ibv_query_qp(void *p_0, void *p_1, void *p_2, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
-	struct ibv_qp_attr *attr = p_attr;
-	struct ibv_qp_init_attr *init_attr = p_init_attr;
+	struct ibv_qp *qp = p_0;
+	struct ibv_qp_attr *attr = p_1;
+	int32_t attr_mask = n_0;
+	struct ibv_qp_init_attr *init_attr = p_2;
 
 	if (!LIB(ibv_query_qp)) {
 		r.error = MISSING;
@@ -2603,10 +2816,10 @@ verbena_int verbena_ibv_query_qp(void *p_qp, void *p_attr, int32_t attr_mask, vo
 	return r;
 }
 
-verbena_int verbena_ibv_destroy_qp(void *p_qp)
+static verbena_int stub_ibv_destroy_qp(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
+	struct ibv_qp *qp = p_0;
 
 	if (!LIB(ibv_destroy_qp)) {
 		r.error = MISSING;
@@ -2618,22 +2831,22 @@ verbena_int verbena_ibv_destroy_qp(void *p_qp)
 	return r;
 }
 
-verbena_ptr verbena_ibv_create_wq(void *p_context, void *p_wq_init_attr)
+static verbena_ptr stub_ibv_create_wq(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_wq_init_attr *wq_init_attr = p_wq_init_attr;
+	struct ibv_context *context = p_0;
+	struct ibv_wq_init_attr *wq_init_attr = p_1;
 	errno = 0;
 	r.value = (void *)own_ibv_create_wq(context, wq_init_attr);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_ibv_modify_wq(void *p_wq, void *p_wq_attr)
+static verbena_int stub_ibv_modify_wq(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_wq *wq = p_wq;
-	struct ibv_wq_attr *wq_attr = p_wq_attr;
+	struct ibv_wq *wq = p_0;
+	struct ibv_wq_attr *wq_attr = p_1;
 	struct verbs_context *vctx = CONTEXT_WITH(wq->context, modify_wq);
 
 	if (!vctx || !vctx->modify_wq) {
@@ -2646,10 +2859,10 @@ verbena_int verbena_ibv_modify_wq(void *p_wq, void *p_wq_attr)
 	return r;
 }
 
-verbena_int verbena_ibv_destroy_wq(void *p_wq)
+static verbena_int stub_ibv_destroy_wq(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_wq *wq = p_wq;
+	struct ibv_wq *wq = p_0;
 	struct verbs_context *vctx = CONTEXT_WITH(wq->context, destroy_wq);
 
 	if (!vctx || !vctx->destroy_wq) {
@@ -2662,11 +2875,11 @@ verbena_int verbena_ibv_destroy_wq(void *p_wq)
 	return r;
 }
 
-verbena_ptr verbena_ibv_create_rwq_ind_table(void *p_context, void *p_init_attr)
+static verbena_ptr stub_ibv_create_rwq_ind_table(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_rwq_ind_table_init_attr *init_attr = p_init_attr;
+	struct ibv_context *context = p_0;
+	struct ibv_rwq_ind_table_init_attr *init_attr = p_1;
 	struct verbs_context *vctx = CONTEXT_WITH(context, create_rwq_ind_table);
 
 	if (!vctx || !vctx->create_rwq_ind_table) {
@@ -2679,10 +2892,10 @@ verbena_ptr verbena_ibv_create_rwq_ind_table(void *p_context, void *p_init_attr)
 	return r;
 }
 
-verbena_int verbena_ibv_destroy_rwq_ind_table(void *p_rwq_ind_table)
+static verbena_int stub_ibv_destroy_rwq_ind_table(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_rwq_ind_table *rwq_ind_table = p_rwq_ind_table;
+	struct ibv_rwq_ind_table *rwq_ind_table = p_0;
 	struct verbs_context *vctx = CONTEXT_WITH(rwq_ind_table->context, destroy_rwq_ind_table);
 
 	if (!vctx || !vctx->destroy_rwq_ind_table) {
@@ -2695,45 +2908,11 @@ verbena_int verbena_ibv_destroy_rwq_ind_table(void *p_rwq_ind_table)
 	return r;
 }
 
-verbena_int verbena_ibv_post_send(void *p_qp, void *p_wr, void *p_bad_wr)
-{
-	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
-	struct ibv_send_wr *wr = p_wr;
-	struct ibv_send_wr **bad_wr = p_bad_wr;
-
-	if (!qp->context->ops.post_send) {
-		r.value = EOPNOTSUPP;
-		return r;
-	}
-	errno = 0;
-	r.value = qp->context->ops.post_send(qp, wr, bad_wr);
-	r.error = errno;
-	return r;
-}
-
-verbena_int verbena_ibv_post_recv(void *p_qp, void *p_wr, void *p_bad_wr)
-{
-	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
-	struct ibv_recv_wr *wr = p_wr;
-	struct ibv_recv_wr **bad_wr = p_bad_wr;
-
-	if (!qp->context->ops.post_recv) {
-		r.value = EOPNOTSUPP;
-		return r;
-	}
-	errno = 0;
-	r.value = qp->context->ops.post_recv(qp, wr, bad_wr);
-	r.error = errno;
-	return r;
-}
-
-verbena_ptr verbena_ibv_create_ah(void *p_pd, void *p_attr)
+static verbena_ptr stub_ibv_create_ah(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_pd *pd = p_pd;
-	struct ibv_ah_attr *attr = p_attr;
+	struct ibv_pd *pd = p_0;
+	struct ibv_ah_attr *attr = p_1;
 
 	if (!LIB(ibv_create_ah)) {
 		r.error = MISSING;
@@ -2745,13 +2924,14 @@ verbena_ptr verbena_ibv_create_ah(void *p_pd, void *p_attr)
 	return r;
 }
 
-verbena_int verbena_ibv_init_ah_from_wc(void *p_context, uint8_t port_num, void *p_wc, void *p_grh, void *p_ah_attr)
+static verbena_int stub_ibv_init_ah_from_wc(void *p_0, void *p_1, void *p_2, void *p_3, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_wc *wc = p_wc;
-	struct ibv_grh *grh = p_grh;
-	struct ibv_ah_attr *ah_attr = p_ah_attr;
+	struct ibv_context *context = p_0;
+	uint8_t port_num = n_0;
+	struct ibv_wc *wc = p_1;
+	struct ibv_grh *grh = p_2;
+	struct ibv_ah_attr *ah_attr = p_3;
 
 	if (!LIB(ibv_init_ah_from_wc)) {
 		r.error = MISSING;
@@ -2763,12 +2943,13 @@ verbena_int verbena_ibv_init_ah_from_wc(void *p_context, uint8_t port_num, void 
 	return r;
 }
 
-verbena_ptr verbena_ibv_create_ah_from_wc(void *p_pd, void *p_wc, void *p_grh, uint8_t port_num)
+static verbena_ptr stub_ibv_create_ah_from_wc(void *p_0, void *p_1, void *p_2, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_pd *pd = p_pd;
-	struct ibv_wc *wc = p_wc;
-	struct ibv_grh *grh = p_grh;
+	struct ibv_pd *pd = p_0;
+	struct ibv_wc *wc = p_1;
+	struct ibv_grh *grh = p_2;
+	uint8_t port_num = n_0;
 
 	if (!LIB(ibv_create_ah_from_wc)) {
 		r.error = MISSING;
@@ -2780,10 +2961,10 @@ verbena_ptr verbena_ibv_create_ah_from_wc(void *p_pd, void *p_wc, void *p_grh, u
 	return r;
 }
 
-verbena_int verbena_ibv_destroy_ah(void *p_ah)
+static verbena_int stub_ibv_destroy_ah(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_ah *ah = p_ah;
+	struct ibv_ah *ah = p_0;
 
 	if (!LIB(ibv_destroy_ah)) {
 		r.error = MISSING;
@@ -2795,11 +2976,12 @@ verbena_int verbena_ibv_destroy_ah(void *p_ah)
 	return r;
 }
 
-verbena_int verbena_ibv_attach_mcast(void *p_qp, void *p_gid, uint16_t lid)
+static verbena_int stub_ibv_attach_mcast(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
-	const union ibv_gid *gid = p_gid;
+	struct ibv_qp *qp = p_0;
+	const union ibv_gid *gid = p_1;
+	uint16_t lid = n_0;
 
 	if (!LIB(ibv_attach_mcast)) {
 		r.error = MISSING;
@@ -2811,11 +2993,12 @@ verbena_int verbena_ibv_attach_mcast(void *p_qp, void *p_gid, uint16_t lid)
 	return r;
 }
 
-verbena_int verbena_ibv_detach_mcast(void *p_qp, void *p_gid, uint16_t lid)
+static verbena_int stub_ibv_detach_mcast(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
-	const union ibv_gid *gid = p_gid;
+	struct ibv_qp *qp = p_0;
+	const union ibv_gid *gid = p_1;
+	uint16_t lid = n_0;
 
 	if (!LIB(ibv_detach_mcast)) {
 		r.error = MISSING;
@@ -2827,7 +3010,7 @@ verbena_int verbena_ibv_detach_mcast(void *p_qp, void *p_gid, uint16_t lid)
 	return r;
 }
 
-verbena_int verbena_ibv_fork_init(void)
+static verbena_int stub_ibv_fork_init(void)
 {
 	verbena_int r = {0};
 
@@ -2841,7 +3024,7 @@ verbena_int verbena_ibv_fork_init(void)
 	return r;
 }
 
-verbena_int verbena_ibv_is_fork_initialized(void)
+static verbena_int stub_ibv_is_fork_initialized(void)
 {
 	verbena_int r = {0};
 
@@ -2853,9 +3036,10 @@ verbena_int verbena_ibv_is_fork_initialized(void)
 	return r;
 }
 
-verbena_ptr verbena_ibv_node_type_str(uint32_t node_type)
+static verbena_ptr stub_ibv_node_type_str(uint64_t n_0)
 {
 	verbena_ptr r = {0};
+	uint32_t node_type = n_0;
 
 	if (!LIB(ibv_node_type_str)) {
 		r.error = MISSING;
@@ -2865,9 +3049,10 @@ verbena_ptr verbena_ibv_node_type_str(uint32_t node_type)
 	return r;
 }
 
-verbena_ptr verbena_ibv_port_state_str(uint32_t port_state)
+static verbena_ptr stub_ibv_port_state_str(uint64_t n_0)
 {
 	verbena_ptr r = {0};
+	uint32_t port_state = n_0;
 
 	if (!LIB(ibv_port_state_str)) {
 		r.error = MISSING;
@@ -2877,9 +3062,10 @@ verbena_ptr verbena_ibv_port_state_str(uint32_t port_state)
 	return r;
 }
 
-verbena_ptr verbena_ibv_event_type_str(uint32_t event)
+static verbena_ptr stub_ibv_event_type_str(uint64_t n_0)
 {
 	verbena_ptr r = {0};
+	uint32_t event = n_0;
 
 	if (!LIB(ibv_event_type_str)) {
 		r.error = MISSING;
@@ -2889,13 +3075,13 @@ verbena_ptr verbena_ibv_event_type_str(uint32_t event)
 	return r;
 }
 
-verbena_int verbena_ibv_resolve_eth_l2_from_gid(void *p_context, void *p_attr, void *p_eth_mac, void *p_vid)
+static verbena_int stub_ibv_resolve_eth_l2_from_gid(void *p_0, void *p_1, void *p_2, void *p_3)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_ah_attr *attr = p_attr;
-	uint8_t *eth_mac = p_eth_mac;
-	uint16_t *vid = p_vid;
+	struct ibv_context *context = p_0;
+	struct ibv_ah_attr *attr = p_1;
+	uint8_t *eth_mac = p_2;
+	uint16_t *vid = p_3;
 
 	if (!LIB(ibv_resolve_eth_l2_from_gid)) {
 		r.error = MISSING;
@@ -2907,18 +3093,20 @@ verbena_int verbena_ibv_resolve_eth_l2_from_gid(void *p_context, void *p_attr, v
 	return r;
 }
 
-verbena_int verbena_ibv_is_qpt_supported(uint32_t caps, uint32_t qpt)
+static verbena_int stub_ibv_is_qpt_supported(uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
+	uint32_t caps = n_0;
+	uint32_t qpt = n_1;
 	r.value = own_ibv_is_qpt_supported(caps, qpt);
 	return r;
 }
 
-verbena_ptr verbena_ibv_create_counters(void *p_context, void *p_init_attr)
+static verbena_ptr stub_ibv_create_counters(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_counters_init_attr *init_attr = p_init_attr;
+	struct ibv_context *context = p_0;
+	struct ibv_counters_init_attr *init_attr = p_1;
 	struct verbs_context *vctx = CONTEXT_WITH(context, create_counters);
 
 	if (!vctx || !vctx->create_counters) {
@@ -2931,10 +3119,10 @@ verbena_ptr verbena_ibv_create_counters(void *p_context, void *p_init_attr)
 	return r;
 }
 
-verbena_int verbena_ibv_destroy_counters(void *p_counters)
+static verbena_int stub_ibv_destroy_counters(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_counters *counters = p_counters;
+	struct ibv_counters *counters = p_0;
 	struct verbs_context *vctx = CONTEXT_WITH(counters->context, destroy_counters);
 
 	if (!vctx || !vctx->destroy_counters) {
@@ -2947,12 +3135,12 @@ verbena_int verbena_ibv_destroy_counters(void *p_counters)
 	return r;
 }
 
-verbena_int verbena_ibv_attach_counters_point_flow(void *p_counters, void *p_attr, void *p_flow)
+static verbena_int stub_ibv_attach_counters_point_flow(void *p_0, void *p_1, void *p_2)
 {
 	verbena_int r = {0};
-	struct ibv_counters *counters = p_counters;
-	struct ibv_counter_attach_attr *attr = p_attr;
-	struct ibv_flow *flow = p_flow;
+	struct ibv_counters *counters = p_0;
+	struct ibv_counter_attach_attr *attr = p_1;
+	struct ibv_flow *flow = p_2;
 	struct verbs_context *vctx = CONTEXT_WITH(counters->context, attach_counters_point_flow);
 
 	if (!vctx || !vctx->attach_counters_point_flow) {
@@ -2965,11 +3153,13 @@ verbena_int verbena_ibv_attach_counters_point_flow(void *p_counters, void *p_att
 	return r;
 }
 
-verbena_int verbena_ibv_read_counters(void *p_counters, void *p_counters_value, uint32_t ncounters, uint32_t flags)
+static verbena_int stub_ibv_read_counters(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct ibv_counters *counters = p_counters;
-	uint64_t *counters_value = p_counters_value;
+	struct ibv_counters *counters = p_0;
+	uint64_t *counters_value = p_1;
+	uint32_t ncounters = n_0;
+	uint32_t flags = n_1;
 	struct verbs_context *vctx = CONTEXT_WITH(counters->context, read_counters);
 
 	if (!vctx || !vctx->read_counters) {
@@ -2982,18 +3172,19 @@ verbena_int verbena_ibv_read_counters(void *p_counters, void *p_counters_value, 
 	return r;
 }
 
-verbena_int verbena_ibv_flow_label_to_udp_sport(uint32_t fl)
+static verbena_int stub_ibv_flow_label_to_udp_sport(uint64_t n_0)
 {
 	verbena_int r = {0};
+	uint32_t fl = n_0;
 	r.value = own_ibv_flow_label_to_udp_sport(fl);
 	return r;
 }
 
-verbena_int verbena_ibv_set_ece(void *p_qp, void *p_ece)
+static verbena_int stub_ibv_set_ece(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
-	struct ibv_ece *ece = p_ece;
+	struct ibv_qp *qp = p_0;
+	struct ibv_ece *ece = p_1;
 
 	if (!LIB(ibv_set_ece)) {
 		r.error = MISSING;
@@ -3005,11 +3196,11 @@ verbena_int verbena_ibv_set_ece(void *p_qp, void *p_ece)
 	return r;
 }
 
-verbena_int verbena_ibv_query_ece(void *p_qp, void *p_ece)
+static verbena_int stub_ibv_query_ece(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
-	struct ibv_ece *ece = p_ece;
+	struct ibv_qp *qp = p_0;
+	struct ibv_ece *ece = p_1;
 
 	if (!LIB(ibv_query_ece)) {
 		r.error = MISSING;
@@ -3021,35 +3212,357 @@ verbena_int verbena_ibv_query_ece(void *p_qp, void *p_ece)
 	return r;
 }
 
-verbena_int verbena_ib_addr_any(void *p_a)
+static verbena_int stub_ib_addr_any(void *p_0)
 {
 	verbena_int r = {0};
-	const struct ib_addr *a = p_a;
+	const struct ib_addr *a = p_0;
 	r.value = own_ib_addr_any(a);
 	return r;
 }
 
-verbena_int verbena_ib_addr_loopback(void *p_a)
+static verbena_int stub_ib_addr_loopback(void *p_0)
 {
 	verbena_int r = {0};
-	const struct ib_addr *a = p_a;
+	const struct ib_addr *a = p_0;
 	r.value = own_ib_addr_loopback(a);
 	return r;
 }
 
-verbena_int verbena_ib_addr_set(void *p_addr, uint32_t w1, uint32_t w2, uint32_t w3, uint32_t w4)
+static verbena_int stub_ib_addr_set(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3)
 {
 	verbena_int r = {0};
-	struct ib_addr *addr = p_addr;
+	struct ib_addr *addr = p_0;
+	uint32_t w1 = n_0;
+	uint32_t w2 = n_1;
+	uint32_t w3 = n_2;
+	uint32_t w4 = n_3;
 	own_ib_addr_set(addr, w1, w2, w3, w4);
 	return r;
 }
 
-verbena_int verbena_ib_addr_cmp(void *p_a1, void *p_a2)
+static verbena_int stub_ib_addr_cmp(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	const struct ib_addr *a1 = p_a1;
-	const struct ib_addr *a2 = p_a2;
+	const struct ib_addr *a1 = p_0;
+	const struct ib_addr *a2 = p_1;
 	r.value = own_ib_addr_cmp(a1, a2);
 	return r;
 }
+
+verbena_ptr verbena_libibverbs_ptr_1n(int stub, uint64_t n_0)
+{
+	return ((verbena_ptr (*)(uint64_t n_0))stubs[stub])(n_0);
+}
+
+verbena_int verbena_libibverbs_int_1n(int stub, uint64_t n_0)
+{
+	return ((verbena_int (*)(uint64_t n_0))stubs[stub])(n_0);
+}
+
+verbena_ptr verbena_libibverbs_ptr_1p(int stub, void *p_0)
+{
+	return ((verbena_ptr (*)(void *p_0))stubs[stub])(p_0);
+}
+
+verbena_int verbena_libibverbs_int_1p(int stub, void *p_0)
+{
+	return ((verbena_int (*)(void *p_0))stubs[stub])(p_0);
+}
+
+verbena_ptr verbena_libibverbs_ptr_1p_1n(int stub, void *p_0, uint64_t n_0)
+{
+	return ((verbena_ptr (*)(void *p_0, uint64_t n_0))stubs[stub])(p_0, n_0);
+}
+
+verbena_int verbena_libibverbs_int_2p(int stub, void *p_0, void *p_1)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1))stubs[stub])(p_0, p_1);
+}
+
+verbena_int verbena_libibverbs_int_2p_1n(int stub, void *p_0, void *p_1, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint64_t n_0))stubs[stub])(p_0, p_1, n_0);
+}
+
+verbena_int verbena_libibverbs_int_2p_2n(int stub, void *p_0, void *p_1, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, p_1, n_0, n_1);
+}
+
+verbena_int verbena_libibverbs_int_2p_3n(int stub, void *p_0, void *p_1, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1, uint64_t n_2))stubs[stub])(p_0, p_1, n_0, n_1, n_2);
+}
+
+verbena_int verbena_libibverbs_int_1p_2n(int stub, void *p_0, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_int (*)(void *p_0, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, n_0, n_1);
+}
+
+verbena_ptr verbena_libibverbs_ptr_2p(int stub, void *p_0, void *p_1)
+{
+	return ((verbena_ptr (*)(void *p_0, void *p_1))stubs[stub])(p_0, p_1);
+}
+
+verbena_ptr verbena_libibverbs_ptr_1p_1b_3n_keeps(int stub, void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	return ((verbena_ptr (*)(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2))stubs[stub])(p_0, b_0, n_0, n_1, n_2);
+}
+
+verbena_ptr verbena_libibverbs_ptr_1p_1b_2n_keeps(int stub, void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_ptr (*)(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, b_0, n_0, n_1);
+}
+
+verbena_ptr verbena_libibverbs_ptr_1p_5n(int stub, void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3, uint64_t n_4)
+{
+	return ((verbena_ptr (*)(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3, uint64_t n_4))stubs[stub])(p_0, n_0, n_1, n_2, n_3, n_4);
+}
+
+verbena_int verbena_libibverbs_int_2p_1b_3n_keeps(int stub, void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2))stubs[stub])(p_0, p_1, b_0, n_0, n_1, n_2);
+}
+
+verbena_int verbena_libibverbs_int_3p(int stub, void *p_0, void *p_1, void *p_2)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, void *p_2))stubs[stub])(p_0, p_1, p_2);
+}
+
+verbena_ptr verbena_libibverbs_ptr_2p_3n(int stub, void *p_0, void *p_1, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	return ((verbena_ptr (*)(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1, uint64_t n_2))stubs[stub])(p_0, p_1, n_0, n_1, n_2);
+}
+
+verbena_ptr verbena_libibverbs_ptr_2p_1b_2n_keeps(int stub, void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_ptr (*)(void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, p_1, b_0, n_0, n_1);
+}
+
+verbena_int verbena_libibverbs_int_1p_1n(int stub, void *p_0, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, uint64_t n_0))stubs[stub])(p_0, n_0);
+}
+
+verbena_ptr verbena_libibverbs_ptr_2p_1n(int stub, void *p_0, void *p_1, uint64_t n_0)
+{
+	return ((verbena_ptr (*)(void *p_0, void *p_1, uint64_t n_0))stubs[stub])(p_0, p_1, n_0);
+}
+
+verbena_int verbena_libibverbs_int_3p_1n(int stub, void *p_0, void *p_1, void *p_2, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, void *p_2, uint64_t n_0))stubs[stub])(p_0, p_1, p_2, n_0);
+}
+
+verbena_int verbena_libibverbs_int_4p_1n(int stub, void *p_0, void *p_1, void *p_2, void *p_3, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, void *p_2, void *p_3, uint64_t n_0))stubs[stub])(p_0, p_1, p_2, p_3, n_0);
+}
+
+verbena_ptr verbena_libibverbs_ptr_3p_1n(int stub, void *p_0, void *p_1, void *p_2, uint64_t n_0)
+{
+	return ((verbena_ptr (*)(void *p_0, void *p_1, void *p_2, uint64_t n_0))stubs[stub])(p_0, p_1, p_2, n_0);
+}
+
+verbena_int verbena_libibverbs_int(int stub)
+{
+	return ((verbena_int (*)(void))stubs[stub])();
+}
+
+verbena_int verbena_libibverbs_int_4p(int stub, void *p_0, void *p_1, void *p_2, void *p_3)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, void *p_2, void *p_3))stubs[stub])(p_0, p_1, p_2, p_3);
+}
+
+verbena_int verbena_libibverbs_int_2n(int stub, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_int (*)(uint64_t n_0, uint64_t n_1))stubs[stub])(n_0, n_1);
+}
+
+verbena_int verbena_libibverbs_int_1p_4n(int stub, void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3)
+{
+	return ((verbena_int (*)(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3))stubs[stub])(p_0, n_0, n_1, n_2, n_3);
+}
+
+static void (*const stubs[180])(void) = {
+	(void (*)(void))stub_ibv_wc_status_str,
+	(void (*)(void))stub_ibv_rate_to_mult,
+	(void (*)(void))stub_mult_to_ibv_rate,
+	(void (*)(void))stub_ibv_rate_to_mbps,
+	(void (*)(void))stub_mbps_to_ibv_rate,
+	(void (*)(void))stub_ibv_qp_to_qp_ex,
+	(void (*)(void))stub_ibv_wr_atomic_cmp_swp,
+	(void (*)(void))stub_ibv_wr_atomic_fetch_add,
+	(void (*)(void))stub_ibv_wr_bind_mw,
+	(void (*)(void))stub_ibv_wr_local_inv,
+	(void (*)(void))stub_ibv_wr_rdma_read,
+	(void (*)(void))stub_ibv_wr_rdma_write,
+	(void (*)(void))stub_ibv_wr_flush,
+	(void (*)(void))stub_ibv_wr_rdma_write_imm,
+	(void (*)(void))stub_ibv_wr_send,
+	(void (*)(void))stub_ibv_wr_send_imm,
+	(void (*)(void))stub_ibv_wr_send_inv,
+	(void (*)(void))stub_ibv_wr_send_tso,
+	(void (*)(void))stub_ibv_wr_set_ud_addr,
+	(void (*)(void))stub_ibv_wr_set_xrc_srqn,
+	(void (*)(void))stub_ibv_wr_set_inline_data,
+	(void (*)(void))stub_ibv_wr_set_inline_data_list,
+	(void (*)(void))stub_ibv_wr_set_sge,
+	(void (*)(void))stub_ibv_wr_set_sge_list,
+	(void (*)(void))stub_ibv_wr_start,
+	(void (*)(void))stub_ibv_wr_complete,
+	(void (*)(void))stub_ibv_wr_abort,
+	(void (*)(void))stub_ibv_wr_atomic_write,
+	(void (*)(void))stub_ibv_cq_ex_to_cq,
+	(void (*)(void))stub_ibv_start_poll,
+	(void (*)(void))stub_ibv_next_poll,
+	(void (*)(void))stub_ibv_end_poll,
+	(void (*)(void))stub_ibv_wc_read_opcode,
+	(void (*)(void))stub_ibv_wc_read_vendor_err,
+	(void (*)(void))stub_ibv_wc_read_byte_len,
+	(void (*)(void))stub_ibv_wc_read_imm_data,
+	(void (*)(void))stub_ibv_wc_read_invalidated_rkey,
+	(void (*)(void))stub_ibv_wc_read_qp_num,
+	(void (*)(void))stub_ibv_wc_read_src_qp,
+	(void (*)(void))stub_ibv_wc_read_wc_flags,
+	(void (*)(void))stub_ibv_wc_read_slid,
+	(void (*)(void))stub_ibv_wc_read_sl,
+	(void (*)(void))stub_ibv_wc_read_dlid_path_bits,
+	(void (*)(void))stub_ibv_wc_read_completion_ts,
+	(void (*)(void))stub_ibv_wc_read_completion_wallclock_ns,
+	(void (*)(void))stub_ibv_wc_read_cvlan,
+	(void (*)(void))stub_ibv_wc_read_flow_tag,
+	(void (*)(void))stub_ibv_wc_read_tm_info,
+	(void (*)(void))stub_ibv_post_wq_recv,
+	(void (*)(void))stub_ibv_get_device_list,
+	(void (*)(void))stub_ibv_free_device_list,
+	(void (*)(void))stub_ibv_get_device_name,
+	(void (*)(void))stub_ibv_get_device_index,
+	(void (*)(void))stub_ibv_get_device_guid,
+	(void (*)(void))stub_ibv_open_device,
+	(void (*)(void))stub_ibv_close_device,
+	(void (*)(void))stub_ibv_import_device,
+	(void (*)(void))stub_ibv_import_pd,
+	(void (*)(void))stub_ibv_unimport_pd,
+	(void (*)(void))stub_ibv_import_mr,
+	(void (*)(void))stub_ibv_unimport_mr,
+	(void (*)(void))stub_ibv_import_dm,
+	(void (*)(void))stub_ibv_unimport_dm,
+	(void (*)(void))stub_ibv_get_async_event,
+	(void (*)(void))stub_ibv_ack_async_event,
+	(void (*)(void))stub_ibv_query_device,
+	(void (*)(void))stub_ibv_query_port,
+	(void (*)(void))stub_ibv_query_port_speed,
+	(void (*)(void))stub_ibv_query_gid,
+	(void (*)(void))stub_ibv_query_gid_ex,
+	(void (*)(void))stub_ibv_query_gid_table,
+	(void (*)(void))stub_ibv_query_pkey,
+	(void (*)(void))stub_ibv_get_pkey_index,
+	(void (*)(void))stub_ibv_alloc_pd,
+	(void (*)(void))stub_ibv_dealloc_pd,
+	(void (*)(void))stub_ibv_create_flow,
+	(void (*)(void))stub_ibv_destroy_flow,
+	(void (*)(void))stub_ibv_create_flow_action_esp,
+	(void (*)(void))stub_ibv_modify_flow_action_esp,
+	(void (*)(void))stub_ibv_destroy_flow_action,
+	(void (*)(void))stub_ibv_open_xrcd,
+	(void (*)(void))stub_ibv_close_xrcd,
+	(void (*)(void))stub_ibv_reg_mr_iova2,
+	(void (*)(void))stub_ibv_reg_mr,
+	(void (*)(void))stub_ibv_reg_mr_iova,
+	(void (*)(void))stub_ibv_reg_dmabuf_mr,
+	(void (*)(void))stub_ibv_reg_mr_ex,
+	(void (*)(void))stub_ibv_rereg_mr,
+	(void (*)(void))stub_ibv_dereg_mr,
+	(void (*)(void))stub_ibv_alloc_mw,
+	(void (*)(void))stub_ibv_dealloc_mw,
+	(void (*)(void))stub_ibv_inc_rkey,
+	(void (*)(void))stub_ibv_bind_mw,
+	(void (*)(void))stub_ibv_create_comp_channel,
+	(void (*)(void))stub_ibv_destroy_comp_channel,
+	(void (*)(void))stub_ibv_advise_mr,
+	(void (*)(void))stub_ibv_alloc_dm,
+	(void (*)(void))stub_ibv_free_dm,
+	(void (*)(void))stub_ibv_dm_export_dmabuf_fd,
+	(void (*)(void))stub_ibv_memcpy_to_dm,
+	(void (*)(void))stub_ibv_memcpy_from_dm,
+	(void (*)(void))stub_ibv_alloc_null_mr,
+	(void (*)(void))stub_ibv_reg_dm_mr,
+	(void (*)(void))stub_ibv_create_cq,
+	(void (*)(void))stub_ibv_create_cq_ex,
+	(void (*)(void))stub_ibv_resize_cq,
+	(void (*)(void))stub_ibv_destroy_cq,
+	(void (*)(void))stub_ibv_get_cq_event,
+	(void (*)(void))stub_ibv_ack_cq_events,
+	(void (*)(void))stub_ibv_poll_cq,
+	(void (*)(void))stub_ibv_req_notify_cq,
+	(void (*)(void))stub_ibv_modify_cq,
+	(void (*)(void))stub_ibv_query_comp_cntr_caps,
+	(void (*)(void))stub_ibv_create_comp_cntr,
+	(void (*)(void))stub_ibv_destroy_comp_cntr,
+	(void (*)(void))stub_ibv_set_comp_cntr,
+	(void (*)(void))stub_ibv_set_err_comp_cntr,
+	(void (*)(void))stub_ibv_inc_comp_cntr,
+	(void (*)(void))stub_ibv_inc_err_comp_cntr,
+	(void (*)(void))stub_ibv_read_comp_cntr,
+	(void (*)(void))stub_ibv_read_err_comp_cntr,
+	(void (*)(void))stub_ibv_create_srq,
+	(void (*)(void))stub_ibv_create_srq_ex,
+	(void (*)(void))stub_ibv_modify_srq,
+	(void (*)(void))stub_ibv_query_srq,
+	(void (*)(void))stub_ibv_get_srq_num,
+	(void (*)(void))stub_ibv_destroy_srq,
+	(void (*)(void))stub_ibv_post_srq_recv,
+	(void (*)(void))stub_ibv_post_srq_ops,
+	(void (*)(void))stub_ibv_create_qp,
+	(void (*)(void))stub_ibv_create_qp_ex,
+	(void (*)(void))stub_ibv_alloc_td,
+	(void (*)(void))stub_ibv_dealloc_td,
+	(void (*)(void))stub_ibv_alloc_parent_domain,
+	(void (*)(void))stub_ibv_alloc_buf,
+	(void (*)(void))stub_ibv_export_buf_dmabuf_fd,
+	(void (*)(void))stub_ibv_free_buf,
+	(void (*)(void))stub_ibv_reg_buf_mr,
+	(void (*)(void))stub_ibv_alloc_dmah,
+	(void (*)(void))stub_ibv_dealloc_dmah,
+	(void (*)(void))stub_ibv_query_rt_values_ex,
+	(void (*)(void))stub_ibv_query_device_ex,
+	(void (*)(void))stub_ibv_open_qp,
+	(void (*)(void))stub_ibv_modify_qp,
+	(void (*)(void))stub_ibv_modify_qp_rate_limit,
+	(void (*)(void))stub_ibv_qp_attach_comp_cntr,
+	(void (*)(void))stub_ibv_query_qp_data_in_order,
+	(void (*)(void))stub_ibv_query_qp,
+	(void (*)(void))stub_ibv_destroy_qp,
+	(void (*)(void))stub_ibv_create_wq,
+	(void (*)(void))stub_ibv_modify_wq,
+	(void (*)(void))stub_ibv_destroy_wq,
+	(void (*)(void))stub_ibv_create_rwq_ind_table,
+	(void (*)(void))stub_ibv_destroy_rwq_ind_table,
+	(void (*)(void))stub_ibv_post_send,
+	(void (*)(void))stub_ibv_post_recv,
+	(void (*)(void))stub_ibv_create_ah,
+	(void (*)(void))stub_ibv_init_ah_from_wc,
+	(void (*)(void))stub_ibv_create_ah_from_wc,
+	(void (*)(void))stub_ibv_destroy_ah,
+	(void (*)(void))stub_ibv_attach_mcast,
+	(void (*)(void))stub_ibv_detach_mcast,
+	(void (*)(void))stub_ibv_fork_init,
+	(void (*)(void))stub_ibv_is_fork_initialized,
+	(void (*)(void))stub_ibv_node_type_str,
+	(void (*)(void))stub_ibv_port_state_str,
+	(void (*)(void))stub_ibv_event_type_str,
+	(void (*)(void))stub_ibv_resolve_eth_l2_from_gid,
+	(void (*)(void))stub_ibv_is_qpt_supported,
+	(void (*)(void))stub_ibv_create_counters,
+	(void (*)(void))stub_ibv_destroy_counters,
+	(void (*)(void))stub_ibv_attach_counters_point_flow,
+	(void (*)(void))stub_ibv_read_counters,
+	(void (*)(void))stub_ibv_flow_label_to_udp_sport,
+	(void (*)(void))stub_ibv_set_ece,
+	(void (*)(void))stub_ibv_query_ece,
+	(void (*)(void))stub_ib_addr_any,
+	(void (*)(void))stub_ib_addr_loopback,
+	(void (*)(void))stub_ib_addr_set,
+	(void (*)(void))stub_ib_addr_cmp,
+};

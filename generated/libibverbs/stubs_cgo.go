@@ -13,229 +13,55 @@ import (
 /*
 #include <stdlib.h>
 #include "stubs.h"
-#cgo noescape verbena_ibv_wc_status_str
-#cgo noescape verbena_ibv_rate_to_mult
-#cgo noescape verbena_mult_to_ibv_rate
-#cgo noescape verbena_ibv_rate_to_mbps
-#cgo noescape verbena_mbps_to_ibv_rate
-#cgo noescape verbena_ibv_qp_to_qp_ex
-#cgo noescape verbena_ibv_wr_atomic_cmp_swp
-#cgo nocallback verbena_ibv_wr_atomic_cmp_swp
-#cgo noescape verbena_ibv_wr_atomic_fetch_add
-#cgo nocallback verbena_ibv_wr_atomic_fetch_add
-#cgo noescape verbena_ibv_wr_bind_mw
-#cgo nocallback verbena_ibv_wr_bind_mw
-#cgo noescape verbena_ibv_wr_local_inv
-#cgo nocallback verbena_ibv_wr_local_inv
-#cgo noescape verbena_ibv_wr_rdma_read
-#cgo nocallback verbena_ibv_wr_rdma_read
-#cgo noescape verbena_ibv_wr_rdma_write
-#cgo nocallback verbena_ibv_wr_rdma_write
-#cgo noescape verbena_ibv_wr_flush
-#cgo nocallback verbena_ibv_wr_flush
-#cgo noescape verbena_ibv_wr_rdma_write_imm
-#cgo nocallback verbena_ibv_wr_rdma_write_imm
-#cgo noescape verbena_ibv_wr_send
-#cgo nocallback verbena_ibv_wr_send
-#cgo noescape verbena_ibv_wr_send_imm
-#cgo nocallback verbena_ibv_wr_send_imm
-#cgo noescape verbena_ibv_wr_send_inv
-#cgo nocallback verbena_ibv_wr_send_inv
-#cgo noescape verbena_ibv_wr_send_tso
-#cgo nocallback verbena_ibv_wr_send_tso
-#cgo noescape verbena_ibv_wr_set_ud_addr
-#cgo nocallback verbena_ibv_wr_set_ud_addr
-#cgo noescape verbena_ibv_wr_set_xrc_srqn
-#cgo nocallback verbena_ibv_wr_set_xrc_srqn
-#cgo noescape verbena_ibv_wr_set_inline_data
-#cgo nocallback verbena_ibv_wr_set_inline_data
-#cgo noescape verbena_ibv_wr_set_inline_data_list
-#cgo nocallback verbena_ibv_wr_set_inline_data_list
-#cgo noescape verbena_ibv_wr_set_sge
-#cgo nocallback verbena_ibv_wr_set_sge
-#cgo noescape verbena_ibv_wr_set_sge_list
-#cgo nocallback verbena_ibv_wr_set_sge_list
-#cgo noescape verbena_ibv_wr_start
-#cgo nocallback verbena_ibv_wr_start
-#cgo noescape verbena_ibv_wr_complete
-#cgo nocallback verbena_ibv_wr_complete
-#cgo noescape verbena_ibv_wr_abort
-#cgo nocallback verbena_ibv_wr_abort
-#cgo noescape verbena_ibv_wr_atomic_write
-#cgo nocallback verbena_ibv_wr_atomic_write
-#cgo noescape verbena_ibv_cq_ex_to_cq
-#cgo noescape verbena_ibv_start_poll
-#cgo nocallback verbena_ibv_start_poll
-#cgo noescape verbena_ibv_next_poll
-#cgo nocallback verbena_ibv_next_poll
-#cgo noescape verbena_ibv_end_poll
-#cgo nocallback verbena_ibv_end_poll
-#cgo noescape verbena_ibv_wc_read_opcode
-#cgo nocallback verbena_ibv_wc_read_opcode
-#cgo noescape verbena_ibv_wc_read_vendor_err
-#cgo nocallback verbena_ibv_wc_read_vendor_err
-#cgo noescape verbena_ibv_wc_read_byte_len
-#cgo nocallback verbena_ibv_wc_read_byte_len
-#cgo noescape verbena_ibv_wc_read_imm_data
-#cgo nocallback verbena_ibv_wc_read_imm_data
-#cgo noescape verbena_ibv_wc_read_invalidated_rkey
-#cgo nocallback verbena_ibv_wc_read_invalidated_rkey
-#cgo noescape verbena_ibv_wc_read_qp_num
-#cgo nocallback verbena_ibv_wc_read_qp_num
-#cgo noescape verbena_ibv_wc_read_src_qp
-#cgo nocallback verbena_ibv_wc_read_src_qp
-#cgo noescape verbena_ibv_wc_read_wc_flags
-#cgo nocallback verbena_ibv_wc_read_wc_flags
-#cgo noescape verbena_ibv_wc_read_slid
-#cgo nocallback verbena_ibv_wc_read_slid
-#cgo noescape verbena_ibv_wc_read_sl
-#cgo nocallback verbena_ibv_wc_read_sl
-#cgo noescape verbena_ibv_wc_read_dlid_path_bits
-#cgo nocallback verbena_ibv_wc_read_dlid_path_bits
-#cgo noescape verbena_ibv_wc_read_completion_ts
-#cgo nocallback verbena_ibv_wc_read_completion_ts
-#cgo noescape verbena_ibv_wc_read_completion_wallclock_ns
-#cgo nocallback verbena_ibv_wc_read_completion_wallclock_ns
-#cgo noescape verbena_ibv_wc_read_cvlan
-#cgo nocallback verbena_ibv_wc_read_cvlan
-#cgo noescape verbena_ibv_wc_read_flow_tag
-#cgo nocallback verbena_ibv_wc_read_flow_tag
-#cgo noescape verbena_ibv_wc_read_tm_info
-#cgo nocallback verbena_ibv_wc_read_tm_info
-#cgo noescape verbena_ibv_post_wq_recv
-#cgo nocallback verbena_ibv_post_wq_recv
-#cgo noescape verbena_ibv_get_device_list
-#cgo noescape verbena_ibv_free_device_list
-#cgo noescape verbena_ibv_get_device_name
-#cgo noescape verbena_ibv_get_device_index
-#cgo noescape verbena_ibv_get_device_guid
-#cgo noescape verbena_ibv_open_device
-#cgo noescape verbena_ibv_close_device
-#cgo noescape verbena_ibv_import_device
-#cgo noescape verbena_ibv_import_pd
-#cgo noescape verbena_ibv_unimport_pd
-#cgo noescape verbena_ibv_import_mr
-#cgo noescape verbena_ibv_unimport_mr
-#cgo noescape verbena_ibv_import_dm
-#cgo noescape verbena_ibv_unimport_dm
-#cgo noescape verbena_ibv_get_async_event
-#cgo noescape verbena_ibv_ack_async_event
-#cgo noescape verbena_ibv_query_device
-#cgo noescape verbena_ibv_query_port
-#cgo noescape verbena_ibv_query_port_speed
-#cgo noescape verbena_ibv_query_gid
-#cgo noescape verbena_ibv_query_gid_ex
-#cgo noescape verbena_ibv_query_gid_table
-#cgo noescape verbena_ibv_query_pkey
-#cgo noescape verbena_ibv_get_pkey_index
-#cgo noescape verbena_ibv_alloc_pd
-#cgo noescape verbena_ibv_dealloc_pd
-#cgo noescape verbena_ibv_create_flow
-#cgo noescape verbena_ibv_destroy_flow
-#cgo noescape verbena_ibv_create_flow_action_esp
-#cgo noescape verbena_ibv_modify_flow_action_esp
-#cgo noescape verbena_ibv_destroy_flow_action
-#cgo noescape verbena_ibv_open_xrcd
-#cgo noescape verbena_ibv_close_xrcd
-#cgo noescape verbena_ibv_reg_dmabuf_mr
-#cgo noescape verbena_ibv_reg_mr_ex
-#cgo noescape verbena_ibv_dereg_mr
-#cgo noescape verbena_ibv_alloc_mw
-#cgo noescape verbena_ibv_dealloc_mw
-#cgo noescape verbena_ibv_inc_rkey
-#cgo noescape verbena_ibv_bind_mw
-#cgo noescape verbena_ibv_create_comp_channel
-#cgo noescape verbena_ibv_destroy_comp_channel
-#cgo noescape verbena_ibv_advise_mr
-#cgo noescape verbena_ibv_alloc_dm
-#cgo noescape verbena_ibv_free_dm
-#cgo noescape verbena_ibv_dm_export_dmabuf_fd
-#cgo noescape verbena_ibv_memcpy_to_dm
-#cgo nocallback verbena_ibv_memcpy_to_dm
-#cgo noescape verbena_ibv_memcpy_from_dm
-#cgo nocallback verbena_ibv_memcpy_from_dm
-#cgo noescape verbena_ibv_alloc_null_mr
-#cgo noescape verbena_ibv_reg_dm_mr
-#cgo noescape verbena_ibv_create_cq_ex
-#cgo noescape verbena_ibv_resize_cq
-#cgo noescape verbena_ibv_destroy_cq
-#cgo noescape verbena_ibv_get_cq_event
-#cgo noescape verbena_ibv_ack_cq_events
-#cgo noescape verbena_ibv_poll_cq
-#cgo nocallback verbena_ibv_poll_cq
-#cgo noescape verbena_ibv_req_notify_cq
-#cgo nocallback verbena_ibv_req_notify_cq
-#cgo noescape verbena_ibv_modify_cq
-#cgo noescape verbena_ibv_query_comp_cntr_caps
-#cgo noescape verbena_ibv_create_comp_cntr
-#cgo noescape verbena_ibv_destroy_comp_cntr
-#cgo noescape verbena_ibv_set_comp_cntr
-#cgo noescape verbena_ibv_set_err_comp_cntr
-#cgo noescape verbena_ibv_inc_comp_cntr
-#cgo noescape verbena_ibv_inc_err_comp_cntr
-#cgo noescape verbena_ibv_read_comp_cntr
-#cgo noescape verbena_ibv_read_err_comp_cntr
-#cgo noescape verbena_ibv_create_srq
-#cgo noescape verbena_ibv_create_srq_ex
-#cgo noescape verbena_ibv_modify_srq
-#cgo noescape verbena_ibv_query_srq
-#cgo noescape verbena_ibv_get_srq_num
-#cgo noescape verbena_ibv_destroy_srq
-#cgo noescape verbena_ibv_post_srq_recv
-#cgo nocallback verbena_ibv_post_srq_recv
-#cgo noescape verbena_ibv_post_srq_ops
-#cgo noescape verbena_ibv_create_qp
-#cgo noescape verbena_ibv_create_qp_ex
-#cgo noescape verbena_ibv_alloc_td
-#cgo noescape verbena_ibv_dealloc_td
-#cgo noescape verbena_ibv_alloc_parent_domain
-#cgo noescape verbena_ibv_alloc_buf
-#cgo noescape verbena_ibv_export_buf_dmabuf_fd
-#cgo noescape verbena_ibv_free_buf
-#cgo noescape verbena_ibv_alloc_dmah
-#cgo noescape verbena_ibv_dealloc_dmah
-#cgo noescape verbena_ibv_query_rt_values_ex
-#cgo noescape verbena_ibv_query_device_ex
-#cgo noescape verbena_ibv_open_qp
-#cgo noescape verbena_ibv_modify_qp
-#cgo noescape verbena_ibv_modify_qp_rate_limit
-#cgo noescape verbena_ibv_qp_attach_comp_cntr
-#cgo noescape verbena_ibv_query_qp_data_in_order
-#cgo noescape verbena_ibv_query_qp
-#cgo noescape verbena_ibv_destroy_qp
-#cgo noescape verbena_ibv_create_wq
-#cgo noescape verbena_ibv_modify_wq
-#cgo noescape verbena_ibv_destroy_wq
-#cgo noescape verbena_ibv_create_rwq_ind_table
-#cgo noescape verbena_ibv_destroy_rwq_ind_table
-#cgo noescape verbena_ibv_post_send
-#cgo nocallback verbena_ibv_post_send
-#cgo noescape verbena_ibv_post_recv
-#cgo nocallback verbena_ibv_post_recv
-#cgo noescape verbena_ibv_create_ah
-#cgo noescape verbena_ibv_init_ah_from_wc
-#cgo noescape verbena_ibv_create_ah_from_wc
-#cgo noescape verbena_ibv_destroy_ah
-#cgo noescape verbena_ibv_attach_mcast
-#cgo noescape verbena_ibv_detach_mcast
-#cgo noescape verbena_ibv_fork_init
-#cgo noescape verbena_ibv_is_fork_initialized
-#cgo noescape verbena_ibv_node_type_str
-#cgo noescape verbena_ibv_port_state_str
-#cgo noescape verbena_ibv_event_type_str
-#cgo noescape verbena_ibv_resolve_eth_l2_from_gid
-#cgo noescape verbena_ibv_is_qpt_supported
-#cgo noescape verbena_ibv_create_counters
-#cgo noescape verbena_ibv_destroy_counters
-#cgo noescape verbena_ibv_attach_counters_point_flow
-#cgo noescape verbena_ibv_read_counters
-#cgo noescape verbena_ibv_flow_label_to_udp_sport
-#cgo noescape verbena_ibv_set_ece
-#cgo noescape verbena_ibv_query_ece
-#cgo noescape verbena_ib_addr_any
-#cgo noescape verbena_ib_addr_loopback
-#cgo noescape verbena_ib_addr_set
-#cgo noescape verbena_ib_addr_cmp
+#cgo noescape verbena_libibverbs_ptr_1n
+#cgo noescape verbena_libibverbs_int_1n
+#cgo noescape verbena_libibverbs_ptr_1p
+#cgo noescape verbena_libibverbs_int_1p_4n_path
+#cgo nocallback verbena_libibverbs_int_1p_4n_path
+#cgo noescape verbena_libibverbs_int_1p_3n_path
+#cgo nocallback verbena_libibverbs_int_1p_3n_path
+#cgo noescape verbena_libibverbs_int_3p_1n_path
+#cgo nocallback verbena_libibverbs_int_3p_1n_path
+#cgo noescape verbena_libibverbs_int_1p_1n_path
+#cgo nocallback verbena_libibverbs_int_1p_1n_path
+#cgo noescape verbena_libibverbs_int_1p_2n_path
+#cgo nocallback verbena_libibverbs_int_1p_2n_path
+#cgo noescape verbena_libibverbs_int_1p_5n_path
+#cgo nocallback verbena_libibverbs_int_1p_5n_path
+#cgo noescape verbena_libibverbs_int_1p_path
+#cgo nocallback verbena_libibverbs_int_1p_path
+#cgo noescape verbena_libibverbs_int_1p_1b_2n_path
+#cgo nocallback verbena_libibverbs_int_1p_1b_2n_path
+#cgo noescape verbena_libibverbs_int_2p_2n_path
+#cgo nocallback verbena_libibverbs_int_2p_2n_path
+#cgo noescape verbena_libibverbs_int_1p_1b_1n_path
+#cgo nocallback verbena_libibverbs_int_1p_1b_1n_path
+#cgo noescape verbena_libibverbs_int_2p_1n_path
+#cgo nocallback verbena_libibverbs_int_2p_1n_path
+#cgo noescape verbena_libibverbs_int_2p_path
+#cgo nocallback verbena_libibverbs_int_2p_path
+#cgo noescape verbena_libibverbs_int_3p_path
+#cgo nocallback verbena_libibverbs_int_3p_path
+#cgo noescape verbena_libibverbs_int_1p
+#cgo noescape verbena_libibverbs_ptr_1p_1n
+#cgo noescape verbena_libibverbs_int_2p
+#cgo noescape verbena_libibverbs_int_2p_1n
+#cgo noescape verbena_libibverbs_int_2p_2n
+#cgo noescape verbena_libibverbs_int_2p_3n
+#cgo noescape verbena_libibverbs_int_1p_2n
+#cgo noescape verbena_libibverbs_ptr_2p
+#cgo noescape verbena_libibverbs_ptr_1p_5n
+#cgo noescape verbena_libibverbs_int_3p
+#cgo noescape verbena_libibverbs_ptr_2p_3n
+#cgo noescape verbena_libibverbs_int_1p_1n
+#cgo noescape verbena_libibverbs_ptr_2p_1n
+#cgo noescape verbena_libibverbs_int_3p_1n
+#cgo noescape verbena_libibverbs_int_4p_1n
+#cgo noescape verbena_libibverbs_ptr_3p_1n
+#cgo noescape verbena_libibverbs_int
+#cgo noescape verbena_libibverbs_int_4p
+#cgo noescape verbena_libibverbs_int_2n
+#cgo noescape verbena_libibverbs_int_1p_4n
 */
 import "C"
 
@@ -340,6 +166,190 @@ var symbols = []string{
 	"ibv_query_ece",
 }
 
+// The numbers of the stubs in stubs.c.
+const (
+	stubWcStatusStr = iota
+	stubRateToMult
+	stubMultToIbvRate
+	stubRateToMbps
+	stubMbpsToIbvRate
+	stubQpToQpEx
+	stubWrAtomicCmpSwp
+	stubWrAtomicFetchAdd
+	stubWrBindMw
+	stubWrLocalInv
+	stubWrRdmaRead
+	stubWrRdmaWrite
+	stubWrFlush
+	stubWrRdmaWriteImm
+	stubWrSend
+	stubWrSendImm
+	stubWrSendInv
+	stubWrSendTso
+	stubWrSetUdAddr
+	stubWrSetXrcSrqn
+	stubWrSetInlineData
+	stubWrSetInlineDataList
+	stubWrSetSge
+	stubWrSetSgeList
+	stubWrStart
+	stubWrComplete
+	stubWrAbort
+	stubWrAtomicWrite
+	stubCqExToCq
+	stubStartPoll
+	stubNextPoll
+	stubEndPoll
+	stubWcReadOpcode
+	stubWcReadVendorErr
+	stubWcReadByteLen
+	stubWcReadImmData
+	stubWcReadInvalidatedRkey
+	stubWcReadQpNum
+	stubWcReadSrcQp
+	stubWcReadWcFlags
+	stubWcReadSlid
+	stubWcReadSl
+	stubWcReadDlidPathBits
+	stubWcReadCompletionTs
+	stubWcReadCompletionWallclockNs
+	stubWcReadCvlan
+	stubWcReadFlowTag
+	stubWcReadTmInfo
+	stubPostWqRecv
+	stubGetDeviceList
+	stubFreeDeviceList
+	stubGetDeviceName
+	stubGetDeviceIndex
+	stubGetDeviceGuid
+	stubOpenDevice
+	stubCloseDevice
+	stubImportDevice
+	stubImportPd
+	stubUnimportPd
+	stubImportMr
+	stubUnimportMr
+	stubImportDm
+	stubUnimportDm
+	stubGetAsyncEvent
+	stubAckAsyncEvent
+	stubQueryDevice
+	stubQueryPort
+	stubQueryPortSpeed
+	stubQueryGid
+	stubQueryGidEx
+	stubQueryGidTable
+	stubQueryPkey
+	stubGetPkeyIndex
+	stubAllocPd
+	stubDeallocPd
+	stubCreateFlow
+	stubDestroyFlow
+	stubCreateFlowActionEsp
+	stubModifyFlowActionEsp
+	stubDestroyFlowAction
+	stubOpenXrcd
+	stubCloseXrcd
+	stubRegMrIova2
+	stubRegMr
+	stubRegMrIova
+	stubRegDmabufMr
+	stubRegMrEx
+	stubReregMr
+	stubDeregMr
+	stubAllocMw
+	stubDeallocMw
+	stubIncRkey
+	stubBindMw
+	stubCreateCompChannel
+	stubDestroyCompChannel
+	stubAdviseMr
+	stubAllocDm
+	stubFreeDm
+	stubDmExportDmabufFd
+	stubMemcpyToDm
+	stubMemcpyFromDm
+	stubAllocNullMr
+	stubRegDmMr
+	stubCreateCq
+	stubCreateCqEx
+	stubResizeCq
+	stubDestroyCq
+	stubGetCqEvent
+	stubAckCqEvents
+	stubPollCq
+	stubReqNotifyCq
+	stubModifyCq
+	stubQueryCompCntrCaps
+	stubCreateCompCntr
+	stubDestroyCompCntr
+	stubSetCompCntr
+	stubSetErrCompCntr
+	stubIncCompCntr
+	stubIncErrCompCntr
+	stubReadCompCntr
+	stubReadErrCompCntr
+	stubCreateSrq
+	stubCreateSrqEx
+	stubModifySrq
+	stubQuerySrq
+	stubGetSrqNum
+	stubDestroySrq
+	stubPostSrqRecv
+	stubPostSrqOps
+	stubCreateQp
+	stubCreateQpEx
+	stubAllocTd
+	stubDeallocTd
+	stubAllocParentDomain
+	stubAllocBuf
+	stubExportBufDmabufFd
+	stubFreeBuf
+	stubRegBufMr
+	stubAllocDmah
+	stubDeallocDmah
+	stubQueryRtValuesEx
+	stubQueryDeviceEx
+	stubOpenQp
+	stubModifyQp
+	stubModifyQpRateLimit
+	stubQpAttachCompCntr
+	stubQueryQpDataInOrder
+	stubQueryQp
+	stubDestroyQp
+	stubCreateWq
+	stubModifyWq
+	stubDestroyWq
+	stubCreateRwqIndTable
+	stubDestroyRwqIndTable
+	stubPostSend
+	stubPostRecv
+	stubCreateAh
+	stubInitAhFromWc
+	stubCreateAhFromWc
+	stubDestroyAh
+	stubAttachMcast
+	stubDetachMcast
+	stubForkInit
+	stubIsForkInitialized
+	stubNodeTypeStr
+	stubPortStateStr
+	stubEventTypeStr
+	stubResolveEthL2FromGid
+	stubIsQptSupported
+	stubCreateCounters
+	stubDestroyCounters
+	stubAttachCountersPointFlow
+	stubReadCounters
+	stubFlowLabelToUdpSport
+	stubSetEce
+	stubQueryEce
+	stubIbAddrAny
+	stubIbAddrLoopback
+	stubIbAddrSet
+	stubIbAddrCmp
+)
+
 // since has the functions that an older library lacks.
 var since = map[string]dl.Since{
 	"ibv_import_dm":              {Release: "35", Node: "IBVERBS_1.13"},
@@ -380,7 +390,7 @@ func WcStatusStr(status WcStatus) (string, error) {
 	if err := library.Load(); err != nil {
 		return "", err
 	}
-	r := C.verbena_ibv_wc_status_str(C.uint32_t(status))
+	r := C.verbena_libibverbs_ptr_1n(stubWcStatusStr, C.uint64_t(status))
 	if r.error == cerr.Missing {
 		return "", library.Lacks("ibv_wc_status_str")
 	}
@@ -399,7 +409,7 @@ func RateToMult(rate Rate) (int32, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_ibv_rate_to_mult(C.uint32_t(rate))
+	r := C.verbena_libibverbs_int_1n(stubRateToMult, C.uint64_t(rate))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_rate_to_mult")
 	}
@@ -418,7 +428,7 @@ func MultToIbvRate(mult int32) (Rate, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_mult_to_ibv_rate(C.int32_t(mult))
+	r := C.verbena_libibverbs_int_1n(stubMultToIbvRate, C.uint64_t(mult))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("mult_to_ibv_rate")
 	}
@@ -437,7 +447,7 @@ func RateToMbps(rate Rate) (int32, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_ibv_rate_to_mbps(C.uint32_t(rate))
+	r := C.verbena_libibverbs_int_1n(stubRateToMbps, C.uint64_t(rate))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_rate_to_mbps")
 	}
@@ -456,7 +466,7 @@ func MbpsToIbvRate(mbps int32) (Rate, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_mbps_to_ibv_rate(C.int32_t(mbps))
+	r := C.verbena_libibverbs_int_1n(stubMbpsToIbvRate, C.uint64_t(mbps))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("mbps_to_ibv_rate")
 	}
@@ -478,7 +488,7 @@ func QpToQpEx(qp *Qp) (*QpEx, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_qp_to_qp_ex(unsafe.Pointer(qp))
+	r := C.verbena_libibverbs_ptr_1p(stubQpToQpEx, unsafe.Pointer(qp))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_qp_to_qp_ex")
 	}
@@ -498,7 +508,7 @@ func WrAtomicCmpSwp(qp *QpEx, rkey uint32, remoteAddr uint64, compare uint64, sw
 	if qp == nil {
 		return cerr.Nil("ibv_wr_atomic_cmp_swp", "qp")
 	}
-	r := C.verbena_ibv_wr_atomic_cmp_swp(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr), C.uint64_t(compare), C.uint64_t(swap))
+	r := C.verbena_libibverbs_int_1p_4n_path(stubWrAtomicCmpSwp, unsafe.Pointer(qp), C.uint64_t(rkey), C.uint64_t(remoteAddr), C.uint64_t(compare), C.uint64_t(swap))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_atomic_cmp_swp", int64(r.error), 0)
 	}
@@ -518,7 +528,7 @@ func WrAtomicFetchAdd(qp *QpEx, rkey uint32, remoteAddr uint64, add uint64) erro
 	if qp == nil {
 		return cerr.Nil("ibv_wr_atomic_fetch_add", "qp")
 	}
-	r := C.verbena_ibv_wr_atomic_fetch_add(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr), C.uint64_t(add))
+	r := C.verbena_libibverbs_int_1p_3n_path(stubWrAtomicFetchAdd, unsafe.Pointer(qp), C.uint64_t(rkey), C.uint64_t(remoteAddr), C.uint64_t(add))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_atomic_fetch_add", int64(r.error), 0)
 	}
@@ -544,7 +554,7 @@ func WrBindMw(qp *QpEx, mw *Mw, rkey uint32, bindInfo *MwBindInfo) error {
 	if bindInfo == nil {
 		return cerr.Nil("ibv_wr_bind_mw", "bind_info")
 	}
-	r := C.verbena_ibv_wr_bind_mw(unsafe.Pointer(qp), unsafe.Pointer(mw), C.uint32_t(rkey), unsafe.Pointer(bindInfo))
+	r := C.verbena_libibverbs_int_3p_1n_path(stubWrBindMw, unsafe.Pointer(qp), unsafe.Pointer(mw), unsafe.Pointer(bindInfo), C.uint64_t(rkey))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_bind_mw", int64(r.error), 0)
 	}
@@ -564,7 +574,7 @@ func WrLocalInv(qp *QpEx, invalidateRkey uint32) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_local_inv", "qp")
 	}
-	r := C.verbena_ibv_wr_local_inv(unsafe.Pointer(qp), C.uint32_t(invalidateRkey))
+	r := C.verbena_libibverbs_int_1p_1n_path(stubWrLocalInv, unsafe.Pointer(qp), C.uint64_t(invalidateRkey))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_local_inv", int64(r.error), 0)
 	}
@@ -584,7 +594,7 @@ func WrRdmaRead(qp *QpEx, rkey uint32, remoteAddr uint64) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_rdma_read", "qp")
 	}
-	r := C.verbena_ibv_wr_rdma_read(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr))
+	r := C.verbena_libibverbs_int_1p_2n_path(stubWrRdmaRead, unsafe.Pointer(qp), C.uint64_t(rkey), C.uint64_t(remoteAddr))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_rdma_read", int64(r.error), 0)
 	}
@@ -604,7 +614,7 @@ func WrRdmaWrite(qp *QpEx, rkey uint32, remoteAddr uint64) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_rdma_write", "qp")
 	}
-	r := C.verbena_ibv_wr_rdma_write(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr))
+	r := C.verbena_libibverbs_int_1p_2n_path(stubWrRdmaWrite, unsafe.Pointer(qp), C.uint64_t(rkey), C.uint64_t(remoteAddr))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_rdma_write", int64(r.error), 0)
 	}
@@ -625,7 +635,7 @@ func WrFlush(qp *QpEx, rkey uint32, remoteAddr uint64, len_ uint64, typ uint8, l
 	if qp == nil {
 		return cerr.Nil("ibv_wr_flush", "qp")
 	}
-	r := C.verbena_ibv_wr_flush(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr), C.uint64_t(len_), C.uint8_t(typ), C.uint8_t(level))
+	r := C.verbena_libibverbs_int_1p_5n_path(stubWrFlush, unsafe.Pointer(qp), C.uint64_t(rkey), C.uint64_t(remoteAddr), C.uint64_t(len_), C.uint64_t(typ), C.uint64_t(level))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_flush", int64(r.error), 0)
 	}
@@ -645,7 +655,7 @@ func WrRdmaWriteImm(qp *QpEx, rkey uint32, remoteAddr uint64, immData Be32) erro
 	if qp == nil {
 		return cerr.Nil("ibv_wr_rdma_write_imm", "qp")
 	}
-	r := C.verbena_ibv_wr_rdma_write_imm(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr), C.uint32_t(immData))
+	r := C.verbena_libibverbs_int_1p_3n_path(stubWrRdmaWriteImm, unsafe.Pointer(qp), C.uint64_t(rkey), C.uint64_t(remoteAddr), C.uint64_t(immData))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_rdma_write_imm", int64(r.error), 0)
 	}
@@ -665,7 +675,7 @@ func WrSend(qp *QpEx) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_send", "qp")
 	}
-	r := C.verbena_ibv_wr_send(unsafe.Pointer(qp))
+	r := C.verbena_libibverbs_int_1p_path(stubWrSend, unsafe.Pointer(qp))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_send", int64(r.error), 0)
 	}
@@ -685,7 +695,7 @@ func WrSendImm(qp *QpEx, immData Be32) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_send_imm", "qp")
 	}
-	r := C.verbena_ibv_wr_send_imm(unsafe.Pointer(qp), C.uint32_t(immData))
+	r := C.verbena_libibverbs_int_1p_1n_path(stubWrSendImm, unsafe.Pointer(qp), C.uint64_t(immData))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_send_imm", int64(r.error), 0)
 	}
@@ -705,7 +715,7 @@ func WrSendInv(qp *QpEx, invalidateRkey uint32) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_send_inv", "qp")
 	}
-	r := C.verbena_ibv_wr_send_inv(unsafe.Pointer(qp), C.uint32_t(invalidateRkey))
+	r := C.verbena_libibverbs_int_1p_1n_path(stubWrSendInv, unsafe.Pointer(qp), C.uint64_t(invalidateRkey))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_send_inv", int64(r.error), 0)
 	}
@@ -728,7 +738,7 @@ func WrSendTso(qp *QpEx, hdr unsafe.Pointer, hdrSz uint16, mss uint16) error {
 	if hdr == nil {
 		return cerr.Nil("ibv_wr_send_tso", "hdr")
 	}
-	r := C.verbena_ibv_wr_send_tso(unsafe.Pointer(qp), (*C.uint8_t)(hdr), C.uint16_t(hdrSz), C.uint16_t(mss))
+	r := C.verbena_libibverbs_int_1p_1b_2n_path(stubWrSendTso, unsafe.Pointer(qp), (*C.uint8_t)(hdr), C.uint64_t(hdrSz), C.uint64_t(mss))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_send_tso", int64(r.error), 0)
 	}
@@ -751,7 +761,7 @@ func WrSetUdAddr(qp *QpEx, ah *Ah, remoteQpn uint32, remoteQkey uint32) error {
 	if ah == nil {
 		return cerr.Nil("ibv_wr_set_ud_addr", "ah")
 	}
-	r := C.verbena_ibv_wr_set_ud_addr(unsafe.Pointer(qp), unsafe.Pointer(ah), C.uint32_t(remoteQpn), C.uint32_t(remoteQkey))
+	r := C.verbena_libibverbs_int_2p_2n_path(stubWrSetUdAddr, unsafe.Pointer(qp), unsafe.Pointer(ah), C.uint64_t(remoteQpn), C.uint64_t(remoteQkey))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_set_ud_addr", int64(r.error), 0)
 	}
@@ -771,7 +781,7 @@ func WrSetXrcSrqn(qp *QpEx, remoteSrqn uint32) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_set_xrc_srqn", "qp")
 	}
-	r := C.verbena_ibv_wr_set_xrc_srqn(unsafe.Pointer(qp), C.uint32_t(remoteSrqn))
+	r := C.verbena_libibverbs_int_1p_1n_path(stubWrSetXrcSrqn, unsafe.Pointer(qp), C.uint64_t(remoteSrqn))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_set_xrc_srqn", int64(r.error), 0)
 	}
@@ -792,7 +802,7 @@ func WrSetInlineData(qp *QpEx, addr unsafe.Pointer, length uint64) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_set_inline_data", "qp")
 	}
-	r := C.verbena_ibv_wr_set_inline_data(unsafe.Pointer(qp), (*C.uint8_t)(addr), C.uint64_t(length))
+	r := C.verbena_libibverbs_int_1p_1b_1n_path(stubWrSetInlineData, unsafe.Pointer(qp), (*C.uint8_t)(addr), C.uint64_t(length))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_set_inline_data", int64(r.error), 0)
 	}
@@ -813,7 +823,7 @@ func WrSetInlineDataList(qp *QpEx, numBuf uint64, bufList *DataBuf) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_set_inline_data_list", "qp")
 	}
-	r := C.verbena_ibv_wr_set_inline_data_list(unsafe.Pointer(qp), C.uint64_t(numBuf), unsafe.Pointer(bufList))
+	r := C.verbena_libibverbs_int_2p_1n_path(stubWrSetInlineDataList, unsafe.Pointer(qp), unsafe.Pointer(bufList), C.uint64_t(numBuf))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_set_inline_data_list", int64(r.error), 0)
 	}
@@ -833,7 +843,7 @@ func WrSetSge(qp *QpEx, lkey uint32, addr uint64, length uint32) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_set_sge", "qp")
 	}
-	r := C.verbena_ibv_wr_set_sge(unsafe.Pointer(qp), C.uint32_t(lkey), C.uint64_t(addr), C.uint32_t(length))
+	r := C.verbena_libibverbs_int_1p_3n_path(stubWrSetSge, unsafe.Pointer(qp), C.uint64_t(lkey), C.uint64_t(addr), C.uint64_t(length))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_set_sge", int64(r.error), 0)
 	}
@@ -854,7 +864,7 @@ func WrSetSgeList(qp *QpEx, numSge uint64, sgList *Sge) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_set_sge_list", "qp")
 	}
-	r := C.verbena_ibv_wr_set_sge_list(unsafe.Pointer(qp), C.uint64_t(numSge), unsafe.Pointer(sgList))
+	r := C.verbena_libibverbs_int_2p_1n_path(stubWrSetSgeList, unsafe.Pointer(qp), unsafe.Pointer(sgList), C.uint64_t(numSge))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_set_sge_list", int64(r.error), 0)
 	}
@@ -874,7 +884,7 @@ func WrStart(qp *QpEx) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_start", "qp")
 	}
-	r := C.verbena_ibv_wr_start(unsafe.Pointer(qp))
+	r := C.verbena_libibverbs_int_1p_path(stubWrStart, unsafe.Pointer(qp))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_start", int64(r.error), 0)
 	}
@@ -894,7 +904,7 @@ func WrComplete(qp *QpEx) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_complete", "qp")
 	}
-	r := C.verbena_ibv_wr_complete(unsafe.Pointer(qp))
+	r := C.verbena_libibverbs_int_1p_path(stubWrComplete, unsafe.Pointer(qp))
 	return cerr.Code("ibv_wr_complete", int64(r.value), int32(r.error))
 }
 
@@ -911,7 +921,7 @@ func WrAbort(qp *QpEx) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_abort", "qp")
 	}
-	r := C.verbena_ibv_wr_abort(unsafe.Pointer(qp))
+	r := C.verbena_libibverbs_int_1p_path(stubWrAbort, unsafe.Pointer(qp))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_abort", int64(r.error), 0)
 	}
@@ -935,7 +945,7 @@ func WrAtomicWrite(qp *QpEx, rkey uint32, remoteAddr uint64, atomicWr unsafe.Poi
 	if atomicWr == nil {
 		return cerr.Nil("ibv_wr_atomic_write", "atomic_wr")
 	}
-	r := C.verbena_ibv_wr_atomic_write(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr), (*C.uint8_t)(atomicWr))
+	r := C.verbena_libibverbs_int_1p_1b_2n_path(stubWrAtomicWrite, unsafe.Pointer(qp), (*C.uint8_t)(atomicWr), C.uint64_t(rkey), C.uint64_t(remoteAddr))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_atomic_write", int64(r.error), 0)
 	}
@@ -955,7 +965,7 @@ func CqExToCq(cq *CqEx) (*Cq, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_cq_ex_to_cq(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_ptr_1p(stubCqExToCq, unsafe.Pointer(cq))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_cq_ex_to_cq")
 	}
@@ -978,7 +988,7 @@ func StartPoll(cq *CqEx, attr *PollCqAttr) error {
 	if attr == nil {
 		return cerr.Nil("ibv_start_poll", "attr")
 	}
-	r := C.verbena_ibv_start_poll(unsafe.Pointer(cq), unsafe.Pointer(attr))
+	r := C.verbena_libibverbs_int_2p_path(stubStartPoll, unsafe.Pointer(cq), unsafe.Pointer(attr))
 	return cerr.Code("ibv_start_poll", int64(r.value), int32(r.error))
 }
 
@@ -995,7 +1005,7 @@ func NextPoll(cq *CqEx) error {
 	if cq == nil {
 		return cerr.Nil("ibv_next_poll", "cq")
 	}
-	r := C.verbena_ibv_next_poll(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_int_1p_path(stubNextPoll, unsafe.Pointer(cq))
 	return cerr.Code("ibv_next_poll", int64(r.value), int32(r.error))
 }
 
@@ -1012,7 +1022,7 @@ func EndPoll(cq *CqEx) error {
 	if cq == nil {
 		return cerr.Nil("ibv_end_poll", "cq")
 	}
-	r := C.verbena_ibv_end_poll(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_int_1p_path(stubEndPoll, unsafe.Pointer(cq))
 	if r.error != 0 {
 		return cerr.Code("ibv_end_poll", int64(r.error), 0)
 	}
@@ -1032,7 +1042,7 @@ func WcReadOpcode(cq *CqEx) (WcOpcode, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_opcode", "cq")
 	}
-	r := C.verbena_ibv_wc_read_opcode(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_int_1p_path(stubWcReadOpcode, unsafe.Pointer(cq))
 	if r.error != 0 {
 		return 0, cerr.Code("ibv_wc_read_opcode", int64(r.error), 0)
 	}
@@ -1052,7 +1062,7 @@ func WcReadVendorErr(cq *CqEx) (uint32, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_vendor_err", "cq")
 	}
-	r := C.verbena_ibv_wc_read_vendor_err(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_int_1p_path(stubWcReadVendorErr, unsafe.Pointer(cq))
 	if r.error != 0 {
 		return 0, cerr.Code("ibv_wc_read_vendor_err", int64(r.error), 0)
 	}
@@ -1072,7 +1082,7 @@ func WcReadByteLen(cq *CqEx) (uint32, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_byte_len", "cq")
 	}
-	r := C.verbena_ibv_wc_read_byte_len(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_int_1p_path(stubWcReadByteLen, unsafe.Pointer(cq))
 	if r.error != 0 {
 		return 0, cerr.Code("ibv_wc_read_byte_len", int64(r.error), 0)
 	}
@@ -1092,7 +1102,7 @@ func WcReadImmData(cq *CqEx) (Be32, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_imm_data", "cq")
 	}
-	r := C.verbena_ibv_wc_read_imm_data(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_int_1p_path(stubWcReadImmData, unsafe.Pointer(cq))
 	if r.error != 0 {
 		return 0, cerr.Code("ibv_wc_read_imm_data", int64(r.error), 0)
 	}
@@ -1112,7 +1122,7 @@ func WcReadInvalidatedRkey(cq *CqEx) (uint32, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_invalidated_rkey", "cq")
 	}
-	r := C.verbena_ibv_wc_read_invalidated_rkey(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_int_1p_path(stubWcReadInvalidatedRkey, unsafe.Pointer(cq))
 	if r.error != 0 {
 		return 0, cerr.Code("ibv_wc_read_invalidated_rkey", int64(r.error), 0)
 	}
@@ -1132,7 +1142,7 @@ func WcReadQpNum(cq *CqEx) (uint32, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_qp_num", "cq")
 	}
-	r := C.verbena_ibv_wc_read_qp_num(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_int_1p_path(stubWcReadQpNum, unsafe.Pointer(cq))
 	if r.error != 0 {
 		return 0, cerr.Code("ibv_wc_read_qp_num", int64(r.error), 0)
 	}
@@ -1152,7 +1162,7 @@ func WcReadSrcQp(cq *CqEx) (uint32, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_src_qp", "cq")
 	}
-	r := C.verbena_ibv_wc_read_src_qp(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_int_1p_path(stubWcReadSrcQp, unsafe.Pointer(cq))
 	if r.error != 0 {
 		return 0, cerr.Code("ibv_wc_read_src_qp", int64(r.error), 0)
 	}
@@ -1172,7 +1182,7 @@ func WcReadWcFlags(cq *CqEx) (uint32, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_wc_flags", "cq")
 	}
-	r := C.verbena_ibv_wc_read_wc_flags(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_int_1p_path(stubWcReadWcFlags, unsafe.Pointer(cq))
 	if r.error != 0 {
 		return 0, cerr.Code("ibv_wc_read_wc_flags", int64(r.error), 0)
 	}
@@ -1192,7 +1202,7 @@ func WcReadSlid(cq *CqEx) (uint32, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_slid", "cq")
 	}
-	r := C.verbena_ibv_wc_read_slid(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_int_1p_path(stubWcReadSlid, unsafe.Pointer(cq))
 	if r.error != 0 {
 		return 0, cerr.Code("ibv_wc_read_slid", int64(r.error), 0)
 	}
@@ -1212,7 +1222,7 @@ func WcReadSl(cq *CqEx) (uint8, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_sl", "cq")
 	}
-	r := C.verbena_ibv_wc_read_sl(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_int_1p_path(stubWcReadSl, unsafe.Pointer(cq))
 	if r.error != 0 {
 		return 0, cerr.Code("ibv_wc_read_sl", int64(r.error), 0)
 	}
@@ -1232,7 +1242,7 @@ func WcReadDlidPathBits(cq *CqEx) (uint8, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_dlid_path_bits", "cq")
 	}
-	r := C.verbena_ibv_wc_read_dlid_path_bits(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_int_1p_path(stubWcReadDlidPathBits, unsafe.Pointer(cq))
 	if r.error != 0 {
 		return 0, cerr.Code("ibv_wc_read_dlid_path_bits", int64(r.error), 0)
 	}
@@ -1252,7 +1262,7 @@ func WcReadCompletionTs(cq *CqEx) (uint64, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_completion_ts", "cq")
 	}
-	r := C.verbena_ibv_wc_read_completion_ts(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_int_1p_path(stubWcReadCompletionTs, unsafe.Pointer(cq))
 	if r.error != 0 {
 		return 0, cerr.Code("ibv_wc_read_completion_ts", int64(r.error), 0)
 	}
@@ -1272,7 +1282,7 @@ func WcReadCompletionWallclockNs(cq *CqEx) (uint64, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_completion_wallclock_ns", "cq")
 	}
-	r := C.verbena_ibv_wc_read_completion_wallclock_ns(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_int_1p_path(stubWcReadCompletionWallclockNs, unsafe.Pointer(cq))
 	if r.error != 0 {
 		return 0, cerr.Code("ibv_wc_read_completion_wallclock_ns", int64(r.error), 0)
 	}
@@ -1292,7 +1302,7 @@ func WcReadCvlan(cq *CqEx) (uint16, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_cvlan", "cq")
 	}
-	r := C.verbena_ibv_wc_read_cvlan(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_int_1p_path(stubWcReadCvlan, unsafe.Pointer(cq))
 	if r.error != 0 {
 		return 0, cerr.Code("ibv_wc_read_cvlan", int64(r.error), 0)
 	}
@@ -1312,7 +1322,7 @@ func WcReadFlowTag(cq *CqEx) (uint32, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_flow_tag", "cq")
 	}
-	r := C.verbena_ibv_wc_read_flow_tag(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_int_1p_path(stubWcReadFlowTag, unsafe.Pointer(cq))
 	if r.error != 0 {
 		return 0, cerr.Code("ibv_wc_read_flow_tag", int64(r.error), 0)
 	}
@@ -1335,7 +1345,7 @@ func WcReadTmInfo(cq *CqEx, tmInfo *WcTmInfo) error {
 	if tmInfo == nil {
 		return cerr.Nil("ibv_wc_read_tm_info", "tm_info")
 	}
-	r := C.verbena_ibv_wc_read_tm_info(unsafe.Pointer(cq), unsafe.Pointer(tmInfo))
+	r := C.verbena_libibverbs_int_2p_path(stubWcReadTmInfo, unsafe.Pointer(cq), unsafe.Pointer(tmInfo))
 	if r.error != 0 {
 		return cerr.Code("ibv_wc_read_tm_info", int64(r.error), 0)
 	}
@@ -1359,7 +1369,7 @@ func PostWqRecv(wq *Wq, recvWr *RecvWr, badRecvWr **RecvWr) error {
 	if badRecvWr == nil {
 		return cerr.Nil("ibv_post_wq_recv", "bad_recv_wr")
 	}
-	r := C.verbena_ibv_post_wq_recv(unsafe.Pointer(wq), unsafe.Pointer(recvWr), unsafe.Pointer(badRecvWr))
+	r := C.verbena_libibverbs_int_3p_path(stubPostWqRecv, unsafe.Pointer(wq), unsafe.Pointer(recvWr), unsafe.Pointer(badRecvWr))
 	return cerr.Code("ibv_post_wq_recv", int64(r.value), int32(r.error))
 }
 
@@ -1377,7 +1387,7 @@ func GetDeviceList() (**Device, int32, error) {
 		return nil, 0, err
 	}
 	var numDevices int32
-	r := C.verbena_ibv_get_device_list(unsafe.Pointer(&numDevices))
+	r := C.verbena_libibverbs_ptr_1p(stubGetDeviceList, unsafe.Pointer(&numDevices))
 	if r.error == cerr.Missing {
 		return nil, 0, library.Lacks("ibv_get_device_list")
 	}
@@ -1402,7 +1412,7 @@ func FreeDeviceList(list **Device) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_free_device_list(unsafe.Pointer(list))
+	r := C.verbena_libibverbs_int_1p(stubFreeDeviceList, unsafe.Pointer(list))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_free_device_list")
 	}
@@ -1424,7 +1434,7 @@ func GetDeviceName(device *Device) (string, error) {
 	if err := library.Load(); err != nil {
 		return "", err
 	}
-	r := C.verbena_ibv_get_device_name(unsafe.Pointer(device))
+	r := C.verbena_libibverbs_ptr_1p(stubGetDeviceName, unsafe.Pointer(device))
 	if r.error == cerr.Missing {
 		return "", library.Lacks("ibv_get_device_name")
 	}
@@ -1446,7 +1456,7 @@ func GetDeviceIndex(device *Device) (int32, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_ibv_get_device_index(unsafe.Pointer(device))
+	r := C.verbena_libibverbs_int_1p(stubGetDeviceIndex, unsafe.Pointer(device))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_get_device_index")
 	}
@@ -1468,7 +1478,7 @@ func GetDeviceGuid(device *Device) (Be64, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_ibv_get_device_guid(unsafe.Pointer(device))
+	r := C.verbena_libibverbs_int_1p(stubGetDeviceGuid, unsafe.Pointer(device))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_get_device_guid")
 	}
@@ -1490,7 +1500,7 @@ func OpenDevice(device *Device) (*Context, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_open_device(unsafe.Pointer(device))
+	r := C.verbena_libibverbs_ptr_1p(stubOpenDevice, unsafe.Pointer(device))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_open_device")
 	}
@@ -1515,7 +1525,7 @@ func CloseDevice(context *Context) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_close_device(unsafe.Pointer(context))
+	r := C.verbena_libibverbs_int_1p(stubCloseDevice, unsafe.Pointer(context))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_close_device")
 	}
@@ -1534,7 +1544,7 @@ func ImportDevice(cmdFd int32) (*Context, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_import_device(C.int32_t(cmdFd))
+	r := C.verbena_libibverbs_ptr_1n(stubImportDevice, C.uint64_t(cmdFd))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_import_device")
 	}
@@ -1559,7 +1569,7 @@ func ImportPd(context *Context, pdHandle uint32) (*Pd, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_import_pd(unsafe.Pointer(context), C.uint32_t(pdHandle))
+	r := C.verbena_libibverbs_ptr_1p_1n(stubImportPd, unsafe.Pointer(context), C.uint64_t(pdHandle))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_import_pd")
 	}
@@ -1584,7 +1594,7 @@ func UnimportPd(pd *Pd) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_unimport_pd(unsafe.Pointer(pd))
+	r := C.verbena_libibverbs_int_1p(stubUnimportPd, unsafe.Pointer(pd))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_unimport_pd")
 	}
@@ -1606,7 +1616,7 @@ func ImportMr(pd *Pd, mrHandle uint32) (*Mr, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_import_mr(unsafe.Pointer(pd), C.uint32_t(mrHandle))
+	r := C.verbena_libibverbs_ptr_1p_1n(stubImportMr, unsafe.Pointer(pd), C.uint64_t(mrHandle))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_import_mr")
 	}
@@ -1631,7 +1641,7 @@ func UnimportMr(mr *Mr) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_unimport_mr(unsafe.Pointer(mr))
+	r := C.verbena_libibverbs_int_1p(stubUnimportMr, unsafe.Pointer(mr))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_unimport_mr")
 	}
@@ -1653,7 +1663,7 @@ func ImportDm(context *Context, dmHandle uint32) (*Dm, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_import_dm(unsafe.Pointer(context), C.uint32_t(dmHandle))
+	r := C.verbena_libibverbs_ptr_1p_1n(stubImportDm, unsafe.Pointer(context), C.uint64_t(dmHandle))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_import_dm")
 	}
@@ -1678,7 +1688,7 @@ func UnimportDm(dm *Dm) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_unimport_dm(unsafe.Pointer(dm))
+	r := C.verbena_libibverbs_int_1p(stubUnimportDm, unsafe.Pointer(dm))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_unimport_dm")
 	}
@@ -1703,7 +1713,7 @@ func GetAsyncEvent(context *Context, event *AsyncEvent) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_get_async_event(unsafe.Pointer(context), unsafe.Pointer(event))
+	r := C.verbena_libibverbs_int_2p(stubGetAsyncEvent, unsafe.Pointer(context), unsafe.Pointer(event))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_get_async_event")
 	}
@@ -1725,7 +1735,7 @@ func AckAsyncEvent(event *AsyncEvent) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_ack_async_event(unsafe.Pointer(event))
+	r := C.verbena_libibverbs_int_1p(stubAckAsyncEvent, unsafe.Pointer(event))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_ack_async_event")
 	}
@@ -1750,7 +1760,7 @@ func QueryDevice(context *Context, deviceAttr *DeviceAttr) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_query_device(unsafe.Pointer(context), unsafe.Pointer(deviceAttr))
+	r := C.verbena_libibverbs_int_2p(stubQueryDevice, unsafe.Pointer(context), unsafe.Pointer(deviceAttr))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_query_device")
 	}
@@ -1775,7 +1785,7 @@ func QueryPort(context *Context, portNum uint8, portAttr *PortAttr) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_query_port(unsafe.Pointer(context), C.uint8_t(portNum), unsafe.Pointer(portAttr))
+	r := C.verbena_libibverbs_int_2p_1n(stubQueryPort, unsafe.Pointer(context), unsafe.Pointer(portAttr), C.uint64_t(portNum))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_query_port")
 	}
@@ -1799,7 +1809,7 @@ func QueryPortSpeed(context *Context, portNum uint32) (uint64, error) {
 		return 0, err
 	}
 	var portSpeed uint64
-	r := C.verbena_ibv_query_port_speed(unsafe.Pointer(context), C.uint32_t(portNum), unsafe.Pointer(&portSpeed))
+	r := C.verbena_libibverbs_int_2p_1n(stubQueryPortSpeed, unsafe.Pointer(context), unsafe.Pointer(&portSpeed), C.uint64_t(portNum))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_query_port_speed")
 	}
@@ -1827,7 +1837,7 @@ func QueryGid(context *Context, portNum uint8, index int32, gid *Gid) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_query_gid(unsafe.Pointer(context), C.uint8_t(portNum), C.int32_t(index), unsafe.Pointer(gid))
+	r := C.verbena_libibverbs_int_2p_2n(stubQueryGid, unsafe.Pointer(context), unsafe.Pointer(gid), C.uint64_t(portNum), C.uint64_t(index))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_query_gid")
 	}
@@ -1852,7 +1862,7 @@ func QueryGidEx(context *Context, portNum uint32, gidIndex uint32, entry *GidEnt
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_query_gid_ex(unsafe.Pointer(context), C.uint32_t(portNum), C.uint32_t(gidIndex), unsafe.Pointer(entry), C.uint32_t(flags))
+	r := C.verbena_libibverbs_int_2p_3n(stubQueryGidEx, unsafe.Pointer(context), unsafe.Pointer(entry), C.uint64_t(portNum), C.uint64_t(gidIndex), C.uint64_t(flags))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_query_gid_ex")
 	}
@@ -1877,7 +1887,7 @@ func QueryGidTable(context *Context, entries *GidEntry, maxEntries uint64, flags
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_ibv_query_gid_table(unsafe.Pointer(context), unsafe.Pointer(entries), C.uint64_t(maxEntries), C.uint32_t(flags))
+	r := C.verbena_libibverbs_int_2p_2n(stubQueryGidTable, unsafe.Pointer(context), unsafe.Pointer(entries), C.uint64_t(maxEntries), C.uint64_t(flags))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_query_gid_table")
 	}
@@ -1904,7 +1914,7 @@ func QueryPkey(context *Context, portNum uint8, index int32) (Be16, error) {
 		return 0, err
 	}
 	var pkey Be16
-	r := C.verbena_ibv_query_pkey(unsafe.Pointer(context), C.uint8_t(portNum), C.int32_t(index), unsafe.Pointer(&pkey))
+	r := C.verbena_libibverbs_int_2p_2n(stubQueryPkey, unsafe.Pointer(context), unsafe.Pointer(&pkey), C.uint64_t(portNum), C.uint64_t(index))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_query_pkey")
 	}
@@ -1929,7 +1939,7 @@ func GetPkeyIndex(context *Context, portNum uint8, pkey Be16) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_ibv_get_pkey_index(unsafe.Pointer(context), C.uint8_t(portNum), C.uint16_t(pkey))
+	r := C.verbena_libibverbs_int_1p_2n(stubGetPkeyIndex, unsafe.Pointer(context), C.uint64_t(portNum), C.uint64_t(pkey))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_get_pkey_index")
 	}
@@ -1954,7 +1964,7 @@ func AllocPd(context *Context) (*Pd, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_alloc_pd(unsafe.Pointer(context))
+	r := C.verbena_libibverbs_ptr_1p(stubAllocPd, unsafe.Pointer(context))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_alloc_pd")
 	}
@@ -1979,7 +1989,7 @@ func DeallocPd(pd *Pd) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_dealloc_pd(unsafe.Pointer(pd))
+	r := C.verbena_libibverbs_int_1p(stubDeallocPd, unsafe.Pointer(pd))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_dealloc_pd")
 	}
@@ -2002,7 +2012,7 @@ func CreateFlow(qp *Qp, flow *FlowAttr) (*Flow, error) {
 	if flow == nil {
 		return nil, cerr.Nil("ibv_create_flow", "flow")
 	}
-	r := C.verbena_ibv_create_flow(unsafe.Pointer(qp), unsafe.Pointer(flow))
+	r := C.verbena_libibverbs_ptr_2p(stubCreateFlow, unsafe.Pointer(qp), unsafe.Pointer(flow))
 	if r.value == nil {
 		return nil, cerr.Null("ibv_create_flow", int32(r.error))
 	}
@@ -2022,7 +2032,7 @@ func DestroyFlow(flowId *Flow) error {
 	if flowId == nil {
 		return cerr.Nil("ibv_destroy_flow", "flow_id")
 	}
-	r := C.verbena_ibv_destroy_flow(unsafe.Pointer(flowId))
+	r := C.verbena_libibverbs_int_1p(stubDestroyFlow, unsafe.Pointer(flowId))
 	return cerr.Code("ibv_destroy_flow", int64(r.value), int32(r.error))
 }
 
@@ -2042,7 +2052,7 @@ func CreateFlowActionEsp(ctx *Context, esp *FlowActionEspAttr) (*FlowAction, err
 	if esp == nil {
 		return nil, cerr.Nil("ibv_create_flow_action_esp", "esp")
 	}
-	r := C.verbena_ibv_create_flow_action_esp(unsafe.Pointer(ctx), unsafe.Pointer(esp))
+	r := C.verbena_libibverbs_ptr_2p(stubCreateFlowActionEsp, unsafe.Pointer(ctx), unsafe.Pointer(esp))
 	if r.value == nil {
 		return nil, cerr.Null("ibv_create_flow_action_esp", int32(r.error))
 	}
@@ -2065,7 +2075,7 @@ func ModifyFlowActionEsp(action *FlowAction, esp *FlowActionEspAttr) error {
 	if esp == nil {
 		return cerr.Nil("ibv_modify_flow_action_esp", "esp")
 	}
-	r := C.verbena_ibv_modify_flow_action_esp(unsafe.Pointer(action), unsafe.Pointer(esp))
+	r := C.verbena_libibverbs_int_2p(stubModifyFlowActionEsp, unsafe.Pointer(action), unsafe.Pointer(esp))
 	return cerr.Code("ibv_modify_flow_action_esp", int64(r.value), int32(r.error))
 }
 
@@ -2082,7 +2092,7 @@ func DestroyFlowAction(action *FlowAction) error {
 	if action == nil {
 		return cerr.Nil("ibv_destroy_flow_action", "action")
 	}
-	r := C.verbena_ibv_destroy_flow_action(unsafe.Pointer(action))
+	r := C.verbena_libibverbs_int_1p(stubDestroyFlowAction, unsafe.Pointer(action))
 	return cerr.Code("ibv_destroy_flow_action", int64(r.value), int32(r.error))
 }
 
@@ -2102,7 +2112,7 @@ func OpenXrcd(context *Context, xrcdInitAttr *XrcdInitAttr) (*Xrcd, error) {
 	if xrcdInitAttr == nil {
 		return nil, cerr.Nil("ibv_open_xrcd", "xrcd_init_attr")
 	}
-	r := C.verbena_ibv_open_xrcd(unsafe.Pointer(context), unsafe.Pointer(xrcdInitAttr))
+	r := C.verbena_libibverbs_ptr_2p(stubOpenXrcd, unsafe.Pointer(context), unsafe.Pointer(xrcdInitAttr))
 	if r.value == nil {
 		return nil, cerr.Null("ibv_open_xrcd", int32(r.error))
 	}
@@ -2124,7 +2134,7 @@ func CloseXrcd(xrcd *Xrcd) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_close_xrcd(unsafe.Pointer(xrcd))
+	r := C.verbena_libibverbs_int_1p(stubCloseXrcd, unsafe.Pointer(xrcd))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_close_xrcd")
 	}
@@ -2148,7 +2158,7 @@ func RegMrIova2(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access 
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_reg_mr_iova2(unsafe.Pointer(pd), (*C.uint8_t)(addr), C.uint64_t(length), C.uint64_t(iova), C.uint32_t(access))
+	r := C.verbena_libibverbs_ptr_1p_1b_3n_keeps(stubRegMrIova2, unsafe.Pointer(pd), (*C.uint8_t)(addr), C.uint64_t(length), C.uint64_t(iova), C.uint64_t(access))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_reg_mr_iova2")
 	}
@@ -2175,7 +2185,7 @@ func RegMr(pd *Pd, addr unsafe.Pointer, length uint64, access int32) (*Mr, error
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_reg_mr(unsafe.Pointer(pd), (*C.uint8_t)(addr), C.uint64_t(length), C.int32_t(access))
+	r := C.verbena_libibverbs_ptr_1p_1b_2n_keeps(stubRegMr, unsafe.Pointer(pd), (*C.uint8_t)(addr), C.uint64_t(length), C.uint64_t(access))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_reg_mr")
 	}
@@ -2202,7 +2212,7 @@ func RegMrIova(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access i
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_reg_mr_iova(unsafe.Pointer(pd), (*C.uint8_t)(addr), C.uint64_t(length), C.uint64_t(iova), C.int32_t(access))
+	r := C.verbena_libibverbs_ptr_1p_1b_3n_keeps(stubRegMrIova, unsafe.Pointer(pd), (*C.uint8_t)(addr), C.uint64_t(length), C.uint64_t(iova), C.uint64_t(access))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_reg_mr_iova")
 	}
@@ -2227,7 +2237,7 @@ func RegDmabufMr(pd *Pd, offset uint64, length uint64, iova uint64, fd int32, ac
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_reg_dmabuf_mr(unsafe.Pointer(pd), C.uint64_t(offset), C.uint64_t(length), C.uint64_t(iova), C.int32_t(fd), C.int32_t(access))
+	r := C.verbena_libibverbs_ptr_1p_5n(stubRegDmabufMr, unsafe.Pointer(pd), C.uint64_t(offset), C.uint64_t(length), C.uint64_t(iova), C.uint64_t(fd), C.uint64_t(access))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_reg_dmabuf_mr")
 	}
@@ -2255,7 +2265,7 @@ func RegMrEx(pd *Pd, mrInitAttr *MrInitAttr) (*Mr, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_reg_mr_ex(unsafe.Pointer(pd), unsafe.Pointer(mrInitAttr))
+	r := C.verbena_libibverbs_ptr_2p(stubRegMrEx, unsafe.Pointer(pd), unsafe.Pointer(mrInitAttr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_reg_mr_ex")
 	}
@@ -2282,7 +2292,7 @@ func ReregMr(mr *Mr, flags int32, pd *Pd, addr unsafe.Pointer, length uint64, ac
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_rereg_mr(unsafe.Pointer(mr), C.int32_t(flags), unsafe.Pointer(pd), (*C.uint8_t)(addr), C.uint64_t(length), C.int32_t(access))
+	r := C.verbena_libibverbs_int_2p_1b_3n_keeps(stubReregMr, unsafe.Pointer(mr), unsafe.Pointer(pd), (*C.uint8_t)(addr), C.uint64_t(flags), C.uint64_t(length), C.uint64_t(access))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_rereg_mr")
 	}
@@ -2304,7 +2314,7 @@ func DeregMr(mr *Mr) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_dereg_mr(unsafe.Pointer(mr))
+	r := C.verbena_libibverbs_int_1p(stubDeregMr, unsafe.Pointer(mr))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_dereg_mr")
 	}
@@ -2326,7 +2336,7 @@ func AllocMw(pd *Pd, typ MwType) (*Mw, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_alloc_mw(unsafe.Pointer(pd), C.uint32_t(typ))
+	r := C.verbena_libibverbs_ptr_1p_1n(stubAllocMw, unsafe.Pointer(pd), C.uint64_t(typ))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_alloc_mw")
 	}
@@ -2349,7 +2359,7 @@ func DeallocMw(mw *Mw) error {
 	if mw == nil {
 		return cerr.Nil("ibv_dealloc_mw", "mw")
 	}
-	r := C.verbena_ibv_dealloc_mw(unsafe.Pointer(mw))
+	r := C.verbena_libibverbs_int_1p(stubDeallocMw, unsafe.Pointer(mw))
 	return cerr.Code("ibv_dealloc_mw", int64(r.value), int32(r.error))
 }
 
@@ -2365,7 +2375,7 @@ func IncRkey(rkey uint32) (uint32, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_ibv_inc_rkey(C.uint32_t(rkey))
+	r := C.verbena_libibverbs_int_1n(stubIncRkey, C.uint64_t(rkey))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_inc_rkey")
 	}
@@ -2393,7 +2403,7 @@ func BindMw(qp *Qp, mw *Mw, mwBind *MwBind) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_bind_mw(unsafe.Pointer(qp), unsafe.Pointer(mw), unsafe.Pointer(mwBind))
+	r := C.verbena_libibverbs_int_3p(stubBindMw, unsafe.Pointer(qp), unsafe.Pointer(mw), unsafe.Pointer(mwBind))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_bind_mw")
 	}
@@ -2415,7 +2425,7 @@ func CreateCompChannel(context *Context) (*CompChannel, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_create_comp_channel(unsafe.Pointer(context))
+	r := C.verbena_libibverbs_ptr_1p(stubCreateCompChannel, unsafe.Pointer(context))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_create_comp_channel")
 	}
@@ -2440,7 +2450,7 @@ func DestroyCompChannel(channel *CompChannel) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_destroy_comp_channel(unsafe.Pointer(channel))
+	r := C.verbena_libibverbs_int_1p(stubDestroyCompChannel, unsafe.Pointer(channel))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_destroy_comp_channel")
 	}
@@ -2463,7 +2473,7 @@ func AdviseMr(pd *Pd, advice IbUverbsAdviseMrAdvice, flags uint32, sgList *Sge, 
 	if sgList == nil {
 		return cerr.Nil("ibv_advise_mr", "sg_list")
 	}
-	r := C.verbena_ibv_advise_mr(unsafe.Pointer(pd), C.uint32_t(advice), C.uint32_t(flags), unsafe.Pointer(sgList), C.uint32_t(numSge))
+	r := C.verbena_libibverbs_int_2p_3n(stubAdviseMr, unsafe.Pointer(pd), unsafe.Pointer(sgList), C.uint64_t(advice), C.uint64_t(flags), C.uint64_t(numSge))
 	return cerr.Code("ibv_advise_mr", int64(r.value), int32(r.error))
 }
 
@@ -2483,7 +2493,7 @@ func AllocDm(context *Context, attr *AllocDmAttr) (*Dm, error) {
 	if attr == nil {
 		return nil, cerr.Nil("ibv_alloc_dm", "attr")
 	}
-	r := C.verbena_ibv_alloc_dm(unsafe.Pointer(context), unsafe.Pointer(attr))
+	r := C.verbena_libibverbs_ptr_2p(stubAllocDm, unsafe.Pointer(context), unsafe.Pointer(attr))
 	if r.value == nil {
 		return nil, cerr.Null("ibv_alloc_dm", int32(r.error))
 	}
@@ -2503,7 +2513,7 @@ func FreeDm(dm *Dm) error {
 	if dm == nil {
 		return cerr.Nil("ibv_free_dm", "dm")
 	}
-	r := C.verbena_ibv_free_dm(unsafe.Pointer(dm))
+	r := C.verbena_libibverbs_int_1p(stubFreeDm, unsafe.Pointer(dm))
 	return cerr.Code("ibv_free_dm", int64(r.value), int32(r.error))
 }
 
@@ -2522,7 +2532,7 @@ func DmExportDmabufFd(dm *Dm) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_ibv_dm_export_dmabuf_fd(unsafe.Pointer(dm))
+	r := C.verbena_libibverbs_int_1p(stubDmExportDmabufFd, unsafe.Pointer(dm))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_dm_export_dmabuf_fd")
 	}
@@ -2548,7 +2558,7 @@ func MemcpyToDm(dm *Dm, dmOffset uint64, hostAddr unsafe.Pointer, length uint64)
 	if hostAddr == nil {
 		return cerr.Nil("ibv_memcpy_to_dm", "host_addr")
 	}
-	r := C.verbena_ibv_memcpy_to_dm(unsafe.Pointer(dm), C.uint64_t(dmOffset), (*C.uint8_t)(hostAddr), C.uint64_t(length))
+	r := C.verbena_libibverbs_int_1p_1b_2n_path(stubMemcpyToDm, unsafe.Pointer(dm), (*C.uint8_t)(hostAddr), C.uint64_t(dmOffset), C.uint64_t(length))
 	return cerr.Code("ibv_memcpy_to_dm", int64(r.value), int32(r.error))
 }
 
@@ -2568,7 +2578,7 @@ func MemcpyFromDm(hostAddr unsafe.Pointer, dm *Dm, dmOffset uint64, length uint6
 	if dm == nil {
 		return cerr.Nil("ibv_memcpy_from_dm", "dm")
 	}
-	r := C.verbena_ibv_memcpy_from_dm((*C.uint8_t)(hostAddr), unsafe.Pointer(dm), C.uint64_t(dmOffset), C.uint64_t(length))
+	r := C.verbena_libibverbs_int_1p_1b_2n_path(stubMemcpyFromDm, unsafe.Pointer(dm), (*C.uint8_t)(hostAddr), C.uint64_t(dmOffset), C.uint64_t(length))
 	return cerr.Code("ibv_memcpy_from_dm", int64(r.value), int32(r.error))
 }
 
@@ -2585,7 +2595,7 @@ func AllocNullMr(pd *Pd) (*Mr, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_alloc_null_mr", "pd")
 	}
-	r := C.verbena_ibv_alloc_null_mr(unsafe.Pointer(pd))
+	r := C.verbena_libibverbs_ptr_1p(stubAllocNullMr, unsafe.Pointer(pd))
 	if r.value == nil {
 		return nil, cerr.Null("ibv_alloc_null_mr", int32(r.error))
 	}
@@ -2608,7 +2618,7 @@ func RegDmMr(pd *Pd, dm *Dm, dmOffset uint64, length uint64, access uint32) (*Mr
 	if dm == nil {
 		return nil, cerr.Nil("ibv_reg_dm_mr", "dm")
 	}
-	r := C.verbena_ibv_reg_dm_mr(unsafe.Pointer(pd), unsafe.Pointer(dm), C.uint64_t(dmOffset), C.uint64_t(length), C.uint32_t(access))
+	r := C.verbena_libibverbs_ptr_2p_3n(stubRegDmMr, unsafe.Pointer(pd), unsafe.Pointer(dm), C.uint64_t(dmOffset), C.uint64_t(length), C.uint64_t(access))
 	if r.value == nil {
 		return nil, cerr.Null("ibv_reg_dm_mr", int32(r.error))
 	}
@@ -2632,7 +2642,7 @@ func CreateCq(context *Context, cqe int32, cqContext unsafe.Pointer, channel *Co
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_create_cq(unsafe.Pointer(context), C.int32_t(cqe), (*C.uint8_t)(cqContext), unsafe.Pointer(channel), C.int32_t(compVector))
+	r := C.verbena_libibverbs_ptr_2p_1b_2n_keeps(stubCreateCq, unsafe.Pointer(context), unsafe.Pointer(channel), (*C.uint8_t)(cqContext), C.uint64_t(cqe), C.uint64_t(compVector))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_create_cq")
 	}
@@ -2658,7 +2668,7 @@ func CreateCqEx(context *Context, cqAttr *CqInitAttrEx) (*CqEx, error) {
 	if cqAttr == nil {
 		return nil, cerr.Nil("ibv_create_cq_ex", "cq_attr")
 	}
-	r := C.verbena_ibv_create_cq_ex(unsafe.Pointer(context), unsafe.Pointer(cqAttr))
+	r := C.verbena_libibverbs_ptr_2p(stubCreateCqEx, unsafe.Pointer(context), unsafe.Pointer(cqAttr))
 	if r.value == nil {
 		return nil, cerr.Null("ibv_create_cq_ex", int32(r.error))
 	}
@@ -2680,7 +2690,7 @@ func ResizeCq(cq *Cq, cqe int32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_resize_cq(unsafe.Pointer(cq), C.int32_t(cqe))
+	r := C.verbena_libibverbs_int_1p_1n(stubResizeCq, unsafe.Pointer(cq), C.uint64_t(cqe))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_resize_cq")
 	}
@@ -2702,7 +2712,7 @@ func DestroyCq(cq *Cq) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_destroy_cq(unsafe.Pointer(cq))
+	r := C.verbena_libibverbs_int_1p(stubDestroyCq, unsafe.Pointer(cq))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_destroy_cq")
 	}
@@ -2727,7 +2737,7 @@ func GetCqEvent(channel *CompChannel) (*Cq, unsafe.Pointer, error) {
 	}
 	var cq *Cq
 	var cqContext unsafe.Pointer
-	r := C.verbena_ibv_get_cq_event(unsafe.Pointer(channel), unsafe.Pointer(&cq), unsafe.Pointer(&cqContext))
+	r := C.verbena_libibverbs_int_3p(stubGetCqEvent, unsafe.Pointer(channel), unsafe.Pointer(&cq), unsafe.Pointer(&cqContext))
 	if r.error == cerr.Missing {
 		return nil, nil, library.Lacks("ibv_get_cq_event")
 	}
@@ -2752,7 +2762,7 @@ func AckCqEvents(cq *Cq, nevents uint32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_ack_cq_events(unsafe.Pointer(cq), C.uint32_t(nevents))
+	r := C.verbena_libibverbs_int_1p_1n(stubAckCqEvents, unsafe.Pointer(cq), C.uint64_t(nevents))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_ack_cq_events")
 	}
@@ -2775,7 +2785,7 @@ func PollCq(cq *Cq, numEntries int32, wc *Wc) (int, error) {
 	if wc == nil {
 		return 0, cerr.Nil("ibv_poll_cq", "wc")
 	}
-	r := C.verbena_ibv_poll_cq(unsafe.Pointer(cq), C.int32_t(numEntries), unsafe.Pointer(wc))
+	r := C.verbena_libibverbs_int_2p_1n_path(stubPollCq, unsafe.Pointer(cq), unsafe.Pointer(wc), C.uint64_t(numEntries))
 	if err := cerr.Poll("ibv_poll_cq", int64(r.value), int(numEntries), int32(r.error)); err != nil {
 		return 0, err
 	}
@@ -2795,7 +2805,7 @@ func ReqNotifyCq(cq *Cq, solicitedOnly int32) error {
 	if cq == nil {
 		return cerr.Nil("ibv_req_notify_cq", "cq")
 	}
-	r := C.verbena_ibv_req_notify_cq(unsafe.Pointer(cq), C.int32_t(solicitedOnly))
+	r := C.verbena_libibverbs_int_1p_1n_path(stubReqNotifyCq, unsafe.Pointer(cq), C.uint64_t(solicitedOnly))
 	return cerr.Code("ibv_req_notify_cq", int64(r.value), int32(r.error))
 }
 
@@ -2815,7 +2825,7 @@ func ModifyCq(cq *Cq, attr *ModifyCqAttr) error {
 	if attr == nil {
 		return cerr.Nil("ibv_modify_cq", "attr")
 	}
-	r := C.verbena_ibv_modify_cq(unsafe.Pointer(cq), unsafe.Pointer(attr))
+	r := C.verbena_libibverbs_int_2p(stubModifyCq, unsafe.Pointer(cq), unsafe.Pointer(attr))
 	return cerr.Code("ibv_modify_cq", int64(r.value), int32(r.error))
 }
 
@@ -2837,7 +2847,7 @@ func QueryCompCntrCaps(context *Context, caps *CompCntrCaps) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_query_comp_cntr_caps(unsafe.Pointer(context), unsafe.Pointer(caps))
+	r := C.verbena_libibverbs_int_2p(stubQueryCompCntrCaps, unsafe.Pointer(context), unsafe.Pointer(caps))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_query_comp_cntr_caps")
 	}
@@ -2862,7 +2872,7 @@ func CreateCompCntr(context *Context, ccAttr *CompCntrInitAttr) (*CompCntr, erro
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_create_comp_cntr(unsafe.Pointer(context), unsafe.Pointer(ccAttr))
+	r := C.verbena_libibverbs_ptr_2p(stubCreateCompCntr, unsafe.Pointer(context), unsafe.Pointer(ccAttr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_create_comp_cntr")
 	}
@@ -2887,7 +2897,7 @@ func DestroyCompCntr(compCntr *CompCntr) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_destroy_comp_cntr(unsafe.Pointer(compCntr))
+	r := C.verbena_libibverbs_int_1p(stubDestroyCompCntr, unsafe.Pointer(compCntr))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_destroy_comp_cntr")
 	}
@@ -2909,7 +2919,7 @@ func SetCompCntr(compCntr *CompCntr, value uint64) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_set_comp_cntr(unsafe.Pointer(compCntr), C.uint64_t(value))
+	r := C.verbena_libibverbs_int_1p_1n(stubSetCompCntr, unsafe.Pointer(compCntr), C.uint64_t(value))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_set_comp_cntr")
 	}
@@ -2931,7 +2941,7 @@ func SetErrCompCntr(compCntr *CompCntr, value uint64) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_set_err_comp_cntr(unsafe.Pointer(compCntr), C.uint64_t(value))
+	r := C.verbena_libibverbs_int_1p_1n(stubSetErrCompCntr, unsafe.Pointer(compCntr), C.uint64_t(value))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_set_err_comp_cntr")
 	}
@@ -2953,7 +2963,7 @@ func IncCompCntr(compCntr *CompCntr, amount uint64) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_inc_comp_cntr(unsafe.Pointer(compCntr), C.uint64_t(amount))
+	r := C.verbena_libibverbs_int_1p_1n(stubIncCompCntr, unsafe.Pointer(compCntr), C.uint64_t(amount))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_inc_comp_cntr")
 	}
@@ -2975,7 +2985,7 @@ func IncErrCompCntr(compCntr *CompCntr, amount uint64) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_inc_err_comp_cntr(unsafe.Pointer(compCntr), C.uint64_t(amount))
+	r := C.verbena_libibverbs_int_1p_1n(stubIncErrCompCntr, unsafe.Pointer(compCntr), C.uint64_t(amount))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_inc_err_comp_cntr")
 	}
@@ -2999,7 +3009,7 @@ func ReadCompCntr(compCntr *CompCntr) (uint64, error) {
 		return 0, err
 	}
 	var value uint64
-	r := C.verbena_ibv_read_comp_cntr(unsafe.Pointer(compCntr), unsafe.Pointer(&value))
+	r := C.verbena_libibverbs_int_2p(stubReadCompCntr, unsafe.Pointer(compCntr), unsafe.Pointer(&value))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_read_comp_cntr")
 	}
@@ -3026,7 +3036,7 @@ func ReadErrCompCntr(compCntr *CompCntr) (uint64, error) {
 		return 0, err
 	}
 	var value uint64
-	r := C.verbena_ibv_read_err_comp_cntr(unsafe.Pointer(compCntr), unsafe.Pointer(&value))
+	r := C.verbena_libibverbs_int_2p(stubReadErrCompCntr, unsafe.Pointer(compCntr), unsafe.Pointer(&value))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_read_err_comp_cntr")
 	}
@@ -3054,7 +3064,7 @@ func CreateSrq(pd *Pd, srqInitAttr *SrqInitAttr) (*Srq, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_create_srq(unsafe.Pointer(pd), unsafe.Pointer(srqInitAttr))
+	r := C.verbena_libibverbs_ptr_2p(stubCreateSrq, unsafe.Pointer(pd), unsafe.Pointer(srqInitAttr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_create_srq")
 	}
@@ -3082,7 +3092,7 @@ func CreateSrqEx(context *Context, srqInitAttrEx *SrqInitAttrEx) (*Srq, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_create_srq_ex(unsafe.Pointer(context), unsafe.Pointer(srqInitAttrEx))
+	r := C.verbena_libibverbs_ptr_2p(stubCreateSrqEx, unsafe.Pointer(context), unsafe.Pointer(srqInitAttrEx))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_create_srq_ex")
 	}
@@ -3110,7 +3120,7 @@ func ModifySrq(srq *Srq, srqAttr *SrqAttr, srqAttrMask int32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_modify_srq(unsafe.Pointer(srq), unsafe.Pointer(srqAttr), C.int32_t(srqAttrMask))
+	r := C.verbena_libibverbs_int_2p_1n(stubModifySrq, unsafe.Pointer(srq), unsafe.Pointer(srqAttr), C.uint64_t(srqAttrMask))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_modify_srq")
 	}
@@ -3135,7 +3145,7 @@ func QuerySrq(srq *Srq, srqAttr *SrqAttr) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_query_srq(unsafe.Pointer(srq), unsafe.Pointer(srqAttr))
+	r := C.verbena_libibverbs_int_2p(stubQuerySrq, unsafe.Pointer(srq), unsafe.Pointer(srqAttr))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_query_srq")
 	}
@@ -3157,7 +3167,7 @@ func GetSrqNum(srq *Srq) (uint32, error) {
 		return 0, cerr.Nil("ibv_get_srq_num", "srq")
 	}
 	var srqNum uint32
-	r := C.verbena_ibv_get_srq_num(unsafe.Pointer(srq), unsafe.Pointer(&srqNum))
+	r := C.verbena_libibverbs_int_2p(stubGetSrqNum, unsafe.Pointer(srq), unsafe.Pointer(&srqNum))
 	if err := cerr.Code("ibv_get_srq_num", int64(r.value), int32(r.error)); err != nil {
 		return 0, err
 	}
@@ -3179,7 +3189,7 @@ func DestroySrq(srq *Srq) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_destroy_srq(unsafe.Pointer(srq))
+	r := C.verbena_libibverbs_int_1p(stubDestroySrq, unsafe.Pointer(srq))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_destroy_srq")
 	}
@@ -3205,7 +3215,7 @@ func PostSrqRecv(srq *Srq, recvWr *RecvWr, badRecvWr **RecvWr) error {
 	if badRecvWr == nil {
 		return cerr.Nil("ibv_post_srq_recv", "bad_recv_wr")
 	}
-	r := C.verbena_ibv_post_srq_recv(unsafe.Pointer(srq), unsafe.Pointer(recvWr), unsafe.Pointer(badRecvWr))
+	r := C.verbena_libibverbs_int_3p_path(stubPostSrqRecv, unsafe.Pointer(srq), unsafe.Pointer(recvWr), unsafe.Pointer(badRecvWr))
 	return cerr.Code("ibv_post_srq_recv", int64(r.value), int32(r.error))
 }
 
@@ -3230,7 +3240,7 @@ func PostSrqOps(srq *Srq, op *OpsWr, badOp **OpsWr) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_post_srq_ops(unsafe.Pointer(srq), unsafe.Pointer(op), unsafe.Pointer(badOp))
+	r := C.verbena_libibverbs_int_3p(stubPostSrqOps, unsafe.Pointer(srq), unsafe.Pointer(op), unsafe.Pointer(badOp))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_post_srq_ops")
 	}
@@ -3255,7 +3265,7 @@ func CreateQp(pd *Pd, qpInitAttr *QpInitAttr) (*Qp, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_create_qp(unsafe.Pointer(pd), unsafe.Pointer(qpInitAttr))
+	r := C.verbena_libibverbs_ptr_2p(stubCreateQp, unsafe.Pointer(pd), unsafe.Pointer(qpInitAttr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_create_qp")
 	}
@@ -3283,7 +3293,7 @@ func CreateQpEx(context *Context, qpInitAttrEx *QpInitAttrEx) (*Qp, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_create_qp_ex(unsafe.Pointer(context), unsafe.Pointer(qpInitAttrEx))
+	r := C.verbena_libibverbs_ptr_2p(stubCreateQpEx, unsafe.Pointer(context), unsafe.Pointer(qpInitAttrEx))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_create_qp_ex")
 	}
@@ -3309,7 +3319,7 @@ func AllocTd(context *Context, initAttr *TdInitAttr) (*Td, error) {
 	if initAttr == nil {
 		return nil, cerr.Nil("ibv_alloc_td", "init_attr")
 	}
-	r := C.verbena_ibv_alloc_td(unsafe.Pointer(context), unsafe.Pointer(initAttr))
+	r := C.verbena_libibverbs_ptr_2p(stubAllocTd, unsafe.Pointer(context), unsafe.Pointer(initAttr))
 	if r.value == nil {
 		return nil, cerr.Null("ibv_alloc_td", int32(r.error))
 	}
@@ -3329,7 +3339,7 @@ func DeallocTd(td *Td) error {
 	if td == nil {
 		return cerr.Nil("ibv_dealloc_td", "td")
 	}
-	r := C.verbena_ibv_dealloc_td(unsafe.Pointer(td))
+	r := C.verbena_libibverbs_int_1p(stubDeallocTd, unsafe.Pointer(td))
 	return cerr.Code("ibv_dealloc_td", int64(r.value), int32(r.error))
 }
 
@@ -3349,7 +3359,7 @@ func AllocParentDomain(context *Context, attr *ParentDomainInitAttr) (*Pd, error
 	if attr == nil {
 		return nil, cerr.Nil("ibv_alloc_parent_domain", "attr")
 	}
-	r := C.verbena_ibv_alloc_parent_domain(unsafe.Pointer(context), unsafe.Pointer(attr))
+	r := C.verbena_libibverbs_ptr_2p(stubAllocParentDomain, unsafe.Pointer(context), unsafe.Pointer(attr))
 	if r.value == nil {
 		return nil, cerr.Null("ibv_alloc_parent_domain", int32(r.error))
 	}
@@ -3373,7 +3383,7 @@ func AllocBuf(pd *Pd, size uint64) (unsafe.Pointer, *Buf, error) {
 		return nil, nil, err
 	}
 	var buf *Buf
-	r := C.verbena_ibv_alloc_buf(unsafe.Pointer(pd), C.uint64_t(size), unsafe.Pointer(&buf))
+	r := C.verbena_libibverbs_ptr_2p_1n(stubAllocBuf, unsafe.Pointer(pd), unsafe.Pointer(&buf), C.uint64_t(size))
 	if r.error == cerr.Missing {
 		return nil, nil, library.Lacks("ibv_alloc_buf")
 	}
@@ -3398,7 +3408,7 @@ func ExportBufDmabufFd(buf *Buf) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_ibv_export_buf_dmabuf_fd(unsafe.Pointer(buf))
+	r := C.verbena_libibverbs_int_1p(stubExportBufDmabufFd, unsafe.Pointer(buf))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_export_buf_dmabuf_fd")
 	}
@@ -3423,7 +3433,7 @@ func FreeBuf(buf *Buf) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_free_buf(unsafe.Pointer(buf))
+	r := C.verbena_libibverbs_int_1p(stubFreeBuf, unsafe.Pointer(buf))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_free_buf")
 	}
@@ -3452,7 +3462,7 @@ func RegBufMr(pd *Pd, buf *Buf, addr unsafe.Pointer, length uint64, access int32
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_reg_buf_mr(unsafe.Pointer(pd), unsafe.Pointer(buf), (*C.uint8_t)(addr), C.uint64_t(length), C.int32_t(access))
+	r := C.verbena_libibverbs_ptr_2p_1b_2n_keeps(stubRegBufMr, unsafe.Pointer(pd), unsafe.Pointer(buf), (*C.uint8_t)(addr), C.uint64_t(length), C.uint64_t(access))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_reg_buf_mr")
 	}
@@ -3480,7 +3490,7 @@ func AllocDmah(context *Context, attr *DmahInitAttr) (*Dmah, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_alloc_dmah(unsafe.Pointer(context), unsafe.Pointer(attr))
+	r := C.verbena_libibverbs_ptr_2p(stubAllocDmah, unsafe.Pointer(context), unsafe.Pointer(attr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_alloc_dmah")
 	}
@@ -3505,7 +3515,7 @@ func DeallocDmah(dmah *Dmah) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_dealloc_dmah(unsafe.Pointer(dmah))
+	r := C.verbena_libibverbs_int_1p(stubDeallocDmah, unsafe.Pointer(dmah))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_dealloc_dmah")
 	}
@@ -3528,7 +3538,7 @@ func QueryRtValuesEx(context *Context, values *ValuesEx) error {
 	if values == nil {
 		return cerr.Nil("ibv_query_rt_values_ex", "values")
 	}
-	r := C.verbena_ibv_query_rt_values_ex(unsafe.Pointer(context), unsafe.Pointer(values))
+	r := C.verbena_libibverbs_int_2p(stubQueryRtValuesEx, unsafe.Pointer(context), unsafe.Pointer(values))
 	return cerr.Code("ibv_query_rt_values_ex", int64(r.value), int32(r.error))
 }
 
@@ -3551,7 +3561,7 @@ func QueryDeviceEx(context *Context, input *QueryDeviceExInput, attr *DeviceAttr
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_query_device_ex(unsafe.Pointer(context), unsafe.Pointer(input), unsafe.Pointer(attr))
+	r := C.verbena_libibverbs_int_3p(stubQueryDeviceEx, unsafe.Pointer(context), unsafe.Pointer(input), unsafe.Pointer(attr))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_query_device_ex")
 	}
@@ -3574,7 +3584,7 @@ func OpenQp(context *Context, qpOpenAttr *QpOpenAttr) (*Qp, error) {
 	if qpOpenAttr == nil {
 		return nil, cerr.Nil("ibv_open_qp", "qp_open_attr")
 	}
-	r := C.verbena_ibv_open_qp(unsafe.Pointer(context), unsafe.Pointer(qpOpenAttr))
+	r := C.verbena_libibverbs_ptr_2p(stubOpenQp, unsafe.Pointer(context), unsafe.Pointer(qpOpenAttr))
 	if r.value == nil {
 		return nil, cerr.Null("ibv_open_qp", int32(r.error))
 	}
@@ -3599,7 +3609,7 @@ func ModifyQp(qp *Qp, attr *QpAttr, attrMask int32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_modify_qp(unsafe.Pointer(qp), unsafe.Pointer(attr), C.int32_t(attrMask))
+	r := C.verbena_libibverbs_int_2p_1n(stubModifyQp, unsafe.Pointer(qp), unsafe.Pointer(attr), C.uint64_t(attrMask))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_modify_qp")
 	}
@@ -3622,7 +3632,7 @@ func ModifyQpRateLimit(qp *Qp, attr *QpRateLimitAttr) error {
 	if attr == nil {
 		return cerr.Nil("ibv_modify_qp_rate_limit", "attr")
 	}
-	r := C.verbena_ibv_modify_qp_rate_limit(unsafe.Pointer(qp), unsafe.Pointer(attr))
+	r := C.verbena_libibverbs_int_2p(stubModifyQpRateLimit, unsafe.Pointer(qp), unsafe.Pointer(attr))
 	return cerr.Code("ibv_modify_qp_rate_limit", int64(r.value), int32(r.error))
 }
 
@@ -3647,7 +3657,7 @@ func QpAttachCompCntr(qp *Qp, compCntr *CompCntr, attr *QpAttachCompCntrAttr) er
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_qp_attach_comp_cntr(unsafe.Pointer(qp), unsafe.Pointer(compCntr), unsafe.Pointer(attr))
+	r := C.verbena_libibverbs_int_3p(stubQpAttachCompCntr, unsafe.Pointer(qp), unsafe.Pointer(compCntr), unsafe.Pointer(attr))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_qp_attach_comp_cntr")
 	}
@@ -3669,7 +3679,7 @@ func QueryQpDataInOrder(qp *Qp, op WrOpcode, flags uint32) (int32, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_ibv_query_qp_data_in_order(unsafe.Pointer(qp), C.uint32_t(op), C.uint32_t(flags))
+	r := C.verbena_libibverbs_int_1p_2n(stubQueryQpDataInOrder, unsafe.Pointer(qp), C.uint64_t(op), C.uint64_t(flags))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_query_qp_data_in_order")
 	}
@@ -3697,7 +3707,7 @@ func QueryQp(qp *Qp, attr *QpAttr, attrMask int32, initAttr *QpInitAttr) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_query_qp(unsafe.Pointer(qp), unsafe.Pointer(attr), C.int32_t(attrMask), unsafe.Pointer(initAttr))
+	r := C.verbena_libibverbs_int_3p_1n(stubQueryQp, unsafe.Pointer(qp), unsafe.Pointer(attr), unsafe.Pointer(initAttr), C.uint64_t(attrMask))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_query_qp")
 	}
@@ -3719,7 +3729,7 @@ func DestroyQp(qp *Qp) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_destroy_qp(unsafe.Pointer(qp))
+	r := C.verbena_libibverbs_int_1p(stubDestroyQp, unsafe.Pointer(qp))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_destroy_qp")
 	}
@@ -3744,7 +3754,7 @@ func CreateWq(context *Context, wqInitAttr *WqInitAttr) (*Wq, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_create_wq(unsafe.Pointer(context), unsafe.Pointer(wqInitAttr))
+	r := C.verbena_libibverbs_ptr_2p(stubCreateWq, unsafe.Pointer(context), unsafe.Pointer(wqInitAttr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_create_wq")
 	}
@@ -3770,7 +3780,7 @@ func ModifyWq(wq *Wq, wqAttr *WqAttr) error {
 	if wqAttr == nil {
 		return cerr.Nil("ibv_modify_wq", "wq_attr")
 	}
-	r := C.verbena_ibv_modify_wq(unsafe.Pointer(wq), unsafe.Pointer(wqAttr))
+	r := C.verbena_libibverbs_int_2p(stubModifyWq, unsafe.Pointer(wq), unsafe.Pointer(wqAttr))
 	return cerr.Code("ibv_modify_wq", int64(r.value), int32(r.error))
 }
 
@@ -3787,7 +3797,7 @@ func DestroyWq(wq *Wq) error {
 	if wq == nil {
 		return cerr.Nil("ibv_destroy_wq", "wq")
 	}
-	r := C.verbena_ibv_destroy_wq(unsafe.Pointer(wq))
+	r := C.verbena_libibverbs_int_1p(stubDestroyWq, unsafe.Pointer(wq))
 	return cerr.Code("ibv_destroy_wq", int64(r.value), int32(r.error))
 }
 
@@ -3807,7 +3817,7 @@ func CreateRwqIndTable(context *Context, initAttr *RwqIndTableInitAttr) (*RwqInd
 	if initAttr == nil {
 		return nil, cerr.Nil("ibv_create_rwq_ind_table", "init_attr")
 	}
-	r := C.verbena_ibv_create_rwq_ind_table(unsafe.Pointer(context), unsafe.Pointer(initAttr))
+	r := C.verbena_libibverbs_ptr_2p(stubCreateRwqIndTable, unsafe.Pointer(context), unsafe.Pointer(initAttr))
 	if r.value == nil {
 		return nil, cerr.Null("ibv_create_rwq_ind_table", int32(r.error))
 	}
@@ -3827,7 +3837,7 @@ func DestroyRwqIndTable(rwqIndTable *RwqIndTable) error {
 	if rwqIndTable == nil {
 		return cerr.Nil("ibv_destroy_rwq_ind_table", "rwq_ind_table")
 	}
-	r := C.verbena_ibv_destroy_rwq_ind_table(unsafe.Pointer(rwqIndTable))
+	r := C.verbena_libibverbs_int_1p(stubDestroyRwqIndTable, unsafe.Pointer(rwqIndTable))
 	return cerr.Code("ibv_destroy_rwq_ind_table", int64(r.value), int32(r.error))
 }
 
@@ -3850,7 +3860,7 @@ func PostSend(qp *Qp, wr *SendWr, badWr **SendWr) error {
 	if badWr == nil {
 		return cerr.Nil("ibv_post_send", "bad_wr")
 	}
-	r := C.verbena_ibv_post_send(unsafe.Pointer(qp), unsafe.Pointer(wr), unsafe.Pointer(badWr))
+	r := C.verbena_libibverbs_int_3p_path(stubPostSend, unsafe.Pointer(qp), unsafe.Pointer(wr), unsafe.Pointer(badWr))
 	return cerr.Code("ibv_post_send", int64(r.value), int32(r.error))
 }
 
@@ -3873,7 +3883,7 @@ func PostRecv(qp *Qp, wr *RecvWr, badWr **RecvWr) error {
 	if badWr == nil {
 		return cerr.Nil("ibv_post_recv", "bad_wr")
 	}
-	r := C.verbena_ibv_post_recv(unsafe.Pointer(qp), unsafe.Pointer(wr), unsafe.Pointer(badWr))
+	r := C.verbena_libibverbs_int_3p_path(stubPostRecv, unsafe.Pointer(qp), unsafe.Pointer(wr), unsafe.Pointer(badWr))
 	return cerr.Code("ibv_post_recv", int64(r.value), int32(r.error))
 }
 
@@ -3895,7 +3905,7 @@ func CreateAh(pd *Pd, attr *AhAttr) (*Ah, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_create_ah(unsafe.Pointer(pd), unsafe.Pointer(attr))
+	r := C.verbena_libibverbs_ptr_2p(stubCreateAh, unsafe.Pointer(pd), unsafe.Pointer(attr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_create_ah")
 	}
@@ -3929,7 +3939,7 @@ func InitAhFromWc(context *Context, portNum uint8, wc *Wc, grh *Grh, ahAttr *AhA
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_init_ah_from_wc(unsafe.Pointer(context), C.uint8_t(portNum), unsafe.Pointer(wc), unsafe.Pointer(grh), unsafe.Pointer(ahAttr))
+	r := C.verbena_libibverbs_int_4p_1n(stubInitAhFromWc, unsafe.Pointer(context), unsafe.Pointer(wc), unsafe.Pointer(grh), unsafe.Pointer(ahAttr), C.uint64_t(portNum))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_init_ah_from_wc")
 	}
@@ -3957,7 +3967,7 @@ func CreateAhFromWc(pd *Pd, wc *Wc, grh *Grh, portNum uint8) (*Ah, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_create_ah_from_wc(unsafe.Pointer(pd), unsafe.Pointer(wc), unsafe.Pointer(grh), C.uint8_t(portNum))
+	r := C.verbena_libibverbs_ptr_3p_1n(stubCreateAhFromWc, unsafe.Pointer(pd), unsafe.Pointer(wc), unsafe.Pointer(grh), C.uint64_t(portNum))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_create_ah_from_wc")
 	}
@@ -3982,7 +3992,7 @@ func DestroyAh(ah *Ah) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_destroy_ah(unsafe.Pointer(ah))
+	r := C.verbena_libibverbs_int_1p(stubDestroyAh, unsafe.Pointer(ah))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_destroy_ah")
 	}
@@ -4007,7 +4017,7 @@ func AttachMcast(qp *Qp, gid *Gid, lid uint16) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_attach_mcast(unsafe.Pointer(qp), unsafe.Pointer(gid), C.uint16_t(lid))
+	r := C.verbena_libibverbs_int_2p_1n(stubAttachMcast, unsafe.Pointer(qp), unsafe.Pointer(gid), C.uint64_t(lid))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_attach_mcast")
 	}
@@ -4032,7 +4042,7 @@ func DetachMcast(qp *Qp, gid *Gid, lid uint16) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_detach_mcast(unsafe.Pointer(qp), unsafe.Pointer(gid), C.uint16_t(lid))
+	r := C.verbena_libibverbs_int_2p_1n(stubDetachMcast, unsafe.Pointer(qp), unsafe.Pointer(gid), C.uint64_t(lid))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_detach_mcast")
 	}
@@ -4051,7 +4061,7 @@ func ForkInit() error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_fork_init()
+	r := C.verbena_libibverbs_int(stubForkInit)
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_fork_init")
 	}
@@ -4070,7 +4080,7 @@ func IsForkInitialized() (ForkStatus, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_ibv_is_fork_initialized()
+	r := C.verbena_libibverbs_int(stubIsForkInitialized)
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_is_fork_initialized")
 	}
@@ -4089,7 +4099,7 @@ func NodeTypeStr(nodeType NodeType) (string, error) {
 	if err := library.Load(); err != nil {
 		return "", err
 	}
-	r := C.verbena_ibv_node_type_str(C.uint32_t(nodeType))
+	r := C.verbena_libibverbs_ptr_1n(stubNodeTypeStr, C.uint64_t(nodeType))
 	if r.error == cerr.Missing {
 		return "", library.Lacks("ibv_node_type_str")
 	}
@@ -4108,7 +4118,7 @@ func PortStateStr(portState PortState) (string, error) {
 	if err := library.Load(); err != nil {
 		return "", err
 	}
-	r := C.verbena_ibv_port_state_str(C.uint32_t(portState))
+	r := C.verbena_libibverbs_ptr_1n(stubPortStateStr, C.uint64_t(portState))
 	if r.error == cerr.Missing {
 		return "", library.Lacks("ibv_port_state_str")
 	}
@@ -4127,7 +4137,7 @@ func EventTypeStr(event EventType) (string, error) {
 	if err := library.Load(); err != nil {
 		return "", err
 	}
-	r := C.verbena_ibv_event_type_str(C.uint32_t(event))
+	r := C.verbena_libibverbs_ptr_1n(stubEventTypeStr, C.uint64_t(event))
 	if r.error == cerr.Missing {
 		return "", library.Lacks("ibv_event_type_str")
 	}
@@ -4157,7 +4167,7 @@ func ResolveEthL2FromGid(context *Context, attr *AhAttr, ethMac *uint8) (int, ui
 		return 0, 0, err
 	}
 	var vid uint16
-	r := C.verbena_ibv_resolve_eth_l2_from_gid(unsafe.Pointer(context), unsafe.Pointer(attr), unsafe.Pointer(ethMac), unsafe.Pointer(&vid))
+	r := C.verbena_libibverbs_int_4p(stubResolveEthL2FromGid, unsafe.Pointer(context), unsafe.Pointer(attr), unsafe.Pointer(ethMac), unsafe.Pointer(&vid))
 	if r.error == cerr.Missing {
 		return 0, 0, library.Lacks("ibv_resolve_eth_l2_from_gid")
 	}
@@ -4177,7 +4187,7 @@ func IsQptSupported(caps uint32, qpt QpType) (int32, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_ibv_is_qpt_supported(C.uint32_t(caps), C.uint32_t(qpt))
+	r := C.verbena_libibverbs_int_2n(stubIsQptSupported, C.uint64_t(caps), C.uint64_t(qpt))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_is_qpt_supported")
 	}
@@ -4200,7 +4210,7 @@ func CreateCounters(context *Context, initAttr *CountersInitAttr) (*Counters, er
 	if initAttr == nil {
 		return nil, cerr.Nil("ibv_create_counters", "init_attr")
 	}
-	r := C.verbena_ibv_create_counters(unsafe.Pointer(context), unsafe.Pointer(initAttr))
+	r := C.verbena_libibverbs_ptr_2p(stubCreateCounters, unsafe.Pointer(context), unsafe.Pointer(initAttr))
 	if r.value == nil {
 		return nil, cerr.Null("ibv_create_counters", int32(r.error))
 	}
@@ -4220,7 +4230,7 @@ func DestroyCounters(counters *Counters) error {
 	if counters == nil {
 		return cerr.Nil("ibv_destroy_counters", "counters")
 	}
-	r := C.verbena_ibv_destroy_counters(unsafe.Pointer(counters))
+	r := C.verbena_libibverbs_int_1p(stubDestroyCounters, unsafe.Pointer(counters))
 	return cerr.Code("ibv_destroy_counters", int64(r.value), int32(r.error))
 }
 
@@ -4241,7 +4251,7 @@ func AttachCountersPointFlow(counters *Counters, attr *CounterAttachAttr, flow *
 	if attr == nil {
 		return cerr.Nil("ibv_attach_counters_point_flow", "attr")
 	}
-	r := C.verbena_ibv_attach_counters_point_flow(unsafe.Pointer(counters), unsafe.Pointer(attr), unsafe.Pointer(flow))
+	r := C.verbena_libibverbs_int_3p(stubAttachCountersPointFlow, unsafe.Pointer(counters), unsafe.Pointer(attr), unsafe.Pointer(flow))
 	return cerr.Code("ibv_attach_counters_point_flow", int64(r.value), int32(r.error))
 }
 
@@ -4261,7 +4271,7 @@ func ReadCounters(counters *Counters, countersValue *uint64, ncounters uint32, f
 	if countersValue == nil {
 		return cerr.Nil("ibv_read_counters", "counters_value")
 	}
-	r := C.verbena_ibv_read_counters(unsafe.Pointer(counters), unsafe.Pointer(countersValue), C.uint32_t(ncounters), C.uint32_t(flags))
+	r := C.verbena_libibverbs_int_2p_2n(stubReadCounters, unsafe.Pointer(counters), unsafe.Pointer(countersValue), C.uint64_t(ncounters), C.uint64_t(flags))
 	return cerr.Code("ibv_read_counters", int64(r.value), int32(r.error))
 }
 
@@ -4275,7 +4285,7 @@ func FlowLabelToUdpSport(fl uint32) (uint16, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_ibv_flow_label_to_udp_sport(C.uint32_t(fl))
+	r := C.verbena_libibverbs_int_1n(stubFlowLabelToUdpSport, C.uint64_t(fl))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_flow_label_to_udp_sport")
 	}
@@ -4300,7 +4310,7 @@ func SetEce(qp *Qp, ece *Ece) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_set_ece(unsafe.Pointer(qp), unsafe.Pointer(ece))
+	r := C.verbena_libibverbs_int_2p(stubSetEce, unsafe.Pointer(qp), unsafe.Pointer(ece))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_set_ece")
 	}
@@ -4325,7 +4335,7 @@ func QueryEce(qp *Qp, ece *Ece) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_query_ece(unsafe.Pointer(qp), unsafe.Pointer(ece))
+	r := C.verbena_libibverbs_int_2p(stubQueryEce, unsafe.Pointer(qp), unsafe.Pointer(ece))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_query_ece")
 	}
@@ -4345,7 +4355,7 @@ func IbAddrAny(a *IbAddr) (int32, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_ib_addr_any(unsafe.Pointer(a))
+	r := C.verbena_libibverbs_int_1p(stubIbAddrAny, unsafe.Pointer(a))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ib_addr_any")
 	}
@@ -4365,7 +4375,7 @@ func IbAddrLoopback(a *IbAddr) (int32, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_ib_addr_loopback(unsafe.Pointer(a))
+	r := C.verbena_libibverbs_int_1p(stubIbAddrLoopback, unsafe.Pointer(a))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ib_addr_loopback")
 	}
@@ -4385,7 +4395,7 @@ func IbAddrSet(addr *IbAddr, w1 Be32, w2 Be32, w3 Be32, w4 Be32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ib_addr_set(unsafe.Pointer(addr), C.uint32_t(w1), C.uint32_t(w2), C.uint32_t(w3), C.uint32_t(w4))
+	r := C.verbena_libibverbs_int_1p_4n(stubIbAddrSet, unsafe.Pointer(addr), C.uint64_t(w1), C.uint64_t(w2), C.uint64_t(w3), C.uint64_t(w4))
 	if r.error == cerr.Missing {
 		return library.Lacks("ib_addr_set")
 	}
@@ -4409,7 +4419,7 @@ func IbAddrCmp(a1 *IbAddr, a2 *IbAddr) (int32, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_ib_addr_cmp(unsafe.Pointer(a1), unsafe.Pointer(a2))
+	r := C.verbena_libibverbs_int_2p(stubIbAddrCmp, unsafe.Pointer(a1), unsafe.Pointer(a2))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ib_addr_cmp")
 	}

@@ -288,6 +288,254 @@ static inline void *null(int code)
 	return NULL;
 }
 
+static void (*const stubs[154])(void);
+
+verbena_int verbena_libmlx5_int_2p_2n_path(int stub, void *p_0, void *p_1, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, p_1, n_0, n_1);
+}
+
+verbena_int verbena_libmlx5_int_2p_3n_path(int stub, void *p_0, void *p_1, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1, uint64_t n_2))stubs[stub])(p_0, p_1, n_0, n_1, n_2);
+}
+
+verbena_int verbena_libmlx5_int_3p_3n_path(int stub, void *p_0, void *p_1, void *p_2, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, void *p_2, uint64_t n_0, uint64_t n_1, uint64_t n_2))stubs[stub])(p_0, p_1, p_2, n_0, n_1, n_2);
+}
+
+verbena_int verbena_libmlx5_int_3p_2n_path(int stub, void *p_0, void *p_1, void *p_2, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, void *p_2, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, p_1, p_2, n_0, n_1);
+}
+
+verbena_int verbena_libmlx5_int_3p_1n_path(int stub, void *p_0, void *p_1, void *p_2, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, void *p_2, uint64_t n_0))stubs[stub])(p_0, p_1, p_2, n_0);
+}
+
+verbena_int verbena_libmlx5_int_1p_1n_path(int stub, void *p_0, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, uint64_t n_0))stubs[stub])(p_0, n_0);
+}
+
+verbena_int verbena_libmlx5_int_2p_1n_path(int stub, void *p_0, void *p_1, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint64_t n_0))stubs[stub])(p_0, p_1, n_0);
+}
+
+verbena_int verbena_libmlx5_int_2p_path(int stub, void *p_0, void *p_1)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1))stubs[stub])(p_0, p_1);
+}
+
+verbena_int verbena_libmlx5_int_1p_5n_path(int stub, void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3, uint64_t n_4)
+{
+	return ((verbena_int (*)(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3, uint64_t n_4))stubs[stub])(p_0, n_0, n_1, n_2, n_3, n_4);
+}
+
+verbena_int verbena_libmlx5_int_1p_1b_path(int stub, void *p_0, uint8_t *b_0)
+{
+	return ((verbena_int (*)(void *p_0, uint8_t *b_0))stubs[stub])(p_0, b_0);
+}
+
+static verbena_int stub_mlx5dv_wr_set_dc_addr(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1)
+{
+	verbena_int r = {0};
+	struct mlx5dv_qp_ex *mqp = p_0;
+	struct ibv_ah *ah = p_1;
+	uint32_t remote_dctn = n_0;
+	uint64_t remote_dc_key = n_1;
+
+	if (!mqp->wr_set_dc_addr) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	mqp->wr_set_dc_addr(mqp, ah, remote_dctn, remote_dc_key);
+	return r;
+}
+
+static verbena_int stub_mlx5dv_wr_set_dc_addr_stream(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	verbena_int r = {0};
+	struct mlx5dv_qp_ex *mqp = p_0;
+	struct ibv_ah *ah = p_1;
+	uint32_t remote_dctn = n_0;
+	uint64_t remote_dc_key = n_1;
+	uint16_t stream_id = n_2;
+
+	if (!mqp->wr_set_dc_addr_stream) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	mqp->wr_set_dc_addr_stream(mqp, ah, remote_dctn, remote_dc_key, stream_id);
+	return r;
+}
+
+static verbena_int stub_mlx5dv_wr_mr_interleaved(void *p_0, void *p_1, void *p_2, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	verbena_int r = {0};
+	struct mlx5dv_qp_ex *mqp = p_0;
+	struct mlx5dv_mkey *mkey = p_1;
+	uint32_t access_flags = n_0;
+	uint32_t repeat_count = n_1;
+	uint16_t num_interleaved = n_2;
+	struct mlx5dv_mr_interleaved *data = p_2;
+
+	if (!mqp->wr_mr_interleaved) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	mqp->wr_mr_interleaved(mqp, mkey, access_flags, repeat_count, num_interleaved, data);
+	return r;
+}
+
+static verbena_int stub_mlx5dv_wr_mr_list(void *p_0, void *p_1, void *p_2, uint64_t n_0, uint64_t n_1)
+{
+	verbena_int r = {0};
+	struct mlx5dv_qp_ex *mqp = p_0;
+	struct mlx5dv_mkey *mkey = p_1;
+	uint32_t access_flags = n_0;
+	uint16_t num_sges = n_1;
+	struct ibv_sge *sge = p_2;
+
+	if (!mqp->wr_mr_list) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	mqp->wr_mr_list(mqp, mkey, access_flags, num_sges, sge);
+	return r;
+}
+
+static verbena_int stub_mlx5dv_wr_mkey_configure(void *p_0, void *p_1, void *p_2, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct mlx5dv_qp_ex *mqp = p_0;
+	struct mlx5dv_mkey *mkey = p_1;
+	uint8_t num_setters = n_0;
+	struct mlx5dv_mkey_conf_attr *attr = p_2;
+
+	if (!mqp->wr_mkey_configure) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	mqp->wr_mkey_configure(mqp, mkey, num_setters, attr);
+	return r;
+}
+
+static verbena_int stub_mlx5dv_wr_set_mkey_access_flags(void *p_0, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct mlx5dv_qp_ex *mqp = p_0;
+	uint32_t access_flags = n_0;
+
+	if (!mqp->wr_set_mkey_access_flags) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	mqp->wr_set_mkey_access_flags(mqp, access_flags);
+	return r;
+}
+
+static verbena_int stub_mlx5dv_wr_set_mkey_layout_list(void *p_0, void *p_1, uint64_t n_0)
+{
+	verbena_int r = {0};
+	struct mlx5dv_qp_ex *mqp = p_0;
+	uint16_t num_sges = n_0;
+	const struct ibv_sge *sge = p_1;
+
+	if (!mqp->wr_set_mkey_layout_list) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	mqp->wr_set_mkey_layout_list(mqp, num_sges, sge);
+	return r;
+}
+
+static verbena_int stub_mlx5dv_wr_set_mkey_layout_interleaved(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1)
+{
+	verbena_int r = {0};
+	struct mlx5dv_qp_ex *mqp = p_0;
+	uint32_t repeat_count = n_0;
+	uint16_t num_interleaved = n_1;
+	const struct mlx5dv_mr_interleaved *data = p_1;
+
+	if (!mqp->wr_set_mkey_layout_interleaved) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	mqp->wr_set_mkey_layout_interleaved(mqp, repeat_count, num_interleaved, data);
+	return r;
+}
+
+static verbena_int stub_mlx5dv_wr_set_mkey_sig_block(void *p_0, void *p_1)
+{
+	verbena_int r = {0};
+	struct mlx5dv_qp_ex *mqp = p_0;
+	const struct mlx5dv_sig_block_attr *attr = p_1;
+
+	if (!mqp->wr_set_mkey_sig_block) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	mqp->wr_set_mkey_sig_block(mqp, attr);
+	return r;
+}
+
+static verbena_int stub_mlx5dv_wr_set_mkey_crypto(void *p_0, void *p_1)
+{
+	verbena_int r = {0};
+	struct mlx5dv_qp_ex *mqp = p_0;
+	const struct mlx5dv_crypto_attr *attr = p_1;
+
+	if (!mqp->wr_set_mkey_crypto) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	mqp->wr_set_mkey_crypto(mqp, attr);
+	return r;
+}
+
+static verbena_int stub_mlx5dv_wr_memcpy(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3, uint64_t n_4)
+{
+	verbena_int r = {0};
+	struct mlx5dv_qp_ex *mqp = p_0;
+	uint32_t dest_lkey = n_0;
+	uint64_t dest_addr = n_1;
+	uint32_t src_lkey = n_2;
+	uint64_t src_addr = n_3;
+	uint64_t length = n_4;
+
+	if (!mqp->wr_memcpy) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	mqp->wr_memcpy(mqp, dest_lkey, dest_addr, src_lkey, src_addr, length);
+	return r;
+}
+
+static verbena_int stub_mlx5dv_wr_raw_wqe(void *p_0, uint8_t *b_0)
+{
+	verbena_int r = {0};
+	struct mlx5dv_qp_ex *mqp = p_0;
+	const void *wqe = b_0;
+
+	if (!mqp->wr_raw_wqe) {
+		r.error = EOPNOTSUPP;
+		return r;
+	}
+	mqp->wr_raw_wqe(mqp, wqe);
+	return r;
+}
+
+/* All else ends in the kernel, and takes the compiler three times as long if it optimises it. */
+#ifdef __clang__
+#pragma clang optimize off
+#else
+#pragma GCC optimize("O0")
+#endif
+
 /* Functions that are inline in mlx5dv.h and more than a call: most tell the library which version of a struct the caller
  * was compiled with. */
 
@@ -324,12 +572,13 @@ static int own_mlx5dv_query_port(struct ibv_context *context, uint32_t port_num,
 	return LIB(_mlx5dv_query_port)(context, port_num, info, sizeof(*info));
 }
 
-verbena_ptr verbena_mlx5dv_create_cq(void *p_context, void *p_cq_attr, void *p_mlx5_cq_attr)
+
+static verbena_ptr stub_mlx5dv_create_cq(void *p_0, void *p_1, void *p_2)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_cq_init_attr_ex *cq_attr = p_cq_attr;
-	struct mlx5dv_cq_init_attr *mlx5_cq_attr = p_mlx5_cq_attr;
+	struct ibv_context *context = p_0;
+	struct ibv_cq_init_attr_ex *cq_attr = p_1;
+	struct mlx5dv_cq_init_attr *mlx5_cq_attr = p_2;
 
 	if (!LIB(mlx5dv_create_cq)) {
 		r.error = MISSING;
@@ -341,10 +590,10 @@ verbena_ptr verbena_mlx5dv_create_cq(void *p_context, void *p_cq_attr, void *p_m
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_create_mkey(void *p_mkey_init_attr)
+static verbena_ptr stub_mlx5dv_create_mkey(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_mkey_init_attr *mkey_init_attr = p_mkey_init_attr;
+	struct mlx5dv_mkey_init_attr *mkey_init_attr = p_0;
 
 	if (!LIB(mlx5dv_create_mkey)) {
 		r.error = MISSING;
@@ -356,10 +605,10 @@ verbena_ptr verbena_mlx5dv_create_mkey(void *p_mkey_init_attr)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_destroy_mkey(void *p_mkey)
+static verbena_int stub_mlx5dv_destroy_mkey(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_mkey *mkey = p_mkey;
+	struct mlx5dv_mkey *mkey = p_0;
 
 	if (!LIB(mlx5dv_destroy_mkey)) {
 		r.error = MISSING;
@@ -371,12 +620,12 @@ verbena_int verbena_mlx5dv_destroy_mkey(void *p_mkey)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_create_qp(void *p_context, void *p_qp_attr, void *p_mlx5_qp_attr)
+static verbena_ptr stub_mlx5dv_create_qp(void *p_0, void *p_1, void *p_2)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_qp_init_attr_ex *qp_attr = p_qp_attr;
-	struct mlx5dv_qp_init_attr *mlx5_qp_attr = p_mlx5_qp_attr;
+	struct ibv_context *context = p_0;
+	struct ibv_qp_init_attr_ex *qp_attr = p_1;
+	struct mlx5dv_qp_init_attr *mlx5_qp_attr = p_2;
 
 	if (!LIB(mlx5dv_create_qp)) {
 		r.error = MISSING;
@@ -388,10 +637,10 @@ verbena_ptr verbena_mlx5dv_create_qp(void *p_context, void *p_qp_attr, void *p_m
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_qp_ex_from_ibv_qp_ex(void *p_qp)
+static verbena_ptr stub_mlx5dv_qp_ex_from_ibv_qp_ex(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_qp_ex *qp = p_qp;
+	struct ibv_qp_ex *qp = p_0;
 
 	if (!LIB(mlx5dv_qp_ex_from_ibv_qp_ex)) {
 		r.error = MISSING;
@@ -401,176 +650,22 @@ verbena_ptr verbena_mlx5dv_qp_ex_from_ibv_qp_ex(void *p_qp)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_wr_set_dc_addr(void *p_mqp, void *p_ah, uint32_t remote_dctn, uint64_t remote_dc_key)
+static verbena_int stub_mlx5dv_mkey_check(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct mlx5dv_qp_ex *mqp = p_mqp;
-	struct ibv_ah *ah = p_ah;
-
-	if (!mqp->wr_set_dc_addr) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	mqp->wr_set_dc_addr(mqp, ah, remote_dctn, remote_dc_key);
-	return r;
-}
-
-verbena_int verbena_mlx5dv_wr_set_dc_addr_stream(void *p_mqp, void *p_ah, uint32_t remote_dctn, uint64_t remote_dc_key, uint16_t stream_id)
-{
-	verbena_int r = {0};
-	struct mlx5dv_qp_ex *mqp = p_mqp;
-	struct ibv_ah *ah = p_ah;
-
-	if (!mqp->wr_set_dc_addr_stream) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	mqp->wr_set_dc_addr_stream(mqp, ah, remote_dctn, remote_dc_key, stream_id);
-	return r;
-}
-
-verbena_int verbena_mlx5dv_wr_mr_interleaved(void *p_mqp, void *p_mkey, uint32_t access_flags, uint32_t repeat_count, uint16_t num_interleaved, void *p_data)
-{
-	verbena_int r = {0};
-	struct mlx5dv_qp_ex *mqp = p_mqp;
-	struct mlx5dv_mkey *mkey = p_mkey;
-	struct mlx5dv_mr_interleaved *data = p_data;
-
-	if (!mqp->wr_mr_interleaved) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	mqp->wr_mr_interleaved(mqp, mkey, access_flags, repeat_count, num_interleaved, data);
-	return r;
-}
-
-verbena_int verbena_mlx5dv_wr_mr_list(void *p_mqp, void *p_mkey, uint32_t access_flags, uint16_t num_sges, void *p_sge)
-{
-	verbena_int r = {0};
-	struct mlx5dv_qp_ex *mqp = p_mqp;
-	struct mlx5dv_mkey *mkey = p_mkey;
-	struct ibv_sge *sge = p_sge;
-
-	if (!mqp->wr_mr_list) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	mqp->wr_mr_list(mqp, mkey, access_flags, num_sges, sge);
-	return r;
-}
-
-verbena_int verbena_mlx5dv_wr_mkey_configure(void *p_mqp, void *p_mkey, uint8_t num_setters, void *p_attr)
-{
-	verbena_int r = {0};
-	struct mlx5dv_qp_ex *mqp = p_mqp;
-	struct mlx5dv_mkey *mkey = p_mkey;
-	struct mlx5dv_mkey_conf_attr *attr = p_attr;
-
-	if (!mqp->wr_mkey_configure) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	mqp->wr_mkey_configure(mqp, mkey, num_setters, attr);
-	return r;
-}
-
-verbena_int verbena_mlx5dv_wr_set_mkey_access_flags(void *p_mqp, uint32_t access_flags)
-{
-	verbena_int r = {0};
-	struct mlx5dv_qp_ex *mqp = p_mqp;
-
-	if (!mqp->wr_set_mkey_access_flags) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	mqp->wr_set_mkey_access_flags(mqp, access_flags);
-	return r;
-}
-
-verbena_int verbena_mlx5dv_wr_set_mkey_layout_list(void *p_mqp, uint16_t num_sges, void *p_sge)
-{
-	verbena_int r = {0};
-	struct mlx5dv_qp_ex *mqp = p_mqp;
-	const struct ibv_sge *sge = p_sge;
-
-	if (!mqp->wr_set_mkey_layout_list) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	mqp->wr_set_mkey_layout_list(mqp, num_sges, sge);
-	return r;
-}
-
-verbena_int verbena_mlx5dv_wr_set_mkey_layout_interleaved(void *p_mqp, uint32_t repeat_count, uint16_t num_interleaved, void *p_data)
-{
-	verbena_int r = {0};
-	struct mlx5dv_qp_ex *mqp = p_mqp;
-	const struct mlx5dv_mr_interleaved *data = p_data;
-
-	if (!mqp->wr_set_mkey_layout_interleaved) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	mqp->wr_set_mkey_layout_interleaved(mqp, repeat_count, num_interleaved, data);
-	return r;
-}
-
-verbena_int verbena_mlx5dv_wr_set_mkey_sig_block(void *p_mqp, void *p_attr)
-{
-	verbena_int r = {0};
-	struct mlx5dv_qp_ex *mqp = p_mqp;
-	const struct mlx5dv_sig_block_attr *attr = p_attr;
-
-	if (!mqp->wr_set_mkey_sig_block) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	mqp->wr_set_mkey_sig_block(mqp, attr);
-	return r;
-}
-
-verbena_int verbena_mlx5dv_wr_set_mkey_crypto(void *p_mqp, void *p_attr)
-{
-	verbena_int r = {0};
-	struct mlx5dv_qp_ex *mqp = p_mqp;
-	const struct mlx5dv_crypto_attr *attr = p_attr;
-
-	if (!mqp->wr_set_mkey_crypto) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	mqp->wr_set_mkey_crypto(mqp, attr);
-	return r;
-}
-
-verbena_int verbena_mlx5dv_wr_memcpy(void *p_mqp, uint32_t dest_lkey, uint64_t dest_addr, uint32_t src_lkey, uint64_t src_addr, uint64_t length)
-{
-	verbena_int r = {0};
-	struct mlx5dv_qp_ex *mqp = p_mqp;
-
-	if (!mqp->wr_memcpy) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	mqp->wr_memcpy(mqp, dest_lkey, dest_addr, src_lkey, src_addr, length);
-	return r;
-}
-
-verbena_int verbena_mlx5dv_mkey_check(void *p_mkey, void *p_err_info)
-{
-	verbena_int r = {0};
-	struct mlx5dv_mkey *mkey = p_mkey;
-	struct mlx5dv_mkey_err *err_info = p_err_info;
+	struct mlx5dv_mkey *mkey = p_0;
+	struct mlx5dv_mkey_err *err_info = p_1;
 	errno = 0;
 	r.value = own_mlx5dv_mkey_check(mkey, err_info);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_mlx5dv_qp_cancel_posted_send_wrs(void *p_mqp, uint64_t wr_id)
+static verbena_int stub_mlx5dv_qp_cancel_posted_send_wrs(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_qp_ex *mqp = p_mqp;
+	struct mlx5dv_qp_ex *mqp = p_0;
+	uint64_t wr_id = n_0;
 
 	if (!LIB(mlx5dv_qp_cancel_posted_send_wrs)) {
 		r.error = MISSING;
@@ -582,25 +677,11 @@ verbena_int verbena_mlx5dv_qp_cancel_posted_send_wrs(void *p_mqp, uint64_t wr_id
 	return r;
 }
 
-verbena_int verbena_mlx5dv_wr_raw_wqe(void *p_mqp, uint8_t *p_wqe)
+static verbena_int stub_mlx5dv_crypto_login(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct mlx5dv_qp_ex *mqp = p_mqp;
-	const void *wqe = p_wqe;
-
-	if (!mqp->wr_raw_wqe) {
-		r.error = EOPNOTSUPP;
-		return r;
-	}
-	mqp->wr_raw_wqe(mqp, wqe);
-	return r;
-}
-
-verbena_int verbena_mlx5dv_crypto_login(void *p_context, void *p_login_attr)
-{
-	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	struct mlx5dv_crypto_login_attr *login_attr = p_login_attr;
+	struct ibv_context *context = p_0;
+	struct mlx5dv_crypto_login_attr *login_attr = p_1;
 
 	if (!LIB(mlx5dv_crypto_login)) {
 		r.error = MISSING;
@@ -612,11 +693,11 @@ verbena_int verbena_mlx5dv_crypto_login(void *p_context, void *p_login_attr)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_crypto_login_query_state(void *p_context, void *p_state)
+static verbena_int stub_mlx5dv_crypto_login_query_state(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	enum mlx5dv_crypto_login_state *state = p_state;
+	struct ibv_context *context = p_0;
+	enum mlx5dv_crypto_login_state *state = p_1;
 
 	if (!LIB(mlx5dv_crypto_login_query_state)) {
 		r.error = MISSING;
@@ -628,10 +709,10 @@ verbena_int verbena_mlx5dv_crypto_login_query_state(void *p_context, void *p_sta
 	return r;
 }
 
-verbena_int verbena_mlx5dv_crypto_logout(void *p_context)
+static verbena_int stub_mlx5dv_crypto_logout(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
+	struct ibv_context *context = p_0;
 
 	if (!LIB(mlx5dv_crypto_logout)) {
 		r.error = MISSING;
@@ -643,11 +724,11 @@ verbena_int verbena_mlx5dv_crypto_logout(void *p_context)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_crypto_login_create(void *p_context, void *p_login_attr)
+static verbena_ptr stub_mlx5dv_crypto_login_create(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct mlx5dv_crypto_login_attr_ex *login_attr = p_login_attr;
+	struct ibv_context *context = p_0;
+	struct mlx5dv_crypto_login_attr_ex *login_attr = p_1;
 
 	if (!LIB(mlx5dv_crypto_login_create)) {
 		r.error = MISSING;
@@ -659,11 +740,11 @@ verbena_ptr verbena_mlx5dv_crypto_login_create(void *p_context, void *p_login_at
 	return r;
 }
 
-verbena_int verbena_mlx5dv_crypto_login_query(void *p_crypto_login, void *p_query_attr)
+static verbena_int stub_mlx5dv_crypto_login_query(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct mlx5dv_crypto_login_obj *crypto_login = p_crypto_login;
-	struct mlx5dv_crypto_login_query_attr *query_attr = p_query_attr;
+	struct mlx5dv_crypto_login_obj *crypto_login = p_0;
+	struct mlx5dv_crypto_login_query_attr *query_attr = p_1;
 
 	if (!LIB(mlx5dv_crypto_login_query)) {
 		r.error = MISSING;
@@ -675,10 +756,10 @@ verbena_int verbena_mlx5dv_crypto_login_query(void *p_crypto_login, void *p_quer
 	return r;
 }
 
-verbena_int verbena_mlx5dv_crypto_login_destroy(void *p_crypto_login)
+static verbena_int stub_mlx5dv_crypto_login_destroy(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_crypto_login_obj *crypto_login = p_crypto_login;
+	struct mlx5dv_crypto_login_obj *crypto_login = p_0;
 
 	if (!LIB(mlx5dv_crypto_login_destroy)) {
 		r.error = MISSING;
@@ -690,11 +771,11 @@ verbena_int verbena_mlx5dv_crypto_login_destroy(void *p_crypto_login)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dek_create(void *p_context, void *p_init_attr)
+static verbena_ptr stub_mlx5dv_dek_create(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct mlx5dv_dek_init_attr *init_attr = p_init_attr;
+	struct ibv_context *context = p_0;
+	struct mlx5dv_dek_init_attr *init_attr = p_1;
 
 	if (!LIB(mlx5dv_dek_create)) {
 		r.error = MISSING;
@@ -706,11 +787,11 @@ verbena_ptr verbena_mlx5dv_dek_create(void *p_context, void *p_init_attr)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dek_query(void *p_dek, void *p_attr)
+static verbena_int stub_mlx5dv_dek_query(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct mlx5dv_dek *dek = p_dek;
-	struct mlx5dv_dek_attr *attr = p_attr;
+	struct mlx5dv_dek *dek = p_0;
+	struct mlx5dv_dek_attr *attr = p_1;
 
 	if (!LIB(mlx5dv_dek_query)) {
 		r.error = MISSING;
@@ -722,10 +803,10 @@ verbena_int verbena_mlx5dv_dek_query(void *p_dek, void *p_attr)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dek_destroy(void *p_dek)
+static verbena_int stub_mlx5dv_dek_destroy(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_dek *dek = p_dek;
+	struct mlx5dv_dek *dek = p_0;
 
 	if (!LIB(mlx5dv_dek_destroy)) {
 		r.error = MISSING;
@@ -737,11 +818,11 @@ verbena_int verbena_mlx5dv_dek_destroy(void *p_dek)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_create_flow_matcher(void *p_context, void *p_matcher_attr)
+static verbena_ptr stub_mlx5dv_create_flow_matcher(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct mlx5dv_flow_matcher_attr *matcher_attr = p_matcher_attr;
+	struct ibv_context *context = p_0;
+	struct mlx5dv_flow_matcher_attr *matcher_attr = p_1;
 
 	if (!LIB(mlx5dv_create_flow_matcher)) {
 		r.error = MISSING;
@@ -753,10 +834,10 @@ verbena_ptr verbena_mlx5dv_create_flow_matcher(void *p_context, void *p_matcher_
 	return r;
 }
 
-verbena_int verbena_mlx5dv_destroy_flow_matcher(void *p_matcher)
+static verbena_int stub_mlx5dv_destroy_flow_matcher(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_flow_matcher *matcher = p_matcher;
+	struct mlx5dv_flow_matcher *matcher = p_0;
 
 	if (!LIB(mlx5dv_destroy_flow_matcher)) {
 		r.error = MISSING;
@@ -768,11 +849,11 @@ verbena_int verbena_mlx5dv_destroy_flow_matcher(void *p_matcher)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_create_steering_anchor(void *p_context, void *p_attr)
+static verbena_ptr stub_mlx5dv_create_steering_anchor(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct mlx5dv_steering_anchor_attr *attr = p_attr;
+	struct ibv_context *context = p_0;
+	struct mlx5dv_steering_anchor_attr *attr = p_1;
 
 	if (!LIB(mlx5dv_create_steering_anchor)) {
 		r.error = MISSING;
@@ -784,10 +865,10 @@ verbena_ptr verbena_mlx5dv_create_steering_anchor(void *p_context, void *p_attr)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_destroy_steering_anchor(void *p_sa)
+static verbena_int stub_mlx5dv_destroy_steering_anchor(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_steering_anchor *sa = p_sa;
+	struct mlx5dv_steering_anchor *sa = p_0;
 
 	if (!LIB(mlx5dv_destroy_steering_anchor)) {
 		r.error = MISSING;
@@ -799,24 +880,25 @@ verbena_int verbena_mlx5dv_destroy_steering_anchor(void *p_sa)
 	return r;
 }
 
-verbena_ptr verbena__mlx5dv_create_flow(void *p_matcher, void *p_match_value, uint64_t num_actions, void *p_actions_attr)
+static verbena_ptr stub__mlx5dv_create_flow(void *p_0, void *p_1, void *p_2, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_flow_matcher *matcher = p_matcher;
-	struct mlx5dv_flow_match_parameters *match_value = p_match_value;
-	struct mlx5dv_flow_action_attr *actions_attr = p_actions_attr;
+	struct mlx5dv_flow_matcher *matcher = p_0;
+	struct mlx5dv_flow_match_parameters *match_value = p_1;
+	uint64_t num_actions = n_0;
+	struct mlx5dv_flow_action_attr *actions_attr = p_2;
 	errno = 0;
 	r.value = (void *)own__mlx5dv_create_flow(matcher, match_value, num_actions, actions_attr);
 	r.error = errno;
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_create_flow_action_esp(void *p_ctx, void *p_esp, void *p_mlx5_attr)
+static verbena_ptr stub_mlx5dv_create_flow_action_esp(void *p_0, void *p_1, void *p_2)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *ctx = p_ctx;
-	struct ibv_flow_action_esp_attr *esp = p_esp;
-	struct mlx5dv_flow_action_esp *mlx5_attr = p_mlx5_attr;
+	struct ibv_context *ctx = p_0;
+	struct ibv_flow_action_esp_attr *esp = p_1;
+	struct mlx5dv_flow_action_esp *mlx5_attr = p_2;
 
 	if (!LIB(mlx5dv_create_flow_action_esp)) {
 		r.error = MISSING;
@@ -828,11 +910,13 @@ verbena_ptr verbena_mlx5dv_create_flow_action_esp(void *p_ctx, void *p_esp, void
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_create_flow_action_modify_header(void *p_ctx, uint64_t actions_sz, void *p_actions, uint32_t ft_type)
+static verbena_ptr stub_mlx5dv_create_flow_action_modify_header(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *ctx = p_ctx;
-	uint64_t *actions = p_actions;
+	struct ibv_context *ctx = p_0;
+	uint64_t actions_sz = n_0;
+	uint64_t *actions = p_1;
+	uint32_t ft_type = n_1;
 
 	if (!LIB(mlx5dv_create_flow_action_modify_header)) {
 		r.error = MISSING;
@@ -844,11 +928,14 @@ verbena_ptr verbena_mlx5dv_create_flow_action_modify_header(void *p_ctx, uint64_
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_create_flow_action_packet_reformat(void *p_ctx, uint64_t data_sz, uint8_t *p_data, uint32_t reformat_type, uint32_t ft_type)
+static verbena_ptr stub_mlx5dv_create_flow_action_packet_reformat(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *ctx = p_ctx;
-	void *data = p_data;
+	struct ibv_context *ctx = p_0;
+	uint64_t data_sz = n_0;
+	void *data = b_0;
+	uint32_t reformat_type = n_1;
+	uint32_t ft_type = n_2;
 
 	if (!LIB(mlx5dv_create_flow_action_packet_reformat)) {
 		r.error = MISSING;
@@ -860,11 +947,11 @@ verbena_ptr verbena_mlx5dv_create_flow_action_packet_reformat(void *p_ctx, uint6
 	return r;
 }
 
-verbena_int verbena_mlx5dv_query_device(void *p_ctx_in, void *p_attrs_out)
+static verbena_int stub_mlx5dv_query_device(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_context *ctx_in = p_ctx_in;
-	struct mlx5dv_context *attrs_out = p_attrs_out;
+	struct ibv_context *ctx_in = p_0;
+	struct mlx5dv_context *attrs_out = p_1;
 
 	if (!LIB(mlx5dv_query_device)) {
 		r.error = MISSING;
@@ -876,10 +963,11 @@ verbena_int verbena_mlx5dv_query_device(void *p_ctx_in, void *p_attrs_out)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_map_ah_to_qp(void *p_ah, uint32_t qp_num)
+static verbena_int stub_mlx5dv_map_ah_to_qp(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_ah *ah = p_ah;
+	struct ibv_ah *ah = p_0;
+	uint32_t qp_num = n_0;
 
 	if (!LIB(mlx5dv_map_ah_to_qp)) {
 		r.error = MISSING;
@@ -891,12 +979,12 @@ verbena_int verbena_mlx5dv_map_ah_to_qp(void *p_ah, uint32_t qp_num)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_alloc_dm(void *p_context, void *p_dm_attr, void *p_mlx5_dm_attr)
+static verbena_ptr stub_mlx5dv_alloc_dm(void *p_0, void *p_1, void *p_2)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_alloc_dm_attr *dm_attr = p_dm_attr;
-	struct mlx5dv_alloc_dm_attr *mlx5_dm_attr = p_mlx5_dm_attr;
+	struct ibv_context *context = p_0;
+	struct ibv_alloc_dm_attr *dm_attr = p_1;
+	struct mlx5dv_alloc_dm_attr *mlx5_dm_attr = p_2;
 
 	if (!LIB(mlx5dv_alloc_dm)) {
 		r.error = MISSING;
@@ -908,10 +996,11 @@ verbena_ptr verbena_mlx5dv_alloc_dm(void *p_context, void *p_dm_attr, void *p_ml
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dm_map_op_addr(void *p_dm, uint8_t op)
+static verbena_ptr stub_mlx5dv_dm_map_op_addr(void *p_0, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_dm *dm = p_dm;
+	struct ibv_dm *dm = p_0;
+	uint8_t op = n_0;
 
 	if (!LIB(mlx5dv_dm_map_op_addr)) {
 		r.error = MISSING;
@@ -923,10 +1012,16 @@ verbena_ptr verbena_mlx5dv_dm_map_op_addr(void *p_dm, uint8_t op)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_reg_dmabuf_mr(void *p_pd, uint64_t offset, uint64_t length, uint64_t iova, int32_t fd, int32_t access, int32_t mlx5_access)
+static verbena_ptr stub_mlx5dv_reg_dmabuf_mr(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3, uint64_t n_4, uint64_t n_5)
 {
 	verbena_ptr r = {0};
-	struct ibv_pd *pd = p_pd;
+	struct ibv_pd *pd = p_0;
+	uint64_t offset = n_0;
+	uint64_t length = n_1;
+	uint64_t iova = n_2;
+	int32_t fd = n_3;
+	int32_t access = n_4;
+	int32_t mlx5_access = n_5;
 
 	if (!LIB(mlx5dv_reg_dmabuf_mr)) {
 		r.error = MISSING;
@@ -938,11 +1033,12 @@ verbena_ptr verbena_mlx5dv_reg_dmabuf_mr(void *p_pd, uint64_t offset, uint64_t l
 	return r;
 }
 
-verbena_int verbena_mlx5dv_get_data_direct_sysfs_path(void *p_context, void *p_buf, uint64_t buf_len)
+static verbena_int stub_mlx5dv_get_data_direct_sysfs_path(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	char *buf = p_buf;
+	struct ibv_context *context = p_0;
+	char *buf = p_1;
+	uint64_t buf_len = n_0;
 
 	if (!LIB(mlx5dv_get_data_direct_sysfs_path)) {
 		r.error = MISSING;
@@ -954,12 +1050,12 @@ verbena_int verbena_mlx5dv_get_data_direct_sysfs_path(void *p_context, void *p_b
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_create_wq(void *p_context, void *p_wq_init_attr, void *p_mlx5_wq_attr)
+static verbena_ptr stub_mlx5dv_create_wq(void *p_0, void *p_1, void *p_2)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	struct ibv_wq_init_attr *wq_init_attr = p_wq_init_attr;
-	struct mlx5dv_wq_init_attr *mlx5_wq_attr = p_mlx5_wq_attr;
+	struct ibv_context *context = p_0;
+	struct ibv_wq_init_attr *wq_init_attr = p_1;
+	struct mlx5dv_wq_init_attr *mlx5_wq_attr = p_2;
 
 	if (!LIB(mlx5dv_create_wq)) {
 		r.error = MISSING;
@@ -971,10 +1067,11 @@ verbena_ptr verbena_mlx5dv_create_wq(void *p_context, void *p_wq_init_attr, void
 	return r;
 }
 
-verbena_int verbena_mlx5dv_init_obj(void *p_obj, uint64_t obj_type)
+static verbena_int stub_mlx5dv_init_obj(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_obj *obj = p_obj;
+	struct mlx5dv_obj *obj = p_0;
+	uint64_t obj_type = n_0;
 
 	if (!LIB(mlx5dv_init_obj)) {
 		r.error = MISSING;
@@ -986,11 +1083,12 @@ verbena_int verbena_mlx5dv_init_obj(void *p_obj, uint64_t obj_type)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_set_context_attr(void *p_context, uint32_t type, uint8_t *p_attr)
+static verbena_int stub_mlx5dv_set_context_attr(void *p_0, uint8_t *b_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	void *attr = p_attr;
+	struct ibv_context *context = p_0;
+	uint32_t type = n_0;
+	void *attr = b_0;
 
 	if (!LIB(mlx5dv_set_context_attr)) {
 		r.error = MISSING;
@@ -1002,11 +1100,11 @@ verbena_int verbena_mlx5dv_set_context_attr(void *p_context, uint32_t type, uint
 	return r;
 }
 
-verbena_int verbena_mlx5dv_get_clock_info(void *p_context, void *p_clock_info)
+static verbena_int stub_mlx5dv_get_clock_info(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	struct mlx5dv_clock_info *clock_info = p_clock_info;
+	struct ibv_context *context = p_0;
+	struct mlx5dv_clock_info *clock_info = p_1;
 
 	if (!LIB(mlx5dv_get_clock_info)) {
 		r.error = MISSING;
@@ -1018,18 +1116,19 @@ verbena_int verbena_mlx5dv_get_clock_info(void *p_context, void *p_clock_info)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_ts_to_ns(void *p_clock_info, uint64_t device_timestamp)
+static verbena_int stub_mlx5dv_ts_to_ns(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_clock_info *clock_info = p_clock_info;
+	struct mlx5dv_clock_info *clock_info = p_0;
+	uint64_t device_timestamp = n_0;
 	r.value = own_mlx5dv_ts_to_ns(clock_info, device_timestamp);
 	return r;
 }
 
-verbena_int verbena_mlx5dv_is_supported(void *p_device)
+static verbena_int stub_mlx5dv_is_supported(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_device *device = p_device;
+	struct ibv_device *device = p_0;
 
 	if (!LIB(mlx5dv_is_supported)) {
 		r.error = MISSING;
@@ -1039,10 +1138,10 @@ verbena_int verbena_mlx5dv_is_supported(void *p_device)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_get_vfio_device_list(void *p_attr)
+static verbena_ptr stub_mlx5dv_get_vfio_device_list(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_vfio_context_attr *attr = p_attr;
+	struct mlx5dv_vfio_context_attr *attr = p_0;
 
 	if (!LIB(mlx5dv_get_vfio_device_list)) {
 		r.error = MISSING;
@@ -1054,10 +1153,10 @@ verbena_ptr verbena_mlx5dv_get_vfio_device_list(void *p_attr)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_vfio_get_events_fd(void *p_ibctx)
+static verbena_int stub_mlx5dv_vfio_get_events_fd(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_context *ibctx = p_ibctx;
+	struct ibv_context *ibctx = p_0;
 
 	if (!LIB(mlx5dv_vfio_get_events_fd)) {
 		r.error = MISSING;
@@ -1069,10 +1168,10 @@ verbena_int verbena_mlx5dv_vfio_get_events_fd(void *p_ibctx)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_vfio_process_events(void *p_context)
+static verbena_int stub_mlx5dv_vfio_process_events(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
+	struct ibv_context *context = p_0;
 
 	if (!LIB(mlx5dv_vfio_process_events)) {
 		r.error = MISSING;
@@ -1084,11 +1183,11 @@ verbena_int verbena_mlx5dv_vfio_process_events(void *p_context)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_open_device(void *p_device, void *p_attr)
+static verbena_ptr stub_mlx5dv_open_device(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_device *device = p_device;
-	struct mlx5dv_context_attr *attr = p_attr;
+	struct ibv_device *device = p_0;
+	struct mlx5dv_context_attr *attr = p_1;
 
 	if (!LIB(mlx5dv_open_device)) {
 		r.error = MISSING;
@@ -1100,12 +1199,14 @@ verbena_ptr verbena_mlx5dv_open_device(void *p_device, void *p_attr)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_devx_obj_create(void *p_context, uint8_t *p_in, uint64_t inlen, uint8_t *p_out, uint64_t outlen)
+static verbena_ptr stub_mlx5dv_devx_obj_create(void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	const void *in = p_in;
-	void *out = p_out;
+	struct ibv_context *context = p_0;
+	const void *in = b_0;
+	uint64_t inlen = n_0;
+	void *out = b_1;
+	uint64_t outlen = n_1;
 
 	if (!LIB(mlx5dv_devx_obj_create)) {
 		r.error = MISSING;
@@ -1117,12 +1218,14 @@ verbena_ptr verbena_mlx5dv_devx_obj_create(void *p_context, uint8_t *p_in, uint6
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_obj_query(void *p_obj, uint8_t *p_in, uint64_t inlen, uint8_t *p_out, uint64_t outlen)
+static verbena_int stub_mlx5dv_devx_obj_query(void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_obj *obj = p_obj;
-	const void *in = p_in;
-	void *out = p_out;
+	struct mlx5dv_devx_obj *obj = p_0;
+	const void *in = b_0;
+	uint64_t inlen = n_0;
+	void *out = b_1;
+	uint64_t outlen = n_1;
 
 	if (!LIB(mlx5dv_devx_obj_query)) {
 		r.error = MISSING;
@@ -1134,12 +1237,14 @@ verbena_int verbena_mlx5dv_devx_obj_query(void *p_obj, uint8_t *p_in, uint64_t i
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_obj_modify(void *p_obj, uint8_t *p_in, uint64_t inlen, uint8_t *p_out, uint64_t outlen)
+static verbena_int stub_mlx5dv_devx_obj_modify(void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_obj *obj = p_obj;
-	const void *in = p_in;
-	void *out = p_out;
+	struct mlx5dv_devx_obj *obj = p_0;
+	const void *in = b_0;
+	uint64_t inlen = n_0;
+	void *out = b_1;
+	uint64_t outlen = n_1;
 
 	if (!LIB(mlx5dv_devx_obj_modify)) {
 		r.error = MISSING;
@@ -1151,10 +1256,10 @@ verbena_int verbena_mlx5dv_devx_obj_modify(void *p_obj, uint8_t *p_in, uint64_t 
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_obj_destroy(void *p_obj)
+static verbena_int stub_mlx5dv_devx_obj_destroy(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_obj *obj = p_obj;
+	struct mlx5dv_devx_obj *obj = p_0;
 
 	if (!LIB(mlx5dv_devx_obj_destroy)) {
 		r.error = MISSING;
@@ -1166,11 +1271,11 @@ verbena_int verbena_mlx5dv_devx_obj_destroy(void *p_obj)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_obj_export(void *p_obj, uint8_t *p_data)
+static verbena_int stub_mlx5dv_devx_obj_export(void *p_0, uint8_t *b_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_obj *obj = p_obj;
-	void *data = p_data;
+	struct mlx5dv_devx_obj *obj = p_0;
+	void *data = b_0;
 
 	if (!LIB(mlx5dv_devx_obj_export)) {
 		r.error = MISSING;
@@ -1182,11 +1287,11 @@ verbena_int verbena_mlx5dv_devx_obj_export(void *p_obj, uint8_t *p_data)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_devx_obj_import(void *p_context, uint8_t *p_data)
+static verbena_ptr stub_mlx5dv_devx_obj_import(void *p_0, uint8_t *b_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	void *data = p_data;
+	struct ibv_context *context = p_0;
+	void *data = b_0;
 
 	if (!LIB(mlx5dv_devx_obj_import)) {
 		r.error = MISSING;
@@ -1198,10 +1303,10 @@ verbena_ptr verbena_mlx5dv_devx_obj_import(void *p_context, uint8_t *p_data)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_obj_unimport(void *p_obj)
+static verbena_int stub_mlx5dv_devx_obj_unimport(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_obj *obj = p_obj;
+	struct mlx5dv_devx_obj *obj = p_0;
 
 	if (!LIB(mlx5dv_devx_obj_unimport)) {
 		r.error = MISSING;
@@ -1211,12 +1316,14 @@ verbena_int verbena_mlx5dv_devx_obj_unimport(void *p_obj)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_general_cmd(void *p_context, uint8_t *p_in, uint64_t inlen, uint8_t *p_out, uint64_t outlen)
+static verbena_int stub_mlx5dv_devx_general_cmd(void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	const void *in = p_in;
-	void *out = p_out;
+	struct ibv_context *context = p_0;
+	const void *in = b_0;
+	uint64_t inlen = n_0;
+	void *out = b_1;
+	uint64_t outlen = n_1;
 
 	if (!LIB(mlx5dv_devx_general_cmd)) {
 		r.error = MISSING;
@@ -1228,22 +1335,25 @@ verbena_int verbena_mlx5dv_devx_general_cmd(void *p_context, uint8_t *p_in, uint
 	return r;
 }
 
-verbena_int verbena_mlx5dv_query_port(void *p_context, uint32_t port_num, void *p_info)
+static verbena_int stub_mlx5dv_query_port(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	struct mlx5_ib_uapi_query_port *info = p_info;
+	struct ibv_context *context = p_0;
+	uint32_t port_num = n_0;
+	struct mlx5_ib_uapi_query_port *info = p_1;
 	errno = 0;
 	r.value = own_mlx5dv_query_port(context, port_num, info);
 	r.error = errno;
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_devx_umem_reg(void *p_ctx, uint8_t *p_addr, uint64_t size, uint32_t access)
+static verbena_ptr stub_mlx5dv_devx_umem_reg(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *ctx = p_ctx;
-	void *addr = p_addr;
+	struct ibv_context *ctx = p_0;
+	void *addr = b_0;
+	uint64_t size = n_0;
+	uint32_t access = n_1;
 
 	if (!LIB(mlx5dv_devx_umem_reg)) {
 		r.error = MISSING;
@@ -1255,11 +1365,11 @@ verbena_ptr verbena_mlx5dv_devx_umem_reg(void *p_ctx, uint8_t *p_addr, uint64_t 
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_devx_umem_reg_ex(void *p_ctx, void *p_umem_in)
+static verbena_ptr stub_mlx5dv_devx_umem_reg_ex(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *ctx = p_ctx;
-	struct mlx5dv_devx_umem_in *umem_in = p_umem_in;
+	struct ibv_context *ctx = p_0;
+	struct mlx5dv_devx_umem_in *umem_in = p_1;
 
 	if (!LIB(mlx5dv_devx_umem_reg_ex)) {
 		r.error = MISSING;
@@ -1271,10 +1381,10 @@ verbena_ptr verbena_mlx5dv_devx_umem_reg_ex(void *p_ctx, void *p_umem_in)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_umem_dereg(void *p_umem)
+static verbena_int stub_mlx5dv_devx_umem_dereg(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_umem *umem = p_umem;
+	struct mlx5dv_devx_umem *umem = p_0;
 
 	if (!LIB(mlx5dv_devx_umem_dereg)) {
 		r.error = MISSING;
@@ -1286,11 +1396,11 @@ verbena_int verbena_mlx5dv_devx_umem_dereg(void *p_umem)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_umem_export(void *p_umem, uint8_t *p_data)
+static verbena_int stub_mlx5dv_devx_umem_export(void *p_0, uint8_t *b_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_umem *umem = p_umem;
-	void *data = p_data;
+	struct mlx5dv_devx_umem *umem = p_0;
+	void *data = b_0;
 
 	if (!LIB(mlx5dv_devx_umem_export)) {
 		r.error = MISSING;
@@ -1302,11 +1412,11 @@ verbena_int verbena_mlx5dv_devx_umem_export(void *p_umem, uint8_t *p_data)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_devx_umem_import(void *p_context, uint8_t *p_data)
+static verbena_ptr stub_mlx5dv_devx_umem_import(void *p_0, uint8_t *b_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	void *data = p_data;
+	struct ibv_context *context = p_0;
+	void *data = b_0;
 
 	if (!LIB(mlx5dv_devx_umem_import)) {
 		r.error = MISSING;
@@ -1318,10 +1428,10 @@ verbena_ptr verbena_mlx5dv_devx_umem_import(void *p_context, uint8_t *p_data)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_umem_unimport(void *p_umem)
+static verbena_int stub_mlx5dv_devx_umem_unimport(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_umem *umem = p_umem;
+	struct mlx5dv_devx_umem *umem = p_0;
 
 	if (!LIB(mlx5dv_devx_umem_unimport)) {
 		r.error = MISSING;
@@ -1331,10 +1441,11 @@ verbena_int verbena_mlx5dv_devx_umem_unimport(void *p_umem)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_devx_alloc_uar(void *p_context, uint32_t flags)
+static verbena_ptr stub_mlx5dv_devx_alloc_uar(void *p_0, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
+	struct ibv_context *context = p_0;
+	uint32_t flags = n_0;
 
 	if (!LIB(mlx5dv_devx_alloc_uar)) {
 		r.error = MISSING;
@@ -1346,10 +1457,10 @@ verbena_ptr verbena_mlx5dv_devx_alloc_uar(void *p_context, uint32_t flags)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_free_uar(void *p_devx_uar)
+static verbena_int stub_mlx5dv_devx_free_uar(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_uar *devx_uar = p_devx_uar;
+	struct mlx5dv_devx_uar *devx_uar = p_0;
 
 	if (!LIB(mlx5dv_devx_free_uar)) {
 		r.error = MISSING;
@@ -1359,10 +1470,10 @@ verbena_int verbena_mlx5dv_devx_free_uar(void *p_devx_uar)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_uar_export_dmabuf_fd(void *p_devx_uar)
+static verbena_int stub_mlx5dv_devx_uar_export_dmabuf_fd(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_uar *devx_uar = p_devx_uar;
+	struct mlx5dv_devx_uar *devx_uar = p_0;
 
 	if (!LIB(mlx5dv_devx_uar_export_dmabuf_fd)) {
 		r.error = MISSING;
@@ -1374,10 +1485,11 @@ verbena_int verbena_mlx5dv_devx_uar_export_dmabuf_fd(void *p_devx_uar)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_alloc_var(void *p_context, uint32_t flags)
+static verbena_ptr stub_mlx5dv_alloc_var(void *p_0, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
+	struct ibv_context *context = p_0;
+	uint32_t flags = n_0;
 
 	if (!LIB(mlx5dv_alloc_var)) {
 		r.error = MISSING;
@@ -1389,10 +1501,10 @@ verbena_ptr verbena_mlx5dv_alloc_var(void *p_context, uint32_t flags)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_free_var(void *p_dv_var)
+static verbena_int stub_mlx5dv_free_var(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_var *dv_var = p_dv_var;
+	struct mlx5dv_var *dv_var = p_0;
 
 	if (!LIB(mlx5dv_free_var)) {
 		r.error = MISSING;
@@ -1402,11 +1514,11 @@ verbena_int verbena_mlx5dv_free_var(void *p_dv_var)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_var_export(void *p_dv_var, uint8_t *p_data)
+static verbena_int stub_mlx5dv_var_export(void *p_0, uint8_t *b_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_var *dv_var = p_dv_var;
-	void *data = p_data;
+	struct mlx5dv_var *dv_var = p_0;
+	void *data = b_0;
 
 	if (!LIB(mlx5dv_var_export)) {
 		r.error = MISSING;
@@ -1418,11 +1530,11 @@ verbena_int verbena_mlx5dv_var_export(void *p_dv_var, uint8_t *p_data)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_var_import(void *p_context, uint8_t *p_data)
+static verbena_ptr stub_mlx5dv_var_import(void *p_0, uint8_t *b_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	void *data = p_data;
+	struct ibv_context *context = p_0;
+	void *data = b_0;
 
 	if (!LIB(mlx5dv_var_import)) {
 		r.error = MISSING;
@@ -1434,10 +1546,10 @@ verbena_ptr verbena_mlx5dv_var_import(void *p_context, uint8_t *p_data)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_var_unimport(void *p_dv_var)
+static verbena_int stub_mlx5dv_var_unimport(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_var *dv_var = p_dv_var;
+	struct mlx5dv_var *dv_var = p_0;
 
 	if (!LIB(mlx5dv_var_unimport)) {
 		r.error = MISSING;
@@ -1447,10 +1559,11 @@ verbena_int verbena_mlx5dv_var_unimport(void *p_dv_var)
 	return r;
 }
 
-verbena_int verbena__mlx5dv_get_export_sizes(void *p_sizes, uint64_t sizes_len)
+static verbena_int stub__mlx5dv_get_export_sizes(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_export_sizes *sizes = p_sizes;
+	struct mlx5dv_export_sizes *sizes = p_0;
+	uint64_t sizes_len = n_0;
 
 	if (!LIB(_mlx5dv_get_export_sizes)) {
 		r.error = MISSING;
@@ -1460,11 +1573,12 @@ verbena_int verbena__mlx5dv_get_export_sizes(void *p_sizes, uint64_t sizes_len)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_query_eqn(void *p_context, uint32_t vector, void *p_eqn)
+static verbena_int stub_mlx5dv_devx_query_eqn(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_context *context = p_context;
-	uint32_t *eqn = p_eqn;
+	struct ibv_context *context = p_0;
+	uint32_t vector = n_0;
+	uint32_t *eqn = p_1;
 
 	if (!LIB(mlx5dv_devx_query_eqn)) {
 		r.error = MISSING;
@@ -1476,12 +1590,14 @@ verbena_int verbena_mlx5dv_devx_query_eqn(void *p_context, uint32_t vector, void
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_cq_query(void *p_cq, uint8_t *p_in, uint64_t inlen, uint8_t *p_out, uint64_t outlen)
+static verbena_int stub_mlx5dv_devx_cq_query(void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct ibv_cq *cq = p_cq;
-	const void *in = p_in;
-	void *out = p_out;
+	struct ibv_cq *cq = p_0;
+	const void *in = b_0;
+	uint64_t inlen = n_0;
+	void *out = b_1;
+	uint64_t outlen = n_1;
 
 	if (!LIB(mlx5dv_devx_cq_query)) {
 		r.error = MISSING;
@@ -1493,12 +1609,14 @@ verbena_int verbena_mlx5dv_devx_cq_query(void *p_cq, uint8_t *p_in, uint64_t inl
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_cq_modify(void *p_cq, uint8_t *p_in, uint64_t inlen, uint8_t *p_out, uint64_t outlen)
+static verbena_int stub_mlx5dv_devx_cq_modify(void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct ibv_cq *cq = p_cq;
-	const void *in = p_in;
-	void *out = p_out;
+	struct ibv_cq *cq = p_0;
+	const void *in = b_0;
+	uint64_t inlen = n_0;
+	void *out = b_1;
+	uint64_t outlen = n_1;
 
 	if (!LIB(mlx5dv_devx_cq_modify)) {
 		r.error = MISSING;
@@ -1510,12 +1628,14 @@ verbena_int verbena_mlx5dv_devx_cq_modify(void *p_cq, uint8_t *p_in, uint64_t in
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_qp_query(void *p_qp, uint8_t *p_in, uint64_t inlen, uint8_t *p_out, uint64_t outlen)
+static verbena_int stub_mlx5dv_devx_qp_query(void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
-	const void *in = p_in;
-	void *out = p_out;
+	struct ibv_qp *qp = p_0;
+	const void *in = b_0;
+	uint64_t inlen = n_0;
+	void *out = b_1;
+	uint64_t outlen = n_1;
 
 	if (!LIB(mlx5dv_devx_qp_query)) {
 		r.error = MISSING;
@@ -1527,12 +1647,14 @@ verbena_int verbena_mlx5dv_devx_qp_query(void *p_qp, uint8_t *p_in, uint64_t inl
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_qp_modify(void *p_qp, uint8_t *p_in, uint64_t inlen, uint8_t *p_out, uint64_t outlen)
+static verbena_int stub_mlx5dv_devx_qp_modify(void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
-	const void *in = p_in;
-	void *out = p_out;
+	struct ibv_qp *qp = p_0;
+	const void *in = b_0;
+	uint64_t inlen = n_0;
+	void *out = b_1;
+	uint64_t outlen = n_1;
 
 	if (!LIB(mlx5dv_devx_qp_modify)) {
 		r.error = MISSING;
@@ -1544,12 +1666,14 @@ verbena_int verbena_mlx5dv_devx_qp_modify(void *p_qp, uint8_t *p_in, uint64_t in
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_srq_query(void *p_srq, uint8_t *p_in, uint64_t inlen, uint8_t *p_out, uint64_t outlen)
+static verbena_int stub_mlx5dv_devx_srq_query(void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct ibv_srq *srq = p_srq;
-	const void *in = p_in;
-	void *out = p_out;
+	struct ibv_srq *srq = p_0;
+	const void *in = b_0;
+	uint64_t inlen = n_0;
+	void *out = b_1;
+	uint64_t outlen = n_1;
 
 	if (!LIB(mlx5dv_devx_srq_query)) {
 		r.error = MISSING;
@@ -1561,12 +1685,14 @@ verbena_int verbena_mlx5dv_devx_srq_query(void *p_srq, uint8_t *p_in, uint64_t i
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_srq_modify(void *p_srq, uint8_t *p_in, uint64_t inlen, uint8_t *p_out, uint64_t outlen)
+static verbena_int stub_mlx5dv_devx_srq_modify(void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct ibv_srq *srq = p_srq;
-	const void *in = p_in;
-	void *out = p_out;
+	struct ibv_srq *srq = p_0;
+	const void *in = b_0;
+	uint64_t inlen = n_0;
+	void *out = b_1;
+	uint64_t outlen = n_1;
 
 	if (!LIB(mlx5dv_devx_srq_modify)) {
 		r.error = MISSING;
@@ -1578,12 +1704,14 @@ verbena_int verbena_mlx5dv_devx_srq_modify(void *p_srq, uint8_t *p_in, uint64_t 
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_wq_query(void *p_wq, uint8_t *p_in, uint64_t inlen, uint8_t *p_out, uint64_t outlen)
+static verbena_int stub_mlx5dv_devx_wq_query(void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct ibv_wq *wq = p_wq;
-	const void *in = p_in;
-	void *out = p_out;
+	struct ibv_wq *wq = p_0;
+	const void *in = b_0;
+	uint64_t inlen = n_0;
+	void *out = b_1;
+	uint64_t outlen = n_1;
 
 	if (!LIB(mlx5dv_devx_wq_query)) {
 		r.error = MISSING;
@@ -1595,12 +1723,14 @@ verbena_int verbena_mlx5dv_devx_wq_query(void *p_wq, uint8_t *p_in, uint64_t inl
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_wq_modify(void *p_wq, uint8_t *p_in, uint64_t inlen, uint8_t *p_out, uint64_t outlen)
+static verbena_int stub_mlx5dv_devx_wq_modify(void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct ibv_wq *wq = p_wq;
-	const void *in = p_in;
-	void *out = p_out;
+	struct ibv_wq *wq = p_0;
+	const void *in = b_0;
+	uint64_t inlen = n_0;
+	void *out = b_1;
+	uint64_t outlen = n_1;
 
 	if (!LIB(mlx5dv_devx_wq_modify)) {
 		r.error = MISSING;
@@ -1612,12 +1742,14 @@ verbena_int verbena_mlx5dv_devx_wq_modify(void *p_wq, uint8_t *p_in, uint64_t in
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_ind_tbl_query(void *p_ind_tbl, uint8_t *p_in, uint64_t inlen, uint8_t *p_out, uint64_t outlen)
+static verbena_int stub_mlx5dv_devx_ind_tbl_query(void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct ibv_rwq_ind_table *ind_tbl = p_ind_tbl;
-	const void *in = p_in;
-	void *out = p_out;
+	struct ibv_rwq_ind_table *ind_tbl = p_0;
+	const void *in = b_0;
+	uint64_t inlen = n_0;
+	void *out = b_1;
+	uint64_t outlen = n_1;
 
 	if (!LIB(mlx5dv_devx_ind_tbl_query)) {
 		r.error = MISSING;
@@ -1629,12 +1761,14 @@ verbena_int verbena_mlx5dv_devx_ind_tbl_query(void *p_ind_tbl, uint8_t *p_in, ui
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_ind_tbl_modify(void *p_ind_tbl, uint8_t *p_in, uint64_t inlen, uint8_t *p_out, uint64_t outlen)
+static verbena_int stub_mlx5dv_devx_ind_tbl_modify(void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct ibv_rwq_ind_table *ind_tbl = p_ind_tbl;
-	const void *in = p_in;
-	void *out = p_out;
+	struct ibv_rwq_ind_table *ind_tbl = p_0;
+	const void *in = b_0;
+	uint64_t inlen = n_0;
+	void *out = b_1;
+	uint64_t outlen = n_1;
 
 	if (!LIB(mlx5dv_devx_ind_tbl_modify)) {
 		r.error = MISSING;
@@ -1646,10 +1780,10 @@ verbena_int verbena_mlx5dv_devx_ind_tbl_modify(void *p_ind_tbl, uint8_t *p_in, u
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_devx_create_cmd_comp(void *p_context)
+static verbena_ptr stub_mlx5dv_devx_create_cmd_comp(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
+	struct ibv_context *context = p_0;
 
 	if (!LIB(mlx5dv_devx_create_cmd_comp)) {
 		r.error = MISSING;
@@ -1661,10 +1795,10 @@ verbena_ptr verbena_mlx5dv_devx_create_cmd_comp(void *p_context)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_destroy_cmd_comp(void *p_cmd_comp)
+static verbena_int stub_mlx5dv_devx_destroy_cmd_comp(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_cmd_comp *cmd_comp = p_cmd_comp;
+	struct mlx5dv_devx_cmd_comp *cmd_comp = p_0;
 
 	if (!LIB(mlx5dv_devx_destroy_cmd_comp)) {
 		r.error = MISSING;
@@ -1674,12 +1808,15 @@ verbena_int verbena_mlx5dv_devx_destroy_cmd_comp(void *p_cmd_comp)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_obj_query_async(void *p_obj, uint8_t *p_in, uint64_t inlen, uint64_t outlen, uint64_t wr_id, void *p_cmd_comp)
+static verbena_int stub_mlx5dv_devx_obj_query_async(void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_obj *obj = p_obj;
-	const void *in = p_in;
-	struct mlx5dv_devx_cmd_comp *cmd_comp = p_cmd_comp;
+	struct mlx5dv_devx_obj *obj = p_0;
+	const void *in = b_0;
+	uint64_t inlen = n_0;
+	uint64_t outlen = n_1;
+	uint64_t wr_id = n_2;
+	struct mlx5dv_devx_cmd_comp *cmd_comp = p_1;
 
 	if (!LIB(mlx5dv_devx_obj_query_async)) {
 		r.error = MISSING;
@@ -1691,11 +1828,12 @@ verbena_int verbena_mlx5dv_devx_obj_query_async(void *p_obj, uint8_t *p_in, uint
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_get_async_cmd_comp(void *p_cmd_comp, void *p_cmd_resp, uint64_t cmd_resp_len)
+static verbena_int stub_mlx5dv_devx_get_async_cmd_comp(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_cmd_comp *cmd_comp = p_cmd_comp;
-	struct mlx5_ib_uapi_devx_async_cmd_hdr *cmd_resp = p_cmd_resp;
+	struct mlx5dv_devx_cmd_comp *cmd_comp = p_0;
+	struct mlx5_ib_uapi_devx_async_cmd_hdr *cmd_resp = p_1;
+	uint64_t cmd_resp_len = n_0;
 
 	if (!LIB(mlx5dv_devx_get_async_cmd_comp)) {
 		r.error = MISSING;
@@ -1707,10 +1845,11 @@ verbena_int verbena_mlx5dv_devx_get_async_cmd_comp(void *p_cmd_comp, void *p_cmd
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_devx_create_event_channel(void *p_context, uint32_t flags)
+static verbena_ptr stub_mlx5dv_devx_create_event_channel(void *p_0, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
+	struct ibv_context *context = p_0;
+	uint32_t flags = n_0;
 
 	if (!LIB(mlx5dv_devx_create_event_channel)) {
 		r.error = MISSING;
@@ -1722,10 +1861,10 @@ verbena_ptr verbena_mlx5dv_devx_create_event_channel(void *p_context, uint32_t f
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_destroy_event_channel(void *p_event_channel)
+static verbena_int stub_mlx5dv_devx_destroy_event_channel(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_event_channel *event_channel = p_event_channel;
+	struct mlx5dv_devx_event_channel *event_channel = p_0;
 
 	if (!LIB(mlx5dv_devx_destroy_event_channel)) {
 		r.error = MISSING;
@@ -1735,12 +1874,14 @@ verbena_int verbena_mlx5dv_devx_destroy_event_channel(void *p_event_channel)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_subscribe_devx_event(void *p_event_channel, void *p_obj, uint16_t events_sz, void *p_events_num, uint64_t cookie)
+static verbena_int stub_mlx5dv_devx_subscribe_devx_event(void *p_0, void *p_1, void *p_2, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_event_channel *event_channel = p_event_channel;
-	struct mlx5dv_devx_obj *obj = p_obj;
-	uint16_t *events_num = p_events_num;
+	struct mlx5dv_devx_event_channel *event_channel = p_0;
+	struct mlx5dv_devx_obj *obj = p_1;
+	uint16_t events_sz = n_0;
+	uint16_t *events_num = p_2;
+	uint64_t cookie = n_1;
 
 	if (!LIB(mlx5dv_devx_subscribe_devx_event)) {
 		r.error = MISSING;
@@ -1752,11 +1893,13 @@ verbena_int verbena_mlx5dv_devx_subscribe_devx_event(void *p_event_channel, void
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_subscribe_devx_event_fd(void *p_event_channel, int32_t fd, void *p_obj, uint16_t event_num)
+static verbena_int stub_mlx5dv_devx_subscribe_devx_event_fd(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_event_channel *event_channel = p_event_channel;
-	struct mlx5dv_devx_obj *obj = p_obj;
+	struct mlx5dv_devx_event_channel *event_channel = p_0;
+	int32_t fd = n_0;
+	struct mlx5dv_devx_obj *obj = p_1;
+	uint16_t event_num = n_1;
 
 	if (!LIB(mlx5dv_devx_subscribe_devx_event_fd)) {
 		r.error = MISSING;
@@ -1768,11 +1911,12 @@ verbena_int verbena_mlx5dv_devx_subscribe_devx_event_fd(void *p_event_channel, i
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_get_event(void *p_event_channel, void *p_event_data, uint64_t event_resp_len)
+static verbena_int stub_mlx5dv_devx_get_event(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_event_channel *event_channel = p_event_channel;
-	struct mlx5_ib_uapi_devx_async_event_hdr *event_data = p_event_data;
+	struct mlx5dv_devx_event_channel *event_channel = p_0;
+	struct mlx5_ib_uapi_devx_async_event_hdr *event_data = p_1;
+	uint64_t event_resp_len = n_0;
 
 	if (!LIB(mlx5dv_devx_get_event)) {
 		r.error = MISSING;
@@ -1784,10 +1928,11 @@ verbena_int verbena_mlx5dv_devx_get_event(void *p_event_channel, void *p_event_d
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_domain_create(void *p_ctx, uint32_t type)
+static verbena_ptr stub_mlx5dv_dr_domain_create(void *p_0, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *ctx = p_ctx;
+	struct ibv_context *ctx = p_0;
+	uint32_t type = n_0;
 
 	if (!LIB(mlx5dv_dr_domain_create)) {
 		r.error = MISSING;
@@ -1799,10 +1944,10 @@ verbena_ptr verbena_mlx5dv_dr_domain_create(void *p_ctx, uint32_t type)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dr_domain_destroy(void *p_domain)
+static verbena_int stub_mlx5dv_dr_domain_destroy(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_dr_domain *domain = p_domain;
+	struct mlx5dv_dr_domain *domain = p_0;
 
 	if (!LIB(mlx5dv_dr_domain_destroy)) {
 		r.error = MISSING;
@@ -1814,10 +1959,11 @@ verbena_int verbena_mlx5dv_dr_domain_destroy(void *p_domain)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dr_domain_sync(void *p_domain, uint32_t flags)
+static verbena_int stub_mlx5dv_dr_domain_sync(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_dr_domain *domain = p_domain;
+	struct mlx5dv_dr_domain *domain = p_0;
+	uint32_t flags = n_0;
 
 	if (!LIB(mlx5dv_dr_domain_sync)) {
 		r.error = MISSING;
@@ -1829,10 +1975,11 @@ verbena_int verbena_mlx5dv_dr_domain_sync(void *p_domain, uint32_t flags)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dr_domain_set_reclaim_device_memory(void *p_dmn, _Bool enable)
+static verbena_int stub_mlx5dv_dr_domain_set_reclaim_device_memory(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_dr_domain *dmn = p_dmn;
+	struct mlx5dv_dr_domain *dmn = p_0;
+	_Bool enable = n_0;
 
 	if (!LIB(mlx5dv_dr_domain_set_reclaim_device_memory)) {
 		r.error = MISSING;
@@ -1842,10 +1989,11 @@ verbena_int verbena_mlx5dv_dr_domain_set_reclaim_device_memory(void *p_dmn, _Boo
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dr_domain_allow_duplicate_rules(void *p_domain, _Bool allow)
+static verbena_int stub_mlx5dv_dr_domain_allow_duplicate_rules(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_dr_domain *domain = p_domain;
+	struct mlx5dv_dr_domain *domain = p_0;
+	_Bool allow = n_0;
 
 	if (!LIB(mlx5dv_dr_domain_allow_duplicate_rules)) {
 		r.error = MISSING;
@@ -1855,10 +2003,11 @@ verbena_int verbena_mlx5dv_dr_domain_allow_duplicate_rules(void *p_domain, _Bool
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_table_create(void *p_domain, uint32_t level)
+static verbena_ptr stub_mlx5dv_dr_table_create(void *p_0, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_dr_domain *domain = p_domain;
+	struct mlx5dv_dr_domain *domain = p_0;
+	uint32_t level = n_0;
 
 	if (!LIB(mlx5dv_dr_table_create)) {
 		r.error = MISSING;
@@ -1870,10 +2019,10 @@ verbena_ptr verbena_mlx5dv_dr_table_create(void *p_domain, uint32_t level)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dr_table_destroy(void *p_table)
+static verbena_int stub_mlx5dv_dr_table_destroy(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_dr_table *table = p_table;
+	struct mlx5dv_dr_table *table = p_0;
 
 	if (!LIB(mlx5dv_dr_table_destroy)) {
 		r.error = MISSING;
@@ -1885,11 +2034,13 @@ verbena_int verbena_mlx5dv_dr_table_destroy(void *p_table)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_matcher_create(void *p_table, uint16_t priority, uint8_t match_criteria_enable, void *p_mask)
+static verbena_ptr stub_mlx5dv_dr_matcher_create(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_dr_table *table = p_table;
-	struct mlx5dv_flow_match_parameters *mask = p_mask;
+	struct mlx5dv_dr_table *table = p_0;
+	uint16_t priority = n_0;
+	uint8_t match_criteria_enable = n_1;
+	struct mlx5dv_flow_match_parameters *mask = p_1;
 
 	if (!LIB(mlx5dv_dr_matcher_create)) {
 		r.error = MISSING;
@@ -1901,10 +2052,10 @@ verbena_ptr verbena_mlx5dv_dr_matcher_create(void *p_table, uint16_t priority, u
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dr_matcher_destroy(void *p_matcher)
+static verbena_int stub_mlx5dv_dr_matcher_destroy(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_dr_matcher *matcher = p_matcher;
+	struct mlx5dv_dr_matcher *matcher = p_0;
 
 	if (!LIB(mlx5dv_dr_matcher_destroy)) {
 		r.error = MISSING;
@@ -1916,11 +2067,11 @@ verbena_int verbena_mlx5dv_dr_matcher_destroy(void *p_matcher)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dr_matcher_set_layout(void *p_matcher, void *p_layout)
+static verbena_int stub_mlx5dv_dr_matcher_set_layout(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct mlx5dv_dr_matcher *matcher = p_matcher;
-	struct mlx5dv_dr_matcher_layout *layout = p_layout;
+	struct mlx5dv_dr_matcher *matcher = p_0;
+	struct mlx5dv_dr_matcher_layout *layout = p_1;
 
 	if (!LIB(mlx5dv_dr_matcher_set_layout)) {
 		r.error = MISSING;
@@ -1932,12 +2083,13 @@ verbena_int verbena_mlx5dv_dr_matcher_set_layout(void *p_matcher, void *p_layout
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_rule_create(void *p_matcher, void *p_value, uint64_t num_actions, void *p_actions)
+static verbena_ptr stub_mlx5dv_dr_rule_create(void *p_0, void *p_1, void *p_2, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_dr_matcher *matcher = p_matcher;
-	struct mlx5dv_flow_match_parameters *value = p_value;
-	struct mlx5dv_dr_action **actions = p_actions;
+	struct mlx5dv_dr_matcher *matcher = p_0;
+	struct mlx5dv_flow_match_parameters *value = p_1;
+	uint64_t num_actions = n_0;
+	struct mlx5dv_dr_action **actions = p_2;
 
 	if (!LIB(mlx5dv_dr_rule_create)) {
 		r.error = MISSING;
@@ -1949,10 +2101,10 @@ verbena_ptr verbena_mlx5dv_dr_rule_create(void *p_matcher, void *p_value, uint64
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dr_rule_destroy(void *p_rule)
+static verbena_int stub_mlx5dv_dr_rule_destroy(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_dr_rule *rule = p_rule;
+	struct mlx5dv_dr_rule *rule = p_0;
 
 	if (!LIB(mlx5dv_dr_rule_destroy)) {
 		r.error = MISSING;
@@ -1964,10 +2116,10 @@ verbena_int verbena_mlx5dv_dr_rule_destroy(void *p_rule)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_action_create_dest_ibv_qp(void *p_ibqp)
+static verbena_ptr stub_mlx5dv_dr_action_create_dest_ibv_qp(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_qp *ibqp = p_ibqp;
+	struct ibv_qp *ibqp = p_0;
 
 	if (!LIB(mlx5dv_dr_action_create_dest_ibv_qp)) {
 		r.error = MISSING;
@@ -1979,10 +2131,10 @@ verbena_ptr verbena_mlx5dv_dr_action_create_dest_ibv_qp(void *p_ibqp)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_action_create_dest_table(void *p_table)
+static verbena_ptr stub_mlx5dv_dr_action_create_dest_table(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_dr_table *table = p_table;
+	struct mlx5dv_dr_table *table = p_0;
 
 	if (!LIB(mlx5dv_dr_action_create_dest_table)) {
 		r.error = MISSING;
@@ -1994,10 +2146,11 @@ verbena_ptr verbena_mlx5dv_dr_action_create_dest_table(void *p_table)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_action_create_dest_vport(void *p_domain, uint32_t vport)
+static verbena_ptr stub_mlx5dv_dr_action_create_dest_vport(void *p_0, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_dr_domain *domain = p_domain;
+	struct mlx5dv_dr_domain *domain = p_0;
+	uint32_t vport = n_0;
 
 	if (!LIB(mlx5dv_dr_action_create_dest_vport)) {
 		r.error = MISSING;
@@ -2009,10 +2162,11 @@ verbena_ptr verbena_mlx5dv_dr_action_create_dest_vport(void *p_domain, uint32_t 
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_action_create_dest_ib_port(void *p_domain, uint32_t ib_port)
+static verbena_ptr stub_mlx5dv_dr_action_create_dest_ib_port(void *p_0, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_dr_domain *domain = p_domain;
+	struct mlx5dv_dr_domain *domain = p_0;
+	uint32_t ib_port = n_0;
 
 	if (!LIB(mlx5dv_dr_action_create_dest_ib_port)) {
 		r.error = MISSING;
@@ -2024,10 +2178,10 @@ verbena_ptr verbena_mlx5dv_dr_action_create_dest_ib_port(void *p_domain, uint32_
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_action_create_dest_devx_tir(void *p_devx_obj)
+static verbena_ptr stub_mlx5dv_dr_action_create_dest_devx_tir(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_devx_obj *devx_obj = p_devx_obj;
+	struct mlx5dv_devx_obj *devx_obj = p_0;
 
 	if (!LIB(mlx5dv_dr_action_create_dest_devx_tir)) {
 		r.error = MISSING;
@@ -2039,11 +2193,12 @@ verbena_ptr verbena_mlx5dv_dr_action_create_dest_devx_tir(void *p_devx_obj)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_action_create_dest_array(void *p_domain, uint64_t num_dest, void *p_dests)
+static verbena_ptr stub_mlx5dv_dr_action_create_dest_array(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_dr_domain *domain = p_domain;
-	struct mlx5dv_dr_action_dest_attr **dests = p_dests;
+	struct mlx5dv_dr_domain *domain = p_0;
+	uint64_t num_dest = n_0;
+	struct mlx5dv_dr_action_dest_attr **dests = p_1;
 
 	if (!LIB(mlx5dv_dr_action_create_dest_array)) {
 		r.error = MISSING;
@@ -2055,7 +2210,7 @@ verbena_ptr verbena_mlx5dv_dr_action_create_dest_array(void *p_domain, uint64_t 
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_action_create_drop(void)
+static verbena_ptr stub_mlx5dv_dr_action_create_drop(void)
 {
 	verbena_ptr r = {0};
 
@@ -2069,7 +2224,7 @@ verbena_ptr verbena_mlx5dv_dr_action_create_drop(void)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_action_create_default_miss(void)
+static verbena_ptr stub_mlx5dv_dr_action_create_default_miss(void)
 {
 	verbena_ptr r = {0};
 
@@ -2083,9 +2238,10 @@ verbena_ptr verbena_mlx5dv_dr_action_create_default_miss(void)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_action_create_tag(uint32_t tag_value)
+static verbena_ptr stub_mlx5dv_dr_action_create_tag(uint64_t n_0)
 {
 	verbena_ptr r = {0};
+	uint32_t tag_value = n_0;
 
 	if (!LIB(mlx5dv_dr_action_create_tag)) {
 		r.error = MISSING;
@@ -2097,10 +2253,11 @@ verbena_ptr verbena_mlx5dv_dr_action_create_tag(uint32_t tag_value)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_action_create_flow_counter(void *p_devx_obj, uint32_t offset)
+static verbena_ptr stub_mlx5dv_dr_action_create_flow_counter(void *p_0, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_devx_obj *devx_obj = p_devx_obj;
+	struct mlx5dv_devx_obj *devx_obj = p_0;
+	uint32_t offset = n_0;
 
 	if (!LIB(mlx5dv_dr_action_create_flow_counter)) {
 		r.error = MISSING;
@@ -2112,11 +2269,14 @@ verbena_ptr verbena_mlx5dv_dr_action_create_flow_counter(void *p_devx_obj, uint3
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_action_create_aso(void *p_domain, void *p_devx_obj, uint32_t offset, uint32_t flags, uint8_t return_reg_c)
+static verbena_ptr stub_mlx5dv_dr_action_create_aso(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_dr_domain *domain = p_domain;
-	struct mlx5dv_devx_obj *devx_obj = p_devx_obj;
+	struct mlx5dv_dr_domain *domain = p_0;
+	struct mlx5dv_devx_obj *devx_obj = p_1;
+	uint32_t offset = n_0;
+	uint32_t flags = n_1;
+	uint8_t return_reg_c = n_2;
 
 	if (!LIB(mlx5dv_dr_action_create_aso)) {
 		r.error = MISSING;
@@ -2128,10 +2288,13 @@ verbena_ptr verbena_mlx5dv_dr_action_create_aso(void *p_domain, void *p_devx_obj
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dr_action_modify_aso(void *p_action, uint32_t offset, uint32_t flags, uint8_t return_reg_c)
+static verbena_int stub_mlx5dv_dr_action_modify_aso(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_int r = {0};
-	struct mlx5dv_dr_action *action = p_action;
+	struct mlx5dv_dr_action *action = p_0;
+	uint32_t offset = n_0;
+	uint32_t flags = n_1;
+	uint8_t return_reg_c = n_2;
 
 	if (!LIB(mlx5dv_dr_action_modify_aso)) {
 		r.error = MISSING;
@@ -2143,11 +2306,14 @@ verbena_int verbena_mlx5dv_dr_action_modify_aso(void *p_action, uint32_t offset,
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_action_create_packet_reformat(void *p_domain, uint32_t flags, uint32_t reformat_type, uint64_t data_sz, uint8_t *p_data)
+static verbena_ptr stub_mlx5dv_dr_action_create_packet_reformat(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_dr_domain *domain = p_domain;
-	void *data = p_data;
+	struct mlx5dv_dr_domain *domain = p_0;
+	uint32_t flags = n_0;
+	uint32_t reformat_type = n_1;
+	uint64_t data_sz = n_2;
+	void *data = b_0;
 
 	if (!LIB(mlx5dv_dr_action_create_packet_reformat)) {
 		r.error = MISSING;
@@ -2159,11 +2325,13 @@ verbena_ptr verbena_mlx5dv_dr_action_create_packet_reformat(void *p_domain, uint
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_action_create_modify_header(void *p_domain, uint32_t flags, uint64_t actions_sz, void *p_actions)
+static verbena_ptr stub_mlx5dv_dr_action_create_modify_header(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_dr_domain *domain = p_domain;
-	__be64 *actions = p_actions;
+	struct mlx5dv_dr_domain *domain = p_0;
+	uint32_t flags = n_0;
+	uint64_t actions_sz = n_1;
+	__be64 *actions = p_1;
 
 	if (!LIB(mlx5dv_dr_action_create_modify_header)) {
 		r.error = MISSING;
@@ -2175,10 +2343,10 @@ verbena_ptr verbena_mlx5dv_dr_action_create_modify_header(void *p_domain, uint32
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_action_create_flow_meter(void *p_attr)
+static verbena_ptr stub_mlx5dv_dr_action_create_flow_meter(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_dr_flow_meter_attr *attr = p_attr;
+	struct mlx5dv_dr_flow_meter_attr *attr = p_0;
 
 	if (!LIB(mlx5dv_dr_action_create_flow_meter)) {
 		r.error = MISSING;
@@ -2190,11 +2358,12 @@ verbena_ptr verbena_mlx5dv_dr_action_create_flow_meter(void *p_attr)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dr_action_modify_flow_meter(void *p_action, void *p_attr, uint64_t modify_field_select)
+static verbena_int stub_mlx5dv_dr_action_modify_flow_meter(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_dr_action *action = p_action;
-	struct mlx5dv_dr_flow_meter_attr *attr = p_attr;
+	struct mlx5dv_dr_action *action = p_0;
+	struct mlx5dv_dr_flow_meter_attr *attr = p_1;
+	uint64_t modify_field_select = n_0;
 
 	if (!LIB(mlx5dv_dr_action_modify_flow_meter)) {
 		r.error = MISSING;
@@ -2206,10 +2375,10 @@ verbena_int verbena_mlx5dv_dr_action_modify_flow_meter(void *p_action, void *p_a
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_action_create_flow_sampler(void *p_attr)
+static verbena_ptr stub_mlx5dv_dr_action_create_flow_sampler(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_dr_flow_sampler_attr *attr = p_attr;
+	struct mlx5dv_dr_flow_sampler_attr *attr = p_0;
 
 	if (!LIB(mlx5dv_dr_action_create_flow_sampler)) {
 		r.error = MISSING;
@@ -2221,7 +2390,7 @@ verbena_ptr verbena_mlx5dv_dr_action_create_flow_sampler(void *p_attr)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_action_create_pop_vlan(void)
+static verbena_ptr stub_mlx5dv_dr_action_create_pop_vlan(void)
 {
 	verbena_ptr r = {0};
 
@@ -2235,10 +2404,11 @@ verbena_ptr verbena_mlx5dv_dr_action_create_pop_vlan(void)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_action_create_push_vlan(void *p_domain, uint32_t vlan_hdr)
+static verbena_ptr stub_mlx5dv_dr_action_create_push_vlan(void *p_0, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_dr_domain *domain = p_domain;
+	struct mlx5dv_dr_domain *domain = p_0;
+	uint32_t vlan_hdr = n_0;
 
 	if (!LIB(mlx5dv_dr_action_create_push_vlan)) {
 		r.error = MISSING;
@@ -2250,10 +2420,11 @@ verbena_ptr verbena_mlx5dv_dr_action_create_push_vlan(void *p_domain, uint32_t v
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_dr_action_create_dest_root_table(void *p_table, uint16_t priority)
+static verbena_ptr stub_mlx5dv_dr_action_create_dest_root_table(void *p_0, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct mlx5dv_dr_table *table = p_table;
+	struct mlx5dv_dr_table *table = p_0;
+	uint16_t priority = n_0;
 
 	if (!LIB(mlx5dv_dr_action_create_dest_root_table)) {
 		r.error = MISSING;
@@ -2265,10 +2436,10 @@ verbena_ptr verbena_mlx5dv_dr_action_create_dest_root_table(void *p_table, uint1
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dr_action_destroy(void *p_action)
+static verbena_int stub_mlx5dv_dr_action_destroy(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_dr_action *action = p_action;
+	struct mlx5dv_dr_action *action = p_0;
 
 	if (!LIB(mlx5dv_dr_action_destroy)) {
 		r.error = MISSING;
@@ -2280,11 +2451,11 @@ verbena_int verbena_mlx5dv_dr_action_destroy(void *p_action)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dump_dr_domain(void *p_fout, void *p_domain)
+static verbena_int stub_mlx5dv_dump_dr_domain(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	FILE *fout = p_fout;
-	struct mlx5dv_dr_domain *domain = p_domain;
+	FILE *fout = p_0;
+	struct mlx5dv_dr_domain *domain = p_1;
 
 	if (!LIB(mlx5dv_dump_dr_domain)) {
 		r.error = MISSING;
@@ -2296,11 +2467,11 @@ verbena_int verbena_mlx5dv_dump_dr_domain(void *p_fout, void *p_domain)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dump_dr_table(void *p_fout, void *p_table)
+static verbena_int stub_mlx5dv_dump_dr_table(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	FILE *fout = p_fout;
-	struct mlx5dv_dr_table *table = p_table;
+	FILE *fout = p_0;
+	struct mlx5dv_dr_table *table = p_1;
 
 	if (!LIB(mlx5dv_dump_dr_table)) {
 		r.error = MISSING;
@@ -2312,11 +2483,11 @@ verbena_int verbena_mlx5dv_dump_dr_table(void *p_fout, void *p_table)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dump_dr_matcher(void *p_fout, void *p_matcher)
+static verbena_int stub_mlx5dv_dump_dr_matcher(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	FILE *fout = p_fout;
-	struct mlx5dv_dr_matcher *matcher = p_matcher;
+	FILE *fout = p_0;
+	struct mlx5dv_dr_matcher *matcher = p_1;
 
 	if (!LIB(mlx5dv_dump_dr_matcher)) {
 		r.error = MISSING;
@@ -2328,11 +2499,11 @@ verbena_int verbena_mlx5dv_dump_dr_matcher(void *p_fout, void *p_matcher)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dump_dr_rule(void *p_fout, void *p_rule)
+static verbena_int stub_mlx5dv_dump_dr_rule(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	FILE *fout = p_fout;
-	struct mlx5dv_dr_rule *rule = p_rule;
+	FILE *fout = p_0;
+	struct mlx5dv_dr_rule *rule = p_1;
 
 	if (!LIB(mlx5dv_dump_dr_rule)) {
 		r.error = MISSING;
@@ -2344,11 +2515,13 @@ verbena_int verbena_mlx5dv_dump_dr_rule(void *p_fout, void *p_rule)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_pp_alloc(void *p_context, uint64_t pp_context_sz, uint8_t *p_pp_context, uint32_t flags)
+static verbena_ptr stub_mlx5dv_pp_alloc(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	const void *pp_context = p_pp_context;
+	struct ibv_context *context = p_0;
+	uint64_t pp_context_sz = n_0;
+	const void *pp_context = b_0;
+	uint32_t flags = n_1;
 
 	if (!LIB(mlx5dv_pp_alloc)) {
 		r.error = MISSING;
@@ -2360,10 +2533,10 @@ verbena_ptr verbena_mlx5dv_pp_alloc(void *p_context, uint64_t pp_context_sz, uin
 	return r;
 }
 
-verbena_int verbena_mlx5dv_pp_free(void *p_pp)
+static verbena_int stub_mlx5dv_pp_free(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_pp *pp = p_pp;
+	struct mlx5dv_pp *pp = p_0;
 
 	if (!LIB(mlx5dv_pp_free)) {
 		r.error = MISSING;
@@ -2373,12 +2546,12 @@ verbena_int verbena_mlx5dv_pp_free(void *p_pp)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_query_qp_lag_port(void *p_qp, void *p_port_num, void *p_active_port_num)
+static verbena_int stub_mlx5dv_query_qp_lag_port(void *p_0, void *p_1, void *p_2)
 {
 	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
-	uint8_t *port_num = p_port_num;
-	uint8_t *active_port_num = p_active_port_num;
+	struct ibv_qp *qp = p_0;
+	uint8_t *port_num = p_1;
+	uint8_t *active_port_num = p_2;
 
 	if (!LIB(mlx5dv_query_qp_lag_port)) {
 		r.error = MISSING;
@@ -2390,10 +2563,11 @@ verbena_int verbena_mlx5dv_query_qp_lag_port(void *p_qp, void *p_port_num, void 
 	return r;
 }
 
-verbena_int verbena_mlx5dv_modify_qp_lag_port(void *p_qp, uint8_t port_num)
+static verbena_int stub_mlx5dv_modify_qp_lag_port(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
+	struct ibv_qp *qp = p_0;
+	uint8_t port_num = n_0;
 
 	if (!LIB(mlx5dv_modify_qp_lag_port)) {
 		r.error = MISSING;
@@ -2405,10 +2579,11 @@ verbena_int verbena_mlx5dv_modify_qp_lag_port(void *p_qp, uint8_t port_num)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_modify_qp_udp_sport(void *p_qp, uint16_t udp_sport)
+static verbena_int stub_mlx5dv_modify_qp_udp_sport(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
+	struct ibv_qp *qp = p_0;
+	uint16_t udp_sport = n_0;
 
 	if (!LIB(mlx5dv_modify_qp_udp_sport)) {
 		r.error = MISSING;
@@ -2420,10 +2595,11 @@ verbena_int verbena_mlx5dv_modify_qp_udp_sport(void *p_qp, uint16_t udp_sport)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dci_stream_id_reset(void *p_qp, uint16_t stream_id)
+static verbena_int stub_mlx5dv_dci_stream_id_reset(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
+	struct ibv_qp *qp = p_0;
+	uint16_t stream_id = n_0;
 
 	if (!LIB(mlx5dv_dci_stream_id_reset)) {
 		r.error = MISSING;
@@ -2435,11 +2611,11 @@ verbena_int verbena_mlx5dv_dci_stream_id_reset(void *p_qp, uint16_t stream_id)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_sched_node_create(void *p_context, void *p_sched_attr)
+static verbena_ptr stub_mlx5dv_sched_node_create(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	const struct mlx5dv_sched_attr *sched_attr = p_sched_attr;
+	struct ibv_context *context = p_0;
+	const struct mlx5dv_sched_attr *sched_attr = p_1;
 
 	if (!LIB(mlx5dv_sched_node_create)) {
 		r.error = MISSING;
@@ -2451,11 +2627,11 @@ verbena_ptr verbena_mlx5dv_sched_node_create(void *p_context, void *p_sched_attr
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_sched_leaf_create(void *p_context, void *p_sched_attr)
+static verbena_ptr stub_mlx5dv_sched_leaf_create(void *p_0, void *p_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *context = p_context;
-	const struct mlx5dv_sched_attr *sched_attr = p_sched_attr;
+	struct ibv_context *context = p_0;
+	const struct mlx5dv_sched_attr *sched_attr = p_1;
 
 	if (!LIB(mlx5dv_sched_leaf_create)) {
 		r.error = MISSING;
@@ -2467,11 +2643,11 @@ verbena_ptr verbena_mlx5dv_sched_leaf_create(void *p_context, void *p_sched_attr
 	return r;
 }
 
-verbena_int verbena_mlx5dv_sched_node_modify(void *p_node, void *p_sched_attr)
+static verbena_int stub_mlx5dv_sched_node_modify(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct mlx5dv_sched_node *node = p_node;
-	const struct mlx5dv_sched_attr *sched_attr = p_sched_attr;
+	struct mlx5dv_sched_node *node = p_0;
+	const struct mlx5dv_sched_attr *sched_attr = p_1;
 
 	if (!LIB(mlx5dv_sched_node_modify)) {
 		r.error = MISSING;
@@ -2483,11 +2659,11 @@ verbena_int verbena_mlx5dv_sched_node_modify(void *p_node, void *p_sched_attr)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_sched_leaf_modify(void *p_leaf, void *p_sched_attr)
+static verbena_int stub_mlx5dv_sched_leaf_modify(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct mlx5dv_sched_leaf *leaf = p_leaf;
-	const struct mlx5dv_sched_attr *sched_attr = p_sched_attr;
+	struct mlx5dv_sched_leaf *leaf = p_0;
+	const struct mlx5dv_sched_attr *sched_attr = p_1;
 
 	if (!LIB(mlx5dv_sched_leaf_modify)) {
 		r.error = MISSING;
@@ -2499,10 +2675,10 @@ verbena_int verbena_mlx5dv_sched_leaf_modify(void *p_leaf, void *p_sched_attr)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_sched_node_destroy(void *p_node)
+static verbena_int stub_mlx5dv_sched_node_destroy(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_sched_node *node = p_node;
+	struct mlx5dv_sched_node *node = p_0;
 
 	if (!LIB(mlx5dv_sched_node_destroy)) {
 		r.error = MISSING;
@@ -2514,10 +2690,10 @@ verbena_int verbena_mlx5dv_sched_node_destroy(void *p_node)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_sched_leaf_destroy(void *p_leaf)
+static verbena_int stub_mlx5dv_sched_leaf_destroy(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_sched_leaf *leaf = p_leaf;
+	struct mlx5dv_sched_leaf *leaf = p_0;
 
 	if (!LIB(mlx5dv_sched_leaf_destroy)) {
 		r.error = MISSING;
@@ -2529,12 +2705,12 @@ verbena_int verbena_mlx5dv_sched_leaf_destroy(void *p_leaf)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_modify_qp_sched_elem(void *p_qp, void *p_requestor, void *p_responder)
+static verbena_int stub_mlx5dv_modify_qp_sched_elem(void *p_0, void *p_1, void *p_2)
 {
 	verbena_int r = {0};
-	struct ibv_qp *qp = p_qp;
-	const struct mlx5dv_sched_leaf *requestor = p_requestor;
-	const struct mlx5dv_sched_leaf *responder = p_responder;
+	struct ibv_qp *qp = p_0;
+	const struct mlx5dv_sched_leaf *requestor = p_1;
+	const struct mlx5dv_sched_leaf *responder = p_2;
 
 	if (!LIB(mlx5dv_modify_qp_sched_elem)) {
 		r.error = MISSING;
@@ -2546,11 +2722,11 @@ verbena_int verbena_mlx5dv_modify_qp_sched_elem(void *p_qp, void *p_requestor, v
 	return r;
 }
 
-verbena_int verbena_mlx5dv_reserved_qpn_alloc(void *p_ctx, void *p_qpn)
+static verbena_int stub_mlx5dv_reserved_qpn_alloc(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct ibv_context *ctx = p_ctx;
-	uint32_t *qpn = p_qpn;
+	struct ibv_context *ctx = p_0;
+	uint32_t *qpn = p_1;
 
 	if (!LIB(mlx5dv_reserved_qpn_alloc)) {
 		r.error = MISSING;
@@ -2562,10 +2738,11 @@ verbena_int verbena_mlx5dv_reserved_qpn_alloc(void *p_ctx, void *p_qpn)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_reserved_qpn_dealloc(void *p_ctx, uint32_t qpn)
+static verbena_int stub_mlx5dv_reserved_qpn_dealloc(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct ibv_context *ctx = p_ctx;
+	struct ibv_context *ctx = p_0;
+	uint32_t qpn = n_0;
 
 	if (!LIB(mlx5dv_reserved_qpn_dealloc)) {
 		r.error = MISSING;
@@ -2577,12 +2754,14 @@ verbena_int verbena_mlx5dv_reserved_qpn_dealloc(void *p_ctx, uint32_t qpn)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dr_aso_other_domain_link(void *p_devx_obj, void *p_peer_dmn, void *p_dmn, uint32_t flags, uint8_t return_reg_c)
+static verbena_int stub_mlx5dv_dr_aso_other_domain_link(void *p_0, void *p_1, void *p_2, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_obj *devx_obj = p_devx_obj;
-	struct mlx5dv_dr_domain *peer_dmn = p_peer_dmn;
-	struct mlx5dv_dr_domain *dmn = p_dmn;
+	struct mlx5dv_devx_obj *devx_obj = p_0;
+	struct mlx5dv_dr_domain *peer_dmn = p_1;
+	struct mlx5dv_dr_domain *dmn = p_2;
+	uint32_t flags = n_0;
+	uint8_t return_reg_c = n_1;
 
 	if (!LIB(mlx5dv_dr_aso_other_domain_link)) {
 		r.error = MISSING;
@@ -2594,11 +2773,11 @@ verbena_int verbena_mlx5dv_dr_aso_other_domain_link(void *p_devx_obj, void *p_pe
 	return r;
 }
 
-verbena_int verbena_mlx5dv_dr_aso_other_domain_unlink(void *p_devx_obj, void *p_dmn)
+static verbena_int stub_mlx5dv_dr_aso_other_domain_unlink(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_obj *devx_obj = p_devx_obj;
-	struct mlx5dv_dr_domain *dmn = p_dmn;
+	struct mlx5dv_devx_obj *devx_obj = p_0;
+	struct mlx5dv_dr_domain *dmn = p_1;
 
 	if (!LIB(mlx5dv_dr_aso_other_domain_unlink)) {
 		r.error = MISSING;
@@ -2610,10 +2789,10 @@ verbena_int verbena_mlx5dv_dr_aso_other_domain_unlink(void *p_devx_obj, void *p_
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_devx_alloc_msi_vector(void *p_ibctx)
+static verbena_ptr stub_mlx5dv_devx_alloc_msi_vector(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *ibctx = p_ibctx;
+	struct ibv_context *ibctx = p_0;
 
 	if (!LIB(mlx5dv_devx_alloc_msi_vector)) {
 		r.error = MISSING;
@@ -2625,10 +2804,10 @@ verbena_ptr verbena_mlx5dv_devx_alloc_msi_vector(void *p_ibctx)
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_free_msi_vector(void *p_msi)
+static verbena_int stub_mlx5dv_devx_free_msi_vector(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_msi_vector *msi = p_msi;
+	struct mlx5dv_devx_msi_vector *msi = p_0;
 
 	if (!LIB(mlx5dv_devx_free_msi_vector)) {
 		r.error = MISSING;
@@ -2640,12 +2819,14 @@ verbena_int verbena_mlx5dv_devx_free_msi_vector(void *p_msi)
 	return r;
 }
 
-verbena_ptr verbena_mlx5dv_devx_create_eq(void *p_ibctx, uint8_t *p_in, uint64_t inlen, uint8_t *p_out, uint64_t outlen)
+static verbena_ptr stub_mlx5dv_devx_create_eq(void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_ptr r = {0};
-	struct ibv_context *ibctx = p_ibctx;
-	const void *in = p_in;
-	void *out = p_out;
+	struct ibv_context *ibctx = p_0;
+	const void *in = b_0;
+	uint64_t inlen = n_0;
+	void *out = b_1;
+	uint64_t outlen = n_1;
 
 	if (!LIB(mlx5dv_devx_create_eq)) {
 		r.error = MISSING;
@@ -2657,10 +2838,10 @@ verbena_ptr verbena_mlx5dv_devx_create_eq(void *p_ibctx, uint8_t *p_in, uint64_t
 	return r;
 }
 
-verbena_int verbena_mlx5dv_devx_destroy_eq(void *p_eq)
+static verbena_int stub_mlx5dv_devx_destroy_eq(void *p_0)
 {
 	verbena_int r = {0};
-	struct mlx5dv_devx_eq *eq = p_eq;
+	struct mlx5dv_devx_eq *eq = p_0;
 
 	if (!LIB(mlx5dv_devx_destroy_eq)) {
 		r.error = MISSING;
@@ -2671,3 +2852,300 @@ verbena_int verbena_mlx5dv_devx_destroy_eq(void *p_eq)
 	r.error = errno;
 	return r;
 }
+
+verbena_ptr verbena_libmlx5_ptr_3p(int stub, void *p_0, void *p_1, void *p_2)
+{
+	return ((verbena_ptr (*)(void *p_0, void *p_1, void *p_2))stubs[stub])(p_0, p_1, p_2);
+}
+
+verbena_ptr verbena_libmlx5_ptr_1p(int stub, void *p_0)
+{
+	return ((verbena_ptr (*)(void *p_0))stubs[stub])(p_0);
+}
+
+verbena_int verbena_libmlx5_int_1p(int stub, void *p_0)
+{
+	return ((verbena_int (*)(void *p_0))stubs[stub])(p_0);
+}
+
+verbena_int verbena_libmlx5_int_2p(int stub, void *p_0, void *p_1)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1))stubs[stub])(p_0, p_1);
+}
+
+verbena_int verbena_libmlx5_int_1p_1n(int stub, void *p_0, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, uint64_t n_0))stubs[stub])(p_0, n_0);
+}
+
+verbena_ptr verbena_libmlx5_ptr_2p(int stub, void *p_0, void *p_1)
+{
+	return ((verbena_ptr (*)(void *p_0, void *p_1))stubs[stub])(p_0, p_1);
+}
+
+verbena_ptr verbena_libmlx5_ptr_3p_1n(int stub, void *p_0, void *p_1, void *p_2, uint64_t n_0)
+{
+	return ((verbena_ptr (*)(void *p_0, void *p_1, void *p_2, uint64_t n_0))stubs[stub])(p_0, p_1, p_2, n_0);
+}
+
+verbena_ptr verbena_libmlx5_ptr_2p_2n(int stub, void *p_0, void *p_1, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_ptr (*)(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, p_1, n_0, n_1);
+}
+
+verbena_ptr verbena_libmlx5_ptr_1p_1b_3n(int stub, void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	return ((verbena_ptr (*)(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2))stubs[stub])(p_0, b_0, n_0, n_1, n_2);
+}
+
+verbena_ptr verbena_libmlx5_ptr_1p_1n(int stub, void *p_0, uint64_t n_0)
+{
+	return ((verbena_ptr (*)(void *p_0, uint64_t n_0))stubs[stub])(p_0, n_0);
+}
+
+verbena_ptr verbena_libmlx5_ptr_1p_6n(int stub, void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3, uint64_t n_4, uint64_t n_5)
+{
+	return ((verbena_ptr (*)(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3, uint64_t n_4, uint64_t n_5))stubs[stub])(p_0, n_0, n_1, n_2, n_3, n_4, n_5);
+}
+
+verbena_int verbena_libmlx5_int_2p_1n(int stub, void *p_0, void *p_1, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint64_t n_0))stubs[stub])(p_0, p_1, n_0);
+}
+
+verbena_int verbena_libmlx5_int_1p_1b_1n(int stub, void *p_0, uint8_t *b_0, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, uint8_t *b_0, uint64_t n_0))stubs[stub])(p_0, b_0, n_0);
+}
+
+verbena_ptr verbena_libmlx5_ptr_1p_2b_2n(int stub, void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_ptr (*)(void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, b_0, b_1, n_0, n_1);
+}
+
+verbena_int verbena_libmlx5_int_1p_2b_2n(int stub, void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_int (*)(void *p_0, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, b_0, b_1, n_0, n_1);
+}
+
+verbena_int verbena_libmlx5_int_1p_1b(int stub, void *p_0, uint8_t *b_0)
+{
+	return ((verbena_int (*)(void *p_0, uint8_t *b_0))stubs[stub])(p_0, b_0);
+}
+
+verbena_ptr verbena_libmlx5_ptr_1p_1b(int stub, void *p_0, uint8_t *b_0)
+{
+	return ((verbena_ptr (*)(void *p_0, uint8_t *b_0))stubs[stub])(p_0, b_0);
+}
+
+verbena_ptr verbena_libmlx5_ptr_1p_1b_2n_keeps(int stub, void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_ptr (*)(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, b_0, n_0, n_1);
+}
+
+verbena_int verbena_libmlx5_int_2p_1b_3n(int stub, void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2))stubs[stub])(p_0, p_1, b_0, n_0, n_1, n_2);
+}
+
+verbena_int verbena_libmlx5_int_3p_2n(int stub, void *p_0, void *p_1, void *p_2, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, void *p_2, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, p_1, p_2, n_0, n_1);
+}
+
+verbena_int verbena_libmlx5_int_2p_2n(int stub, void *p_0, void *p_1, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, p_1, n_0, n_1);
+}
+
+verbena_ptr verbena_libmlx5_ptr_2p_1n(int stub, void *p_0, void *p_1, uint64_t n_0)
+{
+	return ((verbena_ptr (*)(void *p_0, void *p_1, uint64_t n_0))stubs[stub])(p_0, p_1, n_0);
+}
+
+verbena_ptr verbena_libmlx5_ptr(int stub)
+{
+	return ((verbena_ptr (*)(void))stubs[stub])();
+}
+
+verbena_ptr verbena_libmlx5_ptr_1n(int stub, uint64_t n_0)
+{
+	return ((verbena_ptr (*)(uint64_t n_0))stubs[stub])(n_0);
+}
+
+verbena_ptr verbena_libmlx5_ptr_2p_3n(int stub, void *p_0, void *p_1, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	return ((verbena_ptr (*)(void *p_0, void *p_1, uint64_t n_0, uint64_t n_1, uint64_t n_2))stubs[stub])(p_0, p_1, n_0, n_1, n_2);
+}
+
+verbena_int verbena_libmlx5_int_1p_3n(int stub, void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	return ((verbena_int (*)(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2))stubs[stub])(p_0, n_0, n_1, n_2);
+}
+
+verbena_ptr verbena_libmlx5_ptr_1p_1b_2n(int stub, void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_ptr (*)(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, b_0, n_0, n_1);
+}
+
+verbena_int verbena_libmlx5_int_3p(int stub, void *p_0, void *p_1, void *p_2)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, void *p_2))stubs[stub])(p_0, p_1, p_2);
+}
+
+static void (*const stubs[154])(void) = {
+	(void (*)(void))stub_mlx5dv_create_cq,
+	(void (*)(void))stub_mlx5dv_create_mkey,
+	(void (*)(void))stub_mlx5dv_destroy_mkey,
+	(void (*)(void))stub_mlx5dv_create_qp,
+	(void (*)(void))stub_mlx5dv_qp_ex_from_ibv_qp_ex,
+	(void (*)(void))stub_mlx5dv_wr_set_dc_addr,
+	(void (*)(void))stub_mlx5dv_wr_set_dc_addr_stream,
+	(void (*)(void))stub_mlx5dv_wr_mr_interleaved,
+	(void (*)(void))stub_mlx5dv_wr_mr_list,
+	(void (*)(void))stub_mlx5dv_wr_mkey_configure,
+	(void (*)(void))stub_mlx5dv_wr_set_mkey_access_flags,
+	(void (*)(void))stub_mlx5dv_wr_set_mkey_layout_list,
+	(void (*)(void))stub_mlx5dv_wr_set_mkey_layout_interleaved,
+	(void (*)(void))stub_mlx5dv_wr_set_mkey_sig_block,
+	(void (*)(void))stub_mlx5dv_wr_set_mkey_crypto,
+	(void (*)(void))stub_mlx5dv_wr_memcpy,
+	(void (*)(void))stub_mlx5dv_mkey_check,
+	(void (*)(void))stub_mlx5dv_qp_cancel_posted_send_wrs,
+	(void (*)(void))stub_mlx5dv_wr_raw_wqe,
+	(void (*)(void))stub_mlx5dv_crypto_login,
+	(void (*)(void))stub_mlx5dv_crypto_login_query_state,
+	(void (*)(void))stub_mlx5dv_crypto_logout,
+	(void (*)(void))stub_mlx5dv_crypto_login_create,
+	(void (*)(void))stub_mlx5dv_crypto_login_query,
+	(void (*)(void))stub_mlx5dv_crypto_login_destroy,
+	(void (*)(void))stub_mlx5dv_dek_create,
+	(void (*)(void))stub_mlx5dv_dek_query,
+	(void (*)(void))stub_mlx5dv_dek_destroy,
+	(void (*)(void))stub_mlx5dv_create_flow_matcher,
+	(void (*)(void))stub_mlx5dv_destroy_flow_matcher,
+	(void (*)(void))stub_mlx5dv_create_steering_anchor,
+	(void (*)(void))stub_mlx5dv_destroy_steering_anchor,
+	(void (*)(void))stub__mlx5dv_create_flow,
+	(void (*)(void))stub_mlx5dv_create_flow_action_esp,
+	(void (*)(void))stub_mlx5dv_create_flow_action_modify_header,
+	(void (*)(void))stub_mlx5dv_create_flow_action_packet_reformat,
+	(void (*)(void))stub_mlx5dv_query_device,
+	(void (*)(void))stub_mlx5dv_map_ah_to_qp,
+	(void (*)(void))stub_mlx5dv_alloc_dm,
+	(void (*)(void))stub_mlx5dv_dm_map_op_addr,
+	(void (*)(void))stub_mlx5dv_reg_dmabuf_mr,
+	(void (*)(void))stub_mlx5dv_get_data_direct_sysfs_path,
+	(void (*)(void))stub_mlx5dv_create_wq,
+	(void (*)(void))stub_mlx5dv_init_obj,
+	(void (*)(void))stub_mlx5dv_set_context_attr,
+	(void (*)(void))stub_mlx5dv_get_clock_info,
+	(void (*)(void))stub_mlx5dv_ts_to_ns,
+	(void (*)(void))stub_mlx5dv_is_supported,
+	(void (*)(void))stub_mlx5dv_get_vfio_device_list,
+	(void (*)(void))stub_mlx5dv_vfio_get_events_fd,
+	(void (*)(void))stub_mlx5dv_vfio_process_events,
+	(void (*)(void))stub_mlx5dv_open_device,
+	(void (*)(void))stub_mlx5dv_devx_obj_create,
+	(void (*)(void))stub_mlx5dv_devx_obj_query,
+	(void (*)(void))stub_mlx5dv_devx_obj_modify,
+	(void (*)(void))stub_mlx5dv_devx_obj_destroy,
+	(void (*)(void))stub_mlx5dv_devx_obj_export,
+	(void (*)(void))stub_mlx5dv_devx_obj_import,
+	(void (*)(void))stub_mlx5dv_devx_obj_unimport,
+	(void (*)(void))stub_mlx5dv_devx_general_cmd,
+	(void (*)(void))stub_mlx5dv_query_port,
+	(void (*)(void))stub_mlx5dv_devx_umem_reg,
+	(void (*)(void))stub_mlx5dv_devx_umem_reg_ex,
+	(void (*)(void))stub_mlx5dv_devx_umem_dereg,
+	(void (*)(void))stub_mlx5dv_devx_umem_export,
+	(void (*)(void))stub_mlx5dv_devx_umem_import,
+	(void (*)(void))stub_mlx5dv_devx_umem_unimport,
+	(void (*)(void))stub_mlx5dv_devx_alloc_uar,
+	(void (*)(void))stub_mlx5dv_devx_free_uar,
+	(void (*)(void))stub_mlx5dv_devx_uar_export_dmabuf_fd,
+	(void (*)(void))stub_mlx5dv_alloc_var,
+	(void (*)(void))stub_mlx5dv_free_var,
+	(void (*)(void))stub_mlx5dv_var_export,
+	(void (*)(void))stub_mlx5dv_var_import,
+	(void (*)(void))stub_mlx5dv_var_unimport,
+	(void (*)(void))stub__mlx5dv_get_export_sizes,
+	(void (*)(void))stub_mlx5dv_devx_query_eqn,
+	(void (*)(void))stub_mlx5dv_devx_cq_query,
+	(void (*)(void))stub_mlx5dv_devx_cq_modify,
+	(void (*)(void))stub_mlx5dv_devx_qp_query,
+	(void (*)(void))stub_mlx5dv_devx_qp_modify,
+	(void (*)(void))stub_mlx5dv_devx_srq_query,
+	(void (*)(void))stub_mlx5dv_devx_srq_modify,
+	(void (*)(void))stub_mlx5dv_devx_wq_query,
+	(void (*)(void))stub_mlx5dv_devx_wq_modify,
+	(void (*)(void))stub_mlx5dv_devx_ind_tbl_query,
+	(void (*)(void))stub_mlx5dv_devx_ind_tbl_modify,
+	(void (*)(void))stub_mlx5dv_devx_create_cmd_comp,
+	(void (*)(void))stub_mlx5dv_devx_destroy_cmd_comp,
+	(void (*)(void))stub_mlx5dv_devx_obj_query_async,
+	(void (*)(void))stub_mlx5dv_devx_get_async_cmd_comp,
+	(void (*)(void))stub_mlx5dv_devx_create_event_channel,
+	(void (*)(void))stub_mlx5dv_devx_destroy_event_channel,
+	(void (*)(void))stub_mlx5dv_devx_subscribe_devx_event,
+	(void (*)(void))stub_mlx5dv_devx_subscribe_devx_event_fd,
+	(void (*)(void))stub_mlx5dv_devx_get_event,
+	(void (*)(void))stub_mlx5dv_dr_domain_create,
+	(void (*)(void))stub_mlx5dv_dr_domain_destroy,
+	(void (*)(void))stub_mlx5dv_dr_domain_sync,
+	(void (*)(void))stub_mlx5dv_dr_domain_set_reclaim_device_memory,
+	(void (*)(void))stub_mlx5dv_dr_domain_allow_duplicate_rules,
+	(void (*)(void))stub_mlx5dv_dr_table_create,
+	(void (*)(void))stub_mlx5dv_dr_table_destroy,
+	(void (*)(void))stub_mlx5dv_dr_matcher_create,
+	(void (*)(void))stub_mlx5dv_dr_matcher_destroy,
+	(void (*)(void))stub_mlx5dv_dr_matcher_set_layout,
+	(void (*)(void))stub_mlx5dv_dr_rule_create,
+	(void (*)(void))stub_mlx5dv_dr_rule_destroy,
+	(void (*)(void))stub_mlx5dv_dr_action_create_dest_ibv_qp,
+	(void (*)(void))stub_mlx5dv_dr_action_create_dest_table,
+	(void (*)(void))stub_mlx5dv_dr_action_create_dest_vport,
+	(void (*)(void))stub_mlx5dv_dr_action_create_dest_ib_port,
+	(void (*)(void))stub_mlx5dv_dr_action_create_dest_devx_tir,
+	(void (*)(void))stub_mlx5dv_dr_action_create_dest_array,
+	(void (*)(void))stub_mlx5dv_dr_action_create_drop,
+	(void (*)(void))stub_mlx5dv_dr_action_create_default_miss,
+	(void (*)(void))stub_mlx5dv_dr_action_create_tag,
+	(void (*)(void))stub_mlx5dv_dr_action_create_flow_counter,
+	(void (*)(void))stub_mlx5dv_dr_action_create_aso,
+	(void (*)(void))stub_mlx5dv_dr_action_modify_aso,
+	(void (*)(void))stub_mlx5dv_dr_action_create_packet_reformat,
+	(void (*)(void))stub_mlx5dv_dr_action_create_modify_header,
+	(void (*)(void))stub_mlx5dv_dr_action_create_flow_meter,
+	(void (*)(void))stub_mlx5dv_dr_action_modify_flow_meter,
+	(void (*)(void))stub_mlx5dv_dr_action_create_flow_sampler,
+	(void (*)(void))stub_mlx5dv_dr_action_create_pop_vlan,
+	(void (*)(void))stub_mlx5dv_dr_action_create_push_vlan,
+	(void (*)(void))stub_mlx5dv_dr_action_create_dest_root_table,
+	(void (*)(void))stub_mlx5dv_dr_action_destroy,
+	(void (*)(void))stub_mlx5dv_dump_dr_domain,
+	(void (*)(void))stub_mlx5dv_dump_dr_table,
+	(void (*)(void))stub_mlx5dv_dump_dr_matcher,
+	(void (*)(void))stub_mlx5dv_dump_dr_rule,
+	(void (*)(void))stub_mlx5dv_pp_alloc,
+	(void (*)(void))stub_mlx5dv_pp_free,
+	(void (*)(void))stub_mlx5dv_query_qp_lag_port,
+	(void (*)(void))stub_mlx5dv_modify_qp_lag_port,
+	(void (*)(void))stub_mlx5dv_modify_qp_udp_sport,
+	(void (*)(void))stub_mlx5dv_dci_stream_id_reset,
+	(void (*)(void))stub_mlx5dv_sched_node_create,
+	(void (*)(void))stub_mlx5dv_sched_leaf_create,
+	(void (*)(void))stub_mlx5dv_sched_node_modify,
+	(void (*)(void))stub_mlx5dv_sched_leaf_modify,
+	(void (*)(void))stub_mlx5dv_sched_node_destroy,
+	(void (*)(void))stub_mlx5dv_sched_leaf_destroy,
+	(void (*)(void))stub_mlx5dv_modify_qp_sched_elem,
+	(void (*)(void))stub_mlx5dv_reserved_qpn_alloc,
+	(void (*)(void))stub_mlx5dv_reserved_qpn_dealloc,
+	(void (*)(void))stub_mlx5dv_dr_aso_other_domain_link,
+	(void (*)(void))stub_mlx5dv_dr_aso_other_domain_unlink,
+	(void (*)(void))stub_mlx5dv_devx_alloc_msi_vector,
+	(void (*)(void))stub_mlx5dv_devx_free_msi_vector,
+	(void (*)(void))stub_mlx5dv_devx_create_eq,
+	(void (*)(void))stub_mlx5dv_devx_destroy_eq,
+};

@@ -14,171 +14,53 @@ import (
 /*
 #include <stdlib.h>
 #include "stubs.h"
-#cgo noescape verbena_mlx5dv_create_cq
-#cgo noescape verbena_mlx5dv_create_mkey
-#cgo noescape verbena_mlx5dv_destroy_mkey
-#cgo noescape verbena_mlx5dv_create_qp
-#cgo noescape verbena_mlx5dv_qp_ex_from_ibv_qp_ex
-#cgo noescape verbena_mlx5dv_wr_set_dc_addr
-#cgo nocallback verbena_mlx5dv_wr_set_dc_addr
-#cgo noescape verbena_mlx5dv_wr_set_dc_addr_stream
-#cgo nocallback verbena_mlx5dv_wr_set_dc_addr_stream
-#cgo noescape verbena_mlx5dv_wr_mr_interleaved
-#cgo nocallback verbena_mlx5dv_wr_mr_interleaved
-#cgo noescape verbena_mlx5dv_wr_mr_list
-#cgo nocallback verbena_mlx5dv_wr_mr_list
-#cgo noescape verbena_mlx5dv_wr_mkey_configure
-#cgo nocallback verbena_mlx5dv_wr_mkey_configure
-#cgo noescape verbena_mlx5dv_wr_set_mkey_access_flags
-#cgo nocallback verbena_mlx5dv_wr_set_mkey_access_flags
-#cgo noescape verbena_mlx5dv_wr_set_mkey_layout_list
-#cgo nocallback verbena_mlx5dv_wr_set_mkey_layout_list
-#cgo noescape verbena_mlx5dv_wr_set_mkey_layout_interleaved
-#cgo nocallback verbena_mlx5dv_wr_set_mkey_layout_interleaved
-#cgo noescape verbena_mlx5dv_wr_set_mkey_sig_block
-#cgo nocallback verbena_mlx5dv_wr_set_mkey_sig_block
-#cgo noescape verbena_mlx5dv_wr_set_mkey_crypto
-#cgo nocallback verbena_mlx5dv_wr_set_mkey_crypto
-#cgo noescape verbena_mlx5dv_wr_memcpy
-#cgo nocallback verbena_mlx5dv_wr_memcpy
-#cgo noescape verbena_mlx5dv_mkey_check
-#cgo noescape verbena_mlx5dv_qp_cancel_posted_send_wrs
-#cgo noescape verbena_mlx5dv_wr_raw_wqe
-#cgo nocallback verbena_mlx5dv_wr_raw_wqe
-#cgo noescape verbena_mlx5dv_crypto_login
-#cgo noescape verbena_mlx5dv_crypto_login_query_state
-#cgo noescape verbena_mlx5dv_crypto_logout
-#cgo noescape verbena_mlx5dv_crypto_login_create
-#cgo noescape verbena_mlx5dv_crypto_login_query
-#cgo noescape verbena_mlx5dv_crypto_login_destroy
-#cgo noescape verbena_mlx5dv_dek_create
-#cgo noescape verbena_mlx5dv_dek_query
-#cgo noescape verbena_mlx5dv_dek_destroy
-#cgo noescape verbena_mlx5dv_create_flow_matcher
-#cgo noescape verbena_mlx5dv_destroy_flow_matcher
-#cgo noescape verbena_mlx5dv_create_steering_anchor
-#cgo noescape verbena_mlx5dv_destroy_steering_anchor
-#cgo noescape verbena__mlx5dv_create_flow
-#cgo noescape verbena_mlx5dv_create_flow_action_esp
-#cgo noescape verbena_mlx5dv_create_flow_action_modify_header
-#cgo noescape verbena_mlx5dv_create_flow_action_packet_reformat
-#cgo noescape verbena_mlx5dv_query_device
-#cgo noescape verbena_mlx5dv_map_ah_to_qp
-#cgo noescape verbena_mlx5dv_alloc_dm
-#cgo noescape verbena_mlx5dv_dm_map_op_addr
-#cgo noescape verbena_mlx5dv_reg_dmabuf_mr
-#cgo noescape verbena_mlx5dv_get_data_direct_sysfs_path
-#cgo noescape verbena_mlx5dv_create_wq
-#cgo noescape verbena_mlx5dv_init_obj
-#cgo noescape verbena_mlx5dv_set_context_attr
-#cgo noescape verbena_mlx5dv_get_clock_info
-#cgo noescape verbena_mlx5dv_ts_to_ns
-#cgo noescape verbena_mlx5dv_is_supported
-#cgo noescape verbena_mlx5dv_get_vfio_device_list
-#cgo noescape verbena_mlx5dv_vfio_get_events_fd
-#cgo noescape verbena_mlx5dv_vfio_process_events
-#cgo noescape verbena_mlx5dv_open_device
-#cgo noescape verbena_mlx5dv_devx_obj_create
-#cgo noescape verbena_mlx5dv_devx_obj_query
-#cgo noescape verbena_mlx5dv_devx_obj_modify
-#cgo noescape verbena_mlx5dv_devx_obj_destroy
-#cgo noescape verbena_mlx5dv_devx_obj_export
-#cgo noescape verbena_mlx5dv_devx_obj_import
-#cgo noescape verbena_mlx5dv_devx_obj_unimport
-#cgo noescape verbena_mlx5dv_devx_general_cmd
-#cgo noescape verbena_mlx5dv_query_port
-#cgo noescape verbena_mlx5dv_devx_umem_reg_ex
-#cgo noescape verbena_mlx5dv_devx_umem_dereg
-#cgo noescape verbena_mlx5dv_devx_umem_export
-#cgo noescape verbena_mlx5dv_devx_umem_import
-#cgo noescape verbena_mlx5dv_devx_umem_unimport
-#cgo noescape verbena_mlx5dv_devx_alloc_uar
-#cgo noescape verbena_mlx5dv_devx_free_uar
-#cgo noescape verbena_mlx5dv_devx_uar_export_dmabuf_fd
-#cgo noescape verbena_mlx5dv_alloc_var
-#cgo noescape verbena_mlx5dv_free_var
-#cgo noescape verbena_mlx5dv_var_export
-#cgo noescape verbena_mlx5dv_var_import
-#cgo noescape verbena_mlx5dv_var_unimport
-#cgo noescape verbena__mlx5dv_get_export_sizes
-#cgo noescape verbena_mlx5dv_devx_query_eqn
-#cgo noescape verbena_mlx5dv_devx_cq_query
-#cgo noescape verbena_mlx5dv_devx_cq_modify
-#cgo noescape verbena_mlx5dv_devx_qp_query
-#cgo noescape verbena_mlx5dv_devx_qp_modify
-#cgo noescape verbena_mlx5dv_devx_srq_query
-#cgo noescape verbena_mlx5dv_devx_srq_modify
-#cgo noescape verbena_mlx5dv_devx_wq_query
-#cgo noescape verbena_mlx5dv_devx_wq_modify
-#cgo noescape verbena_mlx5dv_devx_ind_tbl_query
-#cgo noescape verbena_mlx5dv_devx_ind_tbl_modify
-#cgo noescape verbena_mlx5dv_devx_create_cmd_comp
-#cgo noescape verbena_mlx5dv_devx_destroy_cmd_comp
-#cgo noescape verbena_mlx5dv_devx_obj_query_async
-#cgo noescape verbena_mlx5dv_devx_get_async_cmd_comp
-#cgo noescape verbena_mlx5dv_devx_create_event_channel
-#cgo noescape verbena_mlx5dv_devx_destroy_event_channel
-#cgo noescape verbena_mlx5dv_devx_subscribe_devx_event
-#cgo noescape verbena_mlx5dv_devx_subscribe_devx_event_fd
-#cgo noescape verbena_mlx5dv_devx_get_event
-#cgo noescape verbena_mlx5dv_dr_domain_create
-#cgo noescape verbena_mlx5dv_dr_domain_destroy
-#cgo noescape verbena_mlx5dv_dr_domain_sync
-#cgo noescape verbena_mlx5dv_dr_domain_set_reclaim_device_memory
-#cgo noescape verbena_mlx5dv_dr_domain_allow_duplicate_rules
-#cgo noescape verbena_mlx5dv_dr_table_create
-#cgo noescape verbena_mlx5dv_dr_table_destroy
-#cgo noescape verbena_mlx5dv_dr_matcher_create
-#cgo noescape verbena_mlx5dv_dr_matcher_destroy
-#cgo noescape verbena_mlx5dv_dr_matcher_set_layout
-#cgo noescape verbena_mlx5dv_dr_rule_create
-#cgo noescape verbena_mlx5dv_dr_rule_destroy
-#cgo noescape verbena_mlx5dv_dr_action_create_dest_ibv_qp
-#cgo noescape verbena_mlx5dv_dr_action_create_dest_table
-#cgo noescape verbena_mlx5dv_dr_action_create_dest_vport
-#cgo noescape verbena_mlx5dv_dr_action_create_dest_ib_port
-#cgo noescape verbena_mlx5dv_dr_action_create_dest_devx_tir
-#cgo noescape verbena_mlx5dv_dr_action_create_dest_array
-#cgo noescape verbena_mlx5dv_dr_action_create_drop
-#cgo noescape verbena_mlx5dv_dr_action_create_default_miss
-#cgo noescape verbena_mlx5dv_dr_action_create_tag
-#cgo noescape verbena_mlx5dv_dr_action_create_flow_counter
-#cgo noescape verbena_mlx5dv_dr_action_create_aso
-#cgo noescape verbena_mlx5dv_dr_action_modify_aso
-#cgo noescape verbena_mlx5dv_dr_action_create_packet_reformat
-#cgo noescape verbena_mlx5dv_dr_action_create_modify_header
-#cgo noescape verbena_mlx5dv_dr_action_create_flow_meter
-#cgo noescape verbena_mlx5dv_dr_action_modify_flow_meter
-#cgo noescape verbena_mlx5dv_dr_action_create_flow_sampler
-#cgo noescape verbena_mlx5dv_dr_action_create_pop_vlan
-#cgo noescape verbena_mlx5dv_dr_action_create_push_vlan
-#cgo noescape verbena_mlx5dv_dr_action_create_dest_root_table
-#cgo noescape verbena_mlx5dv_dr_action_destroy
-#cgo noescape verbena_mlx5dv_dump_dr_domain
-#cgo noescape verbena_mlx5dv_dump_dr_table
-#cgo noescape verbena_mlx5dv_dump_dr_matcher
-#cgo noescape verbena_mlx5dv_dump_dr_rule
-#cgo noescape verbena_mlx5dv_pp_alloc
-#cgo noescape verbena_mlx5dv_pp_free
-#cgo noescape verbena_mlx5dv_query_qp_lag_port
-#cgo noescape verbena_mlx5dv_modify_qp_lag_port
-#cgo noescape verbena_mlx5dv_modify_qp_udp_sport
-#cgo noescape verbena_mlx5dv_dci_stream_id_reset
-#cgo noescape verbena_mlx5dv_sched_node_create
-#cgo noescape verbena_mlx5dv_sched_leaf_create
-#cgo noescape verbena_mlx5dv_sched_node_modify
-#cgo noescape verbena_mlx5dv_sched_leaf_modify
-#cgo noescape verbena_mlx5dv_sched_node_destroy
-#cgo noescape verbena_mlx5dv_sched_leaf_destroy
-#cgo noescape verbena_mlx5dv_modify_qp_sched_elem
-#cgo noescape verbena_mlx5dv_reserved_qpn_alloc
-#cgo noescape verbena_mlx5dv_reserved_qpn_dealloc
-#cgo noescape verbena_mlx5dv_dr_aso_other_domain_link
-#cgo noescape verbena_mlx5dv_dr_aso_other_domain_unlink
-#cgo noescape verbena_mlx5dv_devx_alloc_msi_vector
-#cgo noescape verbena_mlx5dv_devx_free_msi_vector
-#cgo noescape verbena_mlx5dv_devx_create_eq
-#cgo noescape verbena_mlx5dv_devx_destroy_eq
+#cgo noescape verbena_libmlx5_ptr_3p
+#cgo noescape verbena_libmlx5_ptr_1p
+#cgo noescape verbena_libmlx5_int_1p
+#cgo noescape verbena_libmlx5_int_2p_2n_path
+#cgo nocallback verbena_libmlx5_int_2p_2n_path
+#cgo noescape verbena_libmlx5_int_2p_3n_path
+#cgo nocallback verbena_libmlx5_int_2p_3n_path
+#cgo noescape verbena_libmlx5_int_3p_3n_path
+#cgo nocallback verbena_libmlx5_int_3p_3n_path
+#cgo noescape verbena_libmlx5_int_3p_2n_path
+#cgo nocallback verbena_libmlx5_int_3p_2n_path
+#cgo noescape verbena_libmlx5_int_3p_1n_path
+#cgo nocallback verbena_libmlx5_int_3p_1n_path
+#cgo noescape verbena_libmlx5_int_1p_1n_path
+#cgo nocallback verbena_libmlx5_int_1p_1n_path
+#cgo noescape verbena_libmlx5_int_2p_1n_path
+#cgo nocallback verbena_libmlx5_int_2p_1n_path
+#cgo noescape verbena_libmlx5_int_2p_path
+#cgo nocallback verbena_libmlx5_int_2p_path
+#cgo noescape verbena_libmlx5_int_1p_5n_path
+#cgo nocallback verbena_libmlx5_int_1p_5n_path
+#cgo noescape verbena_libmlx5_int_2p
+#cgo noescape verbena_libmlx5_int_1p_1n
+#cgo noescape verbena_libmlx5_int_1p_1b_path
+#cgo nocallback verbena_libmlx5_int_1p_1b_path
+#cgo noescape verbena_libmlx5_ptr_2p
+#cgo noescape verbena_libmlx5_ptr_3p_1n
+#cgo noescape verbena_libmlx5_ptr_2p_2n
+#cgo noescape verbena_libmlx5_ptr_1p_1b_3n
+#cgo noescape verbena_libmlx5_ptr_1p_1n
+#cgo noescape verbena_libmlx5_ptr_1p_6n
+#cgo noescape verbena_libmlx5_int_2p_1n
+#cgo noescape verbena_libmlx5_int_1p_1b_1n
+#cgo noescape verbena_libmlx5_ptr_1p_2b_2n
+#cgo noescape verbena_libmlx5_int_1p_2b_2n
+#cgo noescape verbena_libmlx5_int_1p_1b
+#cgo noescape verbena_libmlx5_ptr_1p_1b
+#cgo noescape verbena_libmlx5_int_2p_1b_3n
+#cgo noescape verbena_libmlx5_int_3p_2n
+#cgo noescape verbena_libmlx5_int_2p_2n
+#cgo noescape verbena_libmlx5_ptr_2p_1n
+#cgo noescape verbena_libmlx5_ptr
+#cgo noescape verbena_libmlx5_ptr_1n
+#cgo noescape verbena_libmlx5_ptr_2p_3n
+#cgo noescape verbena_libmlx5_int_1p_3n
+#cgo noescape verbena_libmlx5_ptr_1p_1b_2n
+#cgo noescape verbena_libmlx5_int_3p
 */
 import "C"
 
@@ -338,6 +220,164 @@ var symbols = []string{
 	"mlx5dv_devx_destroy_eq",
 }
 
+// The numbers of the stubs in stubs.c.
+const (
+	stubCreateCq = iota
+	stubCreateMkey
+	stubDestroyMkey
+	stubCreateQp
+	stubQpExFromIbvQpEx
+	stubWrSetDcAddr
+	stubWrSetDcAddrStream
+	stubWrMrInterleaved
+	stubWrMrList
+	stubWrMkeyConfigure
+	stubWrSetMkeyAccessFlags
+	stubWrSetMkeyLayoutList
+	stubWrSetMkeyLayoutInterleaved
+	stubWrSetMkeySigBlock
+	stubWrSetMkeyCrypto
+	stubWrMemcpy
+	stubMkeyCheck
+	stubQpCancelPostedSendWrs
+	stubWrRawWqe
+	stubCryptoLogin
+	stubCryptoLoginQueryState
+	stubCryptoLogout
+	stubCryptoLoginCreate
+	stubCryptoLoginQuery
+	stubCryptoLoginDestroy
+	stubDekCreate
+	stubDekQuery
+	stubDekDestroy
+	stubCreateFlowMatcher
+	stubDestroyFlowMatcher
+	stubCreateSteeringAnchor
+	stubDestroySteeringAnchor
+	stubCreateFlow
+	stubCreateFlowActionEsp
+	stubCreateFlowActionModifyHeader
+	stubCreateFlowActionPacketReformat
+	stubQueryDevice
+	stubMapAhToQp
+	stubAllocDm
+	stubDmMapOpAddr
+	stubRegDmabufMr
+	stubGetDataDirectSysfsPath
+	stubCreateWq
+	stubInitObj
+	stubSetContextAttr
+	stubGetClockInfo
+	stubTsToNs
+	stubIsSupported
+	stubGetVfioDeviceList
+	stubVfioGetEventsFd
+	stubVfioProcessEvents
+	stubOpenDevice
+	stubDevxObjCreate
+	stubDevxObjQuery
+	stubDevxObjModify
+	stubDevxObjDestroy
+	stubDevxObjExport
+	stubDevxObjImport
+	stubDevxObjUnimport
+	stubDevxGeneralCmd
+	stubQueryPort
+	stubDevxUmemReg
+	stubDevxUmemRegEx
+	stubDevxUmemDereg
+	stubDevxUmemExport
+	stubDevxUmemImport
+	stubDevxUmemUnimport
+	stubDevxAllocUar
+	stubDevxFreeUar
+	stubDevxUarExportDmabufFd
+	stubAllocVar
+	stubFreeVar
+	stubVarExport
+	stubVarImport
+	stubVarUnimport
+	stubGetExportSizes
+	stubDevxQueryEqn
+	stubDevxCqQuery
+	stubDevxCqModify
+	stubDevxQpQuery
+	stubDevxQpModify
+	stubDevxSrqQuery
+	stubDevxSrqModify
+	stubDevxWqQuery
+	stubDevxWqModify
+	stubDevxIndTblQuery
+	stubDevxIndTblModify
+	stubDevxCreateCmdComp
+	stubDevxDestroyCmdComp
+	stubDevxObjQueryAsync
+	stubDevxGetAsyncCmdComp
+	stubDevxCreateEventChannel
+	stubDevxDestroyEventChannel
+	stubDevxSubscribeDevxEvent
+	stubDevxSubscribeDevxEventFd
+	stubDevxGetEvent
+	stubDrDomainCreate
+	stubDrDomainDestroy
+	stubDrDomainSync
+	stubDrDomainSetReclaimDeviceMemory
+	stubDrDomainAllowDuplicateRules
+	stubDrTableCreate
+	stubDrTableDestroy
+	stubDrMatcherCreate
+	stubDrMatcherDestroy
+	stubDrMatcherSetLayout
+	stubDrRuleCreate
+	stubDrRuleDestroy
+	stubDrActionCreateDestIbvQp
+	stubDrActionCreateDestTable
+	stubDrActionCreateDestVport
+	stubDrActionCreateDestIbPort
+	stubDrActionCreateDestDevxTir
+	stubDrActionCreateDestArray
+	stubDrActionCreateDrop
+	stubDrActionCreateDefaultMiss
+	stubDrActionCreateTag
+	stubDrActionCreateFlowCounter
+	stubDrActionCreateAso
+	stubDrActionModifyAso
+	stubDrActionCreatePacketReformat
+	stubDrActionCreateModifyHeader
+	stubDrActionCreateFlowMeter
+	stubDrActionModifyFlowMeter
+	stubDrActionCreateFlowSampler
+	stubDrActionCreatePopVlan
+	stubDrActionCreatePushVlan
+	stubDrActionCreateDestRootTable
+	stubDrActionDestroy
+	stubDumpDrDomain
+	stubDumpDrTable
+	stubDumpDrMatcher
+	stubDumpDrRule
+	stubPpAlloc
+	stubPpFree
+	stubQueryQpLagPort
+	stubModifyQpLagPort
+	stubModifyQpUdpSport
+	stubDciStreamIdReset
+	stubSchedNodeCreate
+	stubSchedLeafCreate
+	stubSchedNodeModify
+	stubSchedLeafModify
+	stubSchedNodeDestroy
+	stubSchedLeafDestroy
+	stubModifyQpSchedElem
+	stubReservedQpnAlloc
+	stubReservedQpnDealloc
+	stubDrAsoOtherDomainLink
+	stubDrAsoOtherDomainUnlink
+	stubDevxAllocMsiVector
+	stubDevxFreeMsiVector
+	stubDevxCreateEq
+	stubDevxDestroyEq
+)
+
 // since has the functions that an older library lacks.
 var since = map[string]dl.Since{
 	"mlx5dv_mkey_check":                       {Release: "36", Node: ""},
@@ -408,7 +448,7 @@ func CreateCq(context *libibverbs.Context, cqAttr *libibverbs.CqInitAttrEx, mlx5
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_create_cq(unsafe.Pointer(context), unsafe.Pointer(cqAttr), unsafe.Pointer(mlx5CqAttr))
+	r := C.verbena_libmlx5_ptr_3p(stubCreateCq, unsafe.Pointer(context), unsafe.Pointer(cqAttr), unsafe.Pointer(mlx5CqAttr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_create_cq")
 	}
@@ -433,7 +473,7 @@ func CreateMkey(mkeyInitAttr *MkeyInitAttr) (*Mkey, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_create_mkey(unsafe.Pointer(mkeyInitAttr))
+	r := C.verbena_libmlx5_ptr_1p(stubCreateMkey, unsafe.Pointer(mkeyInitAttr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_create_mkey")
 	}
@@ -458,7 +498,7 @@ func DestroyMkey(mkey *Mkey) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_destroy_mkey(unsafe.Pointer(mkey))
+	r := C.verbena_libmlx5_int_1p(stubDestroyMkey, unsafe.Pointer(mkey))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_destroy_mkey")
 	}
@@ -484,7 +524,7 @@ func CreateQp(context *libibverbs.Context, qpAttr *libibverbs.QpInitAttrEx, mlx5
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_create_qp(unsafe.Pointer(context), unsafe.Pointer(qpAttr), unsafe.Pointer(mlx5QpAttr))
+	r := C.verbena_libmlx5_ptr_3p(stubCreateQp, unsafe.Pointer(context), unsafe.Pointer(qpAttr), unsafe.Pointer(mlx5QpAttr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_create_qp")
 	}
@@ -509,7 +549,7 @@ func QpExFromIbvQpEx(qp *libibverbs.QpEx) (*QpEx, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_qp_ex_from_ibv_qp_ex(unsafe.Pointer(qp))
+	r := C.verbena_libmlx5_ptr_1p(stubQpExFromIbvQpEx, unsafe.Pointer(qp))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_qp_ex_from_ibv_qp_ex")
 	}
@@ -532,7 +572,7 @@ func WrSetDcAddr(mqp *QpEx, ah *libibverbs.Ah, remoteDctn uint32, remoteDcKey ui
 	if ah == nil {
 		return cerr.Nil("mlx5dv_wr_set_dc_addr", "ah")
 	}
-	r := C.verbena_mlx5dv_wr_set_dc_addr(unsafe.Pointer(mqp), unsafe.Pointer(ah), C.uint32_t(remoteDctn), C.uint64_t(remoteDcKey))
+	r := C.verbena_libmlx5_int_2p_2n_path(stubWrSetDcAddr, unsafe.Pointer(mqp), unsafe.Pointer(ah), C.uint64_t(remoteDctn), C.uint64_t(remoteDcKey))
 	if r.error != 0 {
 		return cerr.Code("mlx5dv_wr_set_dc_addr", int64(r.error), 0)
 	}
@@ -556,7 +596,7 @@ func WrSetDcAddrStream(mqp *QpEx, ah *libibverbs.Ah, remoteDctn uint32, remoteDc
 	if ah == nil {
 		return cerr.Nil("mlx5dv_wr_set_dc_addr_stream", "ah")
 	}
-	r := C.verbena_mlx5dv_wr_set_dc_addr_stream(unsafe.Pointer(mqp), unsafe.Pointer(ah), C.uint32_t(remoteDctn), C.uint64_t(remoteDcKey), C.uint16_t(streamId))
+	r := C.verbena_libmlx5_int_2p_3n_path(stubWrSetDcAddrStream, unsafe.Pointer(mqp), unsafe.Pointer(ah), C.uint64_t(remoteDctn), C.uint64_t(remoteDcKey), C.uint64_t(streamId))
 	if r.error != 0 {
 		return cerr.Code("mlx5dv_wr_set_dc_addr_stream", int64(r.error), 0)
 	}
@@ -582,7 +622,7 @@ func WrMrInterleaved(mqp *QpEx, mkey *Mkey, accessFlags uint32, repeatCount uint
 	if data == nil {
 		return cerr.Nil("mlx5dv_wr_mr_interleaved", "data")
 	}
-	r := C.verbena_mlx5dv_wr_mr_interleaved(unsafe.Pointer(mqp), unsafe.Pointer(mkey), C.uint32_t(accessFlags), C.uint32_t(repeatCount), C.uint16_t(numInterleaved), unsafe.Pointer(data))
+	r := C.verbena_libmlx5_int_3p_3n_path(stubWrMrInterleaved, unsafe.Pointer(mqp), unsafe.Pointer(mkey), unsafe.Pointer(data), C.uint64_t(accessFlags), C.uint64_t(repeatCount), C.uint64_t(numInterleaved))
 	if r.error != 0 {
 		return cerr.Code("mlx5dv_wr_mr_interleaved", int64(r.error), 0)
 	}
@@ -608,7 +648,7 @@ func WrMrList(mqp *QpEx, mkey *Mkey, accessFlags uint32, numSges uint16, sge *li
 	if sge == nil {
 		return cerr.Nil("mlx5dv_wr_mr_list", "sge")
 	}
-	r := C.verbena_mlx5dv_wr_mr_list(unsafe.Pointer(mqp), unsafe.Pointer(mkey), C.uint32_t(accessFlags), C.uint16_t(numSges), unsafe.Pointer(sge))
+	r := C.verbena_libmlx5_int_3p_2n_path(stubWrMrList, unsafe.Pointer(mqp), unsafe.Pointer(mkey), unsafe.Pointer(sge), C.uint64_t(accessFlags), C.uint64_t(numSges))
 	if r.error != 0 {
 		return cerr.Code("mlx5dv_wr_mr_list", int64(r.error), 0)
 	}
@@ -635,7 +675,7 @@ func WrMkeyConfigure(mqp *QpEx, mkey *Mkey, numSetters uint8, attr *MkeyConfAttr
 	if attr == nil {
 		return cerr.Nil("mlx5dv_wr_mkey_configure", "attr")
 	}
-	r := C.verbena_mlx5dv_wr_mkey_configure(unsafe.Pointer(mqp), unsafe.Pointer(mkey), C.uint8_t(numSetters), unsafe.Pointer(attr))
+	r := C.verbena_libmlx5_int_3p_1n_path(stubWrMkeyConfigure, unsafe.Pointer(mqp), unsafe.Pointer(mkey), unsafe.Pointer(attr), C.uint64_t(numSetters))
 	if r.error != 0 {
 		return cerr.Code("mlx5dv_wr_mkey_configure", int64(r.error), 0)
 	}
@@ -656,7 +696,7 @@ func WrSetMkeyAccessFlags(mqp *QpEx, accessFlags uint32) error {
 	if mqp == nil {
 		return cerr.Nil("mlx5dv_wr_set_mkey_access_flags", "mqp")
 	}
-	r := C.verbena_mlx5dv_wr_set_mkey_access_flags(unsafe.Pointer(mqp), C.uint32_t(accessFlags))
+	r := C.verbena_libmlx5_int_1p_1n_path(stubWrSetMkeyAccessFlags, unsafe.Pointer(mqp), C.uint64_t(accessFlags))
 	if r.error != 0 {
 		return cerr.Code("mlx5dv_wr_set_mkey_access_flags", int64(r.error), 0)
 	}
@@ -680,7 +720,7 @@ func WrSetMkeyLayoutList(mqp *QpEx, numSges uint16, sge *libibverbs.Sge) error {
 	if sge == nil {
 		return cerr.Nil("mlx5dv_wr_set_mkey_layout_list", "sge")
 	}
-	r := C.verbena_mlx5dv_wr_set_mkey_layout_list(unsafe.Pointer(mqp), C.uint16_t(numSges), unsafe.Pointer(sge))
+	r := C.verbena_libmlx5_int_2p_1n_path(stubWrSetMkeyLayoutList, unsafe.Pointer(mqp), unsafe.Pointer(sge), C.uint64_t(numSges))
 	if r.error != 0 {
 		return cerr.Code("mlx5dv_wr_set_mkey_layout_list", int64(r.error), 0)
 	}
@@ -704,7 +744,7 @@ func WrSetMkeyLayoutInterleaved(mqp *QpEx, repeatCount uint32, numInterleaved ui
 	if data == nil {
 		return cerr.Nil("mlx5dv_wr_set_mkey_layout_interleaved", "data")
 	}
-	r := C.verbena_mlx5dv_wr_set_mkey_layout_interleaved(unsafe.Pointer(mqp), C.uint32_t(repeatCount), C.uint16_t(numInterleaved), unsafe.Pointer(data))
+	r := C.verbena_libmlx5_int_2p_2n_path(stubWrSetMkeyLayoutInterleaved, unsafe.Pointer(mqp), unsafe.Pointer(data), C.uint64_t(repeatCount), C.uint64_t(numInterleaved))
 	if r.error != 0 {
 		return cerr.Code("mlx5dv_wr_set_mkey_layout_interleaved", int64(r.error), 0)
 	}
@@ -728,7 +768,7 @@ func WrSetMkeySigBlock(mqp *QpEx, attr *SigBlockAttr) error {
 	if attr == nil {
 		return cerr.Nil("mlx5dv_wr_set_mkey_sig_block", "attr")
 	}
-	r := C.verbena_mlx5dv_wr_set_mkey_sig_block(unsafe.Pointer(mqp), unsafe.Pointer(attr))
+	r := C.verbena_libmlx5_int_2p_path(stubWrSetMkeySigBlock, unsafe.Pointer(mqp), unsafe.Pointer(attr))
 	if r.error != 0 {
 		return cerr.Code("mlx5dv_wr_set_mkey_sig_block", int64(r.error), 0)
 	}
@@ -752,7 +792,7 @@ func WrSetMkeyCrypto(mqp *QpEx, attr *CryptoAttr) error {
 	if attr == nil {
 		return cerr.Nil("mlx5dv_wr_set_mkey_crypto", "attr")
 	}
-	r := C.verbena_mlx5dv_wr_set_mkey_crypto(unsafe.Pointer(mqp), unsafe.Pointer(attr))
+	r := C.verbena_libmlx5_int_2p_path(stubWrSetMkeyCrypto, unsafe.Pointer(mqp), unsafe.Pointer(attr))
 	if r.error != 0 {
 		return cerr.Code("mlx5dv_wr_set_mkey_crypto", int64(r.error), 0)
 	}
@@ -773,7 +813,7 @@ func WrMemcpy(mqp *QpEx, destLkey uint32, destAddr uint64, srcLkey uint32, srcAd
 	if mqp == nil {
 		return cerr.Nil("mlx5dv_wr_memcpy", "mqp")
 	}
-	r := C.verbena_mlx5dv_wr_memcpy(unsafe.Pointer(mqp), C.uint32_t(destLkey), C.uint64_t(destAddr), C.uint32_t(srcLkey), C.uint64_t(srcAddr), C.uint64_t(length))
+	r := C.verbena_libmlx5_int_1p_5n_path(stubWrMemcpy, unsafe.Pointer(mqp), C.uint64_t(destLkey), C.uint64_t(destAddr), C.uint64_t(srcLkey), C.uint64_t(srcAddr), C.uint64_t(length))
 	if r.error != 0 {
 		return cerr.Code("mlx5dv_wr_memcpy", int64(r.error), 0)
 	}
@@ -798,7 +838,7 @@ func MkeyCheck(mkey *Mkey, errInfo *MkeyErr) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_mkey_check(unsafe.Pointer(mkey), unsafe.Pointer(errInfo))
+	r := C.verbena_libmlx5_int_2p(stubMkeyCheck, unsafe.Pointer(mkey), unsafe.Pointer(errInfo))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_mkey_check")
 	}
@@ -820,7 +860,7 @@ func QpCancelPostedSendWrs(mqp *QpEx, wrId uint64) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_qp_cancel_posted_send_wrs(unsafe.Pointer(mqp), C.uint64_t(wrId))
+	r := C.verbena_libmlx5_int_1p_1n(stubQpCancelPostedSendWrs, unsafe.Pointer(mqp), C.uint64_t(wrId))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_qp_cancel_posted_send_wrs")
 	}
@@ -844,7 +884,7 @@ func WrRawWqe(mqp *QpEx, wqe unsafe.Pointer) error {
 	if wqe == nil {
 		return cerr.Nil("mlx5dv_wr_raw_wqe", "wqe")
 	}
-	r := C.verbena_mlx5dv_wr_raw_wqe(unsafe.Pointer(mqp), (*C.uint8_t)(wqe))
+	r := C.verbena_libmlx5_int_1p_1b_path(stubWrRawWqe, unsafe.Pointer(mqp), (*C.uint8_t)(wqe))
 	if r.error != 0 {
 		return cerr.Code("mlx5dv_wr_raw_wqe", int64(r.error), 0)
 	}
@@ -869,7 +909,7 @@ func CryptoLogin(context *libibverbs.Context, loginAttr *CryptoLoginAttr) error 
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_crypto_login(unsafe.Pointer(context), unsafe.Pointer(loginAttr))
+	r := C.verbena_libmlx5_int_2p(stubCryptoLogin, unsafe.Pointer(context), unsafe.Pointer(loginAttr))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_crypto_login")
 	}
@@ -893,7 +933,7 @@ func CryptoLoginQueryState(context *libibverbs.Context) (CryptoLoginState, error
 		return 0, err
 	}
 	var state CryptoLoginState
-	r := C.verbena_mlx5dv_crypto_login_query_state(unsafe.Pointer(context), unsafe.Pointer(&state))
+	r := C.verbena_libmlx5_int_2p(stubCryptoLoginQueryState, unsafe.Pointer(context), unsafe.Pointer(&state))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("mlx5dv_crypto_login_query_state")
 	}
@@ -918,7 +958,7 @@ func CryptoLogout(context *libibverbs.Context) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_crypto_logout(unsafe.Pointer(context))
+	r := C.verbena_libmlx5_int_1p(stubCryptoLogout, unsafe.Pointer(context))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_crypto_logout")
 	}
@@ -943,7 +983,7 @@ func CryptoLoginCreate(context *libibverbs.Context, loginAttr *CryptoLoginAttrEx
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_crypto_login_create(unsafe.Pointer(context), unsafe.Pointer(loginAttr))
+	r := C.verbena_libmlx5_ptr_2p(stubCryptoLoginCreate, unsafe.Pointer(context), unsafe.Pointer(loginAttr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_crypto_login_create")
 	}
@@ -971,7 +1011,7 @@ func CryptoLoginQuery(cryptoLogin *CryptoLoginObj, queryAttr *CryptoLoginQueryAt
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_crypto_login_query(unsafe.Pointer(cryptoLogin), unsafe.Pointer(queryAttr))
+	r := C.verbena_libmlx5_int_2p(stubCryptoLoginQuery, unsafe.Pointer(cryptoLogin), unsafe.Pointer(queryAttr))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_crypto_login_query")
 	}
@@ -993,7 +1033,7 @@ func CryptoLoginDestroy(cryptoLogin *CryptoLoginObj) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_crypto_login_destroy(unsafe.Pointer(cryptoLogin))
+	r := C.verbena_libmlx5_int_1p(stubCryptoLoginDestroy, unsafe.Pointer(cryptoLogin))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_crypto_login_destroy")
 	}
@@ -1018,7 +1058,7 @@ func DekCreate(context *libibverbs.Context, initAttr *DekInitAttr) (*Dek, error)
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dek_create(unsafe.Pointer(context), unsafe.Pointer(initAttr))
+	r := C.verbena_libmlx5_ptr_2p(stubDekCreate, unsafe.Pointer(context), unsafe.Pointer(initAttr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dek_create")
 	}
@@ -1046,7 +1086,7 @@ func DekQuery(dek *Dek, attr *DekAttr) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dek_query(unsafe.Pointer(dek), unsafe.Pointer(attr))
+	r := C.verbena_libmlx5_int_2p(stubDekQuery, unsafe.Pointer(dek), unsafe.Pointer(attr))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dek_query")
 	}
@@ -1068,7 +1108,7 @@ func DekDestroy(dek *Dek) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dek_destroy(unsafe.Pointer(dek))
+	r := C.verbena_libmlx5_int_1p(stubDekDestroy, unsafe.Pointer(dek))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dek_destroy")
 	}
@@ -1093,7 +1133,7 @@ func CreateFlowMatcher(context *libibverbs.Context, matcherAttr *FlowMatcherAttr
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_create_flow_matcher(unsafe.Pointer(context), unsafe.Pointer(matcherAttr))
+	r := C.verbena_libmlx5_ptr_2p(stubCreateFlowMatcher, unsafe.Pointer(context), unsafe.Pointer(matcherAttr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_create_flow_matcher")
 	}
@@ -1118,7 +1158,7 @@ func DestroyFlowMatcher(matcher *FlowMatcher) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_destroy_flow_matcher(unsafe.Pointer(matcher))
+	r := C.verbena_libmlx5_int_1p(stubDestroyFlowMatcher, unsafe.Pointer(matcher))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_destroy_flow_matcher")
 	}
@@ -1143,7 +1183,7 @@ func CreateSteeringAnchor(context *libibverbs.Context, attr *SteeringAnchorAttr)
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_create_steering_anchor(unsafe.Pointer(context), unsafe.Pointer(attr))
+	r := C.verbena_libmlx5_ptr_2p(stubCreateSteeringAnchor, unsafe.Pointer(context), unsafe.Pointer(attr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_create_steering_anchor")
 	}
@@ -1168,7 +1208,7 @@ func DestroySteeringAnchor(sa *SteeringAnchor) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_destroy_steering_anchor(unsafe.Pointer(sa))
+	r := C.verbena_libmlx5_int_1p(stubDestroySteeringAnchor, unsafe.Pointer(sa))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_destroy_steering_anchor")
 	}
@@ -1196,7 +1236,7 @@ func CreateFlow(matcher *FlowMatcher, matchValue *FlowMatchParameters, numAction
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena__mlx5dv_create_flow(unsafe.Pointer(matcher), unsafe.Pointer(matchValue), C.uint64_t(numActions), unsafe.Pointer(actionsAttr))
+	r := C.verbena_libmlx5_ptr_3p_1n(stubCreateFlow, unsafe.Pointer(matcher), unsafe.Pointer(matchValue), unsafe.Pointer(actionsAttr), C.uint64_t(numActions))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("_mlx5dv_create_flow")
 	}
@@ -1227,7 +1267,7 @@ func CreateFlowActionEsp(ctx *libibverbs.Context, esp *libibverbs.FlowActionEspA
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_create_flow_action_esp(unsafe.Pointer(ctx), unsafe.Pointer(esp), unsafe.Pointer(mlx5Attr))
+	r := C.verbena_libmlx5_ptr_3p(stubCreateFlowActionEsp, unsafe.Pointer(ctx), unsafe.Pointer(esp), unsafe.Pointer(mlx5Attr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_create_flow_action_esp")
 	}
@@ -1255,7 +1295,7 @@ func CreateFlowActionModifyHeader(ctx *libibverbs.Context, actionsSz uint64, act
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_create_flow_action_modify_header(unsafe.Pointer(ctx), C.uint64_t(actionsSz), unsafe.Pointer(actions), C.uint32_t(ftType))
+	r := C.verbena_libmlx5_ptr_2p_2n(stubCreateFlowActionModifyHeader, unsafe.Pointer(ctx), unsafe.Pointer(actions), C.uint64_t(actionsSz), C.uint64_t(ftType))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_create_flow_action_modify_header")
 	}
@@ -1281,7 +1321,7 @@ func CreateFlowActionPacketReformat(ctx *libibverbs.Context, dataSz uint64, data
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_create_flow_action_packet_reformat(unsafe.Pointer(ctx), C.uint64_t(dataSz), (*C.uint8_t)(data), C.uint32_t(reformatType), C.uint32_t(ftType))
+	r := C.verbena_libmlx5_ptr_1p_1b_3n(stubCreateFlowActionPacketReformat, unsafe.Pointer(ctx), (*C.uint8_t)(data), C.uint64_t(dataSz), C.uint64_t(reformatType), C.uint64_t(ftType))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_create_flow_action_packet_reformat")
 	}
@@ -1309,7 +1349,7 @@ func QueryDevice(ctxIn *libibverbs.Context, attrsOut *Context) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_query_device(unsafe.Pointer(ctxIn), unsafe.Pointer(attrsOut))
+	r := C.verbena_libmlx5_int_2p(stubQueryDevice, unsafe.Pointer(ctxIn), unsafe.Pointer(attrsOut))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_query_device")
 	}
@@ -1331,7 +1371,7 @@ func MapAhToQp(ah *libibverbs.Ah, qpNum uint32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_map_ah_to_qp(unsafe.Pointer(ah), C.uint32_t(qpNum))
+	r := C.verbena_libmlx5_int_1p_1n(stubMapAhToQp, unsafe.Pointer(ah), C.uint64_t(qpNum))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_map_ah_to_qp")
 	}
@@ -1359,7 +1399,7 @@ func AllocDm(context *libibverbs.Context, dmAttr *libibverbs.AllocDmAttr, mlx5Dm
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_alloc_dm(unsafe.Pointer(context), unsafe.Pointer(dmAttr), unsafe.Pointer(mlx5DmAttr))
+	r := C.verbena_libmlx5_ptr_3p(stubAllocDm, unsafe.Pointer(context), unsafe.Pointer(dmAttr), unsafe.Pointer(mlx5DmAttr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_alloc_dm")
 	}
@@ -1384,7 +1424,7 @@ func DmMapOpAddr(dm *libibverbs.Dm, op uint8) (unsafe.Pointer, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dm_map_op_addr(unsafe.Pointer(dm), C.uint8_t(op))
+	r := C.verbena_libmlx5_ptr_1p_1n(stubDmMapOpAddr, unsafe.Pointer(dm), C.uint64_t(op))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dm_map_op_addr")
 	}
@@ -1409,7 +1449,7 @@ func RegDmabufMr(pd *libibverbs.Pd, offset uint64, length uint64, iova uint64, f
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_reg_dmabuf_mr(unsafe.Pointer(pd), C.uint64_t(offset), C.uint64_t(length), C.uint64_t(iova), C.int32_t(fd), C.int32_t(access), C.int32_t(mlx5Access))
+	r := C.verbena_libmlx5_ptr_1p_6n(stubRegDmabufMr, unsafe.Pointer(pd), C.uint64_t(offset), C.uint64_t(length), C.uint64_t(iova), C.uint64_t(fd), C.uint64_t(access), C.uint64_t(mlx5Access))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_reg_dmabuf_mr")
 	}
@@ -1437,7 +1477,7 @@ func GetDataDirectSysfsPath(context *libibverbs.Context, buf *byte, bufLen uint6
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_get_data_direct_sysfs_path(unsafe.Pointer(context), unsafe.Pointer(buf), C.uint64_t(bufLen))
+	r := C.verbena_libmlx5_int_2p_1n(stubGetDataDirectSysfsPath, unsafe.Pointer(context), unsafe.Pointer(buf), C.uint64_t(bufLen))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_get_data_direct_sysfs_path")
 	}
@@ -1463,7 +1503,7 @@ func CreateWq(context *libibverbs.Context, wqInitAttr *libibverbs.WqInitAttr, ml
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_create_wq(unsafe.Pointer(context), unsafe.Pointer(wqInitAttr), unsafe.Pointer(mlx5WqAttr))
+	r := C.verbena_libmlx5_ptr_3p(stubCreateWq, unsafe.Pointer(context), unsafe.Pointer(wqInitAttr), unsafe.Pointer(mlx5WqAttr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_create_wq")
 	}
@@ -1488,7 +1528,7 @@ func InitObj(obj *Obj, objType uint64) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_init_obj(unsafe.Pointer(obj), C.uint64_t(objType))
+	r := C.verbena_libmlx5_int_1p_1n(stubInitObj, unsafe.Pointer(obj), C.uint64_t(objType))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_init_obj")
 	}
@@ -1513,7 +1553,7 @@ func SetContextAttr(context *libibverbs.Context, typ SetCtxAttrType, attr unsafe
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_set_context_attr(unsafe.Pointer(context), C.uint32_t(typ), (*C.uint8_t)(attr))
+	r := C.verbena_libmlx5_int_1p_1b_1n(stubSetContextAttr, unsafe.Pointer(context), (*C.uint8_t)(attr), C.uint64_t(typ))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_set_context_attr")
 	}
@@ -1538,7 +1578,7 @@ func GetClockInfo(context *libibverbs.Context, clockInfo *ClockInfo) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_get_clock_info(unsafe.Pointer(context), unsafe.Pointer(clockInfo))
+	r := C.verbena_libmlx5_int_2p(stubGetClockInfo, unsafe.Pointer(context), unsafe.Pointer(clockInfo))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_get_clock_info")
 	}
@@ -1560,7 +1600,7 @@ func TsToNs(clockInfo *ClockInfo, deviceTimestamp uint64) (uint64, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_mlx5dv_ts_to_ns(unsafe.Pointer(clockInfo), C.uint64_t(deviceTimestamp))
+	r := C.verbena_libmlx5_int_1p_1n(stubTsToNs, unsafe.Pointer(clockInfo), C.uint64_t(deviceTimestamp))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("mlx5dv_ts_to_ns")
 	}
@@ -1582,7 +1622,7 @@ func IsSupported(device *libibverbs.Device) (bool, error) {
 	if err := library.Load(); err != nil {
 		return false, err
 	}
-	r := C.verbena_mlx5dv_is_supported(unsafe.Pointer(device))
+	r := C.verbena_libmlx5_int_1p(stubIsSupported, unsafe.Pointer(device))
 	if r.error == cerr.Missing {
 		return false, library.Lacks("mlx5dv_is_supported")
 	}
@@ -1604,7 +1644,7 @@ func GetVfioDeviceList(attr *VfioContextAttr) (**libibverbs.Device, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_get_vfio_device_list(unsafe.Pointer(attr))
+	r := C.verbena_libmlx5_ptr_1p(stubGetVfioDeviceList, unsafe.Pointer(attr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_get_vfio_device_list")
 	}
@@ -1629,7 +1669,7 @@ func VfioGetEventsFd(ibctx *libibverbs.Context) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_mlx5dv_vfio_get_events_fd(unsafe.Pointer(ibctx))
+	r := C.verbena_libmlx5_int_1p(stubVfioGetEventsFd, unsafe.Pointer(ibctx))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("mlx5dv_vfio_get_events_fd")
 	}
@@ -1654,7 +1694,7 @@ func VfioProcessEvents(context *libibverbs.Context) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_vfio_process_events(unsafe.Pointer(context))
+	r := C.verbena_libmlx5_int_1p(stubVfioProcessEvents, unsafe.Pointer(context))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_vfio_process_events")
 	}
@@ -1677,7 +1717,7 @@ func OpenDevice(device *libibverbs.Device, attr *ContextAttr) (*libibverbs.Conte
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_open_device(unsafe.Pointer(device), unsafe.Pointer(attr))
+	r := C.verbena_libmlx5_ptr_2p(stubOpenDevice, unsafe.Pointer(device), unsafe.Pointer(attr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_open_device")
 	}
@@ -1708,7 +1748,7 @@ func DevxObjCreate(context *libibverbs.Context, in unsafe.Pointer, inlen uint64,
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_devx_obj_create(unsafe.Pointer(context), (*C.uint8_t)(in), C.uint64_t(inlen), (*C.uint8_t)(out), C.uint64_t(outlen))
+	r := C.verbena_libmlx5_ptr_1p_2b_2n(stubDevxObjCreate, unsafe.Pointer(context), (*C.uint8_t)(in), (*C.uint8_t)(out), C.uint64_t(inlen), C.uint64_t(outlen))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_devx_obj_create")
 	}
@@ -1739,7 +1779,7 @@ func DevxObjQuery(obj *DevxObj, in unsafe.Pointer, inlen uint64, out unsafe.Poin
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_obj_query(unsafe.Pointer(obj), (*C.uint8_t)(in), C.uint64_t(inlen), (*C.uint8_t)(out), C.uint64_t(outlen))
+	r := C.verbena_libmlx5_int_1p_2b_2n(stubDevxObjQuery, unsafe.Pointer(obj), (*C.uint8_t)(in), (*C.uint8_t)(out), C.uint64_t(inlen), C.uint64_t(outlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_obj_query")
 	}
@@ -1767,7 +1807,7 @@ func DevxObjModify(obj *DevxObj, in unsafe.Pointer, inlen uint64, out unsafe.Poi
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_obj_modify(unsafe.Pointer(obj), (*C.uint8_t)(in), C.uint64_t(inlen), (*C.uint8_t)(out), C.uint64_t(outlen))
+	r := C.verbena_libmlx5_int_1p_2b_2n(stubDevxObjModify, unsafe.Pointer(obj), (*C.uint8_t)(in), (*C.uint8_t)(out), C.uint64_t(inlen), C.uint64_t(outlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_obj_modify")
 	}
@@ -1789,7 +1829,7 @@ func DevxObjDestroy(obj *DevxObj) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_obj_destroy(unsafe.Pointer(obj))
+	r := C.verbena_libmlx5_int_1p(stubDevxObjDestroy, unsafe.Pointer(obj))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_obj_destroy")
 	}
@@ -1814,7 +1854,7 @@ func DevxObjExport(obj *DevxObj, data unsafe.Pointer) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_obj_export(unsafe.Pointer(obj), (*C.uint8_t)(data))
+	r := C.verbena_libmlx5_int_1p_1b(stubDevxObjExport, unsafe.Pointer(obj), (*C.uint8_t)(data))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_obj_export")
 	}
@@ -1839,7 +1879,7 @@ func DevxObjImport(context *libibverbs.Context, data unsafe.Pointer) (*DevxObj, 
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_devx_obj_import(unsafe.Pointer(context), (*C.uint8_t)(data))
+	r := C.verbena_libmlx5_ptr_1p_1b(stubDevxObjImport, unsafe.Pointer(context), (*C.uint8_t)(data))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_devx_obj_import")
 	}
@@ -1864,7 +1904,7 @@ func DevxObjUnimport(obj *DevxObj) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_obj_unimport(unsafe.Pointer(obj))
+	r := C.verbena_libmlx5_int_1p(stubDevxObjUnimport, unsafe.Pointer(obj))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_obj_unimport")
 	}
@@ -1892,7 +1932,7 @@ func DevxGeneralCmd(context *libibverbs.Context, in unsafe.Pointer, inlen uint64
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_general_cmd(unsafe.Pointer(context), (*C.uint8_t)(in), C.uint64_t(inlen), (*C.uint8_t)(out), C.uint64_t(outlen))
+	r := C.verbena_libmlx5_int_1p_2b_2n(stubDevxGeneralCmd, unsafe.Pointer(context), (*C.uint8_t)(in), (*C.uint8_t)(out), C.uint64_t(inlen), C.uint64_t(outlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_general_cmd")
 	}
@@ -1917,7 +1957,7 @@ func QueryPort(context *libibverbs.Context, portNum uint32, info *IbUapiQueryPor
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_query_port(unsafe.Pointer(context), C.uint32_t(portNum), unsafe.Pointer(info))
+	r := C.verbena_libmlx5_int_2p_1n(stubQueryPort, unsafe.Pointer(context), unsafe.Pointer(info), C.uint64_t(portNum))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_query_port")
 	}
@@ -1943,7 +1983,7 @@ func DevxUmemReg(ctx *libibverbs.Context, addr unsafe.Pointer, size uint64, acce
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_devx_umem_reg(unsafe.Pointer(ctx), (*C.uint8_t)(addr), C.uint64_t(size), C.uint32_t(access))
+	r := C.verbena_libmlx5_ptr_1p_1b_2n_keeps(stubDevxUmemReg, unsafe.Pointer(ctx), (*C.uint8_t)(addr), C.uint64_t(size), C.uint64_t(access))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_devx_umem_reg")
 	}
@@ -1971,7 +2011,7 @@ func DevxUmemRegEx(ctx *libibverbs.Context, umemIn *DevxUmemIn) (*DevxUmem, erro
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_devx_umem_reg_ex(unsafe.Pointer(ctx), unsafe.Pointer(umemIn))
+	r := C.verbena_libmlx5_ptr_2p(stubDevxUmemRegEx, unsafe.Pointer(ctx), unsafe.Pointer(umemIn))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_devx_umem_reg_ex")
 	}
@@ -1996,7 +2036,7 @@ func DevxUmemDereg(umem *DevxUmem) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_umem_dereg(unsafe.Pointer(umem))
+	r := C.verbena_libmlx5_int_1p(stubDevxUmemDereg, unsafe.Pointer(umem))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_umem_dereg")
 	}
@@ -2021,7 +2061,7 @@ func DevxUmemExport(umem *DevxUmem, data unsafe.Pointer) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_umem_export(unsafe.Pointer(umem), (*C.uint8_t)(data))
+	r := C.verbena_libmlx5_int_1p_1b(stubDevxUmemExport, unsafe.Pointer(umem), (*C.uint8_t)(data))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_umem_export")
 	}
@@ -2046,7 +2086,7 @@ func DevxUmemImport(context *libibverbs.Context, data unsafe.Pointer) (*DevxUmem
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_devx_umem_import(unsafe.Pointer(context), (*C.uint8_t)(data))
+	r := C.verbena_libmlx5_ptr_1p_1b(stubDevxUmemImport, unsafe.Pointer(context), (*C.uint8_t)(data))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_devx_umem_import")
 	}
@@ -2071,7 +2111,7 @@ func DevxUmemUnimport(umem *DevxUmem) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_umem_unimport(unsafe.Pointer(umem))
+	r := C.verbena_libmlx5_int_1p(stubDevxUmemUnimport, unsafe.Pointer(umem))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_umem_unimport")
 	}
@@ -2093,7 +2133,7 @@ func DevxAllocUar(context *libibverbs.Context, flags uint32) (*DevxUar, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_devx_alloc_uar(unsafe.Pointer(context), C.uint32_t(flags))
+	r := C.verbena_libmlx5_ptr_1p_1n(stubDevxAllocUar, unsafe.Pointer(context), C.uint64_t(flags))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_devx_alloc_uar")
 	}
@@ -2118,7 +2158,7 @@ func DevxFreeUar(devxUar *DevxUar) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_free_uar(unsafe.Pointer(devxUar))
+	r := C.verbena_libmlx5_int_1p(stubDevxFreeUar, unsafe.Pointer(devxUar))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_free_uar")
 	}
@@ -2140,7 +2180,7 @@ func DevxUarExportDmabufFd(devxUar *DevxUar) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_mlx5dv_devx_uar_export_dmabuf_fd(unsafe.Pointer(devxUar))
+	r := C.verbena_libmlx5_int_1p(stubDevxUarExportDmabufFd, unsafe.Pointer(devxUar))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("mlx5dv_devx_uar_export_dmabuf_fd")
 	}
@@ -2165,7 +2205,7 @@ func AllocVar(context *libibverbs.Context, flags uint32) (*Var, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_alloc_var(unsafe.Pointer(context), C.uint32_t(flags))
+	r := C.verbena_libmlx5_ptr_1p_1n(stubAllocVar, unsafe.Pointer(context), C.uint64_t(flags))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_alloc_var")
 	}
@@ -2190,7 +2230,7 @@ func FreeVar(dvVar *Var) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_free_var(unsafe.Pointer(dvVar))
+	r := C.verbena_libmlx5_int_1p(stubFreeVar, unsafe.Pointer(dvVar))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_free_var")
 	}
@@ -2215,7 +2255,7 @@ func VarExport(dvVar *Var, data unsafe.Pointer) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_var_export(unsafe.Pointer(dvVar), (*C.uint8_t)(data))
+	r := C.verbena_libmlx5_int_1p_1b(stubVarExport, unsafe.Pointer(dvVar), (*C.uint8_t)(data))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_var_export")
 	}
@@ -2240,7 +2280,7 @@ func VarImport(context *libibverbs.Context, data unsafe.Pointer) (*Var, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_var_import(unsafe.Pointer(context), (*C.uint8_t)(data))
+	r := C.verbena_libmlx5_ptr_1p_1b(stubVarImport, unsafe.Pointer(context), (*C.uint8_t)(data))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_var_import")
 	}
@@ -2265,7 +2305,7 @@ func VarUnimport(dvVar *Var) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_var_unimport(unsafe.Pointer(dvVar))
+	r := C.verbena_libmlx5_int_1p(stubVarUnimport, unsafe.Pointer(dvVar))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_var_unimport")
 	}
@@ -2287,7 +2327,7 @@ func GetExportSizes(sizes *ExportSizes, sizesLen uint64) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena__mlx5dv_get_export_sizes(unsafe.Pointer(sizes), C.uint64_t(sizesLen))
+	r := C.verbena_libmlx5_int_1p_1n(stubGetExportSizes, unsafe.Pointer(sizes), C.uint64_t(sizesLen))
 	if r.error == cerr.Missing {
 		return library.Lacks("_mlx5dv_get_export_sizes")
 	}
@@ -2311,7 +2351,7 @@ func DevxQueryEqn(context *libibverbs.Context, vector uint32) (uint32, error) {
 		return 0, err
 	}
 	var eqn uint32
-	r := C.verbena_mlx5dv_devx_query_eqn(unsafe.Pointer(context), C.uint32_t(vector), unsafe.Pointer(&eqn))
+	r := C.verbena_libmlx5_int_2p_1n(stubDevxQueryEqn, unsafe.Pointer(context), unsafe.Pointer(&eqn), C.uint64_t(vector))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("mlx5dv_devx_query_eqn")
 	}
@@ -2342,7 +2382,7 @@ func DevxCqQuery(cq *libibverbs.Cq, in unsafe.Pointer, inlen uint64, out unsafe.
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_cq_query(unsafe.Pointer(cq), (*C.uint8_t)(in), C.uint64_t(inlen), (*C.uint8_t)(out), C.uint64_t(outlen))
+	r := C.verbena_libmlx5_int_1p_2b_2n(stubDevxCqQuery, unsafe.Pointer(cq), (*C.uint8_t)(in), (*C.uint8_t)(out), C.uint64_t(inlen), C.uint64_t(outlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_cq_query")
 	}
@@ -2370,7 +2410,7 @@ func DevxCqModify(cq *libibverbs.Cq, in unsafe.Pointer, inlen uint64, out unsafe
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_cq_modify(unsafe.Pointer(cq), (*C.uint8_t)(in), C.uint64_t(inlen), (*C.uint8_t)(out), C.uint64_t(outlen))
+	r := C.verbena_libmlx5_int_1p_2b_2n(stubDevxCqModify, unsafe.Pointer(cq), (*C.uint8_t)(in), (*C.uint8_t)(out), C.uint64_t(inlen), C.uint64_t(outlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_cq_modify")
 	}
@@ -2398,7 +2438,7 @@ func DevxQpQuery(qp *libibverbs.Qp, in unsafe.Pointer, inlen uint64, out unsafe.
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_qp_query(unsafe.Pointer(qp), (*C.uint8_t)(in), C.uint64_t(inlen), (*C.uint8_t)(out), C.uint64_t(outlen))
+	r := C.verbena_libmlx5_int_1p_2b_2n(stubDevxQpQuery, unsafe.Pointer(qp), (*C.uint8_t)(in), (*C.uint8_t)(out), C.uint64_t(inlen), C.uint64_t(outlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_qp_query")
 	}
@@ -2426,7 +2466,7 @@ func DevxQpModify(qp *libibverbs.Qp, in unsafe.Pointer, inlen uint64, out unsafe
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_qp_modify(unsafe.Pointer(qp), (*C.uint8_t)(in), C.uint64_t(inlen), (*C.uint8_t)(out), C.uint64_t(outlen))
+	r := C.verbena_libmlx5_int_1p_2b_2n(stubDevxQpModify, unsafe.Pointer(qp), (*C.uint8_t)(in), (*C.uint8_t)(out), C.uint64_t(inlen), C.uint64_t(outlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_qp_modify")
 	}
@@ -2454,7 +2494,7 @@ func DevxSrqQuery(srq *libibverbs.Srq, in unsafe.Pointer, inlen uint64, out unsa
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_srq_query(unsafe.Pointer(srq), (*C.uint8_t)(in), C.uint64_t(inlen), (*C.uint8_t)(out), C.uint64_t(outlen))
+	r := C.verbena_libmlx5_int_1p_2b_2n(stubDevxSrqQuery, unsafe.Pointer(srq), (*C.uint8_t)(in), (*C.uint8_t)(out), C.uint64_t(inlen), C.uint64_t(outlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_srq_query")
 	}
@@ -2482,7 +2522,7 @@ func DevxSrqModify(srq *libibverbs.Srq, in unsafe.Pointer, inlen uint64, out uns
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_srq_modify(unsafe.Pointer(srq), (*C.uint8_t)(in), C.uint64_t(inlen), (*C.uint8_t)(out), C.uint64_t(outlen))
+	r := C.verbena_libmlx5_int_1p_2b_2n(stubDevxSrqModify, unsafe.Pointer(srq), (*C.uint8_t)(in), (*C.uint8_t)(out), C.uint64_t(inlen), C.uint64_t(outlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_srq_modify")
 	}
@@ -2510,7 +2550,7 @@ func DevxWqQuery(wq *libibverbs.Wq, in unsafe.Pointer, inlen uint64, out unsafe.
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_wq_query(unsafe.Pointer(wq), (*C.uint8_t)(in), C.uint64_t(inlen), (*C.uint8_t)(out), C.uint64_t(outlen))
+	r := C.verbena_libmlx5_int_1p_2b_2n(stubDevxWqQuery, unsafe.Pointer(wq), (*C.uint8_t)(in), (*C.uint8_t)(out), C.uint64_t(inlen), C.uint64_t(outlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_wq_query")
 	}
@@ -2538,7 +2578,7 @@ func DevxWqModify(wq *libibverbs.Wq, in unsafe.Pointer, inlen uint64, out unsafe
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_wq_modify(unsafe.Pointer(wq), (*C.uint8_t)(in), C.uint64_t(inlen), (*C.uint8_t)(out), C.uint64_t(outlen))
+	r := C.verbena_libmlx5_int_1p_2b_2n(stubDevxWqModify, unsafe.Pointer(wq), (*C.uint8_t)(in), (*C.uint8_t)(out), C.uint64_t(inlen), C.uint64_t(outlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_wq_modify")
 	}
@@ -2566,7 +2606,7 @@ func DevxIndTblQuery(indTbl *libibverbs.RwqIndTable, in unsafe.Pointer, inlen ui
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_ind_tbl_query(unsafe.Pointer(indTbl), (*C.uint8_t)(in), C.uint64_t(inlen), (*C.uint8_t)(out), C.uint64_t(outlen))
+	r := C.verbena_libmlx5_int_1p_2b_2n(stubDevxIndTblQuery, unsafe.Pointer(indTbl), (*C.uint8_t)(in), (*C.uint8_t)(out), C.uint64_t(inlen), C.uint64_t(outlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_ind_tbl_query")
 	}
@@ -2594,7 +2634,7 @@ func DevxIndTblModify(indTbl *libibverbs.RwqIndTable, in unsafe.Pointer, inlen u
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_ind_tbl_modify(unsafe.Pointer(indTbl), (*C.uint8_t)(in), C.uint64_t(inlen), (*C.uint8_t)(out), C.uint64_t(outlen))
+	r := C.verbena_libmlx5_int_1p_2b_2n(stubDevxIndTblModify, unsafe.Pointer(indTbl), (*C.uint8_t)(in), (*C.uint8_t)(out), C.uint64_t(inlen), C.uint64_t(outlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_ind_tbl_modify")
 	}
@@ -2616,7 +2656,7 @@ func DevxCreateCmdComp(context *libibverbs.Context) (*DevxCmdComp, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_devx_create_cmd_comp(unsafe.Pointer(context))
+	r := C.verbena_libmlx5_ptr_1p(stubDevxCreateCmdComp, unsafe.Pointer(context))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_devx_create_cmd_comp")
 	}
@@ -2641,7 +2681,7 @@ func DevxDestroyCmdComp(cmdComp *DevxCmdComp) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_destroy_cmd_comp(unsafe.Pointer(cmdComp))
+	r := C.verbena_libmlx5_int_1p(stubDevxDestroyCmdComp, unsafe.Pointer(cmdComp))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_destroy_cmd_comp")
 	}
@@ -2669,7 +2709,7 @@ func DevxObjQueryAsync(obj *DevxObj, in unsafe.Pointer, inlen uint64, outlen uin
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_obj_query_async(unsafe.Pointer(obj), (*C.uint8_t)(in), C.uint64_t(inlen), C.uint64_t(outlen), C.uint64_t(wrId), unsafe.Pointer(cmdComp))
+	r := C.verbena_libmlx5_int_2p_1b_3n(stubDevxObjQueryAsync, unsafe.Pointer(obj), unsafe.Pointer(cmdComp), (*C.uint8_t)(in), C.uint64_t(inlen), C.uint64_t(outlen), C.uint64_t(wrId))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_obj_query_async")
 	}
@@ -2694,7 +2734,7 @@ func DevxGetAsyncCmdComp(cmdComp *DevxCmdComp, cmdResp *IbUapiDevxAsyncCmdHdr, c
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_get_async_cmd_comp(unsafe.Pointer(cmdComp), unsafe.Pointer(cmdResp), C.uint64_t(cmdRespLen))
+	r := C.verbena_libmlx5_int_2p_1n(stubDevxGetAsyncCmdComp, unsafe.Pointer(cmdComp), unsafe.Pointer(cmdResp), C.uint64_t(cmdRespLen))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_get_async_cmd_comp")
 	}
@@ -2716,7 +2756,7 @@ func DevxCreateEventChannel(context *libibverbs.Context, flags IbUapiDevxCreateE
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_devx_create_event_channel(unsafe.Pointer(context), C.uint32_t(flags))
+	r := C.verbena_libmlx5_ptr_1p_1n(stubDevxCreateEventChannel, unsafe.Pointer(context), C.uint64_t(flags))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_devx_create_event_channel")
 	}
@@ -2741,7 +2781,7 @@ func DevxDestroyEventChannel(eventChannel *DevxEventChannel) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_destroy_event_channel(unsafe.Pointer(eventChannel))
+	r := C.verbena_libmlx5_int_1p(stubDevxDestroyEventChannel, unsafe.Pointer(eventChannel))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_destroy_event_channel")
 	}
@@ -2767,7 +2807,7 @@ func DevxSubscribeDevxEvent(eventChannel *DevxEventChannel, obj *DevxObj, events
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_subscribe_devx_event(unsafe.Pointer(eventChannel), unsafe.Pointer(obj), C.uint16_t(eventsSz), unsafe.Pointer(eventsNum), C.uint64_t(cookie))
+	r := C.verbena_libmlx5_int_3p_2n(stubDevxSubscribeDevxEvent, unsafe.Pointer(eventChannel), unsafe.Pointer(obj), unsafe.Pointer(eventsNum), C.uint64_t(eventsSz), C.uint64_t(cookie))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_subscribe_devx_event")
 	}
@@ -2790,7 +2830,7 @@ func DevxSubscribeDevxEventFd(eventChannel *DevxEventChannel, fd int32, obj *Dev
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_subscribe_devx_event_fd(unsafe.Pointer(eventChannel), C.int32_t(fd), unsafe.Pointer(obj), C.uint16_t(eventNum))
+	r := C.verbena_libmlx5_int_2p_2n(stubDevxSubscribeDevxEventFd, unsafe.Pointer(eventChannel), unsafe.Pointer(obj), C.uint64_t(fd), C.uint64_t(eventNum))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_subscribe_devx_event_fd")
 	}
@@ -2815,7 +2855,7 @@ func DevxGetEvent(eventChannel *DevxEventChannel, eventData *IbUapiDevxAsyncEven
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_mlx5dv_devx_get_event(unsafe.Pointer(eventChannel), unsafe.Pointer(eventData), C.uint64_t(eventRespLen))
+	r := C.verbena_libmlx5_int_2p_1n(stubDevxGetEvent, unsafe.Pointer(eventChannel), unsafe.Pointer(eventData), C.uint64_t(eventRespLen))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("mlx5dv_devx_get_event")
 	}
@@ -2840,7 +2880,7 @@ func DrDomainCreate(ctx *libibverbs.Context, typ DrDomainType) (*DrDomain, error
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_domain_create(unsafe.Pointer(ctx), C.uint32_t(typ))
+	r := C.verbena_libmlx5_ptr_1p_1n(stubDrDomainCreate, unsafe.Pointer(ctx), C.uint64_t(typ))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_domain_create")
 	}
@@ -2865,7 +2905,7 @@ func DrDomainDestroy(domain *DrDomain) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dr_domain_destroy(unsafe.Pointer(domain))
+	r := C.verbena_libmlx5_int_1p(stubDrDomainDestroy, unsafe.Pointer(domain))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dr_domain_destroy")
 	}
@@ -2887,7 +2927,7 @@ func DrDomainSync(domain *DrDomain, flags uint32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dr_domain_sync(unsafe.Pointer(domain), C.uint32_t(flags))
+	r := C.verbena_libmlx5_int_1p_1n(stubDrDomainSync, unsafe.Pointer(domain), C.uint64_t(flags))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dr_domain_sync")
 	}
@@ -2909,7 +2949,11 @@ func DrDomainSetReclaimDeviceMemory(dmn *DrDomain, enable bool) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dr_domain_set_reclaim_device_memory(unsafe.Pointer(dmn), C._Bool(enable))
+	var cEnable C.uint64_t
+	if enable {
+		cEnable = 1
+	}
+	r := C.verbena_libmlx5_int_1p_1n(stubDrDomainSetReclaimDeviceMemory, unsafe.Pointer(dmn), cEnable)
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dr_domain_set_reclaim_device_memory")
 	}
@@ -2931,7 +2975,11 @@ func DrDomainAllowDuplicateRules(domain *DrDomain, allow bool) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dr_domain_allow_duplicate_rules(unsafe.Pointer(domain), C._Bool(allow))
+	var cAllow C.uint64_t
+	if allow {
+		cAllow = 1
+	}
+	r := C.verbena_libmlx5_int_1p_1n(stubDrDomainAllowDuplicateRules, unsafe.Pointer(domain), cAllow)
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dr_domain_allow_duplicate_rules")
 	}
@@ -2953,7 +3001,7 @@ func DrTableCreate(domain *DrDomain, level uint32) (*DrTable, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_table_create(unsafe.Pointer(domain), C.uint32_t(level))
+	r := C.verbena_libmlx5_ptr_1p_1n(stubDrTableCreate, unsafe.Pointer(domain), C.uint64_t(level))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_table_create")
 	}
@@ -2978,7 +3026,7 @@ func DrTableDestroy(table *DrTable) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dr_table_destroy(unsafe.Pointer(table))
+	r := C.verbena_libmlx5_int_1p(stubDrTableDestroy, unsafe.Pointer(table))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dr_table_destroy")
 	}
@@ -3001,7 +3049,7 @@ func DrMatcherCreate(table *DrTable, priority uint16, matchCriteriaEnable uint8,
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_matcher_create(unsafe.Pointer(table), C.uint16_t(priority), C.uint8_t(matchCriteriaEnable), unsafe.Pointer(mask))
+	r := C.verbena_libmlx5_ptr_2p_2n(stubDrMatcherCreate, unsafe.Pointer(table), unsafe.Pointer(mask), C.uint64_t(priority), C.uint64_t(matchCriteriaEnable))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_matcher_create")
 	}
@@ -3026,7 +3074,7 @@ func DrMatcherDestroy(matcher *DrMatcher) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dr_matcher_destroy(unsafe.Pointer(matcher))
+	r := C.verbena_libmlx5_int_1p(stubDrMatcherDestroy, unsafe.Pointer(matcher))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dr_matcher_destroy")
 	}
@@ -3051,7 +3099,7 @@ func DrMatcherSetLayout(matcher *DrMatcher, layout *DrMatcherLayout) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dr_matcher_set_layout(unsafe.Pointer(matcher), unsafe.Pointer(layout))
+	r := C.verbena_libmlx5_int_2p(stubDrMatcherSetLayout, unsafe.Pointer(matcher), unsafe.Pointer(layout))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dr_matcher_set_layout")
 	}
@@ -3079,7 +3127,7 @@ func DrRuleCreate(matcher *DrMatcher, value *FlowMatchParameters, numActions uin
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_rule_create(unsafe.Pointer(matcher), unsafe.Pointer(value), C.uint64_t(numActions), unsafe.Pointer(actions))
+	r := C.verbena_libmlx5_ptr_3p_1n(stubDrRuleCreate, unsafe.Pointer(matcher), unsafe.Pointer(value), unsafe.Pointer(actions), C.uint64_t(numActions))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_rule_create")
 	}
@@ -3104,7 +3152,7 @@ func DrRuleDestroy(rule *DrRule) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dr_rule_destroy(unsafe.Pointer(rule))
+	r := C.verbena_libmlx5_int_1p(stubDrRuleDestroy, unsafe.Pointer(rule))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dr_rule_destroy")
 	}
@@ -3126,7 +3174,7 @@ func DrActionCreateDestIbvQp(ibqp *libibverbs.Qp) (*DrAction, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_action_create_dest_ibv_qp(unsafe.Pointer(ibqp))
+	r := C.verbena_libmlx5_ptr_1p(stubDrActionCreateDestIbvQp, unsafe.Pointer(ibqp))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_action_create_dest_ibv_qp")
 	}
@@ -3151,7 +3199,7 @@ func DrActionCreateDestTable(table *DrTable) (*DrAction, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_action_create_dest_table(unsafe.Pointer(table))
+	r := C.verbena_libmlx5_ptr_1p(stubDrActionCreateDestTable, unsafe.Pointer(table))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_action_create_dest_table")
 	}
@@ -3176,7 +3224,7 @@ func DrActionCreateDestVport(domain *DrDomain, vport uint32) (*DrAction, error) 
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_action_create_dest_vport(unsafe.Pointer(domain), C.uint32_t(vport))
+	r := C.verbena_libmlx5_ptr_1p_1n(stubDrActionCreateDestVport, unsafe.Pointer(domain), C.uint64_t(vport))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_action_create_dest_vport")
 	}
@@ -3201,7 +3249,7 @@ func DrActionCreateDestIbPort(domain *DrDomain, ibPort uint32) (*DrAction, error
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_action_create_dest_ib_port(unsafe.Pointer(domain), C.uint32_t(ibPort))
+	r := C.verbena_libmlx5_ptr_1p_1n(stubDrActionCreateDestIbPort, unsafe.Pointer(domain), C.uint64_t(ibPort))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_action_create_dest_ib_port")
 	}
@@ -3226,7 +3274,7 @@ func DrActionCreateDestDevxTir(devxObj *DevxObj) (*DrAction, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_action_create_dest_devx_tir(unsafe.Pointer(devxObj))
+	r := C.verbena_libmlx5_ptr_1p(stubDrActionCreateDestDevxTir, unsafe.Pointer(devxObj))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_action_create_dest_devx_tir")
 	}
@@ -3254,7 +3302,7 @@ func DrActionCreateDestArray(domain *DrDomain, numDest uint64, dests **DrActionD
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_action_create_dest_array(unsafe.Pointer(domain), C.uint64_t(numDest), unsafe.Pointer(dests))
+	r := C.verbena_libmlx5_ptr_2p_1n(stubDrActionCreateDestArray, unsafe.Pointer(domain), unsafe.Pointer(dests), C.uint64_t(numDest))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_action_create_dest_array")
 	}
@@ -3276,7 +3324,7 @@ func DrActionCreateDrop() (*DrAction, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_action_create_drop()
+	r := C.verbena_libmlx5_ptr(stubDrActionCreateDrop)
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_action_create_drop")
 	}
@@ -3298,7 +3346,7 @@ func DrActionCreateDefaultMiss() (*DrAction, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_action_create_default_miss()
+	r := C.verbena_libmlx5_ptr(stubDrActionCreateDefaultMiss)
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_action_create_default_miss")
 	}
@@ -3320,7 +3368,7 @@ func DrActionCreateTag(tagValue uint32) (*DrAction, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_action_create_tag(C.uint32_t(tagValue))
+	r := C.verbena_libmlx5_ptr_1n(stubDrActionCreateTag, C.uint64_t(tagValue))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_action_create_tag")
 	}
@@ -3345,7 +3393,7 @@ func DrActionCreateFlowCounter(devxObj *DevxObj, offset uint32) (*DrAction, erro
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_action_create_flow_counter(unsafe.Pointer(devxObj), C.uint32_t(offset))
+	r := C.verbena_libmlx5_ptr_1p_1n(stubDrActionCreateFlowCounter, unsafe.Pointer(devxObj), C.uint64_t(offset))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_action_create_flow_counter")
 	}
@@ -3373,7 +3421,7 @@ func DrActionCreateAso(domain *DrDomain, devxObj *DevxObj, offset uint32, flags 
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_action_create_aso(unsafe.Pointer(domain), unsafe.Pointer(devxObj), C.uint32_t(offset), C.uint32_t(flags), C.uint8_t(returnRegC))
+	r := C.verbena_libmlx5_ptr_2p_3n(stubDrActionCreateAso, unsafe.Pointer(domain), unsafe.Pointer(devxObj), C.uint64_t(offset), C.uint64_t(flags), C.uint64_t(returnRegC))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_action_create_aso")
 	}
@@ -3398,7 +3446,7 @@ func DrActionModifyAso(action *DrAction, offset uint32, flags uint32, returnRegC
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dr_action_modify_aso(unsafe.Pointer(action), C.uint32_t(offset), C.uint32_t(flags), C.uint8_t(returnRegC))
+	r := C.verbena_libmlx5_int_1p_3n(stubDrActionModifyAso, unsafe.Pointer(action), C.uint64_t(offset), C.uint64_t(flags), C.uint64_t(returnRegC))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dr_action_modify_aso")
 	}
@@ -3421,7 +3469,7 @@ func DrActionCreatePacketReformat(domain *DrDomain, flags uint32, reformatType I
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_action_create_packet_reformat(unsafe.Pointer(domain), C.uint32_t(flags), C.uint32_t(reformatType), C.uint64_t(dataSz), (*C.uint8_t)(data))
+	r := C.verbena_libmlx5_ptr_1p_1b_3n(stubDrActionCreatePacketReformat, unsafe.Pointer(domain), (*C.uint8_t)(data), C.uint64_t(flags), C.uint64_t(reformatType), C.uint64_t(dataSz))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_action_create_packet_reformat")
 	}
@@ -3449,7 +3497,7 @@ func DrActionCreateModifyHeader(domain *DrDomain, flags uint32, actionsSz uint64
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_action_create_modify_header(unsafe.Pointer(domain), C.uint32_t(flags), C.uint64_t(actionsSz), unsafe.Pointer(actions))
+	r := C.verbena_libmlx5_ptr_2p_2n(stubDrActionCreateModifyHeader, unsafe.Pointer(domain), unsafe.Pointer(actions), C.uint64_t(flags), C.uint64_t(actionsSz))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_action_create_modify_header")
 	}
@@ -3474,7 +3522,7 @@ func DrActionCreateFlowMeter(attr *DrFlowMeterAttr) (*DrAction, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_action_create_flow_meter(unsafe.Pointer(attr))
+	r := C.verbena_libmlx5_ptr_1p(stubDrActionCreateFlowMeter, unsafe.Pointer(attr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_action_create_flow_meter")
 	}
@@ -3502,7 +3550,7 @@ func DrActionModifyFlowMeter(action *DrAction, attr *DrFlowMeterAttr, modifyFiel
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dr_action_modify_flow_meter(unsafe.Pointer(action), unsafe.Pointer(attr), C.uint64_t(modifyFieldSelect))
+	r := C.verbena_libmlx5_int_2p_1n(stubDrActionModifyFlowMeter, unsafe.Pointer(action), unsafe.Pointer(attr), C.uint64_t(modifyFieldSelect))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dr_action_modify_flow_meter")
 	}
@@ -3524,7 +3572,7 @@ func DrActionCreateFlowSampler(attr *DrFlowSamplerAttr) (*DrAction, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_action_create_flow_sampler(unsafe.Pointer(attr))
+	r := C.verbena_libmlx5_ptr_1p(stubDrActionCreateFlowSampler, unsafe.Pointer(attr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_action_create_flow_sampler")
 	}
@@ -3546,7 +3594,7 @@ func DrActionCreatePopVlan() (*DrAction, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_action_create_pop_vlan()
+	r := C.verbena_libmlx5_ptr(stubDrActionCreatePopVlan)
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_action_create_pop_vlan")
 	}
@@ -3571,7 +3619,7 @@ func DrActionCreatePushVlan(domain *DrDomain, vlanHdr libibverbs.Be32) (*DrActio
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_action_create_push_vlan(unsafe.Pointer(domain), C.uint32_t(vlanHdr))
+	r := C.verbena_libmlx5_ptr_1p_1n(stubDrActionCreatePushVlan, unsafe.Pointer(domain), C.uint64_t(vlanHdr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_action_create_push_vlan")
 	}
@@ -3596,7 +3644,7 @@ func DrActionCreateDestRootTable(table *DrTable, priority uint16) (*DrAction, er
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_dr_action_create_dest_root_table(unsafe.Pointer(table), C.uint16_t(priority))
+	r := C.verbena_libmlx5_ptr_1p_1n(stubDrActionCreateDestRootTable, unsafe.Pointer(table), C.uint64_t(priority))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_dr_action_create_dest_root_table")
 	}
@@ -3621,7 +3669,7 @@ func DrActionDestroy(action *DrAction) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dr_action_destroy(unsafe.Pointer(action))
+	r := C.verbena_libmlx5_int_1p(stubDrActionDestroy, unsafe.Pointer(action))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dr_action_destroy")
 	}
@@ -3646,7 +3694,7 @@ func DumpDrDomain(fout unsafe.Pointer, domain *DrDomain) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dump_dr_domain(fout, unsafe.Pointer(domain))
+	r := C.verbena_libmlx5_int_2p(stubDumpDrDomain, fout, unsafe.Pointer(domain))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dump_dr_domain")
 	}
@@ -3671,7 +3719,7 @@ func DumpDrTable(fout unsafe.Pointer, table *DrTable) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dump_dr_table(fout, unsafe.Pointer(table))
+	r := C.verbena_libmlx5_int_2p(stubDumpDrTable, fout, unsafe.Pointer(table))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dump_dr_table")
 	}
@@ -3696,7 +3744,7 @@ func DumpDrMatcher(fout unsafe.Pointer, matcher *DrMatcher) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dump_dr_matcher(fout, unsafe.Pointer(matcher))
+	r := C.verbena_libmlx5_int_2p(stubDumpDrMatcher, fout, unsafe.Pointer(matcher))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dump_dr_matcher")
 	}
@@ -3721,7 +3769,7 @@ func DumpDrRule(fout unsafe.Pointer, rule *DrRule) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dump_dr_rule(fout, unsafe.Pointer(rule))
+	r := C.verbena_libmlx5_int_2p(stubDumpDrRule, fout, unsafe.Pointer(rule))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dump_dr_rule")
 	}
@@ -3746,7 +3794,7 @@ func PpAlloc(context *libibverbs.Context, ppContextSz uint64, ppContext unsafe.P
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_pp_alloc(unsafe.Pointer(context), C.uint64_t(ppContextSz), (*C.uint8_t)(ppContext), C.uint32_t(flags))
+	r := C.verbena_libmlx5_ptr_1p_1b_2n(stubPpAlloc, unsafe.Pointer(context), (*C.uint8_t)(ppContext), C.uint64_t(ppContextSz), C.uint64_t(flags))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_pp_alloc")
 	}
@@ -3771,7 +3819,7 @@ func PpFree(pp *Pp) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_pp_free(unsafe.Pointer(pp))
+	r := C.verbena_libmlx5_int_1p(stubPpFree, unsafe.Pointer(pp))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_pp_free")
 	}
@@ -3796,7 +3844,7 @@ func QueryQpLagPort(qp *libibverbs.Qp) (uint8, uint8, error) {
 	}
 	var portNum uint8
 	var activePortNum uint8
-	r := C.verbena_mlx5dv_query_qp_lag_port(unsafe.Pointer(qp), unsafe.Pointer(&portNum), unsafe.Pointer(&activePortNum))
+	r := C.verbena_libmlx5_int_3p(stubQueryQpLagPort, unsafe.Pointer(qp), unsafe.Pointer(&portNum), unsafe.Pointer(&activePortNum))
 	if r.error == cerr.Missing {
 		return 0, 0, library.Lacks("mlx5dv_query_qp_lag_port")
 	}
@@ -3821,7 +3869,7 @@ func ModifyQpLagPort(qp *libibverbs.Qp, portNum uint8) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_modify_qp_lag_port(unsafe.Pointer(qp), C.uint8_t(portNum))
+	r := C.verbena_libmlx5_int_1p_1n(stubModifyQpLagPort, unsafe.Pointer(qp), C.uint64_t(portNum))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_modify_qp_lag_port")
 	}
@@ -3843,7 +3891,7 @@ func ModifyQpUdpSport(qp *libibverbs.Qp, udpSport uint16) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_modify_qp_udp_sport(unsafe.Pointer(qp), C.uint16_t(udpSport))
+	r := C.verbena_libmlx5_int_1p_1n(stubModifyQpUdpSport, unsafe.Pointer(qp), C.uint64_t(udpSport))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_modify_qp_udp_sport")
 	}
@@ -3865,7 +3913,7 @@ func DciStreamIdReset(qp *libibverbs.Qp, streamId uint16) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dci_stream_id_reset(unsafe.Pointer(qp), C.uint16_t(streamId))
+	r := C.verbena_libmlx5_int_1p_1n(stubDciStreamIdReset, unsafe.Pointer(qp), C.uint64_t(streamId))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dci_stream_id_reset")
 	}
@@ -3890,7 +3938,7 @@ func SchedNodeCreate(context *libibverbs.Context, schedAttr *SchedAttr) (*SchedN
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_sched_node_create(unsafe.Pointer(context), unsafe.Pointer(schedAttr))
+	r := C.verbena_libmlx5_ptr_2p(stubSchedNodeCreate, unsafe.Pointer(context), unsafe.Pointer(schedAttr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_sched_node_create")
 	}
@@ -3918,7 +3966,7 @@ func SchedLeafCreate(context *libibverbs.Context, schedAttr *SchedAttr) (*SchedL
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_sched_leaf_create(unsafe.Pointer(context), unsafe.Pointer(schedAttr))
+	r := C.verbena_libmlx5_ptr_2p(stubSchedLeafCreate, unsafe.Pointer(context), unsafe.Pointer(schedAttr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_sched_leaf_create")
 	}
@@ -3946,7 +3994,7 @@ func SchedNodeModify(node *SchedNode, schedAttr *SchedAttr) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_sched_node_modify(unsafe.Pointer(node), unsafe.Pointer(schedAttr))
+	r := C.verbena_libmlx5_int_2p(stubSchedNodeModify, unsafe.Pointer(node), unsafe.Pointer(schedAttr))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_sched_node_modify")
 	}
@@ -3971,7 +4019,7 @@ func SchedLeafModify(leaf *SchedLeaf, schedAttr *SchedAttr) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_sched_leaf_modify(unsafe.Pointer(leaf), unsafe.Pointer(schedAttr))
+	r := C.verbena_libmlx5_int_2p(stubSchedLeafModify, unsafe.Pointer(leaf), unsafe.Pointer(schedAttr))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_sched_leaf_modify")
 	}
@@ -3993,7 +4041,7 @@ func SchedNodeDestroy(node *SchedNode) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_sched_node_destroy(unsafe.Pointer(node))
+	r := C.verbena_libmlx5_int_1p(stubSchedNodeDestroy, unsafe.Pointer(node))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_sched_node_destroy")
 	}
@@ -4015,7 +4063,7 @@ func SchedLeafDestroy(leaf *SchedLeaf) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_sched_leaf_destroy(unsafe.Pointer(leaf))
+	r := C.verbena_libmlx5_int_1p(stubSchedLeafDestroy, unsafe.Pointer(leaf))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_sched_leaf_destroy")
 	}
@@ -4038,7 +4086,7 @@ func ModifyQpSchedElem(qp *libibverbs.Qp, requestor *SchedLeaf, responder *Sched
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_modify_qp_sched_elem(unsafe.Pointer(qp), unsafe.Pointer(requestor), unsafe.Pointer(responder))
+	r := C.verbena_libmlx5_int_3p(stubModifyQpSchedElem, unsafe.Pointer(qp), unsafe.Pointer(requestor), unsafe.Pointer(responder))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_modify_qp_sched_elem")
 	}
@@ -4062,7 +4110,7 @@ func ReservedQpnAlloc(ctx *libibverbs.Context) (uint32, error) {
 		return 0, err
 	}
 	var qpn uint32
-	r := C.verbena_mlx5dv_reserved_qpn_alloc(unsafe.Pointer(ctx), unsafe.Pointer(&qpn))
+	r := C.verbena_libmlx5_int_2p(stubReservedQpnAlloc, unsafe.Pointer(ctx), unsafe.Pointer(&qpn))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("mlx5dv_reserved_qpn_alloc")
 	}
@@ -4087,7 +4135,7 @@ func ReservedQpnDealloc(ctx *libibverbs.Context, qpn uint32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_reserved_qpn_dealloc(unsafe.Pointer(ctx), C.uint32_t(qpn))
+	r := C.verbena_libmlx5_int_1p_1n(stubReservedQpnDealloc, unsafe.Pointer(ctx), C.uint64_t(qpn))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_reserved_qpn_dealloc")
 	}
@@ -4115,7 +4163,7 @@ func DrAsoOtherDomainLink(devxObj *DevxObj, peerDmn *DrDomain, dmn *DrDomain, fl
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dr_aso_other_domain_link(unsafe.Pointer(devxObj), unsafe.Pointer(peerDmn), unsafe.Pointer(dmn), C.uint32_t(flags), C.uint8_t(returnRegC))
+	r := C.verbena_libmlx5_int_3p_2n(stubDrAsoOtherDomainLink, unsafe.Pointer(devxObj), unsafe.Pointer(peerDmn), unsafe.Pointer(dmn), C.uint64_t(flags), C.uint64_t(returnRegC))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dr_aso_other_domain_link")
 	}
@@ -4140,7 +4188,7 @@ func DrAsoOtherDomainUnlink(devxObj *DevxObj, dmn *DrDomain) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_dr_aso_other_domain_unlink(unsafe.Pointer(devxObj), unsafe.Pointer(dmn))
+	r := C.verbena_libmlx5_int_2p(stubDrAsoOtherDomainUnlink, unsafe.Pointer(devxObj), unsafe.Pointer(dmn))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_dr_aso_other_domain_unlink")
 	}
@@ -4162,7 +4210,7 @@ func DevxAllocMsiVector(ibctx *libibverbs.Context) (*DevxMsiVector, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_devx_alloc_msi_vector(unsafe.Pointer(ibctx))
+	r := C.verbena_libmlx5_ptr_1p(stubDevxAllocMsiVector, unsafe.Pointer(ibctx))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_devx_alloc_msi_vector")
 	}
@@ -4187,7 +4235,7 @@ func DevxFreeMsiVector(msi *DevxMsiVector) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_free_msi_vector(unsafe.Pointer(msi))
+	r := C.verbena_libmlx5_int_1p(stubDevxFreeMsiVector, unsafe.Pointer(msi))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_free_msi_vector")
 	}
@@ -4215,7 +4263,7 @@ func DevxCreateEq(ibctx *libibverbs.Context, in unsafe.Pointer, inlen uint64, ou
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_mlx5dv_devx_create_eq(unsafe.Pointer(ibctx), (*C.uint8_t)(in), C.uint64_t(inlen), (*C.uint8_t)(out), C.uint64_t(outlen))
+	r := C.verbena_libmlx5_ptr_1p_2b_2n(stubDevxCreateEq, unsafe.Pointer(ibctx), (*C.uint8_t)(in), (*C.uint8_t)(out), C.uint64_t(inlen), C.uint64_t(outlen))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("mlx5dv_devx_create_eq")
 	}
@@ -4240,7 +4288,7 @@ func DevxDestroyEq(eq *DevxEq) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_mlx5dv_devx_destroy_eq(unsafe.Pointer(eq))
+	r := C.verbena_libmlx5_int_1p(stubDevxDestroyEq, unsafe.Pointer(eq))
 	if r.error == cerr.Missing {
 		return library.Lacks("mlx5dv_devx_destroy_eq")
 	}

@@ -152,6 +152,15 @@ static inline void *null(int code)
 	return NULL;
 }
 
+static void (*const stubs[92])(void);
+
+/* All else ends in the kernel, and takes the compiler three times as long if it optimises it. */
+#ifdef __clang__
+#pragma clang optimize off
+#else
+#pragma GCC optimize("O0")
+#endif
+
 /* Functions that are inline in the headers and more than a call. */
 
 #define UDP_QKEY 0x01234567
@@ -381,7 +390,8 @@ static int own_rdma_get_recv_comp(struct rdma_cm_id *id, struct ibv_wc *wc)
 	return get_comp(id, id->recv_cq_channel, id->recv_cq, wc);
 }
 
-verbena_ptr verbena_rdma_create_event_channel(void)
+
+static verbena_ptr stub_rdma_create_event_channel(void)
 {
 	verbena_ptr r = {0};
 
@@ -395,10 +405,10 @@ verbena_ptr verbena_rdma_create_event_channel(void)
 	return r;
 }
 
-verbena_int verbena_rdma_destroy_event_channel(void *p_channel)
+static verbena_int stub_rdma_destroy_event_channel(void *p_0)
 {
 	verbena_int r = {0};
-	struct rdma_event_channel *channel = p_channel;
+	struct rdma_event_channel *channel = p_0;
 
 	if (!LIB(rdma_destroy_event_channel)) {
 		r.error = MISSING;
@@ -408,12 +418,13 @@ verbena_int verbena_rdma_destroy_event_channel(void *p_channel)
 	return r;
 }
 
-verbena_int verbena_rdma_create_id(void *p_channel, void *p_id, uint8_t *p_context, uint32_t ps)
+static verbena_int stub_rdma_create_id(void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct rdma_event_channel *channel = p_channel;
-	struct rdma_cm_id **id = p_id;
-	void *context = p_context;
+	struct rdma_event_channel *channel = p_0;
+	struct rdma_cm_id **id = p_1;
+	void *context = b_0;
+	uint32_t ps = n_0;
 
 	if (!LIB(rdma_create_id)) {
 		r.error = MISSING;
@@ -425,13 +436,13 @@ verbena_int verbena_rdma_create_id(void *p_channel, void *p_id, uint8_t *p_conte
 	return r;
 }
 
-verbena_int verbena_rdma_create_ep(void *p_id, void *p_res, void *p_pd, void *p_qp_init_attr)
+static verbena_int stub_rdma_create_ep(void *p_0, void *p_1, void *p_2, void *p_3)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id **id = p_id;
-	struct rdma_addrinfo *res = p_res;
-	struct ibv_pd *pd = p_pd;
-	struct ibv_qp_init_attr *qp_init_attr = p_qp_init_attr;
+	struct rdma_cm_id **id = p_0;
+	struct rdma_addrinfo *res = p_1;
+	struct ibv_pd *pd = p_2;
+	struct ibv_qp_init_attr *qp_init_attr = p_3;
 
 	if (!LIB(rdma_create_ep)) {
 		r.error = MISSING;
@@ -443,10 +454,10 @@ verbena_int verbena_rdma_create_ep(void *p_id, void *p_res, void *p_pd, void *p_
 	return r;
 }
 
-verbena_int verbena_rdma_destroy_ep(void *p_id)
+static verbena_int stub_rdma_destroy_ep(void *p_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
+	struct rdma_cm_id *id = p_0;
 
 	if (!LIB(rdma_destroy_ep)) {
 		r.error = MISSING;
@@ -456,10 +467,10 @@ verbena_int verbena_rdma_destroy_ep(void *p_id)
 	return r;
 }
 
-verbena_int verbena_rdma_destroy_id(void *p_id)
+static verbena_int stub_rdma_destroy_id(void *p_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
+	struct rdma_cm_id *id = p_0;
 
 	if (!LIB(rdma_destroy_id)) {
 		r.error = MISSING;
@@ -471,11 +482,11 @@ verbena_int verbena_rdma_destroy_id(void *p_id)
 	return r;
 }
 
-verbena_int verbena_rdma_bind_addr(void *p_id, void *p_addr)
+static verbena_int stub_rdma_bind_addr(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	struct sockaddr *addr = p_addr;
+	struct rdma_cm_id *id = p_0;
+	struct sockaddr *addr = p_1;
 
 	if (!LIB(rdma_bind_addr)) {
 		r.error = MISSING;
@@ -487,12 +498,13 @@ verbena_int verbena_rdma_bind_addr(void *p_id, void *p_addr)
 	return r;
 }
 
-verbena_int verbena_rdma_resolve_addr(void *p_id, void *p_src_addr, void *p_dst_addr, int32_t timeout_ms)
+static verbena_int stub_rdma_resolve_addr(void *p_0, void *p_1, void *p_2, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	struct sockaddr *src_addr = p_src_addr;
-	struct sockaddr *dst_addr = p_dst_addr;
+	struct rdma_cm_id *id = p_0;
+	struct sockaddr *src_addr = p_1;
+	struct sockaddr *dst_addr = p_2;
+	int32_t timeout_ms = n_0;
 
 	if (!LIB(rdma_resolve_addr)) {
 		r.error = MISSING;
@@ -504,10 +516,11 @@ verbena_int verbena_rdma_resolve_addr(void *p_id, void *p_src_addr, void *p_dst_
 	return r;
 }
 
-verbena_int verbena_rdma_resolve_route(void *p_id, int32_t timeout_ms)
+static verbena_int stub_rdma_resolve_route(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
+	struct rdma_cm_id *id = p_0;
+	int32_t timeout_ms = n_0;
 
 	if (!LIB(rdma_resolve_route)) {
 		r.error = MISSING;
@@ -519,12 +532,12 @@ verbena_int verbena_rdma_resolve_route(void *p_id, int32_t timeout_ms)
 	return r;
 }
 
-verbena_int verbena_rdma_create_qp(void *p_id, void *p_pd, void *p_qp_init_attr)
+static verbena_int stub_rdma_create_qp(void *p_0, void *p_1, void *p_2)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	struct ibv_pd *pd = p_pd;
-	struct ibv_qp_init_attr *qp_init_attr = p_qp_init_attr;
+	struct rdma_cm_id *id = p_0;
+	struct ibv_pd *pd = p_1;
+	struct ibv_qp_init_attr *qp_init_attr = p_2;
 
 	if (!LIB(rdma_create_qp)) {
 		r.error = MISSING;
@@ -536,11 +549,11 @@ verbena_int verbena_rdma_create_qp(void *p_id, void *p_pd, void *p_qp_init_attr)
 	return r;
 }
 
-verbena_int verbena_rdma_create_qp_ex(void *p_id, void *p_qp_init_attr)
+static verbena_int stub_rdma_create_qp_ex(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	struct ibv_qp_init_attr_ex *qp_init_attr = p_qp_init_attr;
+	struct rdma_cm_id *id = p_0;
+	struct ibv_qp_init_attr_ex *qp_init_attr = p_1;
 
 	if (!LIB(rdma_create_qp_ex)) {
 		r.error = MISSING;
@@ -552,10 +565,10 @@ verbena_int verbena_rdma_create_qp_ex(void *p_id, void *p_qp_init_attr)
 	return r;
 }
 
-verbena_int verbena_rdma_destroy_qp(void *p_id)
+static verbena_int stub_rdma_destroy_qp(void *p_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
+	struct rdma_cm_id *id = p_0;
 
 	if (!LIB(rdma_destroy_qp)) {
 		r.error = MISSING;
@@ -565,11 +578,11 @@ verbena_int verbena_rdma_destroy_qp(void *p_id)
 	return r;
 }
 
-verbena_int verbena_rdma_connect(void *p_id, void *p_conn_param)
+static verbena_int stub_rdma_connect(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	struct rdma_conn_param *conn_param = p_conn_param;
+	struct rdma_cm_id *id = p_0;
+	struct rdma_conn_param *conn_param = p_1;
 
 	if (!LIB(rdma_connect)) {
 		r.error = MISSING;
@@ -581,10 +594,10 @@ verbena_int verbena_rdma_connect(void *p_id, void *p_conn_param)
 	return r;
 }
 
-verbena_int verbena_rdma_establish(void *p_id)
+static verbena_int stub_rdma_establish(void *p_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
+	struct rdma_cm_id *id = p_0;
 
 	if (!LIB(rdma_establish)) {
 		r.error = MISSING;
@@ -596,10 +609,11 @@ verbena_int verbena_rdma_establish(void *p_id)
 	return r;
 }
 
-verbena_int verbena_rdma_listen(void *p_id, int32_t backlog)
+static verbena_int stub_rdma_listen(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
+	struct rdma_cm_id *id = p_0;
+	int32_t backlog = n_0;
 
 	if (!LIB(rdma_listen)) {
 		r.error = MISSING;
@@ -611,11 +625,11 @@ verbena_int verbena_rdma_listen(void *p_id, int32_t backlog)
 	return r;
 }
 
-verbena_int verbena_rdma_get_request(void *p_listen, void *p_id)
+static verbena_int stub_rdma_get_request(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *listen = p_listen;
-	struct rdma_cm_id **id = p_id;
+	struct rdma_cm_id *listen = p_0;
+	struct rdma_cm_id **id = p_1;
 
 	if (!LIB(rdma_get_request)) {
 		r.error = MISSING;
@@ -627,11 +641,11 @@ verbena_int verbena_rdma_get_request(void *p_listen, void *p_id)
 	return r;
 }
 
-verbena_int verbena_rdma_accept(void *p_id, void *p_conn_param)
+static verbena_int stub_rdma_accept(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	struct rdma_conn_param *conn_param = p_conn_param;
+	struct rdma_cm_id *id = p_0;
+	struct rdma_conn_param *conn_param = p_1;
 
 	if (!LIB(rdma_accept)) {
 		r.error = MISSING;
@@ -643,11 +657,12 @@ verbena_int verbena_rdma_accept(void *p_id, void *p_conn_param)
 	return r;
 }
 
-verbena_int verbena_rdma_reject(void *p_id, uint8_t *p_private_data, uint8_t private_data_len)
+static verbena_int stub_rdma_reject(void *p_0, uint8_t *b_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	const void *private_data = p_private_data;
+	struct rdma_cm_id *id = p_0;
+	const void *private_data = b_0;
+	uint8_t private_data_len = n_0;
 
 	if (!LIB(rdma_reject)) {
 		r.error = MISSING;
@@ -659,11 +674,12 @@ verbena_int verbena_rdma_reject(void *p_id, uint8_t *p_private_data, uint8_t pri
 	return r;
 }
 
-verbena_int verbena_rdma_reject_ece(void *p_id, uint8_t *p_private_data, uint8_t private_data_len)
+static verbena_int stub_rdma_reject_ece(void *p_0, uint8_t *b_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	const void *private_data = p_private_data;
+	struct rdma_cm_id *id = p_0;
+	const void *private_data = b_0;
+	uint8_t private_data_len = n_0;
 
 	if (!LIB(rdma_reject_ece)) {
 		r.error = MISSING;
@@ -675,10 +691,11 @@ verbena_int verbena_rdma_reject_ece(void *p_id, uint8_t *p_private_data, uint8_t
 	return r;
 }
 
-verbena_int verbena_rdma_notify(void *p_id, uint32_t event)
+static verbena_int stub_rdma_notify(void *p_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
+	struct rdma_cm_id *id = p_0;
+	uint32_t event = n_0;
 
 	if (!LIB(rdma_notify)) {
 		r.error = MISSING;
@@ -690,10 +707,10 @@ verbena_int verbena_rdma_notify(void *p_id, uint32_t event)
 	return r;
 }
 
-verbena_int verbena_rdma_disconnect(void *p_id)
+static verbena_int stub_rdma_disconnect(void *p_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
+	struct rdma_cm_id *id = p_0;
 
 	if (!LIB(rdma_disconnect)) {
 		r.error = MISSING;
@@ -705,12 +722,12 @@ verbena_int verbena_rdma_disconnect(void *p_id)
 	return r;
 }
 
-verbena_int verbena_rdma_join_multicast(void *p_id, void *p_addr, uint8_t *p_context)
+static verbena_int stub_rdma_join_multicast(void *p_0, void *p_1, uint8_t *b_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	struct sockaddr *addr = p_addr;
-	void *context = p_context;
+	struct rdma_cm_id *id = p_0;
+	struct sockaddr *addr = p_1;
+	void *context = b_0;
 
 	if (!LIB(rdma_join_multicast)) {
 		r.error = MISSING;
@@ -722,11 +739,11 @@ verbena_int verbena_rdma_join_multicast(void *p_id, void *p_addr, uint8_t *p_con
 	return r;
 }
 
-verbena_int verbena_rdma_leave_multicast(void *p_id, void *p_addr)
+static verbena_int stub_rdma_leave_multicast(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	struct sockaddr *addr = p_addr;
+	struct rdma_cm_id *id = p_0;
+	struct sockaddr *addr = p_1;
 
 	if (!LIB(rdma_leave_multicast)) {
 		r.error = MISSING;
@@ -738,12 +755,12 @@ verbena_int verbena_rdma_leave_multicast(void *p_id, void *p_addr)
 	return r;
 }
 
-verbena_int verbena_rdma_join_multicast_ex(void *p_id, void *p_mc_join_attr, uint8_t *p_context)
+static verbena_int stub_rdma_join_multicast_ex(void *p_0, void *p_1, uint8_t *b_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	struct rdma_cm_join_mc_attr_ex *mc_join_attr = p_mc_join_attr;
-	void *context = p_context;
+	struct rdma_cm_id *id = p_0;
+	struct rdma_cm_join_mc_attr_ex *mc_join_attr = p_1;
+	void *context = b_0;
 
 	if (!LIB(rdma_join_multicast_ex)) {
 		r.error = MISSING;
@@ -755,11 +772,11 @@ verbena_int verbena_rdma_join_multicast_ex(void *p_id, void *p_mc_join_attr, uin
 	return r;
 }
 
-verbena_int verbena_rdma_get_cm_event(void *p_channel, void *p_event)
+static verbena_int stub_rdma_get_cm_event(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct rdma_event_channel *channel = p_channel;
-	struct rdma_cm_event **event = p_event;
+	struct rdma_event_channel *channel = p_0;
+	struct rdma_cm_event **event = p_1;
 
 	if (!LIB(rdma_get_cm_event)) {
 		r.error = MISSING;
@@ -771,10 +788,10 @@ verbena_int verbena_rdma_get_cm_event(void *p_channel, void *p_event)
 	return r;
 }
 
-verbena_int verbena_rdma_ack_cm_event(void *p_event)
+static verbena_int stub_rdma_ack_cm_event(void *p_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_event *event = p_event;
+	struct rdma_cm_event *event = p_0;
 
 	if (!LIB(rdma_ack_cm_event)) {
 		r.error = MISSING;
@@ -786,10 +803,10 @@ verbena_int verbena_rdma_ack_cm_event(void *p_event)
 	return r;
 }
 
-verbena_int verbena_rdma_get_src_port(void *p_id)
+static verbena_int stub_rdma_get_src_port(void *p_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
+	struct rdma_cm_id *id = p_0;
 
 	if (!LIB(rdma_get_src_port)) {
 		r.error = MISSING;
@@ -799,10 +816,10 @@ verbena_int verbena_rdma_get_src_port(void *p_id)
 	return r;
 }
 
-verbena_int verbena_rdma_get_dst_port(void *p_id)
+static verbena_int stub_rdma_get_dst_port(void *p_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
+	struct rdma_cm_id *id = p_0;
 
 	if (!LIB(rdma_get_dst_port)) {
 		r.error = MISSING;
@@ -812,26 +829,26 @@ verbena_int verbena_rdma_get_dst_port(void *p_id)
 	return r;
 }
 
-verbena_ptr verbena_rdma_get_local_addr(void *p_id)
+static verbena_ptr stub_rdma_get_local_addr(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct rdma_cm_id *id = p_id;
+	struct rdma_cm_id *id = p_0;
 	r.value = (void *)own_rdma_get_local_addr(id);
 	return r;
 }
 
-verbena_ptr verbena_rdma_get_peer_addr(void *p_id)
+static verbena_ptr stub_rdma_get_peer_addr(void *p_0)
 {
 	verbena_ptr r = {0};
-	struct rdma_cm_id *id = p_id;
+	struct rdma_cm_id *id = p_0;
 	r.value = (void *)own_rdma_get_peer_addr(id);
 	return r;
 }
 
-verbena_ptr verbena_rdma_get_devices(void *p_num_devices)
+static verbena_ptr stub_rdma_get_devices(void *p_0)
 {
 	verbena_ptr r = {0};
-	int *num_devices = p_num_devices;
+	int *num_devices = p_0;
 
 	if (!LIB(rdma_get_devices)) {
 		r.error = MISSING;
@@ -843,10 +860,10 @@ verbena_ptr verbena_rdma_get_devices(void *p_num_devices)
 	return r;
 }
 
-verbena_int verbena_rdma_free_devices(void *p_list)
+static verbena_int stub_rdma_free_devices(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_context **list = p_list;
+	struct ibv_context **list = p_0;
 
 	if (!LIB(rdma_free_devices)) {
 		r.error = MISSING;
@@ -856,9 +873,10 @@ verbena_int verbena_rdma_free_devices(void *p_list)
 	return r;
 }
 
-verbena_ptr verbena_rdma_event_str(uint32_t event)
+static verbena_ptr stub_rdma_event_str(uint64_t n_0)
 {
 	verbena_ptr r = {0};
+	uint32_t event = n_0;
 
 	if (!LIB(rdma_event_str)) {
 		r.error = MISSING;
@@ -868,11 +886,14 @@ verbena_ptr verbena_rdma_event_str(uint32_t event)
 	return r;
 }
 
-verbena_int verbena_rdma_set_option(void *p_id, int32_t level, int32_t optname, uint8_t *p_optval, uint64_t optlen)
+static verbena_int stub_rdma_set_option(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	void *optval = p_optval;
+	struct rdma_cm_id *id = p_0;
+	int32_t level = n_0;
+	int32_t optname = n_1;
+	void *optval = b_0;
+	uint64_t optlen = n_2;
 
 	if (!LIB(rdma_set_option)) {
 		r.error = MISSING;
@@ -884,11 +905,11 @@ verbena_int verbena_rdma_set_option(void *p_id, int32_t level, int32_t optname, 
 	return r;
 }
 
-verbena_int verbena_rdma_migrate_id(void *p_id, void *p_channel)
+static verbena_int stub_rdma_migrate_id(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	struct rdma_event_channel *channel = p_channel;
+	struct rdma_cm_id *id = p_0;
+	struct rdma_event_channel *channel = p_1;
 
 	if (!LIB(rdma_migrate_id)) {
 		r.error = MISSING;
@@ -900,13 +921,13 @@ verbena_int verbena_rdma_migrate_id(void *p_id, void *p_channel)
 	return r;
 }
 
-verbena_int verbena_rdma_getaddrinfo(void *p_node, void *p_service, void *p_hints, void *p_res)
+static verbena_int stub_rdma_getaddrinfo(void *p_0, void *p_1, void *p_2, void *p_3)
 {
 	verbena_int r = {0};
-	const char *node = p_node;
-	const char *service = p_service;
-	const struct rdma_addrinfo *hints = p_hints;
-	struct rdma_addrinfo **res = p_res;
+	const char *node = p_0;
+	const char *service = p_1;
+	const struct rdma_addrinfo *hints = p_2;
+	struct rdma_addrinfo **res = p_3;
 
 	if (!LIB(rdma_getaddrinfo)) {
 		r.error = MISSING;
@@ -918,10 +939,10 @@ verbena_int verbena_rdma_getaddrinfo(void *p_node, void *p_service, void *p_hint
 	return r;
 }
 
-verbena_int verbena_rdma_freeaddrinfo(void *p_res)
+static verbena_int stub_rdma_freeaddrinfo(void *p_0)
 {
 	verbena_int r = {0};
-	struct rdma_addrinfo *res = p_res;
+	struct rdma_addrinfo *res = p_0;
 
 	if (!LIB(rdma_freeaddrinfo)) {
 		r.error = MISSING;
@@ -931,12 +952,12 @@ verbena_int verbena_rdma_freeaddrinfo(void *p_res)
 	return r;
 }
 
-verbena_int verbena_rdma_init_qp_attr(void *p_id, void *p_qp_attr, void *p_qp_attr_mask)
+static verbena_int stub_rdma_init_qp_attr(void *p_0, void *p_1, void *p_2)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	struct ibv_qp_attr *qp_attr = p_qp_attr;
-	int *qp_attr_mask = p_qp_attr_mask;
+	struct rdma_cm_id *id = p_0;
+	struct ibv_qp_attr *qp_attr = p_1;
+	int *qp_attr_mask = p_2;
 
 	if (!LIB(rdma_init_qp_attr)) {
 		r.error = MISSING;
@@ -948,11 +969,11 @@ verbena_int verbena_rdma_init_qp_attr(void *p_id, void *p_qp_attr, void *p_qp_at
 	return r;
 }
 
-verbena_int verbena_rdma_set_local_ece(void *p_id, void *p_ece)
+static verbena_int stub_rdma_set_local_ece(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	struct ibv_ece *ece = p_ece;
+	struct rdma_cm_id *id = p_0;
+	struct ibv_ece *ece = p_1;
 
 	if (!LIB(rdma_set_local_ece)) {
 		r.error = MISSING;
@@ -964,11 +985,11 @@ verbena_int verbena_rdma_set_local_ece(void *p_id, void *p_ece)
 	return r;
 }
 
-verbena_int verbena_rdma_get_remote_ece(void *p_id, void *p_ece)
+static verbena_int stub_rdma_get_remote_ece(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	struct ibv_ece *ece = p_ece;
+	struct rdma_cm_id *id = p_0;
+	struct ibv_ece *ece = p_1;
 
 	if (!LIB(rdma_get_remote_ece)) {
 		r.error = MISSING;
@@ -980,13 +1001,13 @@ verbena_int verbena_rdma_get_remote_ece(void *p_id, void *p_ece)
 	return r;
 }
 
-verbena_int verbena_rdma_resolve_addrinfo(void *p_id, void *p_node, void *p_service, void *p_hints)
+static verbena_int stub_rdma_resolve_addrinfo(void *p_0, void *p_1, void *p_2, void *p_3)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	const char *node = p_node;
-	const char *service = p_service;
-	const struct rdma_addrinfo *hints = p_hints;
+	struct rdma_cm_id *id = p_0;
+	const char *node = p_1;
+	const char *service = p_2;
+	const struct rdma_addrinfo *hints = p_3;
 
 	if (!LIB(rdma_resolve_addrinfo)) {
 		r.error = MISSING;
@@ -998,11 +1019,11 @@ verbena_int verbena_rdma_resolve_addrinfo(void *p_id, void *p_node, void *p_serv
 	return r;
 }
 
-verbena_int verbena_rdma_query_addrinfo(void *p_id, void *p_info)
+static verbena_int stub_rdma_query_addrinfo(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	struct rdma_addrinfo **info = p_info;
+	struct rdma_cm_id *id = p_0;
+	struct rdma_addrinfo **info = p_1;
 
 	if (!LIB(rdma_query_addrinfo)) {
 		r.error = MISSING;
@@ -1014,10 +1035,13 @@ verbena_int verbena_rdma_query_addrinfo(void *p_id, void *p_info)
 	return r;
 }
 
-verbena_int verbena_rdma_write_cm_event(void *p_id, uint32_t event, int32_t status, uint64_t arg)
+static verbena_int stub_rdma_write_cm_event(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
+	struct rdma_cm_id *id = p_0;
+	uint32_t event = n_0;
+	int32_t status = n_1;
+	uint64_t arg = n_2;
 
 	if (!LIB(rdma_write_cm_event)) {
 		r.error = MISSING;
@@ -1029,12 +1053,12 @@ verbena_int verbena_rdma_write_cm_event(void *p_id, uint32_t event, int32_t stat
 	return r;
 }
 
-verbena_int verbena_rdma_create_srq(void *p_id, void *p_pd, void *p_attr)
+static verbena_int stub_rdma_create_srq(void *p_0, void *p_1, void *p_2)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	struct ibv_pd *pd = p_pd;
-	struct ibv_srq_init_attr *attr = p_attr;
+	struct rdma_cm_id *id = p_0;
+	struct ibv_pd *pd = p_1;
+	struct ibv_srq_init_attr *attr = p_2;
 
 	if (!LIB(rdma_create_srq)) {
 		r.error = MISSING;
@@ -1046,11 +1070,11 @@ verbena_int verbena_rdma_create_srq(void *p_id, void *p_pd, void *p_attr)
 	return r;
 }
 
-verbena_int verbena_rdma_create_srq_ex(void *p_id, void *p_attr)
+static verbena_int stub_rdma_create_srq_ex(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	struct ibv_srq_init_attr_ex *attr = p_attr;
+	struct rdma_cm_id *id = p_0;
+	struct ibv_srq_init_attr_ex *attr = p_1;
 
 	if (!LIB(rdma_create_srq_ex)) {
 		r.error = MISSING;
@@ -1062,10 +1086,10 @@ verbena_int verbena_rdma_create_srq_ex(void *p_id, void *p_attr)
 	return r;
 }
 
-verbena_int verbena_rdma_destroy_srq(void *p_id)
+static verbena_int stub_rdma_destroy_srq(void *p_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
+	struct rdma_cm_id *id = p_0;
 
 	if (!LIB(rdma_destroy_srq)) {
 		r.error = MISSING;
@@ -1075,188 +1099,219 @@ verbena_int verbena_rdma_destroy_srq(void *p_id)
 	return r;
 }
 
-verbena_ptr verbena_rdma_reg_msgs(void *p_id, uint8_t *p_addr, uint64_t length)
+static verbena_ptr stub_rdma_reg_msgs(void *p_0, uint8_t *b_0, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct rdma_cm_id *id = p_id;
-	void *addr = p_addr;
+	struct rdma_cm_id *id = p_0;
+	void *addr = b_0;
+	uint64_t length = n_0;
 	errno = 0;
 	r.value = (void *)own_rdma_reg_msgs(id, addr, length);
 	r.error = errno;
 	return r;
 }
 
-verbena_ptr verbena_rdma_reg_read(void *p_id, uint8_t *p_addr, uint64_t length)
+static verbena_ptr stub_rdma_reg_read(void *p_0, uint8_t *b_0, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct rdma_cm_id *id = p_id;
-	void *addr = p_addr;
+	struct rdma_cm_id *id = p_0;
+	void *addr = b_0;
+	uint64_t length = n_0;
 	errno = 0;
 	r.value = (void *)own_rdma_reg_read(id, addr, length);
 	r.error = errno;
 	return r;
 }
 
-verbena_ptr verbena_rdma_reg_write(void *p_id, uint8_t *p_addr, uint64_t length)
+static verbena_ptr stub_rdma_reg_write(void *p_0, uint8_t *b_0, uint64_t n_0)
 {
 	verbena_ptr r = {0};
-	struct rdma_cm_id *id = p_id;
-	void *addr = p_addr;
+	struct rdma_cm_id *id = p_0;
+	void *addr = b_0;
+	uint64_t length = n_0;
 	errno = 0;
 	r.value = (void *)own_rdma_reg_write(id, addr, length);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_rdma_dereg_mr(void *p_mr)
+static verbena_int stub_rdma_dereg_mr(void *p_0)
 {
 	verbena_int r = {0};
-	struct ibv_mr *mr = p_mr;
+	struct ibv_mr *mr = p_0;
 	errno = 0;
 	r.value = own_rdma_dereg_mr(mr);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_rdma_post_recvv(void *p_id, uint8_t *p_context, void *p_sgl, int32_t nsge)
+static verbena_int stub_rdma_post_recvv(void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	void *context = p_context;
-	struct ibv_sge *sgl = p_sgl;
+	struct rdma_cm_id *id = p_0;
+	void *context = b_0;
+	struct ibv_sge *sgl = p_1;
+	int32_t nsge = n_0;
 	errno = 0;
 	r.value = own_rdma_post_recvv(id, context, sgl, nsge);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_rdma_post_sendv(void *p_id, uint8_t *p_context, void *p_sgl, int32_t nsge, int32_t flags)
+static verbena_int stub_rdma_post_sendv(void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	void *context = p_context;
-	struct ibv_sge *sgl = p_sgl;
+	struct rdma_cm_id *id = p_0;
+	void *context = b_0;
+	struct ibv_sge *sgl = p_1;
+	int32_t nsge = n_0;
+	int32_t flags = n_1;
 	errno = 0;
 	r.value = own_rdma_post_sendv(id, context, sgl, nsge, flags);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_rdma_post_readv(void *p_id, uint8_t *p_context, void *p_sgl, int32_t nsge, int32_t flags, uint64_t remote_addr, uint32_t rkey)
+static verbena_int stub_rdma_post_readv(void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	void *context = p_context;
-	struct ibv_sge *sgl = p_sgl;
+	struct rdma_cm_id *id = p_0;
+	void *context = b_0;
+	struct ibv_sge *sgl = p_1;
+	int32_t nsge = n_0;
+	int32_t flags = n_1;
+	uint64_t remote_addr = n_2;
+	uint32_t rkey = n_3;
 	errno = 0;
 	r.value = own_rdma_post_readv(id, context, sgl, nsge, flags, remote_addr, rkey);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_rdma_post_writev(void *p_id, uint8_t *p_context, void *p_sgl, int32_t nsge, int32_t flags, uint64_t remote_addr, uint32_t rkey)
+static verbena_int stub_rdma_post_writev(void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	void *context = p_context;
-	struct ibv_sge *sgl = p_sgl;
+	struct rdma_cm_id *id = p_0;
+	void *context = b_0;
+	struct ibv_sge *sgl = p_1;
+	int32_t nsge = n_0;
+	int32_t flags = n_1;
+	uint64_t remote_addr = n_2;
+	uint32_t rkey = n_3;
 	errno = 0;
 	r.value = own_rdma_post_writev(id, context, sgl, nsge, flags, remote_addr, rkey);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_rdma_post_recv(void *p_id, uint8_t *p_context, uint8_t *p_addr, uint64_t length, void *p_mr)
+static verbena_int stub_rdma_post_recv(void *p_0, void *p_1, uint8_t *b_0, uint8_t *b_1, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	void *context = p_context;
-	void *addr = p_addr;
-	struct ibv_mr *mr = p_mr;
+	struct rdma_cm_id *id = p_0;
+	void *context = b_0;
+	void *addr = b_1;
+	uint64_t length = n_0;
+	struct ibv_mr *mr = p_1;
 	errno = 0;
 	r.value = own_rdma_post_recv(id, context, addr, length, mr);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_rdma_post_send(void *p_id, uint8_t *p_context, uint8_t *p_addr, uint64_t length, void *p_mr, int32_t flags)
+static verbena_int stub_rdma_post_send(void *p_0, void *p_1, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	void *context = p_context;
-	void *addr = p_addr;
-	struct ibv_mr *mr = p_mr;
+	struct rdma_cm_id *id = p_0;
+	void *context = b_0;
+	void *addr = b_1;
+	uint64_t length = n_0;
+	struct ibv_mr *mr = p_1;
+	int32_t flags = n_1;
 	errno = 0;
 	r.value = own_rdma_post_send(id, context, addr, length, mr, flags);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_rdma_post_read(void *p_id, uint8_t *p_context, uint8_t *p_addr, uint64_t length, void *p_mr, int32_t flags, uint64_t remote_addr, uint32_t rkey)
+static verbena_int stub_rdma_post_read(void *p_0, void *p_1, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	void *context = p_context;
-	void *addr = p_addr;
-	struct ibv_mr *mr = p_mr;
+	struct rdma_cm_id *id = p_0;
+	void *context = b_0;
+	void *addr = b_1;
+	uint64_t length = n_0;
+	struct ibv_mr *mr = p_1;
+	int32_t flags = n_1;
+	uint64_t remote_addr = n_2;
+	uint32_t rkey = n_3;
 	errno = 0;
 	r.value = own_rdma_post_read(id, context, addr, length, mr, flags, remote_addr, rkey);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_rdma_post_write(void *p_id, uint8_t *p_context, uint8_t *p_addr, uint64_t length, void *p_mr, int32_t flags, uint64_t remote_addr, uint32_t rkey)
+static verbena_int stub_rdma_post_write(void *p_0, void *p_1, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	void *context = p_context;
-	void *addr = p_addr;
-	struct ibv_mr *mr = p_mr;
+	struct rdma_cm_id *id = p_0;
+	void *context = b_0;
+	void *addr = b_1;
+	uint64_t length = n_0;
+	struct ibv_mr *mr = p_1;
+	int32_t flags = n_1;
+	uint64_t remote_addr = n_2;
+	uint32_t rkey = n_3;
 	errno = 0;
 	r.value = own_rdma_post_write(id, context, addr, length, mr, flags, remote_addr, rkey);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_rdma_post_ud_send(void *p_id, uint8_t *p_context, uint8_t *p_addr, uint64_t length, void *p_mr, int32_t flags, void *p_ah, uint32_t remote_qpn)
+static verbena_int stub_rdma_post_ud_send(void *p_0, void *p_1, void *p_2, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	void *context = p_context;
-	void *addr = p_addr;
-	struct ibv_mr *mr = p_mr;
-	struct ibv_ah *ah = p_ah;
+	struct rdma_cm_id *id = p_0;
+	void *context = b_0;
+	void *addr = b_1;
+	uint64_t length = n_0;
+	struct ibv_mr *mr = p_1;
+	int32_t flags = n_1;
+	struct ibv_ah *ah = p_2;
+	uint32_t remote_qpn = n_2;
 	errno = 0;
 	r.value = own_rdma_post_ud_send(id, context, addr, length, mr, flags, ah, remote_qpn);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_rdma_get_send_comp(void *p_id, void *p_wc)
+static verbena_int stub_rdma_get_send_comp(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	struct ibv_wc *wc = p_wc;
+	struct rdma_cm_id *id = p_0;
+	struct ibv_wc *wc = p_1;
 	errno = 0;
 	r.value = own_rdma_get_send_comp(id, wc);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_rdma_get_recv_comp(void *p_id, void *p_wc)
+static verbena_int stub_rdma_get_recv_comp(void *p_0, void *p_1)
 {
 	verbena_int r = {0};
-	struct rdma_cm_id *id = p_id;
-	struct ibv_wc *wc = p_wc;
+	struct rdma_cm_id *id = p_0;
+	struct ibv_wc *wc = p_1;
 	errno = 0;
 	r.value = own_rdma_get_recv_comp(id, wc);
 	r.error = errno;
 	return r;
 }
 
-verbena_int verbena_rsocket(int32_t domain, int32_t type, int32_t protocol)
+static verbena_int stub_rsocket(uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_int r = {0};
+	int32_t domain = n_0;
+	int32_t type = n_1;
+	int32_t protocol = n_2;
 
 	if (!LIB(rsocket)) {
 		r.error = MISSING;
@@ -1268,10 +1323,12 @@ verbena_int verbena_rsocket(int32_t domain, int32_t type, int32_t protocol)
 	return r;
 }
 
-verbena_int verbena_rbind(int32_t socket, void *p_addr, uint32_t addrlen)
+static verbena_int stub_rbind(void *p_0, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	const struct sockaddr *addr = p_addr;
+	int32_t socket = n_0;
+	const struct sockaddr *addr = p_0;
+	uint32_t addrlen = n_1;
 
 	if (!LIB(rbind)) {
 		r.error = MISSING;
@@ -1283,9 +1340,11 @@ verbena_int verbena_rbind(int32_t socket, void *p_addr, uint32_t addrlen)
 	return r;
 }
 
-verbena_int verbena_rlisten(int32_t socket, int32_t backlog)
+static verbena_int stub_rlisten(uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
+	int32_t socket = n_0;
+	int32_t backlog = n_1;
 
 	if (!LIB(rlisten)) {
 		r.error = MISSING;
@@ -1297,11 +1356,12 @@ verbena_int verbena_rlisten(int32_t socket, int32_t backlog)
 	return r;
 }
 
-verbena_int verbena_raccept(int32_t socket, void *p_addr, void *p_addrlen)
+static verbena_int stub_raccept(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct sockaddr *addr = p_addr;
-	socklen_t *addrlen = p_addrlen;
+	int32_t socket = n_0;
+	struct sockaddr *addr = p_0;
+	socklen_t *addrlen = p_1;
 
 	if (!LIB(raccept)) {
 		r.error = MISSING;
@@ -1313,10 +1373,12 @@ verbena_int verbena_raccept(int32_t socket, void *p_addr, void *p_addrlen)
 	return r;
 }
 
-verbena_int verbena_rconnect(int32_t socket, void *p_addr, uint32_t addrlen)
+static verbena_int stub_rconnect(void *p_0, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	const struct sockaddr *addr = p_addr;
+	int32_t socket = n_0;
+	const struct sockaddr *addr = p_0;
+	uint32_t addrlen = n_1;
 
 	if (!LIB(rconnect)) {
 		r.error = MISSING;
@@ -1328,9 +1390,11 @@ verbena_int verbena_rconnect(int32_t socket, void *p_addr, uint32_t addrlen)
 	return r;
 }
 
-verbena_int verbena_rshutdown(int32_t socket, int32_t how)
+static verbena_int stub_rshutdown(uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
+	int32_t socket = n_0;
+	int32_t how = n_1;
 
 	if (!LIB(rshutdown)) {
 		r.error = MISSING;
@@ -1342,9 +1406,10 @@ verbena_int verbena_rshutdown(int32_t socket, int32_t how)
 	return r;
 }
 
-verbena_int verbena_rclose(int32_t socket)
+static verbena_int stub_rclose(uint64_t n_0)
 {
 	verbena_int r = {0};
+	int32_t socket = n_0;
 
 	if (!LIB(rclose)) {
 		r.error = MISSING;
@@ -1356,10 +1421,13 @@ verbena_int verbena_rclose(int32_t socket)
 	return r;
 }
 
-verbena_int verbena_rrecv(int32_t socket, uint8_t *p_buf, uint64_t len, int32_t flags)
+static verbena_int stub_rrecv(uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_int r = {0};
-	void *buf = p_buf;
+	int32_t socket = n_0;
+	void *buf = b_0;
+	uint64_t len = n_1;
+	int32_t flags = n_2;
 
 	if (!LIB(rrecv)) {
 		r.error = MISSING;
@@ -1371,12 +1439,15 @@ verbena_int verbena_rrecv(int32_t socket, uint8_t *p_buf, uint64_t len, int32_t 
 	return r;
 }
 
-verbena_int verbena_rrecvfrom(int32_t socket, uint8_t *p_buf, uint64_t len, int32_t flags, void *p_src_addr, void *p_addrlen)
+static verbena_int stub_rrecvfrom(void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_int r = {0};
-	void *buf = p_buf;
-	struct sockaddr *src_addr = p_src_addr;
-	socklen_t *addrlen = p_addrlen;
+	int32_t socket = n_0;
+	void *buf = b_0;
+	uint64_t len = n_1;
+	int32_t flags = n_2;
+	struct sockaddr *src_addr = p_0;
+	socklen_t *addrlen = p_1;
 
 	if (!LIB(rrecvfrom)) {
 		r.error = MISSING;
@@ -1388,10 +1459,12 @@ verbena_int verbena_rrecvfrom(int32_t socket, uint8_t *p_buf, uint64_t len, int3
 	return r;
 }
 
-verbena_int verbena_rrecvmsg(int32_t socket, void *p_msg, int32_t flags)
+static verbena_int stub_rrecvmsg(void *p_0, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct msghdr *msg = p_msg;
+	int32_t socket = n_0;
+	struct msghdr *msg = p_0;
+	int32_t flags = n_1;
 
 	if (!LIB(rrecvmsg)) {
 		r.error = MISSING;
@@ -1403,10 +1476,13 @@ verbena_int verbena_rrecvmsg(int32_t socket, void *p_msg, int32_t flags)
 	return r;
 }
 
-verbena_int verbena_rsend(int32_t socket, uint8_t *p_buf, uint64_t len, int32_t flags)
+static verbena_int stub_rsend(uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_int r = {0};
-	const void *buf = p_buf;
+	int32_t socket = n_0;
+	const void *buf = b_0;
+	uint64_t len = n_1;
+	int32_t flags = n_2;
 
 	if (!LIB(rsend)) {
 		r.error = MISSING;
@@ -1418,11 +1494,15 @@ verbena_int verbena_rsend(int32_t socket, uint8_t *p_buf, uint64_t len, int32_t 
 	return r;
 }
 
-verbena_int verbena_rsendto(int32_t socket, uint8_t *p_buf, uint64_t len, int32_t flags, void *p_dest_addr, uint32_t addrlen)
+static verbena_int stub_rsendto(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3)
 {
 	verbena_int r = {0};
-	const void *buf = p_buf;
-	const struct sockaddr *dest_addr = p_dest_addr;
+	int32_t socket = n_0;
+	const void *buf = b_0;
+	uint64_t len = n_1;
+	int32_t flags = n_2;
+	const struct sockaddr *dest_addr = p_0;
+	uint32_t addrlen = n_3;
 
 	if (!LIB(rsendto)) {
 		r.error = MISSING;
@@ -1434,10 +1514,12 @@ verbena_int verbena_rsendto(int32_t socket, uint8_t *p_buf, uint64_t len, int32_
 	return r;
 }
 
-verbena_int verbena_rsendmsg(int32_t socket, void *p_msg, int32_t flags)
+static verbena_int stub_rsendmsg(void *p_0, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	const struct msghdr *msg = p_msg;
+	int32_t socket = n_0;
+	const struct msghdr *msg = p_0;
+	int32_t flags = n_1;
 
 	if (!LIB(rsendmsg)) {
 		r.error = MISSING;
@@ -1449,10 +1531,12 @@ verbena_int verbena_rsendmsg(int32_t socket, void *p_msg, int32_t flags)
 	return r;
 }
 
-verbena_int verbena_rread(int32_t socket, uint8_t *p_buf, uint64_t count)
+static verbena_int stub_rread(uint8_t *b_0, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	void *buf = p_buf;
+	int32_t socket = n_0;
+	void *buf = b_0;
+	uint64_t count = n_1;
 
 	if (!LIB(rread)) {
 		r.error = MISSING;
@@ -1464,10 +1548,12 @@ verbena_int verbena_rread(int32_t socket, uint8_t *p_buf, uint64_t count)
 	return r;
 }
 
-verbena_int verbena_rreadv(int32_t socket, void *p_iov, int32_t iovcnt)
+static verbena_int stub_rreadv(void *p_0, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	const struct iovec *iov = p_iov;
+	int32_t socket = n_0;
+	const struct iovec *iov = p_0;
+	int32_t iovcnt = n_1;
 
 	if (!LIB(rreadv)) {
 		r.error = MISSING;
@@ -1479,10 +1565,12 @@ verbena_int verbena_rreadv(int32_t socket, void *p_iov, int32_t iovcnt)
 	return r;
 }
 
-verbena_int verbena_rwrite(int32_t socket, uint8_t *p_buf, uint64_t count)
+static verbena_int stub_rwrite(uint8_t *b_0, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	const void *buf = p_buf;
+	int32_t socket = n_0;
+	const void *buf = b_0;
+	uint64_t count = n_1;
 
 	if (!LIB(rwrite)) {
 		r.error = MISSING;
@@ -1494,10 +1582,12 @@ verbena_int verbena_rwrite(int32_t socket, uint8_t *p_buf, uint64_t count)
 	return r;
 }
 
-verbena_int verbena_rwritev(int32_t socket, void *p_iov, int32_t iovcnt)
+static verbena_int stub_rwritev(void *p_0, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	const struct iovec *iov = p_iov;
+	int32_t socket = n_0;
+	const struct iovec *iov = p_0;
+	int32_t iovcnt = n_1;
 
 	if (!LIB(rwritev)) {
 		r.error = MISSING;
@@ -1509,10 +1599,12 @@ verbena_int verbena_rwritev(int32_t socket, void *p_iov, int32_t iovcnt)
 	return r;
 }
 
-verbena_int verbena_rpoll(void *p_fds, uint64_t nfds, int32_t timeout)
+static verbena_int stub_rpoll(void *p_0, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	struct pollfd *fds = p_fds;
+	struct pollfd *fds = p_0;
+	uint64_t nfds = n_0;
+	int32_t timeout = n_1;
 
 	if (!LIB(rpoll)) {
 		r.error = MISSING;
@@ -1524,13 +1616,14 @@ verbena_int verbena_rpoll(void *p_fds, uint64_t nfds, int32_t timeout)
 	return r;
 }
 
-verbena_int verbena_rselect(int32_t nfds, void *p_readfds, void *p_writefds, void *p_exceptfds, void *p_timeout)
+static verbena_int stub_rselect(void *p_0, void *p_1, void *p_2, void *p_3, uint64_t n_0)
 {
 	verbena_int r = {0};
-	fd_set *readfds = p_readfds;
-	fd_set *writefds = p_writefds;
-	fd_set *exceptfds = p_exceptfds;
-	struct timeval *timeout = p_timeout;
+	int32_t nfds = n_0;
+	fd_set *readfds = p_0;
+	fd_set *writefds = p_1;
+	fd_set *exceptfds = p_2;
+	struct timeval *timeout = p_3;
 
 	if (!LIB(rselect)) {
 		r.error = MISSING;
@@ -1542,11 +1635,12 @@ verbena_int verbena_rselect(int32_t nfds, void *p_readfds, void *p_writefds, voi
 	return r;
 }
 
-verbena_int verbena_rgetpeername(int32_t socket, void *p_addr, void *p_addrlen)
+static verbena_int stub_rgetpeername(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct sockaddr *addr = p_addr;
-	socklen_t *addrlen = p_addrlen;
+	int32_t socket = n_0;
+	struct sockaddr *addr = p_0;
+	socklen_t *addrlen = p_1;
 
 	if (!LIB(rgetpeername)) {
 		r.error = MISSING;
@@ -1558,11 +1652,12 @@ verbena_int verbena_rgetpeername(int32_t socket, void *p_addr, void *p_addrlen)
 	return r;
 }
 
-verbena_int verbena_rgetsockname(int32_t socket, void *p_addr, void *p_addrlen)
+static verbena_int stub_rgetsockname(void *p_0, void *p_1, uint64_t n_0)
 {
 	verbena_int r = {0};
-	struct sockaddr *addr = p_addr;
-	socklen_t *addrlen = p_addrlen;
+	int32_t socket = n_0;
+	struct sockaddr *addr = p_0;
+	socklen_t *addrlen = p_1;
 
 	if (!LIB(rgetsockname)) {
 		r.error = MISSING;
@@ -1574,10 +1669,14 @@ verbena_int verbena_rgetsockname(int32_t socket, void *p_addr, void *p_addrlen)
 	return r;
 }
 
-verbena_int verbena_rsetsockopt(int32_t socket, int32_t level, int32_t optname, uint8_t *p_optval, uint32_t optlen)
+static verbena_int stub_rsetsockopt(uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3)
 {
 	verbena_int r = {0};
-	const void *optval = p_optval;
+	int32_t socket = n_0;
+	int32_t level = n_1;
+	int32_t optname = n_2;
+	const void *optval = b_0;
+	uint32_t optlen = n_3;
 
 	if (!LIB(rsetsockopt)) {
 		r.error = MISSING;
@@ -1589,11 +1688,14 @@ verbena_int verbena_rsetsockopt(int32_t socket, int32_t level, int32_t optname, 
 	return r;
 }
 
-verbena_int verbena_rgetsockopt(int32_t socket, int32_t level, int32_t optname, uint8_t *p_optval, void *p_optlen)
+static verbena_int stub_rgetsockopt(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_int r = {0};
-	void *optval = p_optval;
-	socklen_t *optlen = p_optlen;
+	int32_t socket = n_0;
+	int32_t level = n_1;
+	int32_t optname = n_2;
+	void *optval = b_0;
+	socklen_t *optlen = p_0;
 
 	if (!LIB(rgetsockopt)) {
 		r.error = MISSING;
@@ -1605,9 +1707,11 @@ verbena_int verbena_rgetsockopt(int32_t socket, int32_t level, int32_t optname, 
 	return r;
 }
 
-verbena_int verbena_rfcntl(int32_t socket, int32_t cmd)
+static verbena_int stub_rfcntl(uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
+	int32_t socket = n_0;
+	int32_t cmd = n_1;
 
 	if (!LIB(rfcntl)) {
 		r.error = MISSING;
@@ -1619,9 +1723,12 @@ verbena_int verbena_rfcntl(int32_t socket, int32_t cmd)
 	return r;
 }
 
-verbena_int verbena_rfcntl_int(int32_t socket, int32_t cmd, int32_t arg)
+static verbena_int stub_rfcntl_int(uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_int r = {0};
+	int32_t socket = n_0;
+	int32_t cmd = n_1;
+	int32_t arg = n_2;
 
 	if (!LIB(rfcntl)) {
 		r.error = MISSING;
@@ -1633,10 +1740,15 @@ verbena_int verbena_rfcntl_int(int32_t socket, int32_t cmd, int32_t arg)
 	return r;
 }
 
-verbena_int verbena_riomap(int32_t socket, uint8_t *p_buf, uint64_t len, int32_t prot, int32_t flags, int64_t offset)
+static verbena_int stub_riomap(uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3, uint64_t n_4)
 {
 	verbena_int r = {0};
-	void *buf = p_buf;
+	int32_t socket = n_0;
+	void *buf = b_0;
+	uint64_t len = n_1;
+	int32_t prot = n_2;
+	int32_t flags = n_3;
+	int64_t offset = n_4;
 
 	if (!LIB(riomap)) {
 		r.error = MISSING;
@@ -1648,10 +1760,12 @@ verbena_int verbena_riomap(int32_t socket, uint8_t *p_buf, uint64_t len, int32_t
 	return r;
 }
 
-verbena_int verbena_riounmap(int32_t socket, uint8_t *p_buf, uint64_t len)
+static verbena_int stub_riounmap(uint8_t *b_0, uint64_t n_0, uint64_t n_1)
 {
 	verbena_int r = {0};
-	void *buf = p_buf;
+	int32_t socket = n_0;
+	void *buf = b_0;
+	uint64_t len = n_1;
 
 	if (!LIB(riounmap)) {
 		r.error = MISSING;
@@ -1663,10 +1777,14 @@ verbena_int verbena_riounmap(int32_t socket, uint8_t *p_buf, uint64_t len)
 	return r;
 }
 
-verbena_int verbena_riowrite(int32_t socket, uint8_t *p_buf, uint64_t count, int64_t offset, int32_t flags)
+static verbena_int stub_riowrite(uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3)
 {
 	verbena_int r = {0};
-	const void *buf = p_buf;
+	int32_t socket = n_0;
+	const void *buf = b_0;
+	uint64_t count = n_1;
+	int64_t offset = n_2;
+	int32_t flags = n_3;
 
 	if (!LIB(riowrite)) {
 		r.error = MISSING;
@@ -1678,9 +1796,10 @@ verbena_int verbena_riowrite(int32_t socket, uint8_t *p_buf, uint64_t count, int
 	return r;
 }
 
-verbena_int verbena_repoll_create(int32_t flags)
+static verbena_int stub_repoll_create(uint64_t n_0)
 {
 	verbena_int r = {0};
+	int32_t flags = n_0;
 
 	if (!LIB(repoll_create)) {
 		r.error = MISSING;
@@ -1692,10 +1811,13 @@ verbena_int verbena_repoll_create(int32_t flags)
 	return r;
 }
 
-verbena_int verbena_repoll_ctl(int32_t epfd, int32_t op, int32_t fd, void *p_event)
+static verbena_int stub_repoll_ctl(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_int r = {0};
-	struct epoll_event *event = p_event;
+	int32_t epfd = n_0;
+	int32_t op = n_1;
+	int32_t fd = n_2;
+	struct epoll_event *event = p_0;
 
 	if (!LIB(repoll_ctl)) {
 		r.error = MISSING;
@@ -1707,10 +1829,13 @@ verbena_int verbena_repoll_ctl(int32_t epfd, int32_t op, int32_t fd, void *p_eve
 	return r;
 }
 
-verbena_int verbena_repoll_wait(int32_t epfd, void *p_events, int32_t maxevents, int32_t timeout)
+static verbena_int stub_repoll_wait(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
 {
 	verbena_int r = {0};
-	struct epoll_event *events = p_events;
+	int32_t epfd = n_0;
+	struct epoll_event *events = p_0;
+	int32_t maxevents = n_1;
+	int32_t timeout = n_2;
 
 	if (!LIB(repoll_wait)) {
 		r.error = MISSING;
@@ -1721,3 +1846,263 @@ verbena_int verbena_repoll_wait(int32_t epfd, void *p_events, int32_t maxevents,
 	r.error = errno;
 	return r;
 }
+
+verbena_ptr verbena_librdmacm_ptr(int stub)
+{
+	return ((verbena_ptr (*)(void))stubs[stub])();
+}
+
+verbena_int verbena_librdmacm_int_1p(int stub, void *p_0)
+{
+	return ((verbena_int (*)(void *p_0))stubs[stub])(p_0);
+}
+
+verbena_int verbena_librdmacm_int_2p_1b_1n_keeps(int stub, void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0))stubs[stub])(p_0, p_1, b_0, n_0);
+}
+
+verbena_int verbena_librdmacm_int_4p(int stub, void *p_0, void *p_1, void *p_2, void *p_3)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, void *p_2, void *p_3))stubs[stub])(p_0, p_1, p_2, p_3);
+}
+
+verbena_int verbena_librdmacm_int_2p(int stub, void *p_0, void *p_1)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1))stubs[stub])(p_0, p_1);
+}
+
+verbena_int verbena_librdmacm_int_3p_1n(int stub, void *p_0, void *p_1, void *p_2, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, void *p_2, uint64_t n_0))stubs[stub])(p_0, p_1, p_2, n_0);
+}
+
+verbena_int verbena_librdmacm_int_1p_1n(int stub, void *p_0, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, uint64_t n_0))stubs[stub])(p_0, n_0);
+}
+
+verbena_int verbena_librdmacm_int_3p(int stub, void *p_0, void *p_1, void *p_2)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, void *p_2))stubs[stub])(p_0, p_1, p_2);
+}
+
+verbena_int verbena_librdmacm_int_1p_1b_1n(int stub, void *p_0, uint8_t *b_0, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, uint8_t *b_0, uint64_t n_0))stubs[stub])(p_0, b_0, n_0);
+}
+
+verbena_int verbena_librdmacm_int_2p_1b_keeps(int stub, void *p_0, void *p_1, uint8_t *b_0)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint8_t *b_0))stubs[stub])(p_0, p_1, b_0);
+}
+
+verbena_ptr verbena_librdmacm_ptr_1p(int stub, void *p_0)
+{
+	return ((verbena_ptr (*)(void *p_0))stubs[stub])(p_0);
+}
+
+verbena_ptr verbena_librdmacm_ptr_1n(int stub, uint64_t n_0)
+{
+	return ((verbena_ptr (*)(uint64_t n_0))stubs[stub])(n_0);
+}
+
+verbena_int verbena_librdmacm_int_1p_1b_3n(int stub, void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	return ((verbena_int (*)(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2))stubs[stub])(p_0, b_0, n_0, n_1, n_2);
+}
+
+verbena_int verbena_librdmacm_int_1p_3n(int stub, void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	return ((verbena_int (*)(void *p_0, uint64_t n_0, uint64_t n_1, uint64_t n_2))stubs[stub])(p_0, n_0, n_1, n_2);
+}
+
+verbena_ptr verbena_librdmacm_ptr_1p_1b_1n_keeps(int stub, void *p_0, uint8_t *b_0, uint64_t n_0)
+{
+	return ((verbena_ptr (*)(void *p_0, uint8_t *b_0, uint64_t n_0))stubs[stub])(p_0, b_0, n_0);
+}
+
+verbena_int verbena_librdmacm_int_2p_1b_2n_keeps(int stub, void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, p_1, b_0, n_0, n_1);
+}
+
+verbena_int verbena_librdmacm_int_2p_1b_4n_keeps(int stub, void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3))stubs[stub])(p_0, p_1, b_0, n_0, n_1, n_2, n_3);
+}
+
+verbena_int verbena_librdmacm_int_2p_2b_1n_keeps(int stub, void *p_0, void *p_1, uint8_t *b_0, uint8_t *b_1, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint8_t *b_0, uint8_t *b_1, uint64_t n_0))stubs[stub])(p_0, p_1, b_0, b_1, n_0);
+}
+
+verbena_int verbena_librdmacm_int_2p_2b_2n_keeps(int stub, void *p_0, void *p_1, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, p_1, b_0, b_1, n_0, n_1);
+}
+
+verbena_int verbena_librdmacm_int_2p_2b_4n_keeps(int stub, void *p_0, void *p_1, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3))stubs[stub])(p_0, p_1, b_0, b_1, n_0, n_1, n_2, n_3);
+}
+
+verbena_int verbena_librdmacm_int_3p_2b_3n_keeps(int stub, void *p_0, void *p_1, void *p_2, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, void *p_2, uint8_t *b_0, uint8_t *b_1, uint64_t n_0, uint64_t n_1, uint64_t n_2))stubs[stub])(p_0, p_1, p_2, b_0, b_1, n_0, n_1, n_2);
+}
+
+verbena_int verbena_librdmacm_int_3n(int stub, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	return ((verbena_int (*)(uint64_t n_0, uint64_t n_1, uint64_t n_2))stubs[stub])(n_0, n_1, n_2);
+}
+
+verbena_int verbena_librdmacm_int_1p_2n(int stub, void *p_0, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_int (*)(void *p_0, uint64_t n_0, uint64_t n_1))stubs[stub])(p_0, n_0, n_1);
+}
+
+verbena_int verbena_librdmacm_int_2n(int stub, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_int (*)(uint64_t n_0, uint64_t n_1))stubs[stub])(n_0, n_1);
+}
+
+verbena_int verbena_librdmacm_int_2p_1n(int stub, void *p_0, void *p_1, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint64_t n_0))stubs[stub])(p_0, p_1, n_0);
+}
+
+verbena_int verbena_librdmacm_int_1n(int stub, uint64_t n_0)
+{
+	return ((verbena_int (*)(uint64_t n_0))stubs[stub])(n_0);
+}
+
+verbena_int verbena_librdmacm_int_1b_3n(int stub, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	return ((verbena_int (*)(uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2))stubs[stub])(b_0, n_0, n_1, n_2);
+}
+
+verbena_int verbena_librdmacm_int_2p_1b_3n(int stub, void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2))stubs[stub])(p_0, p_1, b_0, n_0, n_1, n_2);
+}
+
+verbena_int verbena_librdmacm_int_1p_1b_4n(int stub, void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3)
+{
+	return ((verbena_int (*)(void *p_0, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3))stubs[stub])(p_0, b_0, n_0, n_1, n_2, n_3);
+}
+
+verbena_int verbena_librdmacm_int_1b_2n(int stub, uint8_t *b_0, uint64_t n_0, uint64_t n_1)
+{
+	return ((verbena_int (*)(uint8_t *b_0, uint64_t n_0, uint64_t n_1))stubs[stub])(b_0, n_0, n_1);
+}
+
+verbena_int verbena_librdmacm_int_4p_1n(int stub, void *p_0, void *p_1, void *p_2, void *p_3, uint64_t n_0)
+{
+	return ((verbena_int (*)(void *p_0, void *p_1, void *p_2, void *p_3, uint64_t n_0))stubs[stub])(p_0, p_1, p_2, p_3, n_0);
+}
+
+verbena_int verbena_librdmacm_int_1b_4n(int stub, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3)
+{
+	return ((verbena_int (*)(uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3))stubs[stub])(b_0, n_0, n_1, n_2, n_3);
+}
+
+verbena_int verbena_librdmacm_int_1b_5n_keeps(int stub, uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3, uint64_t n_4)
+{
+	return ((verbena_int (*)(uint8_t *b_0, uint64_t n_0, uint64_t n_1, uint64_t n_2, uint64_t n_3, uint64_t n_4))stubs[stub])(b_0, n_0, n_1, n_2, n_3, n_4);
+}
+
+static void (*const stubs[92])(void) = {
+	(void (*)(void))stub_rdma_create_event_channel,
+	(void (*)(void))stub_rdma_destroy_event_channel,
+	(void (*)(void))stub_rdma_create_id,
+	(void (*)(void))stub_rdma_create_ep,
+	(void (*)(void))stub_rdma_destroy_ep,
+	(void (*)(void))stub_rdma_destroy_id,
+	(void (*)(void))stub_rdma_bind_addr,
+	(void (*)(void))stub_rdma_resolve_addr,
+	(void (*)(void))stub_rdma_resolve_route,
+	(void (*)(void))stub_rdma_create_qp,
+	(void (*)(void))stub_rdma_create_qp_ex,
+	(void (*)(void))stub_rdma_destroy_qp,
+	(void (*)(void))stub_rdma_connect,
+	(void (*)(void))stub_rdma_establish,
+	(void (*)(void))stub_rdma_listen,
+	(void (*)(void))stub_rdma_get_request,
+	(void (*)(void))stub_rdma_accept,
+	(void (*)(void))stub_rdma_reject,
+	(void (*)(void))stub_rdma_reject_ece,
+	(void (*)(void))stub_rdma_notify,
+	(void (*)(void))stub_rdma_disconnect,
+	(void (*)(void))stub_rdma_join_multicast,
+	(void (*)(void))stub_rdma_leave_multicast,
+	(void (*)(void))stub_rdma_join_multicast_ex,
+	(void (*)(void))stub_rdma_get_cm_event,
+	(void (*)(void))stub_rdma_ack_cm_event,
+	(void (*)(void))stub_rdma_get_src_port,
+	(void (*)(void))stub_rdma_get_dst_port,
+	(void (*)(void))stub_rdma_get_local_addr,
+	(void (*)(void))stub_rdma_get_peer_addr,
+	(void (*)(void))stub_rdma_get_devices,
+	(void (*)(void))stub_rdma_free_devices,
+	(void (*)(void))stub_rdma_event_str,
+	(void (*)(void))stub_rdma_set_option,
+	(void (*)(void))stub_rdma_migrate_id,
+	(void (*)(void))stub_rdma_getaddrinfo,
+	(void (*)(void))stub_rdma_freeaddrinfo,
+	(void (*)(void))stub_rdma_init_qp_attr,
+	(void (*)(void))stub_rdma_set_local_ece,
+	(void (*)(void))stub_rdma_get_remote_ece,
+	(void (*)(void))stub_rdma_resolve_addrinfo,
+	(void (*)(void))stub_rdma_query_addrinfo,
+	(void (*)(void))stub_rdma_write_cm_event,
+	(void (*)(void))stub_rdma_create_srq,
+	(void (*)(void))stub_rdma_create_srq_ex,
+	(void (*)(void))stub_rdma_destroy_srq,
+	(void (*)(void))stub_rdma_reg_msgs,
+	(void (*)(void))stub_rdma_reg_read,
+	(void (*)(void))stub_rdma_reg_write,
+	(void (*)(void))stub_rdma_dereg_mr,
+	(void (*)(void))stub_rdma_post_recvv,
+	(void (*)(void))stub_rdma_post_sendv,
+	(void (*)(void))stub_rdma_post_readv,
+	(void (*)(void))stub_rdma_post_writev,
+	(void (*)(void))stub_rdma_post_recv,
+	(void (*)(void))stub_rdma_post_send,
+	(void (*)(void))stub_rdma_post_read,
+	(void (*)(void))stub_rdma_post_write,
+	(void (*)(void))stub_rdma_post_ud_send,
+	(void (*)(void))stub_rdma_get_send_comp,
+	(void (*)(void))stub_rdma_get_recv_comp,
+	(void (*)(void))stub_rsocket,
+	(void (*)(void))stub_rbind,
+	(void (*)(void))stub_rlisten,
+	(void (*)(void))stub_raccept,
+	(void (*)(void))stub_rconnect,
+	(void (*)(void))stub_rshutdown,
+	(void (*)(void))stub_rclose,
+	(void (*)(void))stub_rrecv,
+	(void (*)(void))stub_rrecvfrom,
+	(void (*)(void))stub_rrecvmsg,
+	(void (*)(void))stub_rsend,
+	(void (*)(void))stub_rsendto,
+	(void (*)(void))stub_rsendmsg,
+	(void (*)(void))stub_rread,
+	(void (*)(void))stub_rreadv,
+	(void (*)(void))stub_rwrite,
+	(void (*)(void))stub_rwritev,
+	(void (*)(void))stub_rpoll,
+	(void (*)(void))stub_rselect,
+	(void (*)(void))stub_rgetpeername,
+	(void (*)(void))stub_rgetsockname,
+	(void (*)(void))stub_rsetsockopt,
+	(void (*)(void))stub_rgetsockopt,
+	(void (*)(void))stub_rfcntl,
+	(void (*)(void))stub_rfcntl_int,
+	(void (*)(void))stub_riomap,
+	(void (*)(void))stub_riounmap,
+	(void (*)(void))stub_riowrite,
+	(void (*)(void))stub_repoll_create,
+	(void (*)(void))stub_repoll_ctl,
+	(void (*)(void))stub_repoll_wait,
+};

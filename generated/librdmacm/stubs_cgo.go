@@ -14,82 +14,29 @@ import (
 /*
 #include <stdlib.h>
 #include "stubs.h"
-#cgo noescape verbena_rdma_create_event_channel
-#cgo noescape verbena_rdma_destroy_event_channel
-#cgo noescape verbena_rdma_create_ep
-#cgo noescape verbena_rdma_destroy_ep
-#cgo noescape verbena_rdma_destroy_id
-#cgo noescape verbena_rdma_bind_addr
-#cgo noescape verbena_rdma_resolve_addr
-#cgo noescape verbena_rdma_resolve_route
-#cgo noescape verbena_rdma_create_qp
-#cgo noescape verbena_rdma_create_qp_ex
-#cgo noescape verbena_rdma_destroy_qp
-#cgo noescape verbena_rdma_connect
-#cgo noescape verbena_rdma_establish
-#cgo noescape verbena_rdma_listen
-#cgo noescape verbena_rdma_get_request
-#cgo noescape verbena_rdma_accept
-#cgo noescape verbena_rdma_reject
-#cgo noescape verbena_rdma_reject_ece
-#cgo noescape verbena_rdma_notify
-#cgo noescape verbena_rdma_disconnect
-#cgo noescape verbena_rdma_leave_multicast
-#cgo noescape verbena_rdma_get_cm_event
-#cgo noescape verbena_rdma_ack_cm_event
-#cgo noescape verbena_rdma_get_src_port
-#cgo noescape verbena_rdma_get_dst_port
-#cgo noescape verbena_rdma_get_local_addr
-#cgo noescape verbena_rdma_get_peer_addr
-#cgo noescape verbena_rdma_get_devices
-#cgo noescape verbena_rdma_free_devices
-#cgo noescape verbena_rdma_event_str
-#cgo noescape verbena_rdma_set_option
-#cgo noescape verbena_rdma_migrate_id
-#cgo noescape verbena_rdma_getaddrinfo
-#cgo noescape verbena_rdma_freeaddrinfo
-#cgo noescape verbena_rdma_init_qp_attr
-#cgo noescape verbena_rdma_set_local_ece
-#cgo noescape verbena_rdma_get_remote_ece
-#cgo noescape verbena_rdma_resolve_addrinfo
-#cgo noescape verbena_rdma_query_addrinfo
-#cgo noescape verbena_rdma_write_cm_event
-#cgo noescape verbena_rdma_create_srq
-#cgo noescape verbena_rdma_create_srq_ex
-#cgo noescape verbena_rdma_destroy_srq
-#cgo noescape verbena_rdma_dereg_mr
-#cgo noescape verbena_rdma_get_send_comp
-#cgo noescape verbena_rdma_get_recv_comp
-#cgo noescape verbena_rsocket
-#cgo noescape verbena_rbind
-#cgo noescape verbena_rlisten
-#cgo noescape verbena_raccept
-#cgo noescape verbena_rconnect
-#cgo noescape verbena_rshutdown
-#cgo noescape verbena_rclose
-#cgo noescape verbena_rrecv
-#cgo noescape verbena_rrecvfrom
-#cgo noescape verbena_rrecvmsg
-#cgo noescape verbena_rsend
-#cgo noescape verbena_rsendto
-#cgo noescape verbena_rsendmsg
-#cgo noescape verbena_rread
-#cgo noescape verbena_rreadv
-#cgo noescape verbena_rwrite
-#cgo noescape verbena_rwritev
-#cgo noescape verbena_rpoll
-#cgo noescape verbena_rselect
-#cgo noescape verbena_rgetpeername
-#cgo noescape verbena_rgetsockname
-#cgo noescape verbena_rsetsockopt
-#cgo noescape verbena_rgetsockopt
-#cgo noescape verbena_rfcntl
-#cgo noescape verbena_rfcntl_int
-#cgo noescape verbena_riounmap
-#cgo noescape verbena_riowrite
-#cgo noescape verbena_repoll_create
-#cgo noescape verbena_repoll_ctl
-#cgo noescape verbena_repoll_wait
+#cgo noescape verbena_librdmacm_ptr
+#cgo noescape verbena_librdmacm_int_1p
+#cgo noescape verbena_librdmacm_int_4p
+#cgo noescape verbena_librdmacm_int_2p
+#cgo noescape verbena_librdmacm_int_3p_1n
+#cgo noescape verbena_librdmacm_int_1p_1n
+#cgo noescape verbena_librdmacm_int_3p
+#cgo noescape verbena_librdmacm_int_1p_1b_1n
+#cgo noescape verbena_librdmacm_ptr_1p
+#cgo noescape verbena_librdmacm_ptr_1n
+#cgo noescape verbena_librdmacm_int_1p_1b_3n
+#cgo noescape verbena_librdmacm_int_1p_3n
+#cgo noescape verbena_librdmacm_int_3n
+#cgo noescape verbena_librdmacm_int_1p_2n
+#cgo noescape verbena_librdmacm_int_2n
+#cgo noescape verbena_librdmacm_int_2p_1n
+#cgo noescape verbena_librdmacm_int_1n
+#cgo noescape verbena_librdmacm_int_1b_3n
+#cgo noescape verbena_librdmacm_int_2p_1b_3n
+#cgo noescape verbena_librdmacm_int_1p_1b_4n
+#cgo noescape verbena_librdmacm_int_1b_2n
+#cgo noescape verbena_librdmacm_int_4p_1n
+#cgo noescape verbena_librdmacm_int_1b_4n
 */
 import "C"
 
@@ -186,6 +133,102 @@ var symbols = []string{
 	"ibv_ack_cq_events",
 }
 
+// The numbers of the stubs in stubs.c.
+const (
+	stubCreateEventChannel = iota
+	stubDestroyEventChannel
+	stubCreateId
+	stubCreateEp
+	stubDestroyEp
+	stubDestroyId
+	stubBindAddr
+	stubResolveAddr
+	stubResolveRoute
+	stubCreateQp
+	stubCreateQpEx
+	stubDestroyQp
+	stubConnect
+	stubEstablish
+	stubListen
+	stubGetRequest
+	stubAccept
+	stubReject
+	stubRejectEce
+	stubNotify
+	stubDisconnect
+	stubJoinMulticast
+	stubLeaveMulticast
+	stubJoinMulticastEx
+	stubGetCmEvent
+	stubAckCmEvent
+	stubGetSrcPort
+	stubGetDstPort
+	stubGetLocalAddr
+	stubGetPeerAddr
+	stubGetDevices
+	stubFreeDevices
+	stubEventStr
+	stubSetOption
+	stubMigrateId
+	stubGetaddrinfo
+	stubFreeaddrinfo
+	stubInitQpAttr
+	stubSetLocalEce
+	stubGetRemoteEce
+	stubResolveAddrinfo
+	stubQueryAddrinfo
+	stubWriteCmEvent
+	stubCreateSrq
+	stubCreateSrqEx
+	stubDestroySrq
+	stubRegMsgs
+	stubRegRead
+	stubRegWrite
+	stubDeregMr
+	stubPostRecvv
+	stubPostSendv
+	stubPostReadv
+	stubPostWritev
+	stubPostRecv
+	stubPostSend
+	stubPostRead
+	stubPostWrite
+	stubPostUdSend
+	stubGetSendComp
+	stubGetRecvComp
+	stubRsocket
+	stubRbind
+	stubRlisten
+	stubRaccept
+	stubRconnect
+	stubRshutdown
+	stubRclose
+	stubRrecv
+	stubRrecvfrom
+	stubRrecvmsg
+	stubRsend
+	stubRsendto
+	stubRsendmsg
+	stubRread
+	stubRreadv
+	stubRwrite
+	stubRwritev
+	stubRpoll
+	stubRselect
+	stubRgetpeername
+	stubRgetsockname
+	stubRsetsockopt
+	stubRgetsockopt
+	stubRfcntl
+	stubRfcntlInt
+	stubRiomap
+	stubRiounmap
+	stubRiowrite
+	stubRepollCreate
+	stubRepollCtl
+	stubRepollWait
+)
+
 // since has the functions that an older library lacks.
 var since = map[string]dl.Since{
 	"rdma_resolve_addrinfo": {Release: "60", Node: "RDMACM_1.4"},
@@ -208,7 +251,7 @@ func CreateEventChannel() (*EventChannel, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_rdma_create_event_channel()
+	r := C.verbena_librdmacm_ptr(stubCreateEventChannel)
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_create_event_channel")
 	}
@@ -233,7 +276,7 @@ func DestroyEventChannel(channel *EventChannel) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_destroy_event_channel(unsafe.Pointer(channel))
+	r := C.verbena_librdmacm_int_1p(stubDestroyEventChannel, unsafe.Pointer(channel))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_destroy_event_channel")
 	}
@@ -256,7 +299,7 @@ func CreateId(channel *EventChannel, context unsafe.Pointer, ps PortSpace) (*CmI
 		return nil, err
 	}
 	var id *CmId
-	r := C.verbena_rdma_create_id(unsafe.Pointer(channel), unsafe.Pointer(&id), (*C.uint8_t)(context), C.uint32_t(ps))
+	r := C.verbena_librdmacm_int_2p_1b_1n_keeps(stubCreateId, unsafe.Pointer(channel), unsafe.Pointer(&id), (*C.uint8_t)(context), C.uint64_t(ps))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_create_id")
 	}
@@ -284,7 +327,7 @@ func CreateEp(res *Addrinfo, pd *libibverbs.Pd, qpInitAttr *libibverbs.QpInitAtt
 		return nil, err
 	}
 	var id *CmId
-	r := C.verbena_rdma_create_ep(unsafe.Pointer(&id), unsafe.Pointer(res), unsafe.Pointer(pd), unsafe.Pointer(qpInitAttr))
+	r := C.verbena_librdmacm_int_4p(stubCreateEp, unsafe.Pointer(&id), unsafe.Pointer(res), unsafe.Pointer(pd), unsafe.Pointer(qpInitAttr))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_create_ep")
 	}
@@ -309,7 +352,7 @@ func DestroyEp(id *CmId) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_destroy_ep(unsafe.Pointer(id))
+	r := C.verbena_librdmacm_int_1p(stubDestroyEp, unsafe.Pointer(id))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_destroy_ep")
 	}
@@ -331,7 +374,7 @@ func DestroyId(id *CmId) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_destroy_id(unsafe.Pointer(id))
+	r := C.verbena_librdmacm_int_1p(stubDestroyId, unsafe.Pointer(id))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_destroy_id")
 	}
@@ -356,7 +399,7 @@ func BindAddr(id *CmId, addr *Sockaddr) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_bind_addr(unsafe.Pointer(id), unsafe.Pointer(addr))
+	r := C.verbena_librdmacm_int_2p(stubBindAddr, unsafe.Pointer(id), unsafe.Pointer(addr))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_bind_addr")
 	}
@@ -382,7 +425,7 @@ func ResolveAddr(id *CmId, srcAddr *Sockaddr, dstAddr *Sockaddr, timeoutMs int32
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_resolve_addr(unsafe.Pointer(id), unsafe.Pointer(srcAddr), unsafe.Pointer(dstAddr), C.int32_t(timeoutMs))
+	r := C.verbena_librdmacm_int_3p_1n(stubResolveAddr, unsafe.Pointer(id), unsafe.Pointer(srcAddr), unsafe.Pointer(dstAddr), C.uint64_t(timeoutMs))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_resolve_addr")
 	}
@@ -404,7 +447,7 @@ func ResolveRoute(id *CmId, timeoutMs int32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_resolve_route(unsafe.Pointer(id), C.int32_t(timeoutMs))
+	r := C.verbena_librdmacm_int_1p_1n(stubResolveRoute, unsafe.Pointer(id), C.uint64_t(timeoutMs))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_resolve_route")
 	}
@@ -430,7 +473,7 @@ func CreateQp(id *CmId, pd *libibverbs.Pd, qpInitAttr *libibverbs.QpInitAttr) er
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_create_qp(unsafe.Pointer(id), unsafe.Pointer(pd), unsafe.Pointer(qpInitAttr))
+	r := C.verbena_librdmacm_int_3p(stubCreateQp, unsafe.Pointer(id), unsafe.Pointer(pd), unsafe.Pointer(qpInitAttr))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_create_qp")
 	}
@@ -455,7 +498,7 @@ func CreateQpEx(id *CmId, qpInitAttr *libibverbs.QpInitAttrEx) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_create_qp_ex(unsafe.Pointer(id), unsafe.Pointer(qpInitAttr))
+	r := C.verbena_librdmacm_int_2p(stubCreateQpEx, unsafe.Pointer(id), unsafe.Pointer(qpInitAttr))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_create_qp_ex")
 	}
@@ -477,7 +520,7 @@ func DestroyQp(id *CmId) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_destroy_qp(unsafe.Pointer(id))
+	r := C.verbena_librdmacm_int_1p(stubDestroyQp, unsafe.Pointer(id))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_destroy_qp")
 	}
@@ -500,7 +543,7 @@ func Connect(id *CmId, connParam *ConnParam) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_connect(unsafe.Pointer(id), unsafe.Pointer(connParam))
+	r := C.verbena_librdmacm_int_2p(stubConnect, unsafe.Pointer(id), unsafe.Pointer(connParam))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_connect")
 	}
@@ -522,7 +565,7 @@ func Establish(id *CmId) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_establish(unsafe.Pointer(id))
+	r := C.verbena_librdmacm_int_1p(stubEstablish, unsafe.Pointer(id))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_establish")
 	}
@@ -544,7 +587,7 @@ func Listen(id *CmId, backlog int32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_listen(unsafe.Pointer(id), C.int32_t(backlog))
+	r := C.verbena_librdmacm_int_1p_1n(stubListen, unsafe.Pointer(id), C.uint64_t(backlog))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_listen")
 	}
@@ -568,7 +611,7 @@ func GetRequest(listen *CmId) (*CmId, error) {
 		return nil, err
 	}
 	var id *CmId
-	r := C.verbena_rdma_get_request(unsafe.Pointer(listen), unsafe.Pointer(&id))
+	r := C.verbena_librdmacm_int_2p(stubGetRequest, unsafe.Pointer(listen), unsafe.Pointer(&id))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_get_request")
 	}
@@ -594,7 +637,7 @@ func Accept(id *CmId, connParam *ConnParam) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_accept(unsafe.Pointer(id), unsafe.Pointer(connParam))
+	r := C.verbena_librdmacm_int_2p(stubAccept, unsafe.Pointer(id), unsafe.Pointer(connParam))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_accept")
 	}
@@ -617,7 +660,7 @@ func Reject(id *CmId, privateData unsafe.Pointer, privateDataLen uint8) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_reject(unsafe.Pointer(id), (*C.uint8_t)(privateData), C.uint8_t(privateDataLen))
+	r := C.verbena_librdmacm_int_1p_1b_1n(stubReject, unsafe.Pointer(id), (*C.uint8_t)(privateData), C.uint64_t(privateDataLen))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_reject")
 	}
@@ -640,7 +683,7 @@ func RejectEce(id *CmId, privateData unsafe.Pointer, privateDataLen uint8) error
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_reject_ece(unsafe.Pointer(id), (*C.uint8_t)(privateData), C.uint8_t(privateDataLen))
+	r := C.verbena_librdmacm_int_1p_1b_1n(stubRejectEce, unsafe.Pointer(id), (*C.uint8_t)(privateData), C.uint64_t(privateDataLen))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_reject_ece")
 	}
@@ -662,7 +705,7 @@ func Notify(id *CmId, event libibverbs.EventType) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_notify(unsafe.Pointer(id), C.uint32_t(event))
+	r := C.verbena_librdmacm_int_1p_1n(stubNotify, unsafe.Pointer(id), C.uint64_t(event))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_notify")
 	}
@@ -684,7 +727,7 @@ func Disconnect(id *CmId) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_disconnect(unsafe.Pointer(id))
+	r := C.verbena_librdmacm_int_1p(stubDisconnect, unsafe.Pointer(id))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_disconnect")
 	}
@@ -711,7 +754,7 @@ func JoinMulticast(id *CmId, addr *Sockaddr, context unsafe.Pointer) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_join_multicast(unsafe.Pointer(id), unsafe.Pointer(addr), (*C.uint8_t)(context))
+	r := C.verbena_librdmacm_int_2p_1b_keeps(stubJoinMulticast, unsafe.Pointer(id), unsafe.Pointer(addr), (*C.uint8_t)(context))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_join_multicast")
 	}
@@ -736,7 +779,7 @@ func LeaveMulticast(id *CmId, addr *Sockaddr) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_leave_multicast(unsafe.Pointer(id), unsafe.Pointer(addr))
+	r := C.verbena_librdmacm_int_2p(stubLeaveMulticast, unsafe.Pointer(id), unsafe.Pointer(addr))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_leave_multicast")
 	}
@@ -763,7 +806,7 @@ func JoinMulticastEx(id *CmId, mcJoinAttr *CmJoinMcAttrEx, context unsafe.Pointe
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_join_multicast_ex(unsafe.Pointer(id), unsafe.Pointer(mcJoinAttr), (*C.uint8_t)(context))
+	r := C.verbena_librdmacm_int_2p_1b_keeps(stubJoinMulticastEx, unsafe.Pointer(id), unsafe.Pointer(mcJoinAttr), (*C.uint8_t)(context))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_join_multicast_ex")
 	}
@@ -787,7 +830,7 @@ func GetCmEvent(channel *EventChannel) (*CmEvent, error) {
 		return nil, err
 	}
 	var event *CmEvent
-	r := C.verbena_rdma_get_cm_event(unsafe.Pointer(channel), unsafe.Pointer(&event))
+	r := C.verbena_librdmacm_int_2p(stubGetCmEvent, unsafe.Pointer(channel), unsafe.Pointer(&event))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_get_cm_event")
 	}
@@ -812,7 +855,7 @@ func AckCmEvent(event *CmEvent) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_ack_cm_event(unsafe.Pointer(event))
+	r := C.verbena_librdmacm_int_1p(stubAckCmEvent, unsafe.Pointer(event))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_ack_cm_event")
 	}
@@ -834,7 +877,7 @@ func GetSrcPort(id *CmId) (libibverbs.Be16, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rdma_get_src_port(unsafe.Pointer(id))
+	r := C.verbena_librdmacm_int_1p(stubGetSrcPort, unsafe.Pointer(id))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rdma_get_src_port")
 	}
@@ -856,7 +899,7 @@ func GetDstPort(id *CmId) (libibverbs.Be16, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rdma_get_dst_port(unsafe.Pointer(id))
+	r := C.verbena_librdmacm_int_1p(stubGetDstPort, unsafe.Pointer(id))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rdma_get_dst_port")
 	}
@@ -878,7 +921,7 @@ func GetLocalAddr(id *CmId) (*Sockaddr, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_rdma_get_local_addr(unsafe.Pointer(id))
+	r := C.verbena_librdmacm_ptr_1p(stubGetLocalAddr, unsafe.Pointer(id))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_get_local_addr")
 	}
@@ -900,7 +943,7 @@ func GetPeerAddr(id *CmId) (*Sockaddr, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_rdma_get_peer_addr(unsafe.Pointer(id))
+	r := C.verbena_librdmacm_ptr_1p(stubGetPeerAddr, unsafe.Pointer(id))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_get_peer_addr")
 	}
@@ -921,7 +964,7 @@ func GetDevices() (**libibverbs.Context, int32, error) {
 		return nil, 0, err
 	}
 	var numDevices int32
-	r := C.verbena_rdma_get_devices(unsafe.Pointer(&numDevices))
+	r := C.verbena_librdmacm_ptr_1p(stubGetDevices, unsafe.Pointer(&numDevices))
 	if r.error == cerr.Missing {
 		return nil, 0, library.Lacks("rdma_get_devices")
 	}
@@ -946,7 +989,7 @@ func FreeDevices(list **libibverbs.Context) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_free_devices(unsafe.Pointer(list))
+	r := C.verbena_librdmacm_int_1p(stubFreeDevices, unsafe.Pointer(list))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_free_devices")
 	}
@@ -965,7 +1008,7 @@ func EventStr(event CmEventType) (string, error) {
 	if err := library.Load(); err != nil {
 		return "", err
 	}
-	r := C.verbena_rdma_event_str(C.uint32_t(event))
+	r := C.verbena_librdmacm_ptr_1n(stubEventStr, C.uint64_t(event))
 	if r.error == cerr.Missing {
 		return "", library.Lacks("rdma_event_str")
 	}
@@ -990,7 +1033,7 @@ func SetOption(id *CmId, level int32, optname int32, optval unsafe.Pointer, optl
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_set_option(unsafe.Pointer(id), C.int32_t(level), C.int32_t(optname), (*C.uint8_t)(optval), C.uint64_t(optlen))
+	r := C.verbena_librdmacm_int_1p_1b_3n(stubSetOption, unsafe.Pointer(id), (*C.uint8_t)(optval), C.uint64_t(level), C.uint64_t(optname), C.uint64_t(optlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_set_option")
 	}
@@ -1013,7 +1056,7 @@ func MigrateId(id *CmId, channel *EventChannel) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_migrate_id(unsafe.Pointer(id), unsafe.Pointer(channel))
+	r := C.verbena_librdmacm_int_2p(stubMigrateId, unsafe.Pointer(id), unsafe.Pointer(channel))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_migrate_id")
 	}
@@ -1046,7 +1089,7 @@ func Getaddrinfo(node string, service string, hints *Addrinfo) (*Addrinfo, error
 		defer C.free(cService)
 	}
 	var res *Addrinfo
-	r := C.verbena_rdma_getaddrinfo(cNode, cService, unsafe.Pointer(hints), unsafe.Pointer(&res))
+	r := C.verbena_librdmacm_int_4p(stubGetaddrinfo, cNode, cService, unsafe.Pointer(hints), unsafe.Pointer(&res))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_getaddrinfo")
 	}
@@ -1069,7 +1112,7 @@ func Freeaddrinfo(res *Addrinfo) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_freeaddrinfo(unsafe.Pointer(res))
+	r := C.verbena_librdmacm_int_1p(stubFreeaddrinfo, unsafe.Pointer(res))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_freeaddrinfo")
 	}
@@ -1096,7 +1139,7 @@ func InitQpAttr(id *CmId, qpAttr *libibverbs.QpAttr) (int32, error) {
 		return 0, err
 	}
 	var qpAttrMask int32
-	r := C.verbena_rdma_init_qp_attr(unsafe.Pointer(id), unsafe.Pointer(qpAttr), unsafe.Pointer(&qpAttrMask))
+	r := C.verbena_librdmacm_int_3p(stubInitQpAttr, unsafe.Pointer(id), unsafe.Pointer(qpAttr), unsafe.Pointer(&qpAttrMask))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rdma_init_qp_attr")
 	}
@@ -1124,7 +1167,7 @@ func SetLocalEce(id *CmId, ece *libibverbs.Ece) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_set_local_ece(unsafe.Pointer(id), unsafe.Pointer(ece))
+	r := C.verbena_librdmacm_int_2p(stubSetLocalEce, unsafe.Pointer(id), unsafe.Pointer(ece))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_set_local_ece")
 	}
@@ -1149,7 +1192,7 @@ func GetRemoteEce(id *CmId, ece *libibverbs.Ece) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_get_remote_ece(unsafe.Pointer(id), unsafe.Pointer(ece))
+	r := C.verbena_librdmacm_int_2p(stubGetRemoteEce, unsafe.Pointer(id), unsafe.Pointer(ece))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_get_remote_ece")
 	}
@@ -1183,7 +1226,7 @@ func ResolveAddrinfo(id *CmId, node string, service string, hints *Addrinfo) err
 		cService = unsafe.Pointer(C.CString(service))
 		defer C.free(cService)
 	}
-	r := C.verbena_rdma_resolve_addrinfo(unsafe.Pointer(id), cNode, cService, unsafe.Pointer(hints))
+	r := C.verbena_librdmacm_int_4p(stubResolveAddrinfo, unsafe.Pointer(id), cNode, cService, unsafe.Pointer(hints))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_resolve_addrinfo")
 	}
@@ -1207,7 +1250,7 @@ func QueryAddrinfo(id *CmId) (*Addrinfo, error) {
 		return nil, err
 	}
 	var info *Addrinfo
-	r := C.verbena_rdma_query_addrinfo(unsafe.Pointer(id), unsafe.Pointer(&info))
+	r := C.verbena_librdmacm_int_2p(stubQueryAddrinfo, unsafe.Pointer(id), unsafe.Pointer(&info))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_query_addrinfo")
 	}
@@ -1232,7 +1275,7 @@ func WriteCmEvent(id *CmId, event CmEventType, status int32, arg uint64) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_write_cm_event(unsafe.Pointer(id), C.uint32_t(event), C.int32_t(status), C.uint64_t(arg))
+	r := C.verbena_librdmacm_int_1p_3n(stubWriteCmEvent, unsafe.Pointer(id), C.uint64_t(event), C.uint64_t(status), C.uint64_t(arg))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_write_cm_event")
 	}
@@ -1258,7 +1301,7 @@ func CreateSrq(id *CmId, pd *libibverbs.Pd, attr *libibverbs.SrqInitAttr) error 
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_create_srq(unsafe.Pointer(id), unsafe.Pointer(pd), unsafe.Pointer(attr))
+	r := C.verbena_librdmacm_int_3p(stubCreateSrq, unsafe.Pointer(id), unsafe.Pointer(pd), unsafe.Pointer(attr))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_create_srq")
 	}
@@ -1283,7 +1326,7 @@ func CreateSrqEx(id *CmId, attr *libibverbs.SrqInitAttrEx) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_create_srq_ex(unsafe.Pointer(id), unsafe.Pointer(attr))
+	r := C.verbena_librdmacm_int_2p(stubCreateSrqEx, unsafe.Pointer(id), unsafe.Pointer(attr))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_create_srq_ex")
 	}
@@ -1305,7 +1348,7 @@ func DestroySrq(id *CmId) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_destroy_srq(unsafe.Pointer(id))
+	r := C.verbena_librdmacm_int_1p(stubDestroySrq, unsafe.Pointer(id))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_destroy_srq")
 	}
@@ -1331,7 +1374,7 @@ func RegMsgs(id *CmId, addr unsafe.Pointer, length uint64) (*libibverbs.Mr, erro
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_rdma_reg_msgs(unsafe.Pointer(id), (*C.uint8_t)(addr), C.uint64_t(length))
+	r := C.verbena_librdmacm_ptr_1p_1b_1n_keeps(stubRegMsgs, unsafe.Pointer(id), (*C.uint8_t)(addr), C.uint64_t(length))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_reg_msgs")
 	}
@@ -1360,7 +1403,7 @@ func RegRead(id *CmId, addr unsafe.Pointer, length uint64) (*libibverbs.Mr, erro
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_rdma_reg_read(unsafe.Pointer(id), (*C.uint8_t)(addr), C.uint64_t(length))
+	r := C.verbena_librdmacm_ptr_1p_1b_1n_keeps(stubRegRead, unsafe.Pointer(id), (*C.uint8_t)(addr), C.uint64_t(length))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_reg_read")
 	}
@@ -1389,7 +1432,7 @@ func RegWrite(id *CmId, addr unsafe.Pointer, length uint64) (*libibverbs.Mr, err
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_rdma_reg_write(unsafe.Pointer(id), (*C.uint8_t)(addr), C.uint64_t(length))
+	r := C.verbena_librdmacm_ptr_1p_1b_1n_keeps(stubRegWrite, unsafe.Pointer(id), (*C.uint8_t)(addr), C.uint64_t(length))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_reg_write")
 	}
@@ -1414,7 +1457,7 @@ func DeregMr(mr *libibverbs.Mr) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_dereg_mr(unsafe.Pointer(mr))
+	r := C.verbena_librdmacm_int_1p(stubDeregMr, unsafe.Pointer(mr))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_dereg_mr")
 	}
@@ -1438,7 +1481,7 @@ func PostRecvv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_post_recvv(unsafe.Pointer(id), (*C.uint8_t)(context), unsafe.Pointer(sgl), C.int32_t(nsge))
+	r := C.verbena_librdmacm_int_2p_1b_1n_keeps(stubPostRecvv, unsafe.Pointer(id), unsafe.Pointer(sgl), (*C.uint8_t)(context), C.uint64_t(nsge))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_post_recvv")
 	}
@@ -1462,7 +1505,7 @@ func PostSendv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_post_sendv(unsafe.Pointer(id), (*C.uint8_t)(context), unsafe.Pointer(sgl), C.int32_t(nsge), C.int32_t(flags))
+	r := C.verbena_librdmacm_int_2p_1b_2n_keeps(stubPostSendv, unsafe.Pointer(id), unsafe.Pointer(sgl), (*C.uint8_t)(context), C.uint64_t(nsge), C.uint64_t(flags))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_post_sendv")
 	}
@@ -1486,7 +1529,7 @@ func PostReadv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_post_readv(unsafe.Pointer(id), (*C.uint8_t)(context), unsafe.Pointer(sgl), C.int32_t(nsge), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
+	r := C.verbena_librdmacm_int_2p_1b_4n_keeps(stubPostReadv, unsafe.Pointer(id), unsafe.Pointer(sgl), (*C.uint8_t)(context), C.uint64_t(nsge), C.uint64_t(flags), C.uint64_t(remoteAddr), C.uint64_t(rkey))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_post_readv")
 	}
@@ -1510,7 +1553,7 @@ func PostWritev(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int3
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_post_writev(unsafe.Pointer(id), (*C.uint8_t)(context), unsafe.Pointer(sgl), C.int32_t(nsge), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
+	r := C.verbena_librdmacm_int_2p_1b_4n_keeps(stubPostWritev, unsafe.Pointer(id), unsafe.Pointer(sgl), (*C.uint8_t)(context), C.uint64_t(nsge), C.uint64_t(flags), C.uint64_t(remoteAddr), C.uint64_t(rkey))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_post_writev")
 	}
@@ -1537,7 +1580,7 @@ func PostRecv(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_post_recv(unsafe.Pointer(id), (*C.uint8_t)(context), (*C.uint8_t)(addr), C.uint64_t(length), unsafe.Pointer(mr))
+	r := C.verbena_librdmacm_int_2p_2b_1n_keeps(stubPostRecv, unsafe.Pointer(id), unsafe.Pointer(mr), (*C.uint8_t)(context), (*C.uint8_t)(addr), C.uint64_t(length))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_post_recv")
 	}
@@ -1561,7 +1604,7 @@ func PostSend(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_post_send(unsafe.Pointer(id), (*C.uint8_t)(context), (*C.uint8_t)(addr), C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags))
+	r := C.verbena_librdmacm_int_2p_2b_2n_keeps(stubPostSend, unsafe.Pointer(id), unsafe.Pointer(mr), (*C.uint8_t)(context), (*C.uint8_t)(addr), C.uint64_t(length), C.uint64_t(flags))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_post_send")
 	}
@@ -1588,7 +1631,7 @@ func PostRead(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_post_read(unsafe.Pointer(id), (*C.uint8_t)(context), (*C.uint8_t)(addr), C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
+	r := C.verbena_librdmacm_int_2p_2b_4n_keeps(stubPostRead, unsafe.Pointer(id), unsafe.Pointer(mr), (*C.uint8_t)(context), (*C.uint8_t)(addr), C.uint64_t(length), C.uint64_t(flags), C.uint64_t(remoteAddr), C.uint64_t(rkey))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_post_read")
 	}
@@ -1612,7 +1655,7 @@ func PostWrite(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uin
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_post_write(unsafe.Pointer(id), (*C.uint8_t)(context), (*C.uint8_t)(addr), C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
+	r := C.verbena_librdmacm_int_2p_2b_4n_keeps(stubPostWrite, unsafe.Pointer(id), unsafe.Pointer(mr), (*C.uint8_t)(context), (*C.uint8_t)(addr), C.uint64_t(length), C.uint64_t(flags), C.uint64_t(remoteAddr), C.uint64_t(rkey))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_post_write")
 	}
@@ -1639,7 +1682,7 @@ func PostUdSend(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length ui
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_post_ud_send(unsafe.Pointer(id), (*C.uint8_t)(context), (*C.uint8_t)(addr), C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags), unsafe.Pointer(ah), C.uint32_t(remoteQpn))
+	r := C.verbena_librdmacm_int_3p_2b_3n_keeps(stubPostUdSend, unsafe.Pointer(id), unsafe.Pointer(mr), unsafe.Pointer(ah), (*C.uint8_t)(context), (*C.uint8_t)(addr), C.uint64_t(length), C.uint64_t(flags), C.uint64_t(remoteQpn))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_post_ud_send")
 	}
@@ -1664,7 +1707,7 @@ func GetSendComp(id *CmId, wc *libibverbs.Wc) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rdma_get_send_comp(unsafe.Pointer(id), unsafe.Pointer(wc))
+	r := C.verbena_librdmacm_int_2p(stubGetSendComp, unsafe.Pointer(id), unsafe.Pointer(wc))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rdma_get_send_comp")
 	}
@@ -1692,7 +1735,7 @@ func GetRecvComp(id *CmId, wc *libibverbs.Wc) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rdma_get_recv_comp(unsafe.Pointer(id), unsafe.Pointer(wc))
+	r := C.verbena_librdmacm_int_2p(stubGetRecvComp, unsafe.Pointer(id), unsafe.Pointer(wc))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rdma_get_recv_comp")
 	}
@@ -1714,7 +1757,7 @@ func Rsocket(domain int32, typ int32, protocol int32) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rsocket(C.int32_t(domain), C.int32_t(typ), C.int32_t(protocol))
+	r := C.verbena_librdmacm_int_3n(stubRsocket, C.uint64_t(domain), C.uint64_t(typ), C.uint64_t(protocol))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rsocket")
 	}
@@ -1739,7 +1782,7 @@ func Rbind(socket int32, addr *Sockaddr, addrlen uint32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rbind(C.int32_t(socket), unsafe.Pointer(addr), C.uint32_t(addrlen))
+	r := C.verbena_librdmacm_int_1p_2n(stubRbind, unsafe.Pointer(addr), C.uint64_t(socket), C.uint64_t(addrlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("rbind")
 	}
@@ -1758,7 +1801,7 @@ func Rlisten(socket int32, backlog int32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rlisten(C.int32_t(socket), C.int32_t(backlog))
+	r := C.verbena_librdmacm_int_2n(stubRlisten, C.uint64_t(socket), C.uint64_t(backlog))
 	if r.error == cerr.Missing {
 		return library.Lacks("rlisten")
 	}
@@ -1778,7 +1821,7 @@ func Raccept(socket int32, addr *Sockaddr, addrlen *uint32) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_raccept(C.int32_t(socket), unsafe.Pointer(addr), unsafe.Pointer(addrlen))
+	r := C.verbena_librdmacm_int_2p_1n(stubRaccept, unsafe.Pointer(addr), unsafe.Pointer(addrlen), C.uint64_t(socket))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("raccept")
 	}
@@ -1803,7 +1846,7 @@ func Rconnect(socket int32, addr *Sockaddr, addrlen uint32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rconnect(C.int32_t(socket), unsafe.Pointer(addr), C.uint32_t(addrlen))
+	r := C.verbena_librdmacm_int_1p_2n(stubRconnect, unsafe.Pointer(addr), C.uint64_t(socket), C.uint64_t(addrlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("rconnect")
 	}
@@ -1822,7 +1865,7 @@ func Rshutdown(socket int32, how int32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rshutdown(C.int32_t(socket), C.int32_t(how))
+	r := C.verbena_librdmacm_int_2n(stubRshutdown, C.uint64_t(socket), C.uint64_t(how))
 	if r.error == cerr.Missing {
 		return library.Lacks("rshutdown")
 	}
@@ -1841,7 +1884,7 @@ func Rclose(socket int32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rclose(C.int32_t(socket))
+	r := C.verbena_librdmacm_int_1n(stubRclose, C.uint64_t(socket))
 	if r.error == cerr.Missing {
 		return library.Lacks("rclose")
 	}
@@ -1861,7 +1904,7 @@ func Rrecv(socket int32, buf unsafe.Pointer, len_ uint64, flags int32) (int, err
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rrecv(C.int32_t(socket), (*C.uint8_t)(buf), C.uint64_t(len_), C.int32_t(flags))
+	r := C.verbena_librdmacm_int_1b_3n(stubRrecv, (*C.uint8_t)(buf), C.uint64_t(socket), C.uint64_t(len_), C.uint64_t(flags))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rrecv")
 	}
@@ -1884,7 +1927,7 @@ func Rrecvfrom(socket int32, buf unsafe.Pointer, len_ uint64, flags int32, srcAd
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rrecvfrom(C.int32_t(socket), (*C.uint8_t)(buf), C.uint64_t(len_), C.int32_t(flags), unsafe.Pointer(srcAddr), unsafe.Pointer(addrlen))
+	r := C.verbena_librdmacm_int_2p_1b_3n(stubRrecvfrom, unsafe.Pointer(srcAddr), unsafe.Pointer(addrlen), (*C.uint8_t)(buf), C.uint64_t(socket), C.uint64_t(len_), C.uint64_t(flags))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rrecvfrom")
 	}
@@ -1909,7 +1952,7 @@ func Rrecvmsg(socket int32, msg unsafe.Pointer, flags int32) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rrecvmsg(C.int32_t(socket), msg, C.int32_t(flags))
+	r := C.verbena_librdmacm_int_1p_2n(stubRrecvmsg, msg, C.uint64_t(socket), C.uint64_t(flags))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rrecvmsg")
 	}
@@ -1932,7 +1975,7 @@ func Rsend(socket int32, buf unsafe.Pointer, len_ uint64, flags int32) (int, err
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rsend(C.int32_t(socket), (*C.uint8_t)(buf), C.uint64_t(len_), C.int32_t(flags))
+	r := C.verbena_librdmacm_int_1b_3n(stubRsend, (*C.uint8_t)(buf), C.uint64_t(socket), C.uint64_t(len_), C.uint64_t(flags))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rsend")
 	}
@@ -1955,7 +1998,7 @@ func Rsendto(socket int32, buf unsafe.Pointer, len_ uint64, flags int32, destAdd
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rsendto(C.int32_t(socket), (*C.uint8_t)(buf), C.uint64_t(len_), C.int32_t(flags), unsafe.Pointer(destAddr), C.uint32_t(addrlen))
+	r := C.verbena_librdmacm_int_1p_1b_4n(stubRsendto, unsafe.Pointer(destAddr), (*C.uint8_t)(buf), C.uint64_t(socket), C.uint64_t(len_), C.uint64_t(flags), C.uint64_t(addrlen))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rsendto")
 	}
@@ -1980,7 +2023,7 @@ func Rsendmsg(socket int32, msg unsafe.Pointer, flags int32) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rsendmsg(C.int32_t(socket), msg, C.int32_t(flags))
+	r := C.verbena_librdmacm_int_1p_2n(stubRsendmsg, msg, C.uint64_t(socket), C.uint64_t(flags))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rsendmsg")
 	}
@@ -2003,7 +2046,7 @@ func Rread(socket int32, buf unsafe.Pointer, count uint64) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rread(C.int32_t(socket), (*C.uint8_t)(buf), C.uint64_t(count))
+	r := C.verbena_librdmacm_int_1b_2n(stubRread, (*C.uint8_t)(buf), C.uint64_t(socket), C.uint64_t(count))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rread")
 	}
@@ -2028,7 +2071,7 @@ func Rreadv(socket int32, iov unsafe.Pointer, iovcnt int32) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rreadv(C.int32_t(socket), iov, C.int32_t(iovcnt))
+	r := C.verbena_librdmacm_int_1p_2n(stubRreadv, iov, C.uint64_t(socket), C.uint64_t(iovcnt))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rreadv")
 	}
@@ -2051,7 +2094,7 @@ func Rwrite(socket int32, buf unsafe.Pointer, count uint64) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rwrite(C.int32_t(socket), (*C.uint8_t)(buf), C.uint64_t(count))
+	r := C.verbena_librdmacm_int_1b_2n(stubRwrite, (*C.uint8_t)(buf), C.uint64_t(socket), C.uint64_t(count))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rwrite")
 	}
@@ -2076,7 +2119,7 @@ func Rwritev(socket int32, iov unsafe.Pointer, iovcnt int32) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rwritev(C.int32_t(socket), iov, C.int32_t(iovcnt))
+	r := C.verbena_librdmacm_int_1p_2n(stubRwritev, iov, C.uint64_t(socket), C.uint64_t(iovcnt))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rwritev")
 	}
@@ -2099,7 +2142,7 @@ func Rpoll(fds unsafe.Pointer, nfds uint64, timeout int32) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rpoll(fds, C.uint64_t(nfds), C.int32_t(timeout))
+	r := C.verbena_librdmacm_int_1p_2n(stubRpoll, fds, C.uint64_t(nfds), C.uint64_t(timeout))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rpoll")
 	}
@@ -2122,7 +2165,7 @@ func Rselect(nfds int32, readfds unsafe.Pointer, writefds unsafe.Pointer, except
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rselect(C.int32_t(nfds), readfds, writefds, exceptfds, timeout)
+	r := C.verbena_librdmacm_int_4p_1n(stubRselect, readfds, writefds, exceptfds, timeout, C.uint64_t(nfds))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rselect")
 	}
@@ -2150,7 +2193,7 @@ func Rgetpeername(socket int32, addr *Sockaddr, addrlen *uint32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rgetpeername(C.int32_t(socket), unsafe.Pointer(addr), unsafe.Pointer(addrlen))
+	r := C.verbena_librdmacm_int_2p_1n(stubRgetpeername, unsafe.Pointer(addr), unsafe.Pointer(addrlen), C.uint64_t(socket))
 	if r.error == cerr.Missing {
 		return library.Lacks("rgetpeername")
 	}
@@ -2175,7 +2218,7 @@ func Rgetsockname(socket int32, addr *Sockaddr, addrlen *uint32) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rgetsockname(C.int32_t(socket), unsafe.Pointer(addr), unsafe.Pointer(addrlen))
+	r := C.verbena_librdmacm_int_2p_1n(stubRgetsockname, unsafe.Pointer(addr), unsafe.Pointer(addrlen), C.uint64_t(socket))
 	if r.error == cerr.Missing {
 		return library.Lacks("rgetsockname")
 	}
@@ -2197,7 +2240,7 @@ func Rsetsockopt(socket int32, level int32, optname int32, optval unsafe.Pointer
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rsetsockopt(C.int32_t(socket), C.int32_t(level), C.int32_t(optname), (*C.uint8_t)(optval), C.uint32_t(optlen))
+	r := C.verbena_librdmacm_int_1b_4n(stubRsetsockopt, (*C.uint8_t)(optval), C.uint64_t(socket), C.uint64_t(level), C.uint64_t(optname), C.uint64_t(optlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("rsetsockopt")
 	}
@@ -2222,7 +2265,7 @@ func Rgetsockopt(socket int32, level int32, optname int32, optval unsafe.Pointer
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rgetsockopt(C.int32_t(socket), C.int32_t(level), C.int32_t(optname), (*C.uint8_t)(optval), unsafe.Pointer(optlen))
+	r := C.verbena_librdmacm_int_1p_1b_3n(stubRgetsockopt, unsafe.Pointer(optlen), (*C.uint8_t)(optval), C.uint64_t(socket), C.uint64_t(level), C.uint64_t(optname))
 	if r.error == cerr.Missing {
 		return library.Lacks("rgetsockopt")
 	}
@@ -2241,7 +2284,7 @@ func Rfcntl(socket int32, cmd int32) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rfcntl(C.int32_t(socket), C.int32_t(cmd))
+	r := C.verbena_librdmacm_int_2n(stubRfcntl, C.uint64_t(socket), C.uint64_t(cmd))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rfcntl")
 	}
@@ -2263,7 +2306,7 @@ func RfcntlInt(socket int32, cmd int32, arg int32) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rfcntl_int(C.int32_t(socket), C.int32_t(cmd), C.int32_t(arg))
+	r := C.verbena_librdmacm_int_3n(stubRfcntlInt, C.uint64_t(socket), C.uint64_t(cmd), C.uint64_t(arg))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rfcntl")
 	}
@@ -2289,7 +2332,7 @@ func Riomap(socket int32, buf unsafe.Pointer, len_ uint64, prot int32, flags int
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_riomap(C.int32_t(socket), (*C.uint8_t)(buf), C.uint64_t(len_), C.int32_t(prot), C.int32_t(flags), C.int64_t(offset))
+	r := C.verbena_librdmacm_int_1b_5n_keeps(stubRiomap, (*C.uint8_t)(buf), C.uint64_t(socket), C.uint64_t(len_), C.uint64_t(prot), C.uint64_t(flags), C.uint64_t(offset))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("riomap")
 	}
@@ -2314,7 +2357,7 @@ func Riounmap(socket int32, buf unsafe.Pointer, len_ uint64) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_riounmap(C.int32_t(socket), (*C.uint8_t)(buf), C.uint64_t(len_))
+	r := C.verbena_librdmacm_int_1b_2n(stubRiounmap, (*C.uint8_t)(buf), C.uint64_t(socket), C.uint64_t(len_))
 	if r.error == cerr.Missing {
 		return library.Lacks("riounmap")
 	}
@@ -2334,7 +2377,7 @@ func Riowrite(socket int32, buf unsafe.Pointer, count uint64, offset int64, flag
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_riowrite(C.int32_t(socket), (*C.uint8_t)(buf), C.uint64_t(count), C.int64_t(offset), C.int32_t(flags))
+	r := C.verbena_librdmacm_int_1b_4n(stubRiowrite, (*C.uint8_t)(buf), C.uint64_t(socket), C.uint64_t(count), C.uint64_t(offset), C.uint64_t(flags))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("riowrite")
 	}
@@ -2356,7 +2399,7 @@ func RepollCreate(flags int32) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_repoll_create(C.int32_t(flags))
+	r := C.verbena_librdmacm_int_1n(stubRepollCreate, C.uint64_t(flags))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("repoll_create")
 	}
@@ -2379,7 +2422,7 @@ func RepollCtl(epfd int32, op int32, fd int32, event unsafe.Pointer) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_repoll_ctl(C.int32_t(epfd), C.int32_t(op), C.int32_t(fd), event)
+	r := C.verbena_librdmacm_int_1p_3n(stubRepollCtl, event, C.uint64_t(epfd), C.uint64_t(op), C.uint64_t(fd))
 	if r.error == cerr.Missing {
 		return library.Lacks("repoll_ctl")
 	}
@@ -2401,7 +2444,7 @@ func RepollWait(epfd int32, events unsafe.Pointer, maxevents int32, timeout int3
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_repoll_wait(C.int32_t(epfd), events, C.int32_t(maxevents), C.int32_t(timeout))
+	r := C.verbena_librdmacm_int_1p_3n(stubRepollWait, events, C.uint64_t(epfd), C.uint64_t(maxevents), C.uint64_t(timeout))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("repoll_wait")
 	}

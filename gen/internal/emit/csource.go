@@ -132,12 +132,12 @@ func enumerator(v api.Enumerator) string {
 // stub is a function as the templates see it.
 type stub struct {
 	Name   string
-	Ptr    bool   // the result is a pointer
-	Params string // as the stub declares them
-	Locals []string
-	Call   string // the C expression of the call, with its arguments
-	Test   string // C condition under which the call exists; "" if it always does
-	Refuse string // what to do otherwise
+	Ptr    bool     // the result is a pointer
+	Params string   // those of its kind
+	Locals []string // C's parameters
+	Call   string   // the C expression of the call, with its arguments
+	Test   string   // C condition under which the call exists; "" if it always does
+	Refuse string   // what to do otherwise
 	Guard  string
 	Op     string
 	Void   bool
@@ -145,6 +145,7 @@ type stub struct {
 	// Again is the call for no completions. It distinguishes an errno in the
 	// result from a count.
 	Again string
+	Fast  bool // whether programs call it for every message
 }
 
 func (p *pkg) stub(f *function) stub {
@@ -153,24 +154,24 @@ func (p *pkg) stub(f *function) stub {
 		Ptr:   f.Type.Elem.Kind == api.Pointer,
 		Void:  f.Type.Elem.IsVoid(),
 		Errno: f.leavesErrno(),
+		Fast:  f.dataPath() || f.betweenPolls(),
 	}
-	var params, args, none []string // none are the arguments that ask for no results
+	s.Params = p.kind(f).Params()
+	var args, none []string // none are the arguments that ask for no results
+	places := map[string]int{}
 	for _, param := range f.params {
-		wire := p.wire(param.t)
-		if param.t.Kind == api.Pointer {
-			params = append(params, wire+"p_"+param.stub)
-			s.Locals = append(s.Locals, param.t.C(param.stub)+" = p_"+param.stub+";")
+		group := p.group(param)
+		place := fmt.Sprintf("%s_%d", group, places[group])
+		places[group]++
+		if group == numbers {
+			s.Locals = append(s.Locals, p.wire(param.t)+" "+param.stub+" = "+place+";")
 		} else {
-			params = append(params, wire+" "+param.stub)
+			s.Locals = append(s.Locals, param.t.C(param.stub)+" = "+place+";")
 		}
 		args, none = append(args, param.stub), append(none, param.stub)
 		if param.name == f.limit() {
 			none[len(none)-1] = "0"
 		}
-	}
-	s.Params = strings.Join(params, ", ")
-	if s.Params == "" {
-		s.Params = "void"
 	}
 	callee := ""
 	switch f.call() {
@@ -238,23 +239,20 @@ func (p *pkg) stubsHeader() ([]byte, error) {
 	b.WriteString("typedef struct {\n\tint64_t value;\n\tint32_t error;\n} verbena_int;\n\n")
 	b.WriteString("typedef struct {\n\tvoid *value;\n\tint32_t error;\n} verbena_ptr;\n\n")
 	fmt.Fprintf(&b, "void %s(int i, void *function);\n\n", p.setter())
-	for _, s := range p.boundStubs() {
-		fmt.Fprintf(&b, "%s verbena_%s(%s);\n", s.Result(), s.Name, s.Params)
+	b.WriteString("/* Stubs by their numbers, one function for each kind of prototype: so many pointers (p),\n" +
+		" * pointers to bytes (b) and numbers (n), in this order. cgo takes long for each function. */\n")
+	for _, k := range p.kinds() {
+		fmt.Fprintf(&b, "%s %s(%s);\n", k.Result(), k.Name(), k.Declared())
 	}
 	return b.Bytes(), nil
 }
 
 // Result is the type that a stub returns.
-func (s stub) Result() string {
-	if s.Ptr {
-		return "verbena_ptr"
-	}
-	return "verbena_int"
-}
+func (s stub) Result() string { return kind{pointer: s.Ptr}.Result() }
 
 func (p *pkg) stubsSource() ([]byte, error) {
 	return p.execute(stubsTemplate, map[string]any{
 		"Marker": marker, "License": license, "Callable": callable, "Table": p.tableFunctions(), "Setter": p.setter(),
-		"Own": p.own, "Stubs": p.boundStubs(), "Structs": p.structs,
+		"Own": p.own, "Stubs": p.boundStubs(), "Kinds": p.kinds(), "Structs": p.structs,
 	})
 }

@@ -98,7 +98,7 @@ func TestEmitRemovesOldFiles(t *testing.T) {
 
 var (
 	goDeclaration = regexp.MustCompile(`(?m)^(?:\t|const |type )(\w+)\b`)
-	cDeclaration  = regexp.MustCompile(`(?m)^\w+ verbena_(\w+)\(`)
+	cDeclaration  = regexp.MustCompile(`(?m)^static \w+ stub_(\w+)\(`)
 )
 
 // names returns what the pattern captures in a text.
@@ -121,7 +121,7 @@ func TestNothingIsDropped(t *testing.T) {
 		files, err := p.render()
 		require.NoError(t, err)
 		declared := names(goDeclaration, files["enums.go"], files["consts.go"], files["structs.go"])
-		stubs := names(cDeclaration, files["stubs.h"])
+		stubs := names(cDeclaration, files["stubs.c"])
 		for _, f := range p.functions {
 			require.Equal(t, f.why == "", stubs[f.Name()], f.Name())
 		}

@@ -78,6 +78,11 @@ func (f *function) call() call {
 // object: providers do not call back into Go then.
 func (f *function) dataPath() bool { return f.call() == dispatch && f.Name() != "ibv_dealloc_mw" }
 
+// betweenPolls reports whether programs call the function between polls.
+func (f *function) betweenPolls() bool {
+	return f.Name() == "ibv_get_cq_event" || f.Name() == "ibv_ack_cq_events"
+}
+
 // bound returns the functions that have a stub.
 func (p *pkg) bound() []*function {
 	var out []*function

@@ -114,11 +114,7 @@ func (s *skeleton) exported(f *function) *provided {
 
 // staysInC reports whether the skeleton's function never calls Go.
 func (f *function) staysInC() bool {
-	switch f.Name() {
-	case "ibv_get_cq_event", "ibv_ack_cq_events": // called between polls
-		return true
-	}
-	return f.Class == conventions.Interior || f.Class == conventions.String || f.isOwn()
+	return f.betweenPolls() || f.Class == conventions.Interior || f.Class == conventions.String || f.isOwn()
 }
 
 // isOwn reports whether there is a C function for it, and for the skeleton

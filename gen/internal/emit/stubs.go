@@ -28,12 +28,12 @@ func lines(text string) string {
 func (p *pkg) stubsFile(f *jen.File) {
 	f.HeaderComment("//go:build " + callable)
 	preamble := []string{`#include <stdlib.h>`, `#include "stubs.h"`}
-	for _, fn := range p.bound() {
-		if len(fn.Keeps) == 0 {
-			preamble = append(preamble, "#cgo noescape verbena_"+fn.stub)
+	for _, k := range p.kinds() {
+		if !k.keeps {
+			preamble = append(preamble, "#cgo noescape "+k.Name())
 		}
-		if fn.dataPath() {
-			preamble = append(preamble, "#cgo nocallback verbena_"+fn.stub)
+		if k.path {
+			preamble = append(preamble, "#cgo nocallback "+k.Name())
 		}
 	}
 	f.CgoPreamble(strings.Join(preamble, "\n"))
@@ -55,6 +55,15 @@ func (p *pkg) stubsFile(f *jen.File) {
 		}
 		g.Line()
 	})
+	f.Comment("The numbers of the stubs in stubs.c.")
+	f.Const().DefsFunc(func(g *jen.Group) {
+		for i, fn := range p.bound() {
+			number := g.Id(fn.number())
+			if i == 0 {
+				number.Op("=").Iota()
+			}
+		}
+	})
 	f.Comment("since has the functions that an older library lacks.")
 	f.Var().Id("since").Op("=").Map(jen.String()).Qual(dlPkg, "Since").ValuesFunc(func(g *jen.Group) {
 		for _, fn := range p.functions {
@@ -69,6 +78,9 @@ func (p *pkg) stubsFile(f *jen.File) {
 		f.Add(p.signature(fn, p.body(fn)...))
 	}
 }
+
+// number returns the name of the constant with the stub's number.
+func (f *function) number() string { return "stub" + f.goName }
 
 // platformFile writes the same functions for programs that cannot call C.
 func (p *pkg) platformFile(f *jen.File) {
@@ -114,16 +126,21 @@ func (p *pkg) body(fn *function) []jen.Code {
 			p.fails(fn, jen.Err()),
 		))
 	}
-	var args, outs []jen.Code
+	var outs []jen.Code
+	grouped := map[string][]jen.Code{}
 	for _, param := range fn.params {
 		before, arg := p.argument(param)
 		out = append(out, before...)
-		args = append(args, arg)
+		grouped[p.group(param)] = append(grouped[p.group(param)], arg)
 		if param.out {
 			outs = append(outs, jen.Id(param.name))
 		}
 	}
-	out = append(out, jen.Id("r").Op(":=").Qual("C", "verbena_"+fn.stub).Call(args...))
+	args := []jen.Code{jen.Id(fn.number())}
+	for _, g := range groups {
+		args = append(args, grouped[g]...)
+	}
+	out = append(out, jen.Id("r").Op(":=").Qual("C", p.kind(fn).Name()).Call(args...))
 	if fn.needsLibrary() {
 		out = append(out, jen.If(jen.Id("r").Dot("error").Op("==").Qual(cerrPkg, "Missing")).Block(
 			p.fails(fn, jen.Id("library").Dot("Lacks").Call(jen.Lit(fn.Name()))),
@@ -171,8 +188,15 @@ func (p *pkg) argument(param param) (before []jen.Code, arg jen.Code) {
 			),
 		}
 		return before, jen.Id(c)
+	case p.wire(param.t) == "_Bool":
+		c := jen.Id(param.copied())
+		before = []jen.Code{
+			jen.Var().Add(c).Qual("C", "uint64_t"),
+			jen.If(name).Block(c.Clone().Op("=").Lit(1)),
+		}
+		return before, c
 	case param.t.Kind != api.Pointer:
-		return nil, jen.Qual("C", p.wire(param.t)).Call(name)
+		return nil, jen.Qual("C", "uint64_t").Call(name)
 	case p.goType(param.t).GoString() == "unsafe.Pointer":
 		return nil, name
 	}
