@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,26 +19,18 @@ import (
 var tested = programtest.Of(func() *program.Program { return new(cmtime).program() })
 
 func TestParse(t *testing.T) {
-	with := func(change func(c *cmtime)) *cmtime {
-		c := &cmtime{connections: 100, port: 7471, retries: 2, timeout: 2 * time.Second}
-		change(c)
-		return c
-	}
-	for args, want := range map[string]*cmtime{
-		"":                     with(func(*cmtime) {}),
-		"-s 192.0.2.1 -j":      with(func(c *cmtime) { c.server, c.json = "192.0.2.1", true }),
-		"-b::1 -c 1048576":     with(func(c *cmtime) { c.bind, c.connections = "::1", 1<<20 }),
-		"-p 65535 -r 0 -t 1":   with(func(c *cmtime) { c.port, c.retries, c.timeout = math.MaxUint16, 0, time.Millisecond }),
-		"--server a --bind b":  with(func(c *cmtime) { c.server, c.bind = "a", "b" }),
-		"--port=1 --retries=7": with(func(c *cmtime) { c.port, c.retries = 1, 7 }),
-		"--connections=1 --timeout=5 --json": with(func(c *cmtime) {
+	defaults := cmtime{connections: 100, port: 7471, retries: 2, timeout: 2 * time.Second}
+	programtest.Parses(t, (*cmtime).program, defaults, map[string]func(*cmtime){
+		"":                     nil,
+		"-s 192.0.2.1 -j":      func(c *cmtime) { c.server, c.json = "192.0.2.1", true },
+		"-b::1 -c 1048576":     func(c *cmtime) { c.bind, c.connections = "::1", 1<<20 },
+		"-p 65535 -r 0 -t 1":   func(c *cmtime) { c.port, c.retries, c.timeout = math.MaxUint16, 0, time.Millisecond },
+		"--server a --bind b":  func(c *cmtime) { c.server, c.bind = "a", "b" },
+		"--port=1 --retries=7": func(c *cmtime) { c.port, c.retries = 1, 7 },
+		"--connections=1 --timeout=5 --json": func(c *cmtime) {
 			c.connections, c.timeout, c.json = 1, 5*time.Millisecond, true
-		}),
-	} {
-		c := &cmtime{}
-		require.NoError(t, c.program().Parse(strings.Fields(args)), args)
-		require.Equal(t, want, c, args)
-	}
+		},
+	})
 }
 
 func TestWrongArguments(t *testing.T) {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,26 +15,15 @@ import (
 var tested = programtest.Of(func() *program.Program { return new(options).program() })
 
 func TestParse(t *testing.T) {
-	with := func(change func(o *options)) *options {
-		o := &options{connections: 1, count: 10, size: 100, space: 0x111}
-		change(o)
-		return o
-	}
-	for _, tt := range []struct {
-		args string
-		want *options
-	}{
-		{"-m 239.1.2.3", with(func(o *options) { o.group = "239.1.2.3" })},
-		{"-M ff0e::1 -b 192.0.2.1 -sol -c 2 -C 1000 -S 1 -p 0x2", with(func(o *options) {
+	defaults := options{connections: 1, count: 10, size: 100, space: 0x111}
+	programtest.Parses(t, (*options).program, defaults, map[string]func(*options){
+		"-m 239.1.2.3": func(o *options) { o.group = "239.1.2.3" },
+		"-M ff0e::1 -b 192.0.2.1 -sol -c 2 -C 1000 -S 1 -p 0x2": func(o *options) {
 			o.unmapped, o.bind, o.sender, o.sendOnly, o.noLoopback = "ff0e::1", "192.0.2.1", true, true, true
 			o.connections, o.count, o.size, o.space = 2, 1000, 1, 2
-		})},
-		{"-c0 -C0 -S0", with(func(o *options) { o.connections, o.count, o.size = 0, 0, 0 })},
-	} {
-		o := &options{}
-		require.NoError(t, o.program().Parse(strings.Fields(tt.args)))
-		require.Equal(t, tt.want, o, tt.args)
-	}
+		},
+		"-c0 -C0 -S0": func(o *options) { o.connections, o.count, o.size = 0, 0, 0 },
+	})
 }
 
 func TestWrongArguments(t *testing.T) {

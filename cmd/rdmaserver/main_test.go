@@ -3,10 +3,7 @@
 package main
 
 import (
-	"strings"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/cmd/internal/program"
 	"github.com/verbena-go/verbena/cmd/internal/programtest"
@@ -15,15 +12,11 @@ import (
 var tested = programtest.Of(func() *program.Program { return new(options).program() })
 
 func TestParse(t *testing.T) {
-	for args, want := range map[string]options{
-		"":                     {"0.0.0.0", 7471},
-		"-s host -p 7500":      {"host", 7500},
-		"--server :: --port 1": {"::", 1},
-	} {
-		o := options{}
-		require.NoError(t, o.program().Parse(strings.Fields(args)))
-		require.Equal(t, want, o, args)
-	}
+	programtest.Parses(t, (*options).program, options{"0.0.0.0", 7471}, map[string]func(*options){
+		"":                     nil,
+		"-s host -p 7500":      func(o *options) { o.address, o.port = "host", 7500 },
+		"--server :: --port 1": func(o *options) { o.address, o.port = "::", 1 },
+	})
 }
 
 func TestWrongArguments(t *testing.T) {

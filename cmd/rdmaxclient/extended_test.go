@@ -5,39 +5,24 @@
 package main
 
 import (
-	"os"
-	"os/signal"
 	"runtime"
 	"testing"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/cmd/internal/programtest"
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
-	"github.com/verbena-go/verbena/internal/testutil/testdevice"
-	"github.com/verbena-go/verbena/rdmacm"
 )
-
-// open returns the libraries. At the end of the test neither they nor Go may
-// have more objects than now.
-func open(t *testing.T) (verbs, cm *fakelib.Provider) {
-	t.Helper()
-	_, stop := signal.NotifyContext(t.Context(), os.Interrupt)
-	stop()                     // the runtime's goroutine for signals stays
-	_, err := rdmacm.Devices() // which stay open
-	require.NoError(t, err)
-	testdevice.NoLeaks(t)
-	return fakelib.OpenProvider(t), fakelib.OpenCM(t)
-}
 
 // The client sends to the shared receive queue that the server has named.
 func TestExtended(t *testing.T) {
 	if !fakelib.RunCM(t) {
 		return
 	}
-	p, c := open(t)
+	p, c := programtest.FakeLibraries(t)
 	run := func(privateData []byte) (status int, stderr string) {
 		var pin runtime.Pinner
 		defer pin.Unpin()

@@ -3,10 +3,7 @@
 package main
 
 import (
-	"strings"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/cmd/internal/peers"
 	"github.com/verbena-go/verbena/cmd/internal/program"
@@ -16,14 +13,10 @@ import (
 var tested = programtest.Of(func() *program.Program { return new(options).program() })
 
 func TestParse(t *testing.T) {
-	for args, want := range map[string]options{
-		"-s host -p 7500 -c r": {program.Server{Address: "host", Port: 7500}, peers.Kind{}},
-		"-c x -s ::":           {program.Server{Address: "::", Port: 7471}, peers.Kind{Extended: true}},
-	} {
-		o := options{}
-		require.NoError(t, o.program().Parse(strings.Fields(args)))
-		require.Equal(t, want, o, args)
-	}
+	programtest.Parses(t, (*options).program, options{server: program.Server{Port: 7471}}, map[string]func(*options){
+		"-s host -p 7500 -c r": func(o *options) { o.server = program.Server{Address: "host", Port: 7500} },
+		"-c x -s ::":           func(o *options) { o.server.Address, o.kind = "::", peers.Kind{Extended: true} },
+	})
 }
 
 func TestWrongArguments(t *testing.T) {

@@ -5,37 +5,22 @@
 package main
 
 import (
-	"os"
-	"os/signal"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/cmd/internal/programtest"
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
-	"github.com/verbena-go/verbena/internal/testutil/testdevice"
-	"github.com/verbena-go/verbena/rdmacm"
 )
-
-// open returns the libraries. At the end of the test neither they nor Go may
-// have more objects than now.
-func open(t *testing.T) (verbs, cm *fakelib.Provider) {
-	t.Helper()
-	_, stop := signal.NotifyContext(t.Context(), os.Interrupt)
-	stop()                     // the runtime's goroutine for signals stays
-	_, err := rdmacm.Devices() // which stay open
-	require.NoError(t, err)
-	testdevice.NoLeaks(t)
-	return fakelib.OpenProvider(t), fakelib.OpenCM(t)
-}
 
 // The server names its shared receive queue, and receives from it.
 func TestExtended(t *testing.T) {
 	if !fakelib.RunCM(t) {
 		return
 	}
-	p, c := open(t)
+	p, c := programtest.FakeLibraries(t)
 	p.Next("ibv_query_srq").Writes(1, 0, fakelib.Bytes(&libibverbs.SrqAttr{MaxWr: 1, MaxSge: 1}))
 	p.Next("ibv_poll_cq").Returns(1, 0)
 	status, stdout, stderr := tested.Run("-c x")

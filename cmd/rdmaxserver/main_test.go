@@ -3,10 +3,7 @@
 package main
 
 import (
-	"strings"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/cmd/internal/peers"
 	"github.com/verbena-go/verbena/cmd/internal/program"
@@ -16,15 +13,11 @@ import (
 var tested = programtest.Of(func() *program.Program { return new(options).program() })
 
 func TestParse(t *testing.T) {
-	for args, want := range map[string]options{
-		"":             {7471, peers.Kind{}},
-		"-p 7500 -c r": {7500, peers.Kind{}},
-		"-cX --port 1": {1, peers.Kind{Extended: true}},
-	} {
-		o := options{}
-		require.NoError(t, o.program().Parse(strings.Fields(args)))
-		require.Equal(t, want, o, args)
-	}
+	programtest.Parses(t, (*options).program, options{port: 7471}, map[string]func(*options){
+		"":             nil,
+		"-p 7500 -c r": func(o *options) { o.port = 7500 },
+		"-cX --port 1": func(o *options) { o.port, o.kind = 1, peers.Kind{Extended: true} },
+	})
 }
 
 func TestWrongArguments(t *testing.T) {

@@ -3,42 +3,27 @@
 package main
 
 import (
-	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
+	"github.com/verbena-go/verbena/cmd/internal/programtest"
 )
 
 func TestParse(t *testing.T) {
-	with := func(change func(o *options)) *options {
-		o := &options{size: 64, port: 7174}
-		change(o)
-		return o
-	}
-	for _, tt := range []struct {
-		args string
-		want *options
-	}{
-		{"-s", with(func(o *options) { o.server = true })},
-		{"-sP -a ::0", with(func(o *options) { o.server, o.persistent, o.address = true, true, "::0" })},
-		{"-c -a 192.0.2.1", with(func(o *options) { o.client, o.address = true, "192.0.2.1" })},
-		{"-ca192.0.2.1", with(func(o *options) { o.client, o.address = true, "192.0.2.1" })},
-		{"-cvVdq -S 4096 -C10 -I 192.0.2.2 -a host -p 7175 -t 32", with(func(o *options) {
+	programtest.Parses(t, (*options).program, options{size: 64, port: 7174}, map[string]func(*options){
+		"-s":              func(o *options) { o.server = true },
+		"-sP -a ::0":      func(o *options) { o.server, o.persistent, o.address = true, true, "::0" },
+		"-c -a 192.0.2.1": func(o *options) { o.client, o.address = true, "192.0.2.1" },
+		"-ca192.0.2.1":    func(o *options) { o.client, o.address = true, "192.0.2.1" },
+		"-cvVdq -S 4096 -C10 -I 192.0.2.2 -a host -p 7175 -t 32": func(o *options) {
 			o.client, o.tos = true, 32
 			o.verbose, o.validate, o.debug, o.manualQP = true, true, true, true
 			o.size, o.count, o.port, o.source, o.address = 4096, 10, 7175, "192.0.2.2", "host"
-		})},
-		{"-s -S 23", with(func(o *options) { o.server, o.size = true, 23 })},
-		{"-s -S 65535", with(func(o *options) { o.server, o.size = true, 65535 })},
-		{"-s -C 2147483647", with(func(o *options) { o.server, o.count = true, 2147483647 })},
-		{"-s -p 1 -p 65535", with(func(o *options) { o.server, o.port = true, 65535 })}, // the last one counts
-	} {
-		t.Run(tt.args, func(t *testing.T) {
-			o := &options{}
-			require.NoError(t, o.program().Parse(strings.Fields(tt.args)))
-			require.Equal(t, tt.want, o)
-		})
-	}
+		},
+		"-s -S 23":         func(o *options) { o.server, o.size = true, 23 },
+		"-s -S 65535":      func(o *options) { o.server, o.size = true, 65535 },
+		"-s -C 2147483647": func(o *options) { o.server, o.count = true, 2147483647 },
+		"-s -p 1 -p 65535": func(o *options) { o.server, o.port = true, 65535 }, // the last one counts
+	})
 }
 
 // The status is C's.

@@ -18,32 +18,24 @@ import (
 var tested = programtest.Of(func() *program.Program { return new(options).program() })
 
 func TestParse(t *testing.T) {
-	with := func(change func(o *options)) *options {
-		o := &options{port: 7471, buffer: 512 << 10, inline: 64, keepAlive: 30}
-		change(o)
-		return o
-	}
-	for args, want := range map[string]*options{
-		"":                               with(func(*options) {}),
-		"-s host -b 192.0.2.2 -p 7472":   with(func(o *options) { o.server, o.bind, o.port = "host", "192.0.2.2", 7472 }),
-		"-S all":                         with(func(o *options) { o.all = true }),
-		"-S 4096 -C 10 -I 20":            with(func(o *options) { o.size, o.transfers, o.iterations = 4096, 10, 20 }),
-		"-B 65536 -i 0 -k 0":             with(func(o *options) { o.buffer, o.inline, o.keepAlive = 65536, 0, 0 }),
-		"-f ip":                          with(func(o *options) { o.numeric = true }),
-		"-f ipv6 -f name":                with(func(*options) {}),
-		"-T s -Tv -T r":                  with(func(o *options) { o.how = how{tcp: true, verify: true, resolve: true} }),
-		"-T socket -T verify -T Resolve": with(func(o *options) { o.how = how{tcp: true, verify: true, resolve: true} }),
-		"-T b":                           with(func(o *options) { o.wait = blocking }),
-		"-T blocking -T async":           with(func(o *options) { o.wait = asleep }),
-		"-T a -T nonblocking":            with(func(*options) {}),
-		"--size=8 --iterations 1 -T v -Tb": with(func(o *options) {
+	defaults := options{port: 7471, buffer: 512 << 10, inline: 64, keepAlive: 30}
+	programtest.Parses(t, (*options).program, defaults, map[string]func(*options){
+		"":                               nil,
+		"-s host -b 192.0.2.2 -p 7472":   func(o *options) { o.server, o.bind, o.port = "host", "192.0.2.2", 7472 },
+		"-S all":                         func(o *options) { o.all = true },
+		"-S 4096 -C 10 -I 20":            func(o *options) { o.size, o.transfers, o.iterations = 4096, 10, 20 },
+		"-B 65536 -i 0 -k 0":             func(o *options) { o.buffer, o.inline, o.keepAlive = 65536, 0, 0 },
+		"-f ip":                          func(o *options) { o.numeric = true },
+		"-f ipv6 -f name":                nil,
+		"-T s -Tv -T r":                  func(o *options) { o.how = how{tcp: true, verify: true, resolve: true} },
+		"-T socket -T verify -T Resolve": func(o *options) { o.how = how{tcp: true, verify: true, resolve: true} },
+		"-T b":                           func(o *options) { o.wait = blocking },
+		"-T blocking -T async":           func(o *options) { o.wait = asleep },
+		"-T a -T nonblocking":            nil,
+		"--size=8 --iterations 1 -T v -Tb": func(o *options) {
 			o.size, o.iterations, o.verify, o.wait = 8, 1, true, blocking
-		}),
-	} {
-		o := &options{}
-		require.NoError(t, o.program().Parse(strings.Fields(args)), args)
-		require.Equal(t, want, o, args)
-	}
+		},
+	})
 }
 
 func TestWrongArguments(t *testing.T) {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"math"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,32 +16,26 @@ import (
 var tested = programtest.Of(func() *program.Program { return new(options).program() })
 
 func TestParse(t *testing.T) {
-	with := func(change func(o *options)) *options {
-		o := &options{space: rdmacm.PortSpaceTCP, connections: 1, count: 10, size: 100, port: 7471}
-		change(o)
-		return o
-	}
-	for args, want := range map[string]*options{
-		"":                with(func(*options) {}),
-		"-s 192.0.2.1":    with(func(o *options) { o.server = "192.0.2.1" }),
-		"-mb::1 -f ipv6":  with(func(o *options) { o.migrate, o.bind, o.hints.Flags = true, "::1", rdmacm.AddrNumericHost }),
-		"-fip -P ib":      with(func(o *options) { o.hints.Flags, o.space = rdmacm.AddrNumericHost, rdmacm.PortSpaceIB }),
-		"-f gid -f name":  with(func(*options) {}),
-		"-c 65535 -C 0":   with(func(o *options) { o.connections, o.count = math.MaxUint16, 0 }),
-		"-S 0 -p 1 -t 32": with(func(o *options) { o.size, o.port, o.tos = 0, 1, 32 }),
-		"-a 31":           with(func(o *options) { o.ackExponent = 31 }),
-		"-f gid": with(func(o *options) {
+	defaults := options{space: rdmacm.PortSpaceTCP, connections: 1, count: 10, size: 100, port: 7471}
+	programtest.Parses(t, (*options).program, defaults, map[string]func(*options){
+		"":                nil,
+		"-s 192.0.2.1":    func(o *options) { o.server = "192.0.2.1" },
+		"-mb::1 -f ipv6":  func(o *options) { o.migrate, o.bind, o.hints.Flags = true, "::1", rdmacm.AddrNumericHost },
+		"-fip -P ib":      func(o *options) { o.hints.Flags, o.space = rdmacm.AddrNumericHost, rdmacm.PortSpaceIB },
+		"-f gid -f name":  nil,
+		"-c 65535 -C 0":   func(o *options) { o.connections, o.count = math.MaxUint16, 0 },
+		"-S 0 -p 1 -t 32": func(o *options) { o.size, o.port, o.tos = 0, 1, 32 },
+		"-a 31":           func(o *options) { o.ackExponent = 31 },
+		"-f gid": func(o *options) {
 			o.hints = rdmacm.AddrInfo{Flags: rdmacm.AddrNumericHost | rdmacm.AddrFamily, Family: rdmacm.FamilyIB}
-		}),
-		"--server=a --bind=b --port=2 --connections=3 --count=4 --size=5 --tos=6 --ack-timeout=7 --migrate --port-space=ib --format=ip": {
-			server: "a", bind: "b", port: 2, connections: 3, count: 4, size: 5, tos: 6, ackExponent: 7, migrate: true,
-			space: rdmacm.PortSpaceIB, hints: rdmacm.AddrInfo{Flags: rdmacm.AddrNumericHost},
 		},
-	} {
-		o := &options{}
-		require.NoError(t, o.program().Parse(strings.Fields(args)), args)
-		require.Equal(t, want, o, args)
-	}
+		"--server=a --bind=b --port=2 --connections=3 --count=4 --size=5 --tos=6 --ack-timeout=7 --migrate --port-space=ib --format=ip": func(o *options) {
+			*o = options{
+				server: "a", bind: "b", port: 2, connections: 3, count: 4, size: 5, tos: 6, ackExponent: 7, migrate: true,
+				space: rdmacm.PortSpaceIB, hints: rdmacm.AddrInfo{Flags: rdmacm.AddrNumericHost},
+			}
+		},
+	})
 }
 
 func TestWrongArguments(t *testing.T) {

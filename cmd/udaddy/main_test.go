@@ -16,27 +16,16 @@ import (
 var tested = programtest.Of(func() *program.Program { return new(options).program() })
 
 func TestParse(t *testing.T) {
-	with := func(change func(o *options)) *options {
-		o := &options{format: "name", space: "udp", connections: 1, count: 10, size: 100}
-		change(o)
-		return o
-	}
-	for _, tt := range []struct {
-		args string
-		want *options
-	}{
-		{"", with(func(*options) {})},
-		{"-s host -b 192.0.2.1 -f gid -P ipoib -c 3 -C 5 -S 1024 -t 0x20 -p 0x111", with(func(o *options) {
+	defaults := options{format: "name", space: "udp", connections: 1, count: 10, size: 100}
+	programtest.Parses(t, (*options).program, defaults, map[string]func(*options){
+		"": nil,
+		"-s host -b 192.0.2.1 -f gid -P ipoib -c 3 -C 5 -S 1024 -t 0x20 -p 0x111": func(o *options) {
 			o.server, o.bind, o.format, o.space = "host", "192.0.2.1", "gid", "ipoib"
 			o.connections, o.count, o.size, o.tos, o.spaceNumber = 3, 5, 1024, 32, 273
-		})},
-		{"-c0 -C0 -S0", with(func(o *options) { o.connections, o.count, o.size = 0, 0, 0 })},
-		{"-c65536 -C65536 -S4096 -t255", with(func(o *options) { o.connections, o.count, o.size, o.tos = 65536, 65536, 4096, 255 })},
-	} {
-		o := &options{}
-		require.NoError(t, o.program().Parse(strings.Fields(tt.args)))
-		require.Equal(t, tt.want, o, tt.args)
-	}
+		},
+		"-c0 -C0 -S0":                  func(o *options) { o.connections, o.count, o.size = 0, 0, 0 },
+		"-c65536 -C65536 -S4096 -t255": func(o *options) { o.connections, o.count, o.size, o.tos = 65536, 65536, 4096, 255 },
+	})
 }
 
 func TestHints(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,7 +104,9 @@ func FuzzParse(f *testing.F) {
 
 func TestExitStatus(t *testing.T) {
 	interrupt := func(ctx context.Context, _ Output) error {
-		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGINT))
+		this, err := os.FindProcess(os.Getpid())
+		require.NoError(t, err)
+		require.NoError(t, this.Signal(os.Interrupt))
 		<-ctx.Done()
 		return ctx.Err()
 	}
