@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cmtest has what the tests of rdmacm and of the packages in its folder
-// share.
+// Package cmtest has functions that the tests of rdmacm and of the packages in
+// its directory share.
 package cmtest
 
 import (
@@ -22,11 +22,11 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// Patience is how long anything may take that must happen.
+// Patience limits the time that a test waits for something that must happen.
 const Patience = time.Minute
 
-// NeedDevice returns the device to test with, and fails the test if it leaves
-// anything behind.
+// NeedDevice returns the device to test with. It makes the test fail if
+// objects, goroutines or files are left at its end.
 func NeedDevice(t testing.TB) testdevice.Device {
 	t.Helper()
 	d := testdevice.Require(t)
@@ -35,9 +35,11 @@ func NeedDevice(t testing.TB) testdevice.Device {
 	return d
 }
 
+// warm guards the one call of warmUp's function.
 var warm sync.Once
 
-// warmUp makes librdmacm open what it then keeps.
+// warmUp makes librdmacm open what it keeps open until the process ends, so
+// that it does not count as a leak of a test.
 func warmUp(t testing.TB, ip netip.Addr) {
 	t.Helper()
 	warm.Do(func() {
@@ -53,7 +55,7 @@ func warmUp(t testing.TB, ip netip.Addr) {
 	})
 }
 
-// Bounded returns a context that ends with the test or when Patience does.
+// Bounded returns a context that ends with the test, or after Patience.
 func Bounded(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -61,32 +63,34 @@ func Bounded(t testing.TB) context.Context {
 	return ctx
 }
 
-// Padded returns private data as the peer sees it.
+// Padded returns data with zeros up to size bytes, as the peer gets private
+// data.
 func Padded(data []byte, size int) []byte {
 	return append(append([]byte(nil), data...), make([]byte, size-len(data))...)
 }
 
-// The transport's maxima on InfiniBand and RoCE
+// Largest private data of connections on InfiniBand and RoCE, in bytes.
 const (
 	MaxRequestData = 56
 	MaxReplyData   = 196
 	MaxRejectData  = 148
 )
 
-// The private data that requests and answers about datagrams have room for.
+// Largest private data of requests for a datagram service and of their answers.
 const (
 	MaxDatagramRequest = 180
 	MaxDatagramReply   = 136
 )
 
-// InBackground runs f, whose error comes on the channel.
+// InBackground runs f in a goroutine. The channel gets the error of f.
 func InBackground(f func() error) <-chan error {
 	result := make(chan error, 1)
 	go func() { result <- f() }()
 	return result
 }
 
-// Take returns what comes next.
+// Take receives a value from a channel. The test fails if none comes; what
+// names the value in the message.
 func Take[T any](t testing.TB, from <-chan T, what string) (v T) {
 	t.Helper()
 	select {
@@ -105,7 +109,8 @@ func Canceled(t testing.TB) context.Context {
 	return ctx
 }
 
-// Find returns a device as librdmacm has it, nil if it has it not.
+// Find returns the device with that name from rdmacm.Devices, or nil if there
+// is none.
 func Find(t testing.TB, name string) *ibverbs.Device {
 	t.Helper()
 	devices, err := rdmacm.Devices()
@@ -117,7 +122,7 @@ func Find(t testing.TB, name string) *ibverbs.Device {
 	return devices[i]
 }
 
-// NewChannel returns an event channel, closed with the test.
+// NewChannel returns an event channel, which is closed at the end of the test.
 func NewChannel(t testing.TB) *rdmacm.EventChannel {
 	t.Helper()
 	ch, err := rdmacm.NewEventChannel()
@@ -126,7 +131,8 @@ func NewChannel(t testing.TB) *rdmacm.EventChannel {
 	return ch
 }
 
-// NewID returns an id on the channel, closed with the test.
+// NewID returns an ID on the channel ch, which is closed at the end of the
+// test.
 func NewID(t testing.TB, ch *rdmacm.EventChannel) *rdmacm.ID {
 	t.Helper()
 	id, err := ch.NewID(rdmacm.PortSpaceTCP)
@@ -135,7 +141,7 @@ func NewID(t testing.TB, ch *rdmacm.EventChannel) *rdmacm.ID {
 	return id
 }
 
-// Next returns the channel's next event, which must be of the type.
+// Next returns the next event of the channel, which must have the type want.
 func Next(t testing.TB, ch *rdmacm.EventChannel, want rdmacm.EventType) *rdmacm.Event {
 	t.Helper()
 	ev, err := ch.Next(Bounded(t))
@@ -147,7 +153,7 @@ func Next(t testing.TB, ch *rdmacm.EventChannel, want rdmacm.EventType) *rdmacm.
 // pool is the pool of SharePool, or nil.
 var pool *rdmacm.Pool
 
-// SharePool makes connections whose configs come from Pooled share p.
+// SharePool makes Pooled return configs that use the pool p.
 func SharePool(p *rdmacm.Pool) { pool = p }
 
 // SharesPool reports whether SharePool was called.
@@ -168,7 +174,8 @@ func Pooled(config *rdmacm.Config) *rdmacm.Config {
 	return &out
 }
 
-// Connect returns the two ends of a connection, closed with the test.
+// Connect returns the two ends of a connection, which are closed at the end of
+// the test.
 func Connect(t testing.TB, ip netip.Addr, clientConfig, serverConfig *rdmacm.Config) (client, server *rdmacm.Conn) {
 	t.Helper()
 	ctx := Bounded(t)
@@ -193,7 +200,8 @@ func Connect(t testing.TB, ip netip.Addr, clientConfig, serverConfig *rdmacm.Con
 	return client, server
 }
 
-// Soon waits for what must become true.
+// Soon waits until ok returns true. The test fails if that takes longer than
+// Patience; what names the condition in the message.
 func Soon(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(Patience); !ok(); runtime.Gosched() {
@@ -201,9 +209,9 @@ func Soon(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// ManyProcessors lets the test run on at least eight processors, as far as the
-// runtime is concerned: more goroutines are between two steps at the same time,
-// however few the machine has.
+// ManyProcessors sets GOMAXPROCS to at least eight until the end of the test.
+// Then more goroutines run at the same time, even if the machine has few
+// processors.
 func ManyProcessors(t testing.TB) {
 	t.Helper()
 	before := runtime.GOMAXPROCS(0)
@@ -211,7 +219,7 @@ func ManyProcessors(t testing.TB) {
 	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
 }
 
-// Printed returns what f prints.
+// Printed calls f and returns what f prints on standard output.
 func Printed(t testing.TB, f func()) string {
 	t.Helper()
 	r, w, err := os.Pipe()

@@ -13,10 +13,10 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
-// EndpointQueues is what the queue pairs of endpoints in tests hold.
+// EndpointQueues configures the queue pairs of endpoints in tests.
 var EndpointQueues = ibverbs.QPConfig{SendQueue: 4, RecvQueue: 4, SendSegments: 2, RecvSegments: 2, SignalAll: true}
 
-// NewEndpoint returns an endpoint, closed with the test.
+// NewEndpoint returns an endpoint, which is closed at the end of the test.
 func NewEndpoint(t testing.TB, ps rdmacm.PortSpace) *endpoint.Endpoint {
 	t.Helper()
 	ep, err := endpoint.New(ps)
@@ -25,8 +25,8 @@ func NewEndpoint(t testing.TB, ps rdmacm.PortSpace) *endpoint.Endpoint {
 	return ep
 }
 
-// PassiveEndpoint returns an endpoint that listens. Its requests get queue
-// pairs.
+// PassiveEndpoint returns an endpoint that listens. The endpoints of connection
+// requests to it have queue pairs.
 func PassiveEndpoint(t testing.TB, ps rdmacm.PortSpace, ip netip.Addr) *endpoint.Endpoint {
 	t.Helper()
 	info := rdmacm.AddrInfo{Flags: rdmacm.AddrPassive, PortSpace: ps, Src: netip.AddrPortFrom(ip, 0)}
@@ -37,7 +37,8 @@ func PassiveEndpoint(t testing.TB, ps rdmacm.PortSpace, ip netip.Addr) *endpoint
 	return ep
 }
 
-// ActiveEndpoint returns an endpoint that can connect.
+// ActiveEndpoint returns an endpoint that is ready to connect to the address
+// to.
 func ActiveEndpoint(t testing.TB, ps rdmacm.PortSpace, to netip.AddrPort) *endpoint.Endpoint {
 	t.Helper()
 	ep, err := endpoint.Create(Bounded(t), rdmacm.AddrInfo{PortSpace: ps, Dst: to}, nil, &EndpointQueues)
@@ -46,7 +47,8 @@ func ActiveEndpoint(t testing.TB, ps rdmacm.PortSpace, to netip.AddrPort) *endpo
 	return ep
 }
 
-// GetRequest returns the endpoint of the next request, closed with the test.
+// GetRequest returns the endpoint of the next connection request, which is
+// closed at the end of the test.
 func GetRequest(t testing.TB, ln *endpoint.Endpoint) *endpoint.Endpoint {
 	t.Helper()
 	request, err := ln.GetRequest(Bounded(t))
@@ -55,7 +57,8 @@ func GetRequest(t testing.TB, ln *endpoint.Endpoint) *endpoint.Endpoint {
 	return request
 }
 
-// ConnectEndpoints returns the two ends of a connection.
+// ConnectEndpoints returns the two ends of a connection, which are closed at
+// the end of the test.
 func ConnectEndpoints(t testing.TB, ip netip.Addr) (client, server *endpoint.Endpoint) {
 	t.Helper()
 	ctx := Bounded(t)
@@ -69,7 +72,7 @@ func ConnectEndpoints(t testing.TB, ip netip.Addr) (client, server *endpoint.End
 	return client, server
 }
 
-// NextOf returns the endpoint's next event, which must be of the type.
+// NextOf returns the next event of the endpoint, which must have the type want.
 func NextOf(t testing.TB, ep *endpoint.Endpoint, want rdmacm.EventType) *rdmacm.Event {
 	t.Helper()
 	ev, err := ep.Next(Bounded(t))

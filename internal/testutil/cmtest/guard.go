@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// The steps that errors name.
+// Parts of errors that name the step which is missing.
 const (
 	StepBind    = "bind or resolve the address first"
 	StepResolve = "resolve the address first"
@@ -23,7 +23,8 @@ const (
 	StepQP      = "create a queue pair first"
 )
 
-// CheckGuard checks a call's error, in which "" stands for any.
+// CheckGuard checks the error of a call on an ID in a state. If want is not
+// empty, the error's text must contain it.
 func CheckGuard(t *testing.T, state, call, want string, err error) {
 	t.Helper()
 	switch {
@@ -43,7 +44,8 @@ func CheckGuard(t *testing.T, state, call, want string, err error) {
 	}
 }
 
-// GuardObjects returns what queue pairs need, closed with the test.
+// GuardObjects returns the objects that a queue pair needs, which are closed at
+// the end of the test.
 func GuardObjects(t testing.TB, name string) (*ibverbs.PD, *ibverbs.CQ) {
 	t.Helper()
 	device := Find(t, name)

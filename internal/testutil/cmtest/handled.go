@@ -17,7 +17,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/handled"
 )
 
-// Bench has what the queue pairs of a test are made with.
+// Bench has the objects that the queue pairs of a test share.
 type Bench struct {
 	t  testing.TB
 	IP netip.Addr
@@ -25,10 +25,11 @@ type Bench struct {
 	CQ *ibverbs.CQ
 	MR *ibverbs.MR
 
-	qps sync.Map // of the ids
+	qps sync.Map // queue pairs by ID
 }
 
-// NewBench returns a bench for a device.
+// NewBench returns a bench for the device d. Its objects are closed at the end
+// of the test.
 func NewBench(t testing.TB, d testdevice.Device) *Bench {
 	t.Helper()
 	b := &Bench{t: t, IP: d.IPv4}
@@ -56,7 +57,7 @@ func NewBench(t testing.TB, d testdevice.Device) *Bench {
 	return b
 }
 
-// CreateQP gives an id a queue pair with a receive posted.
+// CreateQP creates a queue pair for an ID and posts a receive to it.
 func (b *Bench) CreateQP(id *handled.ID) error {
 	qp, err := id.CreateQP(b.PD, ibverbs.QPConfig{SendCQ: b.CQ, RecvCQ: b.CQ, SendQueue: 1, RecvQueue: 1, SendSegments: 1, RecvSegments: 1})
 	if err != nil {
@@ -74,7 +75,7 @@ func (b *Bench) CreateQP(id *handled.ID) error {
 	return err
 }
 
-// Send sends a message of the bench's memory.
+// Send sends a message of 64 bytes from the bench's memory.
 func (b *Bench) Send(id *handled.ID) {
 	b.t.Helper()
 	batch, err := ibverbs.NewSendBatch(1, 1)
@@ -85,7 +86,8 @@ func (b *Bench) Send(id *handled.ID) {
 	require.NoError(b.t, err)
 }
 
-// Dialing is the handler of an id that connects; the rest goes to then.
+// Dialing returns a handler for an ID that connects. It handles the events up
+// to the connection request, and passes the others to then.
 func (b *Bench) Dialing(then handled.Handler) handled.Handler {
 	return func(id *handled.ID, ev *rdmacm.Event) error {
 		switch ev.Type {
@@ -101,7 +103,8 @@ func (b *Bench) Dialing(then handled.Handler) handled.Handler {
 	}
 }
 
-// Accepting is the handler of an id that listens; the rest goes to then.
+// Accepting returns a handler for an ID that listens. It accepts connection
+// requests, and passes other events to then.
 func (b *Bench) Accepting(then handled.Handler) handled.Handler {
 	return func(id *handled.ID, ev *rdmacm.Event) error {
 		if ev.Type != rdmacm.EventConnectRequest {
@@ -114,7 +117,8 @@ func (b *Bench) Accepting(then handled.Handler) handled.Handler {
 	}
 }
 
-// Handled makes an id, which is over with the test.
+// Handled returns an ID with a handler, which is shut down at the end of the
+// test.
 func Handled(t testing.TB, handler handled.Handler) *handled.ID {
 	t.Helper()
 	id, err := handled.New(rdmacm.PortSpaceTCP, handler)
@@ -127,7 +131,7 @@ func Handled(t testing.TB, handler handled.Handler) *handled.ID {
 	return id
 }
 
-// Listen makes an id that listens.
+// Listen returns an ID that listens on the bench's address.
 func (b *Bench) Listen(backlog int, handler handled.Handler) *handled.ID {
 	b.t.Helper()
 	id := Handled(b.t, handler)
@@ -136,7 +140,7 @@ func (b *Bench) Listen(backlog int, handler handled.Handler) *handled.ID {
 	return id
 }
 
-// Dial makes an id that connects to another.
+// Dial returns an ID that connects to the address of another ID.
 func (b *Bench) Dial(to *handled.ID, handler handled.Handler) *handled.ID {
 	b.t.Helper()
 	id := Handled(b.t, b.Dialing(handler))
@@ -144,21 +148,22 @@ func (b *Bench) Dial(to *handled.ID, handler handled.Handler) *handled.ID {
 	return id
 }
 
-// Resolve starts to resolve an address, which is the first step of connecting
-// an id.
+// Resolve starts to resolve an address for an ID, which is the first step of a
+// connection.
 func Resolve(t testing.TB, id *handled.ID, to netip.AddrPort) {
 	t.Helper()
 	require.NoError(t, id.ID().ResolveAddr(netip.AddrPort{}, to, time.Second))
 }
 
-// Happening is an event that a handler was given.
+// Happening is a call of a handler.
 type Happening struct {
 	ID    *handled.ID
 	Event *rdmacm.Event
 }
 
-// Record returns a handler that notes what it is given, and ends ids that are
-// over.
+// Record returns a handler that sends its arguments to the channel. After an
+// event that reports an error, the handler returns the error, which ends the
+// ID.
 func Record() (handled.Handler, chan Happening) {
 	seen := make(chan Happening, 4096)
 	return func(id *handled.ID, ev *rdmacm.Event) error {
@@ -167,7 +172,8 @@ func Record() (handled.Handler, chan Happening) {
 	}, seen
 }
 
-// Await returns what happens next, which must be of the type.
+// Await receives the next call of a handler, whose event must have the type
+// want.
 func Await(t testing.TB, seen <-chan Happening, want rdmacm.EventType) Happening {
 	t.Helper()
 	h := Take(t, seen, want.String())
@@ -175,7 +181,8 @@ func Await(t testing.TB, seen <-chan Happening, want rdmacm.EventType) Happening
 	return h
 }
 
-// Keep returns a handler that notes what it is given and ends nothing.
+// Keep returns a handler that sends its arguments to the channel, and never
+// ends an ID.
 func Keep() (handled.Handler, chan Happening) {
 	note, seen := Record()
 	return func(id *handled.ID, ev *rdmacm.Event) error {

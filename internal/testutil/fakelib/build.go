@@ -29,20 +29,21 @@ func read(name string) []byte {
 	return data
 }
 
-// api is a snapshot of the headers.
+// api is a snapshot of the C headers.
 type api struct {
 	Functions []function
 	Structs   []structure
 }
 
-// function is what a snapshot of the headers says of one.
+// function is a C function in a snapshot of the headers.
 type function struct {
 	Name, Header, Type string
 	Params             []string
 	Inline             *struct{ Call, Guard string }
 }
 
-// build compiles the two libraries into dir. They lack the functions named.
+// build compiles libibverbs and librdmacm without a device into dir. The
+// functions in without are left out.
 func build(dir string, without []string) error {
 	a, err := snapshot()
 	if err != nil {
@@ -56,10 +57,10 @@ func build(dir string, without []string) error {
 	return nil
 }
 
-// parts are the libraries that have a folder of facts of their own.
+// parts has the directory in headers of each driver's library.
 var parts = map[string]string{"libefa": "efa", "libmlx5": "mlx5"}
 
-// buildPart compiles one of these into dir.
+// buildPart compiles a driver's library without a device into dir.
 func buildPart(dir, name string) error {
 	a, err := load(filepath.Join(parts[name], "api"))
 	if err != nil {
@@ -68,8 +69,8 @@ func buildPart(dir, name string) error {
 	return compileWith(dir, name, name, list(a.Functions, "", nil), []string{"fake.c"})
 }
 
-// buildVendors compiles the libibverbs that has a device, and drivers'
-// libraries over it, into dir.
+// buildVendors compiles the libibverbs with a device, and the drivers'
+// libraries on top of it, into dir.
 func buildVendors(dir string) error {
 	if err := buildProvider(dir); err != nil {
 		return err
@@ -93,7 +94,7 @@ func buildVendors(dir string) error {
 	return nil
 }
 
-// buildProvider compiles the libibverbs that has a device into dir.
+// buildProvider compiles the libibverbs with a device into dir.
 func buildProvider(dir string) error {
 	a, err := snapshot()
 	if err != nil {
@@ -102,7 +103,8 @@ func buildProvider(dir string) error {
 	return compile(dir, "libibverbs", wrappers(a), providerFiles)
 }
 
-// buildCM compiles that and the librdmacm that works over it into dir.
+// buildCM compiles the libibverbs with a device, and the librdmacm on top of
+// it, into dir.
 func buildCM(dir string) error {
 	if err := buildProvider(dir); err != nil {
 		return err
@@ -114,14 +116,15 @@ func buildCM(dir string) error {
 	return compile(dir, "librdmacm", cmWrappers(a), cmFiles, filepath.Join(dir, "libibverbs.so.1"))
 }
 
-// compile makes a library of files of testdata, the first of which includes
-// the others and functions.h, and links it with others. The declarations are
-// those of both base libraries.
+// compile compiles a library from files of testdata, with the declarations of
+// libibverbs and librdmacm. The first file includes the others and functions.h,
+// whose content is functions. others are libraries to link it with.
 func compile(dir, name, functions string, files []string, others ...string) error {
 	return compileWith(dir, name, "librdmacm", functions, files, others...)
 }
 
-// compileWith is compile with the declarations of a generated package.
+// compileWith is like compile, but uses the declarations of the generated
+// package with that name.
 func compileWith(dir, name, declarations, functions string, files []string, others ...string) error {
 	sources := filepath.Join(dir, name)
 	if err := os.Mkdir(sources, 0o700); err != nil {
@@ -148,16 +151,17 @@ func compileWith(dir, name, declarations, functions string, files []string, othe
 	return nil
 }
 
-// top returns the repository's top folder.
+// top returns the root directory of the repository.
 func top() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(file), "..", "..", "..")
 }
 
-// snapshot reads the newest one.
+// snapshot reads the newest snapshot of the headers of libibverbs and
+// librdmacm.
 func snapshot() (api, error) { return load("api") }
 
-// load reads the newest snapshot of a folder in headers.
+// load reads the newest snapshot in a directory in headers.
 func load(folder string) (a api, err error) {
 	path, err := newest(filepath.Join(top(), "headers", folder))
 	if err != nil {
@@ -191,7 +195,8 @@ func version(path string) (numbers []int) {
 	return numbers
 }
 
-// list writes functions.h for a library; without a name, of all functions.
+// list returns the content of functions.h for the functions of a library, or
+// for all functions if library is empty. The functions in without are left out.
 func list(functions []function, library string, without []string) string {
 	var b strings.Builder
 	for _, f := range functions {
@@ -206,6 +211,7 @@ func list(functions []function, library string, without []string) string {
 	return b.String()
 }
 
+// home returns the library of the functions in a header.
 func home(header string) string {
 	if strings.HasPrefix(header, "rdma/") {
 		return "librdmacm"
@@ -213,9 +219,10 @@ func home(header string) string {
 	return "libibverbs"
 }
 
-// operation writes the line of an inline function, whose body is a call such
-// as qp->context->ops.post_send(...), or vctx->advise_mr(...) for the context
-// that Guard has.
+// operation returns the line in functions.h of an inline function. The
+// function's body is a call of an operation, such as
+// qp->context->ops.post_send(...), or vctx->advise_mr(...) for the context in
+// Guard.
 func (f function) operation() string {
 	owner := f.Inline.Guard
 	if before, _, ok := strings.Cut(f.Inline.Call, "->ops."); ok {

@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-go/verbena/internal/dl"
 )
 
-// control is testdata/fake.c's.
+// control is the struct control in testdata/fake.c.
 type control struct {
 	result            [2]int64
 	errno             int64
@@ -26,13 +26,13 @@ type control struct {
 	called [64]byte
 }
 
-// Library is one of the fake libraries.
+// Library is one of the libraries without a device.
 type Library struct {
 	name    string
 	control *control
 }
 
-// Open returns a library of this process.
+// Open returns the library with that name, which this process must have loaded.
 func Open(t testing.TB, name string) *Library {
 	t.Helper()
 	l := &Library{name: name}
@@ -41,7 +41,8 @@ func Open(t testing.TB, name string) *Library {
 	return l
 }
 
-// symbol returns the address of a variable of the library, nil without it.
+// symbol returns the address of a variable of the library, or nil if the
+// library does not have it.
 func (l *Library) symbol(name string) (address unsafe.Pointer) {
 	library := dl.Library{Name: l.name, Symbols: []string{name}, Set: func(_ int, a unsafe.Pointer) { address = a }}
 	if err := library.Load(); err != nil {
@@ -50,8 +51,9 @@ func (l *Library) symbol(name string) (address unsafe.Pointer) {
 	return address
 }
 
-// Object returns an object of C's that the function of libibverbs can be called
-// with. All that is in it is the function's operation, if it calls one.
+// Object returns an object of C with which a function of libibverbs can be
+// called. If the function calls an operation, the object has this operation and
+// no other.
 func (l *Library) Object(function string) unsafe.Pointer {
 	if object := (*unsafe.Pointer)(l.symbol("object_" + function)); object != nil {
 		return *object
@@ -59,29 +61,29 @@ func (l *Library) Object(function string) unsafe.Pointer {
 	return l.symbol("nothing")
 }
 
-// Bare returns an object of libibverbs that has a context and no operations.
+// Bare returns an object of libibverbs that has a context, but no operations.
 func (l *Library) Bare() unsafe.Pointer {
 	return *(*unsafe.Pointer)(l.symbol("bare"))
 }
 
-// Returns sets what calls give, and what they leave in errno; both may be
-// anything. An out parameter is not written.
+// Returns sets the result of calls and the value of errno after them. Calls
+// then write no out parameter.
 func (l *Library) Returns(result int64, errno int32) {
 	*l.control = control{result: [2]int64{result, result}, errno: int64(errno)}
 }
 
-// ThenReturns sets the result of all calls after the first.
+// ThenReturns sets the result of all calls after the next one.
 func (l *Library) ThenReturns(result int64) { l.control.result[1] = result }
 
-// Writes sets the value of the out parameter at an index from 0, which has
-// size bytes.
+// Writes makes calls write value to the out parameter with that index, counted
+// from 0, which has size bytes.
 func (l *Library) Writes(index, size int, value int64) {
 	l.control.outIndex, l.control.outSize, l.control.outValue = int64(index), int64(size), value
 }
 
-// Called returns which function was called last, how often any was called, and
-// the first arguments, of which only as many bits are valid as the parameter
-// has.
+// Called returns the name of the function that was called last, the number of
+// calls of all functions, and the first arguments of the last call. Only the
+// bits that the type of a parameter has are valid.
 func (l *Library) Called() (function string, times int, args [7]int64) {
 	name, _, _ := bytes.Cut(l.control.called[:], []byte{0})
 	return string(name), int(l.control.calls), l.control.args

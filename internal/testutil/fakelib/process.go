@@ -11,11 +11,13 @@ import (
 	"testing"
 )
 
-// inChild is set in a process that has the fake libraries.
+// inChild is an environment variable that is set in a process that has the fake
+// libraries.
 const inChild = "VERBENA_TEST_FAKELIB"
 
-// Main runs the tests of a package in a process that has the fake libraries,
-// without the functions named. TestMain passes its result to os.Exit.
+// Main runs the tests of a package in a process that has the libraries without
+// a device. The functions in without are left out. TestMain must pass the
+// result to os.Exit.
 func Main(m *testing.M, without ...string) int {
 	if os.Getenv(inChild) != "" {
 		return m.Run()
@@ -23,7 +25,7 @@ func Main(m *testing.M, without ...string) int {
 	return again(os.Args[1:], func(dir string) error { return build(dir, without) })
 }
 
-// ProviderMain is Main with a libibverbs that has a device; see Provider.
+// ProviderMain is like Main, with a libibverbs that has a device; see Provider.
 func ProviderMain(m *testing.M) int {
 	if os.Getenv(inChild) != "" {
 		return m.Run()
@@ -31,7 +33,8 @@ func ProviderMain(m *testing.M) int {
 	return again(os.Args[1:], buildProvider)
 }
 
-// CMMain is ProviderMain with a librdmacm over that device; see OpenCM.
+// CMMain is like ProviderMain, with a librdmacm on top of that device; see
+// OpenCM.
 func CMMain(m *testing.M) int {
 	if os.Getenv(inChild) != "" {
 		return m.Run()
@@ -39,8 +42,8 @@ func CMMain(m *testing.M) int {
 	return again(os.Args[1:], buildCM)
 }
 
-// VendorMain is ProviderMain with the libraries of drivers over that device;
-// see OpenVendor.
+// VendorMain is like ProviderMain, with the drivers' libraries on top of that
+// device; see OpenVendor.
 func VendorMain(m *testing.M) int {
 	if os.Getenv(inChild) != "" {
 		return m.Run()
@@ -48,9 +51,9 @@ func VendorMain(m *testing.M) int {
 	return again(os.Args[1:], buildVendors)
 }
 
-// RunCM runs a test again, alone, in a process that has the libraries of
-// CMMain, where it returns true. In the process that is running it fails the
-// test if it has failed there, and returns false.
+// RunCM runs the calling test again, alone, in a process that has the libraries
+// of CMMain. In that process it returns true. Otherwise it waits for the
+// process, makes the test fail if it failed there, and returns false.
 func RunCM(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(inChild) != "" {
@@ -62,8 +65,8 @@ func RunCM(t *testing.T) bool {
 	return false
 }
 
-// again runs this program in a process that has the libraries that build makes,
-// and returns its exit status.
+// again runs this test binary in a process that has the libraries that build
+// compiles, and returns the exit status.
 func again(args []string, build func(dir string) error) int {
 	fail := func(err error) int {
 		fmt.Fprintln(os.Stderr, "fakelib:", err)

@@ -17,7 +17,7 @@ import (
 	"github.com/verbena-go/verbena/internal/dl"
 )
 
-// What testdata/provider.c has, with the same layouts.
+// The constants and types of testdata/provider.c, with the same layouts.
 const (
 	maxArgs  = 8
 	maxCalls = 4096
@@ -47,45 +47,45 @@ type provider struct {
 	plan  [maxPlans]Plan
 	live  int64
 
-	held, released int64 // atomically
+	held, released int64 // whether a call blocks, and whether it may continue; accessed atomically
 }
 
-// Provider is the libibverbs of a process that ProviderMain made. It has one
-// device, fake0, with every operation. Calls that create something give an
-// object that is filled as a provider fills it, and nothing is behind it.
-// Every call of a function or operation is written down. Destroying something
-// twice, or what is no object, ends the process.
+// Provider is the libibverbs in a process of ProviderMain. It has one device,
+// fake0, which has every operation. Calls that create objects return structs
+// that are filled in as a provider does, with nothing behind them. Every call
+// of a function or operation is recorded. Destroying an object twice, or
+// something that is no object, ends the process.
 type Provider struct {
 	t testing.TB
 	c *provider
 }
 
-// OpenProvider returns the library with no calls and no plans. At the end of
-// the test every object must be destroyed and every plan used.
+// OpenProvider returns the library without recorded calls and without plans. At
+// the end of the test, all objects must be destroyed and all plans used.
 func OpenProvider(t testing.TB) *Provider {
 	t.Helper()
 	return open(t, "libibverbs.so.1")
 }
 
-// OpenCM returns the librdmacm of a process that CMMain made, as OpenProvider
-// returns libibverbs. It knows one host, which has every address and accepts
-// every connection: a call that starts something causes the event that says
-// that all is well. An event can be planned to be another: each is a call of
-// "event", whose argument 0 is the struct. Listening causes a connection
-// request, and rdma_write_cm_event whatever is planned.
+// OpenCM returns the librdmacm in a process of CMMain; see OpenProvider. It
+// knows one host, which has every address and accepts every connection. So a
+// call that starts something causes the event for its success. A plan can
+// change the event: events are recorded as calls of "event", whose argument 0
+// is the struct. Listening causes a connection request, and rdma_write_cm_event
+// causes the event of a plan.
 func OpenCM(t testing.TB) *Provider {
 	t.Helper()
 	return open(t, "librdmacm.so.1")
 }
 
-// OpenVendor returns the library of a driver in a process that VendorMain made,
-// as OpenProvider returns libibverbs. Queue pairs that it makes are those of
-// libibverbs.
+// OpenVendor returns a driver's library in a process of VendorMain; see
+// OpenProvider. The queue pairs that it creates are objects of libibverbs.
 func OpenVendor(t testing.TB, name string) *Provider {
 	t.Helper()
 	return open(t, name)
 }
 
+// open does the work of OpenProvider for the library with that name.
 func open(t testing.TB, name string) *Provider {
 	t.Helper()
 	p := &Provider{t: t}
@@ -107,7 +107,7 @@ func open(t testing.TB, name string) *Provider {
 	return p
 }
 
-// Forget forgets the calls until now.
+// Forget drops the recorded calls.
 func (p *Provider) Forget() { p.c.calls = 0 }
 
 // Calls returns the calls in the order in which they ended.
@@ -121,7 +121,8 @@ func (p *Provider) Calls() []Call {
 	return calls
 }
 
-// Names returns the names of the functions called, in order.
+// Names returns the names of the functions that were called, in the order in
+// which the calls ended.
 func (p *Provider) Names() []string {
 	p.t.Helper()
 	var names []string
@@ -131,7 +132,8 @@ func (p *Provider) Names() []string {
 	return names
 }
 
-// Only returns the call, which must be the only one, and forgets it.
+// Only returns the only recorded call, which must be one of the function name,
+// and drops it.
 func (p *Provider) Only(name string) Call {
 	p.t.Helper()
 	require.Equal(p.t, []string{name}, p.Names())
@@ -140,7 +142,8 @@ func (p *Provider) Only(name string) Call {
 	return c
 }
 
-// Last returns the last call of a function, which must have been called.
+// Last returns the last recorded call of a function. The test fails if there is
+// none.
 func (p *Provider) Last(function string) Call {
 	p.t.Helper()
 	calls := p.Calls()
@@ -153,7 +156,7 @@ func (p *Provider) Last(function string) Call {
 	return Call{}
 }
 
-// Plan says what a call does.
+// Plan says what one call of a function does.
 type Plan struct {
 	name              [48]byte
 	holds             int64
@@ -163,7 +166,8 @@ type Plan struct {
 	bytes             [256]byte
 }
 
-// Next plans the next call of a function, after those planned before.
+// Next returns a plan for the next call of a function for which there is no
+// plan yet.
 func (p *Provider) Next(name string) *Plan {
 	p.t.Helper()
 	require.Less(p.t, p.c.plans, int64(maxPlans), "plans")
@@ -174,15 +178,15 @@ func (p *Provider) Next(name string) *Plan {
 	return plan
 }
 
-// Returns makes the call do nothing but return the result and leave errno.
+// Returns makes the call return result and set errno, and do nothing else.
 func (p *Plan) Returns(result int64, errno syscall.Errno) *Plan {
 	p.instead, p.result, p.error = 1, result, int64(errno)
 	return p
 }
 
-// Hold plans that the next call of a function stays in C, as in a kernel that
-// does not let it go. reached returns when the call is there, and release lets
-// it go on; the end of the test does so, too.
+// Hold makes the next call of a function block in C. reached waits until the
+// call blocks. release makes the call continue; it is also called at the end of
+// the test.
 func (p *Provider) Hold(name string) (reached, release func()) {
 	p.t.Helper()
 	atomic.StoreInt64(&p.c.released, 0)
@@ -197,19 +201,19 @@ func (p *Provider) Hold(name string) (reached, release func()) {
 	return reached, release
 }
 
-// Writes makes the call, as its last step, write b at offset bytes past the
-// address in argument arg. b has at most 256 bytes.
+// Writes makes the call finally write b, of at most 256 bytes, to the memory at
+// argument arg plus offset.
 func (p *Plan) Writes(arg int, offset uintptr, b []byte) *Plan {
 	p.arg, p.offset, p.size = int64(arg), int64(offset), int64(copy(p.bytes[:], b))
 	return p
 }
 
-// Bytes returns the memory of a value, for Writes.
+// Bytes returns a copy of the memory of a value, for Writes.
 func Bytes[T any](v *T) []byte {
 	return bytes.Clone(unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)))
 }
 
-// Call is one that was written down.
+// Call is a recorded call.
 type Call struct {
 	t testing.TB
 	c *record
@@ -221,7 +225,7 @@ func (c Call) Name() string {
 	return string(name)
 }
 
-// Arg returns an argument: the bits of a number, the address of a pointer.
+// Arg returns argument i: the bits of a number, or the address in a pointer.
 func (c Call) Arg(i int) int64 {
 	c.t.Helper()
 	require.Less(c.t, int64(i), c.c.count, "%s has not so many arguments", c.Name())
@@ -231,27 +235,30 @@ func (c Call) Arg(i int) int64 {
 // Args returns all arguments.
 func (c Call) Args() []int64 { return c.c.args[:c.c.count:c.c.count] }
 
-// Result returns what C returned.
+// Result returns the result of the call.
 func (c Call) Result() int64 { return c.c.result }
 
-// ResultOf returns the object that C returned.
+// ResultOf returns the object that the call returned.
 func ResultOf[T any](c Call) *T { return *(**T)(unsafe.Pointer(&c.c.result)) }
 
-// Struct returns what an argument pointed to when the call began. It lies in
-// C's memory; pointers in it that Go's heap had are followed with Follow.
+// Struct returns a copy, in C's memory, of the struct to which an argument
+// pointed when the call began. Pointers to Go's heap in it must only be
+// followed with Follow.
 func Struct[T any](c Call, arg int) *T {
 	c.t.Helper()
 	return &at[T](c, uintptr(c.Arg(arg)), 1)[0]
 }
 
-// Slice returns n values that an argument pointed to, as Struct does one.
+// Slice returns copies of the n values to which an argument pointed, like
+// Struct.
 func Slice[T any](c Call, arg, n int) []T {
 	c.t.Helper()
 	return at[T](c, uintptr(c.Arg(arg)), n)
 }
 
-// Follow returns the n values that a pointer field of such a struct pointed
-// to, and sets the field to nil, because Go must not meet the address again.
+// Follow returns copies of the n values to which a pointer field of such a
+// struct pointed. It sets the field to nil, since Go must not find the old
+// address there.
 func Follow[T, P any](c Call, field *P, n int) []T {
 	c.t.Helper()
 	address := (*uintptr)(unsafe.Pointer(field))
@@ -260,7 +267,7 @@ func Follow[T, P any](c Call, field *P, n int) []T {
 	return values
 }
 
-// at returns the copy of n values at an address.
+// at returns the recorded copies of n values at an address.
 func at[T any](c Call, address uintptr, n int) []T {
 	c.t.Helper()
 	var zero T

@@ -16,20 +16,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stub is the Go function of a C function.
+// stub is the generated Go function for a C function.
 type stub struct {
 	function string
-	class    string // of headers/conventions.txt
+	class    string // class in headers/conventions.txt
 	golang   any
 }
 
-// outcome is what C returns and leaves in errno.
+// outcome is the result of a C function, and errno after the call.
 type outcome struct {
 	result int64
 	errno  syscall.Errno
 }
 
-// failures are how functions of a class report EINVAL. The others cannot fail.
+// failures has, for each class of functions, how C reports EINVAL. Functions of
+// other classes cannot fail.
 var failures = map[string]outcome{
 	"status":   {-1, syscall.EINVAL},
 	"count":    {-1, syscall.EINVAL},
@@ -42,9 +43,9 @@ var failures = map[string]outcome{
 	"eai":      {-11, syscall.EINVAL}, // EAI_SYSTEM
 }
 
-// Stubs proves for each function of a library that it is given that the Go
-// function enters C's, once, with the arguments in their order, and reads its
-// result as its class says.
+// Stubs tests each function of a library that all passes to check. The Go
+// function must call the C function once, with the arguments in order, and must
+// decode the result as the function's class says.
 func Stubs(t *testing.T, library string, all func(check func(function, class string, stub any))) {
 	if os.Getenv(inChild) == "" {
 		name, _, _ := strings.Cut(library, ".")
@@ -80,7 +81,8 @@ func (s stub) test(t *testing.T, l *Library) {
 	}
 }
 
-// success returns a result of C that is no failure, and Go's value of it.
+// success returns a result of the C function that is not a failure, and the
+// value that the Go function must return for it.
 func (s stub) success(l *Library) (result int64, value any) {
 	object := int64(uintptr(l.Object(s.function)))
 	switch s.class {
@@ -94,8 +96,8 @@ func (s stub) success(l *Library) (result int64, value any) {
 	return 0, nil
 }
 
-// args returns an argument for each parameter: numbers that differ, and the
-// function's object for every pointer.
+// args returns an argument for each parameter: different numbers, and the
+// address of the function's object for pointers.
 func (s stub) args(l *Library) []reflect.Value {
 	var args []reflect.Value
 	f := reflect.TypeOf(s.golang)
@@ -120,8 +122,8 @@ func (s stub) args(l *Library) []reflect.Value {
 	return args
 }
 
-// call returns the value of the function, nil if it has none. What comes
-// through out parameters is not looked at.
+// call calls the Go function. It returns the function's value, or nil if it has
+// none, and ignores what it returns of out parameters.
 func (s stub) call(args []reflect.Value) (any, error) {
 	results := reflect.ValueOf(s.golang).Call(args)
 	err, _ := results[len(results)-1].Interface().(error)
@@ -135,7 +137,7 @@ func (s stub) call(args []reflect.Value) (any, error) {
 	}
 }
 
-// number returns the number that C knows a value by.
+// number returns the number that C sees for a value.
 func number(v reflect.Value) int64 {
 	switch {
 	case v.Kind() == reflect.Pointer, v.Kind() == reflect.UnsafePointer:
@@ -150,8 +152,8 @@ func number(v reflect.Value) int64 {
 	return int64(v.Uint())
 }
 
-// requireCalled compares what C saw with the arguments. C has out parameters
-// between them, and strings of its own.
+// requireCalled requires that C got the arguments, in order. C also gets out
+// parameters between them, and copies of strings, which are not compared.
 func (s stub) requireCalled(t *testing.T, l *Library, args []reflect.Value) {
 	t.Helper()
 	function, times, seen := l.Called()

@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// structure is what a snapshot of the headers says of a struct.
+// structure is a struct in a snapshot of the headers.
 type structure struct {
 	Name    string
 	Members []struct{ Name, Type string }
 }
 
-// tables are the structs whose members are operations, and how a call through
-// a member is named.
+// tables has the structs whose members are operations. call returns the name
+// under which a call through a member is recorded.
 var tables = []struct {
 	name string
 	call func(member string) string
@@ -37,6 +37,7 @@ var tables = []struct {
 	{"ibv_wq", func(string) string { return "ibv_post_wq_recv" }},
 }
 
+// ibvName returns the name of the function that calls an operation.
 func ibvName(member string) string {
 	if member == "query_port" { // ibv_query_port is the exported one of old programs
 		return "___ibv_query_port"
@@ -44,12 +45,12 @@ func ibvName(member string) string {
 	return "ibv_" + strings.TrimPrefix(member, "ibv_")
 }
 
-// wrapper is a function of C's that writes down its call.
+// wrapper is a C function that records its calls.
 type wrapper struct {
-	name string // in the list of calls
+	name string // name under which calls are recorded
 	ident,
-	linkage string // of the C function
-	typ   string // as in the snapshot
+	linkage string // name and linkage of the C function
+	typ   string // type in the form of the snapshot
 	files []string
 }
 
@@ -59,7 +60,7 @@ func (a api) complete(typ string) bool {
 		slices.ContainsFunc(a.Structs, func(s structure) bool { return s.Name == strings.TrimPrefix(typ, "const ") && len(s.Members) > 0 }))
 }
 
-// cmWrappers writes functions.h for testdata/cm.c.
+// cmWrappers returns the content of functions.h for testdata/cm.c.
 func cmWrappers(a api) string {
 	var b strings.Builder
 	for _, f := range a.Functions {
@@ -70,8 +71,8 @@ func cmWrappers(a api) string {
 	return b.String()
 }
 
-// vendorWrappers writes functions.h for a driver's library, whose source is
-// file. base has the structs that it shares with libibverbs.
+// vendorWrappers returns the content of functions.h for a driver's library,
+// whose source is file. base has the structs of libibverbs.
 func vendorWrappers(a, base api, file string) string {
 	a.Structs = slices.Concat(a.Structs, base.Structs)
 	files := []string{file}
@@ -95,7 +96,7 @@ func vendorWrappers(a, base api, file string) string {
 	return b.String()
 }
 
-// wrappers writes functions.h for testdata/provider.c.
+// wrappers returns the content of functions.h for testdata/provider.c.
 func wrappers(a api) string {
 	var b strings.Builder
 	exported := map[string]bool{}
@@ -126,7 +127,8 @@ func wrappers(a api) string {
 	return b.String()
 }
 
-// source writes the function.
+// source returns the source of the function. complete reports whether C knows
+// the size of a type.
 func (w wrapper) source(complete func(typ string) bool) string {
 	params, result, _ := strings.Cut(strings.TrimPrefix(w.typ, "func("), ") ")
 	var declared, names, values []string
@@ -162,19 +164,20 @@ func (w wrapper) source(complete func(typ string) bool) string {
 		&copies, do, back)
 }
 
-// cType writes a type of the snapshot as C does, ready for a name behind it.
+// cType returns a type of the snapshot in C's form, to which a name can be
+// appended.
 func cType(typ string) string {
 	base := strings.TrimLeft(typ, "*")
 	return base + " " + typ[:len(typ)-len(base)]
 }
 
-// providerFiles are what the library with a device is made of.
+// providerFiles are the sources of the libibverbs with a device.
 var providerFiles = []string{"provider.c", "calls.h", "copies.h", "events.h", "objects.h", "memory.h", "queues.h"}
 
-// cmFiles are what the librdmacm over that device is made of.
+// cmFiles are the sources of the librdmacm on top of that device.
 var cmFiles = []string{"cm.c", "calls.h"}
 
-// hasHook reports whether files have a function of their own for a call.
+// hasHook reports whether one of the files defines the function prefix+name.
 func hasHook(files []string, prefix, name string) bool {
 	hook := regexp.MustCompile(`\b` + prefix + name + `[(,)]`)
 	return slices.ContainsFunc(files, func(file string) bool { return hook.Match(read(file)) })

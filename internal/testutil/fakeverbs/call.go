@@ -4,10 +4,10 @@ package fakeverbs
 
 import "github.com/verbena-go/verbena/generated/libibverbs"
 
-// Op is what was called.
+// Op is an operation of the provider that was called.
 type Op int
 
-// The operations; the order is that of fake.h.
+// Operations, in the order of fake.h.
 const (
 	PostSend Op = iota + 1
 	PostRecv
@@ -34,10 +34,10 @@ const (
 	XRCSRQN
 )
 
-// Call is a request that was posted, or an ibv_wr_* that was called.
+// Call is a request that was posted, or a call of ibv_wr_*.
 type Call struct {
 	Op    Op
 	ID    uint64
 	Flags libibverbs.SendFlags
-	Args  [6]uint64 // of the operation, in order
+	Args  [6]uint64 // arguments of the operation, in order
 }

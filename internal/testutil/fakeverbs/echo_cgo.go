@@ -15,7 +15,8 @@ import (
 */
 import "C"
 
-// Echo changes an opened device: what is posted to any of its queue pairs
-// completes at once, in the order of the posts, and a poll of any of its
-// completion queues returns it. Nothing may be posted or polled concurrently.
+// Echo changes an opened device. Each request that is posted to any of its
+// queue pairs completes at once, and a poll of any of its completion queues
+// returns the completions in the order of the posts. Calls must not be
+// concurrent.
 func Echo(context *libibverbs.Context) { C.verbena_fake_echo(unsafe.Pointer(context)) }

@@ -21,7 +21,7 @@ type Device struct {
 	state *C.verbena_state
 }
 
-// New makes a device. Close frees it.
+// New creates a fake device. Close must be called to free it.
 func New() *Device {
 	p := C.verbena_fake_new()
 	return &Device{p, C.verbena_fake_state(p)}
@@ -30,29 +30,31 @@ func New() *Device {
 // Close frees the device.
 func (d *Device) Close() { C.verbena_fake_free(d.p) }
 
-// QP returns the queue pair, as which Qp is part of it.
+// QP returns the queue pair of the device. Its field Qp is the queue pair
+// without the extension.
 func (d *Device) QP() *libibverbs.QpEx { return (*libibverbs.QpEx)(C.verbena_fake_qp(d.p)) }
 
 // CQ returns the completion queue.
 func (d *Device) CQ() *libibverbs.CqEx { return (*libibverbs.CqEx)(C.verbena_fake_cq(d.p)) }
 
-// PlainCQ returns the same completion queue without its extension.
+// PlainCQ returns the completion queue of CQ without the extension.
 func (d *Device) PlainCQ() *libibverbs.Cq { return (*libibverbs.Cq)(C.verbena_fake_cq(d.p)) }
 
-// Script says what is to happen from now on.
+// Script says what the operations of a device do.
 type Script struct {
-	Completions int // there are to poll
-	EmptyPolls  int // before the first of them
-	OnArming    int // completions that come when the queue is armed
-	FailAt      int // the request of a list that PostError is for
-	PostError   int // what posting returns
-	PollError   int // what polling returns
-	ArmError    int
-	Status      libibverbs.WcStatus // of completions
-	WCFlags     libibverbs.WcFlags
+	Completions int                 // number of completions that polls return
+	EmptyPolls  int                 // number of empty polls before the first completion
+	OnArming    int                 // number of completions that arrive when the queue is armed
+	FailAt      int                 // index of the request in a list for which posting fails, if PostError is not 0
+	PostError   int                 // result of posting; 0: success
+	PollError   int                 // result of polling; 0: success
+	ArmError    int                 // result of arming; 0: success
+	Status      libibverbs.WcStatus // status of completions
+	WCFlags     libibverbs.WcFlags  // flags of completions
 }
 
-// Set starts a script. What happened before is forgotten.
+// Set makes the device follow the script s. Recorded calls and counts are
+// cleared.
 func (d *Device) Set(s Script) {
 	failAt := C.int64_t(-1)
 	if s.PostError != 0 {
@@ -65,26 +67,27 @@ func (d *Device) Set(s Script) {
 	}
 }
 
-// Endless makes the device give completions without end, and record nothing.
+// Endless makes each poll of the device return as many completions as it can,
+// and record nothing.
 func (d *Device) Endless() {
 	*d.state = C.verbena_state{completions: 1 << 62, fail_at: -1}
 }
 
-// Requests returns how many requests were posted.
+// Requests returns the number of requests that were posted.
 func (d *Device) Requests() int { return int(d.state.requests) }
 
-// Polls returns how often the queue was looked at.
+// Polls returns the number of times that the queue was polled.
 func (d *Device) Polls() int { return int(d.state.polls) }
 
-// Armed returns how often the queue was armed; once for solicited completions
-// counts 100.
+// Armed returns the number of times that the queue was armed. Arming it for
+// solicited completions counts as 100.
 func (d *Device) Armed() int { return int(d.state.armed) }
 
-// Unended returns by how much ibv_start_poll's successes outnumber
-// ibv_end_poll's calls.
+// Unended returns the number of successful calls of ibv_start_poll without
+// ibv_end_poll.
 func (d *Device) Unended() int { return -int(d.state.ended) }
 
-// Calls returns the requests and ibv_wr_* calls that were recorded.
+// Calls returns the recorded requests and calls of ibv_wr_*.
 func (d *Device) Calls() []Call {
 	var calls []Call
 	for _, c := range d.state.calls[:d.state.ncalls] {

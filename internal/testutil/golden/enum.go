@@ -20,11 +20,11 @@ type EnumCase struct {
 	goName string
 	names  func(t *testing.T)           // tests every name and value
 	number func(t *testing.T, n uint32) // tests that the text of n leads back to n
-	text   func(t *testing.T, s string) // tests that s is refused or has one meaning
+	text   func(t *testing.T, s string) // tests that s is refused or stands for one value
 }
 
-// Enum returns the tests of the enum type T. parse is the parser of T. table,
-// an *enum.Values, *enum.Texts or *enum.Flags, holds the names of the values.
+// Enum returns the tests of the enum type T. parse is the parser of T. table is
+// an *enum.Values, *enum.Texts or *enum.Flags with the names of the values.
 func Enum[T interface {
 	~int32 | ~uint32
 	String() string
@@ -78,7 +78,7 @@ func Enum[T interface {
 	}
 }
 
-// TestEnums runs the cases of a package.
+// TestEnums runs the tests of all enum types of a package.
 func TestEnums(t *testing.T, cases []EnumCase) {
 	for _, c := range cases {
 		t.Run(c.goName, func(t *testing.T) {
@@ -93,8 +93,8 @@ func TestEnums(t *testing.T, cases []EnumCase) {
 	}
 }
 
-// FuzzEnums gives a text to every parser of a package, and a number to every
-// String.
+// FuzzEnums passes a text to every parser of a package, and a number to every
+// String method.
 func FuzzEnums(f *testing.F, cases []EnumCase) {
 	for i, c := range cases {
 		f.Add(c.goName+"(7)", uint32(i))
@@ -121,6 +121,7 @@ type described struct {
 	flags    bool
 }
 
+// describe returns the contents of a table.
 func describe(table any) *described {
 	switch e := table.(type) {
 	case *enum.Flags:
@@ -147,8 +148,8 @@ func (d *described) first(v int64) string {
 	return ""
 }
 
-// want returns the text of v, which is a named value or a combination of named
-// values.
+// want returns the text that String must return for v, which is a named value
+// or a combination of named values.
 func (d *described) want(v int64) string {
 	switch {
 	case d.texts != nil && d.texts[v] != "":
@@ -196,6 +197,7 @@ func (d *described) combinations() []int64 {
 	return out
 }
 
+// sets returns all combinations of the named values.
 func (d *described) sets() []int64 {
 	out := []int64{0}
 	for _, n := range d.names {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package golden compares what the Go side says with what C said, which is
-// kept in tests/golden.
+// Package golden compares facts about Go types with the facts about the C
+// types, which are in tests/golden.
 package golden
 
 import (
@@ -13,10 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Update rewrites golden files instead of comparing.
+// Update is the flag -update, with which tests rewrite golden files instead of
+// comparing them.
 var Update = flag.Bool("update", false, "rewrite the golden files")
 
-// Compare compares text with a golden file, or rewrites it.
+// Compare requires that text is the content of the golden file at path. With
+// -update, it writes the file instead.
 func Compare(t *testing.T, path, text string) {
 	t.Helper()
 	if *Update {

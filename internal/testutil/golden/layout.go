@@ -13,17 +13,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// LayoutList collects the layouts of a package in the words of its golden
-// file, one line for every type and one for every member, at any depth.
+// LayoutList collects the layouts of the types of a package in the form of the
+// golden file: one line for each type, and one for each member at any depth.
 type LayoutList struct {
 	b strings.Builder
 }
 
-// Layout returns an empty list. At the end of the test, unless the test has
-// failed, the list must equal tests/golden/NAME.layout, with the lines of
-// NAME.ARCH.layout in the place of those for the same types and members. These
-// files have the layouts in C; only "gen check -update" rewrites them. The
-// package of the test must be two folders below the top.
+// Layout returns an empty list. At the end of a test that has not failed, the
+// list must equal tests/golden/NAME.layout, in which the lines of
+// NAME.ARCH.layout replace those for the same types and members. These files
+// have the layouts in C, and only "gen check -update" changes them. The package
+// of the test must be two directories below the root of the repository.
 func Layout(t *testing.T, name string) *LayoutList {
 	l := new(LayoutList)
 	t.Cleanup(func() {
@@ -35,8 +35,8 @@ func Layout(t *testing.T, name string) *LayoutList {
 	return l
 }
 
-// readLayout returns the lines of NAME.layout, with the lines of
-// NAME.ARCH.layout in the place of those for the same types and members.
+// readLayout returns the lines of NAME.layout, in which the lines of
+// NAME.ARCH.layout replace those for the same types and members.
 func readLayout(t *testing.T, dir, name, arch string) string {
 	t.Helper()
 	common, err := os.ReadFile(filepath.Join(dir, name+".layout"))
@@ -49,8 +49,8 @@ func readLayout(t *testing.T, dir, name, arch string) string {
 	return override(t, string(common), string(own))
 }
 
-// override puts each line of own in the place of the line of common for the
-// same type or member.
+// override replaces lines of common by the lines of own for the same type or
+// member.
 func override(t *testing.T, common, own string) string {
 	t.Helper()
 	lines := strings.SplitAfter(common, "\n")
@@ -66,19 +66,19 @@ func override(t *testing.T, common, own string) string {
 	return strings.Join(lines, "")
 }
 
-// subject returns the type or member that a line is about.
+// subject returns the type or member to which a line belongs.
 func subject(line string) string {
 	words := strings.Fields(line)
 	return strings.Join(words[:min(2, len(words))], " ")
 }
 
-// Type lists a struct or union.
+// Type adds a struct or union to the list.
 func (l *LayoutList) Type(name string, size, align uintptr) {
 	fmt.Fprintf(&l.b, "%s size %d align %d\n", name, size, align)
 }
 
-// Member lists a member of the aggregate at path; offset counts from the
-// start of the outermost one.
+// Member adds a member to the list. path is the struct or union that has it,
+// and offset counts from the start of the outermost one.
 func (l *LayoutList) Member(path, name string, offset, size uintptr) {
 	fmt.Fprintf(&l.b, "%s.%s offset %d size %d\n", path, name, offset, size)
 }

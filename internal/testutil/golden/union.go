@@ -15,28 +15,28 @@ func Memory[T any](p *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p))
 }
 
-// UnionView is a view of a union: the bytes of one of its members.
+// UnionView is a member of a union, as the Go code sees it.
 type UnionView struct {
 	name  string
 	bytes []byte
 	align uintptr
-	size  int // that C gives it
+	size  int // size in C
 }
 
-// Distance returns how many bytes behind the beginning of *from to points.
+// Distance returns the number of bytes from the beginning of *from to *to.
 func Distance[T, E any](from *T, to *E) uintptr {
 	return uintptr(unsafe.Pointer(to)) - uintptr(unsafe.Pointer(from))
 }
 
-// View is the view of the union member called name, which takes size bytes in
-// C.
+// View returns the view of the union member called name at p. size is its size
+// in C.
 func View[T any](name string, p *T, size int) UnionView {
 	return UnionView{name: name, bytes: Memory(p), align: unsafe.Alignof(*p), size: size}
 }
 
-// Union shows that what is written through each view of a union is at its
-// beginning in memory and nowhere else, and is seen through every other view.
-// The union takes size bytes of memory from offset on.
+// Union requires that each view of a union begins at the union's beginning, and
+// that what is written through it is seen through all other views and changes
+// nothing else in memory. The union takes size bytes of memory from offset on.
 func Union(t *testing.T, name string, memory []byte, offset, size, align int, views ...UnionView) {
 	t.Helper()
 	require.NotEmpty(t, views, name)

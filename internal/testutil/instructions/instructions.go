@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package instructions counts the instructions that operations take, with
-// valgrind: a number that repeats, whatever else the machine does.
+// Package instructions counts the processor instructions of operations with
+// valgrind. The counts are the same in each run, however busy the machine is.
 package instructions
 
 import (
@@ -21,14 +21,16 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/golden"
 )
 
-// variable makes Run do an operation so many times, for valgrind to count its
-// instructions.
+// variable is the environment variable that tells Run which operation to run,
+// and how often.
 const variable = "VERBENA_COUNTED"
 
-// file has the counts of a package, behind the release of Go that they are for.
+// file has the counts for a package, after the release of Go to which they
+// apply.
 const file = "testdata/instructions.txt"
 
-// Run does what Check asks for; TestCounted calls it and nothing else.
+// Run runs the operation that Check has chosen. TestCounted must call Run and
+// nothing else.
 func Run(t *testing.T, operations func(t *testing.T) map[string]func() error) {
 	t.Helper()
 	name, times, ok := strings.Cut(os.Getenv(variable), ":")
@@ -45,9 +47,9 @@ func Run(t *testing.T, operations func(t *testing.T) map[string]func() error) {
 	}
 }
 
-// Check requires that each operation takes as many instructions as
-// testdata/instructions.txt says, give or take a fiftieth. -update writes it
-// anew. The test binary must have a TestCounted.
+// Check requires that the number of instructions of each operation is that in
+// testdata/instructions.txt, within 2 %. With -update, it writes the file
+// instead. The test binary must have a test TestCounted that calls Run.
 func Check(t *testing.T, operations func(t *testing.T) map[string]func() error) {
 	t.Helper()
 	if os.Getenv("VERBENA_REQUIRE_VALGRIND") == "" {
@@ -86,8 +88,9 @@ func Check(t *testing.T, operations func(t *testing.T) map[string]func() error) 
 
 var collected = regexp.MustCompile(`Collected : (\d+)`)
 
-// count returns how many instructions a process takes that does an operation so
-// many times. The collector and signals would add some by chance.
+// count returns the number of instructions of a process that runs an operation
+// so many times. It turns off the garbage collector and preemption by signals,
+// whose instructions vary.
 func count(t *testing.T, name string, times int) int {
 	t.Helper()
 	self, err := os.Executable()

@@ -8,15 +8,16 @@ import (
 	"reflect"
 )
 
-// Zero makes arguments that are nil, zero or empty.
+// Zero returns the zero value of a parameter's type, for Method.Call.
 func Zero(t reflect.Type) reflect.Value { return reflect.Zero(t) }
 
-// depth is how deep arguments are filled.
+// depth limits how deeply Filled fills nested values.
 const depth = 5
 
-// Filled makes arguments whose numbers are as near to n as their types allow.
-// Pointers point to values, slices have one element, functions return zeros,
-// and contexts are done. What a type of known has there, is taken from it.
+// Filled returns a function that makes arguments for Method.Call. Numbers are
+// as close to n as their types permit. Pointers point to values, slices have
+// one element, functions return zeros, and contexts have ended. If one of known
+// has the type of an argument, or of a value in it, that is used.
 func Filled(n int64, known ...any) func(reflect.Type) reflect.Value {
 	f := &filler{n, map[reflect.Type]reflect.Value{}}
 	done, cancel := context.WithCancel(context.Background())

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package misuse calls every exported method of an object, and functions that
-// take it, for tests of what becomes of calls that are wrong.
+// Package misuse calls all exported methods of an object, and functions that
+// take the object, with wrong arguments. Tests use it to check that such calls
+// fail properly.
 package misuse
 
 import (
@@ -12,18 +13,18 @@ import (
 	"strings"
 )
 
-// Method is a method of an object, or a function that takes it first, bound to
-// it.
+// Method is a method bound to its object, or a function bound to its first
+// argument.
 type Method struct {
 	Name  string
-	Fails bool // its last result is an error, or it iterates over errors
+	Fails bool // whether the last result is an error or an iterator over errors
 	call  reflect.Value
 }
 
 var errorType = reflect.TypeFor[error]()
 
-// Methods returns the exported methods of an object, and those of the functions
-// that take it as their first argument.
+// Methods returns the exported methods of an object, and the functions whose
+// first parameter has the object's type.
 func Methods(object any, functions ...any) []Method {
 	v := reflect.ValueOf(object)
 	var methods []Method
@@ -38,6 +39,7 @@ func Methods(object any, functions ...any) []Method {
 	return methods
 }
 
+// method returns a Method for a function.
 func method(name string, call reflect.Value) Method {
 	t := call.Type()
 	last := t.NumOut() - 1
@@ -45,13 +47,13 @@ func method(name string, call reflect.Value) Method {
 	return Method{Name: name, Fails: fails, call: call}
 }
 
-// Name returns the name of a function, with that of its package before it.
+// Name returns the name of a function, with the name of its package.
 func Name(function any) string {
 	name := runtime.FuncForPC(reflect.ValueOf(function).Pointer()).Name()
 	return name[strings.LastIndex(name, "/")+1:]
 }
 
-// bind returns a function with its first argument given.
+// bind returns the function f with its first argument fixed.
 func bind(f, first reflect.Value) reflect.Value {
 	t := f.Type()
 	var in, out []reflect.Type
@@ -70,11 +72,13 @@ func bind(f, first reflect.Value) reflect.Value {
 	})
 }
 
+// iteratesErrors reports whether t is the type of an iterator over pairs of a
+// value and an error.
 func iteratesErrors(t reflect.Type) bool {
 	return t.CanSeq2() && t.Kind() == reflect.Func && t.In(0).In(1) == errorType
 }
 
-// Getter reports whether the method only says something about the object.
+// Getter reports whether the method only returns a property of the object.
 func (m Method) Getter() bool {
 	t := m.call.Type()
 	return t.NumIn() == 0 && t.NumOut() == 1 && !m.Fails
@@ -89,8 +93,8 @@ func (m Method) Takes() []reflect.Type {
 	return types
 }
 
-// Call calls the method with arguments that args makes, and closes what it
-// returned. A panic becomes an error that is a *Panic.
+// Call calls the method with arguments that args makes, and closes the objects
+// that it returns. If the method panics, the error is a *Panic.
 func (m Method) Call(args func(reflect.Type) reflect.Value) (results []any, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -123,7 +127,7 @@ func (m Method) Call(args func(reflect.Type) reflect.Value) (results []any, err 
 	return results, closeAll(m, results, err)
 }
 
-// closeAll closes what a method made.
+// closeAll closes the objects that a method has returned.
 func closeAll(m Method, results []any, err error) error {
 	if err != nil || m.Getter() {
 		return err
@@ -138,7 +142,8 @@ func closeAll(m Method, results []any, err error) error {
 	return nil
 }
 
-// closers returns what is to be closed: a result, or what it has in its fields.
+// closers returns the objects to close: the result itself, or those in its
+// fields.
 func closers(result reflect.Value) (found []io.Closer) {
 	if !result.IsValid() || result.Kind() == reflect.Pointer && result.IsNil() {
 		return nil
@@ -156,7 +161,7 @@ func closers(result reflect.Value) (found []io.Closer) {
 	return found
 }
 
-// Panic is a call that panicked.
+// Panic is the error for a method that panicked.
 type Panic struct {
 	Method string
 	Value  any

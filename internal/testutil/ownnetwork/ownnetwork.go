@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ownnetwork, when a test imports it, gives the test binary and the
-// processes that it starts a network of the device in user space of their own.
-// Those of other tests could have the port that it needs, and their connections
-// would count as leaks.
+// Package ownnetwork gives a test binary that imports it, and the processes
+// that it starts, a network of their own for the device in user space.
+// Otherwise, processes of other tests could use a port that the test needs, and
+// their connections would count as leaks.
 package ownnetwork
 
 import (

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Cmd returns how a program of the folder cmd is started. It builds the program
-// if that is not up to date, and skips the test under go test -short.
+// Cmd returns a command that starts a program of the directory cmd. It builds
+// the program if necessary. Under go test -short, it skips the test.
 func Cmd(t testing.TB, program string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(CmdPath(t, program), args...)
@@ -25,8 +25,8 @@ func Cmd(t testing.TB, program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// CmdPath returns the path of a program of the folder cmd, and builds it as Cmd
-// does. It skips the test under go test -short.
+// CmdPath returns the path of a program of the directory cmd, which it builds
+// if necessary. Under go test -short, it skips the test.
 func CmdPath(t testing.TB, program string) string {
 	t.Helper()
 	if testing.Short() {
@@ -37,15 +37,16 @@ func CmdPath(t testing.TB, program string) string {
 	return filepath.Join(folder, program)
 }
 
-// built has the folder of each program, by its name.
+// built has the directory of each program that was built, by name.
 var built struct {
 	mu      sync.Mutex
 	folders map[string]string
 }
 
-// Build builds programs of the folder cmd, with the race detector if this test
-// has it, and returns the folder that has them. In the VM, which has no time
-// for that, scripts/programs has built them before it starts.
+// Build builds programs of the directory cmd, with the race detector if the
+// test binary has it, and returns the directory with the programs. In the VM,
+// which is too slow to build, it returns the directory in which
+// scripts/programs has built them before.
 func Build(programs ...string) (folder string, err error) {
 	built.mu.Lock()
 	defer built.mu.Unlock()
@@ -76,8 +77,8 @@ func Build(programs ...string) (folder string, err error) {
 	return folder, nil
 }
 
-// moduleFolder returns the folder of this module, in which or below which every
-// test runs.
+// moduleFolder returns the root directory of this module. Tests run in it or
+// below it.
 func moduleFolder() (string, error) {
 	here, err := os.Getwd()
 	if err != nil {
@@ -93,8 +94,8 @@ func moduleFolder() (string, error) {
 	}
 }
 
-// build builds programs and looks at each of their sources, so that go test
-// runs the tests again when one has changed.
+// build builds programs. It also calls os.Stat for each of their source files,
+// so that go test repeats tests when one of these has changed.
 func build(top string, programs []string) (folder string, err error) {
 	args := programs
 	if race {
@@ -124,8 +125,8 @@ func build(top string, programs []string) (folder string, err error) {
 	return folder, nil
 }
 
-// printed runs a command in a folder and returns what it prints, without the
-// last newline.
+// printed runs a command in a directory and returns its standard output without
+// the last newline.
 func printed(folder, name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	if strings.Contains(name, string(filepath.Separator)) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process runs programs as processes for a test: those of the system,
-// and those that are in the test binary itself, which becomes one of them when
-// a test has started it.
+// Package process runs programs as processes for a test: programs of the
+// system, and programs that are functions in the test binary. For those, the
+// test starts its own binary again, which then runs the function.
 package process
 
 import (
@@ -23,14 +23,15 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// programEnv says which program of the test binary's a process is.
+// programEnv is the environment variable that names the program which the test
+// binary runs instead of its tests.
 const programEnv = "VERBENA_TEST_PROGRAM"
 
-// patience bounds hangs. It is long, as an emulated machine may have little
-// time.
+// patience limits the time that tests wait. It is long, since an emulated
+// machine may be slow.
 const patience = 5 * time.Minute
 
-// The statuses of a program that is not there, and of one that has returned and
+// Exit statuses of a program that does not exist, and of one that returned and
 // left something open.
 const (
 	exitUnknown = 98
@@ -40,8 +41,9 @@ const (
 // Program is a main function that returns the exit status.
 type Program = func(args []string, stdout, stderr io.Writer) int
 
-// Become makes this process one of the programs, if a test has started it as
-// that. It does not return then. TestMain calls it before it runs the tests.
+// Become runs one of the programs and exits, if a test has started this process
+// for that. Otherwise it returns. TestMain must call it before it runs the
+// tests.
 func Become(programs map[string]Program) {
 	name := os.Getenv(programEnv)
 	if name == "" {
@@ -55,11 +57,12 @@ func Become(programs map[string]Program) {
 	os.Exit(program(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// only is the name of the program of a test binary that has one.
+// only is the name of the program in a test binary of BecomeMain.
 const only = "main"
 
-// BecomeMain is Become for the package's own main function, which StartMain and
-// RunMain start. If it returns, it must have closed every object.
+// BecomeMain is like Become, for the main function of the package under test,
+// which StartMain and RunMain start. When main returns, it must have closed all
+// objects of ibverbs.
 func BecomeMain(main func()) {
 	Become(map[string]Program{only: func(_ []string, _, stderr io.Writer) int {
 		main()
@@ -71,7 +74,7 @@ func BecomeMain(main func()) {
 	}})
 }
 
-// Env returns the environment in which the test binary becomes a program.
+// Env returns the environment in which the test binary runs a program.
 func Env(program string) []string { return append(os.Environ(), programEnv+"="+program) }
 
 // Self returns the path of the test binary.
@@ -82,7 +85,7 @@ func Self(t testing.TB) string {
 	return path
 }
 
-// Command returns how a program of the test binary is started.
+// Command returns a command that runs a program of the test binary.
 func Command(t testing.TB, program string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(Self(t), args...)
@@ -90,12 +93,13 @@ func Command(t testing.TB, program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// aloneEnv names the test that a process of Alone runs.
+// aloneEnv is the environment variable that names the test which a process of
+// Alone runs.
 const aloneEnv = "VERBENA_TEST_ALONE"
 
-// Alone runs a test again in a process of its own, with more in its
-// environment, and returns true there. Otherwise it returns false, and the test
-// has failed if it has failed there.
+// Alone runs the calling test again in a process of its own, with env added to
+// its environment. In that process it returns true. Otherwise it waits for the
+// process, makes the test fail if it failed there, and returns false.
 func Alone(t testing.TB, env ...string) bool {
 	t.Helper()
 	if os.Getenv(aloneEnv) == t.Name() {
@@ -109,19 +113,19 @@ func Alone(t testing.TB, env ...string) bool {
 	return false
 }
 
-// Process is a process that runs or has ended.
+// Process is a process that a test has started.
 type Process struct {
 	Stdin          io.WriteCloser
 	t              testing.TB
 	cmd            *exec.Cmd
 	stdout, stderr output
-	read           int // of stdout, by Line
-	done           chan struct{}
+	read           int           // number of bytes of stdout that Line has returned
+	done           chan struct{} // closed when the process has ended
 }
 
-// Start starts a process, with its input and output connected to the test. It
-// is killed if it outlives the test; if the test fails, the log has what it
-// printed.
+// Start starts a process whose standard input, output and error are connected
+// to the test. The process is killed at the end of the test. If the test fails,
+// its log shows what the process has printed.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{t: t, cmd: cmd, done: make(chan struct{})}
@@ -144,7 +148,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// Run runs a process to its end, without input.
+// Run starts a process without input, and waits for its end.
 func Run(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := Start(t, cmd)
@@ -153,20 +157,22 @@ func Run(t testing.TB, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// StartMain starts the program that BecomeMain was given.
+// StartMain starts the program of BecomeMain.
 func StartMain(t testing.TB, args ...string) *Process {
 	t.Helper()
 	return Start(t, Command(t, only, args...))
 }
 
-// RunMain runs that program to its end, without input.
+// RunMain starts the program of BecomeMain without input, and waits for its
+// end.
 func RunMain(t testing.TB, args ...string) *Process {
 	t.Helper()
 	return Run(t, Command(t, only, args...))
 }
 
-// Misused runs that program with arguments that are wrong, as many times as
-// there are lines, and checks that it says so.
+// Misused runs the program of BecomeMain once for each of lines, which are
+// wrong arguments, and requires that it prints its usage and exits with status
+// 2.
 func Misused(t testing.TB, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
@@ -177,22 +183,23 @@ func Misused(t testing.TB, lines ...string) {
 	}
 }
 
-// Pid returns the number of the process.
+// Pid returns the process ID.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Prints waits until what the process has printed on standard output matches a
-// regular expression, and returns its first group, or else the whole match.
+// Prints waits until the standard output of the process matches a regular
+// expression. It returns the first group, or the whole match if there is none.
 func (p *Process) Prints(pattern string) string {
 	p.t.Helper()
 	return p.matches(&p.stdout, pattern)
 }
 
-// Says is Prints for standard error.
+// Says is like Prints for standard error.
 func (p *Process) Says(pattern string) string {
 	p.t.Helper()
 	return p.matches(&p.stderr, pattern)
 }
 
+// matches does the work of Prints and Says.
 func (p *Process) matches(o *output, pattern string) string {
 	p.t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -215,8 +222,8 @@ func (p *Process) Line() (line string) {
 	return line
 }
 
-// Eventually waits until something is true, which it must be at the latest when
-// the process has ended.
+// Eventually waits until isTrue returns true. The test fails if it does not
+// before the process has ended; what names the condition in the message.
 func (p *Process) Eventually(what string, isTrue func() bool) {
 	p.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -245,15 +252,15 @@ func (p *Process) Signal(s os.Signal) {
 	require.NoError(p.t, p.cmd.Process.Signal(s))
 }
 
-// Kill ends the process, if it has not ended yet.
+// Kill kills the process, if it has not ended, and waits for its end.
 func (p *Process) Kill() {
 	p.t.Helper()
 	_ = p.cmd.Process.Kill()
 	p.Wait()
 }
 
-// Wait waits for the end and returns the exit status; -1 means that a signal
-// has ended the process.
+// Wait waits for the end of the process and returns the exit status, or -1 if a
+// signal has killed it.
 func (p *Process) Wait() int {
 	p.t.Helper()
 	select {
@@ -264,7 +271,8 @@ func (p *Process) Wait() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// EndedBy returns the signal that has ended the process, 0 if none has.
+// EndedBy returns the signal that has killed the process, or 0 if it has ended
+// by itself.
 func (p *Process) EndedBy() syscall.Signal {
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if !ok || !status.Signaled() {

@@ -4,5 +4,5 @@
 
 package process
 
-// race says that the test has the race detector.
+// race is whether the test binary has the race detector.
 const race = true

@@ -9,24 +9,25 @@ import (
 	"testing"
 )
 
-// TakesDevices says whether this kernel takes a Soft-RoCE device that is
-// removed from its users, as it does with most hardware: from Linux 7.3 on.
-// Older ones wait until all users have closed it.
+// TakesDevices reports whether this kernel removes a Soft-RoCE device even if
+// programs have it open, as it does with most hardware. Linux does so since
+// 7.3; before, it waits until all programs have closed the device.
 func TakesDevices(t testing.TB) bool {
 	t.Helper()
 	return LinuxSince(t, 7, 3)
 }
 
-// RepeatsPackets says whether this kernel's Soft-RoCE may take the last packet
-// of a message once more, for each receive that is posted, when the queue pair
-// fails just then: from Linux 6.3 until 7.2. It crashes if that packet was not
-// the only one of its message.
+// RepeatsPackets reports whether this kernel's Soft-RoCE has an error of Linux
+// 6.3 to 7.1: if the queue pair fails during the last packet of a message, it
+// may handle the packet again for each posted receive. The kernel crashes if
+// the message has several packets.
 func RepeatsPackets() bool {
 	major, minor, err := linux()
 	return err == nil && compare(major, minor, 6, 3) >= 0 && compare(major, minor, 7, 2) < 0
 }
 
-// LinuxSince says whether this kernel is Linux major.minor or a later one.
+// LinuxSince reports whether this kernel is Linux major.minor or a later
+// version.
 func LinuxSince(t testing.TB, major, minor int) bool {
 	t.Helper()
 	hasMajor, hasMinor, err := linux()

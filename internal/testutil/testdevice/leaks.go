@@ -16,21 +16,23 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// extraThreads is how many threads the runtime may start in a test for reasons
-// of its own: on a busy machine, one for each call of C that begins while
-// another has not got a processor. Threads that it has started stay.
+// extraThreads is the number of threads that the runtime may start during a
+// test. On a busy machine, it may start one for each call of C. Threads are
+// never ended.
 const extraThreads = 100
 
-// patience is how long what has been told to end may take.
+// patience limits the time for which NoLeaks waits until goroutines have ended
+// and files are closed.
 var patience = 10 * time.Second
 
-// NoLeaks fails the test if it ends with more open objects, goroutines, open
-// files or, by far, threads than there are now. Call it first: cleanups that
-// are registered later run earlier. What a C library opens once and for all
-// must have been opened before; Require does so for libibverbs.
+// NoLeaks makes the test fail if at its end more objects, goroutines or files
+// are open than now, or many more threads. It must be called before other
+// cleanups are registered, since these run earlier. Files that a C library
+// opens only once must be open already; Require makes sure of that for
+// libibverbs.
 //
-// Goroutines and files are the process's, so the test must not run in parallel
-// with others.
+// Goroutines and files belong to the whole process, so the test must not run in
+// parallel with others.
 func NoLeaks(t testing.TB) {
 	t.Helper()
 	ibverbs.TraceObjects(true)
@@ -53,8 +55,8 @@ func NoLeaks(t testing.TB) {
 	})
 }
 
-// Threads returns how many threads the process has, 0 if the system cannot
-// tell.
+// Threads returns the number of threads of this process, or 0 if the system
+// does not have /proc.
 func Threads(t testing.TB) int {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")
@@ -71,6 +73,8 @@ func Threads(t testing.TB) int {
 	return 0
 }
 
+// eventually waits until ok returns true. It returns false if that takes longer
+// than patience.
 func eventually(ok func() bool) bool {
 	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -80,8 +84,8 @@ func eventually(ok func() bool) bool {
 	return true
 }
 
-// goroutines returns the stack of each goroutine by its first words, such as
-// "goroutine 12", which no later goroutine has.
+// goroutines returns the stack of each goroutine by the beginning of its
+// description, such as "goroutine 12", which is unique.
 func goroutines() map[string]string {
 	dump := make([]byte, 4<<20)
 	dump = dump[:runtime.Stack(dump, true)]
@@ -93,15 +97,15 @@ func goroutines() map[string]string {
 	return stacks
 }
 
-// begun returns the stacks of goroutines that are not among those before.
+// begun returns the stacks of the goroutines that are not in before.
 func begun(before map[string]string) []string {
 	after := goroutines()
 	maps.DeleteFunc(after, func(id, _ string) bool { _, ok := before[id]; return ok })
 	return slices.Sorted(maps.Values(after))
 }
 
-// openFiles describes the process's descriptors, except for the runtime's own,
-// which it opens when it first needs them.
+// openFiles describes the open descriptors of this process, without those that
+// Go's runtime opens for itself.
 func openFiles() []string {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -120,7 +124,7 @@ func openFiles() []string {
 	return files
 }
 
-// added returns what after has more than before.
+// added returns the elements of after that are not in before, or not as often.
 func added(before, after []string) []string {
 	count := map[string]int{}
 	for _, s := range after {

@@ -20,16 +20,15 @@ import (
 type Device struct {
 	Name     string // such as rxe0
 	Port     int
-	GIDIndex int         // of the GID that is IPv4, or of the first one without it
-	GID      ibverbs.GID // at GIDIndex
-	NetDev   string      // the network interface, empty if there is none
-	IPv4     netip.Addr  // of NetDev, not valid if it has none
-	IPv6     netip.Addr  // of NetDev, global, not valid if it has none
+	GIDIndex int         // index of an IPv4 address in the GID table, or else of another GID
+	GID      ibverbs.GID // GID at GIDIndex
+	NetDev   string      // name of the network interface; empty: none
+	IPv4     netip.Addr  // an IPv4 address of NetDev; not valid: it has none
+	IPv6     netip.Addr  // a global IPv6 address of NetDev; not valid: it has none
 }
 
-// Require returns a device for the test to use. Without one it skips the test,
-// unless the environment variable VERBENA_REQUIRE_DEVICE is 1, which says that
-// there must be one: then the test fails.
+// Require returns a device for the test. If there is none, it skips the test,
+// or makes it fail if the environment variable VERBENA_REQUIRE_DEVICE is 1.
 func Require(t testing.TB) Device {
 	t.Helper()
 	if Soft() {
@@ -46,10 +45,10 @@ func Require(t testing.TB) Device {
 	return d
 }
 
-// RequireSoftware is Require for a test of what devices that are software lack:
-// Soft-RoCE and the device in user space. With another device it skips the
-// test, unless there must be one as Require says, which is one of these: then
-// the test fails.
+// RequireSoftware returns a software device for the test, which is Soft-RoCE or
+// the device in user space, as the test is about something that such devices
+// lack. If there is only hardware, it skips the test, or makes it fail if the
+// environment variable VERBENA_REQUIRE_DEVICE is 1.
 func RequireSoftware(t testing.TB) Device {
 	t.Helper()
 	d := Require(t)
@@ -83,6 +82,7 @@ func find() (Device, error) {
 	return Device{}, fmt.Errorf("no active port: %s", strings.Join(reasons, "; "))
 }
 
+// activePort returns the first active port of a device.
 func activePort(name string) (Device, error) {
 	c, err := ibverbs.Open(name)
 	if err != nil {
@@ -111,8 +111,8 @@ func activePort(name string) (Device, error) {
 	return Device{}, fmt.Errorf("%s: no port is active", name)
 }
 
-// findGID prefers the GID of an IPv4 address with RoCE v2, then any other.
-// Loopback addresses come last.
+// findGID sets the GID of the port. It prefers an IPv4 address with RoCE v2,
+// and then other addresses; loopback addresses come last.
 func (d *Device) findGID(c *ibverbs.Device) error {
 	entries, err := c.QueryPortGIDs(d.Port)
 	if err != nil {
@@ -139,7 +139,7 @@ func (d *Device) findGID(c *ibverbs.Device) error {
 	return nil
 }
 
-// findAddrs finds the addresses of the network interface.
+// findAddrs sets the addresses of the network interface.
 func (d *Device) findAddrs() {
 	nic, err := net.InterfaceByName(d.NetDev)
 	if err != nil {

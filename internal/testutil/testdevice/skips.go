@@ -2,8 +2,8 @@
 
 package testdevice
 
-// softSkips are the tests that skip on the device in user space, each with its
-// reason.
+// softSkips has the tests that skip on the device in user space, with the
+// reasons.
 var softSkips = map[string]string{
 	"ibverbs.TestEachEventOnce":        "takes the link of an interface down",
 	"ibverbs.TestGIDChange":            "changes the addresses of an interface",

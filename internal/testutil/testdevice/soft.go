@@ -15,29 +15,28 @@ import (
 	"github.com/verbena-go/verbena/softroce"
 )
 
-// SoftRoCE reports whether the device, whatever its name, is one that rdma_rxe
-// has made on a network interface: only that driver has this file. It has its
-// own ideas of some mistakes: they are the third column of
-// docs/proof/negative-cases.md. Every other device must do what the second
-// says.
+// SoftRoCE reports whether the kernel's driver rdma_rxe has created the device;
+// only this driver has the file parent. In some cases of misuse, this driver
+// differs from others: the third column of docs/proof/negative-cases.md has its
+// behaviour, and the second that of all other devices.
 func (d Device) SoftRoCE() bool {
 	_, err := os.Stat(filepath.Join("/sys/class/infiniband", d.Name, "parent"))
 	return err == nil
 }
 
-// SoftRoCESince reports whether the device is of the rdma_rxe of this Linux or
-// a later one.
+// SoftRoCESince reports whether the device is one of rdma_rxe, on Linux
+// major.minor or later.
 func (d Device) SoftRoCESince(t testing.TB, major, minor int) bool {
 	t.Helper()
 	return d.SoftRoCE() && LinuxSince(t, major, minor)
 }
 
-// Soft reports whether the tests use the device in user space, that of package
+// Soft reports whether the tests use the device in user space, of package
 // softroce.
 func Soft() bool { return os.Getenv("VERBENA_DEVICE") == "soft" }
 
-// LosePackets makes the device in user space lose everything until the function
-// is called, at the latest by the end of the test.
+// LosePackets makes the device in user space lose all packets until mend is
+// called or the test ends.
 func LosePackets(t testing.TB) (mend func()) {
 	t.Helper()
 	mend = func() { softroce.SetFaults(nil) }
@@ -46,9 +45,8 @@ func LosePackets(t testing.TB) (mend func()) {
 	return mend
 }
 
-// LoseReady makes the device in user space lose the messages that end
-// handshakes until the function is called, at the latest by the end of the
-// test.
+// LoseReady makes the device in user space lose the messages that complete
+// handshakes (RTU) until mend is called or the test ends.
 func LoseReady(t testing.TB) (mend func()) {
 	t.Helper()
 	mend = func() { softroce.SetFaults(nil) }
@@ -58,7 +56,7 @@ func LoseReady(t testing.TB) (mend func()) {
 }
 
 // LoseDisconnects makes the device in user space lose the first n requests to
-// disconnect that it sends. The channel is closed when they are lost.
+// disconnect (DREQ) that it sends. lost is closed when all of them are lost.
 func LoseDisconnects(t testing.TB, n int) (lost <-chan struct{}) {
 	t.Helper()
 	all := make(chan struct{})
@@ -76,7 +74,7 @@ func LoseDisconnects(t testing.TB, n int) (lost <-chan struct{}) {
 	return all
 }
 
-// Replace removes the device in user space, calls f, and makes another one.
+// Replace removes the device in user space, calls f, and inserts a new device.
 func Replace(t testing.TB, f func()) {
 	t.Helper()
 	require.NoError(t, softroce.Remove())
@@ -84,21 +82,22 @@ func Replace(t testing.TB, f func()) {
 	require.NoError(t, softroce.Insert())
 }
 
-// Need is what a test needs besides a device.
+// Need is what a test needs in addition to a device. Its text is the reason for
+// skipping the test.
 type Need string
 
 const (
-	// Guest is a system that the test may change: tests/vm's.
+	// Guest is a system that the test may change: the guest of tests/vm.
 	Guest Need = "changes the system: runs only in tests/vm's guest, with its device"
-	// Kernel is a kernel that knows the device.
+	// Kernel is a kernel that has the device.
 	Kernel Need = "is about what the kernel says of its devices"
-	// CLibrary is librdmacm, for a peer in C.
+	// CLibrary is the installed librdmacm, for a peer that is a C program.
 	CLibrary Need = "has a peer of rdma-core's, which does not have the device"
 	// IBAddrs are addresses of the family AF_IB.
 	IBAddrs Need = "uses InfiniBand's addresses, which the device in user space does not have"
 )
 
-// Needs is Require for a test that needs more. Without that, it skips the test.
+// Needs is like Require, and skips the test unless what it needs is there.
 func Needs(t testing.TB, need Need) Device {
 	t.Helper()
 	d := Require(t)
@@ -108,12 +107,13 @@ func Needs(t testing.TB, need Need) Device {
 	return d
 }
 
-// SoftSkips returns the tests that skip on the device in user space, each with
-// its reason. A name has the package's folder before it: ibverbs.TestX.
+// SoftSkips returns the tests that skip on the device in user space, with the
+// reasons. A test's name is preceded by the directory of its package, as in
+// ibverbs.TestX.
 func SoftSkips() map[string]string { return maps.Clone(softSkips) }
 
-// checkSkip fails a test on the device in user space that skips and is not in
-// the list, or is in it and runs.
+// checkSkip makes a test on the device in user space fail if it skips without
+// being in softSkips, or is in softSkips and does not skip.
 func checkSkip(t testing.TB) {
 	t.Helper()
 	name := caller() + "." + t.Name()
@@ -129,10 +129,10 @@ func checkSkip(t testing.TB) {
 	})
 }
 
-// module is the path of this module's packages, without their folders.
+// module is the prefix of the import paths of this module's packages.
 const module = "github.com/verbena-go/verbena/"
 
-// caller returns the folder of the package that has the test that runs.
+// caller returns the directory of the package of the running test.
 func caller() string {
 	pcs := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(0, pcs)])

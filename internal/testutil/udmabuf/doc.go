@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package udmabuf makes DMA buffers of the program's own memory, with Linux's
-// udmabuf. They stand for the memory of a device such as a GPU, and tests see
-// what is in them.
+// Package udmabuf creates DMA buffers in memory of the program, with Linux's
+// udmabuf. In tests they stand for memory of a device such as a GPU, and the
+// tests can read and write their content.
 package udmabuf

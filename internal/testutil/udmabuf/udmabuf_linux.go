@@ -15,9 +15,8 @@ import (
 
 const device = "/dev/udmabuf"
 
-// Require skips the test if the system makes no such buffers, unless the
-// environment variable VERBENA_REQUIRE_UDMABUF is 1, which says that it does:
-// then the test fails.
+// Require skips the test if the system has no udmabuf. If the environment
+// variable VERBENA_REQUIRE_UDMABUF is 1, it makes the test fail instead.
 func Require(t testing.TB) {
 	t.Helper()
 	f, err := os.OpenFile(device, os.O_RDWR, 0)
@@ -34,11 +33,11 @@ func Require(t testing.TB) {
 // Buffer is a DMA buffer.
 type Buffer struct {
 	FD    int
-	Bytes []byte // what is in it: the program's mapping of the memory behind the buffer
+	Bytes []byte // content of the buffer: a mapping of its memory
 }
 
-// New makes a buffer of size bytes, which must be whole pages. It is gone after
-// the test.
+// New creates a buffer of size bytes, a multiple of the page size. It is closed
+// at the end of the test.
 func New(t testing.TB, size int) *Buffer {
 	t.Helper()
 	memfd := memfd(t, size)
@@ -59,7 +58,8 @@ func New(t testing.TB, size int) *Buffer {
 	return &Buffer{int(fd), memory}
 }
 
-// memfd returns a descriptor of memory that cannot shrink, as udmabuf demands.
+// memfd returns the descriptor of memory that cannot shrink, as udmabuf
+// requires.
 func memfd(t testing.TB, size int) int {
 	t.Helper()
 	name := []byte("verbena\x00")
@@ -73,8 +73,8 @@ func memfd(t testing.TB, size int) int {
 	return int(fd)
 }
 
-// createRequest returns UDMABUF_CREATE, in which "write" has another number on
-// PowerPC.
+// createRequest returns the ioctl number UDMABUF_CREATE, in which "write" has
+// another code on PowerPC.
 func createRequest() uintptr {
 	if strings.HasPrefix(runtime.GOARCH, "ppc64") {
 		return 0x80187542
@@ -82,8 +82,8 @@ func createRequest() uintptr {
 	return 0x40187542
 }
 
-// memfdCreate returns the number of a system call that package syscall does not
-// have.
+// memfdCreate returns the number of memfd_create, which package syscall does
+// not define.
 func memfdCreate() uintptr {
 	switch runtime.GOARCH {
 	case "amd64":
