@@ -18,7 +18,7 @@ import (
 func literals(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
-	for _, folder := range []string{"ibverbs", "rdmacm", "rsocket", "softroce", "internal/cerr", "internal/dl", "internal/mem", "internal/object", "internal/netpoll"} {
+	for _, folder := range []string{"fabric", "ibverbs", "rdmacm", "rsocket", "softroce", "internal/cerr", "internal/dl", "internal/mem", "internal/object", "internal/netpoll"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join("..", folder), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 				return err
@@ -37,7 +37,7 @@ func TestTroubleshootingQuotesErrors(t *testing.T) {
 	sources := literals(t)
 	errnos := map[string]bool{
 		"connection timed out": true, "operation not supported": true,
-		"file already closed":               true,
+		"file already closed":                 true,
 		"no such GID: the GID table is empty": true, // put together from ErrNoGID
 	}
 	texts := 0

@@ -20,7 +20,7 @@ const module = "github.com/verbena-go/verbena/"
 
 // folders are where the packages are whose names pages mention.
 var folders = map[string]string{
-	"ibverbs": "ibverbs", "flow": "ibverbs/flow", "caps": "ibverbs/caps", "link": "ibverbs/link", "devmem": "ibverbs/devmem", "share": "ibverbs/share",
+	"fabric": "fabric", "ibverbs": "ibverbs", "flow": "ibverbs/flow", "caps": "ibverbs/caps", "link": "ibverbs/link", "devmem": "ibverbs/devmem", "share": "ibverbs/share",
 	"counter": "ibverbs/counter", "tag": "ibverbs/tag", "stat": "ibverbs/stat", "rdmacm": "rdmacm", "endpoint": "rdmacm/endpoint", "handled": "rdmacm/handled",
 	"efa": "ibverbs/efa", "mlx5": "ibverbs/mlx5", "libefa": "generated/libefa", "libmlx5": "generated/libmlx5", "libibverbs": "generated/libibverbs", "librdmacm": "generated/librdmacm",
 }

@@ -19,7 +19,7 @@ var madeElsewhere = regexp.MustCompile(`&cerr\.\w+\{`)
 // users can name. A literal of another package would not have such a type.
 func TestErrorsAreMadeInOnePlace(t *testing.T) {
 	looked := 0
-	for _, folder := range []string{"generated", "ibverbs", "internal", "rdmacm"} {
+	for _, folder := range []string{"fabric", "generated", "ibverbs", "internal", "rdmacm"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join("..", folder), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || filepath.Ext(path) != ".go" || strings.Contains(path, "internal/cerr/") {
 				return err

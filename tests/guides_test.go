@@ -223,7 +223,7 @@ func (s *session) run(t *testing.T, top string) {
 var packagesOfFragments = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "os": "os", "net": "net", "http": "net/http", "testing": "testing", "time": "time",
 	"runtime": "runtime", "unsafe": "unsafe", "rand": "math/rand/v2", "syscall": "syscall",
-	"ibverbs": module + "ibverbs", "devmem": module + "ibverbs/devmem", "stat": module + "ibverbs/stat", "rdmacm": module + "rdmacm", "rsocket": module + "rsocket", "softroce": module + "softroce",
+	"fabric": module + "fabric", "ibverbs": module + "ibverbs", "devmem": module + "ibverbs/devmem", "stat": module + "ibverbs/stat", "rdmacm": module + "rdmacm", "rsocket": module + "rsocket", "softroce": module + "softroce",
 }
 
 // fragment makes a file of a piece of Go, which is declarations or statements.

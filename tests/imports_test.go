@@ -49,6 +49,8 @@ var rooms = map[string][]string{
 	"ibverbs/efa":     {"ibverbs", "ibverbs/internal/sibling", "generated", "internal/sealed"},
 	"ibverbs/mlx5":    {"ibverbs", "ibverbs/internal/sibling", "generated", "internal/cerr", "internal/sealed"},
 	"internal/owned":  {"ibverbs"},
+	"internal/umad":   {"internal/cerr", "internal/dl"},
+	"fabric":          {"ibverbs/link", "internal/cerr", "internal/enum", "internal/object", "internal/umad"},
 	"rdmacm": {
 		"ibverbs", "ibverbs/link", "generated", "internal/backlog", "internal/cerr", "internal/mem", "internal/netpoll", "internal/object",
 		"internal/owned", "internal/sealed", "internal/turns",
@@ -67,7 +69,7 @@ var rooms = map[string][]string{
 		"generated", "softroce",
 	},
 	"cmd/verbena": {
-		"cmd/internal", "rdmacm/endpoint", "rdmacm/handled", "rdmacm", "ibverbs", "ibverbs/link", "ibverbs/stat", "generated", "softroce",
+		"cmd/internal", "fabric", "rdmacm/endpoint", "rdmacm/handled", "rdmacm", "ibverbs", "ibverbs/link", "ibverbs/stat", "generated", "softroce",
 	},
 	"examples": {"rsocket", "rdmacm", "ibverbs", "softroce"},
 	"gen":      {},

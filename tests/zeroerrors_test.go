@@ -16,12 +16,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/fabric"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
 // zeroErrors has the zero value of each exported error type.
 var zeroErrors = map[string]error{
+	"fabric.Error":            new(fabric.Error),
+	"fabric.Problem":          new(fabric.Problem),
+	"fabric.Status":           fabric.Status(0),
 	"ibverbs.ArgumentError":   new(ibverbs.ArgumentError),
 	"ibverbs.BusyError":       new(ibverbs.BusyError),
 	"ibverbs.Error":           new(ibverbs.Error),
@@ -71,7 +75,7 @@ func TestZeroErrors(t *testing.T) {
 // can import.
 func exportedErrors(t *testing.T) (names []string) {
 	t.Helper()
-	for _, folder := range []string{"ibverbs", "rdmacm", "rsocket", "softroce", "prometheus"} {
+	for _, folder := range []string{"fabric", "ibverbs", "rdmacm", "rsocket", "softroce", "prometheus"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join("..", folder), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "/internal/") {
 				return err

@@ -11,6 +11,7 @@ import (
 	"github.com/verbena-go/verbena/cmd/internal/program"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/devices"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/doctor"
+	"github.com/verbena-go/verbena/cmd/verbena/internal/fabric"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/perf"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/ping"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/soft"
@@ -40,6 +41,7 @@ Example: verbena doctor`,
 			{Name: "perf", Program: perf.Program},
 			{Name: "watch", Program: watch.Program},
 			{Name: "stat", Program: stat.Program},
+			{Name: "fabric", Commands: fabric.Commands()},
 			{Name: "softroce", Commands: soft.Commands()},
 		},
 	}

@@ -17,7 +17,8 @@ var tested = programtest.Of(commands)
 
 // leaves are all commands that are programs.
 var leaves = []string{
-	"doctor", "devices", "ping", "perf", "watch", "stat", "softroce run", "softroce libs", "softroce stat", "completion", "man",
+	"doctor", "devices", "ping", "perf", "watch", "stat", "softroce run", "softroce libs", "softroce stat",
+	"fabric discover", "fabric counters", "fabric node", "fabric port", "fabric switch", "completion", "man",
 }
 
 // Every command has -h, is known to help, calls itself by its own name, and

@@ -270,9 +270,16 @@ type LibraryError struct {
 }
 
 func (e *LibraryError) Error() string {
+	if e.Library == umadLibrary {
+		return fmt.Sprintf("cannot load %s (on Debian and Ubuntu install %s, on Fedora %s): %s", e.Library, e.Debian, e.Fedora, e.Reason)
+	}
 	return fmt.Sprintf("cannot load %s (on Debian and Ubuntu install %s, on Fedora %s, or use package softroce, which needs no library): %s%s",
 		e.Library, e.Debian, e.Fedora, e.Reason, Doctor)
 }
+
+// umadLibrary has nothing to do with verbs: package softroce does not have its
+// functions, and verbena doctor does not look at it.
+const umadLibrary = "libibumad.so.3"
 
 // Unwrap returns errors.ErrUnsupported.
 func (e *LibraryError) Unwrap() error { return errors.ErrUnsupported }

@@ -242,6 +242,8 @@ func TestTexts(t *testing.T) {
 		"ibv_odd: the installed libibverbs.so.1 does not have it")
 	require.EqualError(t, &LibraryError{Library: "libx.so.1", Debian: "libx1", Fedora: "libx", Reason: "not found"},
 		"cannot load libx.so.1 (on Debian and Ubuntu install libx1, on Fedora libx, or use package softroce, which needs no library): not found; verbena doctor says more")
+	require.EqualError(t, &LibraryError{Library: "libibumad.so.3", Debian: "libibumad3", Fedora: "libibumad", Reason: "not found"},
+		"cannot load libibumad.so.3 (on Debian and Ubuntu install libibumad3, on Fedora libibumad): not found")
 }
 
 func TestHints(t *testing.T) {

@@ -114,3 +114,22 @@ func TestTake(t *testing.T) {
 	l.take(here)
 	require.Equal(t, map[int]unsafe.Pointer{1: unsafe.Pointer(&devices)}, found)
 }
+
+// A library that has nothing to do with verbs is opened whatever device was
+// chosen.
+func TestApart(t *testing.T) {
+	t.Setenv(Variable, "unknown")
+	settled, err := devices.settled, devices.err
+	devices.settled, devices.err = "", nil
+	defer func() { devices.settled, devices.err = settled, err }()
+	found := 0
+	load := func(apart bool) error {
+		l := Library{Name: "libc.so.6", Apart: apart, Symbols: []string{"getpid"}, Set: func(int, unsafe.Pointer) { found++ }}
+		return l.Load()
+	}
+	require.NoError(t, load(true))
+	require.Equal(t, 1, found)
+	require.Empty(t, devices.settled)
+	require.ErrorContains(t, load(false), `device "unknown"`)
+	require.Equal(t, 1, found)
+}

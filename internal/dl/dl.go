@@ -43,6 +43,7 @@ type Library struct {
 	Fedora  string                        //
 	Symbols []string                      // names of the functions to look up
 	Since   map[string]Since              // versions that added functions, by function; for the functions that may be missing
+	Apart   bool                          // not of verbs, so that no device takes the place of the library
 	Set     func(i int, f unsafe.Pointer) // called with the address f of Symbols[i]
 
 	once sync.Once
@@ -65,14 +66,16 @@ func (l *Library) Load() error {
 
 // load does the work of Load.
 func (l *Library) load() {
-	find, err := devices.settle(l.Name)
-	if err != nil {
-		l.err = err
-		return
-	}
-	if find != nil {
-		l.take(find)
-		return
+	if !l.Apart {
+		find, err := devices.settle(l.Name)
+		if err != nil {
+			l.err = err
+			return
+		}
+		if find != nil {
+			l.take(find)
+			return
+		}
 	}
 	name := C.CString(l.Name)
 	defer C.free(unsafe.Pointer(name))

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fabric
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/verbena-go/verbena/ibverbs/link"
+)
+
+// Topology is a fabric: its nodes, their ports, and how these are linked. The
+// caller may change it.
+type Topology struct {
+	Nodes    []*Node    // the local one first, then those with fewer hops before others
+	Problems []*Problem // what could not be found out, in the order of the routes
+}
+
+// Node is a node of a fabric.
+type Node struct {
+	NodeInfo
+	Description string
+	Route       Route       // a shortest route from the local port
+	Switch      *SwitchInfo // nil if the node is not a switch, or did not tell
+	Ports       []*Port     // in the order of their numbers: all ports of a switch, and of others those that Discover reached
+}
+
+// Port is a port of a Node.
+type Port struct {
+	PortInfo
+	Node   *Node
+	Number int   // 0 is the port of a switch that is managed
+	GUID   GUID  // on a switch, all ports have that of the node
+	Peer   *Port // at the other end of the link; nil: none, or it did not answer
+	Known  bool  // whether PortInfo is known: the node has answered
+}
+
+// Problem is a request of a discovery that failed. The rest of the fabric is
+// found nevertheless.
+type Problem struct {
+	Node *Node // that was asked, or the one before it if the node itself did not answer
+	Port int   // port of Node that leads to the one that did not answer; 0 if Node was asked
+	Err  *Error
+}
+
+// Error says what failed, and where.
+func (p *Problem) Error() string {
+	where := ""
+	if p.Node != nil {
+		where = fmt.Sprintf("%s %s %q", p.Node.Type, p.Node.GUID, p.Node.Description)
+		if p.Port != 0 {
+			where = fmt.Sprintf("behind port %d of %s", p.Port, where)
+		}
+		where += ": "
+	}
+	if p.Err == nil { // in a problem that a program has made
+		return where + "unknown problem"
+	}
+	return where + p.Err.Error()
+}
+
+// Unwrap returns Err.
+func (p *Problem) Unwrap() error {
+	if p.Err == nil {
+		return nil
+	}
+	return p.Err
+}
+
+// Name returns what the node is called in messages: its description, if it has
+// one, or its GUID.
+func (n *Node) Name() string { return cmp.Or(n.Description, n.GUID.String()) }
+
+// Port returns the port with a number, or nil if it is not known.
+func (n *Node) Port(number int) *Port {
+	i, ok := slices.BinarySearchFunc(n.Ports, number, func(p *Port, number int) int { return cmp.Compare(p.Number, number) })
+	if !ok {
+		return nil
+	}
+	return n.Ports[i]
+}
+
+// BaseLID returns the LID at which the node is managed: that of port 0 of a
+// switch, and of the port at the end of Route of another node. It returns 0 if
+// the subnet manager has assigned none.
+func (n *Node) BaseLID() LID {
+	number := n.LocalPort
+	if n.Type == Switch {
+		number = 0
+	}
+	if p := n.Port(number); p != nil {
+		return p.LID
+	}
+	return 0
+}
+
+// BaseLID returns the LID of the port. A switch has one for all its ports.
+func (p *Port) BaseLID() LID {
+	if p.Node.Type == Switch {
+		return p.Node.BaseLID()
+	}
+	return p.LID
+}
+
+// Node returns the node with a GUID, or nil if there is none.
+func (t *Topology) Node(guid GUID) *Node {
+	for _, n := range t.Nodes {
+		if n.GUID == guid {
+			return n
+		}
+	}
+	return nil
+}
+
+// Links returns the links of the fabric, each once: the port of the node that
+// comes first in Nodes, and its peer.
+func (t *Topology) Links() iter.Seq2[*Port, *Port] {
+	return func(yield func(*Port, *Port) bool) {
+		seen := map[*Port]bool{}
+		for _, n := range t.Nodes {
+			for _, p := range n.Ports {
+				if p.Peer == nil || seen[p] {
+					continue
+				}
+				seen[p.Peer] = true
+				if !yield(p, p.Peer) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Discover asks all nodes that can be reached from the local port, and returns
+// what they are and how they are linked, as ibnetdiscover does. Requests go
+// over directed routes, up to Config.InFlight at a time.
+//
+// A node that does not answer, or whose route would be longer than MaxHops, is
+// in Problems. Discover fails if the local node does not answer. If ctx ends,
+// or the local port fails, it returns what was found so far with the error.
+func (c *Client) Discover(ctx context.Context) (*Topology, error) {
+	if err := c.use("Discover"); err != nil {
+		return nil, err
+	}
+	defer c.object.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	d := &discovery{client: c, fail: cancel, nodes: map[GUID]*Node{}}
+	d.wake.L = &d.mu
+	d.add(func() { d.visit(ctx, Route{}, nil) })
+	d.run(ctx)
+	if d.first == nil {
+		if len(d.problems) > 0 {
+			return nil, d.problems[0].Err
+		}
+		return nil, context.Cause(ctx)
+	}
+	d.route()
+	for d.resume(ctx) {
+		d.run(ctx)
+		d.route()
+	}
+	return d.topology(), context.Cause(ctx)
+}
+
+// discovery is a Topology that is being found.
+type discovery struct {
+	client *Client
+	fail   context.CancelCauseFunc
+
+	mu       sync.Mutex
+	wake     sync.Cond
+	tasks    []func() // the oldest first, so that the nearest nodes come first
+	working  int      // tasks that run
+	first    *Node    // the local node
+	nodes    map[GUID]*Node
+	problems []*Problem
+	ends     []*Port // from which the way would be longer than MaxHops
+}
+
+// add adds a task.
+func (d *discovery) add(task func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.addLocked(task)
+}
+
+func (d *discovery) addLocked(task func()) {
+	d.tasks = append(d.tasks, task)
+	d.wake.Signal()
+}
+
+// run does all tasks, and those that they add. If ctx ends, it drops them.
+func (d *discovery) run(ctx context.Context) {
+	var workers sync.WaitGroup
+	for range d.client.config.InFlight {
+		workers.Go(func() {
+			for task := d.next(ctx); task != nil; task = d.next(ctx) {
+				task()
+				d.mu.Lock()
+				d.working--
+				d.wake.Broadcast()
+				d.mu.Unlock()
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// next returns a task, or nil if there will be none any more.
+func (d *discovery) next(ctx context.Context) func() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for {
+		if ctx.Err() != nil {
+			d.tasks = nil
+		}
+		if len(d.tasks) > 0 {
+			task := d.tasks[0]
+			d.tasks = d.tasks[1:]
+			d.working++
+			return task
+		}
+		if d.working == 0 {
+			return nil
+		}
+		d.wake.Wait()
+	}
+}
+
+// failed takes a note of a request that failed. It reports false if there was
+// none.
+func (d *discovery) failed(ctx context.Context, n *Node, port int, err error) bool {
+	if err == nil {
+		return false
+	}
+	if ctx.Err() != nil {
+		return true
+	}
+	e, ok := errors.AsType[*Error](err)
+	if _, broken := errors.AsType[*portError](err); broken || !ok {
+		d.fail(err)
+	}
+	if ok {
+		d.mu.Lock()
+		d.problems = append(d.problems, &Problem{n, port, e})
+		d.mu.Unlock()
+	}
+	return true
+}
+
+// visit asks the node at the end of a route what it is. from is the port before
+// it, or nil if it is the local node.
+func (d *discovery) visit(ctx context.Context, route Route, from *Port) {
+	info, err := d.client.NodeInfo(ctx, AtRoute(route))
+	var before *Node
+	port := 0
+	if from != nil {
+		before, port = from.Node, from.Number
+	}
+	if d.failed(ctx, before, port, err) {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := d.nodes[info.GUID]
+	if n == nil {
+		n = &Node{NodeInfo: info, Route: route}
+		d.nodes[info.GUID] = n
+		d.addLocked(func() { d.describe(ctx, n, route) })
+		if n.Type == Switch {
+			d.addLocked(func() { d.askSwitch(ctx, n, route) })
+			for number := range min(n.NumPorts, maxPort) + 1 {
+				d.port(ctx, n, route, number)
+			}
+		}
+	}
+	if d.first == nil {
+		d.first = n
+	}
+	p := d.port(ctx, n, route, info.LocalPort)
+	if n.Type != Switch {
+		p.GUID = info.PortGUID
+	}
+	if from != nil {
+		d.link(from, p, AtRoute(route))
+	}
+}
+
+// port returns a port of a node. If it is new, it is asked about. The caller
+// holds mu.
+func (d *discovery) port(ctx context.Context, n *Node, route Route, number int) *Port {
+	if p := n.Port(number); p != nil {
+		return p
+	}
+	p := &Port{Node: n, Number: number, GUID: n.PortGUID}
+	n.Ports = append(n.Ports, p)
+	slices.SortFunc(n.Ports, func(a, b *Port) int { return cmp.Compare(a.Number, b.Number) })
+	d.addLocked(func() { d.askPort(ctx, p, route) })
+	return p
+}
+
+// link links two ports. Where one of them was linked to another before, a cable
+// was moved, or nodes have the same GUID. The caller holds mu.
+func (d *discovery) link(from, to *Port, at Address) {
+	for _, p := range []*Port{from, to} {
+		other := p.Peer
+		if other == nil || p == from && other == to || p == to && other == from {
+			continue
+		}
+		d.problems = append(d.problems, &Problem{p.Node, p.Number, &Error{Op: "Discover", Address: at, Err: fmt.Errorf(
+			"it was linked to port %d of %s before: a cable was moved, or two nodes have one GUID", other.Number, other.Node.GUID)}})
+		other.Peer = nil
+	}
+	from.Peer, to.Peer = to, from
+}
+
+func (d *discovery) describe(ctx context.Context, n *Node, route Route) {
+	text, err := d.client.NodeDescription(ctx, AtRoute(route))
+	if !d.failed(ctx, n, 0, err) {
+		d.mu.Lock()
+		n.Description = text
+		d.mu.Unlock()
+	}
+}
+
+func (d *discovery) askSwitch(ctx context.Context, n *Node, route Route) {
+	info, err := d.client.SwitchInfo(ctx, AtRoute(route))
+	if !d.failed(ctx, n, 0, err) {
+		d.mu.Lock()
+		n.Switch = &info
+		d.mu.Unlock()
+	}
+}
+
+func (d *discovery) askPort(ctx context.Context, p *Port, route Route) {
+	info, err := d.client.PortInfo(ctx, AtRoute(route), p.Number)
+	if d.failed(ctx, p.Node, 0, err) {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p.PortInfo, p.Known = info, true
+	// Only switches forward directed routes. A route leaves the local node
+	// through the local port.
+	forwards := p.Node.Type == Switch || p.Node == d.first && p.Number == d.first.LocalPort
+	if p.Number != 0 && p.PhysState == link.PhysLinkUp && forwards && p.Peer == nil {
+		d.follow(ctx, p)
+	}
+}
+
+// follow visits the node at the other end of a port's link. The caller holds
+// mu.
+func (d *discovery) follow(ctx context.Context, from *Port) {
+	route, err := from.Node.Route.Then(from.Number)
+	if err != nil {
+		d.ends = append(d.ends, from)
+		return
+	}
+	d.addLocked(func() { d.visit(ctx, route, from) })
+}
+
+// resume follows the links at which MaxHops ended the way, if the node before
+// them turned out to have a shorter route. It reports whether there are such.
+func (d *discovery) resume(ctx context.Context) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ends := d.ends
+	d.ends = nil
+	for _, p := range ends {
+		if p.Peer == nil {
+			d.follow(ctx, p)
+		}
+	}
+	return len(d.tasks) > 0 && ctx.Err() == nil
+}
+
+// route gives all nodes their shortest routes, so that it does not matter which
+// answers came first.
+func (d *discovery) route() {
+	d.first.Route = Route{}
+	seen := map[*Node]bool{d.first: true}
+	for queue := []*Node{d.first}; len(queue) > 0; queue = queue[1:] {
+		n := queue[0]
+		for _, p := range n.Ports {
+			if p.Peer == nil || p.Number == 0 || seen[p.Peer.Node] || n.Type != Switch && (n != d.first || p.Number != n.LocalPort) {
+				continue
+			}
+			route, err := n.Route.Then(p.Number)
+			if err != nil {
+				continue
+			}
+			next := p.Peer.Node
+			seen[next] = true
+			next.Route, next.LocalPort, next.PortGUID = route, p.Peer.Number, p.Peer.GUID
+			queue = append(queue, next)
+		}
+	}
+}
+
+// topology returns what was found.
+func (d *discovery) topology() *Topology {
+	for _, p := range d.ends {
+		_, err := p.Node.Route.Then(p.Number)
+		d.problems = append(d.problems, &Problem{p.Node, p.Number, &Error{Op: "Discover", Address: AtRoute(p.Node.Route), Err: err}})
+	}
+	t := &Topology{Nodes: slices.Collect(maps.Values(d.nodes)), Problems: d.problems}
+	slices.SortFunc(t.Nodes, func(a, b *Node) int { return cmp.Or(a.Route.Compare(b.Route), cmp.Compare(a.GUID, b.GUID)) })
+	slices.SortStableFunc(t.Problems, func(a, b *Problem) int {
+		return cmp.Or(a.Err.Address.route.Compare(b.Err.Address.route), cmp.Compare(a.Err.Port, b.Err.Port), cmp.Compare(a.Err.Op, b.Err.Op))
+	})
+	return t
+}
+
+// Rate returns the speed of the link, 0 if there is none.
+func (p *Port) Rate() link.Speed {
+	if p.State <= link.Down {
+		return 0
+	}
+	return link.Speed(p.Width.Lanes()) * p.Speed.Rate()
+}

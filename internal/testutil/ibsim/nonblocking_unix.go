@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package ibsim
+
+import (
+	"os"
+	"syscall"
+)
+
+// nonblocking returns the file of a descriptor, with deadlines.
+func nonblocking(fd int) *os.File {
+	_ = syscall.SetNonblock(fd, true)
+	return os.NewFile(uintptr(fd), "output")
+}
