@@ -130,8 +130,7 @@ func copyEvent(raw *librdmacm.CmEvent) *Event {
 		ud := raw.Param.Ud()
 		ev.copyDatagram(ud)
 		// C puts the caller's context where other events have private data.
-		if known, ok := joins.Load(ud.PrivateData); ok {
-			j := known.(*join)
+		if j, ok := joins.load(ud.PrivateData); ok {
 			ev.Value = j.value
 			if ev.Type == EventMulticastJoin {
 				path := ev.Path

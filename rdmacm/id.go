@@ -606,7 +606,7 @@ func (id *ID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, er
 
 // queuePair is a queue pair with its completion queues.
 type queuePair struct {
-	*ibverbs.QP
+	qp         *ibverbs.QP
 	send, recv *ibverbs.CQ
 	srq        *ibverbs.SRQ
 }
@@ -619,14 +619,14 @@ func (id *ID) QP() *ibverbs.QP {
 	defer id.object.Done()
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	return id.qp.QP
+	return id.qp.qp
 }
 
 // needQP returns the queue pair for an operation that needs one.
 func (id *ID) needQP(op string) (queuePair, error) {
 	var qp queuePair
 	err := id.call(func() error {
-		if id.qp.QP == nil {
+		if id.qp.qp == nil {
 			return errStep(op, "", "create a queue pair")
 		}
 		qp = id.qp
@@ -891,8 +891,8 @@ func (id *ID) answer(op string, f func() error) error {
 func (id *ID) Establish() error {
 	const missing = "connect"
 	err := id.callBound("rdma_establish", missing, func() error {
-		if id.qp.QP != nil { // hidden by connect
-			defer id.setQP(id.qp.Raw())
+		if id.qp.qp != nil { // hidden by connect
+			defer id.setQP(id.qp.qp.Raw())
 		}
 		return librdmacm.Establish(id.raw)
 	})
@@ -952,7 +952,7 @@ type join struct {
 }
 
 // joins maps tokens to groups while IDs are in them.
-var joins sync.Map // unsafe.Pointer -> *join
+var joins table[unsafe.Pointer, *join]
 
 // JoinMulticast joins a multicast group; see rdma_join_multicast_ex(3). The ID
 // must be for datagrams and bound to an address. EventMulticastJoin or
@@ -991,7 +991,7 @@ func (id *ID) join(group *sockaddr, name string, flags JoinFlags, value any) err
 		}
 		j := &join{addr: group, flags: flags, value: value, token: new(uint64)}
 		j.pin.Pin(j.token)
-		joins.Store(unsafe.Pointer(j.token), j)
+		joins.store(unsafe.Pointer(j.token), j)
 		if err := j.do(id); err != nil {
 			j.forget()
 			return wrap(name, err)
@@ -1002,7 +1002,7 @@ func (id *ID) join(group *sockaddr, name string, flags JoinFlags, value any) err
 }
 
 func (j *join) forget() {
-	joins.Delete(unsafe.Pointer(j.token))
+	joins.delete(unsafe.Pointer(j.token))
 	j.pin.Unpin()
 }
 

@@ -46,7 +46,7 @@ func (o *operations) take(r *Receive, segments []ibverbs.Segment, own bool) (*Re
 }
 
 // ownReceives are posted on the queue pair's own receive queue.
-type ownReceives struct{ *operations }
+type ownReceives struct{ ops *operations }
 
 // useOwnReceives makes the connection post receives on its own queue pair.
 func (o *operations) useOwnReceives(segments int) (err error) {
@@ -64,39 +64,39 @@ func (o ownReceives) abort()                   {}
 func (o ownReceives) leave() error             { return nil }
 
 func (o ownReceives) newReceiver(size int) (*Receiver, error) {
-	return o.queues.newReceiver(size, o.postRecv)
+	return o.ops.queues.newReceiver(size, o.ops.postRecv)
 }
 
 func (o ownReceives) take(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if err := o.over(); err != nil {
+	o.ops.mu.Lock()
+	defer o.ops.mu.Unlock()
+	if err := o.ops.over(); err != nil {
 		return nil, err
 	}
-	if !o.recvs.has(1) {
+	if !o.ops.recvs.has(1) {
 		return nil, nil
 	}
 	if r == nil {
-		r = o.takeReceive()
+		r = o.ops.takeReceive()
 	}
 	op := &r.operation
 	op.begin(0, &work{kind: receiving, bytes: lengthOf(segments)}, nil)
-	o.recv.Reset()
-	place, id := o.place(op)
-	if o.headers != nil {
-		segments = o.headers.add(op, segments)
+	o.ops.recv.Reset()
+	place, id := o.ops.place(op)
+	if o.ops.headers != nil {
+		segments = o.ops.headers.add(op, segments)
 	}
-	err := o.recv.Recv(id, segments...)
+	err := o.ops.recv.Recv(id, segments...)
 	if err == nil {
-		_, err = o.queues.qp.PostRecv(o.recv)
+		_, err = o.ops.queues.qp.PostRecv(o.ops.recv)
 	}
 	if err != nil {
-		if o.headers != nil {
-			o.headers.take(op)
+		if o.ops.headers != nil {
+			o.ops.headers.take(op)
 		}
-		o.withdraw(op, place)
+		o.ops.withdraw(op, place)
 		return nil, err
 	}
-	o.recvs.used++
+	o.ops.recvs.used++
 	return r, nil
 }

@@ -125,7 +125,7 @@ func (i idInternals) Device(op string) (*ibverbs.Device, error) {
 // pair.
 func (i idInternals) QP(op string) (qp *ibverbs.QP, send, recv *ibverbs.CQ, srq *ibverbs.SRQ, err error) {
 	q, err := i.id.needQP(op)
-	return q.QP, q.send, q.recv, q.srq, err
+	return q.qp, q.send, q.recv, q.srq, err
 }
 
 // Bind is like BindAddr, and binds the ID to the source address of info.

@@ -17,7 +17,7 @@ import (
 // pooled is the intake of a connection that uses a Pool. A message arrives in a
 // slot of the pool's memory and is copied to the connection's next receive.
 type pooled struct {
-	*operations
+	ops      *operations
 	part     *part
 	reserved int // number of send requests that the connection has reserved in part
 	// serial number of the connection in sharedReceives
@@ -61,10 +61,10 @@ func (o *pooled) arrive(wc *ibverbs.WC, slot uint32) {
 	}
 	receives := &o.part.receives
 	m := message{wc: *wc, slot: int64(slot), data: receives.memory(slot, n)}
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	o.ops.mu.Lock()
+	defer o.ops.mu.Unlock()
 	switch {
-	case o.closed != nil || o.messages.broken:
+	case o.ops.closed != nil || o.messages.broken:
 		receives.give(slot)
 		return
 	case o.messages.wanted.len() > 0:
@@ -72,7 +72,7 @@ func (o *pooled) arrive(wc *ibverbs.WC, slot uint32) {
 		return
 	case o.messages.unread.len() == o.part.pool.MaxUnread:
 		receives.give(slot)
-		o.giveUp(cerr.Argument("receive", o.queues.name(), cerr.InvalidAs(syscall.ENOBUFS,
+		o.giveUp(cerr.Argument("receive", o.ops.queues.name(), cerr.InvalidAs(syscall.ENOBUFS,
 			"the peer has sent another message while %d wait for a receive, as many as Pool.MaxUnread allows", o.part.pool.MaxUnread)))
 		return
 	case n == 0 || receives.low.Load():
@@ -92,7 +92,7 @@ func (o *pooled) hand(r *Receive, m *message) {
 		room += op.segments[i].Len()
 	}
 	if len(m.data) > room {
-		op.err = o.failureOf(op.what, &ibverbs.WCError{Status: ibverbs.WCLocalLength, ID: op.wc.ID(), QPNum: op.wc.QPNum()})
+		op.err = o.ops.failureOf(op.what, &ibverbs.WCError{Status: ibverbs.WCLocalLength, ID: op.wc.ID(), QPNum: op.wc.QPNum()})
 	} else if err := fill(op.segments, m.data); err != nil {
 		op.err = err
 	}
@@ -103,15 +103,15 @@ func (o *pooled) hand(r *Receive, m *message) {
 	if m.slot >= 0 {
 		o.part.receives.give(uint32(m.slot))
 	}
-	o.recvs.free(1)
-	o.end(op)
+	o.ops.recvs.free(1)
+	o.ops.end(op)
 }
 
 // giveUp ends the connection at both ends, as a device does that cannot receive
 // a message. The caller must hold o.mu.
 func (o *pooled) giveUp(cause error) {
 	o.messages.broken = true
-	if o.queues.end(cause) {
+	if o.ops.queues.end(cause) {
 		background.add(o.hangUp)
 	}
 }
@@ -125,20 +125,20 @@ func (o *pooled) take(r *Receive, segments []ibverbs.Segment, own bool) (*Receiv
 }
 
 func (o *pooled) enqueue(r *Receive, segments []ibverbs.Segment, own bool) (posted *Receive, taken bool, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	o.ops.mu.Lock()
+	defer o.ops.mu.Unlock()
 	m := &o.messages
 	switch {
-	case o.closed != nil:
-		return nil, false, o.closed
+	case o.ops.closed != nil:
+		return nil, false, o.ops.closed
 	case m.unread.len() == 0 && m.dry:
-		return nil, false, o.over()
-	case !o.recvs.has(1):
+		return nil, false, o.ops.over()
+	case !o.ops.recvs.has(1):
 		return nil, false, nil
 	}
 	fresh := r == nil
 	if fresh {
-		r = o.takeReceive()
+		r = o.ops.takeReceive()
 	}
 	op := &r.operation
 	op.segments = append(op.segments[:0], segments...)
@@ -150,12 +150,12 @@ func (o *pooled) enqueue(r *Receive, segments []ibverbs.Segment, own bool) (post
 	}
 	if err != nil {
 		if fresh {
-			o.receives = append(o.receives, r)
+			o.ops.receives = append(o.ops.receives, r)
 		}
 		return nil, false, err
 	}
 	op.begin(0, &work{kind: receiving, bytes: lengthOf(segments)}, nil)
-	o.recvs.used++
+	o.ops.recvs.used++
 	if m.unread.len() == 0 {
 		m.wanted.push(r)
 		return r, false, nil
@@ -166,8 +166,8 @@ func (o *pooled) enqueue(r *Receive, segments []ibverbs.Segment, own bool) (post
 }
 
 func (o *pooled) checkSegments(segments []ibverbs.Segment) error {
-	if len(segments) > o.maxSegments {
-		return cerr.Refuse("ibv_post_recv", o.queues.name(), "the receive has %d segments, more than Config.Segments, which is %d", len(segments), o.maxSegments)
+	if len(segments) > o.ops.maxSegments {
+		return cerr.Refuse("ibv_post_recv", o.ops.queues.name(), "the receive has %d segments, more than Config.Segments, which is %d", len(segments), o.ops.maxSegments)
 	}
 	return nil
 }
@@ -178,12 +178,12 @@ func (o *pooled) runDry() {
 	m.dry = true
 	for m.wanted.len() > 0 {
 		r := m.wanted.pop()
-		r.err = o.closed
+		r.err = o.ops.closed
 		if r.err == nil {
-			r.err = o.queues.Err()
+			r.err = o.ops.queues.Err()
 		}
-		o.recvs.free(1)
-		o.end(&r.operation)
+		o.ops.recvs.free(1)
+		o.ops.end(&r.operation)
 	}
 }
 
@@ -202,7 +202,7 @@ func (o *pooled) discard() {
 func (o *pooled) flushed() {
 	o.messages.drain.Do(func() {
 		go func() {
-			awaitLastWQE(o.queues.qp)
+			awaitLastWQE(o.ops.queues.qp)
 			o.mark()
 			close(o.messages.marked)
 		}()
@@ -213,13 +213,13 @@ func (o *pooled) flushed() {
 // device flushes it as the queue pair's last request, so all messages have
 // arrived when it completes.
 func (o *pooled) mark() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	o.ops.mu.Lock()
+	defer o.ops.mu.Unlock()
 	marker := &o.messages.marker
-	if err := o.postOne(marker, &work{kind: confirming}, writeNothing, o.runDry); err != nil { // the device is gone
+	if err := o.ops.postOne(marker, &work{kind: confirming}, writeNothing, o.runDry); err != nil { // the device is gone
 		o.runDry()
 		marker.err = err
-		o.end(marker)
+		o.ops.end(marker)
 	}
 }
 
@@ -228,12 +228,12 @@ func (o *pooled) mark() {
 const settlePatience = 5 * time.Second
 
 func (o *pooled) settle() {
-	o.queues.flush()
+	o.ops.queues.flush()
 	<-o.messages.marked
 	ctx, cancel := context.WithTimeout(context.Background(), settlePatience)
 	defer cancel()
 	// After an error, the marker's completion is late or will never come.
-	_ = o.waitUntilOver(ctx, &o.messages.marker)
+	_ = o.ops.waitUntilOver(ctx, &o.messages.marker)
 	o.part.qps.remove(o)
 }
 
@@ -245,7 +245,7 @@ func (o *pooled) abort() {
 
 // lastWQE maps a device's name to whether the device reports
 // EventLastWQEReached.
-var lastWQE sync.Map
+var lastWQE table[string, bool]
 
 // lastWQEPatience is how long a device may take to report EventLastWQEReached.
 const lastWQEPatience = time.Second
@@ -255,16 +255,16 @@ const lastWQEPatience = time.Second
 // known not to report that.
 func awaitLastWQE(qp *ibverbs.QP) {
 	device := qp.PD().Device().Name()
-	reports, known := lastWQE.Load(device)
-	if known && !reports.(bool) {
+	reports, known := lastWQE.load(device)
+	if known && !reports {
 		return
 	}
 	timer := time.NewTimer(lastWQEPatience)
 	defer timer.Stop()
 	select {
 	case <-qp.LastWQEReached():
-		lastWQE.Store(device, true)
+		lastWQE.store(device, true)
 	case <-timer.C:
-		lastWQE.LoadOrStore(device, false)
+		lastWQE.add(device, false)
 	}
 }

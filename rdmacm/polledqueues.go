@@ -76,7 +76,7 @@ func (q *PolledQueues) create(c *Conn) error {
 
 // foreignReceives is the intake of a connection with PolledQueues.SRQ, where
 // the program posts the receives.
-type foreignReceives struct{ *operations }
+type foreignReceives struct{ ops *operations }
 
 func (o foreignReceives) places(int) int { return 0 }
 func (o foreignReceives) outlives() bool { return false }
@@ -87,13 +87,13 @@ func (o foreignReceives) leave() error   { return nil }
 func (o foreignReceives) newReceiver(int) (*Receiver, error) { return nil, o.refused() }
 
 func (o foreignReceives) refused() error {
-	return cerr.Argument("ibv_post_recv", o.queues.name(), cerr.InvalidAs(syscall.EINVAL,
+	return cerr.Argument("ibv_post_recv", o.ops.queues.name(), cerr.InvalidAs(syscall.EINVAL,
 		"the connection takes its receives from PolledQueues.SRQ: post receives to that queue"))
 }
 
 func (o foreignReceives) settle() {
-	o.queues.flush()
-	awaitLastWQE(o.queues.qp)
+	o.ops.queues.flush()
+	awaitLastWQE(o.ops.queues.qp)
 }
 
 // Completed processes a completion that the program has polled from

@@ -136,7 +136,7 @@ func (p *Pool) create(c *Conn) error {
 	if err != nil {
 		return err
 	}
-	o := &pooled{operations: &c.ops, hangUp: c.hangUp, messages: messages{marked: make(chan struct{})}}
+	o := &pooled{ops: &c.ops, hangUp: c.hangUp, messages: messages{marked: make(chan struct{})}}
 	if err := inTurn(func() error { return p.join(device, o, c.config.SendQueue+1) }); err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (o *pooled) leave() error {
 	shared, p := o.part, o.part.of
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if shared.leave(o, o.sending()) > 0 {
+	if shared.leave(o, o.ops.sending()) > 0 {
 		return nil
 	}
 	if p.parts[shared.device] == shared { // no later connection may use these resources
@@ -289,14 +289,14 @@ func (s *part) join(o *pooled, sends int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sends > s.entries {
-		return cerr.Argument(opCreateQP, o.queues.id.name(), cerr.InvalidAs(syscall.ENOBUFS,
+		return cerr.Argument(opCreateQP, o.ops.queues.id.name(), cerr.InvalidAs(syscall.ENOBUFS,
 			"Config.SendQueue + 1 is %d, but the %s, which has %d connections, has room for only %d more send requests: raise Pool.Sends",
 			sends, s.name, len(s.conns), s.entries))
 	}
 	s.entries -= sends
 	s.conns[o] = struct{}{}
 	s.tags++
-	o.base = tagged(s.tags)
+	o.ops.base = tagged(s.tags)
 	o.serial, o.part, o.reserved = serial, s, sends
 	return nil
 }
@@ -338,13 +338,13 @@ func (s *part) handOut(wcs []ibverbs.WC) {
 			s.arrived(o, wc)
 			continue
 		}
-		if o == nil || wc.ID() < userRequest && !o.isOwn(wc.ID()) {
+		if o == nil || wc.ID() < userRequest && !o.ops.isOwn(wc.ID()) {
 			continue // the queue pair is gone
 		}
-		o.note(wc)
-		o.mu.Lock()
-		o.complete(wc)
-		o.mu.Unlock()
+		o.ops.note(wc)
+		o.ops.mu.Lock()
+		o.ops.complete(wc)
+		o.ops.mu.Unlock()
 	}
 	s.receives.refill()
 	if s.receives.loses && s.receives.unsettled() {
@@ -364,7 +364,7 @@ func (s *part) arrived(o *pooled, wc *ibverbs.WC) {
 	case wc.Status() != ibverbs.WCSuccess:
 		s.receives.give(slot)
 		o.received.Store(number)
-		o.note(wc)
+		o.ops.note(wc)
 	default:
 		o.received.Store(number)
 		o.arrive(wc, slot)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func joining() *pooled { return &pooled{operations: new(operations)} }
+func joining() *pooled { return &pooled{ops: new(operations)} }
 
 // Connections join and leave a pool while others look for lost receives. None
 // of them waits for another for ever.

@@ -89,7 +89,7 @@ func (c *Conn) adopt(pd *ibverbs.PD) error {
 // preparedReceives is the intake of a connection with a PreparedQP. It has no
 // receives: the program posts them on the queue pair.
 type preparedReceives struct {
-	*operations
+	ops     *operations
 	onFlush func() // PreparedQP.Flushed, or nil
 }
 
@@ -102,16 +102,16 @@ func (o *preparedReceives) leave() error   { return nil }
 func (o *preparedReceives) newReceiver(int) (*Receiver, error) { return nil, o.refused() }
 
 func (o *preparedReceives) refused() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.over()
+	o.ops.mu.Lock()
+	defer o.ops.mu.Unlock()
+	return o.ops.over()
 }
 
 func (o *preparedReceives) settle() {
 	if o.onFlush == nil {
 		return
 	}
-	c := o.queues
+	c := o.ops.queues
 	c.flush()
 	if c.qp.LastWQEReached() != nil {
 		awaitLastWQE(c.qp)

@@ -35,7 +35,7 @@ func (t *qpTable) find(num uint32) *pooled {
 	entries := *table
 	for i := start(num, len(entries)); ; i = (i + 1) & (len(entries) - 1) {
 		o := entries[i].Load()
-		if o == nil || o != gone && o.num == num {
+		if o == nil || o != gone && o.ops.num == num {
 			return o
 		}
 	}
@@ -58,7 +58,7 @@ func (t *qpTable) add(o *pooled) {
 // put puts an intake into an entry that was never used, so that a concurrent
 // find cannot get another queue pair's intake.
 func put(entries []atomic.Pointer[pooled], o *pooled) {
-	i := start(o.num, len(entries))
+	i := start(o.ops.num, len(entries))
 	for entries[i].Load() != nil {
 		i = (i + 1) & (len(entries) - 1)
 	}
@@ -97,7 +97,7 @@ func (t *qpTable) remove(o *pooled) {
 		return
 	}
 	entries := *table
-	for i := start(o.num, len(entries)); ; i = (i + 1) & (len(entries) - 1) {
+	for i := start(o.ops.num, len(entries)); ; i = (i + 1) & (len(entries) - 1) {
 		switch entries[i].Load() {
 		case nil:
 			return

@@ -106,16 +106,16 @@ func (c *queues) newReceiver(size int, post func(*Receive, []ibverbs.Segment) (*
 // the pool. The connection may have ended, because the pool may still have
 // messages that arrived before.
 func (o *pooled) newReceiver(size int) (*Receiver, error) {
-	o.mu.Lock()
-	err := o.postedNone()
-	o.mu.Unlock()
+	o.ops.mu.Lock()
+	err := o.ops.postedNone()
+	o.ops.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
 	if err := canHave(2 * size); err != nil {
-		return nil, fmt.Errorf("%s: allocate a receiver of %d bytes: %w", o.queues.name(), size, err)
+		return nil, fmt.Errorf("%s: allocate a receiver of %d bytes: %w", o.ops.queues.name(), size, err)
 	}
-	r := &Receiver{post: o.postOwn, posted: make([]slot, 1)}
+	r := &Receiver{post: o.ops.postOwn, posted: make([]slot, 1)}
 	r.posted[0].memory = []ibverbs.Segment{ibverbs.InlineBytes(make([]byte, size))}
 	r.spare.memory = []ibverbs.Segment{ibverbs.InlineBytes(make([]byte, size))}
 	s := &r.posted[0]

@@ -42,7 +42,7 @@ func TestQPTable(t *testing.T) {
 			table.remove(new(pooled))
 			var staying []*pooled
 			for i := range uint32(stay) {
-				o := &pooled{operations: &operations{num: 1 + i*stride}}
+				o := &pooled{ops: &operations{num: 1 + i*stride}}
 				staying = append(staying, o)
 				table.add(o)
 			}
@@ -51,8 +51,8 @@ func TestQPTable(t *testing.T) {
 			finding.Go(func() {
 				for {
 					for _, o := range staying {
-						if table.find(o.num) != o {
-							t.Errorf("queue pair %d is not found", o.num)
+						if table.find(o.ops.num) != o {
+							t.Errorf("queue pair %d is not found", o.ops.num)
 							return
 						}
 					}
@@ -66,15 +66,15 @@ func TestQPTable(t *testing.T) {
 			for range rounds {
 				var coming []*pooled
 				for i := range uint32(come) {
-					o := &pooled{operations: &operations{num: 1<<23 + i*stride}}
+					o := &pooled{ops: &operations{num: 1<<23 + i*stride}}
 					coming = append(coming, o)
-					require.True(t, table.find(o.num) == nil)
+					require.True(t, table.find(o.ops.num) == nil)
 					table.add(o)
-					require.True(t, table.find(o.num) == o)
+					require.True(t, table.find(o.ops.num) == o)
 				}
 				for _, o := range coming {
 					table.remove(o)
-					require.True(t, table.find(o.num) == nil)
+					require.True(t, table.find(o.ops.num) == nil)
 					table.remove(o)
 				}
 			}
