@@ -11,6 +11,7 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -209,7 +210,7 @@ func noDevice(what string, others, kernels []string) error {
 	case len(others) == 0:
 		return fmt.Errorf("%s: %w: this machine has none; VERBENA_DEVICE=soft selects a device in user space, in programs that import package softroce%s", what, ErrNoDevice, cerr.Doctor)
 	}
-	slices.Sort(others)
+	sort.Slice(others, func(i, j int) bool { return others[i] < others[j] })
 	return fmt.Errorf("%s: %w: this machine has %s", what, ErrNoDevice, strings.Join(others, ", "))
 }
 
@@ -225,7 +226,9 @@ func OpenNetDev(name string) (*Device, int, error) {
 	c, err := openLooking("open the device of network interface "+name, func(c *Device) (bool, string, error) {
 		interfaces, err := c.netDevs()
 		port = interfaces[name]
-		return port != 0, strings.Join(slices.Sorted(maps.Keys(interfaces)), ", "), err
+		names := slices.Collect(maps.Keys(interfaces))
+		sort.Slice(names, func(i, j int) bool { return names[i] < names[j] })
+		return port != 0, strings.Join(names, ", "), err
 	})
 	return c, port, err
 }

@@ -5,7 +5,7 @@ package ibverbs
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"sort"
 	"sync"
 	"syscall"
 
@@ -132,7 +132,7 @@ func (mr *MR) boundWindows() []string {
 	for mw := range mr.windows {
 		names = append(names, mw.object.Name())
 	}
-	slices.Sort(names)
+	sort.Slice(names, func(i, j int) bool { return names[i] < names[j] })
 	return names
 }
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"syscall"
@@ -284,15 +285,7 @@ func LocalAddrs() ([]netip.Addr, error) {
 			addrs = append(addrs, addr)
 		}
 	}
-	slices.SortStableFunc(addrs, func(a, b netip.Addr) int {
-		switch {
-		case a.IsLoopback() == b.IsLoopback():
-			return 0
-		case a.IsLoopback():
-			return -1
-		}
-		return 1
-	})
+	sort.SliceStable(addrs, func(i, j int) bool { return addrs[i].IsLoopback() && !addrs[j].IsLoopback() })
 	return addrs, d.release()
 }
 

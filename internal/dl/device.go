@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"unsafe"
@@ -92,7 +93,8 @@ func (c *choice) known(name string) error {
 	if path, ok := packages[name]; ok {
 		return fmt.Errorf("this program does not have the device %q: add to it: import _ %q", name, path)
 	}
-	names := slices.Sorted(maps.Keys(packages))
+	names := slices.Collect(maps.Keys(packages))
+	sort.Slice(names, func(i, j int) bool { return names[i] < names[j] })
 	return fmt.Errorf("unknown device %q (known: %s); if VERBENA_DEVICE is not set, the devices of the installed libraries are used",
 		name, strings.Join(names, ", "))
 }

@@ -9,7 +9,7 @@ package object
 import (
 	"fmt"
 	"os"
-	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 
@@ -225,6 +225,6 @@ func (o *Object) busy() error {
 	for child := range o.alive {
 		children = append(children, child.name)
 	}
-	slices.Sort(children)
+	sort.Slice(children, func(i, j int) bool { return children[i] < children[j] })
 	return cerr.Busy(o.name, children)
 }

@@ -5,8 +5,8 @@
 package capi
 
 import (
-	"cmp"
 	"slices"
+	"sort"
 	"syscall"
 	"unsafe"
 
@@ -177,7 +177,7 @@ func (l *library) hold(q *qp, f func() error) error {
 	// A thread that polls may post, so the completion queues come first.
 	// All threads lock them in the same order.
 	cqs := []*softCQ{(*softCQ)(unsafe.Pointer(q.c.SendCq)), (*softCQ)(unsafe.Pointer(q.c.RecvCq))}
-	slices.SortFunc(cqs, func(a, b *softCQ) int { return cmp.Compare(address(a), address(b)) })
+	sort.Slice(cqs, func(i, j int) bool { return address(cqs[i]) < address(cqs[j]) })
 	for _, cq := range slices.Compact(cqs) {
 		lockCQ(cq)
 		defer unlockCQ(cq)

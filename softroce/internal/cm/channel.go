@@ -3,8 +3,8 @@
 package cm
 
 import (
-	"cmp"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/verbena-go/verbena/generated/librdmacm"
@@ -82,6 +82,6 @@ func (m *Manager) idsThat(match func(*ID) bool) []*ID {
 			found = append(found, id)
 		}
 	}
-	slices.SortFunc(found, func(a, b *ID) int { return cmp.Compare(a.serial, b.serial) })
+	sort.Slice(found, func(i, j int) bool { return found[i].serial < found[j].serial })
 	return found
 }

@@ -3,10 +3,10 @@
 package cm
 
 import (
-	"cmp"
 	"container/heap"
 	"maps"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -159,8 +159,9 @@ func (m *Manager) answer(in MAD, message wire.Message) {
 // NodeGone ends the connections to a node whose process has ended, as that
 // node's manager would have done at an orderly exit.
 func (m *Manager) NodeGone(now time.Duration, node int) {
-	oldestFirst := func(a, b *conn) int { return cmp.Compare(a.serial, b.serial) }
-	for _, c := range slices.SortedFunc(maps.Values(m.conns), oldestFirst) {
+	conns := slices.Collect(maps.Values(m.conns))
+	sort.Slice(conns, func(i, j int) bool { return conns[i].serial < conns[j].serial })
+	for _, c := range conns {
 		if c.node == node {
 			c.peerGone(now)
 		}

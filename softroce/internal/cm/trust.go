@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/verbena-go/verbena/generated/librdmacm"
@@ -164,7 +165,7 @@ func (m *Manager) boundTimeWaits() {
 		}
 	}
 	ended := waiting[most]
-	slices.SortFunc(ended, func(a, b *conn) int { return cmp.Compare(a.serial, b.serial) })
+	sort.Slice(ended, func(i, j int) bool { return ended[i].serial < ended[j].serial })
 	for _, c := range ended[:(len(ended)+1)/2] {
 		c.endTimeWait()
 	}

@@ -5,6 +5,7 @@ package engine
 import (
 	"maps"
 	"slices"
+	"sort"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
@@ -50,10 +51,8 @@ func (d *Device) GUID() uint64 { return d.config.GUID }
 
 // QPs returns the queue pairs in the order of their numbers.
 func (d *Device) QPs() []*QP {
-	var all []*QP
-	for _, n := range slices.Sorted(maps.Keys(d.qps)) {
-		all = append(all, d.qps[n])
-	}
+	all := slices.Collect(maps.Values(d.qps))
+	sort.Slice(all, func(i, j int) bool { return all[i].number < all[j].number })
 	return all
 }
 

@@ -3,9 +3,9 @@
 package engine
 
 import (
-	"cmp"
 	"maps"
 	"slices"
+	"sort"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -248,7 +248,8 @@ func (d *Device) advanceCQs() {
 	for len(d.failing) > 0 { // a queue pair that fails may overrun another queue
 		failing := d.failing
 		d.failing = nil
-		for _, q := range slices.SortedFunc(slices.Values(failing), func(a, b *QP) int { return cmp.Compare(a.number, b.number) }) {
+		sort.Slice(failing, func(i, j int) bool { return failing[i].number < failing[j].number })
+		for _, q := range failing {
 			q.fail()
 		}
 	}

@@ -4,10 +4,8 @@ package engine
 
 import (
 	"encoding/binary"
-	"maps"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"syscall"
 	"time"
 
@@ -217,8 +215,8 @@ func (d *Device) Remove() {
 	}
 	d.gone, d.down = true, true
 	d.event(libibverbs.IBV_EVENT_DEVICE_FATAL, nil)
-	for _, n := range slices.Sorted(maps.Keys(d.qps)) {
-		d.qps[n].fail()
+	for _, q := range d.QPs() {
+		q.fail()
 	}
 }
 

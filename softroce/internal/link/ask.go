@@ -12,7 +12,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"syscall"
@@ -111,7 +111,7 @@ func Ask(ctx context.Context) ([]Answer, error) {
 		})
 	}
 	asked.Wait()
-	slices.SortFunc(all, func(a, b Answer) int { return a.PID - b.PID })
+	sort.Slice(all, func(i, j int) bool { return all[i].PID < all[j].PID })
 	return all, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"syscall"
@@ -60,7 +61,7 @@ func sockets() ([]string, error) {
 			all = append(all, name)
 		}
 	}
-	slices.Sort(all) // the table lists a name again for each connection
+	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] }) // the table lists a name again for each connection
 	look.began, look.all = began, slices.Compact(all)
 	return look.all, nil
 }
