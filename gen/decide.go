@@ -6,11 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
 	"github.com/verbena-go/verbena/gen/internal/decide"
 	"github.com/verbena-go/verbena/gen/internal/emit"
+	"github.com/verbena-go/verbena/gen/internal/since"
 )
 
 // errUndecided is the error of decide if lines are missing. It follows the
@@ -35,10 +40,11 @@ func runDecide(facts, golden, from, to string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	table := in.Known
 	if in.Base != nil {
-		in.Known = in.Known.Over(in.Base.Known)
+		table = table.Over(in.Base.Known)
 	}
-	known := decide.Facts{Known: in.Known, Since: in.Since, Strings: in.Strings, Manual: in.Manual, Written: emit.Written}
+	known := decide.Facts{Known: table, Since: in.Since, Strings: in.Strings, Manual: in.Manual, Written: emit.Written}
 	if known.Older, err = older(in.Snapshots, b.Version); err != nil {
 		return err
 	}
@@ -47,6 +53,9 @@ func runDecide(facts, golden, from, to string, w io.Writer) error {
 	}
 	if in.Base != nil {
 		known.Others = []*api.API{in.Base.API}
+	}
+	known.Refused = func(lines, releases []string) ([]string, error) {
+		return refusedOf(facts, in, known.Older, b, lines, releases)
 	}
 	list, err := decide.For(a, b, known)
 	if err != nil {
@@ -57,6 +66,28 @@ func runDecide(facts, golden, from, to string, w io.Writer) error {
 		return fmt.Errorf("%s: %w", b.Version, errUndecided)
 	}
 	return nil
+}
+
+// refusedOf returns what emit refuses of a snapshot that follows the older
+// ones, with lines added to the conventions and to the releases.
+func refusedOf(facts string, in emit.Input, before []*api.API, b *api.API, lines, releases []string) ([]string, error) {
+	added, err := conventions.Parse("proposed", []byte(strings.Join(lines, "\n")))
+	if err != nil {
+		return nil, err
+	}
+	own := in.Known.Libraries
+	in.Known = added.Over(in.Known)
+	in.Known.Libraries = own
+	path := filepath.Join(facts, "since.txt")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if in.Since, err = since.Parse(path, append(text, strings.Join(releases, "\n")...)); err != nil {
+		return nil, err
+	}
+	in.API, in.Snapshots = b, append(slices.Clone(before), b)
+	return emit.Refused(in), nil
 }
 
 // older returns the snapshots before a version.

@@ -52,7 +52,20 @@
 // supported. In brackets is the ELF version node under which the library exports the
 // function. "See" names a page of rdma-core's manual.
 //
+// # Memory
+//
+// Go memory that a struct points to must be pinned while C has the struct, and
+// memory that C keeps, until C has done with it:
+//
+//	list := &libibverbs.Sge{Addr: address, Length: length, Lkey: key}
+//	var pinner runtime.Pinner
+//	pinner.Pin(list)
+//	defer pinner.Unpin()
+//	err := libibverbs.PostRecv(qp, &libibverbs.RecvWr{SgList: list, NumSge: 1}, &bad)
+//
+// Without Pin, the call panics if the struct is on the heap, and works while
+// escape analysis leaves it on the stack.
+//
 // C's own rules hold for everything else: which objects may be used at the same
-// time, what must be destroyed first, and that memory which C keeps must not be
-// Go memory unless it is pinned.
+// time, and what must be destroyed first.
 package librdmacm

@@ -28,11 +28,15 @@ type Facts struct {
 	Texts   *Texts
 	Manual  map[string]string          // manual page, by function
 	Written func(function string) bool // reports whether our C function exists
+	// Refused returns what else keeps bindings from being made, with the lines
+	// that are proposed for the conventions and the releases.
+	Refused func(conventions, since []string) ([]string, error)
 }
 
 // List has the decisions that are left, as lines for files and as sentences.
 type List struct {
 	Conventions, Since, Strings []string // lines to add
+	Mend                        []string // lines and declarations that do not fit
 	Write, Look                 []string
 }
 
@@ -43,6 +47,12 @@ func For(a, b *api.API, facts Facts) (*List, error) {
 		return nil, err
 	}
 	l.texts(a, b, facts)
+	if facts.Refused != nil {
+		var err error
+		if l.Mend, err = facts.Refused(l.Conventions, l.Since); err != nil {
+			return nil, err
+		}
+	}
 	old := map[string]*api.Function{}
 	for _, f := range a.Functions {
 		old[f.Name] = f
@@ -103,8 +113,8 @@ func skipped(known *conventions.Table, f *api.Function) bool {
 	return line != nil && line.Skip != ""
 }
 
-// Open reports whether lines have to be added.
-func (l *List) Open() bool { return len(l.Conventions)+len(l.Since)+len(l.Strings) > 0 }
+// Open reports whether lines have to be added or changed.
+func (l *List) Open() bool { return len(l.Conventions)+len(l.Since)+len(l.Strings)+len(l.Mend) > 0 }
 
 // Print writes the list without its empty parts.
 func (l *List) Print(w io.Writer) {
@@ -119,6 +129,8 @@ func (l *List) Print(w io.Writer) {
 	section("Lines for headers/since.txt, with the first release that has the name: the one here is right if no release\n"+
 		"lies between the two versions.", l.Since, "")
 	section("Lines for headers/strings.txt, in the list of their enum.", l.Strings, "")
+	section("Lines of headers/ that do not fit any more, and declarations that do not fit them. The generator refuses these also\n"+
+		"with the lines above.", l.Mend, "- ")
 	section("C functions of our own, for gen/internal/emit/c. The header's body is more than a call.", l.Write, "- ")
 	section("To look at. The bindings can be made without a decision.", l.Look, "- ")
 }

@@ -22,9 +22,9 @@
 //     only the source breaks. A snapshot that was made without the libraries
 //     does not tell, and counts as one whose library does not. An inline
 //     function was compiled into the program, so its removal breaks the source
-//     only, and a change of its body nothing; that is compatible. An exported one that turns inline
-//     is a break unless the library still exports it. One that turns from
-//     inline to exported is compatible.
+//     only, and a change of its body nothing; that is compatible. An exported
+//     one that turns inline is a break unless the library still exports it. One
+//     that turns from inline to exported is compatible.
 //   - An ELF version node that changes or is lost is a break: the program asks
 //     for the symbol with the node that it was linked with. A snapshot in which
 //     no function has a node was made without the libraries and says nothing.
@@ -57,8 +57,8 @@
 //   - A declaration that is in another header now breaks the source of programs
 //     that include the old one only.
 //
-// Of an inline function's body, and of a macro without a value, a snapshot has a
-// digest. It tells that something changed, and not what.
+// Of an inline function's body, and of a macro without a value, a snapshot has
+// a digest. It tells that something changed, and not what.
 //
 // Enumerators are compared by name, whatever enum they are in, as C has one
 // name space for all; so enums without a tag need no name of their own.

@@ -25,6 +25,19 @@ func Check(a *api.API, known *conventions.Table, base *Input) []api.Finding {
 	return all
 }
 
+// Refused returns what Emit refuses of the facts and the newest snapshot, a
+// line for each.
+func Refused(in Input) []string {
+	var lines []string
+	if err := stale(in); err != nil {
+		lines = strings.Split(err.Error(), "\n")
+	}
+	for _, f := range Check(in.API, in.Known, in.Base) {
+		lines = append(lines, fmt.Sprintf("%s: %s: %s", f.Header, f.Of, f.Text))
+	}
+	return lines
+}
+
 // check records everything that would make rendering the package fail.
 func (p *pkg) check() {
 	p.claimNames()

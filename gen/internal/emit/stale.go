@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/conventions"
@@ -18,6 +19,15 @@ func stale(in Input) error {
 	var errs []error
 	report := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("conventions: "+format+", which the headers of rdma-core "+in.API.Version+" do not have", args...))
+	}
+	kinds := kindsOf(in.API)
+	gone := func(kind, name string) {
+		if now := kinds[name]; now != "" {
+			errs = append(errs, fmt.Errorf("conventions: a line for the %s %s, which is %s in the headers of rdma-core %s: remove or change the line",
+				kind, name, now, in.API.Version))
+			return
+		}
+		report("a line for the %s %s", kind, name)
 	}
 	for _, h := range in.Known.Headers {
 		if h.Other == "" && !slices.ContainsFunc(in.API.Headers, func(have *api.Header) bool { return have.Name == h.Name }) {
@@ -35,7 +45,7 @@ func stale(in Input) error {
 	for _, name := range slices.Sorted(maps.Keys(in.Known.Funcs)) {
 		f := functions[name]
 		if f == nil {
-			report("a line for the function %s", name)
+			gone("function", name)
 			continue
 		}
 		for _, param := range in.Known.Funcs[name].Named() {
@@ -48,19 +58,19 @@ func stale(in Input) error {
 		e, modifier := enums[key], in.Known.Enums[key].Modifier
 		switch {
 		case e == nil:
-			report("a line for the enum %s", key)
+			gone("enum", key)
 		case modifier != "" && !has(e, modifier):
 			report("the line for the enum %s names a modifier %s", key, modifier)
 		}
 	}
 	for _, tag := range slices.Sorted(maps.Keys(in.Known.Structs)) {
 		if !slices.ContainsFunc(in.API.Structs, func(s *api.Struct) bool { return s.Name == "struct "+tag || s.Name == "union "+tag }) {
-			report("a line for the struct %s", tag)
+			gone("struct", tag)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(in.Known.Macros)) {
 		if !slices.ContainsFunc(in.API.Unvalued, func(m *api.Unvalued) bool { return m.Name == name }) {
-			report("a line for the macro %s", name)
+			gone("macro", name)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(in.Strings)) {
@@ -79,6 +89,34 @@ func stale(in Input) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// kindsOf tells what each name of the headers is.
+func kindsOf(a *api.API) map[string]string {
+	kinds := map[string]string{}
+	for _, f := range a.Functions {
+		kinds[f.Name] = "a function"
+	}
+	for _, e := range a.Enums {
+		kinds[e.Key()] = "an enum"
+		for _, v := range e.Values {
+			kinds[v.Name] = "an enumerator"
+		}
+	}
+	for _, s := range a.Structs {
+		kind, tag, _ := strings.Cut(s.Name, " ")
+		kinds[tag] = "a " + kind
+	}
+	for _, m := range a.Macros {
+		kinds[m.Name] = "a macro with a value"
+	}
+	for _, m := range a.Aliases {
+		kinds[m.Name] = "another name of " + m.Target
+	}
+	for _, m := range a.Unvalued {
+		kinds[m.Name] = "a macro without a value"
+	}
+	return kinds
 }
 
 func staleTexts(texts *conventions.Strings, e *api.Enum, report func(format string, args ...any)) {

@@ -12,9 +12,9 @@ import (
 
 // constants evaluates constant expressions anew where cc has other types than
 // C. In C an enumerator is an int if an int has room for its value. In cc it is
-// an int64 inside of its enum, and unsigned outside if another enumerator of the
-// enum is larger than any int. And cc lets all enums be compatible with int, or
-// none; see its Config.UnsignedEnums.
+// an int64 inside of its enum, and unsigned outside if another enumerator of
+// the enum is larger than any int. And cc lets all enums be compatible with
+// int, or none; see its Config.UnsignedEnums.
 type constants struct {
 	enumerators map[*cc.Enumerator]constant
 	odd         map[string]bool // enumerators of which cc has another type

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -165,6 +166,39 @@ func TestBad(t *testing.T) {
 			golden.Compare(t, filepath.Join("testdata", "bad", name+".txt"), err.Error()+"\n")
 		})
 	}
+}
+
+// TestOpaque follows the advice of errors about structs: with the lines that
+// they name, nothing is wrong with the structs any more.
+func TestOpaque(t *testing.T) {
+	headers, err := filepath.Glob(filepath.Join("testdata", "bad", "*.h"))
+	require.NoError(t, err)
+	advice := regexp.MustCompile(`(?m); to bind its name alone, say in the conventions: (struct .*)$`)
+	followed := 0
+	for _, header := range headers {
+		_, err := scanFile(t, filepath.Join("bad", filepath.Base(header)))
+		var lines strings.Builder
+		for _, m := range advice.FindAllStringSubmatch(err.Error(), -1) {
+			lines.WriteString(m[1] + "\n")
+		}
+		if lines.Len() == 0 {
+			continue
+		}
+		followed++
+		text, err := os.ReadFile(header)
+		require.NoError(t, err)
+		known, err := conventions.Load(filepath.Join("testdata", "conventions.txt"))
+		require.NoError(t, err)
+		unique := slices.Compact(slices.Sorted(strings.Lines(lines.String())))
+		more, err := conventions.Parse("", []byte(strings.Join(unique, "")))
+		require.NoError(t, err)
+		known.Structs = more.Structs
+		if _, err = scanText(t, headerFolder(t), string(text), known); err != nil {
+			require.NotRegexp(t, advice, err.Error(), header)
+			require.NotContains(t, err.Error(), "bit-field", header)
+		}
+	}
+	require.Greater(t, followed, 20)
 }
 
 // TestPatience shows that a scan ends even if cc does not, and that it is

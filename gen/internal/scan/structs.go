@@ -3,6 +3,7 @@
 package scan
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -18,6 +19,9 @@ type structure struct {
 	node     *cc.StructOrUnionSpecifier
 	problems []problem // the reasons why it cannot be represented
 }
+
+// notRepresented is in the text of a problem with a member that is lawful C.
+const notRepresented = "cannot be represented"
 
 // aggregate records a struct or union.
 func (s *scanner) aggregate(header string, u *cc.StructOrUnionSpecifier) {
@@ -37,6 +41,11 @@ func (s *scanner) aggregate(header string, u *cc.StructOrUnionSpecifier) {
 	s.whole(u)
 	st.Members = s.members(header, u)
 	st.problems, s.problems = s.problems, before
+	for i, p := range st.problems {
+		if strings.Contains(p.text, notRepresented) {
+			st.problems[i].text += fmt.Sprintf("; to bind its name alone, say in the conventions: struct %s opaque=\"why\"", tag)
+		}
+	}
 	s.order = append(s.order, st)
 }
 

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/headertest"
+)
+
+// decideOn runs decide on the newest snapshot, changed.
+func decideOn(t *testing.T, change func(*api.API)) (string, error) {
+	t.Helper()
+	top, newest := headertest.Top(t), headertest.Newest(t)
+	facts := filepath.Join(top, "headers")
+	a, err := api.Load(filepath.Join(facts, "api", newest+".json"))
+	require.NoError(t, err)
+	a.Version = "1000.0"
+	change(a)
+	text, err := a.Marshal()
+	require.NoError(t, err)
+	draft := filepath.Join(t.TempDir(), "draft.json")
+	require.NoError(t, os.WriteFile(draft, text, 0o600))
+	var out strings.Builder
+	err = runDecide(facts, filepath.Join(top, "tests", "golden"), newest, draft, &out)
+	return out.String(), err
+}
+
+// TestDecideAtOnce shows that decide asks for everything that scan or emit
+// would refuse later, beside the lines that are missing.
+func TestDecideAtOnce(t *testing.T) {
+	out, err := decideOn(t, func(*api.API) {})
+	require.NoError(t, err)
+	require.Empty(t, out)
+
+	out, err = decideOn(t, func(a *api.API) {
+		a.Functions = slices.DeleteFunc(a.Functions, func(f *api.Function) bool { return f.Name == "ibv_fork_init" })
+		a.Unvalued = slices.DeleteFunc(a.Unvalued, func(m *api.Unvalued) bool { return m.Name == "IBV_OPCODE" })
+		a.Macros = append(a.Macros, &api.Macro{Name: "IBV_OPCODE", Header: "infiniband/opcode.h", Type: "int", Value: 1})
+		fn := &api.Type{Kind: api.Func, Elem: &api.Type{Name: "int"}}
+		a.Functions = append(a.Functions,
+			&api.Function{Name: "ibv_new_thing", Header: "infiniband/verbs.h", Type: fn, Node: "IBVERBS_1.99"},
+			&api.Function{Name: "ibv_newThing", Header: "infiniband/verbs.h", Type: fn, Node: "IBVERBS_1.99"})
+	})
+	require.ErrorIs(t, err, errUndecided)
+	for _, want := range []string{
+		"\nfunc ibv_new_thing code # int ibv_new_thing(void)\n",
+		"\n1000 func ibv_new_thing # IBVERBS_1.99\n",
+		"\n- conventions: a line for the function ibv_fork_init, which the headers of rdma-core 1000.0 do not have\n",
+		"\n- conventions: a line for the macro IBV_OPCODE, which is a macro with a value in the headers of rdma-core 1000.0: remove or change the line\n",
+		"\n- infiniband/verbs.h: func ibv_newThing: ibv_new_thing and ibv_newThing would both be called NewThing\n",
+	} {
+		require.Contains(t, out, want)
+	}
+}
+
+// TestDecideMisfit has what does not fit alone: that is a decision too.
+func TestDecideMisfit(t *testing.T) {
+	out, err := decideOn(t, func(a *api.API) {
+		a.Enums = slices.DeleteFunc(a.Enums, func(e *api.Enum) bool { return e.Name == "ibv_mtu" })
+	})
+	require.ErrorIs(t, err, errUndecided)
+	require.Contains(t, out, "- conventions: a line for the enum ibv_mtu, which the headers of rdma-core 1000.0 do not have\n")
+}
