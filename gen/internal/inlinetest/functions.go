@@ -115,16 +115,20 @@ func (g *generator) ours(name, dir string, table []string) string {
 		if g.Home(f.Header) != name {
 			continue
 		}
-		var args []string
+		var pointers, memory, numbers []string // in which order a stub has them
 		for i, t := range f.Type.Params {
-			arg := fmt.Sprintf("a[%d]", i)
-			if t.Kind == api.Pointer {
-				arg = "(void *)" + arg
+			switch arg := fmt.Sprintf("a[%d]", i); {
+			case t.Kind != api.Pointer:
+				numbers = append(numbers, arg)
+			case t.Elem.IsVoid():
+				memory = append(memory, "(void *)"+arg)
+			default:
+				pointers = append(pointers, "(void *)"+arg)
 			}
-			args = append(args, arg)
 		}
+		args := slices.Concat(pointers, memory, numbers)
 		g.printf("call_fn ours_%s;\n\nstruct result ours_%s(const uint64_t *a)\n{\n", f.Name, f.Name)
-		g.printf("\t__auto_type r = verbena_%s(%s);\n\n", f.Name, strings.Join(args, ", "))
+		g.printf("\t__auto_type r = stub_%s(%s);\n\n", f.Name, strings.Join(args, ", "))
 		g.printf("\treturn (struct result){(int64_t)r.value, r.error};\n}\n\n")
 	}
 	return g.flush()
