@@ -28,11 +28,17 @@ type Event struct {
 	// Type.Class says. It may be closed by now. It is nil for ports and
 	// devices, for an object that was being closed already, and for one that
 	// this package did not create.
-	Object any
+	Object EventObject
 
 	// Number identifies what the event happened to: the number of a QP, WQ or
 	// port, or the number in the name of a CQ or SRQ. It is 0 for a device.
 	Number uint32
+}
+
+// EventObject is an object that events happen to: a *CQ, *QP, *SRQ or *flow.WQ.
+type EventObject interface {
+	// Close destroys the object.
+	Close() error
 }
 
 // QP returns Object if it is a queue pair, or nil.
@@ -362,7 +368,7 @@ func (d *Device) unwatchEvents() {
 
 // forgetEvents drops the unread events of an object that was destroyed. number
 // is the object's number in events.
-func (d *Device) forgetEvents(object any, class EventClass, number uint32) {
+func (d *Device) forgetEvents(object EventObject, class EventClass, number uint32) {
 	d.events.mu.Lock()
 	q := d.events.queue
 	d.events.mu.Unlock()
@@ -540,7 +546,7 @@ func (q *eventQueue) add(ev Event) {
 // forget drops the queued events of an object that C has destroyed, as the
 // kernel drops its own. It compares the number only for events without an
 // object, since a new object may already have the same number.
-func (q *eventQueue) forget(object any, class EventClass, number uint32) {
+func (q *eventQueue) forget(object EventObject, class EventClass, number uint32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.events = slices.DeleteFunc(q.events, func(ev Event) bool {

@@ -20,14 +20,20 @@ func fakeContext() *Device {
 	return c
 }
 
+// otherObject is of a kind that Event does not have a method for, as work
+// queues are.
+type otherObject struct{ _ byte } // of a size, so that each has its own address
+
+// Close does nothing.
+func (*otherObject) Close() error { return nil }
+
 // An event is copied with the object of ours that it names, and with a number
 // in any case.
 func TestCopyEvent(t *testing.T) {
 	rawCQ, rawQP := &libibverbs.Cq{Handle: 3}, &libibverbs.Qp{QpNum: 17}
 	rawSRQ, rawWQ := &libibverbs.Srq{Handle: 4}, &libibverbs.Wq{WqNum: 5}
 	cq, qp := new(CQ), new(QP)
-	type other struct{ name string } // of a kind that Event does not have a method for
-	srq, wq := &other{"SRQ"}, &other{"WQ"}
+	srq, wq := new(SRQ), new(otherObject)
 	element := map[EventClass]func(*libibverbs.AsyncEventElement){
 		EventClassCQ:     func(e *libibverbs.AsyncEventElement) { *e.Cq() = rawCQ },
 		EventClassQP:     func(e *libibverbs.AsyncEventElement) { *e.Qp() = rawQP },
@@ -67,7 +73,7 @@ func TestCopyEvent(t *testing.T) {
 		require.Nil(t, ev.CQ())
 		require.Equal(t, class == EventClassPort, ev.Port() == 2)
 
-		ours := map[unsafe.Pointer]any{
+		ours := map[unsafe.Pointer]EventObject{
 			unsafe.Pointer(rawCQ): cq, unsafe.Pointer(rawQP): qp, unsafe.Pointer(rawSRQ): srq, unsafe.Pointer(rawWQ): wq,
 		}
 		for raw, o := range ours {

@@ -62,7 +62,7 @@ func TestToldEvents(t *testing.T) {
 	address := func(p unsafe.Pointer) uint64 { return uint64(uintptr(p)) }
 	classes := map[ibverbs.EventClass]struct {
 		element uint64
-		object  any
+		object  ibverbs.EventObject
 		number  uint32
 		acks    *uint32
 	}{

@@ -84,6 +84,7 @@ func (i deviceInternals) DMAHandle(handle *object.Object, raw *libibverbs.Dmah) 
 
 // workQueue is a work queue of package flow.
 type workQueue interface {
+	EventObject
 	Raw() *libibverbs.Wq
 	Num() uint32
 }

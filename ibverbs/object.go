@@ -58,15 +58,15 @@ func (qp *QP) self() *object.Object {
 // object that an event from C names.
 var registry struct {
 	sync.Mutex
-	objects map[unsafe.Pointer]any
+	objects map[unsafe.Pointer]EventObject
 }
 
 // register records o as the Go object of a C object that was just created.
-func register(raw unsafe.Pointer, o any) {
+func register(raw unsafe.Pointer, o EventObject) {
 	registry.Lock()
 	defer registry.Unlock()
 	if registry.objects == nil {
-		registry.objects = map[unsafe.Pointer]any{}
+		registry.objects = map[unsafe.Pointer]EventObject{}
 	}
 	registry.objects[raw] = o
 }
@@ -81,7 +81,7 @@ func unregister(raw unsafe.Pointer) {
 }
 
 // registered returns the Go object of a C object, or nil if there is none.
-func registered(raw unsafe.Pointer) any {
+func registered(raw unsafe.Pointer) EventObject {
 	registry.Lock()
 	defer registry.Unlock()
 	return registry.objects[raw]

@@ -49,19 +49,6 @@ func bytesOf[T any](v *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
 }
 
-// checker is a Match of any type.
-type checker interface{ check(field string) error }
-
-// checkAll checks fields, given as pairs of a name and a Match.
-func checkAll(fields ...any) error {
-	for i := 0; i < len(fields); i += 2 {
-		if err := fields[i+1].(checker).check(fields[i].(string)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // be16 and be32 convert a number to network byte order, for fields that C
 // declares as plain numbers.
 func be16(v uint16) uint16 { return uint16(libibverbs.NewBe16(v)) }

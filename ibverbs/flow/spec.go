@@ -3,6 +3,7 @@
 package flow
 
 import (
+	"cmp"
 	"net/netip"
 	"unsafe"
 
@@ -51,7 +52,7 @@ func (s Ethernet) put(b *buffer, _ *ibverbs.Device) error {
 		},
 	}
 	putSpec(b, &spec)
-	return checkAll("Dst", s.Dst, "Src", s.Src, "EtherType", s.EtherType, "VLAN", s.VLAN)
+	return cmp.Or(s.Dst.check("Dst"), s.Src.check("Src"), s.EtherType.check("EtherType"), s.VLAN.check("VLAN"))
 }
 
 // IPv4 matches the addresses in an IPv4 header.
@@ -101,7 +102,7 @@ func (s IPv4Ext) put(b *buffer, _ *ibverbs.Device) (err error) {
 		return err
 	}
 	putSpec(b, &spec)
-	return checkAll("Protocol", s.Protocol, "TOS", s.TOS, "TTL", s.TTL, "Flags", s.Flags)
+	return cmp.Or(s.Protocol.check("Protocol"), s.TOS.check("TOS"), s.TTL.check("TTL"), s.Flags.check("Flags"))
 }
 
 // IPv6 matches an IPv6 header.
@@ -134,8 +135,10 @@ func (s IPv6) put(b *buffer, _ *ibverbs.Device) (err error) {
 		return err
 	}
 	putSpec(b, &spec)
-	return checkAll("FlowLabel", lowBits(s.FlowLabel, 20), "NextHeader", s.NextHeader,
-		"TrafficClass", s.TrafficClass, "HopLimit", s.HopLimit)
+	return cmp.Or(
+		lowBits(s.FlowLabel, 20).check("FlowLabel"), s.NextHeader.check("NextHeader"),
+		s.TrafficClass.check("TrafficClass"), s.HopLimit.check("HopLimit"),
+	)
 }
 
 // TCP matches a TCP header.
@@ -164,7 +167,7 @@ func putPorts(b *buffer, t libibverbs.FlowSpecType, dst, src Match[uint16]) erro
 		Val:  libibverbs.FlowTcpUdpFilter{DstPort: be16(dst.Value), SrcPort: be16(src.Value)},
 		Mask: libibverbs.FlowTcpUdpFilter{DstPort: be16(dst.Mask), SrcPort: be16(src.Mask)},
 	})
-	return checkAll("DstPort", dst, "SrcPort", src)
+	return cmp.Or(dst.check("DstPort"), src.check("SrcPort"))
 }
 
 // ESP matches an ESP header of IPsec.
@@ -179,7 +182,7 @@ func (s ESP) put(b *buffer, _ *ibverbs.Device) error {
 		Val:  libibverbs.FlowEspFilter{Spi: be32(s.SPI.Value), Seq: be32(s.Seq.Value)},
 		Mask: libibverbs.FlowEspFilter{Spi: be32(s.SPI.Mask), Seq: be32(s.Seq.Mask)},
 	})
-	return checkAll("SPI", s.SPI, "Seq", s.Seq)
+	return cmp.Or(s.SPI.check("SPI"), s.Seq.check("Seq"))
 }
 
 // VXLAN matches the header of a VXLAN tunnel. Specs for the packet in the
@@ -194,7 +197,7 @@ func (s VXLAN) put(b *buffer, _ *ibverbs.Device) error {
 		Val:  libibverbs.FlowTunnelFilter{TunnelId: be32(s.VNI.Value)},
 		Mask: libibverbs.FlowTunnelFilter{TunnelId: be32(lowBits(s.VNI, 24).Mask)},
 	})
-	return checkAll("VNI", lowBits(s.VNI, 24))
+	return lowBits(s.VNI, 24).check("VNI")
 }
 
 // GRE matches a GRE header.
@@ -214,7 +217,7 @@ func (s GRE) put(b *buffer, _ *ibverbs.Device) error {
 			CKsRes0Ver: be16(s.Flags.Mask), Protocol: be16(s.Protocol.Mask), Key: be32(s.Key.Mask),
 		},
 	})
-	return checkAll("Flags", s.Flags, "Protocol", s.Protocol, "Key", s.Key)
+	return cmp.Or(s.Flags.check("Flags"), s.Protocol.check("Protocol"), s.Key.check("Key"))
 }
 
 // MPLS matches an entry of an MPLS label stack. The position of the spec among
@@ -230,7 +233,7 @@ func (s MPLS) put(b *buffer, _ *ibverbs.Device) error {
 		Val:  libibverbs.FlowMplsFilter{Label: be32(s.Entry.Value)},
 		Mask: libibverbs.FlowMplsFilter{Label: be32(s.Entry.Mask)},
 	})
-	return checkAll("Entry", s.Entry)
+	return s.Entry.check("Entry")
 }
 
 // actor is a spec that uses an object. The object must exist as long as the

@@ -86,7 +86,7 @@ func TestAsyncEvents(t *testing.T) {
 	const port = 3
 	classes := map[ibverbs.EventClass]struct {
 		element uint64
-		object  any
+		object  ibverbs.EventObject
 		number  uint32
 		name    string
 		acks    *uint32
