@@ -6,10 +6,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"regexp"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -100,4 +102,23 @@ func TestGoroutinesThatStay(t *testing.T) {
 		}
 		require.True(t, there, "%s is in the document, and no goroutine has it", f)
 	}
+}
+
+// A call that fails for its arguments does not start the device's goroutines.
+func TestRefusedCallsUseNoDevice(t *testing.T) {
+	if !process.Alone(t, "VERBENA_DEVICE=soft") {
+		return
+	}
+	const starts = "created by github.com/verbena-go/verbena/softroce/internal/node.(*Node).Start"
+	require.ErrorContains(t, softroce.SetAddresses([]netip.Addr{{}}), "which is not a unicast address")
+	_, err := softroce.Capture(&failing{})
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	_, err = softroce.Capture(nil)
+	require.ErrorIs(t, err, syscall.EINVAL)
+	require.NotContains(t, strings.Join(goroutines(), ""), starts)
+
+	stop, err := softroce.Capture(&failing{room: 100}) // begins to use it
+	require.NoError(t, err)
+	require.NoError(t, stop())
+	require.Contains(t, strings.Join(goroutines(), ""), starts)
 }

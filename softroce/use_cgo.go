@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/netip"
 
+	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/dl"
 	"github.com/verbena-go/verbena/softroce/internal/capi"
 	"github.com/verbena-go/verbena/softroce/internal/node"
@@ -140,6 +141,9 @@ func Insert() error { return failed("Insert", capi.Node().Insert()) }
 // have it as well. SetAddresses fails if the device has been removed, or if one
 // of the addresses is not a unicast address.
 func SetAddresses(addresses []netip.Addr) error {
+	if err := node.CheckAddresses(addresses); err != nil { // before there is a node
+		return failed("SetAddresses", err)
+	}
 	return failed("SetAddresses", capi.Node().SetAddresses(addresses))
 }
 
@@ -156,8 +160,13 @@ func SetAddresses(addresses []netip.Addr) error {
 // returns, it writes the file's header to w in its own goroutine, where w may
 // call any function. If that fails, Capture returns w's error.
 func Capture(w io.Writer) (stop func() error, err error) {
-	stop, err = capi.Node().Capture(w)
-	return stop, failed("Capture", err)
+	if w == nil {
+		return nil, cerr.Nil("softroce.Capture", "w")
+	}
+	if err := node.BeginCapture(w); err != nil { // before there is a node
+		return nil, failed("Capture", err)
+	}
+	return capi.Node().Capture(w), nil
 }
 
 // failed adds the name of the function to an error.

@@ -45,12 +45,16 @@ func pcapHeader() []byte {
 	return binary.NativeEndian.AppendUint32(b, rawIP)
 }
 
+// BeginCapture writes the header of a capture file to w. It needs no node.
+func BeginCapture(w io.Writer) error {
+	_, err := w.Write(pcapHeader())
+	return err
+}
+
 // Capture writes each packet that the process sends to w, until stop is called.
-// stop returns the first error of w. The node is locked while w writes.
-func (n *Node) Capture(w io.Writer) (stop func() error, err error) {
-	if _, err := w.Write(pcapHeader()); err != nil {
-		return nil, err
-	}
+// stop returns the first error of w. The node is locked while w writes. The
+// caller has called BeginCapture.
+func (n *Node) Capture(w io.Writer) (stop func() error) {
 	c := &capture{w: w}
 	n.Lock()
 	n.path.captures = append(n.path.captures, c)
@@ -62,7 +66,7 @@ func (n *Node) Capture(w io.Writer) (stop func() error, err error) {
 		n.path.captures = slices.DeleteFunc(n.path.captures, func(other *capture) bool { return other == c })
 		n.path.watch()
 		return c.err
-	}, nil
+	}
 }
 
 // chosenCaptures returns the capture to the file that CaptureVariable names. It

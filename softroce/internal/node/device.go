@@ -243,15 +243,21 @@ func (n *Node) SetPort(up bool) error {
 	return nil
 }
 
-// SetAddresses gives the device the given addresses in place of the network's;
-// nil restores the network's. It fails if a port cannot have one of the
-// addresses, or if the device is removed.
-func (n *Node) SetAddresses(addresses []netip.Addr) error {
+// CheckAddresses fails if a port cannot have one of the addresses. It needs no
+// node.
+func CheckAddresses(addresses []netip.Addr) error {
 	for i, a := range addresses {
 		if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() {
 			return fmt.Errorf("addresses[%d] is %v, which is not a unicast address", i, a)
 		}
 	}
+	return nil
+}
+
+// SetAddresses gives the device the given addresses, which CheckAddresses has
+// accepted, in place of the network's; nil restores the network's. It fails if
+// the device is removed.
+func (n *Node) SetAddresses(addresses []netip.Addr) error {
 	n.Lock()
 	defer n.Unlock()
 	if n.devices.removed {
