@@ -213,3 +213,20 @@ func TestSoftroceIsChosen(t *testing.T) {
 		require.NotContains(t, string(out), module+"softroce")
 	}
 }
+
+// Programs do without large packages of Go's that the library would hardly use.
+// Each makes their first build and their size larger.
+func TestLargePackagesAreLeftOut(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", module+"rsocket", module+"softroce").Output()
+	require.NoError(t, err)
+	for pkg := range strings.Lines(string(out)) {
+		require.NotRegexp(t, `^(crypto/.*|math/big|net/http|os/exec|regexp|text/template)$`, strings.TrimSpace(pkg))
+	}
+}
+
+// One file for each package with C is what cgo takes least time for.
+func TestOneFileOfCapiSeesC(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", "{{.CgoFiles}}", module+"softroce/internal/capi").Output()
+	require.NoError(t, err)
+	require.Equal(t, "[c.go]\n", string(out))
+}

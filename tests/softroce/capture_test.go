@@ -5,10 +5,10 @@
 package softroce
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"hash/fnv"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,9 +24,10 @@ import (
 
 // listens reports whether a process listens in a network of the device.
 func listens(network string) bool {
-	sum := sha256.Sum256([]byte(network))
+	hash := fnv.New64a()
+	hash.Write([]byte(network))
 	sockets, err := os.ReadFile("/proc/net/unix")
-	return err == nil && strings.Contains(string(sockets), fmt.Sprintf("@verbena-softroce-%x/name/", sum[:8]))
+	return err == nil && strings.Contains(string(sockets), fmt.Sprintf("@verbena-softroce-%016x/name/", hash.Sum64()))
 }
 
 // record runs a server and a client with VERBENA_CAPTURE, and returns the file.

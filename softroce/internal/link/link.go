@@ -5,9 +5,9 @@
 package link
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"maps"
 	"net"
@@ -29,8 +29,9 @@ var Prefix = sync.OnceValue(func() string {
 	if network == "" {
 		return "@verbena-softroce/"
 	}
-	sum := sha256.Sum256([]byte(network)) // names of sockets are short
-	return fmt.Sprintf("@verbena-softroce-%x/", sum[:8])
+	hash := fnv.New64a() // names of sockets are short; programs need not contain package crypto for this
+	hash.Write([]byte(network))
+	return fmt.Sprintf("@verbena-softroce-%016x/", hash.Sum64())
 })
 
 const (
