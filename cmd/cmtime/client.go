@@ -20,17 +20,18 @@ import (
 type node struct {
 	id         *rdmacm.ID
 	start, end time.Time
-	failures   int // of the current step, so far
+	failures   int // number of failures in the current step so far
 }
 
-// step is what every connection does before any does the next.
+// step is a step that every connection completes before any begins the next
+// one.
 type step struct {
 	name string
 	take func(*node) error
-	ends rdmacm.EventType // the event that ends the step
+	ends rdmacm.EventType // event that ends the step
 }
 
-const none = rdmacm.EventUser // which does not happen here: the step is over at once
+const none = rdmacm.EventUser // an event that does not occur here: the step is over at once
 
 func (c *cmtime) create(n *node) (err error) {
 	if n.id, err = c.channel.NewID(rdmacm.PortSpaceTCP); err == nil {
@@ -39,7 +40,8 @@ func (c *cmtime) create(n *node) (err error) {
 	return err
 }
 
-// connectAll takes all nodes through all steps, and prints how long that took.
+// connectAll takes all nodes through all steps, and prints the time of each
+// step.
 func (c *cmtime) connectAll(ctx context.Context, stdout io.Writer) error {
 	var results []result
 	c.nodes = make([]node, c.connections)
@@ -71,7 +73,8 @@ func (c *cmtime) connectAll(ctx context.Context, stdout io.Writer) error {
 	return print(stdout, results, c.json)
 }
 
-// take takes all nodes through a step, and reads events meanwhile.
+// take starts a step for all nodes, and reads events until all have completed
+// it.
 func (c *cmtime) take(ctx context.Context, s step) error {
 	for i := range c.nodes {
 		n := &c.nodes[i]
@@ -98,7 +101,8 @@ func (c *cmtime) take(ctx context.Context, s step) error {
 	return nil
 }
 
-// handle notes that a node has taken the step, or has it try again.
+// handle records that a node has completed the step, or repeats the step if it
+// failed.
 func (c *cmtime) handle(ev *rdmacm.Event, err error, s step) error {
 	if ev == nil {
 		return err
@@ -116,10 +120,10 @@ func (c *cmtime) handle(ev *rdmacm.Event, err error, s step) error {
 	return ev.Err()
 }
 
-// result is what a step has taken.
+// result is the time of a step.
 type result struct {
 	Step          string  `json:"step"`
-	Total         float64 `json:"total_ms"` // of all connections together
+	Total         float64 `json:"total_ms"` // time until all connections have completed the step
 	PerConnection float64 `json:"us_per_connection"`
 	summary.Durations
 }

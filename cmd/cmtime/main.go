@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Cmtime times the steps that many RDMA connections take together. It works
-// together with rdma-core's cmtime.
+// Cmtime measures how long many RDMA connections take for each step of
+// connecting. It works together with rdma-core's cmtime.
 package main
 
 import (
@@ -21,11 +21,11 @@ type cmtime struct {
 	timeout                    time.Duration
 	json                       bool
 
-	to      rdmacm.AddrInfo // or where to listen
+	to      rdmacm.AddrInfo // address to connect to, or to listen on
 	channel *rdmacm.EventChannel
 	domains domains
-	nodes   []node // of the client
-	waiting int    // for so many of them
+	nodes   []node // connections of the client
+	waiting int    // number of nodes that have not completed the step
 }
 
 func main() { os.Exit((&cmtime{}).program().Main(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -59,7 +59,8 @@ func (c *cmtime) flags(f *program.Flags) {
 	f.BoolVarP(&c.json, "json", "j", false, "print JSON")
 }
 
-// run leaves it to the system to close what is open at the end, as C's does.
+// run runs the client or the server. Like C's program, it leaves objects open
+// at the end, for the system to close.
 func (c *cmtime) run(ctx context.Context, out program.Output) (err error) {
 	if c.to, err = rdmacm.LookUp(ctx, c.bind, c.server, strconv.Itoa(c.port), nil); err != nil {
 		return err

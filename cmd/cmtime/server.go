@@ -12,7 +12,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// serve accepts connections, and gives each up when its peer does.
+// serve accepts connections, and closes each one when its peer has
+// disconnected.
 func (c *cmtime) serve(ctx context.Context, stderr io.Writer) error {
 	listener, err := c.channel.NewID(rdmacm.PortSpaceTCP)
 	if err != nil {
@@ -26,7 +27,7 @@ func (c *cmtime) serve(ctx context.Context, stderr io.Writer) error {
 	}
 	for ev, err := range c.channel.Events(ctx) {
 		if ctx.Err() != nil {
-			return nil // which is how it ends
+			return nil // the user has ended the server
 		}
 		if err != nil {
 			return err
@@ -48,15 +49,16 @@ func (c *cmtime) answer(ev *rdmacm.Event) (err error) {
 			return nil
 		}
 	case rdmacm.EventDisconnected, rdmacm.EventConnectError, rdmacm.EventRejected, rdmacm.EventUnreachable:
-		_ = ev.ID.Disconnect() // which fails if it is over already
+		_ = ev.ID.Disconnect() // fails if the connection is over already
 	default:
 		return nil
 	}
-	_ = ev.ID.QP().Close() // if it has one
+	_ = ev.ID.QP().Close() // fails if there is none
 	return errors.Join(err, ev.ID.Close())
 }
 
-// domains have what the connections of a device share, as in C.
+// domains holds, for each device, the objects that its connections share, as in
+// C.
 type domains map[*ibverbs.Device]struct {
 	pd *ibverbs.PD
 	cq *ibverbs.CQ

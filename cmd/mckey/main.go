@@ -3,8 +3,8 @@
 // Mckey sends datagrams to a multicast group over RDMA. It works together with
 // rdma-core's mckey.
 //
-// Members join the group and wait for some messages. The sender joins too, and
-// sends as many.
+// Members join the group and wait for a number of messages. The sender joins,
+// too, and sends that number.
 package main
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// settle is how long a sender waits for the network: InfiniBand's subnet
-// manager may still be setting up switches when a group is joined. As in C.
+// settle is how long a sender waits after joining, as in C, because
+// InfiniBand's subnet manager may still be setting up switches.
 const settle = 3 * time.Second
 
 // options are the flags.
@@ -142,14 +142,14 @@ func (o *options) joiner(ctx context.Context) (func(*rdmacm.GroupConfig) (*rdmac
 	return func(c *rdmacm.GroupConfig) (*rdmacm.DatagramConn, error) { return rdmacm.JoinGroup(ctx, group, c) }, err
 }
 
-// lookup returns the address of a group, which may have a name.
+// lookup returns the address of a group. group is an address or a name.
 func lookup(ctx context.Context, group string) (netip.Addr, error) {
 	if addr, err := netip.ParseAddr(group); err == nil {
 		return addr, nil
 	}
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", group)
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("group: %w", err)
+		return netip.Addr{}, fmt.Errorf("look up the group: %w", err)
 	}
 	return addrs[0], nil
 }

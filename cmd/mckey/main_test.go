@@ -42,7 +42,7 @@ func TestWrongArguments(t *testing.T) {
 
 func TestFails(t *testing.T) {
 	for args, text := range map[string]string{
-		"-m unknown.invalid":          "mckey: group: lookup unknown.invalid",
+		"-m unknown.invalid":          "mckey: look up the group: lookup unknown.invalid",
 		"-m 192.0.2.1":                "mckey: join 192.0.2.1: rdma_join_multicast (192.0.2.1): the address is not that of a multicast group",
 		"-M 239.1.2.3.4 -b 192.0.2.1": `"239.1.2.3.4"`,
 	} {

@@ -15,8 +15,9 @@ import (
 	"github.com/verbena-go/verbena/cmd/internal/program"
 )
 
-// parseTarget returns the parts of server[:destination]. An IPv6 address that a
-// destination follows is in brackets.
+// parseTarget returns the two parts of a target of the form
+// server[:destination]. An IPv6 address before a destination must be in
+// brackets.
 func parseTarget(target string) (server, destination string) {
 	if _, err := netip.ParseAddr(target); err == nil {
 		return target, ""
@@ -63,8 +64,8 @@ func (o *options) send(ctx context.Context, out program.Output, server, destinat
 	return nil
 }
 
-// transfer has the server store a file, and says in between what it does. It
-// returns how long the data took.
+// transfer makes the server store a file, and prints each step. It returns how
+// long the transfer of the data took.
 func transfer(out program.Output, conn io.ReadWriter, file io.Reader, info os.FileInfo, destination string) (time.Duration, error) {
 	out.Printf("opening...")
 	const regular = 0o100000 // in C's modes
@@ -74,7 +75,7 @@ func transfer(out program.Output, conn io.ReadWriter, file io.Reader, info os.Fi
 	}
 	out.Printf("transferring...")
 	start := time.Now()
-	if info.Size() > 0 { // C's server takes no empty WRITE, and OPEN has emptied the file
+	if info.Size() > 0 { // C's server refuses an empty WRITE, and OPEN has emptied the file already
 		if err := writeFile(conn, file, info.Size()); err != nil {
 			return 0, err
 		}
@@ -96,7 +97,7 @@ func ask(conn io.ReadWriter, h header, body []byte) error {
 	return readAnswer(conn, h.command)
 }
 
-// writeFile sends the file's data.
+// writeFile sends a WRITE message and the file's data.
 func writeFile(conn io.ReadWriter, file io.Reader, size int64) error {
 	if _, err := conn.Write(header{command: write}.marshal(writeBody(size))); err != nil {
 		return fmt.Errorf("%v: %w", write, err)
@@ -106,7 +107,8 @@ func writeFile(conn io.ReadWriter, file io.Reader, size int64) error {
 		return fmt.Errorf("the file has ended after %d bytes of %d", n, size)
 	}
 	if err != nil {
-		// The server may have said why it does not take any more.
+		// The server may have sent the reason why it reads no more
+		// data.
 		if answer := readAnswer(conn, write); answer != nil && !errors.Is(answer, io.ErrUnexpectedEOF) {
 			err = errors.Join(err, answer)
 		}

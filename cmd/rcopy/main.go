@@ -2,8 +2,8 @@
 
 // Rcopy copies a file over RDMA. It works together with rdma-core's rcopy.
 //
-// The client sends the server a file's path and mode, its data, and a message
-// that it is complete. The server answers each.
+// The client sends the server a message with a file's path and mode, one with
+// the file's data, and one at the end. The server answers each message.
 package main
 
 import (

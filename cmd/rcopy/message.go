@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// command is what a message asks for. The answer has answered set as well.
+// command is the command of a message. An answer has the bit answered as well.
 type command uint8
 
 const (
@@ -34,13 +34,12 @@ func (c command) String() string {
 }
 
 // header is the beginning of every message. Its numbers are in the byte order
-// of the host, as C has them: hosts of different byte order do not understand
-// each other.
+// of the host, as in C, so hosts of different byte order cannot communicate.
 type header struct {
 	command command
-	len     uint16 // of the whole message
-	data    uint32 // the file's mode, or the status of an answer: 0 or an errno
-	id      uint64 // which an answer repeats
+	len     uint16 // number of bytes of the whole message
+	data    uint32 // mode of the file, or status of an answer: 0 or an errno
+	id      uint64 // number that the answer repeats
 }
 
 // The sizes of messages, the first of which is also that of CLOSE and of
@@ -50,7 +49,7 @@ const (
 	writeLen  = headerLen + 8
 )
 
-// marshal returns the message with what follows the header.
+// marshal returns the message: the header, followed by body.
 func (h header) marshal(body []byte) []byte {
 	b := []byte{0, byte(h.command)} // of version 0
 	b = binary.NativeEndian.AppendUint16(b, uint16(headerLen+len(body)))
@@ -59,8 +58,8 @@ func (h header) marshal(body []byte) []byte {
 	return append(b, body...)
 }
 
-// readHeader reads the next header. The error is io.EOF if the peer has sent
-// all that it wanted to.
+// readHeader reads the next header. The error is io.EOF if the peer has closed
+// the connection after a complete message.
 func readHeader(r io.Reader) (h header, err error) {
 	b := make([]byte, headerLen)
 	if _, err := io.ReadFull(r, b); err != nil {
@@ -75,7 +74,7 @@ func readHeader(r io.Reader) (h header, err error) {
 	return h, nil
 }
 
-// readBody reads what follows the header.
+// readBody reads the bytes of the message after the header.
 func (h header) readBody(r io.Reader) ([]byte, error) {
 	b := make([]byte, h.len-headerLen)
 	if _, err := io.ReadFull(r, b); err != nil {
@@ -84,7 +83,7 @@ func (h header) readBody(r io.Reader) ([]byte, error) {
 	return b, nil
 }
 
-// noEOF returns the error of a message that ends before it is complete.
+// noEOF returns the error for a message that ended before it was complete.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -92,18 +91,18 @@ func noEOF(err error) error {
 	return err
 }
 
-// maxPath is the length of the longest path that fits into a message.
+// maxPath is the maximum length of a path in a message.
 const maxPath = math.MaxUint16 - headerLen - pathUnit
 
-// pathUnit is what the size of a path, with its zero, is a multiple of.
+// pathUnit is the unit in bytes to which a path with its final zero is padded.
 const pathUnit = 8
 
-// openBody returns what OPEN has after its header: the path, and zeros.
+// openBody returns the body of an OPEN message: the path, followed by zeros.
 func openBody(path string) []byte {
 	return append([]byte(path), make([]byte, pathUnit-len(path)%pathUnit)...)
 }
 
-// parseOpen returns the path.
+// parseOpen returns the path in the body of an OPEN message.
 func parseOpen(body []byte) (string, error) {
 	path, _, ended := bytes.Cut(body, []byte{0})
 	if !ended || len(path) == 0 {
@@ -112,11 +111,11 @@ func parseOpen(body []byte) (string, error) {
 	return string(path), nil
 }
 
-// writeBody returns what WRITE has after its header: the size of the data,
-// which follow the message.
+// writeBody returns the body of a WRITE message: the size of the data, which
+// follows the message.
 func writeBody(size int64) []byte { return binary.NativeEndian.AppendUint64(nil, uint64(size)) }
 
-// parseWrite returns the size.
+// parseWrite returns the size in the body of a WRITE message.
 func parseWrite(body []byte) (int64, error) {
 	if len(body) != writeLen-headerLen {
 		return 0, fmt.Errorf("WRITE of %d bytes, not %d: %w", headerLen+len(body), writeLen, syscall.EINVAL)
@@ -128,7 +127,7 @@ func parseWrite(body []byte) (int64, error) {
 	return int64(size), nil
 }
 
-// status returns the number that stands for an error in an answer.
+// status returns the status in an answer for an error.
 func status(err error) uint32 {
 	if err == nil {
 		return 0
@@ -139,11 +138,11 @@ func status(err error) uint32 {
 	return uint32(syscall.EIO)
 }
 
-// maxErrno is the highest that Linux may have.
+// maxErrno is the largest errno of Linux.
 const maxErrno = 4095
 
-// readAnswer reads the answer to a command, and returns the error that it tells
-// of.
+// readAnswer reads the answer to a command, and returns the error that the
+// answer reports.
 func readAnswer(r io.Reader, to command) error {
 	h, err := readHeader(r)
 	switch {

@@ -33,7 +33,7 @@ func (o *options) serve(ctx context.Context, out program.Output) (err error) {
 	for {
 		conn, err := ln.Accept()
 		if ctx.Err() != nil {
-			return nil // which is how it ends
+			return nil // the user has ended the server
 		}
 		if err != nil {
 			return err
@@ -51,26 +51,26 @@ func (o *options) serve(ctx context.Context, out program.Output) (err error) {
 	}
 }
 
-// create opens a file to write to, as C's server does.
+// create opens a file for writing, as C's server does.
 func create(path string, perm fs.FileMode) (io.WriteCloser, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, perm)
 }
 
-// session is what a client does over its connection: open a file, write it,
-// close it, and maybe begin again.
+// session is the server's part of a connection. The client may open a file,
+// write it and close it, and do so again for further files.
 type session struct {
 	conn   io.ReadWriter
 	create func(path string, perm fs.FileMode) (io.WriteCloser, error)
-	done   func(path string, n int64) // is told of a file that is complete
+	done   func(path string, n int64) // called for each file that is complete
 
-	file    io.WriteCloser // nil: none is open
+	file    io.WriteCloser // the open file; nil if there is none
 	path    string
 	size    int64
 	written bool
 }
 
-// serve answers the client until it has ended the connection or done what it
-// may not.
+// serve answers the client until the client ends the connection or sends a
+// wrong command.
 func (s *session) serve() (err error) {
 	defer func() {
 		if s.file != nil {
@@ -93,8 +93,8 @@ func (s *session) serve() (err error) {
 	}
 }
 
-// do does what the client asks for. An error ends the connection, as with C's
-// server.
+// do executes a command of the client. An error ends the connection, as with
+// C's server.
 func (s *session) do(h header) error {
 	body, err := h.readBody(s.conn)
 	if err != nil {
@@ -121,12 +121,12 @@ func (s *session) open(body []byte, perm fs.FileMode) (err error) {
 	s.size, s.written = 0, false
 	s.file, err = s.create(s.path, perm)
 	if err != nil {
-		s.file = nil // which may hold a nil pointer
+		s.file = nil // because it may hold a nil pointer, which is not nil
 	}
 	return err
 }
 
-// bufferLen is how much is written to a file at a time.
+// bufferLen is the number of bytes written to a file at a time.
 const bufferLen = 256 << 10
 
 func (s *session) write(body []byte) (err error) {
@@ -150,7 +150,7 @@ func (s *session) write(body []byte) (err error) {
 
 func (s *session) close() error {
 	if s.file == nil {
-		return nil // as C's server says
+		return nil // C's server, too, reports success
 	}
 	err := s.file.Close()
 	s.file = nil

@@ -57,7 +57,7 @@ func (o *options) serve(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// The endpoint of each request gets such a queue pair.
+	// The endpoint of each request gets a queue pair with this config.
 	ln, err := endpoint.Create(ctx, infos[0], nil, &peers.Queues)
 	if err != nil {
 		return err

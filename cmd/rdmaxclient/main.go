@@ -93,8 +93,9 @@ func (o *options) send(ctx context.Context) (err error) {
 	return ep.Disconnect(ctx)
 }
 
-// address sends a message to the shared receive queue that the server has told
-// the number of: an extended connection leads to all of a process.
+// address makes the request go to the shared receive queue whose number is in
+// the server's private data. An extended connection can reach all shared
+// receive queues of a process.
 func address(batch *ibverbs.SendBatch, privateData []byte) error {
 	if len(privateData) < 4 {
 		return fmt.Errorf("the server's private data has %d bytes, too few for the number of its shared receive queue", len(privateData))

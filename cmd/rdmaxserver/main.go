@@ -60,8 +60,8 @@ func (o *options) run(ctx context.Context, out program.Output) error {
 	})
 }
 
-// checkXRC returns an error if no device has extended reliable connections, for
-// which the server would wait in vain.
+// checkXRC returns an error if no device supports extended reliable
+// connections. Otherwise, the server would wait in vain.
 func checkXRC() error {
 	devices, err := rdmacm.Devices()
 	if err != nil {
@@ -102,8 +102,8 @@ func (o *options) serve(ctx context.Context) (err error) {
 }
 
 func (o *options) receive(ctx context.Context, ep *endpoint.Endpoint) error {
-	// First, because the queue pair of a reliable connection takes its receives
-	// from it.
+	// The shared receive queue comes first, because the queue pair of a
+	// reliable connection takes its receives from it.
 	srq, err := ep.CreateSRQ(nil, ibverbs.SRQConfig{RecvQueue: 1})
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (o *options) receive(ctx context.Context, ep *endpoint.Endpoint) error {
 	}
 	answer := rdmacm.ConnParam{}
 	if o.kind.Extended {
-		number, err := srq.Num() // which the client's message must carry
+		number, err := srq.Num() // the client's message must carry this number
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func (o *options) dial(ctx context.Context, address string) (err error) {
 	return nil
 }
 
-// ping has the server read the text and write it back.
+// ping makes the server read the text and write it back.
 func (l *link) ping(ctx context.Context, n int) error {
 	fill(l.start.Bytes(), n)
 	for _, buffer := range []*ibverbs.MR{l.start, l.data} {
@@ -39,7 +39,7 @@ func (l *link) ping(ctx context.Context, n int) error {
 		}
 	}
 	if l.validate && !bytes.Equal(l.start.Bytes(), l.data.Bytes()) {
-		return errors.New("data mismatch")
+		return errors.New("the server wrote back other data than was sent")
 	}
 	if l.verbose {
 		l.out.Printf("ping data: %s\n", bytes.TrimRight(l.data.Bytes(), "\x00"))
@@ -47,7 +47,8 @@ func (l *link) ping(ctx context.Context, n int) error {
 	return nil
 }
 
-// fill writes a text that ends with a zero and differs from ping to ping.
+// fill fills b with the text of ping n, which ends with a zero and differs from
+// the text of other pings.
 func fill(b []byte, n int) {
 	head := copy(b, fmt.Sprintf("rdma-ping-%d: ", n))
 	for i := head; i < len(b)-1; i++ {

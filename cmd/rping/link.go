@@ -14,9 +14,9 @@ import (
 type link struct {
 	*options
 	conn              *rdmacm.Conn
-	incoming, message ibverbs.Segment // to receive, and to send
-	start, data       *ibverbs.MR     // the client's ping, and where it comes back to, or the server's copy
-	next              *rdmacm.Receive // that is posted
+	incoming, message ibverbs.Segment // memory of the received and of the sent message
+	start, data       *ibverbs.MR     // start: the client's text; data: memory that the server writes to, or the server's copy
+	next              *rdmacm.Receive // the posted receive
 }
 
 func (l *link) config() *rdmacm.Config {
@@ -27,7 +27,7 @@ func (l *link) config() *rdmacm.Config {
 	return config
 }
 
-// setup prepares everything that the peer may ask for.
+// setup prepares all buffers and posts a receive before the peer can send.
 func (l *link) setup(conn *rdmacm.Conn) error {
 	l.conn = conn
 	const n = tag.RendezvousHeaderLen
@@ -45,8 +45,8 @@ func (l *link) setup(conn *rdmacm.Conn) error {
 	return err
 }
 
-// receive waits for a message, which has the layout of a header of tag
-// matching.
+// receive waits for a message and returns the buffer in it. The message has the
+// layout of a header for tag matching.
 func (l *link) receive(ctx context.Context) (remote ibverbs.RemoteBuffer, err error) {
 	n, err := l.next.Wait(ctx)
 	if err != nil {
@@ -61,8 +61,8 @@ func (l *link) receive(ctx context.Context) (remote ibverbs.RemoteBuffer, err er
 	return ibverbs.RemoteBuffer(header), err
 }
 
-// send tells the peer of a buffer, and that it may go on, which is all that
-// clients look at.
+// send sends the peer a buffer. A client ignores the buffer and takes the
+// message as the permission to continue.
 func (l *link) send(ctx context.Context, buffer ibverbs.RemoteBuffer) error {
 	if _, err := tag.RendezvousHeader(buffer).AppendBinary(l.message.Bytes()[:0]); err != nil {
 		return err

@@ -81,7 +81,7 @@ func (o *options) run(ctx context.Context, out program.Output) error {
 	}
 	err := o.listen(ctx, address)
 	if o.persistent && ctx.Err() != nil {
-		return nil // which is how it ends
+		return nil // the user has ended the server
 	}
 	return err
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func (o *options) listen(ctx context.Context, address string) (err error) {
-	o.size = maxSize + 1 // clients choose it
+	o.size = maxSize + 1 // clients choose the size
 	ln, err := rdmacm.Listen(ctx, address, nil)
 	if err != nil {
 		return err

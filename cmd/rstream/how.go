@@ -8,23 +8,23 @@ import (
 	"strings"
 )
 
-// how is the value of -T: how to transfer.
+// how is the value of -T: the way to transfer data.
 type how struct {
 	tcp, verify, resolve bool
 	wait                 wait
 }
 
-// wait is how an end waits for data.
+// wait is the way in which an end waits for data.
 type wait int
 
 const (
-	spinning wait = iota // without pause
-	blocking             // a moment without pause, then asleep
+	spinning wait = iota // busy-waiting
+	blocking             // busy-waiting for a moment, then sleeping
 	asleep
 )
 
-// words are those of -T, each with its letter and the beginning that C looks
-// at.
+// words lists the words for -T, each with its letter and the prefix that C
+// compares.
 var words = []struct {
 	letter, begin string
 	set           func(*how) error

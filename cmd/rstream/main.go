@@ -23,7 +23,7 @@ type options struct {
 	server, bind                string
 	numeric                     bool
 	port, buffer, inline        int
-	keepAlive                   int // seconds
+	keepAlive                   int // interval of keep-alive checks in seconds
 	size, transfers, iterations int // 0: not given
 	all                         bool
 	how
@@ -93,7 +93,7 @@ func (o *options) flags(f *program.Flags) {
 // maxSize is the largest transfer.
 const maxSize = 1 << 30
 
-// sizeFlag is the value of -S.
+// sizeFlag is the value of -S, which sets the size in o.
 type sizeFlag struct{ o *options }
 
 func (s *sizeFlag) Set(text string) error {
@@ -113,7 +113,8 @@ func (s *sizeFlag) String() string { return "" }
 
 func (s *sizeFlag) Type() string { return "size" }
 
-// custom returns the test that -I, -C and -S ask for, if any of them is given.
+// custom returns the test that -I, -C and -S describe, and reports whether any
+// of these flags was given.
 func (o *options) custom() (r row, asked bool) {
 	or := func(value, otherwise int) int {
 		if value == 0 {

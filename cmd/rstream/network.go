@@ -17,13 +17,15 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
-// addresses are where to connect, or to listen, and where to connect from.
+// addresses holds the address to connect to or listen on, and the address to
+// connect from.
 type addresses struct {
 	server string // host:port
-	local  string // host; empty: any
+	local  string // host to connect from; empty means any
 }
 
-// addresses looks the flags' addresses up as far as -f and -T r say.
+// addresses looks up the addresses in the flags. It does not look up names if
+// -f or -T r forbids that.
 func (o *options) addresses(ctx context.Context) (a addresses, err error) {
 	port := strconv.Itoa(o.port)
 	if o.numeric {
@@ -83,9 +85,9 @@ func (o *options) listen(ctx context.Context, a addresses) (net.Listener, error)
 	return &tcpListener{ln, o}, nil
 }
 
-// config is what the flags say of a connection over RDMA.
+// config returns the config of an RDMA connection according to the flags.
 func (o *options) config(inline int) rsocket.Config {
-	buffer := 2 * o.buffer // as rsocket(7) doubles what it is told, like Linux
+	buffer := 2 * o.buffer // as rsocket(7) doubles the size that it is given, like Linux
 	c := rsocket.Config{
 		ReadBuffer: buffer, WriteBuffer: buffer, MaxInline: inline, Spin: o.wait.spin(),
 		KeepAlive: time.Duration(o.keepAlive) * time.Second,
@@ -99,8 +101,7 @@ func (o *options) config(inline int) rsocket.Config {
 	return c
 }
 
-// spin returns how long to look for data before sleeping, as rsocket.Config has
-// it.
+// spin returns the value of rsocket.Config.Spin for this way of waiting.
 func (w wait) spin() time.Duration {
 	switch w {
 	case spinning:
@@ -111,7 +112,8 @@ func (w wait) spin() time.Duration {
 	return -1
 }
 
-// tcpListener is one whose connections have what the flags say.
+// tcpListener is a listener whose connections are set up according to the
+// flags.
 type tcpListener struct {
 	net.Listener
 	*options
@@ -125,7 +127,7 @@ func (ln *tcpListener) Accept() (net.Conn, error) {
 	return ln.tuned(conn.(*net.TCPConn))
 }
 
-// tuned returns the connection with what the flags say.
+// tuned sets up a connection according to the flags, and returns it.
 func (o *options) tuned(conn *net.TCPConn) (net.Conn, error) {
 	idle := time.Duration(o.keepAlive) * time.Second
 	err := errors.Join(conn.SetReadBuffer(o.buffer), conn.SetWriteBuffer(o.buffer),

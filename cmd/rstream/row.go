@@ -7,19 +7,20 @@ import (
 	"time"
 )
 
-// header names the columns.
+// header is the line with the names of the columns.
 const header = "name      bytes   xfers   iters   total       time     Gb/sec    usec/xfer\n"
 
-// row is a test, and a line of the table.
+// row describes a test, which gives one line of the table.
 type row struct {
 	name       string
-	size       int // bytes of a transfer
-	transfers  int // in one direction, before those in the other
-	iterations int // of both directions
+	size       int // number of bytes in a transfer
+	transfers  int // number of transfers in one direction before those in the other
+	iterations int // number of repetitions of both directions
 }
 
-// sizes are those of the table: the powers of two from 64 bytes to 4 MiB and
-// what is half way between them, or a few of these.
+// sizes returns the sizes in the table. With all, these are the powers of two
+// from 64 bytes to 4 MiB and the values half way between them; otherwise a few
+// of them.
 func sizes(all bool) []int {
 	if !all {
 		return []int{64, 4 << 10, 64 << 10, 1 << 20}
@@ -31,19 +32,20 @@ func sizes(all bool) []int {
 	return list
 }
 
-// latency returns the test in which the ends send one transfer each in turn.
+// latency returns the test in which the ends take turns in sending one
+// transfer.
 func latency(size int) row {
 	return row{name: sizeText(int64(size)) + "_lat", size: size, transfers: 1, iterations: repeat(size)}
 }
 
 // bandwidth returns the test in which the client sends all of its transfers,
-// and then the server all of its own.
+// and then the server sends all of its own.
 func bandwidth(size int) row {
 	return row{name: sizeText(int64(size)) + "_bw", size: size, transfers: repeat(size), iterations: 1}
 }
 
-// repeat returns how many transfers of a size a test makes, the same as C's:
-// both ends must agree.
+// repeat returns the number of transfers of a size in a test. It is the same as
+// in C, because both ends must use the same number.
 func repeat(size int) int {
 	switch {
 	case size >= 1<<20:
@@ -56,7 +58,7 @@ func repeat(size int) int {
 	return 100_000
 }
 
-// line returns the row of the table.
+// line returns the line of the table for a test that took the given time.
 func (r row) line(took time.Duration) string {
 	each := int64(r.iterations) * int64(r.transfers)
 	bytes := 2 * each * int64(r.size)
@@ -66,8 +68,8 @@ func (r row) line(took time.Duration) string {
 		took.Seconds(), float64(bytes)*8/(1000*us), us/float64(2*each))
 }
 
-// sizeText writes a number of bytes with at most one decimal, rounded down:
-// 1.5k.
+// sizeText returns a number of bytes as text with at most one decimal, rounded
+// down, such as 1.5k.
 func sizeText(bytes int64) string {
 	unit, letter := int64(1), ""
 	switch {
@@ -85,7 +87,8 @@ func sizeText(bytes int64) string {
 	return fmt.Sprintf("%d.%d%s", whole, tenths, letter)
 }
 
-// countText writes a number, rounded down to thousands, millions or billions.
+// countText returns a number as text, rounded down to thousands, millions or
+// billions.
 func countText(n int) string {
 	switch {
 	case n >= 1_000_000_000:

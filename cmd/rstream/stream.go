@@ -14,17 +14,18 @@ import (
 	"github.com/verbena-go/verbena/cmd/internal/program"
 )
 
-// stream is what the tests run over: one connection after the other.
+// stream is the stream of data over which the tests run. Connections replace
+// each other, and the data continues.
 type stream struct {
 	*options
 	connect        func(inline int) (net.Conn, error)
 	conn           net.Conn
 	buffer         []byte
-	sent, received int // over all connections, as the data go on from one to the next
+	sent, received int // numbers of bytes sent and received over all connections
 }
 
-// hello is how many bytes each end sends before a test, so that both begin
-// together.
+// hello is the number of bytes that each end sends before a test, so that both
+// ends begin at the same time.
 const hello = 16
 
 // run runs tests over a connection and prints a row for each.
@@ -45,8 +46,8 @@ func (s *stream) run(ctx context.Context, out program.Output, inline int, rows .
 	return s.awaitEnd()
 }
 
-// awaitEnd has the client close the connection first: with -T a, C's client
-// takes the end of the connection for a failure, even if there is something
+// awaitEnd waits until the client has closed the connection. With -T a, C's
+// client takes the end of the connection for a failure, even if there is data
 // left to read.
 func (s *stream) awaitEnd() error {
 	if s.server != "" {
@@ -56,7 +57,7 @@ func (s *stream) awaitEnd() error {
 	if n > 0 {
 		return errors.New("the client has sent more than this end expects: do -I, -C and -S agree?")
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) { // the client has all, and may just leave
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) { // the client has all data, and may exit without closing
 		return nil
 	}
 	return err
@@ -86,7 +87,7 @@ func (s *stream) measure(r row) (took time.Duration, err error) {
 	return time.Since(start), nil
 }
 
-// there is a transfer from the client to the server.
+// there makes a transfer from the client to the server.
 func (s *stream) there(size int) error {
 	if s.server != "" {
 		return s.send(size)
@@ -94,7 +95,7 @@ func (s *stream) there(size int) error {
 	return s.receive(size)
 }
 
-// back is a transfer from the server to the client.
+// back makes a transfer from the server to the client.
 func (s *stream) back(size int) error {
 	if s.server != "" {
 		return s.receive(size)

@@ -10,16 +10,16 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
-// connection is an end of one of the test's connections.
+// connection is one end of a connection of the test.
 type connection struct {
 	*endpoint.Endpoint
-	memory *ibverbs.MR     // of all messages
+	memory *ibverbs.MR     // memory of all messages
 	life   context.Context // ends with the connection
 	end    context.CancelCauseFunc
 }
 
 // resolve resolves the server's address, and creates the client's queue pair.
-// The server's end of a connection is made with both.
+// At the server, an end has an address and a queue pair from the start.
 func (t *test) resolve(c *connection) error {
 	if err := c.ID().SetTOS(uint8(t.tos)); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (t *test) await(c *connection, completion func(context.Context) (ibverbs.WC
 	})
 }
 
-// repeat does something for each message.
+// repeat calls do for each message.
 func (t *test) repeat(do func() error) error {
 	for range t.count {
 		if err := do(); err != nil {
@@ -80,10 +80,10 @@ func (t *test) move(c *connection) error {
 	return err
 }
 
-// disconnect waits for a connection to end, which is for the server to begin.
+// disconnect waits for the end of a connection, which the server begins.
 func (t *test) disconnect(c *connection) error {
 	if t.server == "" {
-		_ = c.ID().Disconnect() // which fails if the client has done so
+		_ = c.ID().Disconnect() // fails if the client has disconnected already
 	}
 	<-c.life.Done()
 	return context.Cause(t.life)

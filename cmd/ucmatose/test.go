@@ -18,17 +18,18 @@ import (
 // test is one run of the program.
 type test struct {
 	*options
-	to      rdmacm.AddrInfo // or where to listen
+	to      rdmacm.AddrInfo // address to connect to, or to listen on
 	queues  ibverbs.QPConfig
-	life    context.Context // ends with the first failure
+	life    context.Context // context that ends with the first failure
 	fail    context.CancelCauseFunc
-	channel *rdmacm.EventChannel // to migrate to
+	channel *rdmacm.EventChannel // event channel to migrate the IDs to
 	all     []*connection
 	opened  []io.Closer
-	reading sync.WaitGroup // of events
+	reading sync.WaitGroup // goroutines that read events
 }
 
-// run takes all connections through the test, each step together.
+// run takes all connections through the steps of the test. All connections
+// complete a step before the next one begins.
 func (t *test) run() error {
 	if err := t.open(); err != nil {
 		return err
@@ -48,7 +49,8 @@ func (t *test) run() error {
 	return nil
 }
 
-// open makes an end of each connection, at the server when it is asked for.
+// open creates the client's end of each connection, or the server's end when a
+// client asks for it.
 func (t *test) open() (err error) {
 	if t.channel, err = rdmacm.NewEventChannel(); err != nil {
 		return err
@@ -77,24 +79,24 @@ func (t *test) open() (err error) {
 		ep.ID().SetValue(c)
 		t.watch(ep.Next)
 		t.all = append(t.all, c)
-		t.opened = append(t.opened, ep.ID(), ep) // the endpoint leaves an id alone that has migrated
+		t.opened = append(t.opened, ep.ID(), ep) // Close of the endpoint does not close an ID that has migrated
 	}
 	return nil
 }
 
-// watch ends connections when their events say so.
+// watch reads events and ends the connections whose peer has disconnected.
 func (t *test) watch(next func(context.Context) (*rdmacm.Event, error)) {
 	t.reading.Go(func() {
 		for ev, err := next(t.life); err == nil; ev, err = next(t.life) {
 			if ev.Type == rdmacm.EventDisconnected || ev.Type == rdmacm.EventDeviceRemoval {
 				ev.ID.Value().(*connection).end(ev.Err())
-				_ = ev.ID.Disconnect() // which answers the peer, if that began
+				_ = ev.ID.Disconnect() // answers the peer, if it has disconnected first
 			}
 		}
 	})
 }
 
-// each does a step with all connections at once.
+// each calls step for all connections at the same time.
 func (t *test) each(step func(*connection) error) error {
 	var working sync.WaitGroup
 	for _, c := range t.all {
@@ -108,7 +110,7 @@ func (t *test) each(step func(*connection) error) error {
 	return context.Cause(t.life)
 }
 
-// close ends what is still under way.
+// close closes all objects and waits for the goroutines.
 func (t *test) close() (err error) {
 	t.fail(nil)
 	t.reading.Wait()

@@ -3,8 +3,9 @@
 // Udaddy exchanges datagrams over RDMA. It works together with rdma-core's
 // udaddy.
 //
-// The client asks for as many queue pairs as it has connections, and sends
-// messages to each. When the server has them all, it sends as many back.
+// The client requests a queue pair for each of its connections, and sends
+// messages to each. When the server has received all messages, it sends the
+// same number back.
 package main
 
 import (
@@ -83,7 +84,7 @@ func (o *options) run(ctx context.Context, out program.Output) error {
 	return nil
 }
 
-// hints returns what the flags say about addresses.
+// hints returns the hints for looking up addresses according to the flags.
 func (o *options) hints() (hints rdmacm.AddrInfo, err error) {
 	switch strings.ToLower(o.format) {
 	case "name":
@@ -106,7 +107,7 @@ func (o *options) hints() (hints rdmacm.AddrInfo, err error) {
 	return hints, nil
 }
 
-// ends are those of all connections, which are yet to be made.
+// ends returns the ends of all connections, which are not connected yet.
 func (o *options) ends() []*peers.End {
 	var ends []*peers.End
 	for range o.connections {

@@ -85,7 +85,7 @@ func (o *options) runServer(ctx context.Context, hints rdmacm.AddrInfo) (err err
 		return nil
 	}
 	o.out.Printf("receiving data transfers\n")
-	peers := make([]rdmacm.Peer, len(ends)) // known by their messages
+	peers := make([]rdmacm.Peer, len(ends)) // the senders of the messages
 	for i, e := range ends {
 		if peers[i], err = e.Receive(ctx); err != nil {
 			return err
@@ -101,7 +101,7 @@ func (o *options) runServer(ctx context.Context, hints rdmacm.AddrInfo) (err err
 	return nil
 }
 
-// closeAll closes those ends that there are, and adds to the error.
+// closeAll closes those ends that exist, and adds errors to *err.
 func closeAll(ends []*peers.End, err *error) {
 	for _, e := range ends {
 		if e.Conn != nil {

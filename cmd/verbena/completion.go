@@ -11,10 +11,11 @@ import (
 	"github.com/verbena-go/verbena/cmd/internal/program"
 )
 
-// shells write what completes the commands, flags and arguments in a shell.
+// shells maps a shell to the function that writes its script for completing
+// commands, flags and arguments.
 var shells = map[string]func(io.Writer, []node){"bash": completeBash, "zsh": completeZsh, "fish": completeFish}
 
-// completion returns the command that prints such a script.
+// completion returns the command that prints such a script for the commands of.
 func completion(of *program.Commands) *program.Program {
 	var shell string
 	return &program.Program{
@@ -49,14 +50,14 @@ Example: source <(verbena completion bash)`,
 	}
 }
 
-// node is a command at its place: verbena itself, or one below it.
+// node is verbena or one of its commands, at any level.
 type node struct {
-	path     []string // without verbena
+	path     []string // names of the commands on the way to this one, without verbena
 	commands []program.Command
-	program  *program.Program // nil: it has commands
+	program  *program.Program // program of the command; nil if it has commands
 }
 
-// nodes returns a program's commands, each before those below it.
+// nodes returns all commands, each before those below it.
 func nodes(of *program.Commands) []node { return below(nil, of) }
 
 func below(path []string, of *program.Commands) []node {
@@ -72,10 +73,10 @@ func below(path []string, of *program.Commands) []node {
 	return all
 }
 
-// key is the path as the scripts keep it.
+// key returns the path in the form in which the scripts store it.
 func (n node) key() string { return strings.Join(n.path, " ") }
 
-// names returns those of the commands, and help.
+// names returns the names of the commands below this one, and help.
 func (n node) names() []string {
 	var all []string
 	for _, command := range n.commands {
@@ -84,7 +85,8 @@ func (n node) names() []string {
 	return append(all, "help")
 }
 
-// flags returns the flags as they are entered, those with a value if so.
+// flags returns the flags in the form in which users enter them: those with a
+// value if withValue is set, otherwise all.
 func (n node) flags(withValue bool) (all []string) {
 	if n.program == nil {
 		if withValue {
@@ -108,8 +110,8 @@ func (n node) flags(withValue bool) (all []string) {
 	return all
 }
 
-// walk is how the scripts of bash and zsh find the command that is being
-// completed. Words of flags are not commands.
+// walk writes the part of the scripts of bash and zsh that finds the command to
+// complete. It skips the values of flags.
 func walk(w io.Writer, all []node) {
 	var keys []string
 	for _, n := range all[1:] {
@@ -153,7 +155,8 @@ complete -o default -F _verbena verbena
 `)
 }
 
-// zshItem is a word with its description, in which a colon would end the word.
+// zshItem returns a word with its description, in zsh's syntax, in which a
+// colon would end the word.
 func zshItem(word, about string) string {
 	return "'" + strings.ReplaceAll(word+":"+strings.ReplaceAll(about, ":", `\:`), "'", `'\''`) + "'"
 }
@@ -205,7 +208,7 @@ fi
 `)
 }
 
-// fishWord quotes a word.
+// fishWord returns the text quoted for fish.
 func fishWord(text string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(text) + "'"
 }

@@ -44,7 +44,7 @@ Example: verbena man ~/.local/share/man/man1`,
 	}
 }
 
-// pages returns the manual pages by the names of their files.
+// pages returns the manual pages by file name.
 func pages(of *program.Commands) map[string]string {
 	all := map[string]string{}
 	for _, n := range nodes(of) {
@@ -53,10 +53,10 @@ func pages(of *program.Commands) map[string]string {
 	return all
 }
 
-// page returns the name of the manual page.
+// page returns the name of the command's manual page.
 func (n node) page() string { return strings.Join(append([]string{"verbena"}, n.path...), "-") }
 
-// roff returns text in which nothing is a request.
+// roff escapes text so that no part of it is a request of roff.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "~", `\(ti`, "^", `\(ha`, "`", `\(ga`, "'", `\(aq`).Replace(text)
 	if strings.HasPrefix(text, ".") {
@@ -65,7 +65,7 @@ func roff(text string) string {
 	return text
 }
 
-// manual returns the page.
+// manual returns the manual page of the command.
 func (n node) manual(of *program.Commands) string {
 	var b strings.Builder
 	summary, usage, text := "", "", ""
@@ -134,21 +134,22 @@ func parent(path []string) string {
 	return strings.Join(append([]string{"verbena"}, path[:len(path)-1]...), "-")
 }
 
-// sentence begins with a capital letter and ends with a period.
+// sentence returns the text with a capital letter at the start and a period at
+// the end.
 func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
 
-// section is a part of a page.
+// section is a section of a manual page.
 type section struct {
 	title      string
 	paragraphs []string
 }
 
-// beginnings are those of paragraphs of a program's text that have a section of
+// beginnings lists the first words of paragraphs that belong into a section of
 // their own.
 var beginnings = []struct{ text, title string }{{"Exit status: ", "EXIT STATUS"}, {"Example: ", "EXAMPLES"}, {"Example, ", "EXAMPLES"}}
 
-// split returns the paragraphs of a text, and those with a section of their
-// own.
+// split splits a program's text into the paragraphs of the description and
+// those of other sections.
 func split(text string) (describe []string, sections []section) {
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
 		found := false
@@ -157,7 +158,7 @@ func split(text string) (describe []string, sections []section) {
 				found = true
 				sections = append(sections, section{begin.title, []string{strings.ToUpper(rest[:1]) + rest[1:]}})
 				if begin.title == "EXAMPLES" && !strings.Contains(begin.text, ",") {
-					sections[len(sections)-1].paragraphs[0] = "  " + rest // a command, which is not to be broken
+					sections[len(sections)-1].paragraphs[0] = "  " + rest // a command, in which lines must not be broken
 				}
 			}
 		}
@@ -168,7 +169,7 @@ func split(text string) (describe []string, sections []section) {
 	return describe, sections
 }
 
-// writeParagraphs writes paragraphs, in which indented lines stay as they are.
+// writeParagraphs writes paragraphs. Indented lines are not wrapped.
 func writeParagraphs(b *strings.Builder, paragraphs []string) {
 	for _, paragraph := range paragraphs {
 		b.WriteString(".PP\n")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Counter uses atomic operations on remote memory: clients take tickets from a
+// Counter uses atomic operations on remote memory. Clients take tickets from a
 // counter in the server's memory, with an addition that returns the old value.
-// Each number is taken once, without the help of the server's program.
+// So each number is taken once, without any work of the server's program.
 //
 //	counter -listen 192.0.2.1:7471
 //	counter -n 5 192.0.2.1:7471

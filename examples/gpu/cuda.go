@@ -13,7 +13,7 @@ import (
 type cuda struct {
 	device      int32
 	context     unsafe.Pointer
-	dmabuf      bool // this GPU's memory can be exported
+	dmabuf      bool // whether this GPU's memory can be exported
 	description string
 
 	init              func(flags uint32) int32
@@ -98,8 +98,8 @@ func (c *cuda) alloc(size int) (address unsafe.Pointer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// Otherwise a copy might begin before what another device has written is
-	// there.
+	// Otherwise, a copy might begin before the data that another device has
+	// written has arrived.
 	on := uint32(1)
 	err = c.call("cuPointerSetAttribute", func() int32 { return c.pointerSetAttr(&on, cudaSyncMemops, address) })
 	if err != nil {
@@ -120,7 +120,8 @@ func (c *cuda) get(into []byte, address unsafe.Pointer) error {
 	return c.call("cuMemcpyDtoH", func() int32 { return c.memcpyDtoH(&into[0], address, uintptr(len(into))) })
 }
 
-// export exports the whole pages that the memory is in, as the library demands.
+// export exports the whole pages that contain the memory, because the library
+// requires whole pages.
 func (c *cuda) export(address unsafe.Pointer, size int) (fd int, offset uint64, err error) {
 	if !c.dmabuf {
 		return 0, 0, errors.New("the memory of this GPU cannot be exported as a DMA buffer (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)")
@@ -133,7 +134,7 @@ func (c *cuda) export(address unsafe.Pointer, size int) (fd int, offset uint64, 
 	return int(handle), uint64(uintptr(address) - begin), err
 }
 
-// text returns a string of C's.
+// text converts a C string.
 func text(s *byte) string {
 	n := 0
 	for *(*byte)(unsafe.Add(unsafe.Pointer(s), n)) != 0 {

@@ -7,9 +7,9 @@
 //	gpu -listen 192.0.2.1:7471
 //	gpu -n 67108864 192.0.2.1:7471
 //
-// It opens NVIDIA's or AMD's library at run time, and is a module of its own,
-// so that Verbena does not depend on the package with which it does so. What a
-// program of its own needs is in memory.go, and in cuda.go or rocm.go.
+// It opens NVIDIA's or AMD's library at run time. It is a module of its own, so
+// that Verbena does not depend on the package that opens libraries. To use GPU
+// memory in another program, take memory.go, and cuda.go or rocm.go.
 package main
 
 import (

@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// gpu is the first GPU of a maker. Its methods may be called by any goroutine.
+// gpu is the first GPU of a vendor. Its methods may be called by any goroutine.
 type gpu interface {
 	name() string
 	alloc(size int) (unsafe.Pointer, error) // an address that only the GPU can use
@@ -22,12 +22,12 @@ type gpu interface {
 	put(address unsafe.Pointer, from []byte) error
 	get(into []byte, address unsafe.Pointer) error
 
-	// export returns a DMA buffer that the memory is part of, and where it
-	// begins there.
+	// export returns the descriptor of a DMA-BUF that contains the memory,
+	// and the memory's offset in it.
 	export(address unsafe.Pointer, size int) (fd int, offset uint64, err error)
 }
 
-// openGPU opens the library of the maker whose library is here.
+// openGPU opens the library of the vendor whose library is installed.
 func openGPU() (gpu, error) {
 	nvidia, err := openCUDA()
 	if err == nil {
@@ -45,7 +45,7 @@ type memory struct {
 	*ibverbs.MR
 	gpu     gpu
 	address unsafe.Pointer
-	way     string // in which it was registered
+	way     string // description of how it was registered
 }
 
 func newMemory(g gpu, pd *ibverbs.PD, size int, access ibverbs.AccessFlags) (*memory, error) {
@@ -60,8 +60,8 @@ func newMemory(g gpu, pd *ibverbs.PD, size int, access ibverbs.AccessFlags) (*me
 	return m, nil
 }
 
-// register registers GPU memory as a DMA buffer, or else by its address, which
-// the kernel knows what to do with if the GPU's module for peer memory is
+// register registers GPU memory as a DMA-BUF. If that fails, it registers the
+// memory by its address, which works if the GPU's module for peer memory is
 // loaded.
 func register(g gpu, pd *ibverbs.PD, address unsafe.Pointer, size int, access ibverbs.AccessFlags) (mr *ibverbs.MR, way string, err error) {
 	fd, offset, err := g.export(address, size)
@@ -73,7 +73,7 @@ func register(g gpu, pd *ibverbs.PD, address unsafe.Pointer, size int, access ib
 	if err == nil {
 		return mr, "as a DMA buffer", nil
 	}
-	// Nothing may ever look into this slice: the processor cannot.
+	// The program must never access this slice, because the processor cannot.
 	mr, byAddress := pd.Register(unsafe.Slice((*byte)(address), size), access)
 	if byAddress != nil {
 		return nil, "", errors.Join(err, byAddress)
@@ -81,14 +81,14 @@ func register(g gpu, pd *ibverbs.PD, address unsafe.Pointer, size int, access ib
 	return mr, "by its address", nil
 }
 
-// close gives the memory back. No transfer may use it any more.
+// close deregisters and frees the memory. No transfer may use it any more.
 func (m *memory) close() error { return errors.Join(m.MR.Close(), m.gpu.free(m.address)) }
 
 func (m *memory) put(data []byte) error { return m.gpu.put(m.address, data) }
 
 func (m *memory) get(data []byte) error { return m.gpu.get(data, m.address) }
 
-// pages returns the whole pages that a range of addresses lies in.
+// pages returns the whole pages that contain a range of addresses.
 func pages(address unsafe.Pointer, size int) (begin uintptr, length uintptr) {
 	page := uintptr(os.Getpagesize())
 	begin = uintptr(address) &^ (page - 1)
@@ -96,15 +96,16 @@ func pages(address unsafe.Pointer, size int) (begin uintptr, length uintptr) {
 	return begin, end - begin
 }
 
-// gpuPage is a size of which both makers' GPUs have whole pages.
+// gpuPage is a number of bytes that consists of whole pages on the GPUs of both
+// vendors.
 const gpuPage = 64 << 10
 
-// wholePages returns a size of whole pages of the GPU's, so that nothing else
-// is in them.
+// wholePages rounds a size up to whole pages of the GPU, so that the pages
+// contain nothing else.
 func wholePages(size int) uintptr { return (uintptr(size) + gpuPage - 1) &^ (gpuPage - 1) }
 
-// load opens a library, which comes with the named software, and sets each
-// function to the one of that name.
+// load opens a library and sets each function pointer to the library's function
+// of that name. software is the name of the software that contains the library.
 func load(library, software string, functions map[string]any) error {
 	handle, err := purego.Dlopen(library, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {

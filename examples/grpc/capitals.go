@@ -34,12 +34,12 @@ var service = grpc.ServiceDesc{
 	}},
 }
 
-// capitalsServer is what a server implements.
+// capitalsServer is the interface of a server.
 type capitalsServer interface {
 	Upper(grpc.BidiStreamingServer[wrapperspb.StringValue, wrapperspb.StringValue]) error
 }
 
-// capitals is the server.
+// capitals implements the server.
 type capitals struct{}
 
 // Upper returns each text in capitals, until the client has no more.
@@ -58,7 +58,7 @@ func (capitals) Upper(stream grpc.BidiStreamingServer[wrapperspb.StringValue, wr
 	}
 }
 
-// texts is a client's stream.
+// texts is the client's stream of a call.
 type texts struct {
 	grpc.BidiStreamingClient[wrapperspb.StringValue, wrapperspb.StringValue]
 }
@@ -72,8 +72,8 @@ func upper(ctx context.Context, client grpc.ClientConnInterface) (*texts, error)
 	return &texts{&grpc.GenericClientStream[wrapperspb.StringValue, wrapperspb.StringValue]{ClientStream: stream}}, nil
 }
 
-// turn sends a text and waits for what the server makes of it. If the server
-// ends the call, Recv says why.
+// turn sends a text and waits for the server's answer. If the server ends the
+// call, Recv returns the reason.
 func (s *texts) turn(text string) (string, error) {
 	if err := s.Send(wrapperspb.String(text)); err != nil && !errors.Is(err, io.EOF) {
 		return "", err

@@ -117,9 +117,9 @@ func ask(ctx context.Context, address string, texts []string) (err error) {
 	return nil
 }
 
-// dialer dials for gRPC, and closes its connections at the end. gRPC does so,
-// too, but a program cannot wait for that; and a program that exits with an
-// open connection looks like one that has died.
+// dialer dials for gRPC, and closes its connections at the end. gRPC closes
+// them, too, but a program cannot wait for that. A program that exits with an
+// open connection looks to its peer like one that was killed.
 type dialer struct {
 	mu    sync.Mutex
 	conns []net.Conn

@@ -7,8 +7,9 @@
 //	notify -listen 192.0.2.1:7471
 //	notify 192.0.2.1:7471 first second
 //
-// The data arrives without the board's help. The write ends with 32 bits of
-// immediate data, which consume a receive at the board and wake it.
+// The data arrives without any work of the board's program. The write ends with
+// 32 bits of immediate data, which complete a receive at the board and so wake
+// its program.
 package main
 
 import (

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Proxy puts programs that know only TCP on RDMA. Two of them stand between a
-// client and a server: one takes the client's TCP connections and makes an RDMA
-// connection to the other for each, and that one a TCP connection to the
-// server. Programs that use package rsocket, or C's rsockets, need only one.
+// Proxy lets programs that know only TCP use RDMA. Two proxies run between a
+// client and a server. For each TCP connection of the client, the first proxy
+// makes an RDMA connection to the second one, which makes a TCP connection to
+// the server. If one of the programs uses package rsocket, or C's rsockets, one
+// proxy is enough.
 //
 //	proxy -listen rdma:192.0.2.1:7471 -to tcp:127.0.0.1:6379     beside the server
 //	proxy -listen tcp:127.0.0.1:6379 -to rdma:192.0.2.1:7471     beside the client
 //
-// The end of one direction passes to the other side without the end of the
-// other direction, and so does a connection that breaks: neither side takes
-// that for an orderly end.
+// Each direction of a connection can end by itself, and the proxies pass that
+// on. They also pass on that a connection has failed, so that neither side
+// takes a failure for an orderly end.
 package main
 
 import (
@@ -31,7 +32,7 @@ import (
 	_ "github.com/verbena-go/verbena/softroce" // for VERBENA_DEVICE=soft
 )
 
-// place is a network, tcp or rdma, and an address in it.
+// place is an address in a network, which is tcp or rdma.
 type place struct{ network, address string }
 
 func (p *place) String() string { return p.network + ":" + p.address }
@@ -115,15 +116,15 @@ func serve(ctx context.Context, from, to place) error {
 	}
 }
 
-// half is a connection whose directions end by themselves: *net.TCPConn and
-// *rsocket.Conn are.
+// half is a connection whose directions can be closed separately. *net.TCPConn
+// and *rsocket.Conn are such connections.
 type half interface {
 	net.Conn
 	CloseWrite() error
 	SetLinger(sec int) error
 }
 
-// relay passes what the client sends to a place, and back.
+// relay copies the data of the client to a connection to the place, and back.
 func relay(ctx context.Context, client half, to place) error {
 	defer client.Close()
 	conn, err := to.dial(ctx)

@@ -4,10 +4,10 @@
 // tells devices how to reach memory.
 //
 // Some devices have memory of their own, usually some kilobytes. The device
-// reads and writes it without crossing PCIe, so it suits small data that is used
-// often, such as counters that peers change by atomic operations. [Alloc]
-// allocates such memory as a [DM]. Programs copy to and from it, and register it
-// for work requests and peers:
+// reads and writes it without crossing PCIe, so it suits small data that is
+// used often, such as counters that peers change by atomic operations. [Alloc]
+// allocates such memory as a [DM]. Programs copy to and from it, and register
+// it for work requests and peers:
 //
 //	dm, err := devmem.Alloc(device, 64, 0)
 //	...

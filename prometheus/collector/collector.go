@@ -16,37 +16,40 @@ import (
 	"github.com/verbena-go/verbena/softroce"
 )
 
-// Config says what a Collector collects. The zero Config is for most machines.
+// Config says what a Collector collects. The zero Config is right for most
+// machines.
 type Config struct {
 	// Sysfs is where the kernel's sysfs is mounted; empty means stat.Default.
 	Sysfs stat.Sysfs
-	// NoResources leaves out the objects of programs. The kernel lists each of
-	// them for every scrape, which takes milliseconds for a thousand.
+	// NoResources omits the objects of programs. The kernel lists all of
+	// them for every scrape, which takes milliseconds for a thousand
+	// objects.
 	NoResources bool
-	// NoSoft leaves out the devices in user space, of package softroce, that
-	// programs of this user have in this network namespace. Each program has one;
-	// its name on the page ends with the program's process number: soft0/4711.
-	// Those of VERBENA_NETWORK are shown alone, if that is set.
+	// NoSoft omits the devices in user space, of package softroce, that
+	// programs of this user have in this network namespace. Each program
+	// has one device. Its name on the page ends with the program's process
+	// ID: soft0/4711. If VERBENA_NETWORK is set, only the devices of that
+	// network are shown.
 	NoSoft bool
-	// OnError, if not nil, is called with what could not be read; the page then
-	// lacks that, and rdma_collector_success is 0. Scrapes may call it
-	// concurrently.
+	// OnError, if not nil, is called with the error of what could not be
+	// read. The page then lacks that part, and rdma_collector_success is 0.
+	// Scrapes may call OnError concurrently.
 	OnError func(error)
 }
 
-// Collector is a prometheus.Collector. It reads the counters when it is asked
-// for them, and keeps nothing.
+// Collector is a prometheus.Collector. It reads the counters during each
+// scrape, and stores nothing.
 type Collector struct{ config Config }
 
 // New returns a Collector. It does not fail on machines without RDMA devices,
-// which may get some later.
+// because devices may appear later.
 func New(config Config) *Collector {
 	config.Sysfs = cmp.Or(config.Sysfs, stat.Default)
 	return &Collector{config}
 }
 
-// Describe describes nothing, as devices come and go, and drivers have counters
-// of their own: a prometheus.Registry does not check such a collector.
+// Describe describes no metric, because devices come and go, and drivers have
+// counters of their own. A prometheus.Registry does not check such a collector.
 func (*Collector) Describe(chan<- *prometheus.Desc) {}
 
 // Metrics that are not counters of the kernel's.
@@ -70,7 +73,7 @@ var (
 		[]string{"device", "program", "state"}, nil)
 )
 
-// Collect reads the counters and, unless the Config says otherwise, asks the
+// Collect reads the counters and, unless Config.NoResources is set, asks the
 // kernel for the objects of programs.
 func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	devices, err := c.config.Sysfs.Devices()
@@ -101,8 +104,8 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// collectSoft gives the device in user space of a process the metrics that
-// Soft-RoCE has.
+// collectSoft collects the counters of a process's device in user space as the
+// metrics that Soft-RoCE has.
 func (c *Collector) collectSoft(to chan<- prometheus.Metric, p softroce.Process) {
 	d := p.Device
 	if d == nil {
@@ -112,7 +115,7 @@ func (c *Collector) collectSoft(to chan<- prometheus.Metric, p softroce.Process)
 		return
 	}
 	device, owner := fmt.Sprintf("%s/%d", d.Name, p.PID), label(p.Program)
-	if p.PID == 0 { // of another namespace of processes
+	if p.PID == 0 { // a process in another PID namespace
 		device = d.Name + "/" + d.GUID
 	}
 	device = label(device)
@@ -157,7 +160,7 @@ func (c *Collector) collectSoft(to chan<- prometheus.Metric, p softroce.Process)
 	}
 }
 
-// done says whether a part could be read.
+// done reports whether a part, source, could be read. err is its error.
 func (c *Collector) done(to chan<- prometheus.Metric, source string, err error) {
 	value := 1.0
 	if err != nil {
@@ -212,7 +215,7 @@ func metric(prefix string, c stat.Counter, labels []string, values ...string) pr
 	return prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, labels, nil), kind, float64(c.Value), values...)
 }
 
-// messages describe the groups of the connection manager's messages.
+// messages describes the groups of the connection manager's messages.
 var messages = map[stat.Group]string{
 	stat.CMSent:    "Messages of the connection manager sent, also again.",
 	stat.CMRetried: "Messages of the connection manager sent again, as no answer came in time.",
@@ -220,7 +223,8 @@ var messages = map[stat.Group]string{
 	stat.CMRepeats: "Messages of the connection manager received again: the peer got no answer in time.",
 }
 
-// clean makes a part of a metric's name of what may be any name of a file.
+// clean makes a part of a metric's name from the name of a file, which may be
+// any text.
 func clean(name string) string {
 	return strings.Map(func(r rune) rune {
 		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
@@ -230,8 +234,8 @@ func clean(name string) string {
 	}, strings.ToLower(name))
 }
 
-// collectResources adds up objects, so that there are few metrics for many of
-// them.
+// collectResources adds up the objects of each program, so that there are few
+// metrics for many objects.
 func collectResources(to chan<- prometheus.Metric, all stat.Resources) {
 	type key struct {
 		desc   *prometheus.Desc
@@ -267,8 +271,8 @@ func collectResources(to chan<- prometheus.Metric, all stat.Resources) {
 	}
 }
 
-// program returns the label for an owner. The kernel's parts are in brackets,
-// as ps shows them.
+// program returns the label for an owner. Parts of the kernel are in brackets,
+// as in the output of ps.
 func program(o stat.Owner) string {
 	if o.Kernel != "" {
 		return "[" + o.Kernel + "]"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package collector gives Prometheus what RDMA devices have counted, and how
-// many objects programs have on them.
+// Package collector provides metrics for Prometheus: the counters of RDMA
+// devices, and the numbers of objects that programs have on them.
 //
-// A program that has a page of metrics registers a [Collector], and its page
-// has the machine's RDMA devices as well:
+// A program with a page of metrics registers a [Collector], and its page then
+// also shows the machine's RDMA devices:
 //
 //	prometheus.MustRegister(collector.New(collector.Config{}))
 //
@@ -12,13 +12,14 @@
 // such a program.
 //
 // Counters are called rdma_port_NAME_total, with the labels device and port.
-// NAME is the kernel's, in lower case, without "port_", and with "_bytes" where
-// it counts bytes and does not say so; package stat of
-// github.com/verbena-go/verbena/ibverbs has the names. What comes from a driver
-// (hw_counters) has rdma_port_hw_, or rdma_device_hw_ if it is of the whole
-// device. Messages of the connection manager are in rdma_port_cm_tx_msgs_total
-// and others, with the label message. A driver's counter that package stat does
-// not know has no type and no "_total", as it may not be one that only grows.
+// NAME is the kernel's name, in lower case, without "port_", and with "_bytes"
+// if the counter counts bytes and its name does not say so; package stat of
+// github.com/verbena-go/verbena/ibverbs has the names. Counters of a driver
+// (hw_counters) begin with rdma_port_hw_, or with rdma_device_hw_ if they are
+// of the whole device. Messages of the connection manager are in
+// rdma_port_cm_tx_msgs_total and similar metrics, with the label message. A
+// driver's counter that package stat does not know has no type and no "_total",
+// because it may not only grow.
 //
 // The devices in user space of package softroce have the same metrics, as far
 // as they count, with the process in the name of the device: soft0/4711.

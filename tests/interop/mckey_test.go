@@ -108,7 +108,7 @@ func TestMckeyFails(t *testing.T) {
 		text string
 	}{
 		{[]string{"-m", "192.0.2.9", "-b", ip}, "join 192.0.2.9: rdma_join_multicast (192.0.2.9): the address is not that of a multicast group\n"},
-		{[]string{"-m", "unknown.invalid", "-b", ip}, "group: lookup unknown.invalid"},
+		{[]string{"-m", "unknown.invalid", "-b", ip}, "look up the group: lookup unknown.invalid"},
 		{[]string{"-m", group}, "no route to the group"},
 		{[]string{"-m", group, "-b", "203.0.113.7"}, "203.0.113.7"},
 		{[]string{"-m", group, "-b", ip, "-S", "1025"}, "messages of 1025 bytes: the port's MTU allows 1024: message too long\n"},

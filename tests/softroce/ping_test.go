@@ -107,5 +107,5 @@ func TestPingOfOthers(t *testing.T) {
 	require.Equal(t, "listening on 127.0.0.1:7234", server.Line())
 	client = startRping(t, "-c -a 127.0.0.1 -p 7234 -C 1")
 	require.NotZero(t, client.Wait())
-	require.Regexp(t, `refused: it is no verbena ping`, server.Line())
+	require.Regexp(t, `refused: the client is not verbena ping`, server.Line())
 }

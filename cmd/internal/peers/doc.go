@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package peers is what the programs that work together with rdma-core's share:
-// End is an end that exchanges datagrams, for udaddy and mckey; Prepare, Ask,
-// Answer, Receive and Leave are the steps of an endpoint that sends one message
-// and receives one, for rdmaclient, rdmaserver and rdmaxserver; Kind is the
-// flag of rdmaxclient and rdmaxserver.
+// Package peers holds code that several programs share whose peers may be
+// programs of rdma-core: End is an end that exchanges datagrams, for udaddy and
+// mckey; Prepare, Ask, Answer, Receive and Leave are the steps of an endpoint
+// that sends one message and receives one, for rdmaclient, rdmaserver and
+// rdmaxserver; Kind is the flag of rdmaxclient and rdmaxserver.
 package peers

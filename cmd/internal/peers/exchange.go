@@ -17,17 +17,17 @@ const (
 	MaxSize  = 4096 // the largest MTU
 )
 
-// End is an end for datagrams with its memory. Each message has the number of
-// the sender's queue pair as immediate data. The other bytes of a message are
-// ignored.
+// End is one end of an exchange of datagrams, with its memory. Each message has
+// the number of the sender's queue pair as immediate data. The other bytes of a
+// message are ignored.
 type End struct {
 	Conn        *rdmacm.DatagramConn
 	Count, Size int
-	memory      *ibverbs.MR // for all messages at once
+	memory      *ibverbs.MR // memory for all messages
 	receives    []*rdmacm.Receive
 }
 
-// Setup prepares to send, as DatagramConfig.Setup.
+// Setup prepares the end for sending. It is for DatagramConfig.Setup.
 func (e *End) Setup(conn *rdmacm.DatagramConn) (err error) {
 	e.Conn = conn
 	if e.Count == 0 {
@@ -40,7 +40,7 @@ func (e *End) Setup(conn *rdmacm.DatagramConn) (err error) {
 	return err
 }
 
-// SetupReceives is Setup that posts all receives as well.
+// SetupReceives is like Setup, and also posts all receives.
 func (e *End) SetupReceives(conn *rdmacm.DatagramConn) error {
 	if err := e.Setup(conn); err != nil {
 		return err

@@ -11,15 +11,16 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// Kind is the flag for the kind of connection.
+// Kind is the value of the flag for the kind of connection: reliable, or
+// extended reliable.
 type Kind struct{ Extended bool }
 
-// Add adds the flag to a program's.
+// Add adds the flag to the flags of a program.
 func (k *Kind) Add(f *program.Flags) {
 	f.VarP(k, "connection", "c", "`kind` of connection: r, reliable, or x, extended reliable (XRC)")
 }
 
-// Set takes a kind by its first letter, as C does.
+// Set sets the kind from its first letter, r or x, as C does.
 func (k *Kind) Set(text string) error {
 	switch strings.ToLower(text + " ")[0] {
 	case 'r':
@@ -39,11 +40,11 @@ func (k *Kind) String() string {
 	return "r"
 }
 
-// Type is part of pflag.Value.
+// Type returns the name of the value's type. It is a method of pflag.Value.
 func (k *Kind) Type() string { return "kind" }
 
-// Hints returns what there is to look up for an end of such a connection, whose
-// queue pair is of the type given if it is extended.
+// Hints returns the hints for looking up the address of an end. For an extended
+// connection, they have the queue pair type extended.
 func (k *Kind) Hints(extended ibverbs.QPType) *rdmacm.AddrInfo {
 	if k.Extended {
 		return &rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceIB, QPType: extended}

@@ -12,14 +12,15 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
-// MessageSize is the size of the message in each direction. It is C's.
+// MessageSize is the number of bytes of the message in each direction, the same
+// as in C's programs.
 const MessageSize = 16
 
 // Queues have room for one message in each direction.
 var Queues = ibverbs.QPConfig{SendQueue: 1, RecvQueue: 1, SignalAll: true}
 
-// Prepare registers memory for both messages, and posts the receive. It must
-// come before the peer can send. It returns the memory of the message to send.
+// Prepare registers memory for both messages, and posts the receive. Call it
+// before the peer can send. It returns the memory of the message to send.
 func Prepare(ep *endpoint.Endpoint) (sent *ibverbs.MR, err error) {
 	received, err := ep.RegMsgs(make([]byte, MessageSize))
 	if err != nil {
@@ -56,7 +57,7 @@ func Ask(ctx context.Context, ep *endpoint.Endpoint, sent *ibverbs.MR) error {
 	if err == nil {
 		return nil
 	}
-	_, cause := ep.SendComp(ctx) // a send that failed has flushed the receive
+	_, cause := ep.SendComp(ctx) // the receive may have been flushed because the send failed
 	return cmp.Or(cause, err)
 }
 
@@ -69,9 +70,10 @@ func Receive(ctx context.Context, ep *endpoint.Endpoint) error {
 // patience is how long Leave waits for the peer.
 const patience = 10 * time.Second
 
-// Leave waits until the peer ends the connection, and ends it here, too. The
-// peer has all messages by then. If this end left first, its device might not
-// have acknowledged the peer's message yet, and the peer would wait in vain.
+// Leave waits until the peer ends the connection, and then ends it at this end.
+// The peer has all messages by then. If this end left first, its device might
+// not have acknowledged the peer's message yet, and the peer would wait in
+// vain.
 func Leave(ctx context.Context, ep *endpoint.Endpoint) error {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -9,15 +9,16 @@ import (
 	"strings"
 )
 
-// Choice adds a flag for one of several words, each of which stands for
-// something. *value is what the initial word stands for without the flag.
+// Choice adds a flag whose value is one of several words. words maps each word
+// to the value that *value gets. initial is the word for *value without the
+// flag.
 func Choice[T any](f *Flags, value *T, name, letter, initial, usage string, words map[string]T) {
 	c := &choice[T]{value, words, initial}
 	*value = words[initial]
 	f.VarP(c, name, letter, fmt.Sprintf("%s: %s", usage, c.list()))
 }
 
-// choice is a flag's value that a word stands for.
+// choice is the value of a flag added by Choice.
 type choice[T any] struct {
 	value *T
 	words map[string]T

@@ -9,27 +9,29 @@ import (
 	"strings"
 )
 
-// ExitMisused is the exit status of Commands, and of programs that are among
-// them, for wrong arguments.
+// ExitMisused is the exit status of Commands, and of the programs in them, for
+// wrong arguments.
 const ExitMisused = 2
 
-// Commands is a program that is several: its first argument names one of them.
+// Commands is a program with several commands. Its first argument names one of
+// them.
 type Commands struct {
 	Name    string
-	Summary string // what they are for, in a line
-	Text    string // what -h prints after the list of them
+	Summary string // summary of the commands in one line
+	Text    string // text that -h prints after the list of commands
 	Version func() string
 	All     []Command
 }
 
-// Command is one of Commands: a Program, or Commands again.
+// Command is one of Commands. It is a Program, or Commands with commands of its
+// own.
 type Command struct {
 	Name     string
-	Program  func() *Program // makes one, with the flags' defaults
+	Program  func() *Program // returns a new program, with the defaults of its flags
 	Commands *Commands
 }
 
-// Summary returns what the command does, in a line.
+// Summary returns what the command does, in one line.
 func (c Command) Summary() string {
 	if c.Commands != nil {
 		return c.Commands.Summary
@@ -45,8 +47,9 @@ func (c Command) run(args []string, stdout, stderr io.Writer) int {
 	return c.Program().Main(args, stdout, stderr)
 }
 
-// Main runs the command that the arguments begin with, and returns its exit
-// status. Without one it prints the list of them, which is wrong use.
+// Main runs the command that the first argument names, and returns its exit
+// status. Without arguments, Main prints the list of commands and returns
+// ExitMisused.
 func (c *Commands) Main(args []string, stdout, stderr io.Writer) int {
 	return written(c.Name, stdout, stderr, func(stdout io.Writer) int { return c.main(args, stdout, stderr) })
 }
@@ -76,7 +79,8 @@ func (c *Commands) main(args []string, stdout, stderr io.Writer) int {
 	return c.misused(stderr, c.unknown(name))
 }
 
-// helpAbout prints what -h of a command prints.
+// helpAbout prints the text that -h of the command prints. names is the path of
+// the command.
 func (c *Commands) helpAbout(names []string, stdout, stderr io.Writer) int {
 	if len(names) == 0 {
 		c.help(stdout)
@@ -103,7 +107,8 @@ func (c *Commands) find(name string) (Command, bool) {
 	return c.All[i], true
 }
 
-// unknown says that there is no such command, and what may have been meant.
+// unknown returns the error text for an unknown command, with the command that
+// may have been meant.
 func (c *Commands) unknown(name string) string {
 	if strings.HasPrefix(name, "-") {
 		return fmt.Sprintf("unknown flag %s", name)
@@ -115,10 +120,10 @@ func (c *Commands) unknown(name string) string {
 	return text
 }
 
-// nearest returns the command that a name is most like, or nothing if it is
-// like none.
+// nearest returns the name of the command that is most similar to a name, or ""
+// if none is similar.
 func (c *Commands) nearest(name string) (nearest string) {
-	least := 1 + max(1, len(name)/3) // edits
+	least := 1 + max(1, len(name)/3) // more edits than are allowed
 	for _, command := range c.All {
 		d := distance(name, command.Name)
 		if len(name) > 1 && strings.HasPrefix(command.Name, name) {
@@ -131,8 +136,8 @@ func (c *Commands) nearest(name string) (nearest string) {
 	return nearest
 }
 
-// distance returns how many letters must be put in, left out, replaced, or
-// exchanged with the next one to make b of a.
+// distance returns the number of edits that make b of a. An edit inserts,
+// removes or replaces a letter, or exchanges two neighbors.
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {
@@ -160,7 +165,7 @@ func (c *Commands) misused(stderr io.Writer, text string) int {
 	return ExitMisused
 }
 
-// Usage returns a line for each way to start it.
+// Usage returns one line for each way to run the program.
 func (c *Commands) Usage() string {
 	text := c.Name + " COMMAND [flags] [arguments]\n" + c.Name + " help [COMMAND]"
 	if c.Version != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program is what the programs under cmd have in common: flags as
-// getopt reads them in C, the text that -h prints, interruption, and the exit
+// Package program holds what the programs under cmd have in common: flags in
+// the syntax of C's getopt, the text of -h, handling of signals, and the exit
 // status.
 package program

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Flags are those of a program. Each has a letter, as in C, and a name. In the
-// text that -h prints, a word in backquotes is what the flag's value is called.
+// Flags are the flags of a program. Each has a letter, as in C, and a name. In
+// the usage of a flag, a word in backquotes is the name of the flag's value.
 type Flags struct{ *pflag.FlagSet }
 
 func newFlags(program string) *Flags {
@@ -21,32 +21,32 @@ func newFlags(program string) *Flags {
 	return &Flags{flags}
 }
 
-// Number adds a flag for a number from low to high. *value is what it is
-// without the flag.
+// Number adds a flag for a number from low to high. The initial *value is the
+// default.
 func (f *Flags) Number(value *int, name, letter string, low, high int, usage string) {
 	f.VarP(&number{value, low, high}, name, letter, fmt.Sprintf("%s, from %d to %d", usage, low, high))
 }
 
-// Port adds a flag for a port.
+// Port adds a flag for a port number.
 func (f *Flags) Port(value *int, usage string) { f.Number(value, "port", "p", 1, 1<<16-1, usage) }
 
-// defaultPort is the port of programs without -p.
+// defaultPort is the port that programs use without -p.
 const defaultPort = 7471
 
-// Server is where a client connects to.
+// Server is the server that a client connects to.
 type Server struct {
 	Address string
 	Port    int
 }
 
-// Add adds the flags.
+// Add adds the flags for the server's address.
 func (s *Server) Add(f *Flags) {
 	s.Port = defaultPort
 	f.StringVarP(&s.Address, "server", "s", "", "`address` of the server's RDMA device")
 	f.Port(&s.Port, "`port` of the server")
 }
 
-// Check returns an error with which Run says that the address is missing.
+// Check returns an error for Program.Run if the address is missing.
 func (s *Server) Check() error {
 	if s.Address == "" {
 		return Misuse("-s is missing")
@@ -54,21 +54,21 @@ func (s *Server) Check() error {
 	return nil
 }
 
-// Service returns the port as a look-up takes it.
+// Service returns the port as text, for rdmacm.LookUp.
 func (s *Server) Service() string { return strconv.Itoa(s.Port) }
 
-// Milliseconds adds a flag for a time.
+// Milliseconds adds a flag for a time in whole milliseconds.
 func (f *Flags) Milliseconds(value *time.Duration, name, letter, usage string) {
 	f.VarP((*milliseconds)(value), name, letter, usage)
 }
 
-// Seconds adds a flag for a time in seconds, which may have a fraction, of at
-// least low.
+// Seconds adds a flag for a time in seconds, which may have a fraction and is
+// at least low.
 func (f *Flags) Seconds(value *time.Duration, name, letter string, low time.Duration, usage string) {
 	f.VarP(&seconds{value, low}, name, letter, usage)
 }
 
-// number is a flag's value between two bounds.
+// number is the value of a flag that is a number between two bounds.
 type number struct {
 	value     *int
 	low, high int
@@ -84,7 +84,7 @@ func (n *number) Set(text string) error {
 }
 
 func (n *number) String() string {
-	if n.value == nil || *n.value < n.low { // which is no default to print
+	if n.value == nil || *n.value < n.low { // a value out of range stands for no default
 		return ""
 	}
 	return strconv.Itoa(*n.value)
@@ -94,7 +94,7 @@ func (n *number) Type() string { return "int" }
 
 const maxMilliseconds = 1 << 20
 
-// milliseconds is a flag's value that C has as a number.
+// milliseconds is the value of a flag that is a number of milliseconds.
 type milliseconds time.Duration
 
 func (m *milliseconds) Set(text string) error {
@@ -114,7 +114,7 @@ func (m *milliseconds) Type() string { return "ms" }
 
 const maxSeconds = 1<<31 - 1
 
-// seconds is a flag's value that is a decimal number.
+// seconds is the value of a flag that is a decimal number of seconds.
 type seconds struct {
 	value *time.Duration
 	low   time.Duration

@@ -14,11 +14,11 @@ func (o Output) JSON(value any) error {
 // JSONLine writes a value to standard output as a line of JSON.
 func (o Output) JSONLine(value any) error { return json.NewEncoder(o.Stdout).Encode(value) }
 
-// JSONLines adds the flag with which a program's output is JSON, one value on
+// JSONLines adds the flag -j, which makes a program print JSON, one value on
 // each line.
 func (f *Flags) JSONLines(value *bool) {
 	f.BoolVarP(value, "json", "j", false, "print a JSON object on each line")
 }
 
-// JSON adds the flag with which a program's output is JSON.
+// JSON adds the flag -j, which makes a program print JSON.
 func (f *Flags) JSON(value *bool) { f.BoolVarP(value, "json", "j", false, "print JSON") }

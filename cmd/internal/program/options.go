@@ -8,14 +8,15 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Option is a flag of a program, for manual pages and completion.
+// Option describes a flag of a program, for manual pages and shell completion.
 type Option struct {
-	Name, Letter string // the letter may be empty
-	Value        string // what its value is called; empty: it has none
-	Usage        string // without a period, with the default
+	Name, Letter string // long name and letter; the letter may be empty
+	Value        string // name of the flag's value; empty if it has none
+	Usage        string // description with the default, without a period
 }
 
-// Options returns the program's flags in the order of -h, which is the last.
+// Options returns the program's flags in the order in which -h prints them. The
+// flag -h is the last.
 func (p *Program) Options() []Option {
 	flags := newFlags(p.Name)
 	p.Flags(flags)

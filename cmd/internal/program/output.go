@@ -8,14 +8,14 @@ import (
 	"sync"
 )
 
-// Output is where a program writes.
+// Output holds the writers of a program.
 type Output struct{ Stdout, Stderr io.Writer }
 
 // Printf writes to standard output.
 func (o Output) Printf(format string, args ...any) { fmt.Fprintf(o.Stdout, format, args...) }
 
-// Framed calls f between two lines that say so, as rdma-core's examples print
-// them.
+// Framed calls f, and prints a line before and after it that rdma-core's
+// examples print at the start and at the end.
 func (o Output) Framed(program string, f func() error) error {
 	o.Printf("%s: start\n", program)
 	if err := f(); err != nil {
@@ -25,9 +25,9 @@ func (o Output) Framed(program string, f func() error) error {
 	return nil
 }
 
-// written calls f with a writer to stdout, and returns its exit status; but if
-// f has succeeded, and something could not be written, it says so and returns
-// that of a failure.
+// written calls f with a writer to stdout, and returns f's exit status. If f
+// succeeds but writing to stdout has failed, written prints the error and
+// returns the status of a failure.
 func written(name string, stdout, stderr io.Writer, f func(stdout io.Writer) int) int {
 	w := &checked{w: stdout}
 	status := f(w)
@@ -40,7 +40,7 @@ func written(name string, stdout, stderr io.Writer, f func(stdout io.Writer) int
 	return exitFailed
 }
 
-// checked keeps the first error of a writer.
+// checked is a writer that keeps the first error.
 type checked struct {
 	mu  sync.Mutex
 	w   io.Writer

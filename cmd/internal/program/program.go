@@ -24,39 +24,39 @@ const (
 	exitInterrupted = 128 + int(syscall.SIGINT)
 )
 
-// Program is one that is started with arguments.
+// Program is a program that has flags and operands.
 type Program struct {
 	Name     string
-	Summary  string    // what it does, in a line, where it is one of several
-	Usage    string    // a line for each way to start it, without "usage:"
-	Text     string    // what -h prints after the flags: what the program does, and an example
-	Misused  int       // the exit status for wrong arguments; 0: 1
-	Operands []*string // take the arguments that are no flags, which may be missing
-	Words    []string  // what the first operand may be, for completion; nil: a file or anything else
-	Rest     *[]string // takes all arguments from the first one that is not a flag, instead of Operands
+	Summary  string    // what the program does, in one line, if it is one of several commands
+	Usage    string    // one line for each way to run the program, without "usage:"
+	Text     string    // text that -h prints after the flags: what the program does, and an example
+	Misused  int       // exit status for wrong arguments; 0 means 1
+	Operands []*string // variables for the arguments that are not flags; any of these arguments may be missing
+	Words    []string  // possible words for the first operand, for completion; nil means a file or anything else
+	Rest     *[]string // if not nil, gets all arguments from the first one that is not a flag, instead of Operands
 	Flags    func(*Flags)
 	Run      func(context.Context, Output) error
 }
 
-// misuse is what is wrong with the arguments.
+// misuse is an error of the arguments.
 type misuse struct{ text string }
 
 func (e *misuse) Error() string { return e.text }
 
-// Misuse returns an error with which Run says that the arguments do not go
-// together.
+// Misuse returns an error for Run to return if the arguments cannot be used
+// together. Main then returns the exit status for wrong arguments.
 func Misuse(format string, args ...any) error { return &misuse{fmt.Sprintf(format, args...)} }
 
-// linger is how long after an interrupt Run may go on closing what it has. The
-// kernel may take a minute for a queue pair.
+// linger is how long Main waits for Run after an interrupt. Run may be closing
+// objects then; the kernel may take a minute to close a queue pair.
 const linger = 10 * time.Second
 
-// Main runs the program with its arguments, those after its name, and returns
+// Main runs the program with the arguments that follow its name, and returns
 // its exit status. The context that Run gets ends with the first SIGINT or
-// SIGTERM; the second one ends the program. Where that is how the program is
-// meant to end, Run returns nil. If Run does not return within ten seconds of
-// that, Main does without it. A program whose output cannot be written has
-// failed, whatever Run returns.
+// SIGTERM; the second signal ends the process. If the program is meant to end
+// with an interrupt, Run returns nil. If Run does not return within ten seconds
+// after the interrupt, Main returns without waiting longer. If the program's
+// output cannot be written, Main reports a failure, whatever Run returns.
 func (p *Program) Main(args []string, stdout, stderr io.Writer) int {
 	return written(p.Name, stdout, stderr, func(stdout io.Writer) int { return p.main(args, stdout, stderr) })
 }
@@ -91,10 +91,11 @@ func (p *Program) main(args []string, stdout, stderr io.Writer) int {
 	return exitFailed
 }
 
-// errLingers says that Run has not returned.
+// errLingers reports that Run has not returned in time after an interrupt.
 var errLingers = errors.New("and the system has not closed everything yet")
 
-// runUntil calls Run, for which it waits only so long after ctx has ended.
+// runUntil calls Run, and stops waiting for it when linger has passed since the
+// end of ctx.
 func (p *Program) runUntil(ctx context.Context, out Output) error {
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx, out) }()
@@ -111,7 +112,7 @@ func (p *Program) runUntil(ctx context.Context, out Output) error {
 	}
 }
 
-// Parse sets what the flags are for. It is part of Main.
+// Parse sets the variables of the flags and operands. Main calls it.
 func (p *Program) Parse(args []string) error {
 	flags := newFlags(p.Name)
 	p.Flags(flags)

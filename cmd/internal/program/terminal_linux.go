@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// IsTerminal reports whether what is written to w is shown on a terminal.
+// IsTerminal reports whether w writes to a terminal.
 func IsTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	if !ok {

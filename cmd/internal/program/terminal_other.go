@@ -6,6 +6,6 @@ package program
 
 import "io"
 
-// IsTerminal reports whether what is written to w is shown on a terminal, which
-// it cannot find out here.
+// IsTerminal reports whether w writes to a terminal. On this system it does not
+// know, and returns false.
 func IsTerminal(io.Writer) bool { return false }

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// Version returns what the program of a name was built from, in two lines.
+// Version returns two lines about what the program with the given name was
+// built from.
 func Version(name string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -18,7 +19,8 @@ func Version(name string) string {
 	return Describe(name, info)
 }
 
-// Describe returns what a program of a name was built from.
+// Describe returns what the program with the given name was built from,
+// according to info.
 func Describe(name string, info *debug.BuildInfo) string {
 	settings := map[string]string{}
 	for _, s := range info.Settings {

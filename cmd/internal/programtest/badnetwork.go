@@ -18,11 +18,12 @@ import (
 	"github.com/verbena-go/verbena/softroce"
 )
 
-// badNetwork is the name of the program of BecomeOnBadNetwork.
+// badNetwork is the argument that makes a test binary become the program.
 const badNetwork = "bad network"
 
-// BecomeOnBadNetwork makes this process the program, on a bad network, if
-// OnBadNetwork has started it. TestMain calls it before it runs the tests.
+// BecomeOnBadNetwork runs the program in this process, on a bad network, if
+// OnBadNetwork has started the process. TestMain calls it before it runs the
+// tests.
 func (m Main) BecomeOnBadNetwork() {
 	process.Become(map[string]process.Program{badNetwork: func(args []string, stdout, stderr io.Writer) int {
 		softroce.SetFaults(bad)
@@ -30,8 +31,9 @@ func (m Main) BecomeOnBadNetwork() {
 	}})
 }
 
-// bad loses, repeats, delays and corrupts one packet in a hundred each, but not
-// the last message of a program, which no process would repeat.
+// bad returns the fault for a packet. It loses, repeats, delays or corrupts one
+// packet in a hundred each, but not the last message of a program, which no
+// process would send again.
 func bad(p softroce.Packet) (f softroce.Fault) {
 	if p.Kind == softroce.KindDREQ {
 		return f
@@ -53,7 +55,7 @@ func bad(p softroce.Packet) (f softroce.Fault) {
 func OnBadNetwork(t *testing.T, serverArgs, clientArgs string) {
 	t.Helper()
 	pid := os.Getpid()
-	own := func(i byte) string { // no other test binary of the machine uses it
+	own := func(i byte) string { // an address that no other test binary uses
 		return netip.AddrFrom4([4]byte{127, 192 + byte(pid>>14&63), byte(pid >> 6), byte(pid<<2) | i}).String()
 	}
 	start := func(address, args string) *process.Process {

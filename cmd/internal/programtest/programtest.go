@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package programtest tests what all programs do alike.
+// Package programtest tests what all programs have in common.
 package programtest
 
 import (
@@ -17,23 +17,23 @@ import (
 // Main is a program's main function.
 type Main func(args []string, stdout, stderr io.Writer) int
 
-// Of returns the main function of the program, or of the commands, that a
-// function makes.
+// Of returns the main function of the program or the commands that make
+// returns.
 func Of[P interface {
 	Main(args []string, stdout, stderr io.Writer) int
 }](newProgram func() P) Main {
 	return func(args []string, stdout, stderr io.Writer) int { return newProgram().Main(args, stdout, stderr) }
 }
 
-// Run runs it in this process.
+// Run runs the program in this process.
 func (m Main) Run(args string) (status int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	status = m(strings.Fields(args), &out, &errs)
 	return status, out.String(), errs.String()
 }
 
-// WrongArguments checks that the program of that name refuses arguments, with a
-// status and with the text that stands for each.
+// WrongArguments checks that the program with the given name refuses arguments.
+// wrong maps arguments to the error text. status is the expected exit status.
 func (m Main) WrongArguments(t *testing.T, name string, status int, wrong map[string]string) {
 	t.Helper()
 	for args, text := range wrong {
@@ -45,8 +45,7 @@ func (m Main) WrongArguments(t *testing.T, name string, status int, wrong map[st
 	}
 }
 
-// WrongPorts are arguments that programs with -p refuse which take no others
-// without a flag.
+// WrongPorts holds wrong arguments for programs that have -p and no operands.
 var WrongPorts = map[string]string{
 	"-x":       "unknown shorthand flag",
 	"-p 0":     "expected a number from 1 to 65535",
@@ -54,11 +53,11 @@ var WrongPorts = map[string]string{
 	"host":     "unexpected argument",
 }
 
-// WrongKinds are arguments that rdmaxclient and rdmaxserver refuse.
+// WrongKinds holds wrong arguments for rdmaxclient and rdmaxserver.
 var WrongKinds = map[string]string{"-c u": "expected r or x", "-c": "flag needs an argument"}
 
-// WrongServer checks that the client of that name refuses arguments without
-// the server's address, and those of WrongPorts.
+// WrongServer checks that the client with the given name refuses the arguments
+// in WrongPorts, and arguments without the server's address.
 func (m Main) WrongServer(t *testing.T, name string) {
 	t.Helper()
 	m.WrongArguments(t, name, 1, WrongPorts)
@@ -76,8 +75,8 @@ func (m Main) Help(t *testing.T, texts ...string) {
 	}
 }
 
-// WithoutDevice checks that the program says what is wrong on a machine without
-// RDMA, and is skipped on others.
+// WithoutDevice checks the error that the program prints on a machine without
+// RDMA. The test is skipped on other machines.
 func (m Main) WithoutDevice(t *testing.T, name string, lines ...string) {
 	t.Helper()
 	ch, err := rdmacm.NewEventChannel()

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Verbena-exporter serves a page for Prometheus with what this machine's RDMA
-// devices have counted, and how many objects programs have on them.
+// Verbena-exporter serves a page for Prometheus with the counters of this
+// machine's RDMA devices, and with the numbers of objects that programs have on
+// them.
 package main
 
 import (
@@ -66,7 +67,7 @@ have counted, and how many objects programs have on them.
 Example: verbena-exporter -l :7479
 `
 
-// version returns what the program was built from.
+// version returns a text about what the program was built from.
 func version() string {
 	built := "(devel)"
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
@@ -88,14 +89,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return misused(stderr, err.Error())
 	case flags.NArg() > 0:
 		return misused(stderr, fmt.Sprintf("unexpected argument %q", flags.Arg(0)))
-	case o.listen == "": // for which net.Listen takes any port, on all addresses
+	case o.listen == "": // net.Listen would take any port, on all addresses
 		return misused(stderr, "-l is empty")
 	case o.version:
 		_, err = io.WriteString(stdout, version())
 	default:
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		context.AfterFunc(ctx, stop) // so that the second one ends the program
+		context.AfterFunc(ctx, stop) // so that the second signal ends the process
 		err = o.export(ctx, stderr)
 	}
 	if err != nil {
@@ -118,8 +119,8 @@ func (o *options) export(ctx context.Context, stderr io.Writer) error {
 	}), stderr)
 }
 
-// patience is how long a client may take to ask, and a page to be finished
-// after an interrupt.
+// patience is the maximum time for a client to send its request, and, after an
+// interrupt, for a page to be finished.
 const patience = 10 * time.Second
 
 func serve(ctx context.Context, address string, c prometheus.Collector, stderr io.Writer) error {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package summary says by a few numbers what many durations are.
+// Package summary summarizes many durations in a few numbers.
 package summary
 
 import (
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Durations are what it says, in microseconds.
+// Durations summarizes durations, in microseconds.
 type Durations struct {
 	Min  float64 `json:"min_us"`
 	Mean float64 `json:"mean_us"`
@@ -18,7 +18,7 @@ type Durations struct {
 	Max  float64 `json:"max_us"`
 }
 
-// Of describes durations, which it sorts. There must be at least one.
+// Of summarizes durations, which it sorts. There must be at least one.
 func Of(all []time.Duration) Durations {
 	slices.Sort(all)
 	var sum time.Duration

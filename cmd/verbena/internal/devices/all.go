@@ -11,11 +11,11 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// nameWidth is how much room the names of values have.
+// nameWidth is the width of the column with the names.
 const nameWidth = 28
 
-// printAll prints every field of every device, so that none is forgotten when
-// there are more of them.
+// printAll prints every field of every device. It uses reflection, so that new
+// fields are printed, too.
 func printAll(w io.Writer, devices []ibverbs.DeviceInfo) {
 	for i, d := range devices {
 		if i > 0 {

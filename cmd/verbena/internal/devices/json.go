@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// object is a JSON object whose members stay in order.
+// object is a JSON object whose members keep their order.
 type object []member
 
 type member struct {
@@ -41,8 +41,8 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// objects returns devices as they are in JSON: every field of them, so that
-// none is forgotten.
+// objects returns the devices as JSON objects with every field. It uses
+// reflection, so that new fields appear, too.
 func objects(devices []ibverbs.DeviceInfo) []object {
 	all := []object{}
 	for _, d := range devices {
@@ -51,7 +51,8 @@ func objects(devices []ibverbs.DeviceInfo) []object {
 	return all
 }
 
-// inline are fields whose own fields are among the others.
+// inline holds the names of fields whose own fields are put directly into the
+// object.
 var inline = map[string]bool{"Device": true}
 
 func members(v reflect.Value) object {
@@ -66,11 +67,11 @@ func members(v reflect.Value) object {
 	return o
 }
 
-// masks are fields of 64 bits of which each means something: more than
-// JavaScript's numbers have.
+// masks holds the names of 64-bit fields in which each bit has a meaning. They
+// are written as text, because JavaScript's numbers hold 53 bits.
 var masks = map[string]bool{"PageSizeCap": true, "CompletionTimestampMask": true}
 
-// mostExact is the largest whole number up to which JavaScript has all.
+// mostExact is the largest integer up to which JavaScript's numbers are exact.
 const mostExact = 1<<53 - 1
 
 func jsonValue(name string, v reflect.Value) any {
@@ -99,18 +100,18 @@ func jsonValue(name string, v reflect.Value) any {
 	}
 }
 
-// words are the parts of names that do not begin with one capital letter,
-// longer ones first.
+// words matches the parts of field names. Those that do not begin with exactly
+// one capital letter are listed, longer ones first.
 var words = regexp.MustCompile(`NetDev|GUID|GIDs|GID|PKeys|PKey|QKey|SRQ|SGE|CQE|GRH|LID|LMC|MTU|ODP|PCI|RSS|TSO|VLs|XRC|AH|CQ|HW|ID|MR|MW|PD|QP|RC|SL|SM|UC|UD|WQ|WR|[A-Z][a-z0-9]*`)
 
-// inUnits are names that say no more than Go's documentation what their values
-// count.
+// inUnits maps the names of fields whose unit only Go's documentation tells to
+// names with the unit.
 var inUnits = map[string]string{
 	"Rate": "rate_gbps", "CoreClock": "core_clock_khz", "MaxMRSize": "max_mr_bytes", "MaxDeviceMemory": "max_device_memory_bytes",
 	"MaxMessageSize": "max_message_bytes", "MinRate": "min_rate_kbps", "MaxRate": "max_rate_kbps", "Attr": "attributes",
 }
 
-// snakeCase returns the name that a field has in JSON.
+// snakeCase returns the name of a field in JSON.
 func snakeCase(name string) string {
 	if other := inUnits[name]; other != "" {
 		return other

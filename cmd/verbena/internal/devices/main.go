@@ -18,7 +18,7 @@ type options struct {
 	all, gids, asJSON bool
 }
 
-// Program returns the program.
+// Program returns the program of the command.
 func Program() *program.Program { return (&options{}).program() }
 
 func (o *options) program() *program.Program {
@@ -61,12 +61,12 @@ func (o *options) run(_ context.Context, out program.Output) error {
 	return errors.Join(o.print(out, devices), err)
 }
 
-// query asks the device of the name, or all. It returns those that could be
-// asked even if others could not.
+// query returns the device with the name, or all devices if the name is empty.
+// If some devices fail, query returns the others and an error.
 func query(name string) (devices []ibverbs.DeviceInfo, err error) {
 	found, err := ibverbs.Devices()
 	if name != "" || err != nil || len(found) == 0 {
-		found = []ibverbs.DeviceEntry{{Name: name}} // whose error says what there is
+		found = []ibverbs.DeviceEntry{{Name: name}} // the error of opening it names the devices
 	}
 	err = nil
 	for _, d := range found {

@@ -42,7 +42,7 @@ func speed(p ibverbs.PortInfo) string {
 	return fmt.Sprintf("%g (%s %s)", p.Rate, p.ActiveWidth, p.ActiveSpeed)
 }
 
-// portGUID is in the first GID of InfiniBand.
+// portGUID returns the port's GUID, which is in the first GID on InfiniBand.
 func portGUID(p ibverbs.PortInfo) string {
 	if p.LinkLayer != link.InfiniBand || len(p.GIDs) == 0 || p.GIDs[0].Index != 0 {
 		return none
@@ -50,14 +50,13 @@ func portGUID(p ibverbs.PortInfo) string {
 	return p.GIDs[0].GID.String()[len("fe80:0000:0000:0000:"):]
 }
 
-// gid is a line of what -g prints.
+// gid is a line of the output of -g.
 type gid struct {
 	device string
 	ibverbs.GIDEntry
 }
 
-// ipv4 returns the IPv4 address that the GID stands for, empty if it stands for
-// none.
+// ipv4 returns the IPv4 address in the GID, or "" if it has none.
 func (g gid) ipv4() string {
 	if ip := g.GID.Addr(); g.Type != ibverbs.GIDTypeIB && ip.Is4() {
 		return ip.String()
@@ -65,7 +64,7 @@ func (g gid) ipv4() string {
 	return ""
 }
 
-// MarshalJSON writes it as a device's GID, with the device and the IPv4
+// MarshalJSON returns the fields of a GID entry, with the device and the IPv4
 // address.
 func (g gid) MarshalJSON() ([]byte, error) {
 	o := append(object{{"device", g.device}}, members(reflect.ValueOf(g.GIDEntry))...)

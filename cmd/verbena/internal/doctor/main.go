@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-go/verbena/cmd/verbena/internal/doctor/diagnose"
 )
 
-// Program returns the program.
+// Program returns the program of the command.
 func Program() *program.Program {
 	var asJSON bool
 	var peer diagnose.Peer

@@ -22,21 +22,21 @@ type options struct {
 	name, transport       string // of the test, and of the queue pairs
 	both, all, json       bool
 	qps                   int
-	duration              int // seconds
+	duration              int // duration of the test in seconds
 	events, netpoll       bool
 	size, iterations      int
 	depth, receives, list int
 	moderation, inline    int
-	timeout               int // 4.096 us * 2^timeout; 0: the default
+	timeout               int // timeout as exponent: 4.096 us * 2^timeout; 0 means the default
 	where                 measure.Where
 	plot                  string
 	compare               []string
 }
 
-// Program returns the program.
+// Program returns the program of the command.
 func Program() *program.Program { return (&options{}).program() }
 
-const unset = -1 // a default that depends on the test
+const unset = -1 // unset is the value of a flag whose default depends on the test.
 
 func (o *options) program() *program.Program {
 	*o = options{
@@ -87,7 +87,7 @@ Example: verbena perf write_lat -a   and   verbena perf write_lat -a --plot lat.
 	}
 }
 
-// names returns those of all tests of latency, or of bandwidth.
+// names returns the names of all tests of latency, or of bandwidth.
 func names(bandwidth bool) (all []string) {
 	for _, op := range measure.Ops {
 		all = append(all, (&measure.Test{Op: op, Bandwidth: bandwidth}).Name())
@@ -171,7 +171,7 @@ func (o *options) run(ctx context.Context, out program.Output) error {
 	return nil
 }
 
-// draw plots what was measured, if anything, and what is compared with it.
+// draw plots the result, if it is not nil, and the results to compare it with.
 func (o *options) draw(result *measure.Result) error {
 	var series []plot.Series
 	if result != nil {
@@ -191,7 +191,7 @@ func (o *options) draw(result *measure.Result) error {
 	return plot.Draw(o.plot, series)
 }
 
-// or returns a flag's value, or the default of this test.
+// or returns a flag's value, or otherwise if the flag was not given.
 func or(value, otherwise int) int {
 	if value == unset {
 		return otherwise
@@ -199,7 +199,7 @@ func or(value, otherwise int) int {
 	return value
 }
 
-// test returns what the flags say.
+// test returns the test that the flags describe.
 func (o *options) test() (*measure.Test, error) {
 	types := map[string]ibverbs.QPType{"RC": ibverbs.QPTypeRC, "UC": ibverbs.QPTypeUC, "UD": ibverbs.QPTypeUD}
 	t := &measure.Test{
@@ -265,5 +265,6 @@ func (o *options) test() (*measure.Test, error) {
 	return t, nil
 }
 
-// largest is what -a ends with, if it is not 8 MiB.
+// largest maps a type of queue pair to the largest size of -a, if it is not 8
+// MiB.
 var largest = map[ibverbs.QPType]int{ibverbs.QPTypeUD: 1024}

@@ -75,9 +75,9 @@ func TestWrongArguments(t *testing.T) {
 		"-u 32":                           "expected a number from 1 to 31",
 		"send_bw -D 1 --conn":             "--conn has no -D",
 		"send_bw -D 1 -n 10":              "-D and -n exclude each other",
-		"send_bw -D 1 -a":                 "a test with a duration has one size",
-		"send_lat -q 2":                   "a latency has one queue pair",
-		"send_lat -b":                     "a latency has one queue pair, and messages of one end at a time",
+		"send_bw -D 1 -a":                 "a test with a duration can have only one size",
+		"send_lat -q 2":                   "a test of latency has one queue pair",
+		"send_lat -b":                     "a test of latency has one queue pair, and only one end sends at a time",
 		"send_bw -q 65":                   "expected a number from 1 to 64",
 		"-s 0":                            "expected a number from 1 to 1073741824",
 		"-n 4":                            "expected a number from 5 to 2147483647",
@@ -87,7 +87,7 @@ func TestWrongArguments(t *testing.T) {
 		"--plot x.png":                    "--plot x.png: a plot is an SVG file: use a name that ends in .svg",
 		"fetchadd_lat -s 16":              "fetchadd always uses 8 bytes",
 		"write_lat -e":                    "no event to wait for",
-		"send_bw -Q 200 -t 100 -l 1 host": "a completion for every 200 messages never comes with 100 in flight",
+		"send_bw -Q 200 -t 100 -l 1 host": "there is a completion for every 200 messages, but only 100 are in flight",
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-go/verbena/cmd/verbena/internal/perf/measure"
 )
 
-// progress is a line on a terminal that says how far a test has come.
+// progress is a line on a terminal that shows the progress of a test.
 type progress struct {
 	to    io.Writer
 	shown time.Duration
@@ -20,7 +20,8 @@ type progress struct {
 	width int
 }
 
-// on returns what shows it, or nil if there is no terminal.
+// on returns a function that shows the line, or nil if stderr is not a
+// terminal.
 func (p *progress) on(stderr io.Writer) measure.Progress {
 	if !program.IsTerminal(stderr) {
 		return nil
@@ -29,7 +30,7 @@ func (p *progress) on(stderr io.Writer) measure.Progress {
 	return p.show
 }
 
-// show writes the line anew, once in a second.
+// show updates the line, at most once a second.
 func (p *progress) show(elapsed time.Duration, size, done int) {
 	if size != p.size {
 		p.size, p.shown = size, 0

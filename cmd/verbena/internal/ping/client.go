@@ -13,14 +13,14 @@ import (
 	"github.com/verbena-go/verbena/cmd/internal/program"
 )
 
-// client sends.
+// client is the end that sends messages and waits for the answers.
 type client struct {
 	*options
 	out     program.Output
-	end     *end           // nil: there is no connection
-	closing sync.WaitGroup // connections that have failed: the kernel may take a minute for one
+	end     *end           // the current connection; nil if there is none
+	closing sync.WaitGroup // goroutines that close failed connections, for each of which the kernel may take a minute
 	summary summary
-	failed  error // of the output
+	failed  error // error of the output
 }
 
 func (o *options) ping(ctx context.Context, out program.Output) error {
@@ -37,7 +37,7 @@ func (o *options) ping(ctx context.Context, out program.Output) error {
 			break
 		}
 		took, err := c.message(ctx, uint64(seq))
-		if ctx.Err() != nil { // in the middle of it
+		if ctx.Err() != nil { // interrupted while waiting for the answer
 			break
 		}
 		c.report(seq, took, err)
@@ -54,7 +54,8 @@ func (o *options) ping(ctx context.Context, out program.Output) error {
 	return nil
 }
 
-// wait waits for d, and reports whether ctx has not ended by then.
+// wait waits for the duration d, and reports whether ctx has not ended
+// meanwhile.
 func wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -66,7 +67,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// connect connects, within the time for an answer.
+// connect connects to the server, within the time that an answer may take.
 func (c *client) connect(ctx context.Context) error {
 	e, err := newEnd(c.size)
 	if err != nil {
@@ -97,8 +98,8 @@ func (c *client) close() error {
 	return conn.Close()
 }
 
-// message sends a message, over a new connection if the last one has failed,
-// and returns how long the answer took.
+// message sends a message, on a new connection if the last one has failed, and
+// returns how long the answer took.
 func (c *client) message(ctx context.Context, seq uint64) (time.Duration, error) {
 	if c.end == nil {
 		if err := c.connect(ctx); err != nil {
@@ -115,7 +116,7 @@ func (c *client) message(ctx context.Context, seq uint64) (time.Duration, error)
 		err = fmt.Errorf("no answer within %v", c.timeout)
 	}
 	conn := c.end.conn
-	c.closing.Go(func() { _ = conn.Close() }) // it has failed already
+	c.closing.Go(func() { _ = conn.Close() }) // the connection has failed already
 	c.end = nil
 	return 0, err
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// end is an end of a connection, with memory for a message of its own.
+// end is one end of a connection, with memory for one message.
 type end struct {
 	size     int
 	conn     *rdmacm.Conn
 	messages *rdmacm.Receiver
 	memory   *ibverbs.MR
-	batch    *ibverbs.SendBatch // sends the memory
+	batch    *ibverbs.SendBatch // request that sends the memory
 }
 
 func newEnd(size int) (*end, error) {
@@ -28,7 +28,8 @@ func newEnd(size int) (*end, error) {
 	return &end{size: size, batch: batch}, err
 }
 
-// config returns that of the connection. There is one message under way.
+// config returns the config of the connection. Only one message is in flight at
+// a time.
 func (e *end) config() *rdmacm.Config {
 	return &rdmacm.Config{
 		PrivateData: greeting(e.size), SendQueue: 2, RecvQueue: 2, ReadDepth: -1,
@@ -54,13 +55,12 @@ func (e *end) dial(ctx context.Context, address string) (err error) {
 		return err
 	}
 	if size, ok := greeted(e.conn.PeerData()); !ok || size != e.size {
-		return errors.Join(fmt.Errorf("what listens at %s is no verbena ping, or another version of it", address), e.conn.Close())
+		return errors.Join(fmt.Errorf("the program that listens on %s is not verbena ping -l of this version", address), e.conn.Close())
 	}
 	return nil
 }
 
-// exchange sends a message and returns how long it took until the answer had
-// come.
+// exchange sends a message and returns the time until the answer has arrived.
 func (e *end) exchange(ctx context.Context, seq uint64) (time.Duration, error) {
 	out := e.memory.Bytes()
 	binary.BigEndian.PutUint64(out, seq)
@@ -68,13 +68,13 @@ func (e *end) exchange(ctx context.Context, seq uint64) (time.Duration, error) {
 		out[i] = byte(seq) + byte(i)
 	}
 	start := time.Now()
-	if err := e.conn.Post(ctx, nil, e.batch); err != nil { // the answer says that it has come
+	if err := e.conn.Post(ctx, nil, e.batch); err != nil { // the answer shows that the message has arrived
 		return 0, err
 	}
 	answer, err := e.messages.Next(ctx)
 	took := time.Since(start)
 	if err == nil && !bytes.Equal(answer.Data, out) {
-		err = errors.New("the answer is not what was sent")
+		err = errors.New("the answer differs from the message that was sent")
 	}
 	return took, err
 }

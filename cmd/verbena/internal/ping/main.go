@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ping is the command verbena ping. It sends messages over RDMA to a
-// server that sends each back, and prints how long that takes.
+// server that sends each of them back, and prints the round-trip times.
 package ping
 
 import (
@@ -25,7 +25,7 @@ type options struct {
 	quiet, asJSON     bool
 }
 
-// Program returns the program.
+// Program returns the program of the command.
 func Program() *program.Program {
 	o := &options{port: 7471, size: 64, interval: time.Second, timeout: 5 * time.Second}
 	return &program.Program{
@@ -49,7 +49,7 @@ verbena ping connects again for the next one.
 
 The server listens on ADDRESS, or on all addresses of all devices, and takes any
 number of clients, or ends after -c of them. It prints the clients that come and go, and
-refuses what is no verbena ping, which does not count.
+refuses clients that are not verbena ping, and does not count them.
 
 With VERBENA_DEVICE=soft in the environment, both use the device in user space,
 on which 127.0.0.1 is an address, too.
@@ -94,14 +94,15 @@ const (
 	maxSize = 1 << 20
 )
 
-// hello is what both ends send as private data before the size of messages, so
-// that each knows that the other is a ping.
+// hello is the start of the private data of both ends, before the size of
+// messages. It shows an end that the peer is verbena ping, too.
 const hello = "verbena-ping 1\x00"
 
-// greeting returns the private data for messages of a size.
+// greeting returns the private data of an end for messages of a size.
 func greeting(size int) []byte { return binary.BigEndian.AppendUint32([]byte(hello), uint32(size)) }
 
-// greeted returns the size in a greeting, behind which there may be zeros.
+// greeted returns the size in the peer's private data, which may end with
+// zeros. ok is false if the peer is not verbena ping.
 func greeted(data []byte) (size int, ok bool) {
 	rest, ok := bytes.CutPrefix(data, []byte(hello))
 	if !ok || len(rest) < 4 {

@@ -13,19 +13,19 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// server answers.
+// server answers the messages of clients.
 type server struct {
 	out           program.Output
 	asJSON, quiet bool
-	count         int        // of clients; 0: any number
-	mu            sync.Mutex // for out
+	count         int        // number of clients to serve; 0 means any number
+	mu            sync.Mutex // guards out
 }
 
-// happening is what the server prints a line of.
+// happening is an event that the server prints.
 type happening struct {
 	Time     time.Time `json:"time"`
 	Event    string    `json:"event"`   // listening, connected, ended or refused
-	Address  string    `json:"address"` // the client's, or the server's own
+	Address  string    `json:"address"` // address of the client, or of the server for the event listening
 	Size     int       `json:"size,omitempty"`
 	Answered int       `json:"answered,omitempty"`
 	Error    string    `json:"error,omitempty"`
@@ -38,7 +38,7 @@ func (s *server) print(h happening) {
 	switch {
 	case s.quiet && h.Event != "listening":
 	case s.asJSON:
-		_ = s.out.JSONLine(h) // its output is not read any more
+		_ = s.out.JSONLine(h) // an error means that the output is no longer read
 	case h.Event == "listening":
 		s.out.Printf("listening on %s\n", h.Address)
 	case h.Event == "connected":
@@ -65,7 +65,7 @@ func (s *server) run(ctx context.Context, address string) error {
 			break
 		}
 		size, ok := greeted(request.PrivateData())
-		if !ok { // a stranger, which does not count
+		if !ok { // a client other than verbena ping does not count
 			clients.Go(func() { s.refuse(request) })
 			continue
 		}
@@ -73,19 +73,20 @@ func (s *server) run(ctx context.Context, address string) error {
 		clients.Go(func() { s.serve(ctx, request, size) })
 	}
 	clients.Wait()
-	if ctx.Err() != nil { // which is how it is meant to end
+	if ctx.Err() != nil { // the user has ended the server
 		err = nil
 	}
 	return errors.Join(err, ln.Close())
 }
 
-// refuse rejects a request that does not come from a ping.
+// refuse rejects a request that does not come from verbena ping.
 func (s *server) refuse(request *rdmacm.Request) {
-	err := errors.Join(errors.New("it is no verbena ping, or another version of it"), request.Reject(nil))
+	err := errors.Join(errors.New("the client is not verbena ping of this version"), request.Reject(nil))
 	s.print(happening{Event: "refused", Address: request.RemoteAddr().String(), Error: err.Error()})
 }
 
-// serve answers a client, whose messages have that size, until it ends.
+// serve answers the messages, of the given size, of one client until the
+// connection ends.
 func (s *server) serve(ctx context.Context, request *rdmacm.Request, size int) {
 	client := request.RemoteAddr().String()
 	e, err := newEnd(size)
@@ -109,7 +110,7 @@ func (s *server) serve(ctx context.Context, request *rdmacm.Request, size int) {
 		}
 	}
 	if errors.Is(err, syscall.ECONNRESET) || ctx.Err() != nil {
-		err = nil // the client has closed the connection, or this is the end
+		err = nil // the client has closed the connection, or the server ends
 	}
 	ended := happening{Event: "ended", Address: client, Answered: answered}
 	if err = errors.Join(err, e.conn.Close()); err != nil {

@@ -59,6 +59,6 @@ func TestStrangers(t *testing.T) {
 	o := &options{host: at.Addr().String(), port: int(at.Port()), size: 64, count: 3, timeout: time.Minute, quiet: true}
 	require.NoError(t, o.ping(t.Context(), program.Output{Stdout: io.Discard}))
 	require.NoError(t, <-ended)
-	require.Regexp(t, `(?s)^listening on \S+\n(\S+ refused: it is no verbena ping, or another version of it\n){3}\S+ connected, messages of 64 bytes\n\S+ ended, 3 messages answered\n$`,
+	require.Regexp(t, `(?s)^listening on \S+\n(\S+ refused: the client is not verbena ping of this version\n){3}\S+ connected, messages of 64 bytes\n\S+ ended, 3 messages answered\n$`,
 		out.text.String())
 }

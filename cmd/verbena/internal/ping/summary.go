@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// answer is what is printed of a message.
+// answer is the output for one message.
 type answer struct {
 	Time  time.Time `json:"time"`
 	Seq   int       `json:"seq"`
 	Size  int       `json:"size"`
-	RTT   *float64  `json:"rtt_us,omitempty"` // nil: it was lost
+	RTT   *float64  `json:"rtt_us,omitempty"` // round-trip time; nil if the message was lost
 	Error string    `json:"error,omitempty"`
 }
 
-// summary is what is printed at the end. Times are in microseconds.
+// summary is the output at the end. Times are in microseconds.
 type summary struct {
 	Host         string  `json:"host"`
 	Port         int     `json:"port"`
@@ -33,7 +33,7 @@ type summary struct {
 	sum, squares float64
 }
 
-// add counts a message, with what it took, or lost.
+// add counts a message. rtt is its round-trip time, or nil if it was lost.
 func (s *summary) add(rtt *float64) {
 	s.Sent++
 	if rtt != nil {
@@ -50,10 +50,10 @@ func (s *summary) add(rtt *float64) {
 	s.Lost = thousandths(100 * float64(s.Sent-s.Answered) / float64(s.Sent))
 }
 
-// thousandths rounds a number: microseconds to nanoseconds.
+// thousandths rounds to three decimals: microseconds to nanoseconds.
 func thousandths(us float64) float64 { return math.Round(us*1000) / 1000 }
 
-// report prints what came of a message.
+// report prints the result of a message.
 func (c *client) report(seq int, took time.Duration, err error) {
 	a := answer{Time: time.Now(), Seq: seq, Size: c.size}
 	if err != nil {

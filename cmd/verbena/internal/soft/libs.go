@@ -30,7 +30,8 @@ const (
 	preload = "libverbena-files.so"
 )
 
-// library is one that programs are linked to or that is loaded before them.
+// library is one of the libraries that programs are linked with or that are
+// loaded before them.
 type library struct {
 	soname  string
 	sources []string
@@ -45,7 +46,7 @@ var libraries = []library{
 	{preload, []string{"files.c"}, nil},
 }
 
-// names returns the paths of the libraries in a folder.
+// names returns the paths of the libraries in a directory.
 func names(folder string) []string {
 	all := []string{filepath.Join(folder, device)}
 	for _, l := range libraries {
@@ -54,7 +55,8 @@ func names(folder string) []string {
 	return all
 }
 
-// whole returns the absolute path of a folder that has all libraries.
+// whole returns the absolute path of a directory, which must contain all
+// libraries.
 func whole(folder string) (string, error) {
 	for _, name := range names(folder) {
 		if _, err := os.Stat(name); err != nil {
@@ -64,8 +66,8 @@ func whole(folder string) (string, error) {
 	return filepath.Abs(folder)
 }
 
-// find returns a folder with the libraries: one that is installed beside the
-// program, or else the cache's.
+// find returns a directory with the libraries: the one that is installed beside
+// the program, or else the user's cache, in which it builds them.
 func find(ctx context.Context, stderr io.Writer) (string, error) {
 	if self, err := os.Executable(); err == nil {
 		if self, err = filepath.EvalSymlinks(self); err == nil {
@@ -77,8 +79,9 @@ func find(ctx context.Context, stderr io.Writer) (string, error) {
 	return build(ctx, stderr)
 }
 
-// build builds what is not there or not up to date in the user's cache, and
-// returns the folder. It says so on stderr if that takes long.
+// build builds the libraries in the user's cache if they are missing or out of
+// date, and returns the directory. If that takes long, build prints a message
+// on stderr.
 func build(ctx context.Context, stderr io.Writer) (string, error) {
 	source, err := moduleFolder(ctx)
 	if err != nil {
@@ -108,9 +111,9 @@ func build(ctx context.Context, stderr io.Writer) (string, error) {
 	return folder, nil
 }
 
-// announce says that the libraries are being built: at once if they are not
-// there, or else when that, or waiting for another process that does so, takes
-// more than a moment. It is over when stop returns.
+// announce prints that the libraries are being built: at once if they are
+// missing, or else when building, or waiting for another process that builds,
+// takes more than a moment. It prints nothing after stop has returned.
 func announce(stderr io.Writer, folder string) (stop func()) {
 	text := fmt.Sprintf("verbena softroce: building the libraries in %s, which takes a minute or so the first time\n", folder)
 	if _, err := whole(folder); err != nil {
@@ -132,7 +135,7 @@ func announce(stderr io.Writer, folder string) (stop func()) {
 	}
 }
 
-// buildDevice has go build find out whether there is anything to do.
+// buildDevice runs go build, which finds out whether there is anything to do.
 func buildDevice(ctx context.Context, source, folder string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-buildmode=c-shared", "-o", filepath.Join(folder, device), "./softroce/internal/clib")
 	cmd.Dir = source
@@ -140,7 +143,8 @@ func buildDevice(ctx context.Context, source, folder string) error {
 	return quietly(cmd)
 }
 
-// buildLibraries compiles the C files, unless that was done from the same ones.
+// buildLibraries compiles the C files, unless the libraries were built from the
+// same files.
 func buildLibraries(ctx context.Context, source, folder string) error {
 	compiler := os.Getenv("CC")
 	if compiler == "" {
@@ -185,7 +189,7 @@ func buildLibraries(ctx context.Context, source, folder string) error {
 	return os.WriteFile(stamp, []byte(state), 0o644)
 }
 
-// digest returns a text that is another one when the compiler or a C file is.
+// digest returns a text that changes when the compiler or a C file changes.
 func digest(compiler string, folders ...string) (string, error) {
 	all := sha256.New()
 	fmt.Fprintln(all, compiler)
@@ -205,8 +209,7 @@ func digest(compiler string, folders ...string) (string, error) {
 	return hex.EncodeToString(all.Sum(nil)), nil
 }
 
-// quietly runs a command, of whose output it shows what was written before it
-// failed.
+// quietly runs a command. It shows the command's output only in an error.
 func quietly(cmd *exec.Cmd) error {
 	output, err := cmd.CombinedOutput()
 	if err != nil {
@@ -215,8 +218,8 @@ func quietly(cmd *exec.Cmd) error {
 	return nil
 }
 
-// moduleFolder returns the folder with this module's source: where this file
-// was when it was compiled, or else where Go keeps it.
+// moduleFolder returns the directory with this module's source: the one in
+// which this file was compiled, or else the module cache of Go.
 func moduleFolder(ctx context.Context) (string, error) {
 	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
 		folder := filepath.Join(filepath.Dir(file), "..", "..", "..", "..")
@@ -233,7 +236,7 @@ func moduleFolder(ctx context.Context) (string, error) {
 		}
 	}
 	if version == "" || version == "(devel)" {
-		return "", errors.New("the module's source is not where verbena was built; verbena softroce libs builds them where it is")
+		return "", errors.New("the module's source is not in the directory in which verbena was built; run verbena softroce libs where the source is")
 	}
 	output, err := exec.CommandContext(ctx, "go", "mod", "download", "-json", module+"@"+version).Output()
 	if err != nil {
@@ -246,8 +249,8 @@ func moduleFolder(ctx context.Context) (string, error) {
 	return found.Dir, nil
 }
 
-// install copies the libraries into a folder. Programs that run keep those that
-// they have.
+// install copies the libraries into a directory. Running programs keep the
+// libraries that they have opened.
 func install(from, to string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err

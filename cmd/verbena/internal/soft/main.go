@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package soft is the command verbena softroce, apart from its main function,
-// so that tests can run it: it runs programs that are not Go on the device in
-// user space.
+// Package soft is the command verbena softroce. It runs programs that are not
+// Go on the device in user space.
 package soft
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/verbena-go/verbena/cmd/internal/program"
 )
 
-// Commands returns its commands.
+// Commands returns the commands below verbena softroce.
 func Commands() *program.Commands {
 	return &program.Commands{
 		Name: "verbena softroce", Summary: "run programs that are not Go on the device in user space",
@@ -29,7 +28,7 @@ func Commands() *program.Commands {
 	}
 }
 
-// run starts a program.
+// run is the command that runs a program.
 type run struct {
 	folder string
 	args   []string
@@ -108,14 +107,16 @@ const (
 	preloaded   = "LD_PRELOAD"
 )
 
-// The address sanitizer of gcc refuses to run behind a preloaded library, unless
-// these options of it say otherwise. What the library calls is the sanitizer's.
+// The address sanitizer of gcc refuses to run behind a preloaded library,
+// unless these options of it say otherwise. What the library calls is the
+// sanitizer's.
 const (
 	asanOptions    = "ASAN_OPTIONS"
 	asanComesLater = "verify_asan_link_order=0"
 )
 
-// environment returns this process's, with the libraries before all others.
+// environment returns the environment of this process, with the libraries in
+// folder before all others.
 func environment(folder string) []string {
 	before := func(first, name string) string {
 		if others := os.Getenv(name); others != "" {
@@ -127,7 +128,7 @@ func environment(folder string) []string {
 	device := "soft"
 	for _, v := range os.Environ() {
 		if strings.HasPrefix(v, "VERBENA_DEVICE=soft:") {
-			device = strings.TrimPrefix(v, "VERBENA_DEVICE=") // with its network
+			device = strings.TrimPrefix(v, "VERBENA_DEVICE=") // with the device's network
 		}
 		switch name, _, _ := strings.Cut(v, "="); name {
 		case libraryPath, preloaded, asanOptions, "VERBENA_DEVICE":
@@ -141,7 +142,7 @@ func environment(folder string) []string {
 		asanOptions+"="+before(asanComesLater, asanOptions), "VERBENA_DEVICE="+device)
 }
 
-// libs installs the libraries.
+// libs is the command that installs the libraries.
 type libs struct{ folder string }
 
 func (l *libs) program() *program.Program {

@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-go/verbena/softroce"
 )
 
-// stat shows the processes that use the device.
+// stat is the command that shows the processes that use the device.
 type stat struct{ asJSON bool }
 
 func (s *stat) program() *program.Program {

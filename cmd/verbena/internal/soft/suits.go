@@ -15,11 +15,11 @@ import (
 	"strings"
 )
 
-// scripts is how many interpreters deep a script may be.
+// scripts is the maximum number of interpreters that are scripts themselves.
 const scripts = 4
 
-// suits returns an error that says why a program cannot have other libraries
-// than the system's.
+// suits returns an error if a program cannot use libraries other than the
+// system's.
 func suits(path string) error {
 	for range scripts {
 		interpreter, err := interpreterOf(path)
@@ -34,7 +34,8 @@ func suits(path string) error {
 	return fmt.Errorf("%s: the interpreter of a script is a script, too", path)
 }
 
-// interpreterOf returns the program that runs a script, empty if it is none.
+// interpreterOf returns the program that runs a script, or "" if the file is
+// not a script.
 func interpreterOf(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -104,10 +105,10 @@ func suitsELF(path string) error {
 	return nil
 }
 
-// ownLibrary returns the path of a library that a program finds before those of
-// LD_LIBRARY_PATH.
+// ownLibrary returns the path of a library that a program finds before those in
+// LD_LIBRARY_PATH, or "" if there is none.
 func ownLibrary(f *elf.File, path string) string {
-	if later, err := f.DynString(elf.DT_RUNPATH); err != nil || len(later) > 0 { // which makes it ignore DT_RPATH
+	if later, err := f.DynString(elf.DT_RUNPATH); err != nil || len(later) > 0 { // DT_RUNPATH makes the loader ignore DT_RPATH
 		return ""
 	}
 	lists, _ := f.DynString(elf.DT_RPATH)

@@ -8,12 +8,13 @@ import (
 	"syscall"
 )
 
-// become runs a program in place of this one. It returns if it cannot.
+// become replaces this program by another one. It returns only if that fails.
 func become(path string, args, environment []string) error {
 	return syscall.Exec(path, args, environment)
 }
 
-// privileges returns the privileges of a program that the starting user lacks.
+// privileges returns the privileges that a program has and the user lacks, such
+// as those of set-user-ID.
 func privileges(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -34,7 +35,7 @@ func privileges(path string) (string, error) {
 	return "", nil
 }
 
-// lock waits until no other process builds.
+// lock waits until no other process is building.
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

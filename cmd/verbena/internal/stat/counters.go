@@ -11,14 +11,15 @@ import (
 	"github.com/verbena-go/verbena/ibverbs/stat"
 )
 
-// report is what is printed as JSON.
+// report is the JSON output.
 type report struct {
 	Devices []device `json:"devices"`
 }
 
 func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
-// whose returns the words that name the process of a device in user space.
+// whose returns a text that names the process of a device in user space, or ""
+// for other devices.
 func (d device) whose() string {
 	if d.Process == nil {
 		return ""
@@ -26,7 +27,7 @@ func (d device) whose() string {
 	return " of " + ownerName(*d.Process)
 }
 
-// print prints counters, those of each port under a line about it.
+// print prints counters. Those of a port follow a line about the port.
 func (o *options) print(w io.Writer, devices []device) error {
 	for i, d := range devices {
 		if i > 0 {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stat is the command verbena stat, apart from its main
-// function, so that tests can run it: it shows what RDMA devices have counted,
-// and which processes have objects on them.
+// Package stat is the command verbena stat. It shows the counters of RDMA
+// devices, and which processes have objects on them.
 package stat
 
 import (
@@ -93,19 +92,19 @@ func (o *options) run(ctx context.Context, out program.Output) error {
 	return o.print(out.Stdout, devices)
 }
 
-// source is where the devices are.
+// source provides the devices to show.
 type source interface {
 	devices(ctx context.Context) ([]device, error)
 	resources(ctx context.Context) (stat.Resources, error)
 }
 
-// device is a device, and in user space whose it is.
+// device is a device with, if it is in user space, its process.
 type device struct {
 	stat.Device
 	Process *stat.Owner `json:"process,omitempty"`
 }
 
-// kernel has the machine's devices.
+// kernel is the source of the kernel's devices.
 type kernel struct{ sysfs stat.Sysfs }
 
 func (k kernel) devices(context.Context) ([]device, error) {
@@ -119,13 +118,13 @@ func (k kernel) devices(context.Context) ([]device, error) {
 
 func (kernel) resources(context.Context) (stat.Resources, error) { return stat.AllResources() }
 
-// What is said where there is nothing to show.
+// The errors if there is nothing to show.
 var (
 	errNone     = errors.New("there is no RDMA device; verbena doctor finds out why")
 	errNoneSoft = errors.New("no process has the device in user space")
 )
 
-// devices returns the wanted devices, of which there must be one.
+// devices returns the devices that the flags select. It fails if there is none.
 func (o *options) devices(ctx context.Context, s source) ([]device, error) {
 	found, err := s.devices(ctx)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 const none = "-" // what is printed for nothing
 
-// ownerName returns the words that name an owner.
+// ownerName returns the text for an owner.
 func ownerName(o stat.Owner) string {
 	switch {
 	case o.Kernel != "":
@@ -61,15 +61,15 @@ func of(all stat.Resources, device string) stat.Resources {
 	return all
 }
 
-// sum is how many objects an owner has on a device.
+// sum holds the numbers of objects that an owner has on a device.
 type sum struct {
 	device                                    string
 	owner                                     stat.Owner
 	pairs, queues, regions, domains, ids, mem uint64
 }
 
-// sums adds up objects for each owner and device, whichever thread has made
-// them.
+// sums adds up the objects of each owner on each device. It ignores which
+// thread created them.
 func sums(all stat.Resources) []*sum {
 	var list []*sum
 	find := func(device string, owner stat.Owner) *sum {
@@ -113,7 +113,8 @@ func printOwners(w io.Writer, all stat.Resources) error {
 	return t.Flush()
 }
 
-// text returns what a pointer points to, or that there is nothing.
+// text returns the formatted value of a pointer, or a dash if the pointer is
+// nil.
 func text[T any](format string, v *T) string {
 	if v == nil {
 		return none
@@ -121,7 +122,7 @@ func text[T any](format string, v *T) string {
 	return fmt.Sprintf(format, *v)
 }
 
-// positive returns a number, or that there is none.
+// positive returns a number as text, or a dash if it is 0.
 func positive[T uint32 | int](n T) string {
 	if n == 0 {
 		return none
@@ -136,7 +137,7 @@ func socket(a netip.AddrPort) string {
 	return a.String()
 }
 
-// printObjects prints a table of each kind of objects.
+// printObjects prints a table for each kind of objects.
 func printObjects(w io.Writer, all stat.Resources) error {
 	t := newTable(w)
 	fmt.Fprintln(t, "QP\tDEVICE\tPORT\tTYPE\tSTATE\tPEER\tPD\tPROCESS")

@@ -11,16 +11,17 @@ import (
 	"github.com/verbena-go/verbena/softroce"
 )
 
-// soft reports whether this program's device is the one in user space.
+// soft reports whether this program uses the device in user space.
 func soft() bool {
 	name, _, _ := strings.Cut(os.Getenv("VERBENA_DEVICE"), ":")
 	return name == "soft"
 }
 
-// userSpace has the devices in user space, one of each process.
+// userSpace is the source of the devices in user space, of which each process
+// has one.
 type userSpace struct{}
 
-// softGroup is the group of their counters.
+// softGroup is the group of the counters of these devices.
 const softGroup stat.Group = "softroce"
 
 func (userSpace) devices(ctx context.Context) ([]device, error) {
@@ -30,7 +31,7 @@ func (userSpace) devices(ctx context.Context) ([]device, error) {
 	}
 	var all []device
 	for _, p := range processes {
-		if p.Device == nil { // it does not answer
+		if p.Device == nil { // the process does not answer
 			continue
 		}
 		owner := ownerOf(p)
@@ -43,7 +44,8 @@ func (userSpace) devices(ctx context.Context) ([]device, error) {
 
 func ownerOf(p softroce.Process) stat.Owner { return stat.Owner{PID: p.PID, Program: p.Program} }
 
-// counters returns counters in the shape of the kernel's devices.
+// counters converts the counters of a device in user space to the type for the
+// kernel's devices.
 func counters(c softroce.Counters) []stat.Counter {
 	return []stat.Counter{
 		{Group: softGroup, Name: "packets_sent", Value: c.PacketsSent, Unit: stat.Packets, Help: "Packets sent."},
@@ -56,8 +58,8 @@ func counters(c softroce.Counters) []stat.Counter {
 	}
 }
 
-// resources returns the queue pairs. Of other objects, the device tells only
-// how many there are: softroce stat shows that.
+// resources returns the queue pairs. For other objects, the devices report only
+// numbers, which softroce stat shows.
 func (userSpace) resources(ctx context.Context) (stat.Resources, error) {
 	all := stat.Resources{
 		QueuePairs: []stat.QueuePair{}, CompletionQueues: []stat.CompletionQueue{}, MemoryRegions: []stat.MemoryRegion{},

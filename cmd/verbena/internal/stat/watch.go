@@ -13,13 +13,13 @@ import (
 	"github.com/verbena-go/verbena/ibverbs/stat"
 )
 
-// reading is what was read at some time.
+// reading is a set of counters with the time at which they were read.
 type reading struct {
 	at      time.Time
 	devices []device
 }
 
-// watch shows rates until ctx ends, or as often as wanted.
+// watch prints rates until ctx ends, or as often as the flags say.
 func (o *options) watch(ctx context.Context, out program.Output, s source) error {
 	ticker := time.NewTicker(time.Duration(o.seconds) * time.Second)
 	defer ticker.Stop()
@@ -50,17 +50,17 @@ func (o *options) watch(ctx context.Context, out program.Output, s source) error
 	}
 }
 
-// place is where a counter is, at any time.
+// place identifies a counter across readings.
 type place struct {
 	device      string
-	pid, port   int // pid: of a device in user space
+	pid, port   int // pid: process of a device in user space, otherwise 0; port: 0 for the device itself
 	group, name string
 }
 
-// rated is a counter with how much it has grown in a second.
+// rated is a counter with its growth per second.
 type rated struct {
 	stat.Counter
-	PerSecond *float64 `json:"per_second,omitempty"` // nil if it is new, or has begun again
+	PerSecond *float64 `json:"per_second,omitempty"` // growth per second; nil if the counter is new or has restarted
 }
 
 // ratedPort is a port with rates; ratedDevice is a device.
@@ -104,7 +104,7 @@ func (d device) place(port int, c stat.Counter) place {
 	return p
 }
 
-// rates returns what has changed since before.
+// rates returns the counters with their growth since the reading before.
 func (r reading) rates(before reading) ratedReport {
 	values, seconds := before.values(), r.at.Sub(before.at).Seconds()
 	rates := func(d device, port int, counters []stat.Counter) []rated {
@@ -130,7 +130,7 @@ func (r reading) rates(before reading) ratedReport {
 	return report
 }
 
-// printRates prints the counters that have changed, or with -j everything.
+// printRates prints the counters that have changed, or with -j all of them.
 func (o *options) printRates(w io.Writer, before, now reading) error {
 	report := now.rates(before)
 	if o.asJSON {
@@ -151,7 +151,8 @@ func (o *options) printRates(w io.Writer, before, now reading) error {
 }
 
 // printChanged prints the counters of a device or port that have changed, or
-// with -v all, and returns how many.
+// with -v all of them, and returns how many it has printed. of names the device
+// or port.
 func (o *options) printChanged(w io.Writer, of string, counters []rated) (shown int) {
 	for _, c := range counters {
 		switch unit := string(cmp.Or(c.Unit, "-")); {

@@ -13,17 +13,18 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/handled"
 )
 
-// device is one that is watched.
+// device is a watched device.
 type device struct {
 	name   string
 	device *ibverbs.Device
-	ids    map[string]*handled.ID // bound to an address of the network interface
+	ids    map[string]*handled.ID // IDs bound to an address of each network interface
 }
 
-// list begins to watch the devices that are new, wanted or not: librdmacm opens
-// all of them, and each must be given up when it is to be removed. So it drops
-// those that are listed no more: the kernel waits until they are closed, and
-// tells that by an id only, which a device may not have yet.
+// list begins to watch the devices that are new, even those whose events are
+// not wanted: librdmacm opens all devices, and each must be closed when it is
+// removed. list also drops the devices that have disappeared. The kernel waits
+// until these are closed, and reports their removal only through an ID, which a
+// device may not have yet.
 func (w *watcher) list(ctx context.Context) (added []event, err error) {
 	list, err := ibverbs.Devices()
 	if err != nil {
@@ -34,14 +35,14 @@ func (w *watcher) list(ctx context.Context) (added []event, err error) {
 			w.drop(d)
 		}
 	}
-	_, _ = rdmacm.Devices() // rdmacm, too, gives up those that are gone; bind tells what fails
+	_, _ = rdmacm.Devices() // makes rdmacm close the removed devices; bind reports errors
 	for _, found := range list {
 		if w.devices[found.Name] != nil {
 			continue
 		}
 		c, err := ibverbs.Open(found.Name)
 		if errors.Is(err, ibverbs.ErrNoDevice) {
-			continue // it has gone since it was listed
+			continue // the device was removed after it was listed
 		}
 		if err != nil {
 			w.failed(err)
@@ -56,7 +57,7 @@ func (w *watcher) list(ctx context.Context) (added []event, err error) {
 	return added, nil
 }
 
-// watch waits for the device's events until it is gone.
+// watch waits for the device's events until the device is removed.
 func (w *watcher) watch(ctx context.Context, d *device) {
 	for ev, err := range d.device.Events(ctx) {
 		w.send(ctx, func() []event {
@@ -64,14 +65,14 @@ func (w *watcher) watch(ctx context.Context, d *device) {
 				w.drop(d)
 				return nil
 			}
-			w.bind(ctx) // there may be an address now
+			w.bind(ctx) // the interface may have an address now
 			return []event{{Device: d.name, Port: ev.Port(), Event: ev.Type.String()}}
 		})
 	}
 }
 
-// drop gives up a device, once. Its ids close when their handlers have
-// returned.
+// drop closes a device, once. The device's IDs are closed when their handlers
+// have returned.
 func (w *watcher) drop(d *device) {
 	if w.devices[d.name] != d {
 		return
@@ -83,12 +84,12 @@ func (w *watcher) drop(d *device) {
 	w.failed(d.device.Close())
 }
 
-// bind makes an id for each network interface of RoCE that has none yet. It
-// also tells when the device is to be removed, for which some drivers wait for
-// close.
+// bind creates an ID for each RoCE network interface that has none yet. The ID
+// reports when the device is to be removed; some drivers wait until the device
+// is closed.
 func (w *watcher) bind(ctx context.Context) {
 	for _, d := range w.devices {
-		gids, _ := d.device.QueryGIDTable() // the device may be gone already
+		gids, _ := d.device.QueryGIDTable() // fails if the device was removed
 		for _, e := range gids {
 			if e.NetDev != "" && d.ids[e.NetDev] == nil {
 				w.failed(w.bindTo(ctx, d, e))
@@ -111,9 +112,9 @@ func (w *watcher) bindTo(ctx context.Context, d *device, gid ibverbs.GIDEntry) e
 		return err
 	}
 	if id.ID().BindAddr(netip.AddrPortFrom(gid.Addr(), 0)) != nil {
-		return id.Close() // the address cannot be used yet, or no more
+		return id.Close() // the address cannot be used yet, or not any more
 	}
 	d.ids[gid.NetDev] = id
-	_, err = id.ID().Device() // so that rdmacm, too, gives up the device
+	_, err = id.ID().Device() // makes rdmacm close the device when it is removed
 	return err
 }

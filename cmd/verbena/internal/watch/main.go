@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch is the command verbena watch, apart from its main
-// function, so that tests can run it.
+// Package watch is the command verbena watch. It prints the events of RDMA
+// devices.
 package watch
 
 import (
@@ -49,11 +49,11 @@ func (o *options) flags(f *program.Flags) {
 	f.JSONLines(&o.asJSON)
 }
 
-// event is what a line tells.
+// event is one line of the output.
 type event struct {
 	Time   time.Time `json:"time"`
 	Device string    `json:"device"`
-	Port   int       `json:"port,omitempty"` // 0: of the whole device
+	Port   int       `json:"port,omitempty"` // port; 0 for an event of the whole device
 	Event  string    `json:"event"`
 }
 

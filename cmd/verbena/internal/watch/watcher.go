@@ -17,21 +17,21 @@ import (
 	"github.com/verbena-go/verbena/cmd/verbena/internal/watch/hotplug"
 )
 
-// watcher has everything that is watched. Its goroutines only wait; what is to
-// be done and printed then, they leave to the one that calls events.
+// watcher watches devices. Its goroutines only wait. The goroutine that calls
+// events does everything that must be done or printed then.
 type watcher struct {
-	wanted   []string // nil: all devices
+	wanted   []string // names of the devices to print events of; nil means all
 	stderr   io.Writer
 	happened chan func() []event
 	devices  map[string]*device
 	waiters  sync.WaitGroup
 }
 
-// start begins to watch what is there.
+// start begins to watch the existing devices.
 func (w *watcher) start(ctx context.Context) error {
 	kernel, err := hotplug.Listen()
 	if err != nil {
-		w.failed(fmt.Errorf("cannot watch devices appear and disappear: %w", err))
+		w.failed(fmt.Errorf("watch devices appear and disappear: %w", err))
 	} else {
 		w.waiters.Go(func() { w.watchKernel(ctx, kernel) })
 	}
@@ -49,12 +49,12 @@ func (w *watcher) failed(err error) {
 	}
 }
 
-// wants reports whether what happens to a device is to be told.
+// wants reports whether events of a device are printed.
 func (w *watcher) wants(name string) bool {
 	return len(w.wanted) == 0 || slices.Contains(w.wanted, name)
 }
 
-// watchKernel waits for devices that come and go.
+// watchKernel waits for devices that appear and disappear.
 func (w *watcher) watchKernel(ctx context.Context, kernel *hotplug.Listener) {
 	for ev := range kernel.Events(ctx) {
 		w.send(ctx, func() []event {
@@ -68,7 +68,7 @@ func (w *watcher) watchKernel(ctx context.Context, kernel *hotplug.Listener) {
 	}
 }
 
-// send hands over what is to be done.
+// send passes a function to the goroutine that calls events.
 func (w *watcher) send(ctx context.Context, f func() []event) {
 	select {
 	case w.happened <- f:
@@ -76,7 +76,7 @@ func (w *watcher) send(ctx context.Context, f func() []event) {
 	}
 }
 
-// events returns what happens to the wanted devices until ctx ends.
+// events returns the events of the wanted devices until ctx ends.
 func (w *watcher) events(ctx context.Context) iter.Seq[event] {
 	return func(yield func(event) bool) {
 		for {

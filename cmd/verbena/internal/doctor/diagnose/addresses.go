@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// addrs returns the addresses by which a port can be reached.
+// addrs returns the addresses at which a port can be reached.
 func (m *machine) addrs(d ibverbs.DeviceInfo, p ibverbs.PortInfo) (addrs []netip.Prefix) {
 	for _, i := range m.interfaces(d, p) {
 		addrs = append(addrs, i.reachable()...)
@@ -24,7 +24,7 @@ func addresses(_ context.Context, m *machine) Finding {
 	var all, bare []string
 	for d, p := range m.active() {
 		if m.elsewhere(d, p) {
-			continue // which the check of interfaces has said
+			continue // the check of interfaces has reported this
 		}
 		addrs := m.addrs(d, p)
 		if len(addrs) == 0 {

@@ -9,16 +9,17 @@ import (
 	"strings"
 )
 
-// check looks into one thing.
+// check checks one part of the system.
 type check struct {
 	name  string
-	lack  string              // what is missing if it fails, for those that need it
-	needs []string            // checks without whose success this one makes no sense
-	where func(*machine) bool // nil, or which machines it is for; the others' reports lack it
+	lack  string              // what is missing if the check fails, in the text of checks that need it
+	needs []string            // names of the checks that must succeed before this one
+	where func(*machine) bool // reports whether the check applies to a machine; nil means that it always does. Reports of other machines omit the check
 	look  func(context.Context, *machine) Finding
 }
 
-// checks are in the order in which a failure explains those after it.
+// checks lists the checks in an order in which a failure explains the failures
+// after it.
 var checks = []check{
 	{name: "libraries", lack: "no C library", look: libraries},
 	{name: "modules", lack: "no kernel modules", look: modules},
@@ -37,8 +38,8 @@ var checks = []check{
 	{name: "GPU memory", needs: []string{"devices"}, where: (*machine).hasGPU, look: gpuMemory},
 }
 
-// Run runs all checks on this machine, and those of the way to a peer, unless
-// it is the zero value.
+// Run runs all checks on this machine and, unless peer is the zero value, the
+// checks of the path to the peer.
 func Run(ctx context.Context, peer Peer) Report {
 	m, err := thisMachine()
 	if err != nil {
@@ -64,7 +65,7 @@ func Run(ctx context.Context, peer Peer) Report {
 
 func (m *machine) run(ctx context.Context, checks []check) Report {
 	report := Report{Works: true}
-	lacking := map[string]string{} // by the name of what failed or was left out
+	lacking := map[string]string{} // what is missing, by the name of a check that failed or was skipped
 	for _, c := range checks {
 		if c.where != nil && !c.where(m) {
 			continue

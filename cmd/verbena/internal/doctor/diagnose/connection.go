@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// patience is how long a connection may take to be made, used and ended.
+// patience is the maximum time for creating, using and ending a connection.
 const patience = 20 * time.Second
 
 // connection connects each port that has an address and a GID to itself.
@@ -40,7 +40,7 @@ func connection(ctx context.Context, m *machine) Finding {
 	return f
 }
 
-// whyNot returns what to do about a connection that failed.
+// whyNot returns what to do about a connection that failed with err.
 func whyNot(err error) string {
 	switch {
 	case isAny(err, syscall.EMFILE, syscall.ENFILE):
@@ -53,14 +53,14 @@ func whyNot(err error) string {
 	return "see the causes above, and the kernel's messages: dmesg"
 }
 
-// end is one of the two of a connection.
+// end is one end of a connection.
 type end struct {
 	conn    *rdmacm.Conn
-	memory  *ibverbs.MR     // the first half to send from or for the peer to write to, the second to receive into
-	receive *rdmacm.Receive // that is posted
+	memory  *ibverbs.MR     // memory; the first half is sent from or written to by the peer, the second is for receiving
+	receive *rdmacm.Receive // the posted receive
 }
 
-const half = 64 // of an end's memory
+const half = 64 // half is the number of bytes in one half of an end's memory.
 
 func (e *end) config() *rdmacm.Config {
 	return &rdmacm.Config{Setup: func(c *rdmacm.Conn) (err error) {
@@ -86,7 +86,7 @@ func (e *end) close() error {
 	return e.conn.Close()
 }
 
-// connect makes a connection from an address to itself and uses it.
+// connect connects addr to itself and uses the connection.
 func connect(ctx context.Context, addr string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -106,15 +106,16 @@ func connect(ctx context.Context, addr string) (err error) {
 	defer func() { err = errors.Join(err, client.close(), server.close()) }()
 	switch {
 	case refused != nil && !errors.Is(refused, context.Canceled):
-		return refused // which the other end's error is due to
+		return refused // the cause of the other end's error
 	case err != nil:
 		return err
 	}
 	return exchange(ctx, &client, &server)
 }
 
-// exchange has the client send a message, and the server write into the
-// client's memory. The server's own message comes after what it has written.
+// exchange makes the client send a message, and the server write into the
+// client's memory. The server's message follows the write, and so shows that
+// the write has arrived.
 func exchange(ctx context.Context, client, server *end) error {
 	n := copy(client.memory.Bytes(), "a message")
 	if err := client.conn.Send(ctx, client.memory.Sub(0, n)); err != nil {
@@ -139,7 +140,7 @@ func exchange(ctx context.Context, client, server *end) error {
 	return nil
 }
 
-// received waits for the message.
+// received waits for the message want.
 func (e *end) received(ctx context.Context, want string) error {
 	n, err := e.receive.Wait(ctx)
 	if err != nil {

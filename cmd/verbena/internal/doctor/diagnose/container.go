@@ -9,36 +9,37 @@ import (
 	"strings"
 )
 
-// firstPIDs is the kernel's first namespace of process numbers, which has the
-// same number on every machine.
+// firstPIDs names the kernel's first PID namespace, which has the same number
+// on every machine.
 const firstPIDs = "pid:[4026531836]"
 
-// inContainer reports whether process numbers are this container's own, or
-// Kubernetes has started it.
-// Files that container programs leave behind say less: they may have been
-// copied with the rest of a file system.
+// inContainer reports whether this process runs in a container: it has its own
+// PID namespace, or Kubernetes has started it. Files that container programs
+// leave behind are less reliable, because they may have been copied with a file
+// system.
 func (m *machine) inContainer() bool {
 	target, err := os.Readlink(m.path("proc/self/ns/pid"))
 	return m.inPod() || err == nil && target != firstPIDs
 }
 
-// inPod reports whether Kubernetes has started this container: it tells each
-// where its API is.
+// inPod reports whether Kubernetes has started this container. Kubernetes sets
+// the address of its API in each container's environment.
 func (m *machine) inPod() bool {
 	return slices.ContainsFunc(strings.Split(m.read("proc/self/environ"), "\x00"), func(variable string) bool {
 		return strings.HasPrefix(variable, "KUBERNETES_SERVICE_HOST=")
 	})
 }
 
-// inOtherNetwork reports whether this is another network namespace than that
-// of the machine's first process. Only root may know.
+// inOtherNetwork reports whether the network namespace differs from that of the
+// machine's first process. Only root can find that out.
 func (m *machine) inOtherNetwork() bool {
 	own, err := os.Readlink(m.path("proc/self/ns/net"))
 	first, firstErr := os.Readlink(m.path("proc/1/ns/net"))
 	return err == nil && firstErr == nil && own != first
 }
 
-// where returns the one that holds where this runs.
+// where returns the text that applies to where this program runs: on a host, in
+// a container or in a pod.
 func (m *machine) where(host, container, pod string) string {
 	switch {
 	case m.inPod():

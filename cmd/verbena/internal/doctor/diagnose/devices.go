@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// devices asks every device about everything, for the checks that follow.
+// devices queries every device for the checks that follow.
 func devices(_ context.Context, m *machine) Finding {
 	listed, err := ibverbs.Devices()
 	if err != nil {
@@ -34,7 +34,7 @@ func devices(_ context.Context, m *machine) Finding {
 
 const askKernel = "see the kernel's messages about it: dmesg"
 
-// judgeDevices is given the devices that could be asked.
+// judgeDevices returns the finding for the devices that could be queried.
 func (m *machine) judgeDevices(names []string, err error) Finding {
 	unlisted := slices.DeleteFunc(m.list("sys/class/infiniband"), func(name string) bool {
 		return slices.Contains(names, name) || err != nil
@@ -61,7 +61,7 @@ func (m *machine) judgeDevices(names []string, err error) Finding {
 	return Finding{Status: OK, Found: strings.Join(names, ", ")}
 }
 
-// rdmaModules is the module with which a card's driver for Ethernet does RDMA.
+// rdmaModules maps a card's Ethernet driver to the module that adds RDMA.
 var rdmaModules = map[string]string{
 	"mlx4_core": "mlx4_ib", "mlx5_core": "mlx5_ib", "bnxt_en": "bnxt_re", "cxgb4": "iw_cxgb4", "hns3": "hns_roce_hw_v2",
 	"i40e": "irdma", "ice": "irdma", "ionic": "ionic_rdma", "mana": "mana_ib", "qede": "qedr",
@@ -96,7 +96,8 @@ func (m *machine) noDevice() Finding {
 	return f
 }
 
-// candidate returns the interface for a device of software.
+// candidate returns a network interface on which a device in software can be
+// created.
 func (m *machine) candidate() string {
 	best, bestRank := "", 0
 	for _, d := range m.netDevs {
@@ -117,7 +118,7 @@ func (m *machine) candidate() string {
 	return best
 }
 
-// portName is how findings call a port.
+// portName returns the name of a port in findings.
 func portName(d ibverbs.DeviceInfo, p ibverbs.PortInfo) string {
 	return fmt.Sprintf("%s port %d", d.Device.Name, p.Port)
 }

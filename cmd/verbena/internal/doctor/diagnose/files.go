@@ -13,7 +13,7 @@ import (
 
 const deviceFolder = "/dev/infiniband"
 
-// deviceFiles opens each device file that the kernel has a device for in this
+// deviceFiles opens the device file of each device that the kernel has in this
 // network namespace.
 func deviceFiles(_ context.Context, m *machine) Finding {
 	numbers := map[string]string{"rdma_cm": m.read("sys/class/misc/rdma_cm/dev")}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Status is what came of a check.
+// Status is the result of a check.
 type Status string
 
 // The statuses.
@@ -19,24 +19,24 @@ const (
 	Skipped Status = "skip" // not checked
 )
 
-// Finding is what a check has found.
+// Finding is a result of a check with its description.
 type Finding struct {
 	Check    string   `json:"check"`
 	Status   Status   `json:"status"`
 	Found    string   `json:"found"`
-	Remedy   string   `json:"remedy,omitempty"`   // what to do
-	Commands []string `json:"commands,omitempty"` // what to enter into a shell, as root unless it is a limit of that shell
+	Remedy   string   `json:"remedy,omitempty"`   // what to do about a failure
+	Commands []string `json:"commands,omitempty"` // commands for a shell, to be run as root unless they set a limit of that shell
 }
 
-// Report is what all checks have found.
+// Report is the list of all findings.
 type Report struct {
-	Works    bool      `json:"works"`          // no check failed
-	Peer     string    `json:"peer,omitempty"` // to which the way was checked
+	Works    bool      `json:"works"`          // whether no check failed
+	Peer     string    `json:"peer,omitempty"` // peer to which the path was checked
 	Findings []Finding `json:"findings"`
 }
 
-// Text writes the report, a line for each finding, with what to do below it.
-// Checks that were left out for one reason share a line.
+// Text writes the report. Each finding has a line, followed by what to do.
+// Checks that were skipped for one reason share a line.
 func (r Report) Text(w io.Writer) {
 	skipped := map[string][]string{} // names by reason
 	for _, f := range r.Findings {

@@ -12,11 +12,12 @@ import (
 	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
-// roceUDP is the port to which all packets of RoCE v2 go.
+// roceUDP is the UDP destination port of RoCE v2.
 const roceUDP = "4791"
 
-// firewall looks for rules that may drop RoCE v2. They matter for Soft-RoCE
-// here, and for cards only on the way.
+// firewall looks for firewall rules that may drop RoCE v2. The rules of this
+// machine affect Soft-RoCE. Packets of cards bypass them, but not those of
+// other machines.
 func firewall(ctx context.Context, m *machine) Finding {
 	roce := false
 	for _, p := range m.active() {
@@ -55,7 +56,7 @@ var (
 	dropInput = regexp.MustCompile(`hook input .*policy drop|^:INPUT (DROP|REJECT)`)
 )
 
-// drops returns the rule that may drop RoCE v2, empty if none seems to.
+// drops returns a rule that may drop RoCE v2, or "" if there seems to be none.
 func drops(rules string) string {
 	policy, accepted := "", false
 	for line := range strings.Lines(rules) {

@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
-// gids looks for the GIDs that the addresses should have.
+// gids checks that the interfaces' addresses have GIDs.
 func gids(_ context.Context, m *machine) Finding {
 	f := Finding{Status: Fail}
 	var all, bad []string

@@ -13,14 +13,14 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// gpuMaker is a vendor of GPUs whose memory RDMA devices can reach.
+// gpuMaker describes a vendor of GPUs whose memory RDMA devices can access.
 type gpuMaker struct {
 	name      string
 	pciVendor string
-	driver    string   // what its driver makes
-	library   string   // with which programs allocate memory
-	container string   // how a container gets both
-	peers     []string // the modules by which the memory's addresses can be registered
+	driver    string   // file that the driver creates
+	library   string   // library with which programs allocate memory
+	container string   // how a container gets the driver and the library
+	peers     []string // modules that let the memory be registered by its address
 }
 
 var gpuMakers = []gpuMaker{
@@ -34,8 +34,8 @@ var gpuMakers = []gpuMaker{
 	},
 }
 
-// hasGPU reports whether there is a GPU, or a library for one. Where there is
-// neither, the check is left out.
+// hasGPU reports whether there is a GPU or a GPU library. If there is neither,
+// the check is skipped.
 func (m *machine) hasGPU() bool {
 	for _, maker := range gpuMakers {
 		if m.hasGPUOf(maker) {
@@ -49,8 +49,8 @@ func (m *machine) hasGPUOf(maker gpuMaker) bool {
 	return m.exists(maker.driver) || m.pciGPU(maker.pciVendor) || m.library(maker.library)
 }
 
-// pciGPU reports whether the vendor has made a display controller or a
-// processing accelerator that is here.
+// pciGPU reports whether the machine has a display controller or a processing
+// accelerator of the vendor.
 func (m *machine) pciGPU(vendor string) bool {
 	const devices = "sys/bus/pci/devices"
 	for _, name := range m.list(devices) {
@@ -62,8 +62,8 @@ func (m *machine) pciGPU(vendor string) bool {
 	return false
 }
 
-// library reports whether a library of the name, or one with a version behind
-// it, is where libraries are.
+// library reports whether the usual directories have a library with the name,
+// or with the name and a version.
 func (m *machine) library(name string) bool {
 	for _, folder := range []string{"lib", "lib64", "usr/lib", "usr/lib64", "usr/lib/*-linux-gnu*", "usr/local/lib", "usr/lib/wsl/lib", "opt/rocm*/lib"} {
 		if files, _ := filepath.Glob(m.path(filepath.Join(folder, name+"*"))); len(files) > 0 {
@@ -73,8 +73,8 @@ func (m *machine) library(name string) bool {
 	return false
 }
 
-// gpuMemory looks whether RDMA devices can reach the memory of GPUs, of each
-// maker of which there are any.
+// gpuMemory checks, for each vendor of GPUs in the machine, whether RDMA
+// devices can access GPU memory.
 func gpuMemory(_ context.Context, m *machine) Finding {
 	f := Finding{Status: OK}
 	var found, remedies []string
@@ -126,8 +126,8 @@ func (m *machine) memoryOf(maker gpuMaker) Finding {
 	return f
 }
 
-// peerModule returns what makes the addresses of GPU memory known to the
-// kernel's RDMA, empty if nothing does.
+// peerModule returns the loaded module that lets GPU memory be registered by
+// its address, or "" if there is none.
 func (m *machine) peerModule(maker gpuMaker) string {
 	for _, module := range maker.peers {
 		if m.exists("sys/module/" + module) {
@@ -140,8 +140,8 @@ func (m *machine) peerModule(maker gpuMaker) string {
 	return ""
 }
 
-// noDMABuf returns why memory cannot be registered as a DMA buffer, empty if it
-// can, as far as is known.
+// noDMABuf returns the reason why GPU memory cannot be registered as a DMA-BUF,
+// or "" if no reason is known.
 func (m *machine) noDMABuf(maker gpuMaker) string {
 	release := m.read("proc/sys/kernel/osrelease")
 	var major, minor int
@@ -170,8 +170,9 @@ func (m *machine) noDMABuf(maker gpuMaker) string {
 	return strings.Join(lack, " and ") + " cannot do it"
 }
 
-// importsDMABuf reports whether a device has regions of DMA buffers: whether
-// something else than that is wrong with a descriptor that is not open.
+// importsDMABuf reports whether a device supports regions of DMA-BUFs:
+// registering a descriptor that is not open must fail because of the
+// descriptor.
 func importsDMABuf(device string) bool {
 	d, err := ibverbs.Open(device)
 	if err != nil {

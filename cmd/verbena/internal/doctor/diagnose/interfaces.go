@@ -13,12 +13,12 @@ import (
 	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
-// leastMTU is what an interface must carry for RoCE's smallest packets, which
-// have 256 bytes, with all headers that they may have.
+// leastMTU is the minimum MTU of an interface for RoCE: 256 bytes of payload
+// and all headers.
 const leastMTU = 352
 
-// interfaces looks whether the ports' network interfaces are in this network
-// namespace, and large enough.
+// interfaces checks that the ports' network interfaces are in this network
+// namespace, and that their MTU is large enough.
 func interfaces(_ context.Context, m *machine) Finding {
 	f := Finding{Status: Fail}
 	var all []string
@@ -57,7 +57,7 @@ func isRoCE(d ibverbs.DeviceInfo, p ibverbs.PortInfo) bool {
 	return p.LinkLayer == link.Ethernet && d.Device.Transport != libibverbs.IBV_TRANSPORT_IWARP
 }
 
-// bringInterface is what to do if a port's interface is in another network
+// bringInterface returns what to do if a port's interface is in another network
 // namespace.
 func (m *machine) bringInterface() string {
 	return m.where(
@@ -68,8 +68,8 @@ func (m *machine) bringInterface() string {
 	)
 }
 
-// interfaces returns the network interfaces of a port that are in this network
-// namespace: its own, and those that its GIDs are of, such as VLANs.
+// interfaces returns the network interfaces of a port in this network
+// namespace: the port's own, and those to which its GIDs belong, such as VLANs.
 func (m *machine) interfaces(d ibverbs.DeviceInfo, p ibverbs.PortInfo) []netDev {
 	names := []string{m.netDevOf(d, p)}
 	for _, e := range p.GIDs {
@@ -84,15 +84,16 @@ func (m *machine) interfaces(d ibverbs.DeviceInfo, p ibverbs.PortInfo) []netDev 
 	return found
 }
 
-// elsewhere reports whether a port's interface is in another network namespace:
-// its GIDs are made from the addresses of an interface, and there is none here.
+// elsewhere reports whether a port's interface is in another network namespace.
+// The port then has GIDs, which are made from an interface's addresses, but no
+// interface in this namespace.
 func (m *machine) elsewhere(d ibverbs.DeviceInfo, p ibverbs.PortInfo) bool {
 	return len(p.GIDs) > 0 && p.LinkLayer == link.Ethernet && len(m.interfaces(d, p)) == 0
 }
 
-// netDevOf returns the name of a port's interface, empty if there is none in
-// this network namespace. A device of software tells which one it is on even if
-// it has no GID, which says where the interface is.
+// netDevOf returns the name of a port's interface, or "" if there is none in
+// this network namespace. A device in software reports its interface even if it
+// has no GID.
 func (m *machine) netDevOf(d ibverbs.DeviceInfo, p ibverbs.PortInfo) string {
 	if p.NetDev != "" || len(p.GIDs) > 0 {
 		return p.NetDev
@@ -100,8 +101,8 @@ func (m *machine) netDevOf(d ibverbs.DeviceInfo, p ibverbs.PortInfo) string {
 	return m.read("sys/class/infiniband/" + d.Device.Name + "/parent")
 }
 
-// foreignName returns what a text calls a port's interface that is in another
-// network namespace: by its name there, if the kernel tells it.
+// foreignName returns the name, in texts, of a port's interface that is in
+// another network namespace: its name there, if the kernel reports it.
 func (m *machine) foreignName(d ibverbs.DeviceInfo, p ibverbs.PortInfo) string {
 	for _, e := range p.GIDs {
 		if name := m.read(fmt.Sprintf("sys/class/infiniband/%s/ports/%d/gid_attrs/ndevs/%d", d.Device.Name, p.Port, e.Index)); name != "" {

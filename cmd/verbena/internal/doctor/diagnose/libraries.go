@@ -18,7 +18,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
-// libraries calls a function of each C library that does nothing.
+// libraries calls a harmless function of each C library.
 func libraries(_ context.Context, m *machine) Finding {
 	_, verbs := libibverbs.PortStateStr(link.Active)
 	_, cm := librdmacm.EventStr(librdmacm.RDMA_CM_EVENT_ESTABLISHED)
@@ -33,7 +33,7 @@ func libraries(_ context.Context, m *machine) Finding {
 	return m.versions()
 }
 
-// Libraries returns which C libraries this program uses, or why it has none.
+// Libraries returns which C libraries this program uses, or why it uses none.
 func Libraries() string {
 	if device := os.Getenv(variable); device != "" {
 		return "no C libraries: " + variable + "=" + device
@@ -51,8 +51,8 @@ func (m *machine) libraryMissing(err *ibverbs.LibraryError) Finding {
 	return f
 }
 
-// install returns the command that installs packages, empty if that is not
-// known.
+// install returns the command that installs packages, or "" if the system is
+// not known.
 func (m *machine) install(debian, fedora string) string {
 	for line := range strings.Lines(m.read("etc/os-release")) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -71,13 +71,14 @@ func (m *machine) install(debian, fedora string) string {
 	return ""
 }
 
-// libraryFile is the name of a library with the version of rdma-core at its
-// end.
+// libraryFile matches the file name of a library that ends with the version of
+// rdma-core.
 var libraryFile = regexp.MustCompile(`^lib(?:ibverbs|rdmacm)\.so\.\d+\.\d+\.(\d+\.\d+)$`)
 
-// versions finds the libraries among the files that the process has mapped.
+// versions returns the versions of the libraries among the files that the
+// process has mapped.
 func (m *machine) versions() Finding {
-	found := map[string]string{} // version by library
+	found := map[string]string{} // versions by library
 	for line := range strings.Lines(m.read("proc/self/maps")) {
 		file := filepath.Base(strings.TrimSpace(line))
 		if match := libraryFile.FindStringSubmatch(file); match != nil {

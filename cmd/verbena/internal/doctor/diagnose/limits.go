@@ -18,7 +18,7 @@ const (
 
 const cgroups = "sys/fs/cgroup"
 
-// limits looks into what may be opened and made.
+// limits checks the limits on open files and on RDMA objects.
 func limits(_ context.Context, m *machine) Finding {
 	if f := m.openFiles(); f.Status == Fail {
 		return f
@@ -26,8 +26,9 @@ func limits(_ context.Context, m *machine) Finding {
 	return m.controlGroups()
 }
 
-// leastFiles is how many files a program with one connection opens. Where they
-// may not be, the libraries fail in ways that say nothing of it.
+// leastFiles is the number of files that a program with one connection opens.
+// If a program may not open them, the libraries fail with errors that do not
+// mention files.
 const leastFiles = 6
 
 func (m *machine) openFiles() Finding {
@@ -43,8 +44,8 @@ func (m *machine) openFiles() Finding {
 
 const moreFiles = `raise the limit: put "* - nofile 65536" into /etc/security/limits.d/rdma.conf and log in again; for a service: LimitNOFILE=65536`
 
-// controlGroups reads what the control groups of this process allow of each
-// device; those above a group count too.
+// controlGroups checks the limits of this process's control groups, and of the
+// groups above them, on the objects of each device.
 func (m *machine) controlGroups() Finding {
 	group, ok := strings.CutPrefix(m.read("proc/self/cgroup"), "0::")
 	if !ok {
@@ -66,7 +67,8 @@ func (m *machine) controlGroups() Finding {
 	return f
 }
 
-// scarce reads a line such as "hca_handle=2 hca_object=max".
+// scarce reports whether a limit in a line such as "hca_handle=2
+// hca_object=max" is too low for one connection.
 func scarce(values string) bool {
 	for value := range strings.FieldsSeq(values) {
 		name, text, _ := strings.Cut(value, "=")

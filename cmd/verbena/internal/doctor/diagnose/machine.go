@@ -14,19 +14,19 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// machine is what is looked into: this one, or one that a test has made up.
+// machine is the machine to check: this one, or one that a test has made up.
 type machine struct {
-	root    string // folder with the file system
+	root    string // directory with the file system
 	netDevs []netDev
-	open    func(path string) error                                                // a device file, for reading and writing
-	output  func(ctx context.Context, name string, args ...string) (string, error) // of a program
-	source  func(netip.Addr) (netip.Addr, error)                                   // from which packets go to another
-	peer    Peer                                                                   // if one is to be checked
+	open    func(path string) error                                                // opens a device file for reading and writing
+	output  func(ctx context.Context, name string, args ...string) (string, error) // returns the output of a program
+	source  func(netip.Addr) (netip.Addr, error)                                   // returns the address from which packets go to another address
+	peer    Peer                                                                   // peer to check, or the zero value
 
 	importsDMABuf func(device string) bool
 
-	devices   []ibverbs.DeviceInfo // what the check of that name has found
-	peerAddrs []netip.Addr         // and those of the peer
+	devices   []ibverbs.DeviceInfo // devices that the check "devices" has found
+	peerAddrs []netip.Addr         // addresses of the peer, from the check of its address
 }
 
 // netDev is a network interface.
@@ -37,7 +37,7 @@ type netDev struct {
 	addrs                 []netip.Prefix
 }
 
-// reachable returns the addresses that do not only count on one link.
+// reachable returns the addresses that are not link-local.
 func (d netDev) reachable() (addrs []netip.Prefix) {
 	for _, a := range d.addrs {
 		if ip := a.Addr(); ip.IsGlobalUnicast() {
@@ -76,7 +76,8 @@ func openDevice(path string) error {
 	return f.Close()
 }
 
-// netDev returns an interface, the zero value if there is none of the name.
+// netDev returns the network interface with a name, or the zero value if there
+// is none.
 func (m *machine) netDev(name string) netDev {
 	for _, d := range m.netDevs {
 		if d.name == name {
@@ -93,14 +94,15 @@ func (m *machine) exists(path string) bool {
 	return err == nil
 }
 
-// read returns what a file has, without space around it, empty if it cannot be
-// read.
+// read returns the content of a file without space around it, or "" if the file
+// cannot be read.
 func (m *machine) read(path string) string {
 	b, _ := os.ReadFile(m.path(path))
 	return strings.TrimSpace(string(b))
 }
 
-// list returns the names in a folder, sorted, none if there is no such folder.
+// list returns the names in a directory, sorted, or none if there is no such
+// directory.
 func (m *machine) list(path string) (names []string) {
 	entries, _ := os.ReadDir(m.path(path))
 	for _, e := range entries {

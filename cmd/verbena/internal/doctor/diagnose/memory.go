@@ -53,7 +53,7 @@ func lockedMemory(_ context.Context, m *machine) Finding {
 	return f
 }
 
-// limit returns one of the process's limits.
+// limit returns one of the process's resource limits.
 func (m *machine) limit(name string) (soft, hard uint64, ok bool) {
 	for line := range strings.Lines(m.read("proc/self/limits")) {
 		values, found := strings.CutPrefix(line, name)
@@ -73,8 +73,8 @@ func number(text string) (uint64, error) {
 	return strconv.ParseUint(text, 10, 64)
 }
 
-// capable reports whether this process has a capability, and not only in a
-// container.
+// capable reports whether this process has a capability in the first user
+// namespace, where it lifts limits.
 func (m *machine) capable(capability int) bool {
 	for line := range strings.Lines(m.read("proc/self/status")) {
 		if value, found := strings.CutPrefix(line, "CapEff:"); found {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// neededModules are those that programs talk to, with what each makes in /sys;
-// they may be built in.
+// neededModules lists the modules that programs need, with the file that each
+// creates in /sys. The modules may be built into the kernel.
 var neededModules = []struct{ name, sign string }{
 	{"ib_uverbs", "sys/class/infiniband_verbs"},
 	{"rdma_ucm", "sys/class/misc/rdma_cm"},
@@ -50,7 +50,7 @@ func modules(_ context.Context, m *machine) Finding {
 	return f
 }
 
-// otherKernel is what to do where modprobe cannot help.
+// otherKernel returns what to do if modprobe cannot load the modules.
 func (m *machine) otherKernel() string {
 	return m.where("boot", "have the host boot", "use a node with") + " another kernel, or use a virtual machine with one: " +
 		"those of Debian's linux-image-amd64, but not its cloud kernels, and those of Ubuntu with linux-modules-extra have RDMA " +
@@ -67,8 +67,8 @@ func (m *machine) hasModules(list string, names []string) bool {
 	return true
 }
 
-// withoutRDMA reports whether the kernel's configuration can be read and has no
-// RDMA for programs, neither as modules nor built in.
+// withoutRDMA reports whether the kernel's configuration can be read and
+// includes no RDMA for programs, neither as modules nor built in.
 func (m *machine) withoutRDMA(release string) bool {
 	config := m.read("boot/config-" + release)
 	if config == "" {
@@ -77,7 +77,7 @@ func (m *machine) withoutRDMA(release string) bool {
 	return config != "" && !strings.Contains(config, "\nCONFIG_INFINIBAND_USER_ACCESS=")
 }
 
-// unzip returns what a compressed file has, empty if it cannot be read.
+// unzip returns the content of a compressed file, or "" if it cannot be read.
 func (m *machine) unzip(path string) string {
 	f, err := os.Open(m.path(path))
 	if err != nil {

@@ -19,29 +19,28 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
-// Peer is another host to which the way is checked.
+// Peer is another host. The doctor checks the path to it.
 type Peer struct {
 	Host string // name or address
-	Port int    // at which a server should listen; 0: none needs to
+	Port int    // port at which a server should listen; 0 means that no server is needed
 }
 
 // unusedPort is the port for a connection request that no program should
-// accept: its refusal proves that packets come and go as much as a connection
-// does.
+// accept. The refusal proves that packets reach the peer and come back.
 const unusedPort = 1
 
-// lookTime is how long the kernel may look for a peer on the link, for which it
-// asks three times, a second apart.
+// lookTime is how long the kernel may take to find a peer on the link. The
+// kernel asks three times, one second apart.
 const lookTime = 4 * time.Second
 
-// peerChecks are those of the way to a peer, after all others.
+// peerChecks lists the checks of the path to the peer, which follow all others.
 var peerChecks = []check{
 	{name: "peer's address", lack: "no address of the peer", look: peerAddress},
 	{name: "path to the peer", lack: "no path to the peer", needs: []string{"GIDs", "locked memory", "peer's address"}, look: peerWay},
 	{name: "peer", needs: []string{"path to the peer"}, look: peerAnswer},
 }
 
-// peerAddress finds the addresses that the peer may have.
+// peerAddress finds the addresses of the peer.
 func peerAddress(ctx context.Context, m *machine) Finding {
 	addrs, err := resolve(ctx, m.peer.Host)
 	if err != nil {
@@ -50,9 +49,9 @@ func peerAddress(ctx context.Context, m *machine) Finding {
 	return m.judgeAddresses(addrs)
 }
 
-// resolve looks a host up.
+// resolve returns the addresses of a host.
 func resolve(ctx context.Context, host string) ([]netip.Addr, error) {
-	if addr, err := netip.ParseAddr(host); err == nil { // the resolver would lose its zone
+	if addr, err := netip.ParseAddr(host); err == nil { // the resolver would drop the zone
 		return []netip.Addr{addr.Unmap()}, nil
 	}
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
@@ -62,7 +61,8 @@ func resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	return addrs, err
 }
 
-// judgeAddresses keeps those addresses that a device can be reached at.
+// judgeAddresses keeps, of the peer's addresses, those at which a device can be
+// reached.
 func (m *machine) judgeAddresses(addrs []netip.Addr) Finding {
 	m.peerAddrs = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return a.IsLoopback() || a.IsUnspecified() })
 	if len(m.peerAddrs) == 0 {
@@ -85,8 +85,8 @@ func (m *machine) isOwn(addr netip.Addr) bool {
 	})
 }
 
-// peerWay finds the device and the route to the first of the peer's addresses
-// that has one.
+// peerWay finds the device and the route for the first of the peer's addresses
+// that has a route.
 func peerWay(ctx context.Context, m *machine) Finding {
 	var failed Finding
 	for _, addr := range m.peerAddrs {
@@ -107,7 +107,8 @@ func peerWay(ctx context.Context, m *machine) Finding {
 	return failed
 }
 
-// way resolves an address and the route to it, and says where that begins.
+// way resolves an address and the route to it, and returns the device and port
+// at which the route begins.
 func way(ctx context.Context, addr netip.Addr) (through string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
@@ -127,10 +128,11 @@ func way(ctx context.Context, addr netip.Addr) (through string, err error) {
 	return fmt.Sprintf("%s port %d, from %s", device.Name(), ep.ID().PortNum(), ep.ID().LocalAddr().Addr()), nil
 }
 
-// notThere has the errors of an address for which no host answers.
+// notThere lists the errors for an address at which no host answers.
 var notThere = []error{syscall.ETIMEDOUT, syscall.EHOSTUNREACH, context.DeadlineExceeded}
 
-// noWay says why there is none.
+// noWay returns the finding for an address without a route, for which way has
+// failed with err.
 func (m *machine) noWay(addr netip.Addr, err error) Finding {
 	f := Finding{Status: Fail, Found: fmt.Sprintf("none to %s: %v", addr, err), Remedy: whyNot(err)}
 	switch {
@@ -153,7 +155,7 @@ func isAny(err error, targets ...error) bool {
 	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
-// sourceOf returns the local address from which packets go to another.
+// sourceOf returns the local address from which packets go to addr.
 func sourceOf(addr netip.Addr) (netip.Addr, error) {
 	conn, err := net.Dial("udp", net.JoinHostPort(addr.String(), roceUDP)) // sends nothing
 	if err != nil {
@@ -175,7 +177,7 @@ func (m *machine) nameOf(addr netip.Addr) string {
 	return addr.String()
 }
 
-// peerAnswer asks the peer for a connection.
+// peerAnswer requests a connection from the peer.
 func peerAnswer(ctx context.Context, m *machine) Finding {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -187,7 +189,7 @@ func peerAnswer(ctx context.Context, m *machine) Finding {
 	return m.judgeAnswer(addr, err)
 }
 
-// judgeAnswer is given what came of asking for a connection.
+// judgeAnswer returns the finding for the result of a connection request.
 func (m *machine) judgeAnswer(addr string, err error) Finding {
 	rejected, answered := errors.AsType[*rdmacm.RejectedError](err)
 	noListener := answered && (rejected.Reason == rdmacm.ReasonNoListener || rejected.Reason == -rdmacm.Reason(syscall.ECONNREFUSED))

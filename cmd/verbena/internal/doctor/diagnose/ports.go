@@ -53,7 +53,7 @@ func (m *machine) ports() iter.Seq2[ibverbs.DeviceInfo, ibverbs.PortInfo] {
 	}
 }
 
-// active returns the ports that are up.
+// active returns the ports whose link is up.
 func (m *machine) active() iter.Seq2[ibverbs.DeviceInfo, ibverbs.PortInfo] {
 	return func(yield func(ibverbs.DeviceInfo, ibverbs.PortInfo) bool) {
 		for d, p := range m.ports() {
@@ -64,7 +64,8 @@ func (m *machine) active() iter.Seq2[ibverbs.DeviceInfo, ibverbs.PortInfo] {
 	}
 }
 
-// whyDown returns why a port is not active, and what to do or to enter.
+// whyDown returns why a port is not active, and what to do or which command to
+// run.
 func (m *machine) whyDown(d ibverbs.DeviceInfo, p ibverbs.PortInfo) (why, remedy, command string) {
 	netDev := m.netDev(m.netDevOf(d, p))
 	switch {

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// route is a line of the kernel's table.
+// route is a line of the kernel's routing table.
 type route struct{ netDev, destination string }
 
-// routes looks whether anything leaves through the interfaces, and whether two
-// of them lead to one network.
+// routes checks that there are routes through the interfaces, and that no two
+// interfaces lead to the same network.
 func routes(_ context.Context, m *machine) Finding {
 	table := append(m.routes4(), m.routes6()...)
 	f := Finding{Status: OK}
@@ -48,7 +48,7 @@ func routes(_ context.Context, m *machine) Finding {
 	return f
 }
 
-// routes4 reads the main table of IPv4.
+// routes4 reads the main IPv4 routing table.
 func (m *machine) routes4() (table []route) {
 	for line := range strings.Lines(m.read("proc/net/route")) {
 		if f := strings.Fields(line); len(f) >= 8 && f[0] != "Iface" {
@@ -58,8 +58,8 @@ func (m *machine) routes4() (table []route) {
 	return table
 }
 
-// routes6 reads the routes of IPv6 but for those to single addresses and to the
-// link's own and multicast ones.
+// routes6 reads the IPv6 routes, except those to single addresses, link-local
+// ones and multicast ones.
 func (m *machine) routes6() (table []route) {
 	const single = "80"
 	for line := range strings.Lines(m.read("proc/net/ipv6_route")) {

@@ -13,12 +13,12 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// variable is the environment variable that chooses the device in user space,
-// with the value soft.
+// variable is the environment variable that selects the device in user space,
+// if its value begins with soft.
 const variable = "VERBENA_DEVICE"
 
-// softChecks are those of the device in user space, which needs nothing of the
-// kernel's.
+// softChecks lists the checks of the device in user space, which does not need
+// the kernel's RDMA.
 var softChecks = []check{
 	{name: "device", lack: "no device", look: softDevice},
 	{name: "connection", needs: []string{"device"}, look: softConnection},
@@ -39,7 +39,7 @@ func softDevice(context.Context, *machine) Finding {
 	}
 }
 
-// reach says whom the device reaches.
+// reach returns a description of the peers that the device can reach.
 func reach() string {
 	if _, network, _ := strings.Cut(os.Getenv(variable), ":"); network != "" {
 		return "other machines by UDP"
@@ -55,7 +55,7 @@ func softConnection(ctx context.Context, _ *machine) Finding {
 	return Finding{Status: OK, Found: fmt.Sprintf("to itself at %s: a message and an RDMA write arrived", addr)}
 }
 
-// udpChecks are those of the device on the network of all machines.
+// udpChecks lists the checks of the device if it uses UDP.
 func udpChecks(peer Peer) []check {
 	checks := []check{
 		softChecks[0],
@@ -70,8 +70,8 @@ func udpChecks(peer Peer) []check {
 	return checks
 }
 
-// enoughBuffer is what the device asks of the system for what arrives at an
-// address.
+// enoughBuffer is the size of the receive buffer, in bytes, that the device
+// requests for each address.
 const enoughBuffer = 4 << 20
 
 func receiveBuffer(_ context.Context, m *machine) Finding {
@@ -120,7 +120,7 @@ func firstAddress() (addr string, err error) {
 	return "", errors.New("the device has no address")
 }
 
-// softPeer is the check of a peer with the device in user space.
+// softPeer checks a peer, for the device in user space.
 func softPeer(context.Context, *machine) Finding {
 	return Finding{Status: Skipped, Found: "not checked: the device in user space reaches programs of this machine only"}
 }

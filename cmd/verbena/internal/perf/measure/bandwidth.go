@@ -11,23 +11,23 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// pollBatch is how many completions are taken at a time.
+// pollBatch is the maximum number of completions that are polled at a time.
 const pollBatch = 16
 
-// lane is what is under way on a queue pair.
+// lane holds the requests in flight on one queue pair.
 type lane struct {
 	qp           *ibverbs.QP
-	quiet, loud  *ibverbs.SendBatch // without a completion, and with one
+	quiet, loud  *ibverbs.SendBatch // batches whose last request has no completion, and one
 	posted, done int
-	marks        []int // how many were posted with each request that gives a completion, of those to come
+	marks        []int // number of requests posted up to each request with a completion, for the completions to come
 
 	again    *ibverbs.RecvBatch
-	receives int // posted
-	free     int // receives that messages have taken, and that may be posted again
+	receives int // number of posted receives
+	free     int // number of receives that have completed and can be posted again
 }
 
-// stream is messages of a size, many at a time, on all queue pairs: out of this
-// end, into it, or both.
+// stream sends or receives messages of one size, or both, with many in flight
+// on all queue pairs.
 type stream struct {
 	*end
 	clock
@@ -35,14 +35,14 @@ type stream struct {
 	out, in   bool
 	lanes     []lane
 	wcs       []ibverbs.WC
-	scheduled time.Duration   // see giveWay
-	posted    []time.Duration // when each was; nil with a duration
-	sent      int             // how many were posted, on all queue pairs
+	scheduled time.Duration   // time of the last call of runtime.Gosched; see giveWay
+	posted    []time.Duration // time at which each message was posted; nil in a test with a duration
+	sent      int             // number of messages posted on all queue pairs
 	done      int
 	come      int
 	completed []completion
-	began     bool          // it has, and sends may be posted
-	last      time.Duration // when the last messages were done or had come
+	began     bool          // whether the test has begun, so that sends may be posted
+	last      time.Duration // time at which the last messages were sent or had arrived
 }
 
 // newStream prepares messages, and posts receives.
@@ -82,9 +82,9 @@ func (e *end) postReceives(l *lane, i, n, size int) error {
 	return err
 }
 
-// run transfers all messages, or those for which there is time. The time begins
-// with the first message, and the server's of both directions begins to send
-// when one has come, as with perftest.
+// run transfers all messages, or as many as the test's duration allows. The
+// duration begins with the first message. As with perftest, the server of a
+// test in both directions begins to send when the first message has arrived.
 func (s *stream) run(ctx context.Context) (Row, error) {
 	before := cpuTime()
 	s.expecting = s.in
@@ -111,7 +111,7 @@ func (s *stream) begin() {
 	}
 }
 
-// over reports whether everything has been transferred, or the time is over.
+// over reports whether all messages are transferred or the duration is over.
 func (s *stream) over() bool {
 	if s.expired() {
 		return true
@@ -121,7 +121,7 @@ func (s *stream) over() bool {
 	return (!s.out || s.done >= all) && !s.expecting
 }
 
-// row returns what was measured.
+// row returns the result.
 func (s *stream) row() Row {
 	switch {
 	case s.Duration > 0:
@@ -132,9 +132,9 @@ func (s *stream) row() Row {
 	return receivedRow(s.size, s.come, s.last)
 }
 
-// giveWay lets the runtime schedule now and then, as ibverbs does while it
-// spins: otherwise the runtime's monitor, which looks every 10 ms, would
-// interrupt the posting. It also says how far the test has come.
+// giveWay calls runtime.Gosched now and then, as ibverbs does while it spins.
+// Otherwise, the runtime's monitor, which checks every 10 ms, would interrupt
+// the posting. giveWay also reports the progress of the test.
 func (s *stream) giveWay(now time.Duration) {
 	if now-s.scheduled >= 8*time.Millisecond {
 		s.scheduled = now
@@ -145,8 +145,8 @@ func (s *stream) giveWay(now time.Duration) {
 	}
 }
 
-// step posts a batch on each queue pair that has room, and takes completions if
-// none has room for another one.
+// step posts a batch on each queue pair that has room for one. If none has room
+// for another batch, it takes completions.
 func (s *stream) step(ctx context.Context) error {
 	if s.out && s.began {
 		room := false
@@ -169,7 +169,7 @@ func (s *stream) step(ctx context.Context) error {
 		cq = s.recvs
 	}
 	n, err := s.poll(ctx, cq, s.wcs)
-	if err != nil || n == 0 { // none, as the time is over
+	if err != nil || n == 0 { // n is 0 if the duration is over
 		return err
 	}
 	return s.take(s.wcs[:n])
@@ -198,9 +198,9 @@ func (s *stream) post(l *lane) error {
 	return err
 }
 
-// take counts what has completed, and posts receives again.
+// take counts completions, and posts receives again.
 func (s *stream) take(wcs []ibverbs.WC) error {
-	if !s.began { // the server's, with its first message
+	if !s.began { // the server's test begins with the first message
 		s.begin()
 	}
 	done := s.done
@@ -231,7 +231,8 @@ func (s *stream) take(wcs []ibverbs.WC) error {
 	return nil
 }
 
-// refill posts receives again, many at a time, or the last ones.
+// refill posts the receives that have completed again, many at a time, or the
+// last ones.
 func (s *stream) refill(i int) error {
 	l := &s.lanes[i]
 	switch more := min(l.free, s.Iterations-l.receives, pollBatch); {
@@ -247,7 +248,7 @@ func (s *stream) refill(i int) error {
 	return nil
 }
 
-// sendAll measures messages of a size that go out.
+// sendAll measures the sending of messages of a size.
 func (e *end) sendAll(ctx context.Context, size int) (Row, error) {
 	if e.conn != nil {
 		return e.connSendAll(ctx, size)
@@ -259,8 +260,8 @@ func (e *end) sendAll(ctx context.Context, size int) (Row, error) {
 	return s.run(ctx)
 }
 
-// receiveAll takes messages of a size, for which receives are posted before
-// ready says so.
+// receiveAll receives messages of a size. It posts receives before it calls
+// ready.
 func (e *end) receiveAll(ctx context.Context, size int, ready func() error) (Row, error) {
 	if e.conn != nil {
 		return e.connReceiveAll(ctx, size, ready)
@@ -268,7 +269,8 @@ func (e *end) receiveAll(ctx context.Context, size int, ready func() error) (Row
 	return e.exchangeAll(ctx, size, false, ready)
 }
 
-// exchangeAll is receiveAll that sends as many messages, too, if out.
+// exchangeAll is like receiveAll. If out is set, it also sends as many
+// messages.
 func (e *end) exchangeAll(ctx context.Context, size int, out bool, ready func() error) (Row, error) {
 	s, err := e.newStream(size, out, true)
 	if err != nil {

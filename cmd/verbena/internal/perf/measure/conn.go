@@ -12,11 +12,11 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// mostReceived is how many bytes the receives of a connection may have in all.
+// mostReceived is the maximum number of bytes in all receives of a connection.
 const mostReceived = 64 << 20
 
 // connectConn connects with an rdmacm.Conn, whose methods do the test. The peer
-// may have a queue pair and rdma_cm instead.
+// may use a queue pair with rdma_cm instead.
 func (e *end) connectConn(ctx context.Context, where Where) error {
 	config := &rdmacm.Config{
 		SendQueue: e.Depth, RecvQueue: 1, MaxInline: e.Inline, ReadDepth: 1,
@@ -42,7 +42,7 @@ func (e *end) connectConn(ctx context.Context, where Where) error {
 			return err
 		}
 		e.close = append(e.close, ln.Close)
-		if err := e.meet(); err != nil { // the client may come now
+		if err := e.meet(); err != nil { // the client may connect now
 			return err
 		}
 		request, err := ln.Accept(ctx)
@@ -67,7 +67,7 @@ func (e *end) connectConn(ctx context.Context, where Where) error {
 	return err
 }
 
-// connPull is pull with a connection.
+// connPull is like pull, on an rdmacm.Conn.
 func (e *end) connPull(ctx context.Context, size int, posted []time.Duration) ([]time.Duration, error) {
 	c := newClock()
 	for range e.Iterations {
@@ -79,7 +79,7 @@ func (e *end) connPull(ctx context.Context, size int, posted []time.Duration) ([
 	return posted, nil
 }
 
-// transfer does the operation, and waits for it.
+// transfer does the operation once and waits for it.
 func (e *end) transfer(ctx context.Context, size int) error {
 	mine, theirs := e.mine(size), e.peerBuffer(0, size)
 	switch e.Op {
@@ -98,7 +98,7 @@ func (e *end) transfer(ctx context.Context, size int) error {
 	}
 }
 
-// connPing is pingSend with a connection.
+// connPing is like pingSend, on an rdmacm.Conn.
 func (e *end) connPing(ctx context.Context, size int, posted []time.Duration) ([]time.Duration, error) {
 	if err := e.control.sync(); err != nil {
 		return posted, err
@@ -115,7 +115,7 @@ func (e *end) connPing(ctx context.Context, size int, posted []time.Duration) ([
 	c := newClock()
 	for range e.Iterations - 1 {
 		posted = append(posted, c.now())
-		if err := e.conn.Post(ctx, nil, batch); err != nil { // the answer says that it has come
+		if err := e.conn.Post(ctx, nil, batch); err != nil { // the peer's answer shows that the message has arrived
 			return posted, err
 		}
 		if _, err := e.receiver.Next(ctx); err != nil {
@@ -132,8 +132,8 @@ func (e *end) connPing(ctx context.Context, size int, posted []time.Duration) ([
 	return posted, err
 }
 
-// connSendAll is sendAll with a connection: a list is a call of Post, which has
-// a transfer where sendAll has a completion.
+// connSendAll is like sendAll, on an rdmacm.Conn. It posts each list with Post.
+// Where sendAll asks for a completion, connSendAll passes a Transfer.
 func (e *end) connSendAll(ctx context.Context, size int) (Row, error) {
 	batch, err := e.batch(0, e.List, size, 0)
 	if err != nil {
@@ -141,7 +141,7 @@ func (e *end) connSendAll(ctx context.Context, size int) (Row, error) {
 	}
 	posted, completed := make([]time.Duration, 0, e.Iterations), make([]completion, 0, e.Iterations)
 	transfers := make([]rdmacm.Transfer, e.Depth/e.List+1)
-	var marks []int // how many were posted with each transfer that is on its way, the last of which is the last of used
+	var marks []int // number of messages posted up to each transfer in flight; the last transfer is the last element of used
 	used, done := 0, 0
 	c, before := newClock(), cpuTime()
 	for done < e.Iterations {
@@ -172,7 +172,7 @@ func (e *end) connSendAll(ctx context.Context, size int) (Row, error) {
 	return r, nil
 }
 
-// connReceiveAll is receiveAll with a connection.
+// connReceiveAll is like receiveAll, on an rdmacm.Conn.
 func (e *end) connReceiveAll(ctx context.Context, size int, ready func() error) (Row, error) {
 	if err := ready(); err != nil {
 		return Row{}, err

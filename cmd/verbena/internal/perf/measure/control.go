@@ -19,7 +19,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// version is perftest's whose protocol this is.
+// version is the version of perftest whose protocol this package uses.
 const version = "6.06"
 
 // The sizes of messages, in bytes.
@@ -29,15 +29,16 @@ const (
 	keysSizeGID = 108 // with one
 )
 
-// key is what an end tells the other: perftest's "%04x:...:" text.
+// key is the information about a queue pair that an end sends to the other, in
+// perftest's text form "%04x:...:".
 type key struct {
 	LID, ReadDepth, QPN, PSN uint32
-	Buffer                   ibverbs.RemoteBuffer // without its length
-	GID                      ibverbs.GID          // zero without RoCE
+	Buffer                   ibverbs.RemoteBuffer // memory of the end, without its length
+	GID                      ibverbs.GID          // GID of the port; zero without RoCE
 	SRQ                      uint32
 }
 
-// text returns the message, with its trailing zero.
+// text returns the key as a message, with its final zero.
 func (k key) text() []byte {
 	s := fmt.Sprintf("%04x:%04x:%06x:%06x:%08x:%016x:", k.LID, k.ReadDepth, k.QPN, k.PSN, k.Buffer.RKey, k.Buffer.Addr)
 	if k.GID.IsZero() {
@@ -49,13 +50,13 @@ func (k key) text() []byte {
 	return append(fmt.Appendf(nil, "%s%08x:", s, k.SRQ), 0)
 }
 
-// parseKey reads a message.
+// parseKey parses a message with a key.
 func parseKey(message []byte) (k key, err error) {
 	text, _, _ := bytes.Cut(message, []byte{0})
 	parts := strings.Split(strings.TrimSuffix(string(text), ":"), ":")
 	hasGID := len(message) == keysSizeGID
 	if want := map[bool]int{false: 7, true: 23}[hasGID]; len(parts) != want {
-		return k, fmt.Errorf("keys of the peer with %d parts, not %d: %q", len(parts), want, text)
+		return k, fmt.Errorf("the peer's key has %d parts, not %d: %q", len(parts), want, text)
 	}
 	values := make([]uint64, len(parts))
 	for i, p := range parts {
@@ -67,7 +68,7 @@ func parseKey(message []byte) (k key, err error) {
 			bits = 8
 		}
 		if values[i], err = strconv.ParseUint(p, 16, bits); err != nil {
-			return k, fmt.Errorf("keys of the peer: %w in %q", err, text)
+			return k, fmt.Errorf("the peer's key: %w in %q", err, text)
 		}
 	}
 	k = key{
@@ -82,35 +83,35 @@ func parseKey(message []byte) (k key, err error) {
 	return k, nil
 }
 
-// control is the TCP connection over which the ends agree.
+// control is the TCP connection over which the ends agree on the test.
 type control struct {
 	net.Conn
 	isClient bool
 	plan     plan
-	mine     []key          // of each queue pair
-	peerQPNs []uint32       // once they are known
-	from     *io.PipeReader // what the peer says
+	mine     []key          // key of each queue pair of this end
+	peerQPNs []uint32       // numbers of the peer's queue pairs, once they are known
+	from     *io.PipeReader // data from the peer
 	started  time.Time
-	unread   atomic.Int64  // when the first unread data of the peer arrived: nanoseconds after started, or 0
-	gone     chan struct{} // closed when the peer has closed the connection, or this end has
+	unread   atomic.Int64  // time since started, in nanoseconds, at which the first unread data of the peer arrived; 0 if there is none
+	gone     chan struct{} // closed when the peer or this end has closed the connection
 	stop     func() bool
 	end      context.CancelCauseFunc
 }
 
-// errGone is the cause of what ended because the peer has closed the
-// connection.
-var errGone = fmt.Errorf("the peer has gone: %w", io.EOF)
+// errGone is the cause of a failure after the peer has closed the connection.
+var errGone = fmt.Errorf("the peer has closed the control connection: %w", io.EOF)
 
-// grace is how long to go on after that, because what the peer did before may
-// still be on its way.
+// grace is how long to continue after the peer has closed the connection,
+// because messages that it sent before may still arrive.
 const grace = 2 * time.Second
 
-// patience is how long a peer that is done is believed to have sent something
-// that is still on its way, lost packets included.
+// patience is how long messages of a peer that has finished may take to arrive,
+// even if packets are lost.
 const patience = 10 * time.Second
 
-// newControl takes a connection over. When ctx ends, so does what waits for the
-// peer; the context that it returns also ends when the peer has gone.
+// newControl takes over a connection. When ctx ends, waits for the peer end,
+// too. The context that newControl returns also ends when the peer has closed
+// the connection.
 func newControl(ctx context.Context, conn net.Conn, isClient bool) (*control, context.Context) {
 	c := &control{Conn: conn, isClient: isClient, mine: make([]key, 1), started: time.Now(), gone: make(chan struct{})}
 	c.stop = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
@@ -119,14 +120,14 @@ func newControl(ctx context.Context, conn net.Conn, isClient bool) (*control, co
 	c.from, to = io.Pipe()
 	go func() {
 		defer close(c.gone)
-		_, _ = io.Copy(noting{to, c}, conn) // what is wrong with conn, writing tells too
+		_, _ = io.Copy(noting{to, c}, conn) // an error of conn is also found by writing
 		_ = to.Close()
 		time.AfterFunc(grace, func() { c.end(errGone) })
 	}()
 	return c, ctx
 }
 
-// noting hands on what the peer says, and notes since when it is unread.
+// noting passes on the peer's data, and records since when data is unread.
 type noting struct {
 	*io.PipeWriter
 	c *control
@@ -135,11 +136,11 @@ type noting struct {
 func (n noting) Write(b []byte) (int, error) {
 	n.c.unread.Store(int64(time.Since(n.c.started)))
 	defer n.c.unread.Store(0)
-	return n.PipeWriter.Write(b) // when all is read
+	return n.PipeWriter.Write(b) // returns when all data is read
 }
 
-// ahead returns an error if the peer has been done for long, and speaks of what
-// comes next, although this end still waits for messages.
+// ahead returns an error if the peer has finished long ago, and has already
+// sent what comes next, although this end still waits for messages.
 func (c *control) ahead() error {
 	since := c.unread.Load()
 	if since == 0 || time.Since(c.started)-time.Duration(since) < patience {
@@ -148,8 +149,8 @@ func (c *control) ahead() error {
 	return errors.New("the peer is done, but messages are missing here: give both ends the same test and number of messages (-n) or duration (-D)")
 }
 
-// done tells the peer that this end says nothing more. The only error is that
-// the peer has gone, which is what done is for.
+// done tells the peer that this end sends nothing more. It ignores errors,
+// because the only one is that the peer has closed the connection.
 func (c *control) done() {
 	if t, ok := c.Conn.(*net.TCPConn); ok {
 		_ = t.CloseWrite()
@@ -158,14 +159,14 @@ func (c *control) done() {
 	}
 }
 
-// hangUp tells the peer that this end has failed, however long it takes to
-// close the rest.
+// hangUp closes the connection, which tells the peer that this end has failed,
+// before the other objects are closed, which may take long.
 func (c *control) hangUp() { _ = c.Conn.Close() }
 
 func (c *control) Close() error {
 	c.stop()
 	err := c.Conn.Close()
-	if errors.Is(err, net.ErrClosed) { // by hangUp
+	if errors.Is(err, net.ErrClosed) { // hangUp has closed it
 		err = nil
 	}
 	err = errors.Join(err, c.from.Close())
@@ -174,8 +175,8 @@ func (c *control) Close() error {
 	return err
 }
 
-// exchange sends a message and returns the peer's, which is as long. The client
-// speaks first.
+// exchange sends a message and returns the peer's message of the same length.
+// The client sends first.
 func (c *control) exchange(mine []byte) ([]byte, error) {
 	theirs := make([]byte, len(mine))
 	write := func() error { _, err := c.Write(mine); return err }
@@ -192,7 +193,8 @@ func (c *control) exchange(mine []byte) ([]byte, error) {
 	return theirs, nil
 }
 
-// settle agrees about everything but keys, and returns the peer's MTU.
+// settle exchanges everything but keys with the peer, and returns the peer's
+// MTU.
 func (c *control) settle(mtu ibverbs.MTU) (ibverbs.MTU, error) {
 	theirs, err := c.exchange(append([]byte(version+"\x00"), c.plan.bytes()...))
 	if err != nil {
@@ -220,7 +222,7 @@ func (c *control) settle(mtu ibverbs.MTU) (ibverbs.MTU, error) {
 	return 0, fmt.Errorf("the peer's MTU is %q", theirs)
 }
 
-// keys tells the peer about a queue pair of this end, and returns its key.
+// keys sends the key of queue pair i to the peer, and returns the peer's.
 func (c *control) keys(i int) (key, error) {
 	theirs, err := c.exchange(c.mine[i].text())
 	if err != nil {
@@ -229,13 +231,12 @@ func (c *control) keys(i int) (key, error) {
 	return parseKey(theirs)
 }
 
-// sync waits until the peer has come as far as this. It says so with its first
-// key once more, unless it has a queue pair more than this end, and that one's
-// key is still to come.
+// sync waits until the peer has reached the same point, by exchanging the first
+// keys once more. If the peer has one more queue pair than this end, the peer
+// sends the key of that queue pair instead.
 func (c *control) sync() error { return c.syncWith(0) }
 
-// syncWith is like sync, but exchanges the keys of queue pair i instead of the
-// first one's.
+// syncWith is like sync, but exchanges the keys of queue pair i.
 func (c *control) syncWith(i int) error {
 	theirs, err := c.keys(i)
 	if err == nil && i < len(c.peerQPNs) && c.peerQPNs[i] != 0 && theirs.QPN != c.peerQPNs[i] {
@@ -244,10 +245,11 @@ func (c *control) syncWith(i int) error {
 	return err
 }
 
-// errQPs is of ends whose numbers of queue pairs differ.
+// errQPs reports that the ends have different numbers of queue pairs.
 var errQPs = errors.New("the peer uses another number of queue pairs: give both ends the same -q")
 
-// report tells the peer the client's row, for the server to print.
+// report sends the client's row to the server, which prints it, and returns the
+// peer's row.
 func (c *control) report(r Row) (Row, error) {
 	theirs := Row{}
 	for _, field := range []struct {
@@ -267,14 +269,15 @@ func (c *control) report(r Row) (Row, error) {
 		field.theirs(binary.BigEndian.Uint64(b))
 	}
 	for _, rate := range []*float64{&theirs.Peak, &theirs.Average, &theirs.MessageRate} {
-		if math.IsInf(*rate, 0) || math.IsNaN(*rate) { // which is no measurement
+		if math.IsInf(*rate, 0) || math.IsNaN(*rate) { // not a measurement
 			*rate = 0
 		}
 	}
 	return theirs.withGigabits(), nil
 }
 
-// finish says that this end is done, and waits until the other is.
+// finish tells the peer that this end has finished, and waits until the peer
+// has.
 func (c *control) finish() error {
 	if err := c.sync(); err != nil {
 		return err

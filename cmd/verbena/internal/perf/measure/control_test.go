@@ -44,7 +44,7 @@ func TestKeys(t *testing.T) {
 	require.Len(t, keys["without"].text(), keysSize)
 	for _, text := range []string{"", "1:2", "beef:0001:ffffff:000001:100000000:0:0", "x:0:0:0:0:0:0"} {
 		_, err := parseKey([]byte(text))
-		require.ErrorContains(t, err, "keys of the peer", text)
+		require.ErrorContains(t, err, "the peer's key", text)
 	}
 }
 

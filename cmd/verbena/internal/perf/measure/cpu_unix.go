@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// cpuTime returns what this process has used, user and system.
+// cpuTime returns the processor time, user and system, that this process has
+// used.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

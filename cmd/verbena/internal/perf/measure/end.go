@@ -17,18 +17,18 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
-// Where says which device and peer to measure with.
+// Where selects the device and the peer of a measurement.
 type Where struct {
-	Device  string // empty: the one that has the address of the control connection, or else the first
-	Port    int    // 0: the first active one
-	Server  string // empty: this is the server
+	Device  string // name of the device; empty means the one with the address of the control connection, or else the first
+	Port    int    // port of the device; 0 means the first active one
+	Server  string // address of the server; empty if this end is the server
 	TCPPort int
-	RDMACM  bool // connect queue pairs with rdma_cm, at the same port number
-	Conn    bool // use an rdmacm.Conn, at the same port number
+	RDMACM  bool // whether to connect queue pairs with rdma_cm, at the same port number
+	Conn    bool // whether to use an rdmacm.Conn, at the same port number
 }
 
-// Check returns why no test can be done here, so that a server can say so
-// before it waits for a client.
+// Check returns the reason why no test can be done on this machine, so that a
+// server can report it before it waits for a client.
 func (w Where) Check() error {
 	if w.RDMACM || w.Conn {
 		ep, err := endpoint.New(rdmacm.PortSpaceTCP)
@@ -54,7 +54,7 @@ func (w Where) Check() error {
 		}
 	}
 	var errs []error
-	for _, name := range names { // one that can be opened is enough
+	for _, name := range names { // one device that can be opened is enough
 		c, err := ibverbs.Open(name)
 		if err == nil {
 			return c.Close()
@@ -64,12 +64,12 @@ func (w Where) Check() error {
 	return errors.Join(errs...)
 }
 
-// end is a queue pair with its memory: a half to send from, and one that the
-// peer writes to, or to receive in.
+// end is one end of a test: a queue pair with memory. One half of the memory is
+// for sending, and the other for receiving or for the peer's writes.
 type end struct {
 	*Test
 	control *control
-	close   []func() error // in the order in which things were made
+	close   []func() error // functions that close the objects, in the order in which these were created
 
 	device   *ibverbs.Device
 	pd       *ibverbs.PD
@@ -79,19 +79,19 @@ type end struct {
 	recvs    *ibverbs.CQ
 	unpolled int // see answeredTurn
 	qps      []*ibverbs.QP
-	qp       *ibverbs.QP  // the first
-	conn     *rdmacm.Conn // nil: the queue pair is used directly
+	qp       *ibverbs.QP  // the first queue pair
+	conn     *rdmacm.Conn // connection; nil if the queue pair is used directly
 	receiver *rdmacm.Receiver
-	locals   []ibverbs.QPAddr       // without rdma_cm
-	peers    []ibverbs.RemoteBuffer // of each queue pair
-	to       []ibverbs.Destination  // of datagrams
+	locals   []ibverbs.QPAddr       // addresses of the queue pairs, without rdma_cm
+	peers    []ibverbs.RemoteBuffer // the peer's memory for each queue pair
+	to       []ibverbs.Destination  // destinations of datagrams
 
-	deadline  time.Time // when a test with a duration is over; zero: there is none, or it has not begun
-	expecting bool      // messages of the peer
+	deadline  time.Time // end of a test with a duration; zero if there is no duration, or if the test has not begun
+	expecting bool      // whether this end waits for messages of the peer
 	progress  Progress
 }
 
-// shortest is how long a half is at least, as in perftest.
+// shortest is the minimum number of bytes of a half, as in perftest.
 const shortest = 4096
 
 // newEnd makes and connects an end.
@@ -144,7 +144,8 @@ func (e *end) open(where Where) (err error) {
 	return err
 }
 
-// allocate makes all but the queue pair, whose config it returns.
+// allocate creates everything but the queue pair, and returns the queue pair's
+// config.
 func (e *end) allocate() (config ibverbs.QPConfig, err error) {
 	if e.pd, err = e.device.AllocPD(); err != nil {
 		return config, err
@@ -174,14 +175,15 @@ func (e *end) allocate() (config ibverbs.QPConfig, err error) {
 	}, nil
 }
 
-// answered says whether a turn waits only for the peer's message, as perftest's
-// does with events. Spinning, it waits for both of its completions, in one
-// call.
+// answered reports whether a turn waits only for the peer's message, as
+// perftest does with events. If this end spins, a turn waits for both
+// completions in one call.
 func (e *end) answered() bool { return e.Events && !e.Bandwidth && e.Op.received() }
 
-// queue makes a completion queue, with a channel if events are wanted.
+// queue creates a completion queue with the given number of entries, and with a
+// channel if events is set.
 func (e *end) queue(entries int, events bool) (*ibverbs.CQ, error) {
-	config := ibverbs.CQConfig{CompQueue: entries, Spin: -1} // -e is to sleep
+	config := ibverbs.CQConfig{CompQueue: entries, Spin: -1} // with -e, waits must not spin
 	if events {
 		channel, err := e.device.CreateCompChannel()
 		if err != nil {
@@ -197,7 +199,7 @@ func (e *end) queue(entries int, events bool) (*ibverbs.CQ, error) {
 	return cq, err
 }
 
-// connect connects through keys that go over the control connection.
+// connect connects with keys that are exchanged over the control connection.
 func (e *end) connect(where Where) error {
 	if err := e.open(where); err != nil {
 		return err
@@ -256,7 +258,8 @@ func (e *end) connect(where Where) error {
 	return nil
 }
 
-// connectQP connects a queue pair to one of the peer's.
+// connectQP connects queue pair i to the queue pair of the peer with the key
+// theirs.
 func (e *end) connectQP(i int, theirs key, mtu ibverbs.MTU) error {
 	qp, local := e.qps[i], e.locals[i]
 	remote := ibverbs.QPAddr{
@@ -277,8 +280,8 @@ func (e *end) connectQP(i int, theirs key, mtu ibverbs.MTU) error {
 	return err
 }
 
-// offer puts the half that the peer may use into this end's keys. Queue pairs
-// share it, as its content does not matter.
+// offer puts the address of the half that the peer may use into this end's
+// keys. All queue pairs use the same half, because its content does not matter.
 func (e *end) offer() {
 	e.control.mine = make([]key, e.QPs)
 	for i := range e.control.mine {
@@ -300,7 +303,7 @@ func (e *end) agree() (all []key, err error) {
 			return nil, err
 		}
 		if i > 0 && theirs.QPN == all[i-1].QPN {
-			return nil, errQPs // it has no other one, and says that it is ready
+			return nil, errQPs // the peer has no further queue pair, and repeats its first key
 		}
 		all = append(all, theirs)
 		e.control.peerQPNs = append(e.control.peerQPNs, theirs.QPN)
@@ -310,8 +313,8 @@ func (e *end) agree() (all []key, err error) {
 	return all, nil
 }
 
-// agreed exchanges keys once more, as often as perftest does after it has
-// connected, and in its order.
+// agreed exchanges keys once more, as often and in the order as perftest does
+// after it has connected.
 func (e *end) agreed() error {
 	order := make([]int, 0, e.QPs+1)
 	if e.Op == Send {
@@ -331,15 +334,14 @@ func (e *end) agreed() error {
 	return nil
 }
 
-// peerBuffer returns what a message of a size goes to, or comes from, on a
-// queue pair.
+// peerBuffer returns the peer's memory for a message of a size on queue pair i.
 func (e *end) peerBuffer(i, size int) ibverbs.RemoteBuffer { return e.peers[i].Sub(0, uint64(size)) }
 
-// mine returns what a message of a size is sent from.
+// mine returns the memory from which a message of a size is sent.
 func (e *end) mine(size int) ibverbs.Segment { return e.mr.Sub(0, size) }
 
-// theirs returns what a message of a size is received in, behind the header of
-// a datagram.
+// theirs returns the memory in which a message of a size is received, after the
+// header of a datagram.
 func (e *end) theirs(size int) ibverbs.Segment {
 	if e.Transport == ibverbs.QPTypeUD {
 		size += ibverbs.GRHLen
@@ -347,7 +349,7 @@ func (e *end) theirs(size int) ibverbs.Segment {
 	return e.mr.Sub(e.half, size)
 }
 
-// add adds the request of a queue pair to a batch.
+// add adds a request of queue pair i to a batch.
 func (e *end) add(b *ibverbs.SendBatch, i, size int, flags ibverbs.SendFlags) error {
 	if size <= e.Inline && !e.Op.oneSided() {
 		flags |= ibverbs.SendInline
@@ -373,16 +375,17 @@ func (e *end) add(b *ibverbs.SendBatch, i, size int, flags ibverbs.SendFlags) er
 	return fmt.Errorf("no such operation: %s", cmp.Or(string(e.Op), "none"))
 }
 
-// The IDs of requests say to which queue pair they belong, and whether they are
-// receives.
+// sendID returns the ID of the send requests of queue pair i. The lowest bit of
+// an ID is set for receives.
 func sendID(i int) uint64 { return uint64(i) << 1 }
 func recvID(i int) uint64 { return uint64(i)<<1 | 1 }
 
-// ofID is the reverse.
+// ofID returns the queue pair of a request's ID, and whether the request is a
+// receive.
 func ofID(id uint64) (i int, isReceive bool) { return int(id >> 1), id&1 != 0 }
 
-// batch makes a batch of n requests of a queue pair, the last of which may be
-// signaled.
+// batch makes a batch of n requests of queue pair i. last has the flags of the
+// last request.
 func (e *end) batch(i, n, size int, last ibverbs.SendFlags) (*ibverbs.SendBatch, error) {
 	b, err := ibverbs.NewSendBatch(n, 1)
 	for j := 0; j < n && err == nil; j++ {
@@ -395,7 +398,7 @@ func (e *end) batch(i, n, size int, last ibverbs.SendFlags) (*ibverbs.SendBatch,
 	return b, err
 }
 
-// receives makes a batch of n receives of a queue pair.
+// receives makes a batch of n receives of queue pair i.
 func (e *end) receives(i, n, size int) (*ibverbs.RecvBatch, error) {
 	b, err := ibverbs.NewRecvBatch(n, 1)
 	for j := 0; j < n && err == nil; j++ {

@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
-// connectWithCM connects with rdma_cm, and exchanges keys for memory only.
+// connectWithCM connects with rdma_cm, and exchanges only the keys of memory.
 func (e *end) connectWithCM(ctx context.Context, where Where) (err error) {
 	var config ibverbs.QPConfig
 	prepare := func(ep *endpoint.Endpoint) error {
@@ -41,7 +41,7 @@ func (e *end) connectWithCM(ctx context.Context, where Where) (err error) {
 		if err := ep.Listen(1); err != nil {
 			return err
 		}
-		if err := e.meet(); err != nil { // the client may come now
+		if err := e.meet(); err != nil { // the client may connect now
 			return err
 		}
 		request, err := ep.GetRequest(ctx)
@@ -77,7 +77,8 @@ func (e *end) connectWithCM(ctx context.Context, where Where) (err error) {
 	return err
 }
 
-// meet is what settle is without rdma_cm; the MTU is not needed then.
+// meet does what settle does without rdma_cm. The MTU is not needed with
+// rdma_cm.
 func (e *end) meet() error {
 	_, err := e.control.settle(1)
 	return err

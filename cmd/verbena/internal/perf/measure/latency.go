@@ -40,11 +40,12 @@ func (e *end) latency(ctx context.Context, size int) (Row, error) {
 	return r, nil
 }
 
-// mostRecorded is how many times a test with a duration has room for at first.
+// mostRecorded is the initial capacity for times in a test with a duration.
 const mostRecorded = 1 << 20
 
-// mark notes when a message is posted. In a test with a duration the first one
-// that is marked begins it, and there is an error when it is over.
+// mark records the time at which a message is posted. In a test with a
+// duration, the first call begins the test, and mark returns an error when the
+// duration is over.
 func (e *end) mark(posted []time.Duration, c clock) ([]time.Duration, error) {
 	now := c.now()
 	if e.Duration > 0 {
@@ -58,7 +59,7 @@ func (e *end) mark(posted []time.Duration, c clock) ([]time.Duration, error) {
 	return append(posted, now), nil
 }
 
-// pull is for operations to which the peer does nothing.
+// pull measures operations in which the peer's program does nothing.
 func (e *end) pull(ctx context.Context, size int, posted []time.Duration) ([]time.Duration, error) {
 	send, err := e.batch(0, 1, size, ibverbs.SendSignaled)
 	if err != nil {
@@ -77,9 +78,9 @@ func (e *end) pull(ctx context.Context, size int, posted []time.Duration) ([]tim
 	return posted, nil
 }
 
-// pingSend sends messages that the peer answers, or answers them. The client
-// sends first. A turn of either waits for its own message to be sent and for
-// the peer's next one.
+// pingSend sends messages that the peer answers, or answers the peer's. The
+// client sends first. In each turn, an end waits until its message is sent and
+// the peer's next message has arrived.
 func (e *end) pingSend(ctx context.Context, size int, posted []time.Duration) ([]time.Duration, error) {
 	send, err := e.batch(0, 1, size, ibverbs.SendSignaled)
 	if err != nil {
@@ -110,13 +111,13 @@ func (e *end) pingSend(ctx context.Context, size int, posted []time.Duration) ([
 	for i := range e.Iterations {
 		again := recv
 		if i == 0 && e.control.isClient || receives == e.Iterations {
-			again = nil // there are as many as messages will come
+			again = nil // enough receives are posted for the remaining messages
 		} else {
 			receives++
 		}
 		completions := 2
 		if i == e.Iterations-1 && !e.control.isClient {
-			completions = 1 // the client's last message has come before
+			completions = 1 // the client's last message has already arrived
 		}
 		if posted, err = e.mark(posted, c); err != nil {
 			return posted, err
@@ -128,8 +129,9 @@ func (e *end) pingSend(ctx context.Context, size int, posted []time.Duration) ([
 	return posted, nil
 }
 
-// pingWrite writes messages into the peer's memory and looks for the peer's in
-// this end's, where the last byte counts them. The server writes first.
+// pingWrite writes messages into the peer's memory and polls this end's memory
+// for the peer's messages, whose last byte is a counter. The server writes
+// first.
 func (e *end) pingWrite(ctx context.Context, size int, posted []time.Duration) ([]time.Duration, error) {
 	send, err := e.batch(0, 1, size, ibverbs.SendSignaled)
 	if err != nil {
@@ -148,7 +150,7 @@ func (e *end) pingWrite(ctx context.Context, size int, posted []time.Duration) (
 			}
 		}
 		if i == 0 && !e.control.isClient {
-			posted = append(posted, c.now()) // the test begins with the client's answer: it may not be there yet
+			posted = append(posted, c.now()) // the test begins with the client's answer, which may not have arrived yet
 		} else if posted, err = e.mark(posted, c); err != nil {
 			return posted, err
 		}
@@ -170,7 +172,7 @@ func (e *end) pingWrite(ctx context.Context, size int, posted []time.Duration) (
 
 // watch waits until a byte that the device writes has a value.
 func (e *end) watch(ctx context.Context, b *byte, value byte) error {
-	const looks = 1 << 16 // before the runtime may schedule, which it would do with a signal
+	const looks = 1 << 16 // reads between two calls that let the runtime schedule, which otherwise sends a signal
 	for {
 		for range looks {
 			if load(b) == value {

@@ -10,26 +10,26 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// plan is what both ends of a test must have in common. It goes with the
-// version, behind the zero that ends perftest's text, where perftest has zeros
-// and does not look.
+// plan holds the parameters that both ends of a test must have in common. It is
+// sent after the version, behind the zero that ends perftest's text, where
+// perftest sends zeros and ignores what it receives.
 type plan struct {
 	op         Op
 	transport  ibverbs.QPType
 	bandwidth  bool
 	rdmaCM     bool
-	sweep      bool // more than one size
+	sweep      bool // whether the test has more than one size
 	both       bool
 	qps        int
 	iterations int
-	seconds    int // instead of iterations, if not 0
-	size       int // the first
+	seconds    int // duration in seconds instead of a number of iterations, if not 0
+	size       int // the first size
 }
 
-// planMark is what a plan begins with.
+// planMark is the first byte of a plan.
 const planMark = 'W'
 
-// planSize is how many bytes there are for it.
+// planSize is the number of bytes that are available for a plan.
 const planSize = versionSize - len(version) - 1
 
 // The bits of a plan.
@@ -37,7 +37,7 @@ const (
 	planBandwidth = 1 << iota
 	planRDMACM
 	planSweep
-	planManyQPs // the highest bit of the number of queue pairs
+	planManyQPs // highest bit of the number of queue pairs
 )
 
 // The bits of a plan's size, which is one less.
@@ -46,7 +46,7 @@ const (
 	planTimed = 1 << 30
 )
 
-// MaxQPs is how many queue pairs a plan can tell.
+// MaxQPs is the maximum number of queue pairs in a plan.
 const MaxQPs = 64
 
 func newPlan(t *Test, where Where) plan {
@@ -81,7 +81,8 @@ func (p plan) bytes() []byte {
 	return binary.BigEndian.AppendUint32(b, size)
 }
 
-// parsePlan reads what follows a version; ok says whether it is a plan.
+// parsePlan parses the bytes after a version. ok is false if they are not a
+// plan.
 func parsePlan(b []byte) (p plan, ok bool) {
 	if len(b) != planSize || b[0] != planMark || int(b[1]&7) >= len(Ops) {
 		return p, false
@@ -101,8 +102,8 @@ func parsePlan(b []byte) (p plan, ok bool) {
 	return p, true
 }
 
-// compare returns an error if the peer has sent a plan that is another one.
-// perftest sends none.
+// compare returns an error if the peer has sent a different plan. perftest
+// sends none.
 func (p plan) compare(theirs []byte) error {
 	if other, ok := parsePlan(theirs); ok && other != p {
 		return fmt.Errorf("the ends differ: this one has %v, the peer %v; give both the same flags", p, other)

@@ -8,18 +8,18 @@ import (
 	"os"
 )
 
-// Result is what a run has measured.
+// Result is the result of a run.
 type Result struct {
-	Test       string  `json:"test"`       // its name: send_lat
+	Test       string  `json:"test"`       // name of the test, such as send_lat
 	Connection string  `json:"connection"` // the type of the queue pairs
 	QPs        int     `json:"queue_pairs"`
 	Both       bool    `json:"both_ways"`
-	Bandwidth  bool    `json:"bandwidth"`            // not latency
-	Duration   float64 `json:"duration_s,omitempty"` // if the test had one
+	Bandwidth  bool    `json:"bandwidth"`            // whether the test measures bandwidth rather than latency
+	Duration   float64 `json:"duration_s,omitempty"` // duration of the test in seconds, if it has one
 	Rows       []Row   `json:"rows"`
 }
 
-// NewResult returns that of a test, without rows.
+// NewResult returns the result of a test, without rows.
 func NewResult(t *Test) Result {
 	return Result{
 		Test: t.Name(), Connection: transportName(t.Transport), QPs: t.QPs, Both: t.Both, Bandwidth: t.Bandwidth,

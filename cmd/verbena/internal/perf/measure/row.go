@@ -10,16 +10,17 @@ import (
 	"time"
 )
 
-// Row is what was measured with one size. Latencies are in microseconds, of one
-// way if the peer answers and of the whole if it does not; bandwidths are in
-// MiB/s and Gb/s; the message rate is in millions per second.
+// Row is the result for one size. Latencies are in microseconds. They are for
+// one way if the peer answers, and for the whole operation if it does not.
+// Bandwidths are in MiB/s and Gb/s, and the message rate is in millions per
+// second.
 type Row struct {
 	Bytes      int `json:"bytes"`
 	Iterations int `json:"iterations"`
 
 	Min     float64 `json:"min_us,omitempty"`
 	Max     float64 `json:"max_us,omitempty"`
-	Typical float64 `json:"typical_us,omitempty"` // the median
+	Typical float64 `json:"typical_us,omitempty"` // median latency
 	Mean    float64 `json:"mean_us,omitempty"`
 	Stdev   float64 `json:"stdev_us,omitempty"`
 	P99     float64 `json:"p99_us,omitempty"`
@@ -30,15 +31,15 @@ type Row struct {
 	Gigabits    float64 `json:"average_gb_s,omitempty"` // the average in units of 10^9 bits
 	MessageRate float64 `json:"message_rate_mps,omitempty"`
 
-	CPU float64 `json:"cpu_us"` // of this process, user and system, for each message
+	CPU float64 `json:"cpu_us"` // processor time of this process, user and system, for each message
 }
 
 const megabyte = 1 << 20
 
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// latencyRow makes a row of when each message was posted: the time from one to
-// the next is that of so many ways.
+// latencyRow makes a row from the times at which messages were posted. The time
+// between two of them is that of the given number of ways.
 func latencyRow(size int, posted []time.Duration, ways int) Row {
 	took := make([]float64, len(posted)-1)
 	sum := 0.0
@@ -60,23 +61,25 @@ func latencyRow(size int, posted []time.Duration, ways int) Row {
 	return r
 }
 
-// completion is when the messages before n had all completed.
+// completion is the time at which all messages before n had completed.
 type completion struct {
 	n  int
 	at time.Duration
 }
 
-// bandwidthRow makes a row of when messages were posted and when completed.
+// bandwidthRow makes a row from the times at which messages were posted and had
+// completed.
 func bandwidthRow(size int, posted []time.Duration, completed []completion) Row {
 	r := receivedRow(size, len(posted), completed[len(completed)-1].at-posted[0])
 	r.Peak = peak(posted, completed) * float64(size) / megabyte
 	return r
 }
 
-// receivedRow makes a row of n messages that took so long. A receiver has no
-// peak, as with perftest: it knows when it looked, not when messages came.
+// receivedRow makes a row for n messages that arrived in the time took. As with
+// perftest, it has no peak, because a receiver knows when it has polled but not
+// when messages arrived.
 func receivedRow(size, n int, took time.Duration) Row {
-	rate := float64(n) / max(took, 1).Seconds() // no clock is finer
+	rate := float64(n) / max(took, 1).Seconds() // at least the resolution of the clock
 	return Row{Bytes: size, Iterations: n, Average: rate * float64(size) / megabyte, MessageRate: rate / 1e6}.withGigabits()
 }
 
@@ -86,7 +89,7 @@ func (r Row) withGigabits() Row {
 	return r
 }
 
-// plus returns the row with what the peer has sent meanwhile.
+// plus returns the row with the bandwidth of the peer's messages added.
 func (r Row) plus(theirs Row) Row {
 	r.Peak += theirs.Peak
 	r.Average += theirs.Average
@@ -94,8 +97,8 @@ func (r Row) plus(theirs Row) Row {
 	return r.withGigabits()
 }
 
-// peak returns the messages per second of the best stretch from a post to a
-// completion.
+// peak returns the highest rate, in messages per second, over all stretches
+// from a post to a completion.
 //
 // A stretch is a line from (posted[i], i) to (c.at, c.n), and its slope is the
 // rate. The steepest line to a completion touches the lower right of the convex
@@ -118,8 +121,8 @@ func peak(posted []time.Duration, completed []completion) (best float64) {
 	return best
 }
 
-// hullEnd returns the number of the first post that a hull has not seen; the
-// last that it has seen is always part of it.
+// hullEnd returns the index of the first post that is not part of the hull's
+// input; the last post before it is always part of the hull.
 func hullEnd(hull []completion) int {
 	if len(hull) == 0 {
 		return 0
@@ -127,12 +130,13 @@ func hullEnd(hull []completion) int {
 	return hull[len(hull)-1].n + 1
 }
 
-// isSteeper says whether the line from a to b is steeper than that from a to c.
+// isSteeper reports whether the line from a to b is steeper than that from a to
+// c.
 func isSteeper(a, b, c completion) bool {
 	return float64(b.n-a.n)*float64(c.at-a.at) > float64(c.n-a.n)*float64(b.at-a.at)
 }
 
-// Head is the line above rows.
+// Head returns the line above the rows.
 func (t *Test) Head() string {
 	if t.Bandwidth {
 		return " #bytes     #iterations    BW peak[MiB/sec]   BW average[MiB/sec]  MsgRate[Mpps]    BW average[Gb/sec]   CPU[usec]"
@@ -140,7 +144,7 @@ func (t *Test) Head() string {
 	return " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]    CPU[usec]"
 }
 
-// Line is a row as perftest prints it, with the processor's time after it.
+// Line returns a row as perftest prints it, followed by the processor time.
 func (t *Test) Line(r Row) string {
 	if t.Bandwidth {
 		return fmt.Sprintf(" %-7d    %-10d     %-7.2f            %-7.2f              %-7.6f         %-7.2f              %-7.2f",

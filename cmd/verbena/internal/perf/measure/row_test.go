@@ -154,9 +154,9 @@ func TestCheck(t *testing.T) {
 		"UD does not support write":              func(t *Test) { t.Transport, t.Op = ibverbs.QPTypeUD, Write },
 		"UC does not support read":               func(t *Test) { t.Transport, t.Op = ibverbs.QPTypeUC, Read },
 		"fetchadd always uses 8 bytes":           func(t *Test) { t.Op = FetchAdd },
-		"no event to wait for":                   func(t *Test) { t.Op, t.Events = Write, true },
+		"cannot wait for events":                 func(t *Test) { t.Op, t.Events = Write, true },
 		"must be multiples of the list length 3": func(t *Test) { t.List = 3 },
-		"never comes with 16":                    func(t *Test) { t.Moderation = 17 },
+		"but only 16 are in flight":              func(t *Test) { t.Moderation = 17 },
 	} {
 		bad := good
 		change(&bad)

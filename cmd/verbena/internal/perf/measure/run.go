@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Run connects to the peer, or waits for it to connect, and does the test with
-// it.
+// Run connects to the peer, or waits for the peer to connect, and does the
+// test.
 func Run(ctx context.Context, t *Test, where Where, tell Tell) (err error) {
 	row := tell.Row
 	conn, err := reach(ctx, where, tell.Ready)
@@ -55,25 +55,25 @@ func Run(ctx context.Context, t *Test, where Where, tell Tell) (err error) {
 	return err
 }
 
-// Tell has the functions that Run calls.
+// Tell holds the functions that Run calls.
 type Tell struct {
 	// Ready is called when the server waits for the client, and by the client
 	// when it has found the server.
 	Ready func()
-	// Row is called with what was measured with each size. What the peer
-	// measures of a test in which it alone does something is given too, for its
-	// last size.
+	// Row is called with the result for each size. If only the peer
+	// measures in a test, Row is called with the peer's result for the last
+	// size.
 	Row func(Row)
-	// Progress, which may be nil, is called now and then by an end that
-	// measures bandwidth.
+	// Progress, if not nil, is called now and then by an end that measures
+	// bandwidth.
 	Progress Progress
 }
 
-// Progress is told how long a test has been running, and how many messages of a
-// size are done.
+// Progress is called with the time for which a test has been running, and the
+// number of messages of a size that are done.
 type Progress func(elapsed time.Duration, size, done int)
 
-// reach makes the control connection.
+// reach makes the control connection. The server calls ready before it waits.
 func reach(ctx context.Context, where Where, ready func()) (net.Conn, error) {
 	port := strconv.Itoa(where.TCPPort)
 	if where.Server != "" {
@@ -154,7 +154,7 @@ func (e *end) runStream(ctx context.Context, row func(Row)) error {
 		if err != nil {
 			return err
 		}
-		if e.Both && e.Duration == 0 { // otherwise what has come is counted already
+		if e.Both && e.Duration == 0 { // otherwise the received messages are counted already
 			theirs, err := e.control.report(r)
 			if err != nil {
 				return err
@@ -171,7 +171,7 @@ func (e *end) runStream(ctx context.Context, row func(Row)) error {
 	return e.control.finish()
 }
 
-// runBothWays has both ends do something to the other one's memory at once.
+// runBothWays makes both ends access the other end's memory at the same time.
 func (e *end) runBothWays(ctx context.Context, row func(Row)) error {
 	for _, size := range e.Sizes {
 		if err := e.control.sync(); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// Op is what is measured.
+// Op is the operation to measure.
 type Op string
 
 // The operations.
@@ -28,40 +28,40 @@ const (
 // Ops are all operations.
 var Ops = []Op{Send, Write, WriteImm, Read, FetchAdd, CompSwap}
 
-// isAtomic says whether the operation is on 8 bytes.
+// isAtomic reports whether the operation is atomic, on 8 bytes.
 func (o Op) isAtomic() bool { return o == FetchAdd || o == CompSwap }
 
-// received says whether the peer posts a receive for each.
+// received reports whether the peer must post a receive for the operation.
 func (o Op) received() bool { return o == Send || o == WriteImm }
 
-// oneSided says whether an operation's own completion ends it, so that the peer
-// only waits.
+// oneSided reports whether the operation ends with its own completion, so that
+// the peer only waits.
 func (o Op) oneSided() bool { return o == Read || o.isAtomic() }
 
-// Test is what both ends do. All fields must be set.
+// Test describes a test. Both ends need the same. All fields must be set.
 type Test struct {
 	Op         Op
-	Transport  ibverbs.QPType // RC, UC or UD
-	Bandwidth  bool           // not latency
-	Sizes      []int          // bytes of a message, one after the other
-	Both       bool           // both ends send (bandwidth)
-	QPs        int            // queue pairs (bandwidth)
-	Iterations int            // messages of each size on each queue pair; with Duration: Endless
-	Duration   time.Duration  // how long; 0: until all messages are there
-	Depth      int            // messages under way (bandwidth)
-	List       int            // requests in each call (bandwidth)
-	Moderation int            // requests for each completion (bandwidth)
-	Receives   int            // posted ahead
-	Timeout    time.Duration  // after which RC repeats a packet without an answer; 0: ibverbs' default
-	Inline     int            // messages up to so many bytes are sent inline
-	Events     bool           // sleep until there are completions; otherwise spin
-	Netpoll    bool           // with Events: on Go's netpoller, not in C
+	Transport  ibverbs.QPType // type of the queue pairs: RC, UC or UD
+	Bandwidth  bool           // whether to measure bandwidth rather than latency
+	Sizes      []int          // numbers of bytes in a message, measured one after the other
+	Both       bool           // whether both ends send (bandwidth)
+	QPs        int            // number of queue pairs (bandwidth)
+	Iterations int            // number of messages of each size on each queue pair; Endless with Duration
+	Duration   time.Duration  // duration; 0 means until all messages are transferred
+	Depth      int            // number of messages in flight (bandwidth)
+	List       int            // number of requests in each call (bandwidth)
+	Moderation int            // number of requests for each completion (bandwidth)
+	Receives   int            // number of receives posted in advance
+	Timeout    time.Duration  // time after which RC resends a packet that is not acknowledged; 0 means the default of ibverbs
+	Inline     int            // maximum number of bytes of a message that is sent inline
+	Events     bool           // whether to sleep until there are completions, rather than spin
+	Netpoll    bool           // whether to sleep on Go's netpoller rather than in C, with Events
 }
 
-// Endless is the number of messages of a test with a duration.
+// Endless is the number of messages in a test with a duration.
 const Endless = math.MaxInt32
 
-// Check says what cannot be done.
+// Check returns an error if the test is impossible.
 func (t *Test) Check() error {
 	largest := slices.Max(t.Sizes)
 	switch {
@@ -72,20 +72,20 @@ func (t *Test) Check() error {
 	case t.Op.isAtomic() && (largest != 8 || slices.Min(t.Sizes) != 8):
 		return fmt.Errorf("%s always uses 8 bytes", t.Op)
 	case t.Events && t.Op == Write && !t.Bandwidth:
-		return fmt.Errorf("the peer of a write has no event to wait for")
+		return fmt.Errorf("a write causes no event at the peer, so a test of writes cannot wait for events")
 	case t.Depth%t.List != 0 || t.Moderation%t.List != 0 && t.List > 1:
-		return fmt.Errorf("a depth of %d and a completion for every %d messages must be multiples of the list length %d", t.Depth, t.Moderation, t.List)
+		return fmt.Errorf("the depth is %d and there is a completion for every %d messages; both numbers must be multiples of the list length %d", t.Depth, t.Moderation, t.List)
 	case !t.Bandwidth && (t.QPs > 1 || t.Both):
-		return fmt.Errorf("a latency has one queue pair, and messages of one end at a time")
+		return fmt.Errorf("a test of latency has one queue pair, and only one end sends at a time")
 	case t.Duration > 0 && len(t.Sizes) > 1:
-		return fmt.Errorf("a test with a duration has one size")
+		return fmt.Errorf("a test with a duration can have only one size")
 	case t.Moderation > t.Depth:
-		return fmt.Errorf("a completion for every %d messages never comes with %d in flight", t.Moderation, t.Depth)
+		return fmt.Errorf("there is a completion for every %d messages, but only %d are in flight", t.Moderation, t.Depth)
 	}
 	return nil
 }
 
-// String names the test.
+// String returns a description of the test.
 func (t *Test) String() string {
 	text := fmt.Sprintf("%s %s %s", transportName(t.Transport), t.Op, map[bool]string{false: "latency", true: "bandwidth"}[t.Bandwidth])
 	if t.Both {
@@ -97,14 +97,15 @@ func (t *Test) String() string {
 	return text
 }
 
-// Name returns the test's as a word, after perftest's programs.
+// Name returns the test's name, after perftest's programs.
 func (t *Test) Name() string { return testName(t.Op, t.Bandwidth) }
 
 func testName(op Op, bandwidth bool) string {
 	return string(op) + map[bool]string{false: "_lat", true: "_bw"}[bandwidth]
 }
 
-// Named returns the operation of a test's name, and whether it is of bandwidth.
+// Named returns the operation of the test with a name, and whether the test
+// measures bandwidth.
 func Named(name string) (op Op, bandwidth, ok bool) {
 	for _, op := range Ops {
 		for _, bandwidth := range []bool{false, true} {

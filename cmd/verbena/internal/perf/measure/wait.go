@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// exchange posts receives and requests, either of which may be nil, and looks
-// for completions.
+// exchange posts receives and requests, either of which may be nil, and polls
+// for at least least completions for a limited time.
 func (e *end) exchange(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.SendBatch, cq *ibverbs.CQ, wcs []ibverbs.WC, least int) (int, error) {
 	switch {
 	case !e.Events:
@@ -32,7 +32,7 @@ func (e *end) exchange(ctx context.Context, recv *ibverbs.RecvBatch, send *ibver
 	return e.wait(ctx, cq, wcs)
 }
 
-// look looks for completions for some time.
+// look polls for completions for a limited time.
 func (e *end) look(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, error) {
 	switch {
 	case !e.Events:
@@ -43,7 +43,7 @@ func (e *end) look(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, 
 	return e.wait(ctx, cq, wcs)
 }
 
-// wait waits on Go's netpoller, until the time is over.
+// wait waits for completions on Go's netpoller, until the duration is over.
 func (e *end) wait(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, error) {
 	if e.deadline.IsZero() {
 		return cq.Wait(ctx, wcs)
@@ -57,8 +57,8 @@ func (e *end) wait(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, 
 	return n, err
 }
 
-// hopeless returns why a wait that has found nothing yet is to end: because ctx
-// has ended, or because the peer is done and nothing more will come.
+// hopeless returns an error if a wait without result must end: ctx has ended,
+// or the peer has finished and no more messages will arrive.
 func (e *end) hopeless(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -72,16 +72,16 @@ func (e *end) hopeless(ctx context.Context) error {
 	return e.control.ahead()
 }
 
-// expired reports whether the time of a test with a duration is over.
+// expired reports whether the duration of the test is over.
 func (e *end) expired() bool { return !e.deadline.IsZero() && !time.Now().Before(e.deadline) }
 
-// errExpired ends a wait in a test with a duration.
-var errExpired = errors.New("the time is over")
+// errExpired ends a wait when the duration of the test is over.
+var errExpired = errors.New("the duration of the test is over")
 
 // turn posts receives and requests, either of which may be nil, and waits for
-// so many completions.
+// the given number of completions.
 func (e *end) turn(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.SendBatch, cq *ibverbs.CQ, wcs []ibverbs.WC, completions int) error {
-	if ctx.Err() != nil { // even if all that it waits for is there at once
+	if ctx.Err() != nil { // even if all completions are there at once
 		return context.Cause(ctx)
 	}
 	if send != nil && e.answered() {
@@ -104,8 +104,8 @@ func (e *end) turn(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.S
 	}
 }
 
-// answeredTurn is turn that waits for the peer's message only. That this end's
-// has been sent is looked at now and then, and does not wake it.
+// answeredTurn is like turn, but waits only for the peer's messages. It polls
+// the completions of this end's messages now and then; they do not wake it.
 func (e *end) answeredTurn(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.SendBatch, messages int) error {
 	if e.unpolled >= pollBatch {
 		var wcs [pollBatch]ibverbs.WC
@@ -133,8 +133,8 @@ func (e *end) answeredTurn(ctx context.Context, recv *ibverbs.RecvBatch, send *i
 	return errors.Join(err, failed(wcs[:n]))
 }
 
-// poll returns completions when there are any. There are none if the time is
-// over.
+// poll waits for completions and returns their number, which is 0 if the
+// duration is over.
 func (e *end) poll(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, error) {
 	if ctx.Err() != nil { // even if there are some at once, each time
 		return 0, context.Cause(ctx)
@@ -156,7 +156,7 @@ func (e *end) poll(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, 
 	}
 }
 
-// failed returns the error of the first completion that has one.
+// failed returns the error of the first completion that has failed.
 func failed(wcs []ibverbs.WC) error {
 	for i := range wcs {
 		if err := wcs[i].Err(); err != nil {
@@ -166,7 +166,7 @@ func failed(wcs []ibverbs.WC) error {
 	return nil
 }
 
-// clock tells how long it has been running.
+// clock measures the time since its start.
 type clock struct{ start time.Time }
 
 func newClock() clock { return clock{time.Now()} }

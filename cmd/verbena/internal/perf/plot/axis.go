@@ -8,26 +8,26 @@ import (
 	"strconv"
 )
 
-// axis is a logarithmic axis: from the first to the last of its ticks, of which
-// it has at least two, and drawn between two pixels.
+// axis is a logarithmic axis from the first to the last of its ticks, drawn
+// between two pixels. It has at least two ticks.
 type axis struct {
 	ticks    []tick
 	from, to float64
 }
 
-// tick is a value that an axis marks. Not every tick has a label.
+// tick is a value that is marked on an axis. It may have a label.
 type tick struct {
 	value float64
 	label string
 }
 
-// at returns the pixel of a value.
+// at returns the pixel for a value.
 func (a axis) at(value float64) float64 {
 	low, high := math.Log(a.ticks[0].value), math.Log(a.ticks[len(a.ticks)-1].value)
 	return a.from + (a.to-a.from)*(math.Log(value)-low)/(high-low)
 }
 
-// powersOfTwo returns the ticks of an axis for sizes, at most twelve of which
+// powersOfTwo returns the ticks of an axis for sizes. At most twelve of them
 // have labels.
 func powersOfTwo(low, high float64) (ticks []tick) {
 	first, last := int(math.Floor(math.Log2(low))), int(math.Ceil(math.Log2(high)))
@@ -45,7 +45,7 @@ func powersOfTwo(low, high float64) (ticks []tick) {
 	return ticks
 }
 
-// size returns 2 to the power of e, in bytes.
+// size returns 2 to the power of e as a text in bytes.
 func size(e int) string {
 	switch {
 	case e >= 20:
@@ -56,8 +56,8 @@ func size(e int) string {
 	return fmt.Sprint(1 << e)
 }
 
-// oneTwoFive returns the ticks of an axis for what was measured: one, two and
-// five times the powers of ten. If they are many, only the powers have labels.
+// oneTwoFive returns the ticks of an axis for measured values: one, two and
+// five times the powers of ten. If there are many, only the powers have labels.
 func oneTwoFive(low, high float64) (ticks []tick) {
 	value := func(i int) float64 {
 		decade := int(math.Floor(float64(i) / 3))

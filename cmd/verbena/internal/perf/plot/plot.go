@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plot draws what package perf has measured.
+// Package plot draws the results of package measure.
 package plot
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/verbena-go/verbena/cmd/verbena/internal/perf/measure"
 )
 
-// Series is a run, to be drawn as a line.
+// Series is a result to draw as a line.
 type Series struct {
 	Name string
 	measure.Result
@@ -31,8 +31,9 @@ func CheckFile(file string) error {
 	return fmt.Errorf("%s: a plot is an SVG file: use a name that ends in .svg", file)
 }
 
-// Draw draws latency and bandwidth against the size into an SVG file, each in a
-// panel of its own if there is any. Nothing is written if that fails.
+// Draw draws latency and bandwidth against the size into an SVG file, in a
+// panel each. A panel without values is omitted. If Draw fails, it writes
+// nothing.
 func Draw(file string, series []Series) error {
 	if err := CheckFile(file); err != nil {
 		return err
@@ -78,7 +79,7 @@ func render(series []Series) ([]byte, error) {
 	return svg.Bytes(), nil
 }
 
-// panel is the lines that have their axes in common.
+// panel holds the lines that have common axes.
 type panel struct {
 	title, unit string
 	lines       []line
@@ -87,11 +88,10 @@ type panel struct {
 // line is a series in a panel.
 type line struct {
 	name         string
-	points, tail []point // what is typical, and the 99th percentile of latencies
+	points, tail []point // medians, and 99th percentiles of latencies
 }
 
-// point is a size in bytes and what was measured with it. Both axes are
-// logarithmic.
+// point is a size in bytes and the measured value. Both axes are logarithmic.
 type point struct{ bytes, value float64 }
 
 func (p *panel) add(s Series) error {
@@ -150,7 +150,7 @@ func (p *panel) draw(w *bytes.Buffer) {
 	p.legend(w)
 }
 
-// axes returns axes that hold all points.
+// axes returns axes whose ranges include all points.
 func (p *panel) axes() (x, y axis) {
 	var sizes, values []float64
 	for _, l := range p.lines {
@@ -162,8 +162,8 @@ func (p *panel) axes() (x, y axis) {
 		axis{oneTwoFive(slices.Min(values), slices.Max(values)), bottom, top}
 }
 
-// legend writes the names of the lines into the upper left corner, where
-// latencies and bandwidths, which grow with the size, leave room.
+// legend writes the names of the lines into the upper left corner, where there
+// is room because latencies and bandwidths grow with the size.
 func (p *panel) legend(w *bytes.Buffer) {
 	for i, l := range p.lines {
 		y, colour := top+20+20*i, colours[i%len(colours)]
@@ -173,7 +173,7 @@ func (p *panel) legend(w *bytes.Buffer) {
 	}
 }
 
-// colours can be told apart with every kind of colour vision.
+// colours holds colors that can be told apart with every kind of color vision.
 var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"}
 
 func polyline(w *bytes.Buffer, x, y axis, points []point, style string) {
@@ -187,7 +187,8 @@ func polyline(w *bytes.Buffer, x, y axis, points []point, style string) {
 	w.WriteString(`"/>` + "\n")
 }
 
-// text writes one, unless it is empty. Its end, start or middle is at x.
+// text writes a text, unless it is empty. The style says whether its start,
+// middle or end is at x.
 func text(w *bytes.Buffer, x, y float64, style, s string) {
 	if s == "" {
 		return

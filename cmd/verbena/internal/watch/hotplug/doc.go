@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hotplug hears from the kernel of RDMA devices that come and go.
+// Package hotplug receives the kernel's events about RDMA devices that appear
+// and disappear.
 package hotplug

@@ -10,14 +10,14 @@ import (
 	"syscall"
 )
 
-// fromKernel is the group of messages that come from the kernel itself, not
-// from udev.
+// fromKernel is the multicast group of messages from the kernel itself, rather
+// than from udev.
 const fromKernel = 1
 
-// Listener hears of devices from when it was made.
+// Listener receives events about devices since it was made.
 type Listener struct{ socket *os.File }
 
-// Listen makes a Listener. Any user may.
+// Listen makes a Listener. It needs no privileges.
 func Listen() (*Listener, error) {
 	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, syscall.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
@@ -26,10 +26,10 @@ func Listen() (*Listener, error) {
 	if err := syscall.Bind(fd, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK, Groups: fromKernel}); err != nil {
 		return nil, errors.Join(os.NewSyscallError("bind", err), syscall.Close(fd))
 	}
-	return &Listener{os.NewFile(uintptr(fd), "the kernel's events")}, nil // which waits on the netpoller
+	return &Listener{os.NewFile(uintptr(fd), "the kernel's events")}, nil // the file waits on the netpoller
 }
 
-// Events returns what happens until ctx ends, which closes the Listener.
+// Events returns the events until ctx ends, which closes the Listener.
 func (l *Listener) Events(ctx context.Context) iter.Seq[Event] {
 	return func(yield func(Event) bool) {
 		defer context.AfterFunc(ctx, func() { _ = l.socket.Close() })()
@@ -48,7 +48,7 @@ func (l *Listener) next() (Event, error) {
 	for {
 		n, err := l.socket.Read(message)
 		if errors.Is(err, syscall.ENOBUFS) {
-			return Event{}, nil // some were lost
+			return Event{}, nil // some events were lost
 		}
 		if err != nil {
 			return Event{}, err

@@ -10,7 +10,7 @@ import (
 	"iter"
 )
 
-// Listener cannot be made here.
+// Listener is not supported on this system.
 type Listener struct{}
 
 // Listen returns errors.ErrUnsupported.

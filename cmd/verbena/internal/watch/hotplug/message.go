@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Event tells that devices came or went.
+// Event reports that devices have appeared or disappeared.
 type Event struct {
-	Removed string // name of the device that has gone; empty: what programs can open may have changed
+	Removed string // name of the removed device; if empty, the devices that programs can open may have changed
 }
 
-// parse reads what the kernel tells of any of its objects: lines that end with
-// a zero, most of them NAME=VALUE.
+// parse parses an event of the kernel about any of its objects. Its lines end
+// with a zero, and most have the form NAME=VALUE.
 func parse(message []byte) (ev Event, ok bool) {
 	values := map[string]string{}
 	for line := range strings.SplitSeq(string(message), "\x00") {
@@ -26,7 +26,7 @@ func parse(message []byte) (ev Event, ok bool) {
 		return Event{}, false
 	}
 	switch values["SUBSYSTEM"] {
-	case "infiniband_verbs": // what programs open: it comes first and goes first
+	case "infiniband_verbs": // the device that programs open, which is created and removed first
 		return Event{}, true
 	case "infiniband":
 		if action == "remove" {
