@@ -18,9 +18,9 @@ import (
 var errDifferent = errors.New("the snapshot is not what the compilers or the golden layouts say")
 
 type checkOptions struct {
-	facts, headers, generated, golden string
-	compilers                         string // commands, separated by commas
-	update                            bool
+	facts, headers, libc, generated, golden string
+	compilers                               string // commands, separated by commas
+	update                                  bool
 }
 
 // runCheck has every compiler compare the snapshot with the real headers and
@@ -65,6 +65,16 @@ func (o checkOptions) declarations(in emit.Input, facts string) []check.Declarat
 	read := check.Declarations{
 		Name: "headers of " + in.API.Version, Source: filepath.Join(facts, "umbrella.h"),
 		Include: scan.IncludeDir(o.headers), Macros: true,
+	}
+	if o.libc != "" {
+		read.After = scan.IncludeDir(o.libc)
+	}
+	if in.Alone {
+		all := []check.Declarations{read}
+		for _, l := range in.Known.Own() {
+			all = append(all, check.Declarations{Name: l.Name + "/abi.h", Source: source(l)})
+		}
+		return all
 	}
 	if in.Base == nil { // librdmacm's has both
 		verbs, cm := conventions.Base[0], conventions.Base[1]

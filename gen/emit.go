@@ -14,6 +14,9 @@ func runEmit(facts, out, skeleton, libraries string) error {
 			return err
 		}
 	}
+	if all[0].Base != nil || all[0].Alone { // the skeleton belongs to libibverbs and librdmacm
+		return nil
+	}
 	if err := emit.Skeleton(all[0], skeleton); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 // Gen makes the bindings in generated/ from rdma-core's C headers.
 //
 //	go run ./gen scan -headers DIR -version V   C headers -> headers/api/V.json
+//	go run ./gen propose -headers DIR -version V   the lines that conventions of new headers lack
 //	go run ./gen emit                           the newest snapshot -> generated/ and softroce/internal
 //	go run ./gen check -headers DIR             C compilers agree with the snapshot and the golden layouts
 //	go run ./gen coverage                       what is bound, and what is not and why
@@ -24,7 +25,9 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/emit"
 )
 
-const usage = "usage: gen scan -headers DIR -version V | gen emit | gen check -headers DIR | gen coverage | gen diff [-json] A B | gen decide A B"
+const usage = "usage: gen scan -headers DIR -version V | gen propose -headers DIR -version V | gen emit | gen check -headers DIR | gen coverage | gen diff [-json] A B | gen decide A B"
+
+const libcUsage = "folder with musl's and the kernel's headers, which then stand in for libc's; without it, those of the facts"
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -50,8 +53,14 @@ func run(args []string) error {
 	case "scan":
 		headers := flags.String("headers", "", "folder with the C headers, or one that has them in usr/include and the libraries in usr/lib")
 		version := flags.String("version", "", "rdma-core version of the headers")
+		libc := flags.String("libc", "", libcUsage)
 		draft := flags.String("draft", "", "file to write the snapshot to, without asking for conventions")
-		command = func() error { return runScan(*facts, *headers, *version, *draft) }
+		command = func() error { return runScan(*facts, *headers, *libc, *version, *draft) }
+	case "propose":
+		headers := flags.String("headers", "", "folder with the C headers")
+		libc := flags.String("libc", "", libcUsage)
+		version := flags.String("version", "", "version of the headers")
+		command = func() error { return runPropose(*facts, *headers, *libc, *version, os.Stdout, os.Stderr) }
 	case "emit":
 		out := flags.String("out", "generated", "folder to write the bindings to")
 		skeleton := flags.String("skeleton", filepath.Join("softroce", "internal", "capi"), "folder to write the skeleton of a library to")
@@ -60,6 +69,7 @@ func run(args []string) error {
 	case "check":
 		var o checkOptions
 		flags.StringVar(&o.headers, "headers", "", "folder with the C headers that the snapshot was made from")
+		flags.StringVar(&o.libc, "libc", "", "folder with the kernel's headers, for those that the system lacks")
 		flags.StringVar(&o.compilers, "cc", "cc", "C compilers to ask, separated by commas; each may have arguments")
 		flags.StringVar(&o.generated, "generated", "generated", "folder with the bindings, whose C declarations are compared too")
 		flags.StringVar(&o.golden, "golden", filepath.Join("tests", "golden"), "folder with the layouts that Go is tested against")

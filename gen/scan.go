@@ -21,7 +21,7 @@ import (
 // facts, and of each folder in it that describes other libraries. A draft goes
 // to a named file, covers only facts itself, and asks for no lines in the
 // conventions.
-func runScan(facts, headers, version, draft string) error {
+func runScan(facts, headers, libc, version, draft string) error {
 	if headers == "" || version == "" {
 		return errors.New("scan needs -headers and -version")
 	}
@@ -29,26 +29,26 @@ func runScan(facts, headers, version, draft string) error {
 		return err
 	}
 	if draft != "" {
-		return writeSnapshot(facts, headers, version, draft, true)
+		return writeSnapshot(facts, headers, libc, version, draft, true)
 	}
 	folders, err := emit.Folders(facts)
 	if err != nil {
 		return err
 	}
 	for _, folder := range folders {
-		if err := writeSnapshot(folder, headers, version, filepath.Join(folder, "api", version+".json"), false); err != nil {
+		if err := writeSnapshot(folder, headers, libc, version, filepath.Join(folder, "api", version+".json"), false); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func writeSnapshot(facts, headers, version, path string, draft bool) error {
+func writeSnapshot(facts, headers, libc, version, path string, draft bool) error {
 	known, err := conventions.Load(filepath.Join(facts, "conventions.txt"))
 	if err != nil {
 		return err
 	}
-	snapshot, err := makeSnapshot(facts, headers, version, known, draft, os.Stderr)
+	snapshot, err := makeSnapshot(facts, headers, libc, version, known, draft, os.Stderr)
 	if err != nil {
 		return err
 	}
@@ -61,9 +61,9 @@ func writeSnapshot(facts, headers, version, path string, draft bool) error {
 
 // makeSnapshot scans the headers and, if they are present, the libraries. It
 // reports to notes if they are not.
-func makeSnapshot(facts, headers, version string, known *conventions.Table, draft bool, notes io.Writer) (*api.API, error) {
+func makeSnapshot(facts, headers, libc, version string, known *conventions.Table, draft bool, notes io.Writer) (*api.API, error) {
 	options := scan.Options{
-		Headers: headers, Shim: filepath.Join(facts, "shim"), Source: filepath.Join(facts, "umbrella.h"),
+		Headers: headers, Libc: libc, Shim: filepath.Join(facts, "shim"), Source: filepath.Join(facts, "umbrella.h"),
 		Version: version, Known: known, Draft: draft,
 	}
 	var base *emit.Input

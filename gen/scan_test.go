@@ -38,7 +38,7 @@ func TestSnapshot(t *testing.T) {
 		require.Equal(t, headertest.Versions(t), versions)
 		for _, version := range versions {
 			t.Run(filepath.Base(folder)+" "+version, func(t *testing.T) {
-				snapshot, err := makeSnapshot(folder, headertest.Dir(t, version), version, knownIn(t, folder), false, io.Discard)
+				snapshot, err := makeSnapshot(folder, headertest.Dir(t, version), "", version, knownIn(t, folder), false, io.Discard)
 				require.NoError(t, err)
 				got, err := snapshot.Marshal()
 				require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestScanWithoutLibraries(t *testing.T) {
 	with, plain := headertest.Dir(t, newest), t.TempDir()
 	require.NoError(t, os.CopyFS(plain, os.DirFS(filepath.Join(with, "usr", "include"))))
 	var notes bytes.Buffer
-	got, err := makeSnapshot(facts, plain, newest, knownIn(t, facts), false, &notes)
+	got, err := makeSnapshot(facts, plain, "", newest, knownIn(t, facts), false, &notes)
 	require.NoError(t, err)
 	require.Equal(t, "gen scan: the snapshot says nothing of version nodes: file does not exist: "+
 		"libibverbs.so.1 and librdmacm.so.1 in "+filepath.Join(plain, "usr", "lib")+"\n", notes.String())
@@ -108,7 +108,7 @@ func TestScanRefusesPrivate(t *testing.T) {
 	changed := strings.Replace(known, `skip="exported only with a private symbol version"`, "", 1)
 	require.NotEqual(t, known, changed)
 	require.NoError(t, os.WriteFile(filepath.Join(facts, "conventions.txt"), []byte(changed), 0o600))
-	_, err := makeSnapshot(facts, headers, newest, knownIn(t, facts), false, io.Discard)
+	_, err := makeSnapshot(facts, headers, "", newest, knownIn(t, facts), false, io.Discard)
 	require.EqualError(t, err, "infiniband/verbs.h declares ibv_wr_opcode_str, which the library exports under the private node "+
 		"IBVERBS_PRIVATE_"+release+` only; if that is right, add skip="reason" to its line in the conventions`)
 }
@@ -122,6 +122,6 @@ func TestScanRefusesLibraries(t *testing.T) {
 	require.NoError(t, os.CopyFS(dir, os.DirFS(headertest.Dir(t, newest))))
 	library := filepath.Join(dir, "usr", "lib", "librdmacm.so.1")
 	require.NoError(t, os.WriteFile(library, []byte("not a library"), 0o600))
-	_, err := makeSnapshot(facts, dir, newest, knownIn(t, facts), false, io.Discard)
+	_, err := makeSnapshot(facts, dir, "", newest, knownIn(t, facts), false, io.Discard)
 	require.ErrorContains(t, err, library+" is not a whole library")
 }

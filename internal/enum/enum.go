@@ -6,6 +6,7 @@ package enum
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ type Name struct {
 type Values struct {
 	Type     string // name of the Go type
 	Signed   bool   // whether the type is an int32 and not a uint32
+	Wide     bool   // whether it has 64 bits
 	Names    []Name // enumerators in the order of the header
 	Modifier int64  // bit that may be combined with any value; 0: none
 }
@@ -36,7 +38,15 @@ func (e *Values) String(v int64) string {
 		modifier, _ := e.name(e.Modifier)
 		return name + "|" + modifier
 	}
-	return e.Type + "(" + strconv.FormatInt(v, 10) + ")"
+	return e.Type + "(" + e.decimal(v) + ")"
+}
+
+// decimal writes a value, which may be more than an int64 holds.
+func (e *Values) decimal(v int64) string {
+	if e.Wide && !e.Signed {
+		return strconv.FormatUint(uint64(v), 10)
+	}
+	return strconv.FormatInt(v, 10)
 }
 
 // name returns the first name of a value.
@@ -79,7 +89,7 @@ func (e *Values) numbered(s, before string) (int64, bool) {
 	}
 	digits, ok := strings.CutSuffix(rest, ")")
 	v, err := e.number(digits)
-	return v, ok && err == nil && strconv.FormatInt(v, 10) == digits
+	return v, ok && err == nil && e.decimal(v) == digits
 }
 
 // value returns the value of a name.
@@ -94,10 +104,14 @@ func (e *Values) value(name string) (int64, bool) {
 
 // number parses a decimal number that the type can hold.
 func (e *Values) number(s string) (int64, error) {
-	if e.Signed {
-		return strconv.ParseInt(s, 10, 32)
+	bits := 32
+	if e.Wide {
+		bits = 64
 	}
-	v, err := strconv.ParseUint(s, 10, 32)
+	if e.Signed {
+		return strconv.ParseInt(s, 10, bits)
+	}
+	v, err := strconv.ParseUint(s, 10, bits)
 	return int64(v), err
 }
 
@@ -167,13 +181,39 @@ type Flags struct {
 // String returns the names of the bits that are set, joined with |. Bits
 // without a name follow as one hexadecimal number. If no bit is set, it returns
 // 0.
-func (e *Flags) String(v uint32) string {
+func (e *Flags) String(v uint32) string { return join(e.Names, uint64(v), math.MaxUint32) }
+
+// MarshalText returns the text of String.
+func (e *Flags) MarshalText(v uint32) ([]byte, error) { return []byte(e.String(v)), nil }
+
+// Parse parses the results of String, and names of combinations.
+func (e *Flags) Parse(s string) (uint32, error) {
+	v, err := split(e.Type, e.Names, s, 32)
+	return uint32(v), err
+}
+
+// Flags64 is an enum of 64 bits whose values are combined with |.
+type Flags64 struct {
+	Type  string
+	Names []Name
+}
+
+// String does what Flags.String does.
+func (e *Flags64) String(v uint64) string { return join(e.Names, v, math.MaxUint64) }
+
+// MarshalText returns the text of String.
+func (e *Flags64) MarshalText(v uint64) ([]byte, error) { return []byte(e.String(v)), nil }
+
+// Parse parses the results of String, and names of combinations.
+func (e *Flags64) Parse(s string) (uint64, error) { return split(e.Type, e.Names, s, 64) }
+
+func join(names []Name, v, mask uint64) string {
 	if v == 0 {
 		return "0"
 	}
 	var parts []string
-	for _, n := range e.Names {
-		if bit := uint32(n.Value); bits.OnesCount32(bit) == 1 && v&bit != 0 {
+	for _, n := range names {
+		if bit := uint64(n.Value) & mask; bits.OnesCount64(bit) == 1 && v&bit != 0 {
 			parts = append(parts, n.Name)
 			v &^= bit
 		}
@@ -184,15 +224,9 @@ func (e *Flags) String(v uint32) string {
 	return strings.Join(parts, "|")
 }
 
-// MarshalText returns the text of String.
-func (e *Flags) MarshalText(v uint32) ([]byte, error) { return []byte(e.String(v)), nil }
-
-// Parse returns the value for a result of String. It also knows the names of
-// combinations of bits.
-func (e *Flags) Parse(s string) (uint32, error) {
-	var v uint32
+func split(enum string, names []Name, s string, size int) (v uint64, err error) {
 	for part := range strings.SplitSeq(s, "|") {
-		bit, err := e.parsePart(strings.TrimSpace(part))
+		bit, err := flag(enum, names, strings.TrimSpace(part), size)
 		if err != nil {
 			return 0, err
 		}
@@ -201,16 +235,15 @@ func (e *Flags) Parse(s string) (uint32, error) {
 	return v, nil
 }
 
-// parsePart parses a name or a number.
-func (e *Flags) parsePart(part string) (uint32, error) {
-	for _, n := range e.Names {
+func flag(enum string, names []Name, part string, size int) (uint64, error) {
+	for _, n := range names {
 		if n.Name == part {
-			return uint32(n.Value), nil
+			return uint64(n.Value), nil
 		}
 	}
-	n, err := strconv.ParseUint(part, 0, 32)
+	n, err := strconv.ParseUint(part, 0, size)
 	if err != nil {
-		return 0, fmt.Errorf("%s: no flag is called %q", e.Type, part)
+		return 0, fmt.Errorf("%s: no flag is called %q", enum, part)
 	}
-	return uint32(n), nil
+	return n, nil
 }

@@ -137,6 +137,32 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// TestWide has enums of 64 bits.
+func TestWide(t *testing.T) {
+	wide := Values{Type: "Wide", Wide: true, Names: []Name{{Value: 1 << 40, Name: "WIDE"}, {Value: math.MinInt64, Name: "TOP"}}}
+	for v, want := range map[int64]string{1 << 40: "WIDE", math.MinInt64: "TOP", -1: "Wide(18446744073709551615)", 7: "Wide(7)"} {
+		require.Equal(t, want, wide.String(v))
+		got, err := wide.Parse(want)
+		require.NoError(t, err)
+		require.Equal(t, v, got)
+	}
+	_, err := wide.Parse("Wide(-1)")
+	require.ErrorContains(t, err, "Wide: no value is called")
+
+	flags := Flags64{Type: "Flags", Names: []Name{{Value: 1, Name: "LOW"}, {Value: math.MinInt64, Name: "TOP"}}}
+	for v, want := range map[uint64]string{0: "0", 1<<63 | 1: "LOW|TOP", 1<<63 | 6: "TOP|0x6"} {
+		require.Equal(t, want, flags.String(v))
+		text, err := flags.MarshalText(v)
+		require.NoError(t, err)
+		require.Equal(t, want, string(text))
+		got, err := flags.Parse(want)
+		require.NoError(t, err)
+		require.Equal(t, v, got)
+	}
+	_, err = flags.Parse("0x10000000000000000")
+	require.ErrorContains(t, err, "Flags: no flag is called")
+}
+
 // FuzzParse checks that no text panics, and that what a text was understood
 // as is printed so that it can be read again.
 func FuzzParse(f *testing.F) {

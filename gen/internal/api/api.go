@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // API has all declarations of one version of the headers.
@@ -23,6 +24,8 @@ type API struct {
 	Structs   []*Struct
 	Macros    []*Macro
 	Aliases   []*Alias
+	Typedefs  []*Typedef
+	Variables []*Variable
 	Unvalued  []*Unvalued
 	// Undeclared holds the functions that the libraries export although the
 	// headers no longer declare them as exported. Programs compiled with older
@@ -88,6 +91,8 @@ type Enum struct {
 	Name   string       `json:"name,omitempty"`
 	Header string       `json:"header"`
 	Signed bool         `json:"signed,omitempty"`
+	Size   int64        `json:"size,omitempty"`    // in bytes, if not 4
+	Bare   bool         `json:"typedef,omitempty"` // the name is a typedef's, and the enum has no tag
 	Values []Enumerator `json:"values"`
 }
 
@@ -108,11 +113,29 @@ type Enumerator struct {
 
 // Struct is a struct or union, complete or (without members) opaque.
 type Struct struct {
-	Name    string    `json:"name"` // with its keyword: struct ibv_qp
-	Header  string    `json:"header"`
-	Size    int64     `json:"size,omitempty"`  // on linux/amd64, in bytes
-	Align   int64     `json:"align,omitempty"` // likewise
+	Name   string `json:"name"` // with its keyword: struct ibv_qp
+	Header string `json:"header"`
+	Size   int64  `json:"size,omitempty"`    // on linux/amd64, in bytes
+	Align  int64  `json:"align,omitempty"`   // likewise
+	Bare   bool   `json:"typedef,omitempty"` // the name is a typedef's, and the struct has no tag
+	Rules
 	Members []*Member `json:"members,omitempty"`
+}
+
+// C returns the name of s as C writes it.
+func (s *Struct) C() string { return Spelled(s.Name, s.Bare) }
+
+// Keyword returns struct or union.
+func (s *Struct) Keyword() string {
+	keyword, _, _ := strings.Cut(s.Name, " ")
+	return keyword
+}
+
+// Rules are what a header says about the layout of a struct or union.
+type Rules struct {
+	Pack    int64 `json:"pack,omitempty"`    // bounds the alignment of the members, in bytes; a packed struct has 1
+	Pragma  bool  `json:"pragma,omitempty"`  // because of #pragma pack, not of an attribute
+	Aligned int64 `json:"aligned,omitempty"` // the least alignment, of the whole or of a member of it, in bytes
 }
 
 // Member is a named member, or an anonymous struct or union.
@@ -123,6 +146,8 @@ type Member struct {
 	// "union") and Members for one whose type is written in place.
 	Type      *Type     `json:"type,omitempty"`
 	Aggregate string    `json:"aggregate,omitempty"`
+	Rules               // of an aggregate its own, of a type the member's
+	Bits      *Bits     `json:"bits,omitempty"` // set for a bit-field, of type Type
 	Members   []*Member `json:"members,omitempty"`
 }
 
@@ -130,14 +155,42 @@ type Member struct {
 // the memory behind the struct.
 func (m *Member) IsFlexible() bool { return m.Type != nil && m.Type.Kind == Array && m.Type.Len == 0 }
 
+// Bits is where a bit-field is. An unnamed one only takes room.
+type Bits struct {
+	// At is how many bits lie before it in the enclosing aggregate. Where bytes
+	// have their lowest bit first, it counts from there, and otherwise, on s390x,
+	// from the highest.
+	At    int64 `json:"at"`
+	Width int64 `json:"width"`
+}
+
 // Macro is an object-like macro with a constant value.
 type Macro struct {
 	Name   string `json:"name"`
 	Header string `json:"header"`
 	Type   string `json:"type"` // int, unsigned, unsigned long long, pointer
 	Value  int64  `json:"value"`
+	// Text is the value of a macro of type char *, as Go quotes it, and of one of
+	// type double or float, in hexadecimal.
+	Text string `json:"text,omitempty"`
 	// Enumerator is the enumerator that the macro is another name of, if any.
 	Enumerator string `json:"enumerator,omitempty"`
+}
+
+// Typedef is a second name of a type. In the types of all other declarations,
+// it is replaced by that type.
+type Typedef struct {
+	Name   string `json:"name"`
+	Header string `json:"header"`
+	Type   *Type  `json:"type"`
+}
+
+// Variable is a variable that a library exports.
+type Variable struct {
+	Name   string `json:"name"`
+	Header string `json:"header"`
+	Type   *Type  `json:"type"`
+	Node   string `json:"node,omitempty"` // as that of a Function
 }
 
 // Alias is a macro that gives an enum or struct tag a second name.
@@ -174,6 +227,8 @@ func (a *API) Over(below *API) *API {
 		Structs:    over(a.Structs, below.Structs, func(s *Struct) string { return s.Name }),
 		Macros:     over(a.Macros, below.Macros, func(m *Macro) string { return m.Name }),
 		Aliases:    over(a.Aliases, below.Aliases, func(a *Alias) string { return a.Name }),
+		Typedefs:   over(a.Typedefs, below.Typedefs, func(t *Typedef) string { return t.Name }),
+		Variables:  over(a.Variables, below.Variables, func(v *Variable) string { return v.Name }),
 		Unvalued:   over(a.Unvalued, below.Unvalued, func(m *Unvalued) string { return m.Name }),
 		Undeclared: over(a.Undeclared, below.Undeclared, func(e *Export) string { return e.Name }),
 	}
@@ -238,6 +293,16 @@ func (a *API) Marshal() ([]byte, error) {
 	}
 	if err := writeSection(&b, "aliases", a.Aliases); err != nil {
 		return nil, err
+	}
+	if len(a.Typedefs) > 0 { // snapshots of rdma-core have none
+		if err := writeSection(&b, "typedefs", a.Typedefs); err != nil {
+			return nil, err
+		}
+	}
+	if len(a.Variables) > 0 {
+		if err := writeSection(&b, "variables", a.Variables); err != nil {
+			return nil, err
+		}
 	}
 	if err := writeSection(&b, "unvalued", a.Unvalued); err != nil {
 		return nil, err

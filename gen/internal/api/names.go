@@ -6,7 +6,7 @@ import "strings"
 
 // Name is the name of a declaration, which a release of rdma-core has added.
 type Name struct {
-	Kind string // func, enum, enumerator, struct, union, member, macro or alias
+	Kind string // func, enum, enumerator, struct, union, member, macro, alias, typedef or variable
 	Name string // a member's is TAG.MEMBER, with more members between if it is nested
 }
 
@@ -28,7 +28,7 @@ func (f Finding) String() string {
 }
 
 // Kinds are the kinds of names.
-var Kinds = []string{"func", "enum", "enumerator", "struct", "union", "member", "macro", "alias"}
+var Kinds = []string{"func", "enum", "enumerator", "struct", "union", "member", "macro", "alias", "typedef", "variable"}
 
 // Names returns the names of all declarations, each once, in the headers'
 // order. The name of an enum without a tag is its Key. Structs that are
@@ -76,6 +76,12 @@ func (a *API) Names() []Name {
 	}
 	for _, alias := range a.Aliases {
 		add("alias", alias.Name)
+	}
+	for _, t := range a.Typedefs {
+		add("typedef", t.Name)
+	}
+	for _, v := range a.Variables {
+		add("variable", v.Name)
 	}
 	return all
 }

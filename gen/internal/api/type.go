@@ -22,10 +22,13 @@ const (
 
 // Type is a C type. Its text form reads from left to right, as Go's types do:
 //
-//	*const char    [16]uint8_t    *func(*struct ibv_cq, int) int
+//	*const char    [16]uint8_t    *func(*struct ibv_cq, int) int    typedef struct fi_info_t
 type Type struct {
-	Kind     Kind
-	Name     string // of a Named type
+	Kind Kind
+	Name string // of a Named type
+	// Bare is whether the struct, union or enum has no tag, but a typedef of that
+	// name, so that C writes the name without the keyword.
+	Bare     bool
 	Const    bool
 	Elem     *Type // pointee, element or result
 	Len      int64
@@ -85,7 +88,23 @@ func (t *Type) String() string {
 		}
 		return "func(" + strings.Join(params, ", ") + ") " + t.Elem.String()
 	}
-	return c + t.Name
+	return c + bareWord(t.Bare) + t.Name
+}
+
+// Spelled returns a name with its keyword as C writes it: without, if it is
+// that of a typedef.
+func Spelled(name string, bare bool) string {
+	if _, tag, ok := strings.Cut(name, " "); ok && bare {
+		return tag
+	}
+	return name
+}
+
+func bareWord(bare bool) string {
+	if bare {
+		return "typedef "
+	}
+	return ""
 }
 
 // C returns the C declaration of name with type t.
@@ -121,9 +140,9 @@ func (t *Type) C(name string) string {
 		return t.Elem.C(name + "(" + strings.Join(params, ", ") + ")")
 	}
 	if name == "" {
-		return c + t.Name
+		return c + Spelled(t.Name, t.Bare)
 	}
-	return c + t.Name + " " + name
+	return c + Spelled(t.Name, t.Bare) + " " + name
 }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -153,7 +172,10 @@ type typeParser struct{ rest string }
 
 const maxTypeDepth = 32
 
-var typeName = regexp.MustCompile(`^[A-Za-z_]\w*( [A-Za-z_]\w*)*$`)
+var (
+	typeName   = regexp.MustCompile(`^[A-Za-z_]\w*( [A-Za-z_]\w*)*$`)
+	taggedName = regexp.MustCompile(`^(struct|union|enum) \w+$`)
+)
 
 func (p *typeParser) cut(prefix string) bool {
 	rest, ok := strings.CutPrefix(p.rest, prefix)
@@ -185,16 +207,18 @@ func (p *typeParser) parse(depth int) (*Type, error) {
 		}
 		return p.parseFunc(depth)
 	}
+	bare := p.cut("typedef ")
 	end := strings.IndexAny(p.rest, ",)([]*")
 	if end < 0 {
 		end = len(p.rest)
 	}
 	name := p.rest[:end]
-	if !typeName.MatchString(name) || name == "const" || strings.HasPrefix(name, "const ") {
+	if !typeName.MatchString(name) || name == "const" || strings.HasPrefix(name, "const ") ||
+		bare && !taggedName.MatchString(name) {
 		return nil, fmt.Errorf("bad type name %q", name)
 	}
 	p.rest = p.rest[end:]
-	return &Type{Name: name, Const: isConst}, nil
+	return &Type{Name: name, Const: isConst, Bare: bare}, nil
 }
 
 func (p *typeParser) parseFunc(depth int) (*Type, error) {

@@ -43,6 +43,16 @@ func (a *API) valid() error {
 			return fmt.Errorf("alias %d has no name", i+1)
 		}
 	}
+	for i, t := range a.Typedefs {
+		if t == nil || t.Name == "" || t.Type == nil {
+			return fmt.Errorf("typedef %d has no name or no type", i+1)
+		}
+	}
+	for i, v := range a.Variables {
+		if v == nil || v.Name == "" || v.Type == nil {
+			return fmt.Errorf("variable %d has no name or no type", i+1)
+		}
+	}
 	for i, m := range a.Unvalued {
 		if m == nil || m.Name == "" {
 			return fmt.Errorf("macro %d without a value has no name", i+1)
@@ -58,7 +68,7 @@ func (a *API) valid() error {
 
 func validMembers(members []*Member) error {
 	for _, m := range members {
-		if m == nil || (m.Type == nil) == (m.Aggregate == "") || m.Name == "" && m.Type != nil {
+		if m == nil || (m.Type == nil) == (m.Aggregate == "") || m.Name == "" && m.Type != nil && m.Bits == nil || m.Bits != nil && m.Type == nil {
 			return errors.New("a member without a name and a type")
 		}
 		if err := validMembers(m.Members); err != nil {

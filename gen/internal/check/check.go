@@ -8,6 +8,7 @@ package check
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -16,6 +17,7 @@ type Declarations struct {
 	Name    string
 	Source  string                   // file to include
 	Include string                   // folder of system headers, if any
+	After   string                   // folder with the kernel's headers, for those that the system lacks
 	Macros  bool                     // whether they have rdma-core's macros
 	Has     func(header string) bool // what they declare, if not everything
 }
@@ -70,9 +72,20 @@ func differences(c *Compiler, facts []Fact, d Declarations) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	refused, err := c.complaints(assertions(source, facts), d.Include)
-	if err != nil || len(refused) == 0 {
+	var fields []Fact
+	facts = slices.DeleteFunc(slices.Clone(facts), func(f Fact) bool {
+		if f.bits != nil {
+			fields = append(fields, f)
+		}
+		return f.bits != nil
+	})
+	out, err := bitDifferences(c, source, fields, d)
+	if err != nil {
 		return nil, err
+	}
+	refused, err := c.complaints(assertions(source, facts), d.Include, d.After)
+	if err != nil || len(refused) == 0 {
+		return out, err
 	}
 	var wrong []Fact
 	var says []string
@@ -81,11 +94,10 @@ func differences(c *Compiler, facts []Fact, d Declarations) ([]string, error) {
 			wrong, says = append(wrong, f), append(says, message)
 		}
 	}
-	answers, err := c.complaints(questions(source, wrong), d.Include)
+	answers, err := c.complaints(questions(source, wrong), d.Include, d.After)
 	if err != nil {
 		return nil, err
 	}
-	var out []string
 	for i, f := range wrong {
 		said, ok := answer(answers[i], f.pointer)
 		if !ok { // there is nothing to show: the first message says why

@@ -92,12 +92,9 @@ var diagnostic = regexp.MustCompile(`(?m)^(.+?):(\d+):(?:\d+:)? (?:fatal )?error
 // complaints compiles s with the headers in a folder, if that is not empty, and
 // returns the first error of every fact, by its index. An error anywhere else
 // means that nothing was compared, and so does a header of the system's.
-func (c *Compiler) complaints(s source, headers string) (map[int]string, error) {
+func (c *Compiler) complaints(s source, headers, after string) (map[int]string, error) {
 	// From C23 on, int f() would have a prototype.
-	args := []string{"-fsyntax-only", "-w", "-std=gnu17", included.Option}
-	if headers != "" {
-		args = append(args, "-isystem", headers)
-	}
+	args := append([]string{"-fsyntax-only", "-w", "-std=gnu17", included.Option}, folders(headers, after)...)
 	_, errs, err := c.run(s.text, args...)
 	files, errs := included.List(errs)
 	if foreign := c.roots.Check(headers, files); foreign != nil {
@@ -128,6 +125,18 @@ func (c *Compiler) complaints(s source, headers string) (map[int]string, error) 
 		return nil, fmt.Errorf("%w%s", err, shorten(errs))
 	}
 	return found, nil
+}
+
+// folders returns the arguments for a folder of headers, and for one that has
+// what the system lacks. Each may be empty.
+func folders(headers, after string) (args []string) {
+	if headers != "" {
+		args = append(args, "-isystem", headers)
+	}
+	if after != "" {
+		args = append(args, "-idirafter", after)
+	}
+	return args
 }
 
 // shorten returns the first lines of a compiler's messages, if any, on lines of

@@ -12,7 +12,13 @@ func copyAPI(a *api.API) *api.API {
 }
 
 func copyMembers(members []*api.Member) []*api.Member {
-	return copyEach(members, func(m *api.Member) { m.Members = copyMembers(m.Members) })
+	return copyEach(members, func(m *api.Member) {
+		m.Members = copyMembers(m.Members)
+		if m.Bits != nil {
+			bits := *m.Bits
+			m.Bits = &bits
+		}
+	})
 }
 
 func copyType(t *api.Type) *api.Type {

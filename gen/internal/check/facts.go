@@ -4,6 +4,8 @@ package check
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/layout"
@@ -33,14 +35,15 @@ type Fact struct {
 	Name   string // struct ibv_qp_cap size
 	Want   string // 20
 
-	claim   string // C expression that is true if the fact holds
-	show    string // C expression whose type shows the actual value
-	pointer bool   // with that type's pointee
+	claim   string    // C expression that is true if the fact holds
+	show    string    // C expression whose type shows the actual value
+	pointer bool      // with that type's pointee
+	bits    *bitField // for a fact that no expression can tell
 }
 
 // Facts returns all facts about a for arch.
 func Facts(a *api.API, arch layout.Arch) ([]Fact, error) {
-	l := list{types: newTypes(a)}
+	l := list{types: newTypes(a), arch: arch}
 	a, err := place(a, arch)
 	if err != nil {
 		return nil, err
@@ -53,8 +56,8 @@ func Facts(a *api.API, arch layout.Arch) ([]Fact, error) {
 			continue
 		}
 		l.header = s.Header
-		l.number(Layout, s.Name+" size", s.Size, "sizeof("+s.Name+")")
-		l.number(Layout, s.Name+" alignment", s.Align, "_Alignof("+s.Name+")")
+		l.number(Layout, s.Name+" size", s.Size, "sizeof("+s.C()+")")
+		l.number(Layout, s.Name+" alignment", s.Align, "_Alignof("+s.C()+")")
 	}
 	for _, e := range a.Enums {
 		l.enum(e)
@@ -63,7 +66,14 @@ func Facts(a *api.API, arch layout.Arch) ([]Fact, error) {
 		l.header = f.Header
 		l.typed(Prototype, f.Name+" prototype", f.Type, f.Name)
 	}
+	for _, v := range a.Variables {
+		l.header = v.Header
+		l.typed(Prototype, v.Name+" variable", v.Type, "&"+v.Name)
+	}
 	l.macros = true
+	for _, t := range a.Typedefs {
+		l.typedef(t)
+	}
 	for _, m := range a.Macros {
 		l.macro(m)
 	}
@@ -78,6 +88,7 @@ type list struct {
 	types  types
 	header string // the header being listed
 	macros bool   // whether it is one with macros
+	arch   layout.Arch
 	facts  []Fact
 }
 
@@ -101,11 +112,20 @@ func (l *list) typed(kind Kind, name string, t *api.Type, expr string) {
 
 func (l *list) member(s *api.Struct, m member) {
 	l.header = s.Header
-	at := fmt.Sprintf("((%s *)0)->%s", s.Name, m.designator)
-	l.number(Member, m.path+" offset", m.offset, fmt.Sprintf("__builtin_offsetof(%s, %s)", s.Name, m.designator))
+	if m.Bits != nil {
+		l.facts = append(l.facts, Fact{
+			Kind: Member, Header: l.header, Name: m.path + " bits", Want: fmt.Sprintf("%d from %d", m.Bits.Width, m.bit()),
+			bits: &bitField{s.C(), m.designator, m.bit(), m.Bits.Width},
+		})
+		return
+	}
+	at := fmt.Sprintf("((%s *)0)->%s", s.C(), m.designator)
+	l.number(Member, m.path+" offset", m.offset, fmt.Sprintf("__builtin_offsetof(%s, %s)", s.C(), m.designator))
 	if !m.IsFlexible() { // else it has no size
 		l.number(Member, m.path+" size", m.size.Size, "sizeof("+at+")")
-		l.number(Member, m.path+" alignment", m.size.Align, "_Alignof("+at+")")
+		if !m.ruled { // else compilers differ in what they tell
+			l.number(Member, m.path+" alignment", m.size.Align, "_Alignof("+at+")")
+		}
 	}
 	if m.Type != nil { // else its type has no name
 		l.typed(Member, m.path+" type", m.Type, "&"+at)
@@ -115,12 +135,16 @@ func (l *list) member(s *api.Struct, m member) {
 func (l *list) enum(e *api.Enum) {
 	l.header = e.Header
 	if e.Name != "" {
-		l.number(Layout, "enum "+e.Name+" size", 4, "sizeof(enum "+e.Name+")")
-		sign := "unsigned int"
-		if e.Signed {
-			sign = "int"
+		name := api.Spelled("enum "+e.Name, e.Bare)
+		l.number(Layout, "enum "+e.Name+" size", max(e.Size, 4), "sizeof("+name+")")
+		sign := "int"
+		if e.Size == 8 {
+			sign = "long"
 		}
-		promoted := "+(enum " + e.Name + ")0"
+		if !e.Signed {
+			sign = "unsigned " + sign
+		}
+		promoted := "+(" + name + ")0"
 		l.add(Layout, "enum "+e.Name+" type", sign, compatible("__typeof__("+promoted+")", sign), promoted, false)
 	}
 	for _, v := range e.Values {
@@ -130,13 +154,50 @@ func (l *list) enum(e *api.Enum) {
 
 func (l *list) macro(m *api.Macro) {
 	l.header = m.Header
+	switch {
+	case m.Type == "string":
+		text, err := strconv.Unquote(m.Text)
+		if err != nil {
+			text = m.Text // which no compiler confirms
+		}
+		claim := fmt.Sprintf("sizeof(%s) == %d && __builtin_memcmp(%s, %s, %d) == 0", m.Name, len(text)+1, m.Name, cString(text), len(text))
+		l.add(Value, m.Name+" value", m.Text, claim, m.Name, false)
+		return
+	case m.Text != "":
+		l.add(Value, m.Name+" value", m.Text, fmt.Sprintf("(%s) == %s", m.Name, m.Text), m.Name, false)
+		l.add(Value, m.Name+" type", m.Type, compatible("__typeof__("+m.Name+")", m.Type), m.Name, false)
+		return
+	}
 	l.number(Value, m.Name+" value", m.Value, m.Name)
 	claim := compatible("__typeof__("+m.Name+")", m.Type)
+	if long, ok := strings.CutSuffix(m.Type, "long long"); ok && l.arch.Name == "ppc64le" { // where the kernel's __u64 is a long
+		claim = "(" + claim + " || " + compatible("__typeof__("+m.Name+")", long+"long") + ")"
+	}
 	if m.Type == "pointer" {
 		const pointerClass = "5"
 		claim = "__builtin_classify_type(" + m.Name + ") == " + pointerClass
 	}
 	l.add(Value, m.Name+" type", m.Type, claim, m.Name, false)
+}
+
+// cString writes a text as C does.
+func cString(text string) string {
+	var b strings.Builder
+	for i := range len(text) {
+		fmt.Fprintf(&b, "\\%03o", text[i])
+	}
+	return `"` + b.String() + `"`
+}
+
+// typedef adds the fact that a typedef stands for its type. Only the headers
+// have it.
+func (l *list) typedef(t *api.Typedef) {
+	l.header = t.Header
+	actual := t.Name
+	if t.Type.Kind != api.Func {
+		actual += " *"
+	}
+	l.add(Value, t.Name+" typedef", t.Type.C(""), l.types.claim(t.Type, actual), "("+t.Name+" *)0", true)
 }
 
 func (l *list) alias(a *api.Alias) {

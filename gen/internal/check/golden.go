@@ -82,6 +82,10 @@ func (g *Golden) texts(arch layout.Arch) (map[string]string, error) {
 		if home == "" {
 			return
 		}
+		if m.Bits != nil {
+			texts[home] += text + fmt.Sprintf("%s bit %d width %d\n", m.path, m.bit(), m.Bits.Width)
+			return
+		}
 		texts[home] += text + fmt.Sprintf("%s offset %d size %d\n", m.path, m.offset, m.size.Size)
 	})
 	return texts, err

@@ -16,6 +16,7 @@ type member struct {
 	designator string // from the outermost aggregate
 	offset     int64  // likewise
 	size       layout.Size
+	ruled      bool // attributes or #pragma pack say something about its place
 }
 
 // eachMember visits the named members of every struct and union of a, which
@@ -24,7 +25,7 @@ func eachMember(a *api.API, arch layout.Arch, visit func(*api.Struct, member)) e
 	// The engine sets offsets: those of a copy.
 	w := walker{engine: layout.New(copyAPI(a), arch), visit: visit}
 	for _, s := range a.Structs {
-		if err := w.walk(s, s.Name, "", 0, s.Members); err != nil {
+		if err := w.walk(s, s.Name, "", 0, s.Members, s.Rules != (api.Rules{})); err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}
@@ -36,7 +37,7 @@ type walker struct {
 	visit  func(*api.Struct, member)
 }
 
-func (w *walker) walk(s *api.Struct, path, prefix string, base int64, members []*api.Member) error {
+func (w *walker) walk(s *api.Struct, path, prefix string, base int64, members []*api.Member, ruled bool) error {
 	for _, m := range members {
 		inPath, inPrefix := path, prefix
 		if m.Name != "" { // else its members are reached through the enclosing aggregate
@@ -45,13 +46,16 @@ func (w *walker) walk(s *api.Struct, path, prefix string, base int64, members []
 				return err
 			}
 			inPath, inPrefix = path+"."+m.Name, prefix+m.Name+"."
-			w.visit(s, member{m, inPath, prefix + m.Name, base + m.Offset, size})
+			w.visit(s, member{m, inPath, prefix + m.Name, base + m.Offset, size, ruled || m.Rules != (api.Rules{})})
 		}
 		if m.Type == nil {
-			if err := w.walk(s, inPath, inPrefix, base+m.Offset, m.Members); err != nil {
+			if err := w.walk(s, inPath, inPrefix, base+m.Offset, m.Members, ruled || m.Rules != (api.Rules{})); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
 }
+
+// bit returns how many bits lie before a bit-field in the outermost aggregate.
+func (m member) bit() int64 { return 8*(m.offset-m.Offset) + m.Bits.At }

@@ -19,7 +19,9 @@ type types struct {
 }
 
 const (
-	probes = "enum verbena_signed { VERBENA_SIGNED = -1 };\n" +
+	probes = "enum verbena_signed_long { VERBENA_SIGNED_LONG = -1LL << 40 };\n" +
+		"enum verbena_unsigned_long { VERBENA_UNSIGNED_LONG = 1ULL << 40 };\n" +
+		"enum verbena_signed { VERBENA_SIGNED = -1 };\n" +
 		"enum verbena_unsigned { VERBENA_UNSIGNED };\n" +
 		"struct verbena_none;\n"
 	probeSigned   = "enum verbena_signed"
@@ -45,6 +47,9 @@ func newTypes(a *api.API) types {
 		if e.Signed {
 			t.enums["enum "+e.Name] = probeSigned
 		}
+		if e.Size == 8 {
+			t.enums["enum "+e.Name] += "_long"
+		}
 	}
 	return t
 }
@@ -64,9 +69,9 @@ func (ts types) claim(t *api.Type, actual string) string {
 			claims = append(claims, "!"+compatible(actual, reference(more)))
 		case isEnum: // not its integer type
 			other := copyType(t)
-			parts(other)[i].Name = probe
+			parts(other)[i].Name, parts(other)[i].Bare = probe, false
 			claims = append(claims, "!"+compatible(actual, reference(other)))
-		case integers[part.Name] != "": // not an enum
+		case integers[part.Name] != "" && !part.Const: // not an enum; a const one would not be compatible anyway
 			parts(asEnums)[i].Name = integers[part.Name]
 		}
 	}

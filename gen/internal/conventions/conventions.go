@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -109,6 +110,7 @@ type Table struct {
 	Funcs     map[string]*Func
 	Enums     map[string]*Enum
 	Structs   map[string]string // structs whose members are not bound, with the reason
+	Names     map[string]string // names in Go, by func NAME or struct TAG, where C's give none that is free
 	Macros    map[string]string // macros without a value, with the reason why they are not bound
 }
 
@@ -131,12 +133,14 @@ func (t *Table) Binds(header string) bool {
 func (t *Table) Over(below *Table) *Table {
 	merged := &Table{
 		Libraries: t.Libraries, Funcs: maps.Clone(below.Funcs), Enums: maps.Clone(below.Enums),
-		Structs: maps.Clone(below.Structs), Macros: maps.Clone(below.Macros),
+		Structs: maps.Clone(below.Structs), Names: map[string]string{}, Macros: maps.Clone(below.Macros),
 	}
 	merged.Headers = slices.Concat(t.Headers, below.Headers) // the first line counts
 	maps.Copy(merged.Funcs, t.Funcs)
 	maps.Copy(merged.Enums, t.Enums)
 	maps.Copy(merged.Structs, t.Structs)
+	maps.Copy(merged.Names, below.Names)
+	maps.Copy(merged.Names, t.Names)
 	maps.Copy(merged.Macros, t.Macros)
 	return merged
 }
@@ -162,7 +166,7 @@ func Load(path string) (*Table, error) {
 
 // Parse reads the table; name is for messages.
 func Parse(name string, data []byte) (*Table, error) {
-	t := &Table{Funcs: map[string]*Func{}, Enums: map[string]*Enum{}, Structs: map[string]string{}, Macros: map[string]string{}}
+	t := &Table{Funcs: map[string]*Func{}, Enums: map[string]*Enum{}, Structs: map[string]string{}, Names: map[string]string{}, Macros: map[string]string{}}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	for n := 1; lines.Scan(); n++ {
 		if err := t.line(lines.Text()); err != nil {
@@ -190,6 +194,9 @@ func (t *Table) line(line string) error {
 	case "enum":
 		return t.enum(words[1:])
 	case "struct":
+		if name, ok := strings.CutPrefix(words[2], "name="); ok && len(words) == 3 {
+			return t.name("struct", words[1], name)
+		}
 		return explain(t.Structs, "struct", "opaque", words[1:])
 	case "macro":
 		return explain(t.Macros, "macro", "skip", words[1:])
@@ -298,6 +305,12 @@ func (t *Table) function(words []string) error {
 		return fmt.Errorf("func %s: listed twice", f.Name)
 	}
 	for _, w := range words[2:] {
+		if name, ok := strings.CutPrefix(w, "name="); ok {
+			if err := t.name("func", f.Name, name); err != nil {
+				return err
+			}
+			continue
+		}
 		if !f.attribute(w) {
 			return fmt.Errorf("func %s: no attribute %q", f.Name, w)
 		}
@@ -340,6 +353,21 @@ func (f *Func) attribute(w string) bool {
 		return false
 	}
 	return true
+}
+
+var goIdentifier = regexp.MustCompile(`^[A-Z][0-9A-Za-z]*$`)
+
+// name reads what a declaration is called in Go.
+func (t *Table) name(kind, c, name string) error {
+	key := kind + " " + c
+	if !goIdentifier.MatchString(name) {
+		return fmt.Errorf("%s: %q is no name that Go programs can use", key, name)
+	}
+	if t.Names[key] != "" {
+		return fmt.Errorf("%s: named twice", key)
+	}
+	t.Names[key] = name
+	return nil
 }
 
 func (t *Table) enum(words []string) error {

@@ -53,6 +53,7 @@ macro ibv_get skip="a call"
 			"ibv_spec":         {Key: "ibv_spec", GoName: "Spec", Modifier: "SPEC_INNER"},
 		},
 		Structs: map[string]string{},
+		Names:   map[string]string{},
 		Macros:  map[string]string{"ibv_get": "a call"},
 	}, table)
 	require.Equal(t, []string{"a", "b", "c", "d", "e"}, table.Funcs["ibv_all"].Named())

@@ -49,6 +49,12 @@ func (p *pkg) check() {
 		p.at = of("enum", e.Key(), e.Header)
 		p.checkEnum(e)
 	}
+	for _, t := range p.typedefs {
+		p.at = of("typedef", t.Name, t.Header)
+		if !t.Type.IsVoid() && t.Type.Kind != api.Func {
+			p.goType(t.Type)
+		}
+	}
 	for _, s := range p.structs {
 		kind, tag, _ := strings.Cut(s.Name, " ")
 		p.at = of(kind, tag, s.Header)
@@ -82,6 +88,10 @@ var results = map[conventions.Class]string{
 func (p *pkg) checkFunction(f *function) {
 	result := f.Type.Elem
 	got := "a number"
+	if p.isRecord(result) && f.Class != conventions.Value {
+		p.fail("a function of class %s returns %s by value, which only class value does", f.Class, result.C(""))
+		return
+	}
 	switch {
 	case result.IsVoid():
 		got = "void"
@@ -102,8 +112,14 @@ func (p *pkg) checkFunction(f *function) {
 	if !result.IsVoid() {
 		p.goType(result)
 	}
+	if p.isRecord(result) {
+		p.wire(result)
+	}
 	for _, param := range f.params {
 		p.goType(param.t)
+		if p.isRecord(param.t) {
+			p.wire(param.t)
+		}
 		if param.out && !isOut(param.t) {
 			p.fail("the conventions say that C stores something through %s, which is no pointer to a number or to a pointer", param.cName)
 		}
@@ -131,7 +147,7 @@ func isText(t *api.Type) bool {
 
 func (p *pkg) checkEnum(e *api.Enum) {
 	switch {
-	case p.Known.Enums[e.Key()] == nil:
+	case p.Known.Enums[e.Key()] == nil && p.isBound(e.Header):
 		p.fail("no kind in the conventions")
 	case e.Name != "" && p.enumName(e) == "-":
 		p.fail("name=- is for enums without a tag")
@@ -143,9 +159,6 @@ func (p *pkg) checkMembers(kind, path string, members []*api.Member) {
 		inner := path
 		if m.Name != "" {
 			inner += "." + m.Name
-		}
-		if m.Name == "" && (kind == "union" || m.Aggregate == "struct") {
-			p.fail("an anonymous %s inside a %s has no form in Go yet", m.Aggregate, kind)
 		}
 		if m.Type != nil {
 			around := p.at
@@ -214,12 +227,16 @@ func (p *pkg) claimNames() {
 		}
 		for _, v := range e.Values {
 			p.at = of("enumerator", v.Name, e.Header)
-			p.claim(all, v.Name, v.Name)
+			p.claim(all, enumeratorName(v.Name), v.Name)
 		}
 	}
 	for _, a := range p.aliases {
 		p.at = of("alias", a.Name, a.Header)
 		p.claim(all, p.typeName(a.Name), "macro "+a.Name)
+	}
+	for _, t := range p.typedefs {
+		p.at = of("typedef", t.Name, t.Header)
+		p.claim(all, p.typeName(t.Name), "typedef "+t.Name)
 	}
 	for _, m := range p.macros {
 		p.at = of("macro", m.Name, m.Header)
@@ -232,6 +249,9 @@ func (p *pkg) claimNames() {
 // that are written in place.
 func (p *pkg) claimMembers(all, fields claims, name, path string, members []*api.Member) {
 	for _, m := range members {
+		if m.Name == "" && m.Bits != nil {
+			continue
+		}
 		if m.Name == "" { // its members belong to the enclosing type
 			p.claimMembers(all, fields, name, path, m.Members)
 			continue
@@ -239,6 +259,9 @@ func (p *pkg) claimMembers(all, fields claims, name, path string, members []*api
 		inner := path + "." + m.Name
 		p.at = of("member", inner, p.at.Header)
 		p.claim(fields, goName(m.Name), "member "+inner)
+		if m.Bits != nil || m.Rules != (api.Rules{}) {
+			p.claim(fields, "Set"+goName(m.Name), "the setter of member "+inner)
+		}
 		if m.Type == nil {
 			p.claim(all, name+goName(m.Name), "the type of member "+inner)
 			p.claimMembers(all, claims{}, name+goName(m.Name), inner, m.Members)
@@ -249,12 +272,12 @@ func (p *pkg) claimMembers(all, fields claims, name, path string, members []*api
 // goReserved has the names that Go stubs use for something other than a
 // parameter.
 var goReserved = append(types.Universe.Names(), "cerr", "dl", "enum", "libibverbs", "library", "unsafe", "err", "r",
-	"librdmacm", "syscall", "verbs", "cm", "absent", "counted")
+	"librdmacm", "syscall", "result", "math", "verbs", "cm", "absent", "counted")
 
 // cReserved has the names that C stubs use for something other than a
 // parameter, and the keywords of newer C.
 var cReserved = []string{
-	"r", "lib", "vctx", "null", "lacking", "context_with", "LIB", "MISSING", "CONTEXT_WITH",
+	"r", "verbena_result", "verbena_double", "lib", "vctx", "null", "lacking", "context_with", "LIB", "MISSING", "CONTEXT_WITH",
 	"errno", "offsetof", "NULL", "EOPNOTSUPP", "INT32_MIN", "UINTPTR_MAX",
 	"alignas", "alignof", "bool", "constexpr", "false", "nullptr", "static_assert", "thread_local", "true", "typeof", "typeof_unqual",
 	"verbena_int", "verbena_ptr", "linux", "unix",

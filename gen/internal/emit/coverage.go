@@ -140,7 +140,7 @@ func (p *pkg) cover(r *report, d *declared) {
 		name := p.enumName(e)
 		r.note(enums, e.Header, "enum "+e.Key(), name == "-" || d.types[name] && d.callable["Parse"+name], "")
 		for _, v := range e.Values {
-			r.note(enumerators, e.Header, v.Name, d.consts[v.Name], "")
+			r.note(enumerators, e.Header, v.Name, d.consts[enumeratorName(v.Name)], "")
 		}
 	}
 	for _, s := range p.structs {

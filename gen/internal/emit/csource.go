@@ -12,6 +12,7 @@ import (
 
 	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/conventions"
+	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
 //go:embed c/stubs.c.tmpl
@@ -26,6 +27,9 @@ var byteOrder string
 //go:embed golang/byteorder_test.go.txt
 var byteOrderTest string
 
+//go:embed golang/bits.go.txt
+var bitFields string
+
 //go:embed golang/pthread.go.txt
 var pthread string
 
@@ -38,6 +42,7 @@ var pthreadOther string
 func (p *pkg) execute(text string, data any) ([]byte, error) {
 	t, err := template.New("").Funcs(template.FuncMap{
 		"member": member, "enumerator": enumerator, "prototype": safePrototype,
+		"attributes": attributes, "packing": packing, "declaration": declaration,
 	}).Parse(text)
 	if err != nil {
 		return nil, err
@@ -66,10 +71,12 @@ func (p *pkg) abiHeader() ([]byte, error) {
 		Includes  []string // of libc, beside those that every package has
 		License   string
 		Opaque    []string
+		Bare      []string // opaque structs whose names are those of typedefs
 		Enums     []*api.Enum
 		Structs   []*api.Struct
 		Forwards  []string
 		Functions []*api.Function
+		Variables []*api.Variable
 	}
 	d := data{Marker: marker, License: license, Opaque: p.opaque, Enums: p.enums}
 	if p.verbs != nil {
@@ -81,23 +88,82 @@ func (p *pkg) abiHeader() ([]byte, error) {
 		return home == p.name || p.verbs != nil && home == p.verbs.name
 	}
 	for _, s := range p.API.Structs {
-		if p.isLibc(s.Header) || !mine(s.Header) || len(s.Members) == 0 {
+		if s.Bare && len(s.Members) == 0 && mine(s.Header) {
+			_, tag, _ := strings.Cut(s.Name, " ")
+			d.Bare = append(d.Bare, tag)
+		}
+		if p.isProvided(s) || !mine(s.Header) || len(s.Members) == 0 {
 			continue
 		}
 		d.Structs = append(d.Structs, s)
-		d.Forwards = append(d.Forwards, s.Name)
+		if !s.Bare {
+			d.Forwards = append(d.Forwards, s.Name)
+		}
+	}
+	for _, v := range p.API.Variables {
+		if mine(v.Header) {
+			d.Variables = append(d.Variables, v)
+		}
 	}
 	for _, f := range p.API.Functions {
 		if mine(f.Header) {
 			d.Functions = append(d.Functions, f)
 			f.Type.Walk(func(t *api.Type) {
-				if header := foreign[t.Name]; header != "" && !slices.Contains(d.Includes, header) {
+				if header, _ := layout.Opaque(t.Name); header != "" && !slices.Contains(d.Includes, header) {
 					d.Includes = append(d.Includes, header)
 				}
 			})
 		}
 	}
+	if p.standsAlone() {
+		d.Forwards = append(p.mentioned(d.Forwards), d.Forwards...)
+	}
 	return p.execute(abiTemplate, d)
+}
+
+// mentioned returns the structs and unions that declarations mention and that
+// are not among those declared.
+func (p *pkg) mentioned(declared []string) []string {
+	var names []string
+	visit := func(t *api.Type) {
+		isNew := !slices.Contains(declared, t.Name) && !slices.Contains(names, t.Name)
+		if p.isRecord(t) && !t.Bare && isNew {
+			names = append(names, t.Name)
+		}
+	}
+	for _, f := range p.API.Functions {
+		f.Type.Walk(visit)
+	}
+	for _, v := range p.API.Variables {
+		v.Type.Walk(visit)
+	}
+	for _, s := range p.API.Structs {
+		api.WalkMembers(s.Members, visit)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// declaration returns the declaration of a variable.
+func declaration(v *api.Variable) string {
+	name := v.Name
+	t := v.Type
+	if t.Kind == api.Array && t.Len == 0 {
+		t, name = t.Elem, name+"[]"
+	}
+	return "extern " + t.C(name) + ";"
+}
+
+// system are the structs that the headers which abi.h includes define.
+var system = []string{
+	"timespec", "timeval", "itimerspec", "sockaddr", "sockaddr_storage", "sockaddr_in", "sockaddr_in6", "in_addr", "in6_addr", "iovec",
+	"msghdr", "pollfd", "epoll_event", "tm",
+}
+
+// isProvided reports whether a header of libc that abi.h includes defines s.
+func (p *pkg) isProvided(s *api.Struct) bool {
+	_, tag, _ := strings.Cut(s.Name, " ")
+	return p.isLibc(s.Header) && (!p.standsAlone() || slices.Contains(system, tag))
 }
 
 func (p *pkg) isLibc(header string) bool {
@@ -108,21 +174,55 @@ func (p *pkg) isLibc(header string) bool {
 // member writes a struct's member in C.
 func member(m *api.Member) string {
 	if m.Type != nil {
-		return m.Type.C(m.Name) + ";"
+		text := m.Type.C(m.Name)
+		if m.Bits != nil {
+			text = fmt.Sprintf("%s : %d", strings.TrimSpace(text), m.Bits.Width)
+		}
+		return text + attributes(m.Rules) + ";"
 	}
 	var b strings.Builder
 	b.WriteString(m.Aggregate + " {")
 	for _, inner := range m.Members {
 		b.WriteString("\n\t\t" + strings.ReplaceAll(member(inner), "\n", "\n\t"))
 	}
-	b.WriteString("\n\t}")
+	b.WriteString("\n\t}" + attributes(m.Rules))
 	if m.Name != "" {
 		b.WriteString(" " + m.Name)
 	}
 	return b.String() + ";"
 }
 
+// attributes writes what C must know about a layout. #pragma pack stands around
+// the whole struct.
+func attributes(rules api.Rules) string {
+	var words []string
+	if rules.Pack > 0 && !rules.Pragma {
+		words = append(words, "packed")
+	}
+	if rules.Aligned > 0 {
+		words = append(words, fmt.Sprintf("aligned(%d)", rules.Aligned))
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return " __attribute__((" + strings.Join(words, ", ") + "))"
+}
+
+// packing returns the #pragma pack of a struct, or 0.
+func packing(s *api.Struct) int64 {
+	if s.Pragma {
+		return s.Pack
+	}
+	return 0
+}
+
 func enumerator(v api.Enumerator) string {
+	if v.Value > 1<<32-1 {
+		return fmt.Sprintf("%s = %#xull,", v.Name, v.Value)
+	}
+	if v.Value < -1<<31 {
+		return fmt.Sprintf("%s = -%#xll - 1,", v.Name, -(v.Value + 1))
+	}
 	if v.Value > 1<<31-1 {
 		return fmt.Sprintf("%s = %#xu,", v.Name, v.Value)
 	}
@@ -141,7 +241,10 @@ type stub struct {
 	Guard  string
 	Op     string
 	Void   bool
-	Errno  bool // whether errno is meaningful after the call
+	Record string // the type of a pointer to the struct or union that is the result
+	Place  string // where that pointer is passed
+	Float  bool   // the result is a floating number, whose bits are returned
+	Errno  bool   // whether errno is meaningful after the call
 	// Again is the call for no completions. It distinguishes an errno in the
 	// result from a count.
 	Again string
@@ -163,9 +266,17 @@ func (p *pkg) stub(f *function) stub {
 		group := p.group(param)
 		place := fmt.Sprintf("%s_%d", group, places[group])
 		places[group]++
-		if group == numbers {
+		if p.isRecord(param.t) {
+			s.Locals = append(s.Locals, "const "+param.t.C("*"+param.stub)+" = "+place+";")
+			args, none = append(args, "*"+param.stub), append(none, "*"+param.stub)
+			continue
+		}
+		switch {
+		case group == numbers && isFloat(param.t):
+			s.Locals = append(s.Locals, "double "+param.stub+" = ((union { uint64_t bits; double value; }){"+place+"}).value;")
+		case group == numbers:
 			s.Locals = append(s.Locals, p.wire(param.t)+" "+param.stub+" = "+place+";")
-		} else {
+		default:
 			s.Locals = append(s.Locals, param.t.C(param.stub)+" = "+place+";")
 		}
 		args, none = append(args, param.stub), append(none, param.stub)
@@ -173,6 +284,10 @@ func (p *pkg) stub(f *function) stub {
 			none[len(none)-1] = "0"
 		}
 	}
+	if p.isRecord(f.Type.Elem) {
+		s.Record, s.Place = f.Type.Elem.C("*"), fmt.Sprintf("%s_%d", pointers, places[pointers])
+	}
+	s.Float = isFloat(f.Type.Elem)
 	callee := ""
 	switch f.call() {
 	case symbol:
@@ -189,6 +304,9 @@ func (p *pkg) stub(f *function) stub {
 		s.Op = strings.TrimPrefix(f.Inline.Call, "vctx->")
 	}
 	s.Call = callee + "(" + strings.Join(args, ", ") + ")"
+	if f.variable != nil {
+		s.Call = callee
+	}
 	if f.Class == conventions.Poll {
 		s.Again = callee + "(" + strings.Join(none, ", ") + ")"
 	}
@@ -253,6 +371,6 @@ func (s stub) Result() string { return kind{pointer: s.Ptr}.Result() }
 func (p *pkg) stubsSource() ([]byte, error) {
 	return p.execute(stubsTemplate, map[string]any{
 		"Marker": marker, "License": license, "Callable": callable, "Table": p.tableFunctions(), "Setter": p.setter(),
-		"Own": p.own, "Stubs": p.boundStubs(), "Kinds": p.kinds(), "Structs": p.structs,
+		"Alone": p.standsAlone(), "Own": p.own, "Stubs": p.boundStubs(), "Kinds": p.kinds(), "Structs": p.structs,
 	})
 }

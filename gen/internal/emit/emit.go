@@ -51,6 +51,7 @@ type pkg struct {
 	enums     []*api.Enum
 	macros    []*api.Macro
 	aliases   []*api.Alias
+	typedefs  []*api.Typedef
 	own       string // C source of the functions with logic of their own
 	engine    *layout.Engine
 	at        api.Finding // the current declaration
@@ -115,6 +116,10 @@ func prepare(in Input) []*pkg {
 		p.enums = selectBy(in.API.Enums, p, func(e *api.Enum) string { return e.Header })
 		p.macros = selectBy(in.API.Macros, p, func(m *api.Macro) string { return m.Header })
 		p.aliases = selectBy(in.API.Aliases, p, func(a *api.Alias) string { return a.Header })
+		p.typedefs = slices.DeleteFunc(selectBy(in.API.Typedefs, p, func(t *api.Typedef) string { return t.Header }), p.isSameName)
+		for _, v := range selectBy(in.API.Variables, p, func(v *api.Variable) string { return v.Header }) {
+			p.functions = append(p.functions, p.variable(v))
+		}
 		p.findOpaque()
 	}
 	if in.Known.Own()[0] != all[0].library { // the verbs belong to another input
@@ -153,6 +158,9 @@ func (in Input) Home(header string) string {
 	if in.Base != nil {
 		return in.Base.Home(header)
 	}
+	if in.Alone {
+		return in.Known.Libraries[0].Name
+	}
 	switch header {
 	case "netinet/in.h", "sys/socket.h":
 		return "librdmacm"
@@ -181,6 +189,13 @@ func (p *pkg) findOpaque() {
 			f.Type.Walk(visit(of("func", f.Name, f.Header)))
 		}
 	}
+	for _, t := range p.typedefs { // which would stand for nothing
+		tag, ok := t.Type.Tag("struct")
+		if ok && p.declared(t.Type.Name) == nil && !slices.Contains(p.opaque, tag) {
+			p.opaque = append(p.opaque, tag)
+			p.spoken[tag] = of("typedef", t.Name, t.Header)
+		}
+	}
 	for _, s := range p.API.Structs {
 		if mine(s.Header) {
 			kind, tag, _ := strings.Cut(s.Name, " ")
@@ -198,4 +213,14 @@ func (p *pkg) declared(name string) *api.Struct {
 		}
 	}
 	return nil
+}
+
+// standsAlone reports whether the headers do not build on those of libibverbs.
+func (p *pkg) standsAlone() bool { return p.Alone }
+
+// isBound reports whether the conventions must have lines for what a header
+// declares.
+func (p *pkg) isBound(header string) bool {
+	line := p.Known.Header(header)
+	return line != nil && line.Package != ""
 }

@@ -198,25 +198,19 @@ func TestRefused(t *testing.T) {
 		{"modifier that is gone", func(in *Input) {
 			in.Known.Enums["ibv_mtu"].Modifier = "IBV_GONE"
 		}, "the line for the enum ibv_mtu names a modifier IBV_GONE" + lack},
-		{"anonymous struct in a struct", func(in *Input) {
-			wrapMembers(in, "struct ibv_sge")
-		}, "infiniband/verbs.h: struct ibv_sge: an anonymous struct inside a struct has no form in Go yet"},
-		{"anonymous struct in a union", func(in *Input) {
-			wrapMembers(in, "union ibv_gid")
-		}, "infiniband/verbs.h: union ibv_gid: an anonymous struct inside a union has no form in Go yet"},
 		{"two with one name", func(in *Input) {
 			in.Known.Enums["ibv_mtu"].GoName = "Context"
 		}, "would both be called Context"},
 		{"type without a form in Go", func(in *Input) {
-			in.API.Structs[0].Members[0].Type = &api.Type{Name: "float"}
-		}, "time.h: member timespec.tv_sec: no Go type for float"},
-		{"struct passed by value", func(in *Input) {
+			in.API.Structs[0].Members[0].Type = &api.Type{Name: "long double"}
+		}, "time.h: member timespec.tv_sec: no Go type for long double"},
+		{"hidden struct passed by value", func(in *Input) {
 			for _, f := range in.API.Functions {
 				if f.Name == "ibv_close_device" {
-					f.Type.Params[0] = f.Type.Params[0].Elem
+					f.Type.Params[0] = &api.Type{Name: "struct verbs_ex_private"}
 				}
 			}
-		}, "infiniband/verbs.h: func ibv_close_device: struct ibv_context cannot be passed by value"},
+		}, "infiniband/verbs.h: func ibv_close_device: struct verbs_ex_private is passed by value, and its members are not bound"},
 		{"variadic function without a form", func(in *Input) {
 			in.Known.Funcs["rfcntl"].Forms = nil
 		}, "package librdmacm: rdma/rsocket.h: func rfcntl: variadic functions, and no others, have forms in the conventions"},
@@ -268,15 +262,6 @@ func TestRefused(t *testing.T) {
 			require.ErrorContains(t, Emit(in, dir), tt.want)
 			require.NoDirExists(t, filepath.Join(dir, "libibverbs"))
 		})
-	}
-}
-
-// wrapMembers puts all members of a struct or union into an anonymous struct.
-func wrapMembers(in *Input, name string) {
-	for _, s := range in.API.Structs {
-		if s.Name == name {
-			s.Members = []*api.Member{{Aggregate: "struct", Members: s.Members}}
-		}
 	}
 }
 
@@ -361,10 +346,15 @@ func TestCoverageFindsReasonsMissing(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	p := &pkg{library: &conventions.Library{Prefixes: []string{"ibv_", "verbs_"}}}
+	p.Known = &conventions.Table{Names: map[string]string{"struct ibv_x": "Other", "func ibv_y": "Another"}}
 	for c, want := range map[string]string{
-		"ibv_qp_init_attr_ex": "QpInitAttrEx", "ibv_wc": "Wc", "_ibv_query_gid_ex": "QueryGidEx", "verbs_context": "Context", "rdma_cm_id": "RdmaCmId",
+		"ibv_qp_init_attr_ex": "QpInitAttrEx", "ibv_wc": "Wc", "_ibv_query_gid_ex": "QueryGidEx", "verbs_context": "Context", "rdma_cm_id": "RdmaCmId", "ibv_x": "Other", "ibv_y": "Y",
 	} {
 		require.Equal(t, want, p.typeName(c))
+	}
+	require.Equal(t, "Another", p.funcName("ibv_y"))
+	for c, want := range map[string]string{"IBV_X": "IBV_X", "__IBV_MAX": "IBV_MAX__", "ibv_lower": "IbvLower", "_ibv_lower": "IbvLower_"} {
+		require.Equal(t, want, enumeratorName(c))
 	}
 	for c, want := range map[string]string{
 		"qp": "qp", "num_entries": "numEntries", "type": "typ", "r": "r", "len": "len", "_": "arg", "_2": "arg2", "range": "range_",

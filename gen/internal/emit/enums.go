@@ -38,13 +38,14 @@ func (p *pkg) enumsFile(f *jen.File) {
 			p.typeName(a.Name), kind, a.Name, a.Target, sinceSentence(p.Since.Release("alias", a.Name)))
 		f.Type().Id(p.typeName(a.Name)).Op("=").Add(p.tagged(a.Target))
 	}
+	p.typedefsFile(f)
 }
 
 func (p *pkg) untyped(f *jen.File, e *api.Enum) {
 	f.Commentf("Constants of %s.", e.Header)
 	f.Const().DefsFunc(func(g *jen.Group) {
 		for _, v := range e.Values {
-			withComment(g.Id(v.Name).Op("=").Lit(int(v.Value)), p.sinceOf(e, v))
+			withComment(g.Id(enumeratorName(v.Name)).Op("=").Lit(int(v.Value)), p.sinceOf(e, v))
 		}
 	})
 }
@@ -58,7 +59,11 @@ func (p *pkg) enum(f *jen.File, e *api.Enum, name string) {
 	if e.Signed {
 		underlying = "int32"
 	}
-	flags := p.Known.Enums[e.Key()].Flags
+	if e.Size == 8 {
+		underlying = strings.Replace(underlying, "32", "64", 1)
+	}
+	known := p.Known.Enums[e.Key()]
+	flags := known != nil && known.Flags
 	what := "one value"
 	if flags {
 		what = "flags that are combined with |"
@@ -69,7 +74,11 @@ func (p *pkg) enum(f *jen.File, e *api.Enum, name string) {
 	f.Commentf("Values of %s.", name)
 	f.Const().DefsFunc(func(g *jen.Group) {
 		for _, v := range e.Values {
-			withComment(g.Id(v.Name).Id(name).Op("=").Op(literal(v.Value, flags)), p.sinceOf(e, v))
+			text := literal(v.Value, flags)
+			if e.Size == 8 && !e.Signed {
+				text = fmt.Sprintf("%#x", uint64(v.Value))
+			}
+			withComment(g.Id(enumeratorName(v.Name)).Id(name).Op("=").Op(text), p.sinceOf(e, v))
 		}
 	})
 
@@ -77,6 +86,8 @@ func (p *pkg) enum(f *jen.File, e *api.Enum, name string) {
 	texts := p.Strings[e.Name]
 	kind, value := "Values", "int64"
 	switch {
+	case flags && e.Size == 8:
+		kind, value = "Flags64", "uint64"
 	case flags:
 		kind, value = "Flags", "uint32"
 	case texts != nil:
@@ -86,7 +97,7 @@ func (p *pkg) enum(f *jen.File, e *api.Enum, name string) {
 
 	stringDoc := "String returns the C enumerator's name."
 	switch kind {
-	case "Flags":
+	case "Flags", "Flags64":
 		stringDoc = "String returns the names of the flags, joined with |."
 	case "Texts":
 		stringDoc = fmt.Sprintf("String returns what %s in C returns, followed by the value if that is %q.", texts.Func, texts.Other)
@@ -143,7 +154,11 @@ func (p *pkg) tableValues(e *api.Enum, name string, texts *conventions.Strings, 
 		return jen.Index().Qual(enumPkg, "Name").ValuesFunc(func(g *jen.Group) {
 			for _, v := range e.Values {
 				if s := text(v); s != "" {
-					g.Line().Values(jen.Id("Value").Op(":").Int64().Parens(jen.Id(v.Name)), jen.Id("Name").Op(":").Lit(s))
+					value := jen.Int64().Parens(jen.Id(enumeratorName(v.Name)))
+					if e.Size == 8 { // which may be more than an int64 holds
+						value = jen.Lit(int(v.Value))
+					}
+					g.Line().Values(jen.Id("Value").Op(":").Add(value), jen.Id("Name").Op(":").Lit(s))
 				}
 			}
 			g.Line()
@@ -153,10 +168,13 @@ func (p *pkg) tableValues(e *api.Enum, name string, texts *conventions.Strings, 
 		jen.Id("Type"):  jen.Lit(name),
 		jen.Id("Names"): names(func(v api.Enumerator) string { return v.Name }),
 	}
-	if modifier := p.Known.Enums[e.Key()].Modifier; modifier != "" {
-		all[jen.Id("Modifier")] = jen.Int64().Parens(jen.Id(modifier))
+	if known := p.Known.Enums[e.Key()]; known != nil && known.Modifier != "" {
+		all[jen.Id("Modifier")] = jen.Int64().Parens(jen.Id(enumeratorName(known.Modifier)))
 	}
-	if e.Signed && kind != "Flags" {
+	if e.Size == 8 && kind != "Flags64" {
+		all[jen.Id("Wide")] = jen.True()
+	}
+	if e.Signed && kind != "Flags" && kind != "Flags64" {
 		all[jen.Id("Signed")] = jen.True()
 	}
 	if kind != "Texts" {
@@ -181,6 +199,8 @@ func (p *pkg) constsFile(f *jen.File) {
 			switch {
 			case m.Enumerator != "":
 				g.Id(name).Op("=").Add(p.enumerator(m.Enumerator)).Comment(from)
+			case m.Type == "string" || m.Text != "":
+				g.Id(name).Op("=").Op(m.Text).Comment(from)
 			case m.Type == "pointer" && m.Value >= 0:
 				g.Id(name).Op("=").Id("uintptr").Call(jen.Lit(int(m.Value))).Comment(from + ", an address")
 			case m.Type == "pointer":

@@ -16,11 +16,12 @@ import (
 type function struct {
 	*api.Function
 	*conventions.Func
-	goName string
-	stub   string // name of the C stub, without its prefix
-	params []param
-	forms  []*function // the bound forms of a variadic function
-	why    string      // the reason why it is not bound, if any
+	goName   string
+	stub     string // name of the C stub, without its prefix
+	params   []param
+	forms    []*function   // the bound forms of a variadic function
+	why      string        // the reason why it is not bound, if any
+	variable *api.Variable // which it returns, in the place of a call
 }
 
 // Name resolves the ambiguity of the embedded fields.

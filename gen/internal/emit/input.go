@@ -23,6 +23,8 @@ type Input struct {
 	// Base is the input of libibverbs and librdmacm, for headers of other
 	// libraries, which build on theirs.
 	Base *Input
+	// Alone is whether they build on no others.
+	Alone bool
 }
 
 // Load reads the facts in a folder: headers/, or a folder in it that describes
@@ -48,7 +50,8 @@ func Load(facts string) (in Input, err error) {
 	if in.Manual, err = conventions.LoadManual(filepath.Join(facts, "manual.txt")); err != nil {
 		return in, err
 	}
-	if in.Base != nil {
+	in.Alone = in.Base == nil && len(in.Known.Libraries) > 0
+	if in.Base != nil || in.Alone {
 		return in, nil
 	}
 	if in.Strings, err = conventions.LoadStrings(filepath.Join(facts, "strings.txt")); err != nil {
@@ -103,6 +106,7 @@ func (in Input) Whole() *api.API { return in.whole().API }
 // whole returns in together with the input on which it builds.
 func (in Input) whole() Input {
 	if in.Base == nil {
+		in.Alone = in.Alone || len(in.Known.Libraries) > 0
 		return in
 	}
 	w := in

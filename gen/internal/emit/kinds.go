@@ -22,6 +22,8 @@ var groups = []string{pointers, memory, numbers}
 // group returns the group of a parameter.
 func (p *pkg) group(param param) string {
 	switch {
+	case p.isRecord(param.t):
+		return pointers
 	case param.t.Kind != api.Pointer:
 		return numbers
 	case param.t.Elem.IsVoid():
@@ -48,6 +50,9 @@ func (p *pkg) kind(f *function) kind {
 			if p.group(param) == g {
 				k.groups += g
 			}
+		}
+		if g == pointers && p.isRecord(f.Type.Elem) { // where the result goes
+			k.groups += g
 		}
 	}
 	return k

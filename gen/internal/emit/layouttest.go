@@ -3,11 +3,13 @@
 package emit
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/dave/jennifer/jen"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
 // layoutTestFile writes a test that lists every layout as Go sees it, in the
@@ -18,10 +20,22 @@ func (p *pkg) layoutTestFile(f *jen.File) {
 		for _, s := range p.structs {
 			_, tag, _ := strings.Cut(s.Name, " ")
 			name := p.typeName(tag)
+			kind, _, _ := strings.Cut(s.Name, " ")
+			if size := (layout.Size{Size: s.Size, Align: s.Align}); !p.plain(kind, s.Members, size) {
+				align := jen.Qual("unsafe", "Alignof").Call(jen.Op("*").Id("s"))
+				if s.Align > maxGoAlign { // which only C gives it
+					align = jen.Lit(int(s.Align))
+				}
+				g.BlockFunc(func(g *jen.Group) {
+					g.Id("s").Op(":=").New(jen.Id(name))
+					g.Id("g").Dot("Type").Call(jen.Lit(s.Name), sizeof("*s"), align)
+					p.leafLayouts(g, s.Name, "s", kind, s.Members, size, "uintptr(0)")
+				})
+				continue
+			}
 			g.BlockFunc(func(g *jen.Group) {
 				g.Var().Id("s").Id(name)
 				g.Id("g").Dot("Type").Call(jen.Lit(s.Name), sizeof("s"), jen.Qual("unsafe", "Alignof").Call(jen.Id("s")))
-				kind, _, _ := strings.Cut(s.Name, " ")
 				p.memberLayouts(g, s.Name, "s", kind, s.Members, "uintptr(0)")
 			})
 		}
@@ -71,4 +85,59 @@ func (p *pkg) memberLayouts(g *jen.Group, path, expr, kind string, members []*ap
 
 func (p *pkg) layoutLine(g *jen.Group, path, field string, m *api.Member, at *jen.Statement) {
 	g.Id("g").Dot("Member").Call(jen.Lit(path), jen.Lit(m.Name), at, sizeof(field))
+}
+
+// leafLayouts lists the members of a struct or union that has methods for some
+// of them. expr is a pointer to it, and base the expression of its offset in the
+// whole.
+func (p *pkg) leafLayouts(g *jen.Group, path, expr, kind string, members []*api.Member, size layout.Size, base string) {
+	memory := jen.Qual(goldenPkg, "Memory").Call(jen.Id(expr))
+	for _, l := range leaves(members, 0, kind == "union") {
+		member := expr + "." + goName(l.Name)
+		setter := expr + ".Set" + goName(l.Name)
+		pointer := member + "()"
+		if p.isField(l, size) {
+			pointer = "&" + member
+		}
+		distance := jen.Op(base).Op("+").Qual(goldenPkg, "Distance").Call(jen.Id(expr), jen.Op(pointer))
+		switch {
+		case l.Bits != nil:
+			g.Id("g").Dot("Bits").Call(jen.Lit(path), jen.Lit(l.Name), jen.Op(base), memory.Clone(), jen.Func().Params().Bool().Block(
+				jen.Op(setter).Call(p.allOnes(l)),
+				jen.Return(jen.Op(member+"()").Op("==").Add(p.allOnes(l))),
+			))
+		case l.IsFlexible():
+			g.Id("g").Dot("Member").Call(jen.Lit(path), jen.Lit(l.Name), distance, jen.Lit(0))
+		case p.isAligned(l, size):
+			g.Id("g").Dot("Member").Call(jen.Lit(path), jen.Lit(l.Name), distance, sizeof("*("+pointer+")"))
+			p.innerLayouts(g, path, l, jen.Id("v").Op(":=").Op(pointer), distance)
+		default:
+			g.Qual(goldenPkg, "Access").Call(jen.Id("g"), jen.Lit(path), jen.Lit(l.Name), jen.Op(base), memory.Clone(), jen.Op(member), jen.Op(setter))
+			p.innerLayouts(g, path, l, jen.List(jen.Id("c")).Op(":=").Op(member+"()").Line().Id("v").Op(":=").Op("&").Id("c"),
+				jen.Op(base).Op("+").Lit(int(l.offset)))
+		}
+	}
+}
+
+// innerLayouts lists the members of one that is written in place. The statement
+// v makes a pointer to it.
+func (p *pkg) innerLayouts(g *jen.Group, path string, l leaf, v, at jen.Code) {
+	if l.Type == nil {
+		g.BlockFunc(func(g *jen.Group) {
+			g.Id("o").Op(":=").Add(at)
+			g.Add(v)
+			p.leafLayouts(g, path+"."+l.Name, "v", l.Aggregate, l.Members, p.size(l.Member), "o")
+		})
+	}
+}
+
+// allOnes returns the value of a bit-field with all its bits set.
+func (p *pkg) allOnes(l leaf) jen.Code {
+	switch {
+	case p.goType(l.Type).GoString() == "bool":
+		return jen.True()
+	case p.isSigned(l.Type):
+		return jen.Lit(-1)
+	}
+	return jen.Op(fmt.Sprintf("%#x", uint64(1)<<l.Bits.Width-1))
 }

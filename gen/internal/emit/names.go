@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
 )
 
 // goName puts a C name into Go's case: send_wr -> SendWr.
@@ -40,9 +41,29 @@ func (p *pkg) names(c string) bool {
 
 // typeName returns the Go name of a struct, union or enum tag that is
 // declared in p.
-func (p *pkg) typeName(tag string) string { return goName(p.trimmed(tag)) }
+func (p *pkg) typeName(tag string) string {
+	if name := p.Known.Names["struct "+tag]; name != "" {
+		return name
+	}
+	return goName(p.trimmed(tag))
+}
 
-func (p *pkg) funcName(c string) string { return goName(p.trimmed(c)) }
+func (p *pkg) funcName(c string) string {
+	if name := p.Known.Names["func "+c]; name != "" {
+		return name
+	}
+	return goName(p.trimmed(c))
+}
+
+// enumeratorName returns the Go name of an enumerator: C's, if programs can use
+// it. Underscores in front are put behind, as __FOO_MAX stands beside FOO_MAX.
+func enumeratorName(c string) string {
+	name := strings.TrimLeft(c, "_")
+	if !exported.MatchString(name) {
+		name = goName(c)
+	}
+	return name + c[:len(c)-len(strings.TrimLeft(c, "_"))]
+}
 
 // local returns a Go parameter name.
 func local(c string) string {
@@ -76,4 +97,10 @@ func prototype(f *api.Function, names []string) string {
 		params = []string{"void"}
 	}
 	return f.Type.Elem.C(f.Name + "(" + strings.Join(params, ", ") + ")")
+}
+
+// GoName returns the Go name of a function or type of a table's first library.
+func GoName(known *conventions.Table, c string) string {
+	p := pkg{Input: Input{Known: known}, library: known.Own()[0]}
+	return goName(p.trimmed(c))
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/dave/jennifer/jen"
 )
@@ -53,6 +54,12 @@ func (p *pkg) render() (map[string][]byte, error) {
 		files["pthread.go"] = copied(pthread)
 		files["pthread_arm64.go"] = copied(pthreadARM64)
 		files["pthread_other.go"] = copied(pthreadOther)
+	}
+	if len(p.structs) == 0 {
+		delete(files, "layout_test.go")
+	}
+	if p.hasBits() {
+		files["bits.go"] = copied(strings.Replace(bitFields, "PACKAGE", p.name, 1))
 	}
 	written := map[string][]byte{}
 	for _, name := range slices.Sorted(maps.Keys(files)) { // for errors in the same order every time

@@ -22,7 +22,7 @@ func (p *pkg) structsFile(f *jen.File) {
 		kind, tag, _ := strings.Cut(s.Name, " ")
 		name := p.typeName(tag)
 		in := scope{tag, p.Since.Release(kind, tag)}
-		f.Commentf("%s is %s in %s: %d bytes.%s", name, s.Name, s.Header, s.Size, sinceSentence(in.release))
+		f.Commentf("%s is %s in %s: %d bytes.%s", name, s.C(), s.Header, s.Size, sinceSentence(in.release))
 		p.aggregate(f, name, in, kind, s.Members, layout.Size{Size: s.Size, Align: s.Align})
 	}
 }
@@ -47,6 +47,10 @@ func (p *pkg) member(s scope, m *api.Member) scope {
 // aggregate writes a struct, or a union as storage with a view for each
 // member.
 func (p *pkg) aggregate(f *jen.File, name string, in scope, kind string, members []*api.Member, size layout.Size) {
+	if !p.plain(kind, members, size) {
+		p.memory(f, name, in, kind, members, size)
+		return
+	}
 	if kind == "union" {
 		f.Type().Id(name).Struct(jen.Id("storage").Add(storage(size)))
 		p.views(f, name, in, "storage", members)

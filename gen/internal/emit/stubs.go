@@ -11,6 +11,7 @@ import (
 
 	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/conventions"
+	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
@@ -95,17 +96,17 @@ func (p *pkg) platformFile(f *jen.File) {
 func (p *pkg) fails(fn *function, err jen.Code) jen.Code {
 	var values []jen.Code
 	if v := p.value(fn); v != nil {
-		values = append(values, zero(v))
+		values = append(values, zero(v, p.isRecord(fn.Type.Elem)))
 	}
 	for _, param := range fn.params {
 		if param.out {
-			values = append(values, zero(p.goType(param.t.Elem)))
+			values = append(values, zero(p.goType(param.t.Elem), false))
 		}
 	}
 	return jen.Return(append(values, err)...)
 }
 
-func zero(t *jen.Statement) jen.Code {
+func zero(t *jen.Statement, isRecord bool) jen.Code {
 	switch text := t.GoString(); {
 	case strings.HasPrefix(text, "*"), text == "unsafe.Pointer":
 		return jen.Nil()
@@ -113,6 +114,8 @@ func zero(t *jen.Statement) jen.Code {
 		return jen.Lit("")
 	case text == "bool":
 		return jen.False()
+	case strings.HasPrefix(text, "["), isRecord:
+		return jen.Add(t).Values()
 	default:
 		return jen.Lit(0)
 	}
@@ -135,6 +138,10 @@ func (p *pkg) body(fn *function) []jen.Code {
 		if param.out {
 			outs = append(outs, jen.Id(param.name))
 		}
+	}
+	if p.isRecord(fn.Type.Elem) {
+		out = append(out, jen.Var().Id("result").Add(p.goType(fn.Type.Elem)))
+		grouped[pointers] = append(grouped[pointers], jen.Qual("unsafe", "Pointer").Call(jen.Op("&").Id("result")))
 	}
 	args := []jen.Code{jen.Id(fn.number())}
 	for _, g := range groups {
@@ -195,6 +202,10 @@ func (p *pkg) argument(param param) (before []jen.Code, arg jen.Code) {
 			jen.If(name).Block(c.Clone().Op("=").Lit(1)),
 		}
 		return before, c
+	case p.isRecord(param.t):
+		return nil, jen.Qual("unsafe", "Pointer").Call(jen.Op("&").Add(name))
+	case isFloat(param.t):
+		return nil, jen.Qual("C", "uint64_t").Call(jen.Qual("math", "Float64bits").Call(jen.Float64().Call(name)))
 	case param.t.Kind != api.Pointer:
 		return nil, jen.Qual("C", "uint64_t").Call(name)
 	case p.goType(param.t).GoString() == "unsafe.Pointer":
@@ -254,6 +265,13 @@ func (p *pkg) finish(fn *function, outs []jen.Code) []jen.Code {
 	case conventions.String:
 		return []jen.Code{success(jen.Qual("C", "GoString").Call(jen.Parens(jen.Op("*").Qual("C", "char")).Call(value)))}
 	case conventions.Value:
+		switch {
+		case p.isRecord(fn.Type.Elem):
+			return []jen.Code{jen.Id("_").Op("=").Id("r"), success(jen.Id("result"))}
+		case layout.IsFloat(fn.Type.Elem.Name):
+			bits := jen.Qual("math", "Float64frombits").Call(jen.Uint64().Call(value))
+			return []jen.Code{success(p.goType(fn.Type.Elem).Call(bits))}
+		}
 		if fn.Type.Elem.Name == "_Bool" {
 			return []jen.Code{success(value.Clone().Op("!=").Lit(0))}
 		}

@@ -3,11 +3,13 @@
 package emit
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/dave/jennifer/jen"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
 // scalar is an arithmetic C type: its name in Go and its type on the way into
@@ -20,6 +22,7 @@ var scalars = map[string]scalar{
 	"short": {"int16", "int16_t"}, "unsigned short": {"uint16", "uint16_t"},
 	"int": {"int32", "int32_t"}, "unsigned int": {"uint32", "uint32_t"},
 	"long": {"int64", "int64_t"}, "unsigned long": {"uint64", "uint64_t"},
+	"float": {"float32", "float"}, "double": {"float64", "double"},
 	"long long": {"int64", "int64_t"}, "unsigned long long": {"uint64", "uint64_t"},
 	"int8_t": {"int8", "int8_t"}, "int16_t": {"int16", "int16_t"}, "int32_t": {"int32", "int32_t"}, "int64_t": {"int64", "int64_t"},
 	"uint8_t": {"uint8", "uint8_t"}, "uint16_t": {"uint16", "uint16_t"}, "uint32_t": {"uint32", "uint32_t"}, "uint64_t": {"uint64", "uint64_t"},
@@ -92,7 +95,7 @@ func (p *pkg) tagged(tag string) *jen.Statement {
 func (p *pkg) enumerator(name string) *jen.Statement {
 	for _, e := range p.API.Enums {
 		if has(e, name) {
-			return p.qualified(e.Header, func(*pkg) string { return name })
+			return p.qualified(e.Header, func(*pkg) string { return enumeratorName(name) })
 		}
 	}
 	p.fail("no Go constant for %s", name)
@@ -113,28 +116,50 @@ func (p *pkg) qualified(header string, name func(*pkg) string) *jen.Statement {
 	return jen.Qual(verbsPkg, name(p.verbs))
 }
 
-// foreign are the names that only libc can look into of types without a tag,
-// each with the header that declares it; empty: every package includes it.
-var foreign = map[string]string{"fd_set": "", "FILE": "stdio.h"}
-
 // isForeign reports whether t is a struct that only libc knows, such as
 // struct pollfd.
 func (p *pkg) isForeign(t *api.Type) bool {
-	if _, ok := foreign[t.Name]; ok {
+	if _, ok := layout.Opaque(t.Name); ok {
 		return true
 	}
 	tag, ok := t.Tag("struct")
-	if !ok || p.declared(t.Name) != nil {
+	if !ok || p.declared(t.Name) != nil || slices.Contains(p.opaque, tag) {
 		return false
 	}
 	return p.verbs != nil && !p.names(tag) && !p.verbs.names(tag)
 }
+
+// enumSize returns what an enum takes, in bytes.
+func (p *pkg) enumSize(t *api.Type) int64 {
+	size, err := p.engine.Of(t)
+	if err != nil {
+		p.fail("%v", err)
+	}
+	return size.Size
+}
+
+// isRecord reports whether t is a struct or union, which goes into a stub and
+// out of it through a pointer.
+func (p *pkg) isRecord(t *api.Type) bool {
+	_, isStruct := t.Tag("struct")
+	_, isUnion := t.Tag("union")
+	return isStruct || isUnion
+}
+
+// isFloat reports whether t is a floating type, whose bits go into a stub.
+func isFloat(t *api.Type) bool { return t.Kind == api.Named && layout.IsFloat(t.Name) }
 
 // wire returns the type with which a value goes into a stub. Memory without a
 // type is passed as bytes: cgo refuses a pointer to memory that has, anywhere
 // in the same object of Go's, pointers that are not pinned, unless the
 // pointer's type says that C gets none of them.
 func (p *pkg) wire(t *api.Type) string {
+	if p.isRecord(t) {
+		if s := p.declared(t.Name); s == nil || len(s.Members) == 0 {
+			p.fail("%s is passed by value, and its members are not bound", t)
+		}
+		return "void *"
+	}
 	if t.Kind == api.Pointer {
 		if t.Elem.IsVoid() {
 			return "uint8_t *"
@@ -142,6 +167,9 @@ func (p *pkg) wire(t *api.Type) string {
 		return "void *"
 	}
 	if _, ok := t.Tag("enum"); ok {
+		if p.enumSize(t) == 8 {
+			return "uint64_t"
+		}
 		return "uint32_t"
 	}
 	s, ok := scalars[t.Name]

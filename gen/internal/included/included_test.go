@@ -163,6 +163,13 @@ func TestSources(t *testing.T) {
 		"gen/internal/scan/testdata/bad/includes-itself.h", // which only the scanner reads
 		"gen/internal/scan/testdata/bad/missing-include.h",
 		"gen/internal/scan/testdata/good/functions.h",
+		"gen/testdata/headers/libfabric/umbrella.h",
+		"gen/testdata/headers/libhns/umbrella.h",
+		"gen/testdata/headers/libibmad/umbrella.h",
+		"gen/testdata/headers/libibumad/umbrella.h",
+		"gen/testdata/headers/libionic/umbrella.h",
+		"gen/testdata/headers/libmana/umbrella.h",
+		"gen/testdata/headers/libmlx4/umbrella.h",
 		"gen/testdata/odd/infiniband/odd_inner.h",
 		"headers/efa/umbrella.h",
 		"headers/mlx5/umbrella.h",

@@ -6,6 +6,8 @@ package layout
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
@@ -17,6 +19,8 @@ type Size struct{ Size, Align int64 }
 type Arch struct {
 	Name  string // as GOARCH
 	Mutex int64  // size of glibc's pthread_mutex_t
+	// Unnamed is whether an unnamed bit-field aligns the struct that it is in.
+	Unnamed bool
 }
 
 // AMD64 is the architecture whose layouts a snapshot holds.
@@ -26,7 +30,7 @@ var AMD64 = Arch{Name: "amd64", Mutex: 40}
 // nothing but the mutex differs in what rdma-core declares.
 var Arches = []Arch{
 	AMD64,
-	{Name: "arm64", Mutex: 48},
+	{Name: "arm64", Mutex: 48, Unnamed: true},
 	{Name: "loong64", Mutex: 40},
 	{Name: "ppc64le", Mutex: 40},
 	{Name: "riscv64", Mutex: 40},
@@ -36,7 +40,7 @@ var Arches = []Arch{
 var scalars = map[string]int64{
 	"char": 1, "signed char": 1, "unsigned char": 1, "_Bool": 1,
 	"short": 2, "unsigned short": 2, "int": 4, "unsigned int": 4, "long": 8, "unsigned long": 8,
-	"long long": 8, "unsigned long long": 8,
+	"long long": 8, "unsigned long long": 8, "float": 4, "double": 8,
 	"int8_t": 1, "uint8_t": 1, "int16_t": 2, "uint16_t": 2, "int32_t": 4, "uint32_t": 4, "int64_t": 8, "uint64_t": 8,
 	"__s8": 1, "__u8": 1, "__s16": 2, "__u16": 2, "__s32": 4, "__u32": 4, "__s64": 8, "__u64": 8,
 	"__be16": 2, "__be32": 4, "__be64": 8,
@@ -46,19 +50,40 @@ var scalars = map[string]int64{
 // IsScalar reports whether name is an arithmetic type, as a header spells it.
 func IsScalar(name string) bool { return scalars[name] != 0 }
 
+// ScalarSize returns what an arithmetic type takes, or 0 for another type.
+func ScalarSize(name string) int64 { return scalars[name] }
+
+// SameScalar reports whether two arithmetic types have the same values.
+func SameScalar(a, b string) bool {
+	return IsScalar(a) && scalars[a] == scalars[b] && isUnsigned(a) == isUnsigned(b) && IsFloat(a) == IsFloat(b)
+}
+
+func isUnsigned(name string) bool {
+	name = strings.TrimLeft(name, "_")
+	return strings.HasPrefix(name, "u") || strings.HasPrefix(name, "be") || name == "Bool" ||
+		slices.Contains([]string{"size_t", "socklen_t", "nfds_t", "sa_family_t"}, name)
+}
+
+// IsFloat reports whether name is a floating type.
+func IsFloat(name string) bool { return name == "float" || name == "double" }
+
 // Engine computes layouts for the declarations of one snapshot.
 type Engine struct {
 	arch    Arch
 	structs map[string]*api.Struct
+	enums   map[string]int64 // sizes
 	done    map[string]Size
 	open    map[string]bool // being placed
 }
 
 // New returns an engine for a.
 func New(a *api.API, arch Arch) *Engine {
-	e := &Engine{arch: arch, structs: map[string]*api.Struct{}, done: map[string]Size{}, open: map[string]bool{}}
+	e := &Engine{arch: arch, structs: map[string]*api.Struct{}, enums: map[string]int64{}, done: map[string]Size{}, open: map[string]bool{}}
 	for _, s := range a.Structs {
 		e.structs[s.Name] = s
+	}
+	for _, enum := range a.Enums {
+		e.enums["enum "+enum.Name] = enum.Size
 	}
 	return e
 }
@@ -79,7 +104,7 @@ func (e *Engine) OfMember(m *api.Member) (Size, error) {
 	if m.Type != nil {
 		return e.Of(m.Type)
 	}
-	return e.place(m.Members, m.Aggregate == "union")
+	return e.place(m.Members, m.Aggregate == "union", m.Rules)
 }
 
 // Of returns what t takes.
@@ -97,7 +122,8 @@ func (e *Engine) Of(t *api.Type) (Size, error) {
 		return Size{n, n}, nil
 	}
 	if _, ok := t.Tag("enum"); ok {
-		return Size{4, 4}, nil
+		n := max(e.enums[t.Name], 4)
+		return Size{n, n}, nil
 	}
 	switch t.Name {
 	case "pthread_mutex_t":
@@ -122,33 +148,12 @@ func (e *Engine) structSize(name string) (Size, error) {
 	e.open[name] = true
 	defer delete(e.open, name)
 	_, isUnion := (&api.Type{Name: name}).Tag("union")
-	size, err := e.place(s.Members, isUnion)
+	size, err := e.place(s.Members, isUnion, s.Rules)
 	if err != nil {
 		return Size{}, fmt.Errorf("%s: %w", name, err)
 	}
 	e.done[name] = size
 	return size, nil
-}
-
-// place sets the members' offsets and returns what they take together.
-func (e *Engine) place(members []*api.Member, isUnion bool) (Size, error) {
-	total := Size{Align: 1}
-	for _, m := range members {
-		size, err := e.OfMember(m)
-		if err != nil {
-			return Size{}, fmt.Errorf("member %q: %w", m.Name, err)
-		}
-		total.Align = max(total.Align, size.Align)
-		if isUnion {
-			m.Offset = 0
-			total.Size = max(total.Size, size.Size)
-			continue
-		}
-		m.Offset = align(total.Size, size.Align)
-		total.Size = m.Offset + size.Size
-	}
-	total.Size = align(total.Size, total.Align)
-	return total, nil
 }
 
 func align(n, to int64) int64 { return (n + to - 1) / to * to }

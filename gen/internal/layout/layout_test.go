@@ -47,7 +47,7 @@ func TestOf(t *testing.T) {
 	for text, want := range map[string]string{
 		"func() int":     "a function has no size",
 		"struct unknown": "the size of struct unknown is not known",
-		"[2]float":       "the size of float is not known",
+		"[2]long double": "the size of long double is not known",
 		"void":           "the size of void is not known",
 	} {
 		_, err := e.Of(member(t, "", text).Type)

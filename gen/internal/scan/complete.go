@@ -24,7 +24,7 @@ func (s *scanner) whole(nodes ...cc.Node) {
 	}
 	slices.SortFunc(tokens, func(a, b cc.Token) int { return cmp.Compare(a.Seq(), b.Seq()) })
 	for i := 1; i < len(tokens); i++ {
-		if tokens[i].Seq() > tokens[i-1].Seq()+1 {
+		if tokens[i].Seq() > tokens[i-1].Seq()+1 && !areHarmless(s.droppedWords(tokens[i-1], tokens[i])) {
 			s.reject(tokens[i-1], "what follows here is beyond the C parser")
 			return
 		}
@@ -47,6 +47,9 @@ func (s *scanner) everything(ast *cc.AST) {
 	for _, f := range s.api.Functions {
 		s.knownEnums(s.ordinary[f.Name], f.Type)
 	}
+	for _, v := range s.api.Variables {
+		s.knownEnums(s.ordinary[v.Name], v.Type)
+	}
 	for _, st := range s.api.Structs {
 		s.memberEnums(s.structs[st.Name].node, st.Members)
 	}
@@ -64,12 +67,27 @@ func (s *scanner) knownEnums(n cc.Node, t *api.Type) {
 	if t == nil {
 		return
 	}
-	if tag, ok := t.Tag("enum"); ok && s.enums[tag] == nil && !slices.ContainsFunc(s.base.Enums, func(e *api.Enum) bool { return e.Name == tag }) {
+	if tag, ok := t.Tag("enum"); ok && !s.recordsEnum(tag) && !slices.ContainsFunc(s.base.Enums, func(e *api.Enum) bool { return e.Name == tag }) {
 		s.reject(n, "%s is not defined in the headers that are bound", t.Name)
 	}
 	for _, part := range append([]*api.Type{t.Elem}, t.Params...) {
 		s.knownEnums(n, part)
 	}
+}
+
+// recordsEnum reports whether an enum is recorded. One of a header that is not
+// bound is, if something uses it.
+func (s *scanner) recordsEnum(tag string) bool {
+	named := func(e *api.Enum) bool { return e.Name == tag }
+	if slices.ContainsFunc(s.api.Enums, named) {
+		return true
+	}
+	i := slices.IndexFunc(s.otherEnums, named)
+	if i < 0 || tag == "" || slices.ContainsFunc(s.base.Enums, named) {
+		return false
+	}
+	s.api.Enums = append(s.api.Enums, s.otherEnums[i])
+	return true
 }
 
 func (s *scanner) cameAcross(name string, n cc.Node) bool {
@@ -81,7 +99,7 @@ func (s *scanner) cameAcross(name string, n cc.Node) bool {
 	case *cc.StructOrUnionSpecifier:
 		return n.Case != cc.StructOrUnionSpecifierDef || s.structs[keyword(n)+" "+name] != nil
 	case *cc.Declarator:
-		return n.Type().Kind() != cc.Function || s.ordinary[name] != nil
+		return n.Type().Kind() != cc.Function || s.ordinary[name] != nil || s.typedefs[name] != nil
 	}
 	return true
 }
@@ -132,12 +150,13 @@ func (s *scanner) representableAt(n cc.Node, of string, t *api.Type, depth int) 
 }
 
 // libcTypes are those that have a form in the bindings.
-var libcTypes = []string{"fd_set", "FILE", "pthread_mutex_t", "pthread_cond_t"}
+var libcTypes = []string{"pthread_mutex_t", "pthread_cond_t"}
 
 func (s *scanner) leaf(n cc.Node, of string, t *api.Type) {
 	kind, _, _ := strings.Cut(t.Name, " ")
+	_, isOpaque := layout.Opaque(t.Name)
 	switch {
-	case slices.Contains([]string{"struct", "union", "enum"}, kind), t.IsVoid(), layout.IsScalar(t.Name), slices.Contains(libcTypes, t.Name):
+	case isOpaque, slices.Contains([]string{"struct", "union", "enum"}, kind), t.IsVoid(), layout.IsScalar(t.Name), slices.Contains(libcTypes, t.Name):
 	default:
 		s.reject(n, "the type %s of %s cannot be represented", t.Name, of)
 	}

@@ -34,7 +34,7 @@ func (s *scanner) definition(f *cc.FunctionDefinition) {
 	}
 	sp := s.declarationSpecifiers(f.DeclarationSpecifiers)
 	s.whole(f.DeclarationSpecifiers, f.Declarator)
-	s.defined(header, sp)
+	s.defined(header, "", sp)
 	name := f.Declarator.Name()
 	if _, ok := s.bodiless[name]; !ok && !sp.static {
 		s.reject(f.Declarator, "the function %s has a body and is not static", name)
@@ -59,7 +59,7 @@ func (s *scanner) declaration(d *cc.Declaration) {
 	header, bound := s.header(d)
 	if bound {
 		s.whole(d)
-		s.attributes(d.AttributeSpecifierList, "")
+		s.attributes(d.AttributeSpecifierList)
 	}
 	if d.DeclarationSpecifiers == nil {
 		if bound && (d.InitDeclaratorList != nil || d.Declarator != nil) {
@@ -72,10 +72,11 @@ func (s *scanner) declaration(d *cc.Declaration) {
 	}
 	before := s.problems
 	sp := s.declarationSpecifiers(d.DeclarationSpecifiers)
+	bare := s.bare(d.InitDeclaratorList, sp)
 	if !bound {
 		s.problems = before // what is needed of it will be seen
 	}
-	s.defined(header, sp)
+	s.defined(header, bare, sp)
 	if bound && d.InitDeclaratorList == nil {
 		s.declaresSomething(d, sp)
 	}
@@ -84,13 +85,14 @@ func (s *scanner) declaration(d *cc.Declaration) {
 	}
 }
 
-// defined notes the struct, union or enum that specifiers define.
-func (s *scanner) defined(header string, sp *specifiers) {
+// defined notes the struct, union or enum that specifiers define. bare is the
+// name of one without a tag.
+func (s *scanner) defined(header, bare string, sp *specifiers) {
 	if sp.aggregate != nil {
-		s.aggregate(header, sp.aggregate)
+		s.aggregate(header, bare, sp.aggregate)
 	}
 	if sp.enum != nil {
-		s.enum(header, sp.enum)
+		s.enum(header, bare, sp.enum)
 	}
 }
 
@@ -106,25 +108,28 @@ func (s *scanner) declarator(l *cc.InitDeclaratorList, header string, bound bool
 	decl := l.InitDeclarator.Declarator
 	name := decl.Name()
 	switch {
-	case !bound:
-		libcs := layout.IsScalar(name) || slices.Contains(libcTypes, name)
-		if decl.IsTypename() && libcs && !s.isShim(decl) {
-			s.reject(decl, "%s is libc's", name)
+	case decl.IsTypename():
+		before := s.problems
+		s.typedef(l, header, bound, sp)
+		if !bound && !isLibcs(name) {
+			s.problems = before
 		}
 		return
-	case decl.IsTypename():
-		s.reject(decl, "the typedef %s cannot be represented", name)
+	case !bound:
 		return
 	case decl.Type().Kind() != cc.Function:
-		s.reject(decl, "the variable %s cannot be represented", name)
+		s.variable(l, header, sp)
 		return
 	case l.InitDeclarator.Asm != nil:
 		s.reject(l.InitDeclarator.Asm, "the asm label of %s cannot be represented", name)
 	}
-	s.attributes(l.AttributeSpecifierList, "")
-	s.attributes(l.InitDeclarator.AttributeSpecifierList, "")
+	s.attributes(l.AttributeSpecifierList)
+	s.attributes(l.InitDeclarator.AttributeSpecifierList)
 	t, names := s.declared(decl, sp.base)
-	if t.Kind != api.Func { // which needs a typedef or typeof
+	if t == sp.renamed {
+		names = sp.params
+	}
+	if t.Kind != api.Func { // which needs typeof
 		s.reject(decl, "a function of type %s cannot be represented", t)
 		return
 	}
@@ -179,13 +184,11 @@ func (s *scanner) recorded(name string) *api.Function {
 	return nil
 }
 
-// passable rejects a function that takes or gives anything but integers and
-// pointers.
+// passable rejects a function that takes or gives what has no form in the
+// bindings.
 func (s *scanner) passable(n cc.Node, name string, f *api.Type) {
 	for _, t := range append([]*api.Type{f.Elem}, f.Params...) {
-		_, isStruct := t.Tag("struct")
-		_, isUnion := t.Tag("union")
-		if isStruct || isUnion || t.Kind == api.Named && slices.Contains(libcTypes, t.Name) {
+		if t.Kind == api.Named && isLibcs(t.Name) && !layout.IsScalar(t.Name) {
 			s.reject(n, "%s of %s by value cannot be represented", t, name)
 		}
 	}

@@ -10,32 +10,45 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// enum records an enum of a bound header.
-func (s *scanner) enum(header string, e *cc.EnumSpecifier) {
+// enum records an enum of a bound header, and keeps the others. bare is its
+// name, if that is a typedef's.
+func (s *scanner) enum(header, bare string, e *cc.EnumSpecifier) {
 	s.constants.enum(e)
-	if _, bound := s.header(e); !bound {
-		return
+	_, bound := s.header(e)
+	out := &api.Enum{Name: enumTag(e), Header: header, Bare: bare != ""}
+	if out.Bare {
+		out.Name = bare
 	}
-	out := &api.Enum{Name: enumTag(e), Header: header}
 	for l := e.EnumeratorList; l != nil; l = l.EnumeratorList {
 		value := s.constants.enumerators[l.Enumerator]
 		v := api.Enumerator{Name: l.Enumerator.Token.SrcStr(), Value: value.value}
-		if !value.known {
+		if l.Enumerator.ConstantExpression != nil && bound {
+			s.constantOf(l.Enumerator.ConstantExpression)
+		}
+		if bound && !value.known {
 			s.reject(l.Enumerator, "the value of %s cannot be represented", v.Name)
 		}
-		s.declare(l.Enumerator, v.Name)
-		out.Signed = out.Signed || v.Value < 0
+		if bound {
+			s.declare(l.Enumerator, v.Name)
+		}
+		out.Signed = out.Signed || v.Value < 0 && !integers[value.kind].unsigned
 		out.Values = append(out.Values, v)
 	}
-	if size := max(e.Type().Size(), enumSize(out)); size != 4 {
-		s.reject(e, "an enum of %d bytes cannot be represented", size)
+	if size := enumSize(out); size != 4 {
+		out.Size = size
 	}
 	if out.Name != "" {
-		if old := s.enums[out.Name]; old != nil {
+		if old := s.enums[out.Name]; old != nil && !bound {
+			return
+		} else if old != nil {
 			s.reject(e, "enum %s is defined at %v already", out.Name, old.Position())
 			return
 		}
 		s.enums[out.Name] = e
+	}
+	if !bound {
+		s.otherEnums = append(s.otherEnums, out)
+		return
 	}
 	if !s.draft && s.known.Enums[out.Key()] == nil {
 		name := ""
@@ -54,7 +67,7 @@ func enumSize(e *api.Enum) int64 {
 		largest = math.MaxInt32
 	}
 	for _, v := range e.Values {
-		if v.Value < math.MinInt32 || v.Value > largest {
+		if v.Value < math.MinInt32 || v.Value > largest || v.Value < 0 && !e.Signed {
 			return 8
 		}
 	}

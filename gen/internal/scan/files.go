@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 )
 
 // maxFile bounds the size of one header, in bytes; the largest has an eighth.
@@ -18,9 +17,10 @@ const maxFile = 1 << 20
 // files opens what the headers include, for cc, and refuses what cc would pass
 // over in silence.
 type files struct {
-	shim     string             // folder with a separator at its end
+	system   []string           // folders of libc's and the kernel's headers
 	folders  []string           // in which headers may be
 	checked  map[string]bool    // whether they passed
+	texts    map[string]string  // of those
 	last     string             // the header that was opened last
 	lastEnd  problem            // where it ends
 	macros   map[string]problem // where each that is object-like is defined, in any file
@@ -28,15 +28,18 @@ type files struct {
 	problems []problem
 }
 
-func newFiles(shim string, folders ...string) *files {
+func newFiles(system []string, folders ...string) *files {
 	return &files{
-		shim: shim + string(filepath.Separator), folders: append(folders, shim), checked: map[string]bool{}, macros: map[string]problem{},
+		system: system, folders: append(folders, system...), checked: map[string]bool{}, texts: map[string]string{}, macros: map[string]problem{},
 	}
 }
 
 // Open implements fs.FS for names as cc has them: paths of the host. It has
 // nothing but what lies in the folders, so that no header is the system's.
 func (f *files) Open(name string) (fs.File, error) {
+	if file, ok, err := openCompiler(name); ok {
+		return file, err
+	}
 	if !slices.ContainsFunc(f.folders, func(folder string) bool {
 		inside, err := filepath.Rel(folder, name)
 		return err == nil && filepath.IsLocal(inside)
@@ -85,9 +88,10 @@ func (f *files) passes(name, content string) bool {
 	before := len(f.problems)
 	if len(content) > maxFile {
 		f.reject(problem{name, 1, 1, fmt.Sprintf("a header of more than %d bytes", maxFile)})
-	} else if end := f.check(name, content); !strings.HasPrefix(name, f.shim) {
+	} else if end := f.check(name, content); !isBelow(name, f.system) {
 		f.last, f.lastEnd = name, end
 	}
+	f.texts[name] = content
 	f.checked[name] = len(f.problems) == before
 	return f.checked[name]
 }

@@ -98,7 +98,8 @@ var inserted = []string{
 	"*", "(", ")", "{", "}", "[", "]", ";", ",", ":", "=", "#", "...", "0", "-1", "1u", "'c'", `"s"`, "a", "s",
 	"struct", "union", "enum", "int", "long", "char", "float", "void", "const", "volatile", "_Atomic", "_Bool", "__int128",
 	"static", "inline", "extern", "typedef", "return", "sizeof", "_Alignas(8)", "_Static_assert(1, \"\");", "__typeof__(int)",
-	"__attribute__((packed))", "__attribute__((unused))", `__asm__("a")`, "({ })", "[0]", ":3", "(void)", "struct s { int a; }",
+	"__attribute__((packed))", "__attribute__((unused))", `__asm__("a")`, "({ })", "[0]", ":3", "(void)", "double", "typedef struct { int z; } z;", "typedef int", "__attribute__((aligned(8)))", "__attribute__((packed, aligned(2)))",
+	`_Pragma("pack(1)")`, "\n#pragma pack(1)\n", "\n#pragma pack(push, 2)\n", "\n#pragma pack(pop)\n", "\n#define a 1.5\n", "1LL << 40", "[]", "struct s { int a; }",
 	"\\\n", "\n#define a 1\n", "\n#undef NUMBER\n", "\n#if 1\n", "\n#else\n", "\n#endif\n", "\n#pragma once\n",
 }
 

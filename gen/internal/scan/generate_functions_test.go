@@ -114,11 +114,12 @@ func (g *generator) noise() {
 func (g *generator) unsupported() {
 	a, b := g.name("a"), g.name("b")
 	texts := []string{
-		"struct %s { int %s : 3; };", "struct %s { int %s; } __attribute__((packed));", "struct %s { char %s[]; };", "struct %s { float %s; };",
-		"struct %s { int x; long x; int %s; };", "typedef struct %s *%s;", "extern int %s, %s;", "int %s(double %s);",
-		"struct %s { int %s __attribute__((aligned(16))); };", "struct %s { _Atomic int %s; };", "struct %s { enum %s *x; };",
+		"struct %s { int %s : 33; };", "struct %s { int %s; } __attribute__((vector_size(16)));", "struct %s { char %s[]; };", "struct %s { long double %s; };",
+		"struct %s { int x; long x; int %s; };", "typedef struct { int x; } *%s, *%s;", "extern int %s, %s = 1;", "int %s(long double %s);",
+		"struct %s { int %s __attribute__((aligned(3))); };", "struct %s { _Atomic int %s; };", "struct %s { enum %s *x; };",
 		"int %s(int x, int x, int %s);", "static int %s(int %s);", "int %s(int %s) __asm__(\"x\");", "struct %s { };  struct %s;",
-		"struct %s { struct tagged%s { int x; }; int y; };", "int %s(int); enum %s { A = 1L << 40 };", "int %s(int %s) { return 1; }",
+		"struct %s { struct tagged%s { int x; }; int y; };", "struct %s { float %s : 3; };", "int %s(int %s) { return 1; }",
+		"static int %s; static int %s;", "typedef __int128 %s; typedef __int128 %s;", "struct %s { char %s : 2 __attribute__((aligned(4))); };",
 	}
 	g.bad = append(g.bad, g.line)
 	g.known.Funcs[a] = &conventions.Func{Name: a}

@@ -19,6 +19,7 @@ type generator struct {
 	line    int
 	structs []string // complete ones, with their keyword
 	tags    []string // of enums
+	second  []*api.Typedef
 	want    api.API
 	known   *conventions.Table
 	bad     []int // lines with what cannot be represented
@@ -36,7 +37,7 @@ func generate(data []byte, unsupported bool) *generator {
 		known.Macros[name] = "of the test"
 	}
 	g := &generator{rest: data, line: 1, known: known}
-	kinds := []func(){g.enum, g.aggregate, g.aggregate, g.function, g.dispatch, g.own, g.macro, g.noise}
+	kinds := []func(){g.enum, g.aggregate, g.aggregate, g.function, g.dispatch, g.own, g.macro, g.noise, g.typedef, g.variable, g.wideEnum}
 	if unsupported {
 		kinds = append(kinds, g.unsupported)
 	}
@@ -73,7 +74,7 @@ func (g *generator) printf(format string, args ...any) {
 
 var generatedScalars = []string{
 	"int", "unsigned int", "char", "signed char", "unsigned char", "short", "unsigned short", "long", "unsigned long",
-	"long long", "unsigned long long", "_Bool", "uint8_t", "int16_t", "uint32_t", "int64_t", "size_t", "__be16", "__be64", "__u32",
+	"long long", "unsigned long long", "_Bool", "uint8_t", "int16_t", "uint32_t", "int64_t", "size_t", "__be16", "__be64", "__u32", "float", "double",
 }
 
 // value returns the type of something that is no array or function.
@@ -107,6 +108,10 @@ func (g *generator) signature(depth int) *api.Type {
 		t.Elem = &api.Type{Name: "void"}
 	}
 	for range g.pick(4) {
+		if len(g.structs) > 0 && g.pick(5) == 0 {
+			t.Params = append(t.Params, &api.Type{Name: g.structs[g.pick(len(g.structs))]})
+			continue
+		}
 		t.Params = append(t.Params, g.value(depth+1))
 	}
 	t.Variadic = len(t.Params) > 0 && g.pick(4) == 0
@@ -145,9 +150,18 @@ func (g *generator) enum() {
 func (g *generator) aggregate() {
 	keyword := []string{"struct", "union"}[g.pick(2)]
 	s := &api.Struct{Name: keyword + " " + g.name("s"), Header: generatedHeader}
+	attributes := ""
+	switch g.pick(8) {
+	case 0:
+		s.Pack, attributes = 1, " __attribute__((packed))"
+	case 1:
+		s.Pack, s.Aligned, attributes = 1, 8, " __attribute__((__packed__, aligned(8)))"
+	case 2:
+		s.Aligned, attributes = 32, " __attribute__((aligned(32)))"
+	}
 	g.printf("%s {\n", s.Name)
 	s.Members = g.members(0)
-	g.printf("};\n")
+	g.printf("}%s;\n", attributes)
 	g.want.Structs = append(g.want.Structs, s)
 	g.structs = append(g.structs, s.Name)
 }
@@ -162,7 +176,16 @@ func (g *generator) members(depth int) []*api.Member {
 
 func (g *generator) member(depth int) *api.Member {
 	m := &api.Member{Name: g.name("m")}
-	switch kind := g.pick(7); {
+	switch kind := g.pick(9); {
+	case kind == 7:
+		m.Type, m.Bits = &api.Type{Name: []string{"int", "uint8_t", "unsigned long", "short"}[g.pick(4)]}, &api.Bits{Width: int64(1 + g.pick(8))}
+		g.printf("%s : %d;\n", m.Type.C(m.Name), m.Bits.Width)
+		return m
+	case kind == 8 && len(g.second) > 0:
+		t := g.second[g.pick(len(g.second))]
+		m.Type = t.Type
+		g.printf("%s %s;\n", t.Name, m.Name)
+		return m
 	case kind == 0 && len(g.structs) > 0:
 		m.Type = &api.Type{Name: g.structs[g.pick(len(g.structs))]}
 	case kind == 1 || kind == 2 && depth == 0:
@@ -184,4 +207,36 @@ func (g *generator) member(depth int) *api.Member {
 	}
 	g.printf("%s;\n", m.Type.C(m.Name))
 	return m
+}
+
+// typedef makes a second name of a type.
+func (g *generator) typedef() {
+	t := &api.Typedef{Name: g.name("t"), Header: generatedHeader, Type: g.value(0)}
+	if t.Type.Const = false; g.flip() {
+		t.Type = &api.Type{Kind: api.Array, Len: int64(1 + g.pick(4)), Elem: t.Type}
+	}
+	g.printf("typedef %s;\n", t.Type.C(t.Name))
+	g.want.Typedefs = append(g.want.Typedefs, t)
+	g.second = append(g.second, t)
+}
+
+// variable makes one that a library exports.
+func (g *generator) variable() {
+	v := &api.Variable{Name: g.name("v"), Header: generatedHeader, Type: g.value(0)}
+	g.printf("extern %s;\n", v.Type.C(v.Name))
+	g.want.Variables = append(g.want.Variables, v)
+}
+
+// wideEnum makes an enum of 64 bits.
+func (g *generator) wideEnum() {
+	e := &api.Enum{Name: g.name("w"), Header: generatedHeader, Size: 8, Signed: g.flip()}
+	low, high := g.name("W"), g.name("W")
+	value := int64(g.pick(256))
+	if e.Signed {
+		value = -value - 1
+	}
+	e.Values = []api.Enumerator{{Name: low, Value: value}, {Name: high, Value: 1 << 40}}
+	g.printf("enum %s { %s = %d, %s = 1ULL << 40 };\n", e.Name, low, value, high)
+	g.want.Enums = append(g.want.Enums, e)
+	g.known.Enums[e.Name] = &conventions.Enum{Key: e.Name}
 }

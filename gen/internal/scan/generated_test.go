@@ -19,6 +19,9 @@ import (
 func forgetLayout(members []*api.Member) {
 	for _, m := range members {
 		m.Offset = 0
+		if m.Bits != nil {
+			m.Bits.At = 0
+		}
 		forgetLayout(m.Members)
 	}
 }

@@ -14,6 +14,14 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/included"
 )
 
+// folders returns those whose headers must all be explained.
+func (s *scanner) folders() []string {
+	if len(s.known.Libraries) > 0 {
+		return nil // they are of other libraries too
+	}
+	return included.Folders
+}
+
 // headers records the headers that were opened and those that lie beside them
 // unread, and rejects those of which the conventions do not know.
 func (s *scanner) headers(opened []string, source string) error {
@@ -25,7 +33,7 @@ func (s *scanner) headers(opened []string, source string) error {
 		}
 	}
 	all := maps.Clone(read)
-	for _, folder := range included.Folders {
+	for _, folder := range s.folders() {
 		err := filepath.WalkDir(filepath.Join(s.include, folder), func(file string, entry fs.DirEntry, err error) error {
 			if err == nil && !entry.IsDir() {
 				all[filepath.ToSlash(strings.TrimPrefix(file, s.include))] = true

@@ -4,12 +4,15 @@ package scan
 
 import (
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"modernc.org/cc/v4"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
 // macros records the macros of the bound headers: those with a value, those
@@ -32,7 +35,10 @@ func (s *scanner) macros(ast *cc.AST, unusable map[string]unusable) {
 		if !bound || len(target) == 0 {
 			continue
 		}
-		if !m.IsConst {
+		if !m.IsConst && !m.IsFnLike {
+			if len(target) == 1 && target[0].SrcStr() == name {
+				continue // it stands for nothing but itself
+			}
 			s.reject(m, "the macro %s is defined more than once", name)
 			continue
 		}
@@ -44,6 +50,18 @@ func (s *scanner) macros(ast *cc.AST, unusable map[string]unusable) {
 		}
 		if len(target) == 1 && tags[target[0].SrcStr()] {
 			s.api.Aliases = append(s.api.Aliases, &api.Alias{Name: name, Header: header, Target: target[0].SrcStr()})
+			continue
+		}
+		if s.known.Macros[name] != "" {
+			s.unvalued(s.place(m), name, header, wordsOfMacro(m))
+			continue
+		}
+		if of, ok := s.needsRules(s.expansions[name]); ok {
+			s.reject(m, "the C parser does not know the layout of %s, which %s is about; add to the conventions a line such as: macro %[2]s skip=\"why\"", of, name)
+			continue
+		}
+		if t, text, ok := textMacro(m); ok {
+			s.api.Macros = append(s.api.Macros, &api.Macro{Name: name, Header: header, Type: t, Text: text})
 			continue
 		}
 		if t, value, ok := s.valued(name, m); ok {
@@ -106,6 +124,20 @@ func (s *scanner) enumerator(m *cc.Macro) string {
 		}
 	}
 	return ""
+}
+
+// textMacro returns the type and the value of a macro that is a string or a
+// floating constant.
+func textMacro(m *cc.Macro) (t, text string, ok bool) {
+	switch v := m.Value().(type) {
+	case cc.StringValue:
+		return "string", strconv.Quote(strings.TrimSuffix(string(v), "\x00")), true
+	case cc.Float64Value:
+		t = plainName(strings.Fields(m.Type().String()))
+		f := float64(v)
+		return t, strconv.FormatFloat(f, 'x', -1, 64), layout.IsFloat(t) && !math.IsInf(f, 0) && !math.IsNaN(f)
+	}
+	return "", "", false
 }
 
 // valued returns the type and the value of a macro, if it has one.

@@ -14,9 +14,10 @@ import (
 func (s *scanner) array(n cc.Node, length cc.ExpressionNode, elem *api.Type) *api.Type {
 	t := &api.Type{Kind: api.Array, Elem: elem}
 	if length == nil {
+		s.unsized[t] = true
 		return t
 	}
-	v := s.constants.of(length)
+	v := s.constantOf(length)
 	if !v.known {
 		s.reject(n, "the array length %q is not constant", cc.NodeSource(length))
 		v.value = 1 // to go on with
@@ -86,7 +87,7 @@ func (s *scanner) prototype(n cc.Node, list *cc.ParameterTypeList, result *api.T
 
 func (s *scanner) parameter(p *cc.ParameterDeclaration) (t *api.Type, name string) {
 	sp := s.declarationSpecifiers(p.DeclarationSpecifiers)
-	s.attributes(p.AttributeSpecifierList, "")
+	s.attributes(p.AttributeSpecifierList)
 	switch {
 	case sp.base == nil && p.Declarator == nil:
 		s.reject(p, "a type without a name cannot be represented here")

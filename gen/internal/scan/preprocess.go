@@ -71,6 +71,9 @@ func (t *translation) ofMacros(problems []problem, names []string) []problem {
 		problems = problems[i : i+1] // others are its consequences
 	}
 	for i, p := range problems {
+		if p.file == pragmaOperator { // of which cc does not tell where it is
+			problems[i] = t.files.somewhere("%s", p.text)
+		}
 		if n := (p.line - 2) / 3; p.file == endName && n < len(names) {
 			problems[i] = t.files.macros[names[n]]
 			problems[i].text = p.text

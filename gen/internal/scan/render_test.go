@@ -14,16 +14,44 @@ import (
 func render(a *api.API) string {
 	var b strings.Builder
 	for _, e := range a.Enums {
-		fmt.Fprintf(&b, "enum %s {\n", e.Name)
-		for _, v := range e.Values {
-			fmt.Fprintf(&b, "\t%s = %s,\n", v.Name, enumValue(v.Value))
+		if e.Header != generatedHeader {
+			continue
 		}
-		b.WriteString("};\n")
+		head, tail := "enum "+e.Name, ""
+		if e.Bare {
+			head, tail = "typedef enum", " "+e.Name
+		}
+		fmt.Fprintf(&b, "%s {\n", head)
+		for _, v := range e.Values {
+			fmt.Fprintf(&b, "\t%s = %s,\n", v.Name, enumValue(e, v.Value))
+		}
+		fmt.Fprintf(&b, "}%s;\n", tail)
 	}
 	for _, s := range a.Structs {
-		if s.Header == generatedHeader {
-			fmt.Fprintf(&b, "%s {\n%s};\n", s.Name, renderMembers(a, s.Members))
+		if s.Header != generatedHeader {
+			continue
 		}
+		head, tail := s.Name, ""
+		if s.Bare {
+			head, tail = "typedef "+s.Keyword(), " "+s.C()
+		}
+		if s.Pragma {
+			fmt.Fprintf(&b, "#pragma pack(push, %d)\n", s.Pack)
+		}
+		fmt.Fprintf(&b, "%s {\n%s}%s%s;\n", head, renderMembers(a, s.Members), renderRules(s.Rules), tail)
+		if s.Pragma {
+			b.WriteString("#pragma pack(pop)\n")
+		}
+	}
+	for _, t := range a.Typedefs {
+		fmt.Fprintf(&b, "typedef %s;\n", t.Type.C(t.Name))
+	}
+	for _, v := range a.Variables {
+		name, of := v.Name, v.Type
+		if of.Kind == api.Array && of.Len == 0 {
+			name, of = name+"[]", of.Elem
+		}
+		fmt.Fprintf(&b, "extern %s;\n", of.C(name))
 	}
 	for _, f := range a.Functions {
 		renderFunction(&b, f)
@@ -31,6 +59,10 @@ func render(a *api.API) string {
 	for _, m := range a.Macros {
 		value := fmt.Sprintf("((%s)%dUL)", m.Type, uint64(m.Value))
 		switch {
+		case m.Type == "string":
+			value = m.Text
+		case m.Text != "":
+			value = fmt.Sprintf("((%s)%s)", m.Type, m.Text)
 		case m.Enumerator != "":
 			value = m.Enumerator
 		case m.Type == "pointer":
@@ -47,7 +79,26 @@ func render(a *api.API) string {
 	return b.String()
 }
 
-func enumValue(v int64) string {
+func renderRules(rules api.Rules) string {
+	text := ""
+	if rules.Pack > 0 && !rules.Pragma {
+		text += " __attribute__((packed))"
+	}
+	if rules.Aligned > 0 {
+		text += fmt.Sprintf(" __attribute__((aligned(%d)))", rules.Aligned)
+	}
+	return text
+}
+
+func enumValue(e *api.Enum, v int64) string {
+	switch {
+	case v == -1<<63 && e.Signed:
+		return "-0x7fffffffffffffffLL - 1"
+	case v < 0 && !e.Signed:
+		return fmt.Sprint(uint64(v)) + "ULL"
+	case v > 1<<32-1 || v < -1<<31:
+		return fmt.Sprint(v) + "LL"
+	}
 	if v > 1<<31-1 {
 		return fmt.Sprint(v) + "u"
 	}
@@ -58,9 +109,13 @@ func renderMembers(a *api.API, members []*api.Member) string {
 	var b strings.Builder
 	for _, m := range members {
 		if m.Type != nil {
-			fmt.Fprintf(&b, "%s;\n", m.Type.C(m.Name))
+			text := m.Type.C(m.Name)
+			if m.Bits != nil {
+				text += fmt.Sprintf(" : %d", m.Bits.Width)
+			}
+			fmt.Fprintf(&b, "%s%s;\n", text, renderRules(m.Rules))
 		} else {
-			fmt.Fprintf(&b, "%s {\n%s} %s;\n", m.Aggregate, renderMembers(a, m.Members), m.Name)
+			fmt.Fprintf(&b, "%s {\n%s}%s %s;\n", m.Aggregate, renderMembers(a, m.Members), renderRules(m.Rules), m.Name)
 		}
 	}
 	return b.String()

@@ -25,6 +25,10 @@ import (
 type Options struct {
 	Headers string // folder with the headers, or one that has them in usr/include
 	Shim    string // folder with our libc headers and predefined.h
+	// Libc is a folder with the packages musl-dev and linux-libc-dev of Debian. If
+	// it is set, their headers stand in for libc's and the kernel's, and Shim is not
+	// needed.
+	Libc    string
 	Source  string // the file that includes what is to be bound
 	Version string
 	// Known is what a person has said about the headers and declarations. The
@@ -46,7 +50,7 @@ type Options struct {
 func Scan(opts Options) (*api.API, error) {
 	include := IncludeDir(opts.Headers)
 	opts.Shim = filepath.Clean(opts.Shim) // as cc spells it in positions
-	ast, unusable, opened, err := translate(opts, include)
+	headers, err := translate(opts, include)
 	if err != nil {
 		return nil, err
 	}
@@ -54,31 +58,37 @@ func Scan(opts Options) (*api.API, error) {
 		opts.Base = new(api.API)
 	}
 	s := &scanner{
-		known:    opts.Known,
-		draft:    opts.Draft,
-		base:     opts.Base,
-		api:      &api.API{Version: opts.Version},
-		include:  include + string(filepath.Separator),
-		shim:     opts.Shim + string(filepath.Separator),
-		structs:  map[string]*structure{},
-		memberAt: map[*api.Member]cc.Node{},
-		kinds:    map[string]string{},
-		enums:    map[string]cc.Node{},
-		ordinary: map[string]cc.Node{},
-		bodiless: map[string]cc.Node{},
-		defines:  map[string]problem{},
+		known:      opts.Known,
+		draft:      opts.Draft,
+		base:       opts.Base,
+		packs:      headers.packs,
+		expansions: headers.expansions,
+		macroNamed: headers.ast.Macros,
+		texts:      headers.texts,
+		api:        &api.API{Version: opts.Version},
+		include:    include + string(filepath.Separator),
+		system:     systemDirs(opts),
+		structs:    map[string]*structure{},
+		memberAt:   map[*api.Member]cc.Node{},
+		unsized:    map[*api.Type]bool{},
+		typedefs:   map[string]*renamed{},
+		kinds:      map[string]string{},
+		enums:      map[string]cc.Node{},
+		ordinary:   map[string]cc.Node{},
+		bodiless:   map[string]cc.Node{},
+		defines:    map[string]problem{},
 
-		constants: newConstants(ast), evaluated: map[string]constant{},
+		constants: newConstants(headers.ast), evaluated: map[string]constant{},
 	}
-	if err := s.headers(opened, opts.Source); err != nil {
+	if err := s.headers(headers.opened, opts.Source); err != nil {
 		return nil, err
 	}
-	for u := ast.TranslationUnit; u != nil; u = u.TranslationUnit {
+	for u := headers.ast.TranslationUnit; u != nil; u = u.TranslationUnit {
 		s.external(u.ExternalDeclaration)
 	}
-	s.macros(ast, unusable)
+	s.macros(headers.ast, headers.unusable)
 	s.closure()
-	s.everything(ast)
+	s.everything(headers.ast)
 	s.checkLayouts()
 	if len(s.problems) == 0 && opts.Check != nil {
 		for _, f := range opts.Check(s.api) {
@@ -95,24 +105,32 @@ func Scan(opts Options) (*api.API, error) {
 }
 
 type scanner struct {
-	known         *conventions.Table
-	draft         bool
-	base          *api.API
-	api           *api.API
-	include, shim string
-	structs       map[string]*structure // by name with keyword
-	order         []*structure          // as the headers have them
-	memberAt      map[*api.Member]cc.Node
-	kinds         map[string]string  // of tags: struct, union or enum
-	enums         map[string]cc.Node // of the bound headers, by tag
-	ordinary      map[string]cc.Node // functions and enumerators of the bound headers
-	bodiless      map[string]cc.Node // static functions without a body so far
-	defines       map[string]problem // where the macros of the bound headers are
-	constants     *constants
-	evaluated     map[string]constant // macros of which cc may have another value than C
-	corrected     bool                // whether the length of an array is not what cc takes it for
-	current       *cc.ExternalDeclaration
-	problems      []problem
+	known      *conventions.Table
+	draft      bool
+	base       *api.API
+	api        *api.API
+	include    string
+	system     []string              // folders of libc's and the kernel's headers
+	structs    map[string]*structure // by name with keyword
+	order      []*structure          // as the headers have them
+	unsized    map[*api.Type]bool    // arrays that are written with []
+	typedefs   map[string]*renamed
+	packs      *packs
+	memberAt   map[*api.Member]cc.Node
+	kinds      map[string]string  // of tags: struct, union or enum
+	enums      map[string]cc.Node // by tag
+	otherEnums []*api.Enum        // of headers that are not bound
+	ordinary   map[string]cc.Node // functions, variables, typedefs and enumerators of the bound headers
+	bodiless   map[string]cc.Node // static functions without a body so far
+	defines    map[string]problem // where the macros of the bound headers are
+	current    *cc.ExternalDeclaration
+	macroNamed map[string]*cc.Macro
+	expansions map[string][]string // of the macros that are object-like
+	texts      map[string]string   // of the files
+	constants  *constants
+	evaluated  map[string]constant // macros of which cc may have another value than C
+	corrected  bool                // whether the length of an array is not what cc takes it for
+	problems   []problem
 }
 
 func (s *scanner) reject(n cc.Node, format string, args ...any) {
@@ -170,8 +188,10 @@ func (s *scanner) headerName(file string) (string, bool) {
 	file = filepath.Clean(file) // of "../rdma/rdma_cma.h", for example
 	name, ok := strings.CutPrefix(file, s.include)
 	if !ok {
-		name = strings.TrimPrefix(file, s.shim)
-		return filepath.ToSlash(name), false
+		for _, dir := range s.system {
+			file = strings.TrimPrefix(file, dir+string(filepath.Separator))
+		}
+		return filepath.ToSlash(file), false
 	}
 	name = filepath.ToSlash(name)
 	return name, s.isBound(name)
@@ -185,8 +205,6 @@ func (s *scanner) isBound(header string) bool {
 // isPart reports whether the headers stand on others that have a snapshot of
 // their own.
 func (s *scanner) isPart() bool { return len(s.base.Headers) > 0 }
-
-func (s *scanner) isShim(n cc.Node) bool { return strings.HasPrefix(n.Position().Filename, s.shim) }
 
 // guess returns the class that most functions with such a result have.
 func guess(result *api.Type) conventions.Class {

@@ -3,6 +3,7 @@
 package scan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,23 +24,24 @@ type structure struct {
 // notRepresented is in the text of a problem with a member that is lawful C.
 const notRepresented = "cannot be represented"
 
-// aggregate records a struct or union.
-func (s *scanner) aggregate(header string, u *cc.StructOrUnionSpecifier) {
-	tag := tagOf(u)
+// aggregate records a struct or union. bare is the name of one without a tag.
+func (s *scanner) aggregate(header, bare string, u *cc.StructOrUnionSpecifier) {
+	tag := cmp.Or(tagOf(u), bare)
 	if tag == "" {
-		return // of a typedef; libc's only
+		return // what needs its type is rejected
 	}
 	name := keyword(u) + " " + tag
 	if old := s.structs[name]; old != nil {
 		s.reject(u, "%s is defined at %v already", name, old.node.Position())
 		return
 	}
-	st := &structure{Struct: &api.Struct{Name: name, Header: header}, node: u}
+	st := &structure{Struct: &api.Struct{Name: name, Header: header, Bare: tagOf(u) == ""}, node: u}
 	s.structs[name] = st
 	before := s.problems
 	s.problems = nil
 	s.whole(u)
-	st.Members = s.members(header, u)
+	st.Rules = s.rules(u)
+	st.Members = s.members(header, u, st.Rules)
 	st.problems, s.problems = s.problems, before
 	for i, p := range st.problems {
 		if strings.Contains(p.text, notRepresented) {
@@ -49,9 +51,7 @@ func (s *scanner) aggregate(header string, u *cc.StructOrUnionSpecifier) {
 	s.order = append(s.order, st)
 }
 
-func (s *scanner) members(header string, u *cc.StructOrUnionSpecifier) []*api.Member {
-	s.attributes(u.AttributeSpecifierList, "")
-	s.attributes(u.AttributeSpecifierList2, "")
+func (s *scanner) members(header string, u *cc.StructOrUnionSpecifier, rules api.Rules) []*api.Member {
 	var out []*api.Member
 	names := map[string]bool{}
 	for l := u.StructDeclarationList; l != nil; l = l.StructDeclarationList {
@@ -61,6 +61,7 @@ func (s *scanner) members(header string, u *cc.StructOrUnionSpecifier) []*api.Me
 		added := s.member(header, l.StructDeclaration)
 		s.distinct(l.StructDeclaration, added, names)
 		for _, m := range added {
+			dropNeedless(m, rules)
 			s.memberAt[m] = l.StructDeclaration
 		}
 		out = append(out, added...)
@@ -69,7 +70,7 @@ func (s *scanner) members(header string, u *cc.StructOrUnionSpecifier) []*api.Me
 		s.reject(u, "a %s without members cannot be represented", keyword(u))
 	}
 	for i, m := range out {
-		if m.IsFlexible() && (keyword(u) != "struct" || i == 0 || i < len(out)-1) {
+		if m.IsFlexible() && s.unsized[m.Type] && (keyword(u) != "struct" || i == 0 || i < len(out)-1) {
 			s.reject(s.memberAt[m], "a flexible array cannot be represented here")
 		}
 	}
@@ -128,34 +129,38 @@ func (s *scanner) distinct(n cc.Node, members []*api.Member, names map[string]bo
 
 // member returns the members that one declaration in a struct declares.
 func (s *scanner) member(header string, d *cc.StructDeclaration) []*api.Member {
-	s.attributes(d.AttributeSpecifierList, "(8)")
 	sp := s.memberSpecifiers(d.SpecifierQualifierList)
+	rules := s.memberRules(d, sp)
 	if sp.enum != nil {
-		s.enum(header, sp.enum)
+		s.enum(header, "", sp.enum)
 	}
 	var inner []*api.Member // of a struct without a name
+	var innerRules api.Rules
 	switch {
 	case sp.aggregate != nil && sp.base != nil:
-		s.aggregate(header, sp.aggregate)
+		s.aggregate(header, "", sp.aggregate)
 	case sp.aggregate != nil:
-		inner = s.members(header, sp.aggregate)
+		innerRules = s.rules(sp.aggregate)
+		inner = s.members(header, sp.aggregate, innerRules)
 	}
 	if d.StructDeclaratorList == nil {
 		if sp.aggregate == nil || sp.base != nil {
 			s.reject(d, "this declares no member")
 			return nil
 		}
-		return []*api.Member{{Aggregate: keyword(sp.aggregate), Members: inner}}
+		return []*api.Member{{Aggregate: keyword(sp.aggregate), Rules: innerRules, Members: inner}}
 	}
 	var out []*api.Member
 	for l := d.StructDeclaratorList; l != nil; l = l.StructDeclaratorList {
 		sd := l.StructDeclarator
 		switch {
 		case sd.Case == cc.StructDeclaratorBitField:
-			s.reject(sd, "a bit-field cannot be represented")
+			if m := s.bitField(sd, sp, rules); m != nil {
+				out = append(out, m)
+			}
 		case sp.base != nil || sp.aggregate == nil:
 			t, _ := s.declared(sd.Declarator, sp.base)
-			m := &api.Member{Name: sd.Declarator.Name(), Type: t}
+			m := &api.Member{Name: sd.Declarator.Name(), Type: t, Rules: rules}
 			if m.IsFlexible() {
 				s.sized(sd, t.Elem)
 			} else {
@@ -166,7 +171,7 @@ func (s *scanner) member(header string, d *cc.StructDeclaration) []*api.Member {
 		case sd.Declarator.Pointer != nil || sd.Declarator.DirectDeclarator.Case != cc.DirectDeclaratorIdent:
 			s.reject(sd, "a pointer to, or array of, an unnamed struct cannot be represented")
 		default:
-			out = append(out, &api.Member{Name: sd.Declarator.Name(), Aggregate: keyword(sp.aggregate), Members: inner})
+			out = append(out, &api.Member{Name: sd.Declarator.Name(), Aggregate: keyword(sp.aggregate), Rules: innerRules, Members: inner})
 		}
 	}
 	return out
@@ -182,9 +187,17 @@ func (s *scanner) closure() {
 			s.keep(st, kept)
 		}
 	}
+	for _, f := range s.api.Functions {
+		for _, t := range append([]*api.Type{f.Type.Elem}, f.Type.Params...) {
+			s.keepHeld([]*api.Member{{Type: t}}, kept)
+		}
+	}
+	for _, v := range s.api.Variables {
+		s.keepHeld([]*api.Member{{Type: v.Type}}, kept)
+	}
 	for _, st := range s.order {
 		if _, tag, _ := strings.Cut(st.Name, " "); kept[st] && s.known.Structs[tag] != "" {
-			st.Members, st.problems = nil, nil
+			st.Members, st.Rules, st.problems = nil, api.Rules{}, nil
 		}
 		if kept[st] {
 			s.api.Structs = append(s.api.Structs, st.Struct)
@@ -228,7 +241,7 @@ func (s *scanner) checkLayouts() {
 		switch err := engine.Apply(out); {
 		case err != nil:
 			s.reject(node, "%v", err)
-		case !s.corrected && len(out.Members) > 0 && (t.Size() != out.Size || int64(t.Align()) != out.Align):
+		case !s.corrected && len(out.Members) > 0 && !s.hasRules(s.structs[out.Name]) && (t.Size() != out.Size || int64(t.Align()) != out.Align):
 			s.reject(node, "%s: size %d align %d by our rules, %d and %d by cc's",
 				out.Name, out.Size, out.Align, t.Size(), t.Align())
 		case out.Size > maxSize:

@@ -16,6 +16,9 @@ var words = regexp.MustCompile(
 		`|"(?:\\(?s:.)|[^"\\\n])*"?|'(?:\\(?s:.)|[^'\\\n])*'?` +
 		`|\\\r?\n|[ \t\r\f\v]+|[A-Za-z_$][\w$]*|\.?[0-9][\w.]*|(?s:.)`)
 
+// pragmaText is what follows _Pragma.
+var pragmaText = regexp.MustCompile(`^\s*\(\s*"((?:\\.|[^"\\\n])*)"`)
+
 // directives has the directives that cc obeys, and #warning, which it may
 // ignore. cc ignores unknown ones, such as misspelt ones. It obeys #line, but a
 // declaration would then seem to belong to another header.
@@ -113,7 +116,10 @@ func (t *text) named(word string) {
 func (t *text) inLine(word, rest string) {
 	switch {
 	case word == "_Pragma":
-		t.reject(t.problem("_Pragma cannot be represented"))
+		// One that is not written as a text will be seen when it is obeyed.
+		if literal := pragmaText.FindStringSubmatch(rest); literal != nil && !isHarmless(strings.Fields(literal[1])) {
+			t.reject(t.problem("_Pragma(\"%s\") cannot be represented", literal[1]))
+		}
 	case t.defining:
 		t.defining = false
 		if !strings.HasPrefix(rest, "(") {

@@ -28,30 +28,44 @@ const (
 
 // translation is the reading of headers with cc.
 type translation struct {
-	shim, include, source string
-	predefined, umbrella  string // texts
-	files                 *files
-	expansions            map[string][]string // of the macros that are object-like
+	system               []string // folders of libc's and the kernel's headers
+	include, source      string
+	predefined, umbrella string // texts
+	files                *files
+	packs                packs
+	expansions           map[string][]string // of the macros that are object-like
 }
 
-// translate has cc preprocess, parse and type-check the headers. It also
-// returns the macros that cannot be evaluated, which the AST lacks, and the
-// files that were opened.
-func translate(opts Options, include string) (*cc.AST, map[string]unusable, []string, error) {
-	predefined, err := os.ReadFile(filepath.Join(opts.Shim, "predefined.h"))
-	if err != nil {
-		return nil, nil, nil, err
+// translated is what cc makes of the headers, and what it leaves out.
+type translated struct {
+	ast        *cc.AST
+	unusable   map[string]unusable // the macros that cannot be evaluated
+	opened     []string            // files
+	texts      map[string]string   // of the files
+	expansions map[string][]string // of the macros that are object-like
+	packs      *packs
+}
+
+// translate has cc preprocess, parse and type-check the headers.
+func translate(opts Options, include string) (*translated, error) {
+	known := predefined()
+	if opts.Libc == "" {
+		text, err := os.ReadFile(filepath.Join(opts.Shim, "predefined.h"))
+		if err != nil {
+			return nil, err
+		}
+		known = string(text)
 	}
 	umbrella, err := os.ReadFile(opts.Source)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	t := &translation{
-		shim: opts.Shim, include: include, source: opts.Source, predefined: string(predefined), umbrella: string(umbrella),
-		files: newFiles(opts.Shim, include, filepath.Dir(opts.Source)),
+		system: systemDirs(opts), include: include, source: opts.Source, predefined: known, umbrella: string(umbrella),
+		files: newFiles(systemDirs(opts), include, filepath.Dir(opts.Source)),
 	}
 	if !t.files.passes(t.source, t.umbrella) {
-		return nil, nil, nil, report(t.files.problems)
+		return nil, report(t.files.problems)
 	}
 	type result struct {
 		ast      *cc.AST
@@ -66,9 +80,11 @@ func translate(opts Options, include string) (*cc.AST, map[string]unusable, []st
 	r, ok := await(done, processorTime)
 	if !ok {
 		text := fmt.Sprintf("the C parser finds no end in %v of processor time", patience)
-		return nil, nil, nil, problem{t.source, 1, 1, text}
+		return nil, problem{t.source, 1, 1, text}
 	}
-	return r.ast, r.unusable, slices.Collect(maps.Keys(t.files.checked)), report(r.problems)
+	return &translated{
+		ast: r.ast, unusable: r.unusable, opened: slices.Collect(maps.Keys(t.files.checked)), texts: t.files.texts, packs: &t.packs, expansions: t.expansions,
+	}, report(r.problems)
 }
 
 // await returns what comes from done, or false if spent grows by more than
@@ -137,9 +153,10 @@ func (t *translation) types(bad map[string]unusable) (*cc.AST, []problem) {
 func (t *translation) translated(end string) (*cc.AST, []problem) {
 	cfg := t.config(0, func() {})
 	cfg.EvalAllMacros = true
+	t.packs = packs{}
 	ast, err := cc.Translate(cfg, t.sources(end))
 	if err == nil {
-		return ast, nil
+		return ast, t.packs.unbalanced()
 	}
 	problems := problemsOf(err)
 	for i, p := range problems {
@@ -155,15 +172,16 @@ func (t *translation) translated(end string) (*cc.AST, []problem) {
 
 // config returns the settings of one pass over the headers.
 func (t *translation) config(maxWork int, atMark func()) *cc.Config {
+	folders := append(slices.Clone(t.system), t.include)
 	abi, err := cc.NewABI("linux", "amd64")
 	if err != nil {
 		panic(err) // cc knows this one
 	}
 	return &cc.Config{
 		ABI: abi, ExpansionLimit: maxWork, FS: t.files, FSOnly: true,
-		IncludePaths:    []string{"", t.shim, t.include}, // the empty one is the including file's
-		SysIncludePaths: []string{t.shim, t.include},
-		PragmaHandler:   pragmas(atMark),
+		IncludePaths:    append([]string{""}, folders...), // the empty one is the including file's
+		SysIncludePaths: folders,
+		PragmaHandler:   t.pragmas(atMark),
 	}
 }
 
@@ -177,10 +195,20 @@ func (t *translation) sources(end any) []cc.Source {
 	}
 }
 
+// harmlessPragmas are about warnings, and about what a library exports.
+var harmlessPragmas = []string{"GCC diagnostic", "GCC visibility", "GCC system_header", "GCC warning", "clang diagnostic"}
+
+// pragmaOperator is what cc calls the source of a _Pragma.
+const pragmaOperator = "_Pragma_"
+
+func isHarmless(pragma []string) bool {
+	return len(pragma) > 1 && slices.Contains(harmlessPragmas, pragma[0]+" "+pragma[1])
+}
+
 // pragmas returns a handler for what cc leaves to its user. It honours once,
-// ignores what a compiler's warnings are about, and refuses all others, such
-// as pack, which cc does not apply.
-func pragmas(atMark func()) func([]cc.Token) error {
+// ignores what a compiler's warnings are about, notes pack, which cc does not
+// apply, and refuses all others.
+func (t *translation) pragmas(atMark func()) func([]cc.Token) error {
 	seen := map[string]bool{}
 	return func(words []cc.Token) error {
 		if len(words) == 0 {
@@ -197,7 +225,11 @@ func pragmas(atMark func()) func([]cc.Token) error {
 			seen[place] = true
 		case at.Filename == endName:
 			atMark()
-		case len(words) > 1 && slices.Contains([]string{"GCC diagnostic", "GCC visibility", "GCC system_header"}, name+" "+words[1].SrcStr()):
+		case len(words) > 1 && isHarmless([]string{name, words[1].SrcStr()}):
+		case at.Filename == pragmaOperator:
+			return fmt.Errorf("%v: _Pragma(%s) cannot be represented", at, name)
+		case name == "pack":
+			return t.packs.obey(words)
 		default:
 			return fmt.Errorf("%v: #pragma %s cannot be represented", at, name)
 		}

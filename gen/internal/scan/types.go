@@ -15,6 +15,9 @@ import (
 // enum written in place.
 type specifiers struct {
 	base      *api.Type
+	renamed   *api.Type // of a typedef, if the words are its name
+	params    []string  // of that, if it is a function
+	rules     api.Rules // of a member, from attributes among the specifiers
 	aggregate *cc.StructOrUnionSpecifier
 	enum      *cc.EnumSpecifier
 	tagged    bool // names a struct, union or enum
@@ -40,6 +43,9 @@ func (s *scanner) specifier(sp *specifiers, t *cc.TypeSpecifier) {
 	case t.Case == cc.TypeSpecifierTypeofExpr, t.Case == cc.TypeSpecifierTypeofType, t.Case == cc.TypeSpecifierAtomic:
 		s.reject(t, "a type written as %q cannot be represented", cc.NodeSource(t))
 		sp.words = append(sp.words, "void") // to go on with
+	case s.isRenamed(t):
+		td := s.typedefs[t.Token.SrcStr()]
+		sp.renamed, sp.params = td.Type, td.params
 	default:
 		sp.words = append(sp.words, strings.Trim(t.Token.SrcStr(), "_"))
 		if !isArithmetic(sp.words[len(sp.words)-1]) {
@@ -62,24 +68,33 @@ func (s *scanner) tag(sp *specifiers, n cc.Node, kind, tag string) {
 	sp.words = append(sp.words, kind+" "+tag)
 }
 
-func (s *scanner) qualifier(sp *specifiers, q *cc.TypeQualifier, allowed string) {
+func (s *scanner) memberQualifier(sp *specifiers, q *cc.TypeQualifier) {
+	if q.Case == cc.TypeQualifierAtomic {
+		s.reject(q, "_Atomic cannot be represented")
+	}
+	sp.rules = s.layoutAttributes(sp.rules, q.AttributeSpecifierList)
+}
+
+func (s *scanner) qualifier(sp *specifiers, q *cc.TypeQualifier) {
 	switch q.Case {
 	case cc.TypeQualifierConst:
 		sp.isConst = true
 	case cc.TypeQualifierAtomic:
 		s.reject(q, "_Atomic cannot be represented")
 	}
-	s.attributes(q.AttributeSpecifierList, allowed)
+	s.attributes(q.AttributeSpecifierList)
 }
 
 func (sp *specifiers) finish() *specifiers {
-	if len(sp.words) > 0 {
+	if sp.renamed != nil && len(sp.words) == 0 {
+		sp.base = withConst(sp.renamed, sp.isConst)
+	} else if len(sp.words) > 0 {
 		sp.base = &api.Type{Name: plainName(sp.words), Const: sp.isConst}
 	}
 	return sp
 }
 
-var arithmetic = []string{"signed", "unsigned", "char", "short", "int", "long"}
+var arithmetic = []string{"float", "double", "signed", "unsigned", "char", "short", "int", "long"}
 
 func isArithmetic(word string) bool { return slices.Contains(arithmetic, word) }
 
@@ -94,6 +109,10 @@ func plainName(words []string) string {
 	}
 	size := "int"
 	switch {
+	case n["float"] > 0:
+		return "float"
+	case n["double"] > 0:
+		return strings.TrimSpace(strings.Repeat("long ", n["long"]) + "double")
 	case n["char"] > 0:
 		size = "char"
 	case n["short"] > 0:
@@ -117,13 +136,13 @@ func (s *scanner) declarationSpecifiers(n *cc.DeclarationSpecifiers) *specifiers
 		case n.TypeSpecifier != nil:
 			s.specifier(sp, n.TypeSpecifier)
 		case n.TypeQualifier != nil:
-			s.qualifier(sp, n.TypeQualifier, "")
+			s.qualifier(sp, n.TypeQualifier)
 		case n.AlignmentSpecifier != nil:
 			s.reject(n, "_Alignas cannot be represented")
 		case n.StorageClassSpecifier != nil:
 			s.storage(sp, n.StorageClassSpecifier)
 		}
-		s.attributes(n.AttributeSpecifierList, "")
+		s.attributes(n.AttributeSpecifierList)
 	}
 	return sp.finish()
 }
@@ -147,11 +166,12 @@ func (s *scanner) memberSpecifiers(n *cc.SpecifierQualifierList) *specifiers {
 		case n.TypeSpecifier != nil:
 			s.specifier(sp, n.TypeSpecifier)
 		case n.TypeQualifier != nil:
-			s.qualifier(sp, n.TypeQualifier, "(8)")
+			sp.isConst = sp.isConst || n.TypeQualifier.Case == cc.TypeQualifierConst
+			s.memberQualifier(sp, n.TypeQualifier)
 		case n.AlignmentSpecifier != nil:
 			s.reject(n, "_Alignas cannot be represented")
 		}
-		s.attributes(n.AttributeSpecifierList, "(8)")
+		sp.rules = s.layoutAttributes(sp.rules, n.AttributeSpecifierList)
 	}
 	return sp.finish()
 }
@@ -164,7 +184,7 @@ func (s *scanner) pointers(p *cc.Pointer, t *api.Type) *api.Type {
 		sp := new(specifiers)
 		for q := p.TypeQualifiers; q != nil; q = q.TypeQualifiers {
 			if q.TypeQualifier != nil {
-				s.qualifier(sp, q.TypeQualifier, "")
+				s.qualifier(sp, q.TypeQualifier)
 			}
 		}
 		t = &api.Type{Kind: api.Pointer, Elem: t, Const: sp.isConst}

@@ -45,7 +45,7 @@ func TestParseErrors(t *testing.T) {
 		{"59. func ibv_x", `"59." is not a version such as 65.0`},
 		{"059 func ibv_x", `"059" is not a version such as 65.0`},
 		{"-1 func ibv_x", `"-1" is not a version such as 65.0`},
-		{"59 function ibv_x", `no kind "function", only func, enum, enumerator, struct, union, member, macro, alias`},
+		{"59 function ibv_x", `no kind "function", only func, enum, enumerator, struct, union, member, macro, alias, typedef, variable`},
 		{"60 func ibv_twice", "a second line for func ibv_twice, after line 2"},
 	}
 	for _, tt := range tests {

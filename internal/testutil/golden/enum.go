@@ -26,7 +26,7 @@ type EnumCase struct {
 // Enum returns the tests of the enum type T. parse is the parser of T. table is
 // an *enum.Values, *enum.Texts or *enum.Flags with the names of the values.
 func Enum[T interface {
-	~int32 | ~uint32
+	~int32 | ~uint32 | ~int64 | ~uint64
 	String() string
 	MarshalText() ([]byte, error)
 }](parse func(string) (T, error), table any,
@@ -119,13 +119,16 @@ type described struct {
 	other    string           // the text before the number of any other value; only for enum.Texts
 	modifier int64
 	flags    bool
+	mask     uint64 // of the bits of a flag
 }
 
 // describe returns the contents of a table.
 func describe(table any) *described {
 	switch e := table.(type) {
 	case *enum.Flags:
-		return &described{goName: e.Type, names: e.Names, flags: true}
+		return &described{goName: e.Type, names: e.Names, flags: true, mask: math.MaxUint32}
+	case *enum.Flags64:
+		return &described{goName: e.Type, names: e.Names, flags: true, mask: math.MaxUint64}
 	case *enum.Texts:
 		d := &described{goName: e.Type, names: e.Names, other: e.Other, texts: map[int64]string{}}
 		for _, text := range e.Texts {
@@ -157,7 +160,7 @@ func (d *described) want(v int64) string {
 	case d.texts != nil:
 		return fmt.Sprintf("%s (%d)", d.other, v)
 	case d.flags:
-		return d.set(uint32(v))
+		return d.set(uint64(v) & d.mask)
 	case d.first(v) == "":
 		return d.first(v&^d.modifier) + "|" + d.first(d.modifier)
 	}
@@ -166,10 +169,10 @@ func (d *described) want(v int64) string {
 
 // set returns the names of the bits of v, in the order of the header, and a
 // number for the bits without a name.
-func (d *described) set(v uint32) string {
+func (d *described) set(v uint64) string {
 	var parts []string
 	for _, n := range d.names {
-		if bit := uint32(n.Value); bits.OnesCount32(bit) == 1 && v&bit != 0 {
+		if bit := uint64(n.Value) & d.mask; bits.OnesCount64(bit) == 1 && v&bit != 0 {
 			parts = append(parts, n.Name)
 			v &^= bit
 		}

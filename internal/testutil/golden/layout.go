@@ -3,12 +3,15 @@
 package golden
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 )
@@ -81,4 +84,52 @@ func (l *LayoutList) Type(name string, size, align uintptr) {
 // and offset counts from the start of the outermost one.
 func (l *LayoutList) Member(path, name string, offset, size uintptr) {
 	fmt.Fprintf(&l.b, "%s.%s offset %d size %d\n", path, name, offset, size)
+}
+
+// Bits lists a bit-field of the struct that has this memory and begins at base.
+// set sets all its bits, and reports whether they then read as set.
+func (l *LayoutList) Bits(path, name string, base uintptr, memory []byte, set func() bool) {
+	clear(memory)
+	ok := set()
+	at, width, end := -1, 0, 0
+	for i := range 8 * len(memory) {
+		bit := i % 8
+		if isBigEndian() {
+			bit = 7 - bit
+		}
+		if memory[i/8]>>bit&1 != 0 {
+			if width++; at < 0 {
+				at = i
+			}
+			end = i + 1
+		}
+	}
+	if !ok || end-at != width {
+		fmt.Fprintf(&l.b, "%s.%s does not read what was written, or in several places: % x\n", path, name, memory)
+		return
+	}
+	clear(memory)
+	fmt.Fprintf(&l.b, "%s.%s bit %d width %d\n", path, name, 8*int(base)+at, width)
+}
+
+func isBigEndian() bool { return binary.NativeEndian.Uint16([]byte{0, 1}) == 1 }
+
+// Access lists a member with methods in the struct that has this memory and
+// begins at base.
+func Access[T any](l *LayoutList, path, name string, base uintptr, memory []byte, get func() T, set func(T)) {
+	clear(memory)
+	var v T
+	for i := range Memory(&v) {
+		Memory(&v)[i] = 0xff
+	}
+	set(v)
+	at := bytes.IndexByte(memory, 0xff)
+	back := get()
+	if at < 0 || bytes.Count(memory, []byte{0xff}) != len(Memory(&v)) || !bytes.Equal(memory[at:min(at+len(Memory(&v)), len(memory))], Memory(&v)) ||
+		!bytes.Equal(Memory(&back), Memory(&v)) {
+		fmt.Fprintf(&l.b, "%s.%s does not read what was written, or in several places: % x\n", path, name, memory)
+		return
+	}
+	clear(memory)
+	l.Member(path, name, base+uintptr(at), unsafe.Sizeof(v))
 }

@@ -1,1 +1,1 @@
-enum kind { KIND_A __attribute__((deprecated)), KIND_B };
+enum kind { KIND_A __attribute__((mystery)), KIND_B };

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package emit
+
+import (
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
+)
+
+// variable returns a function that returns where a variable of the library is.
+// C programs read and write it by its name.
+func (p *pkg) variable(v *api.Variable) *function {
+	t := v.Type
+	if t.Kind == api.Array { // its first element
+		t = t.Elem
+	}
+	result := &api.Type{Kind: api.Pointer, Elem: t}
+	fn := &api.Function{Name: v.Name, Header: v.Header, Node: v.Node, Type: &api.Type{Kind: api.Func, Elem: result}}
+	return &function{
+		Function: fn, Func: &conventions.Func{Name: v.Name, Class: conventions.Interior},
+		goName: p.funcName(v.Name), stub: v.Name, variable: v,
+	}
+}

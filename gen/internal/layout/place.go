@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package layout
+
+import (
+	"fmt"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+)
+
+// place sets the members' offsets and returns what they take together. It
+// counts in bits, as bit-fields share bytes.
+func (e *Engine) place(members []*api.Member, isUnion bool, rules api.Rules) (Size, error) {
+	total := Size{Align: 1}
+	var end, largest int64 // in bits
+	for _, m := range members {
+		size, err := e.OfMember(m)
+		if err != nil {
+			return Size{}, fmt.Errorf("member %q: %w", m.Name, err)
+		}
+		if isUnion {
+			end = 0
+		}
+		if m.Bits != nil {
+			size.Align = e.placeBits(m, size, rules, &end)
+		} else {
+			size.Align = memberAlign(m, size.Align, rules)
+			m.Offset = align(ceil(end), size.Align)
+			end = 8 * (m.Offset + size.Size)
+		}
+		total.Align = max(total.Align, size.Align)
+		largest = max(largest, end)
+	}
+	total.Align = max(total.Align, rules.Aligned)
+	total.Size = align(ceil(largest), total.Align)
+	return total, nil
+}
+
+// memberAlign returns the alignment of a member of a type with such an
+// alignment, in a struct with such rules.
+func memberAlign(m *api.Member, natural int64, rules api.Rules) int64 {
+	if rules.Pack > 0 {
+		natural = min(natural, rules.Pack)
+	}
+	if m.Type == nil { // its own rules are those of its members
+		return natural
+	}
+	if m.Pack > 0 {
+		natural = min(natural, m.Pack)
+	}
+	return max(natural, m.Aligned)
+}
+
+// placeBits places a bit-field behind what ends at end, in bits. It returns the
+// alignment that the struct needs because of it.
+func (e *Engine) placeBits(m *api.Member, size Size, rules api.Rules, end *int64) int64 {
+	packed := rules.Pack > 0 && !rules.Pragma || m.Pack > 0
+	unit := size.Align
+	if rules.Pack > 0 {
+		unit = min(unit, rules.Pack)
+	}
+	if m.Pack > 0 {
+		unit = min(unit, m.Pack)
+	}
+	switch bits := 8 * unit; {
+	case m.Bits.Width == 0: // what follows begins in another unit
+		*end = align(*end, 8*size.Align)
+		unit = size.Align
+	case !packed && ((*end)%bits+m.Bits.Width+bits-1)/bits > size.Size/unit:
+		*end = align(*end, bits)
+	}
+	m.Bits.At, m.Offset = *end, *end/8
+	*end += m.Bits.Width
+	if m.Name == "" && !e.arch.Unnamed {
+		return 1
+	}
+	return unit
+}
+
+func ceil(bits int64) int64 { return (bits + 7) / 8 }

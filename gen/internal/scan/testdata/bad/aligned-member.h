@@ -1,3 +1,0 @@
-struct s {
-	int a __attribute__((aligned(16)));
-};

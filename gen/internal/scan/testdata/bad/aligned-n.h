@@ -1,3 +1,0 @@
-struct s {
-	char a;
-} __attribute__((aligned(16)));

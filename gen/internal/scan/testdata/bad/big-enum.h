@@ -1,1 +1,0 @@
-enum kind { KIND = 0x100000000 };

@@ -1,4 +1,0 @@
-struct s {
-	int a;
-	int b : 3;
-};

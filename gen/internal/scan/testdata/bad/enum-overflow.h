@@ -1,1 +1,0 @@
-enum kind { KIND_A = 0xffffffff, KIND_B };

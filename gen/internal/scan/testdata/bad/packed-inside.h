@@ -1,6 +1,0 @@
-struct s {
-	struct {
-		char a;
-		int b;
-	} __attribute__((packed)) in;
-};

@@ -1,4 +1,0 @@
-struct s {
-	char a;
-	int b;
-} __attribute__((packed));

@@ -1,2 +1,0 @@
-typedef struct { int x; } other;
-struct s { other o; };

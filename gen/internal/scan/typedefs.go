@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scan
+
+import (
+	"slices"
+	"strings"
+
+	"modernc.org/cc/v4"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/layout"
+)
+
+// renamed is what a typedef stands for, in any header. params are the names of
+// a function's parameters.
+type renamed struct {
+	*api.Type
+	params []string
+}
+
+// isRenamed reports whether t is the name of a typedef that is replaced by what
+// it stands for. The bindings know some of libc's by their names.
+func (s *scanner) isRenamed(t *cc.TypeSpecifier) bool {
+	name := t.Token.SrcStr()
+	return t.Case == cc.TypeSpecifierTypeName && !isLibcs(name) && s.typedefs[name] != nil
+}
+
+func isLibcs(name string) bool {
+	_, isOpaque := layout.Opaque(name)
+	return isOpaque || layout.IsScalar(name) || slices.Contains(libcTypes, name)
+}
+
+// withConst returns t with a const in front of the typedef that stands for it.
+// It belongs to the elements of an array, and means nothing to a function.
+func withConst(t *api.Type, isConst bool) *api.Type {
+	if !isConst || t.Kind == api.Func {
+		return t
+	}
+	c := *t
+	if t.Kind == api.Array {
+		c.Elem = withConst(t.Elem, true)
+	} else {
+		c.Const = true
+	}
+	return &c
+}
+
+// bare gives the struct, union or enum that a typedef's specifiers define the
+// name of the typedef, if it has no tag.
+func (s *scanner) bare(l *cc.InitDeclaratorList, sp *specifiers) string {
+	if !sp.typedef || sp.base != nil || sp.aggregate == nil && sp.enum == nil {
+		return ""
+	}
+	for ; l != nil; l = l.InitDeclaratorList {
+		d := l.InitDeclarator.Declarator
+		if d.Pointer != nil || d.DirectDeclarator.Case != cc.DirectDeclaratorIdent {
+			continue
+		}
+		kind := "enum"
+		if sp.aggregate != nil {
+			kind = keyword(sp.aggregate)
+		}
+		name := d.Name()
+		s.name(d, name)
+		if old, ok := s.kinds[name]; ok {
+			s.reject(d, "%s is a tag of %s and the name of an unnamed %s", name, old, kind)
+		}
+		s.kinds[name] = "a typedef of " + kind
+		sp.base = &api.Type{Name: kind + " " + name, Bare: true, Const: sp.isConst}
+		return name
+	}
+	return ""
+}
+
+// typedef takes down a typedef, which is recorded if its header is bound.
+func (s *scanner) typedef(l *cc.InitDeclaratorList, header string, bound bool, sp *specifiers) {
+	d := l.InitDeclarator.Declarator
+	name := d.Name()
+	if bound {
+		s.attributes(l.AttributeSpecifierList)
+		s.attributes(l.InitDeclarator.AttributeSpecifierList)
+	}
+	t, params := s.declared(d, sp.base)
+	if isLibcs(name) {
+		if !s.isSystem(d) && !(t.Kind == api.Named && layout.SameScalar(name, t.Name)) {
+			s.reject(d, "%s is libc's", name)
+		}
+		return
+	}
+	if old := s.typedefs[name]; old != nil {
+		if old.String() != t.String() {
+			s.reject(d, "the typedef %s is another one already", name)
+		}
+		return
+	}
+	if len(params) == 0 && t == sp.base {
+		params = sp.params
+	}
+	s.typedefs[name] = &renamed{t, params}
+	if !bound {
+		return
+	}
+	s.declare(d, name)
+	if _, tag, ok := strings.Cut(t.Name, " "); ok && t.Kind == api.Named && tag == name {
+		return // it is the name of the struct, union or enum
+	}
+	if !t.IsVoid() {
+		s.representable(d, name, t)
+	}
+	s.api.Typedefs = append(s.api.Typedefs, &api.Typedef{Name: name, Header: header, Type: t})
+}

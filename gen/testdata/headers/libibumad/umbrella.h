@@ -1,0 +1,2 @@
+#include <infiniband/umad.h>
+#include <infiniband/umad_types.h>

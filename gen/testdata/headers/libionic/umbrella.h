@@ -1,0 +1,1 @@
+#include <infiniband/ionic_dv.h>

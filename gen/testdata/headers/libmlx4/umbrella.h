@@ -1,0 +1,1 @@
+#include <infiniband/mlx4dv.h>

@@ -1,0 +1,1 @@
+#include <netlink/route/link.h>

@@ -1,0 +1,1 @@
+#include <rados/librados.h>
