@@ -127,9 +127,9 @@ func TestEventsReachTheirIDs(t *testing.T) {
 }
 
 // Many goroutines, each with a connection, make equal progress, though their
-// completions come at once. A goroutine that spins may be ahead for some
-// milliseconds, until the runtime checks the netpoller. No goroutine falls
-// behind.
+// completions come at once. A goroutine that spins may be ahead until the
+// runtime checks the netpoller: for some milliseconds, or longer if other
+// processes take the processors. Of the rest, no goroutine falls behind.
 func TestGoroutinesGetOnAlike(t *testing.T) {
 	const conns, rounds = 100, 200
 	d := needDevice(t)
@@ -163,5 +163,5 @@ func TestGoroutinesGetOnAlike(t *testing.T) {
 	if os.Getenv("VERBENA_HOSTILE") != "" {
 		return // the device is unfair on purpose
 	}
-	require.GreaterOrEqual(t, least, int64(rounds/2))
+	require.GreaterOrEqual(t, least, (conns*rounds-most)/(conns-1)/2)
 }
