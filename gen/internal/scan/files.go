@@ -19,6 +19,7 @@ const maxFile = 1 << 20
 type files struct {
 	system   []string           // folders of libc's and the kernel's headers
 	folders  []string           // in which headers may be
+	packs    *packs             // the settings of #pragma pack so far
 	checked  map[string]bool    // whether they passed
 	texts    map[string]string  // of those
 	last     string             // the header that was opened last
@@ -45,6 +46,10 @@ func (f *files) Open(name string) (fs.File, error) {
 		return err == nil && filepath.IsLocal(inside)
 	}) {
 		return nil, fs.ErrNotExist
+	}
+	if p, ok := f.packs.effective(); ok {
+		p.text = "#pragma pack is in effect here where " + name + " is included"
+		f.reject(p)
 	}
 	file, err := os.Open(name)
 	if err != nil {

@@ -169,3 +169,17 @@ func TestIncludedWithoutEnd(t *testing.T) {
 	require.Regexp(t, `^infiniband/(verbs|new)\.h:1:\d+: `, err.Error())
 	require.Equal(t, 0, strings.Count(err.Error(), "\n"))
 }
+
+// TestPackAcrossHeaders has a header that packs what another declares.
+func TestPackAcrossHeaders(t *testing.T) {
+	files := map[string]string{
+		"infiniband/verbs.h": "#pragma pack(push, 1)\n#include <infiniband/new.h>\n#pragma pack(pop)\nint ibv_plain(void);\n",
+		"infiniband/new.h":   "struct s { char a; int b; };\n",
+	}
+	_, err := scanFiles(t, files, "header infiniband/new.h libibverbs\n", false)
+	require.ErrorContains(t, err, "infiniband/verbs.h:1:9: #pragma pack is in effect here where ")
+	files["infiniband/verbs.h"] = "#include <infiniband/new.h>\nint ibv_plain(void);\n"
+	files["infiniband/new.h"] = "#pragma pack(1)\nstruct s { char a; int b; };\n"
+	_, err = scanFiles(t, files, "header infiniband/new.h libibverbs\n", false)
+	require.EqualError(t, err, "infiniband/new.h:1:9: #pragma pack is in effect at the end of the header")
+}

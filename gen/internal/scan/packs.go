@@ -84,3 +84,11 @@ func (p *packs) unbalanced() []problem {
 	}
 	return nil
 }
+
+// effective returns the setting that is in effect, if any.
+func (p *packs) effective() (problem, bool) {
+	if p.current == 0 || len(p.settings) == 0 {
+		return problem{}, false
+	}
+	return p.settings[len(p.settings)-1].problem, true
+}

@@ -64,6 +64,7 @@ func translate(opts Options, include string) (*translated, error) {
 		system: systemDirs(opts), include: include, source: opts.Source, predefined: known, umbrella: string(umbrella),
 		files: newFiles(systemDirs(opts), include, filepath.Dir(opts.Source)),
 	}
+	t.files.packs = &t.packs
 	if !t.files.passes(t.source, t.umbrella) {
 		return nil, report(t.files.problems)
 	}
