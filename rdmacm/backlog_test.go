@@ -77,7 +77,7 @@ func TestBacklogStaysFull(t *testing.T) {
 	require.ErrorIs(t, err, rdmacm.ErrBacklogFull)
 	require.ErrorIs(t, err, syscall.ETIMEDOUT)
 	require.NotErrorIs(t, err, syscall.ECONNREFUSED, "no program has refused")
-	require.EqualError(t, err, "dial "+address+": the listener's backlog is full, and was for "+limit.String()+", which is Config.HandshakeTimeout: connection timed out")
+	require.EqualError(t, err, "dial "+address+": the listener's backlog is full, and has been for "+limit.String()+" (Config.HandshakeTimeout): connection timed out")
 
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()

@@ -73,5 +73,5 @@ func TestListenOnIWARP(t *testing.T) {
 	}
 	_, err = rsocket.Listen("rdma", netip.AddrPortFrom(d.IPv4, 0).String())
 	isOpError(t, err, "listen", errors.ErrUnsupported)
-	require.ErrorContains(t, err, "the device is for iWARP")
+	require.ErrorContains(t, err, "the device uses iWARP")
 }

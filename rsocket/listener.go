@@ -85,7 +85,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 	}
 	name := at.String()
 	below, err := rdmacm.Listen(ctx, name, &config)
-	if err == nil && !at.Addr().IsUnspecified() { // else the device of each request is checked
+	if err == nil && !at.Addr().IsUnspecified() { // otherwise the device of each request is checked
 		var device *ibverbs.Device
 		if device, err = below.Device(); err == nil {
 			err = checkDevice(device)
@@ -114,7 +114,7 @@ type Listener struct {
 	deadline deadline
 	lobby    lobby
 
-	ctx      context.Context // ends with Close
+	ctx      context.Context // ends at Close
 	cancel   context.CancelFunc
 	serving  sync.WaitGroup
 	closing  sync.Once
@@ -122,7 +122,7 @@ type Listener struct {
 
 	closed chan struct{} // closed when err is set
 	ending sync.Once
-	err    error // the error of Accept
+	err    error // error that Accept returns
 }
 
 var _ net.Listener = (*Listener)(nil)
@@ -132,7 +132,7 @@ func (ln *Listener) serve() {
 	for {
 		request, err := ln.rdma.Accept(ln.ctx)
 		if err != nil {
-			ln.end(err) // no effect after Close
+			ln.end(err) // has no effect after Close
 			return
 		}
 		if excess := ln.lobby.enter(request); excess != nil {

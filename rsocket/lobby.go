@@ -21,18 +21,18 @@ import (
 // are likely to be part of the same flood. After a completed handshake, the
 // oldest request gets the place.
 type lobby struct {
-	backlog int // limit of requests, and of connections
+	backlog int // limit of waiting requests, and of waiting connections
 	accept  func(ctx context.Context, request *rdmacm.Request, h *handshake) (*Conn, error)
-	ready   chan arrival // has room for the backlog and for all handshakes, including ended ones
+	ready   chan arrival // connections that wait for Accept; has room for all that may come
 	ctx     context.Context
 
-	mu        sync.Mutex // guards the fields below
-	idle      sync.Cond  // tells close that a place is free, or that a handler runs
-	waiting   []*rdmacm.Request
-	underWay  map[*handshake]struct{}
-	ending    int        // number of these that were ended to make room
-	making    *handshake // began in the place of the last ended one, and was not asked yet
-	completed time.Time  // time of the last completed handshake
+	mu        sync.Mutex              // guards the fields below
+	idle      sync.Cond               // uses mu; signals that busy may have become false
+	waiting   []*rdmacm.Request       // requests without a place, the oldest first
+	underWay  map[*handshake]struct{} // handshakes in progress
+	ending    int                     // number of handshakes in progress that were ended to make room
+	making    *handshake              // handshake that began after one was ended, until its peer is asked; otherwise nil
+	completed time.Time               // time of the last completed handshake
 	timer     *time.Timer
 	closed    bool
 }
@@ -40,12 +40,12 @@ type lobby struct {
 // handshake is a handshake in progress. It has a place in a lobby.
 type handshake struct {
 	began time.Time
-	asked time.Time // when the peer was asked to complete it; else zero
-	ended bool      // whether it was ended to make room
+	asked time.Time // time at which the peer was asked to complete the handshake; zero: not yet
+	ended bool      // whether the handshake was ended to make room for another
 	end   context.CancelCauseFunc
 
 	lobby   *lobby
-	logging int // calls in progress of the log's handler; close does not wait for them
+	logging int // number of calls of the log handler in progress, for which close does not wait
 }
 
 // arrival is a connection that waits for Accept, with its handshake.
@@ -88,7 +88,7 @@ func (l *lobby) logs(h *handshake, calls int) {
 const (
 	maxBacklog    = 1 << 16
 	maxHandshakes = 64 // Linux lets a device have 128 handshake messages in progress
-	maxEnding     = 8  // in addition, as the kernel may take long to destroy one
+	maxEnding     = 8  // limit of ended handshakes; the kernel may take long to destroy their objects
 	// longPatience limits the time in which a peer must complete its
 	// handshake while other requests wait. If no other peer completes one
 	// either, shortPatience is the limit, or slowness times the duration of

@@ -38,7 +38,7 @@ type Pool struct {
 	Receives int
 
 	mu    sync.Mutex
-	parts []*part // those with connections
+	parts []*part // parts that have connections
 }
 
 const defaultPoolConns = 64

@@ -20,15 +20,15 @@ import (
 // With a pool, the send buffer is not part of it.
 type memory struct {
 	region     *ibverbs.MR
-	slab       *slab // the pool's send buffer, while it holds data
+	slab       *slab // the pool's send buffer, while it has data; otherwise nil
 	sendBuffer ibverbs.Segment
-	control    ibverbs.Segment // the content of control messages
-	table      []byte          // written by the peer
-	received   []byte          // written by the peer
-	sending    []byte          // the bytes of sendBuffer
+	control    ibverbs.Segment // entries that control messages write to the peer's target table
+	table      []byte          // this end's target table, to which the peer writes
+	received   []byte          // receive buffer, to which the peer writes
+	sending    []byte          // bytes of sendBuffer
 }
 
-// The region starts with the table and the content of control messages.
+// The region begins with the target table and the entries of control messages.
 const (
 	tableLen   = protocol.Entries * protocol.EntryLen
 	controlLen = protocol.ControlSlots * protocol.EntryLen
@@ -102,7 +102,7 @@ func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
 
 // errIWARP is the error for an iWARP device, which has no writes with immediate
 // data.
-var errIWARP = cerr.Argument("rsocket", "", cerr.InvalidAs(errors.ErrUnsupported, "the device is for iWARP: this package needs InfiniBand or RoCE"))
+var errIWARP = cerr.Argument("rsocket", "", cerr.InvalidAs(errors.ErrUnsupported, "the device uses iWARP; rsocket needs InfiniBand or RoCE"))
 
 // checkDevice returns an error if rsocket cannot use the device.
 func checkDevice(device *ibverbs.Device) error {

@@ -57,7 +57,7 @@ func (r rawConn) Write(func(fd uintptr) (done bool)) error {
 // again.
 func (r rawConn) Read(f func(fd uintptr) (done bool)) error {
 	if f == nil {
-		return r.c.opError("raw-read", cerr.Invalid("the function is nil"))
+		return r.c.opError("raw-read", cerr.Invalid("f is nil"))
 	}
 	if err := r.read(f); err != nil {
 		return r.c.opError("raw-read", err)

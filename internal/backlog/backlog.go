@@ -107,9 +107,9 @@ func Retry(ctx context.Context, patience time.Duration, what string, dial func(c
 				return err
 			}
 			if patience > 0 {
-				return fmt.Errorf("%w, and was for %v, which is %s: %w", ErrFull, given, what, syscall.ETIMEDOUT)
+				return fmt.Errorf("%w, and has been for %v (%s): %w", ErrFull, given, what, syscall.ETIMEDOUT)
 			}
-			return fmt.Errorf("%w, and was for %v: %w", ErrFull, given, syscall.ETIMEDOUT)
+			return fmt.Errorf("%w, and has been for %v: %w", ErrFull, given, syscall.ETIMEDOUT)
 		}
 		timer := time.NewTimer(next)
 		select {

@@ -56,11 +56,11 @@ func TestRetryEnds(t *testing.T) {
 		text             string
 		least, most      time.Duration
 	}{
-		"patience":     {patience: 10 * time.Second, want: syscall.ETIMEDOUT, text: "the listener's backlog is full, and was for 10s, which is its name: connection timed out", least: 2 * time.Second, most: 10 * time.Second},
-		"no patience":  {want: syscall.ETIMEDOUT, text: "the listener's backlog is full, and was for 1m0s: connection timed out", least: 50 * time.Second, most: time.Minute},
-		"never":        {patience: -1, want: syscall.ETIMEDOUT, text: "the listener's backlog is full, and was for 1m0s: connection timed out", least: 50 * time.Second, most: time.Minute},
+		"patience":     {patience: 10 * time.Second, want: syscall.ETIMEDOUT, text: "the listener's backlog is full, and has been for 10s (its name): connection timed out", least: 2 * time.Second, most: 10 * time.Second},
+		"no patience":  {want: syscall.ETIMEDOUT, text: "the listener's backlog is full, and has been for 1m0s: connection timed out", least: 50 * time.Second, most: time.Minute},
+		"never":        {patience: -1, want: syscall.ETIMEDOUT, text: "the listener's backlog is full, and has been for 1m0s: connection timed out", least: 50 * time.Second, most: time.Minute},
 		"context":      {patience: time.Minute, within: 3 * time.Second, want: context.DeadlineExceeded, text: "the listener's backlog is full: context deadline exceeded", least: 3 * time.Second, most: 3 * time.Second},
-		"no room ever": {patience: time.Nanosecond, want: syscall.ETIMEDOUT, text: "the listener's backlog is full, and was for 1ns, which is its name: connection timed out"},
+		"no room ever": {patience: time.Nanosecond, want: syscall.ETIMEDOUT, text: "the listener's backlog is full, and has been for 1ns (its name): connection timed out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -57,7 +57,7 @@ type turn struct {
 // SetNonblock switches a descriptor to non-blocking mode.
 func SetNonblock(fd int) error {
 	if err := syscall.SetNonblock(fd, true); err != nil {
-		return fmt.Errorf("set non-blocking: %w", err)
+		return fmt.Errorf("set the descriptor to non-blocking: %w", err)
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func New(fd int, name string) (*FD, error) {
 	}
 	dup, err := Dup(fd)
 	if err != nil {
-		return nil, fmt.Errorf("%s: duplicate: %w", name, cerr.WithFiles(err))
+		return nil, fmt.Errorf("%s: duplicate the descriptor: %w", name, cerr.WithFiles(err))
 	}
 	file := os.NewFile(uintptr(dup), name)
 

@@ -34,7 +34,7 @@ var (
 	ProtectionDomains = Table{"protection domains", 14, 46, 47}
 )
 
-// Attribute numbers of enum rdma_nldev_attr.
+// Attribute numbers of enum rdma_nldev_attr, with the types of their values.
 const (
 	AttrDeviceIndex = 1  // u32
 	AttrDeviceName  = 2  // string
@@ -111,7 +111,7 @@ func (c *Conn) ask(command, flags uint16, body []byte) ([]netlink.Attributes, er
 func (c *Conn) Devices() ([]Device, error) {
 	messages, err := c.ask(cmdGet, netlink.Dump, nil)
 	if err != nil {
-		return nil, fmt.Errorf("listing the devices: %w", err)
+		return nil, fmt.Errorf("listing the RDMA devices: %w", err)
 	}
 	var all []Device
 	for _, m := range messages {

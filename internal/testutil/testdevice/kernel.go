@@ -48,7 +48,7 @@ func linux() (major, minor int, err error) {
 		return 0, 0, err
 	}
 	if _, err := fmt.Sscanf(string(release), "%d.%d", &major, &minor); err != nil {
-		return 0, 0, fmt.Errorf("kernel %s: %w", release, err)
+		return 0, 0, fmt.Errorf("parse the kernel's release %q: %w", release, err)
 	}
 	return major, minor, nil
 }

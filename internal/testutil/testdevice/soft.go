@@ -97,7 +97,8 @@ const (
 	IBAddrs Need = "uses InfiniBand's addresses, which the device in user space does not have"
 )
 
-// Needs is like Require, and skips the test unless what it needs is there.
+// Needs is like Require, for a test that also needs need. If that is not there,
+// Needs skips the test.
 func Needs(t testing.TB, need Need) Device {
 	t.Helper()
 	d := Require(t)

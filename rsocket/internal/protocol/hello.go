@@ -17,7 +17,7 @@ const version = 1
 // Flags in a Hello.
 const (
 	flagNetOrder = 1 << iota // the sender's processor is big-endian
-	flagIOMap                // the number of entries for direct writes is valid
+	flagIOMap                // the field for the number of direct-write entries (IOMap) is valid
 )
 
 // Region is memory of one end to which the other may write.

@@ -18,7 +18,7 @@ import (
 // ah is the address handle of the engine for a C object.
 type ah struct{ e *engine.AH }
 
-// softAH is struct soft_ah.
+// softAH has the fields of struct soft_ah.
 type softAH struct {
 	libibverbs.Ah
 	id uint64

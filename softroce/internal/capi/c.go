@@ -26,7 +26,8 @@ enum { sync_request = DMA_BUF_IOCTL_SYNC, procmap_request = _IOC(_IOC_READ | _IO
 */
 import "C"
 
-// soft_go_call calls a function for C.
+// soft_go_call calls a Go function for a C function of a library. Both numbers
+// are those in call.h.
 //
 //export soft_go_call
 func soft_go_call(library, function int32, args unsafe.Pointer) (unsafe.Pointer, int64, int32) {
@@ -44,29 +45,30 @@ func soft_go_help(queue unsafe.Pointer) { theLibrary.help(queue) }
 //export soft_ready
 func soft_ready() {}
 
-// Requests of ioctl(2), which depend on the processor.
+// Request codes of ioctl(2), which depend on the processor.
 const (
 	syncRequest    = C.sync_request
 	procmapRequest = C.procmap_request
 )
 
-// table returns a struct of operations.
+// table returns the struct of operations with that number.
 func table(i int) unsafe.Pointer { return C.soft_table(C.int(i)) }
 
 func verbsFunction(name string) unsafe.Pointer { return C.soft_libibverbs_function(cString(name)) }
 
 func cmFunction(name string) unsafe.Pointer { return C.soft_librdmacm_function(cString(name)) }
 
-// cString returns a string for C, in Go's memory.
+// cString returns a copy of s in C's form, in Go's memory.
 func cString(s string) *C.char {
 	return (*C.char)(unsafe.Pointer(unsafe.SliceData(append([]byte(s), 0))))
 }
 
-// allocMemory returns memory of C for n objects, filled with zeros, nil if
+// allocMemory returns zeroed memory of C for n objects of size bytes, or nil if
 // there is none.
 func allocMemory(n, size uint64) unsafe.Pointer { return C.calloc(C.size_t(n), C.size_t(size)) }
 
-// allocPages returns memory of C that starts at a page, nil if there is none.
+// allocPages returns memory of C that starts at a page, or nil if there is
+// none.
 func allocPages(size uint64) unsafe.Pointer {
 	var p unsafe.Pointer
 	if C.posix_memalign(&p, C.size_t(syscall.Getpagesize()), C.size_t(size)) != 0 {
@@ -79,7 +81,7 @@ func freeMemory(p unsafe.Pointer) { C.free(p) }
 
 func takeOne(fd int) { C.soft_take_one(C.int(fd)) }
 
-// places returns the size of a ring of which max places may be used.
+// places returns the size of a ring of which max places may be in use.
 func places(max uint32) uint32 { return uint32(C.soft_places(C.uint32_t(max))) }
 
 func initContext(c *libibverbs.Context) {
@@ -102,7 +104,8 @@ func newCQ(entries uint32, fields uint64, extended bool) (*softCQ, error) {
 	return (*softCQ)(unsafe.Pointer(q)), err
 }
 
-// retireCQ takes a queue off the list of those that events name.
+// retireCQ removes a queue from C's table, in which events look up their queue.
+// With wait, it waits until the program has acknowledged the queue's events.
 func retireCQ(q *softCQ, wait bool) { C.soft_retire_cq(q.raw(), C.int(truth(wait))) }
 
 func (q *softCQ) raw() *C.struct_soft_cq { return (*C.struct_soft_cq)(unsafe.Pointer(q)) }
@@ -122,7 +125,8 @@ func unlockSRQ(s *softSRQ)                 { C.soft_unlock_srq(s.raw()) }
 
 func theBell() *bell { return (*bell)(unsafe.Pointer(C.soft_bell())) }
 
-// setWord makes word the bell's.
+// setWord makes word the word of the bell, and event the eventfd that wakes the
+// worker, or -1.
 func setWord(word *uint32, event int) { C.soft_set_word((*C.uint32_t)(word), C.int(event)) }
 
 func watchFork() { C.soft_watch_fork() }

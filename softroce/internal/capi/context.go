@@ -86,7 +86,8 @@ func init() {
 	verbs.IsForkInitialized = func() libibverbs.ForkStatus { return libibverbs.IBV_FORK_UNNEEDED } // the device pins no pages
 }
 
-// newSemaphore returns an eventfd that counts: each read takes one off.
+// newSemaphore returns an eventfd that is a counter, which each read decreases
+// by one.
 func newSemaphore() (int, syscall.Errno) {
 	const semaphore = 1 // EFD_SEMAPHORE
 	fd, _, err := syscall.Syscall(syscall.SYS_EVENTFD2, 0, semaphore|syscall.O_CLOEXEC, 0)

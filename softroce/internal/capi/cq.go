@@ -21,12 +21,12 @@ type cq struct {
 
 func (q *cq) soft() *softCQ { return (*softCQ)(unsafe.Pointer(q.c)) }
 
-// softCQ is how struct soft_cq begins.
+// softCQ has the first fields of struct soft_cq.
 type softCQ struct {
 	libibverbs.CqEx // begins with the fields of Cq
 	ring            engine.CompletionQueue
-	id              uint64 // in the table of queues
-	empty           uint32 // polls in vain since it had a completion or was armed
+	id              uint64 // number of the queue in C's table of queues
+	empty           uint32 // number of empty polls since the queue had a completion or was armed
 }
 
 // completionFields are the optional fields that extended completions may have.

@@ -90,7 +90,7 @@ func self() *cmLibrary {
 	return theLibrary
 }
 
-// bell is struct soft_bell.
+// bell has the fields of struct soft_bell.
 type bell struct {
 	rung              unsafe.Pointer
 	own, arms, dozing uint32

@@ -92,7 +92,7 @@ type mapping struct {
 	read, write bool
 }
 
-// procmapQuery is the kernel's struct procmap_query.
+// procmapQuery has the fields of the kernel's struct procmap_query.
 type procmapQuery struct {
 	size, queryFlags, addr                     uint64
 	start, end, flags, pageSize, offset, inode uint64

@@ -14,7 +14,7 @@ import (
 // mw is the memory window of the engine for a C object.
 type mw struct{ e *engine.MW }
 
-// softMW is struct soft_mw.
+// softMW has the fields of struct soft_mw.
 type softMW struct {
 	libibverbs.Mw
 	id uint64

@@ -25,9 +25,9 @@ type qp struct {
 
 func (q *qp) soft() *softQP { return (*softQP)(unsafe.Pointer(q.c)) }
 
-// softQP is how struct soft_qp begins.
+// softQP has the first fields of struct soft_qp.
 type softQP struct {
-	libibverbs.QpEx // begins with Qp
+	libibverbs.QpEx // begins with the fields of Qp
 	send            engine.WorkQueue
 	recv            engine.WorkQueue // not used with a shared receive queue
 }

@@ -16,7 +16,8 @@ const absent = int32(syscall.EOPNOTSUPP)
 // call is a function that C calls, with a pointer to a struct of its arguments.
 type call func(args unsafe.Pointer) answer
 
-// answer is what C makes a function's result and errno of.
+// answer is the result of a Go function, from which C sets the result and errno
+// of its own function.
 type answer struct {
 	pointer unsafe.Pointer
 	value   int64
@@ -26,7 +27,7 @@ type answer struct {
 // libraries has the functions that C calls, in the order of call.h.
 var libraries = [...][]call{verbsCalls, cmCalls}
 
-// text returns a string of C, which may be nil.
+// text returns a C string as a Go string. It returns "" for a null pointer.
 func text(s *byte) string {
 	if s == nil {
 		return ""
@@ -38,7 +39,7 @@ func text(s *byte) string {
 	return string(unsafe.Slice(s, n))
 }
 
-// truth returns what C has for a bool.
+// truth returns the C value for a bool.
 func truth(b bool) int64 {
 	if b {
 		return 1

@@ -21,7 +21,7 @@ type srq struct {
 
 func (s *srq) soft() *softSRQ { return (*softSRQ)(unsafe.Pointer(s.c)) }
 
-// softSRQ is how struct soft_srq begins.
+// softSRQ has the first fields of struct soft_srq.
 type softSRQ struct {
 	libibverbs.Srq
 	queue engine.WorkQueue

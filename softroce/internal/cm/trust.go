@@ -63,7 +63,7 @@ func partyOf(node int, addr netip.Addr) party {
 	return party{node, prefix}
 }
 
-// isHost reports whether a can be the address of a host.
+// isHost reports whether the address a can be that of a host.
 func isHost(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() &&
 		!(a.Is4() && (a.As4()[0] == 0 || a == netip.AddrFrom4([4]byte{255, 255, 255, 255})))
@@ -109,8 +109,9 @@ func (id *ID) hasRoom(in MAD) bool {
 	return true
 }
 
-// most returns the source, as of returns it, that has the most requests. asker
-// counts as having more additional ones, and is returned if none has more.
+// most returns the source that has sent the most of requests; of returns the
+// source of a request. asker counts as having sent more additional ones. If no
+// source has more than asker, most returns asker.
 func most[T comparable](requests []*Event, of func(*Event) T, asker T, more int) T {
 	waiting := map[T]int{asker: more}
 	for _, e := range requests {

@@ -66,7 +66,7 @@ type Config struct {
 	// requested in parts, whose responses have at most Window packets each;
 	// otherwise as a whole.
 	Window int
-	Start  time.Time // time at which the time that Advance gets is 0
+	Start  time.Time // absolute time that corresponds to the time 0 of Advance
 
 	// ECN makes packets of connections permit routers to mark them. The
 	// receiver of a marked packet notifies the sender, which reduces its

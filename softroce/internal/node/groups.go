@@ -16,7 +16,7 @@ import (
 // to.
 type groups struct {
 	n       *Node
-	entered map[wire.GID]io.Closer // groups that the node receives from its network, and what ends that
+	entered map[wire.GID]io.Closer // multicast groups that the node receives from its network; closing the value ends that
 }
 
 func newGroups(n *Node) groups { return groups{n, map[wire.GID]io.Closer{}} }

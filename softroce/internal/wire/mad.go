@@ -254,7 +254,7 @@ type Answered uint8
 const (
 	AnswersREQ   Answered = 0
 	AnswersREP   Answered = 1
-	AnswersOther Answered = 2 // in an MRA: a LAP, which RoCE does not use
+	AnswersOther Answered = 2 // another message; in an MRA, a LAP, which RoCE does not use
 )
 
 // RejectReason is the reason of a rejection in a REJ.

@@ -77,7 +77,7 @@ const (
 	atomicAckETH
 	imm
 	inv
-	cnp // 16 zero bytes
+	cnp // 16 reserved bytes, which are zero
 
 	only = first | last
 )
