@@ -16,8 +16,8 @@ import (
 
 // TestKinds has every compiler compare what the scanner makes of headers with
 // kinds of C that rdma-core has not: typedefs, layouts that attributes, #pragma
-// pack and bit-fields determine, structs by value, variables, and constants that
-// are no integers.
+// pack and bit-fields determine, structs by value, variables, and constants
+// that are no integers.
 func TestKinds(t *testing.T) {
 	good := filepath.Join(headertest.Top(t), "gen", "internal", "scan", "testdata", "good")
 	const includes = "#include <stddef.h>\n#include <stdint.h>\n#include <linux/types.h>\n"

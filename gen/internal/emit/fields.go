@@ -16,8 +16,8 @@ import (
 const maxGoAlign = 8
 
 // plain reports whether each member is a field of a Go struct or a view of a
-// union, so that Go's own rules place it as C does. All of rdma-core's are. What
-// is not has methods that read and write the memory at C's offsets.
+// union, so that Go's own rules place it as C does. All of rdma-core's are.
+// What is not has methods that read and write the memory at C's offsets.
 func (p *pkg) plain(kind string, members []*api.Member, size layout.Size) bool {
 	if size.Align > maxGoAlign {
 		return false

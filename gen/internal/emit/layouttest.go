@@ -88,8 +88,8 @@ func (p *pkg) layoutLine(g *jen.Group, path, field string, m *api.Member, at *je
 }
 
 // leafLayouts lists the members of a struct or union that has methods for some
-// of them. expr is a pointer to it, and base the expression of its offset in the
-// whole.
+// of them. expr is a pointer to it, and base the expression of its offset in
+// the whole.
 func (p *pkg) leafLayouts(g *jen.Group, path, expr, kind string, members []*api.Member, size layout.Size, base string) {
 	memory := jen.Qual(goldenPkg, "Memory").Call(jen.Id(expr))
 	for _, l := range leaves(members, 0, kind == "union") {

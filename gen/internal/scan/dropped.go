@@ -10,8 +10,9 @@ import (
 )
 
 // cc v4.31.0 parses attributes and keeps nothing of some: of those behind an
-// enumerator (parser.enumeratorConst), and of the second in a list of three. So their words are
-// read from the header's text. TestDropped says when that is mended.
+// enumerator (parser.enumeratorConst), and of the second in a list of three. So
+// their words are read from the header's text. TestDropped says when that is
+// mended.
 
 // droppedWords returns the words between two tokens, or nil if the text does
 // not show them.
@@ -116,7 +117,8 @@ func namesHarmless(list []string) bool {
 	return depth == 0
 }
 
-// skipBrackets returns the index of the bracket that closes the one at i, or -1.
+// skipBrackets returns the index of the bracket that closes the one at i, or
+// -1.
 func skipBrackets(all []string, i int) int {
 	depth := 0
 	for ; i < len(all); i++ {

@@ -107,8 +107,8 @@ func (s *scanner) needsRules(expression []string) (name string, ok bool) {
 	return "", false
 }
 
-// constantOf returns the value of a constant expression, and rejects one that cc
-// has the wrong value of.
+// constantOf returns the value of a constant expression, and rejects one that
+// cc has the wrong value of.
 func (s *scanner) constantOf(n cc.ExpressionNode) constant {
 	if name, ok := s.needsRules(wordsOf(n)); ok {
 		s.reject(n, "the C parser does not know the layout of %s, which this is about", name)

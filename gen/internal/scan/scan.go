@@ -25,9 +25,9 @@ import (
 type Options struct {
 	Headers string // folder with the headers, or one that has them in usr/include
 	Shim    string // folder with our libc headers and predefined.h
-	// Libc is a folder with the packages musl-dev and linux-libc-dev of Debian. If
-	// it is set, their headers stand in for libc's and the kernel's, and Shim is not
-	// needed.
+	// Libc is a folder with Debian's packages musl-dev and linux-libc-dev. If it
+	// is set, their headers stand in for libc's and the kernel's, and Shim is
+	// not needed.
 	Libc    string
 	Source  string // the file that includes what is to be bound
 	Version string

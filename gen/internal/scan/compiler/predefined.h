@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* What a C compiler for a 64-bit Linux predefines, as far as the headers ask. */
 #define __STDC__ 1
 #define __STDC_VERSION__ 201112L

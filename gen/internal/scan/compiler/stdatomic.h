@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* What a compiler brings, as far as declarations need it. */
 #pragma once
 typedef enum {
