@@ -44,7 +44,7 @@ func TestBitsByHand(t *testing.T) {
 	require.EqualValues(t, 0x1, a.field(0, 4))
 	require.EqualValues(t, 0x3456, a.u16(8))
 	require.EqualValues(t, 0x2345, a.u16(4))
-	require.EqualValues(t, 0x123456789abcdef0, a.u64(0))
+	require.Equal(t, uint64(0x123456789abcdef0), a.u64(0))
 	require.True(t, a.flag(3))
 	require.False(t, a.flag(2))
 }

@@ -52,7 +52,7 @@ func TestMarshal(t *testing.T) {
 			}
 			got := tt.request.marshal(0xa1b2c3d4)
 			require.Equal(t, want, *got)
-			require.EqualValues(t, 0xa1b2c3d4, got.tid())
+			require.Equal(t, uint32(0xa1b2c3d4), got.tid())
 		})
 	}
 }
