@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/scan"
 )
 
-var errDifferent = errors.New("the snapshot is not what the compilers or the golden layouts say")
+var errDifferent = errors.New("the snapshot contradicts the compilers or the golden layouts")
 
 type checkOptions struct {
 	facts, headers, libc, generated, golden string
@@ -27,7 +27,7 @@ type checkOptions struct {
 // with the C declarations that the bindings are compiled with.
 func runCheck(o checkOptions) error {
 	if o.headers == "" {
-		return errors.New("check needs -headers")
+		return errors.New("check needs the flag -headers with a folder")
 	}
 	folders, err := emit.Folders(o.facts)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/headertest"
 )
 
-const disagree = "the snapshot is not what the compilers or the golden layouts say"
+const disagree = "the snapshot contradicts the compilers or the golden layouts"
 
 // checkArgs returns the arguments for the repository's own files.
 func checkArgs(t *testing.T, more ...string) []string {

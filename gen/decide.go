@@ -18,15 +18,15 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/since"
 )
 
-// errUndecided is the error of decide if lines are missing. It follows the
-// output.
-var errUndecided = errors.New("lines are missing")
+// errUndecided is the error of the command decide if files of facts lack lines.
+// The output above it lists the lines.
+var errUndecided = errors.New("the files of facts lack lines, listed above")
 
-// runDecide prints the decisions that the snapshot "to", which followed "from",
-// asks of a person.
+// runDecide prints the decisions that a person must make about the snapshot
+// "to", which follows the snapshot "from".
 func runDecide(facts, golden, from, to string, w io.Writer) error {
 	if from == "" || to == "" {
-		return errors.New("decide needs two versions, or files with snapshots")
+		return errors.New("decide needs two operands, each a version or a file with a snapshot")
 	}
 	a, err := api.Load(snapshotPath(facts, from))
 	if err != nil {

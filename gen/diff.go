@@ -13,15 +13,16 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/diff"
 )
 
-// errBreak is the error of diff if programs that were compiled for the old
-// version can fail with the new one. It follows the output.
+// errBreak is the error of the command diff if programs that were compiled for
+// the old version can fail with the new one. The output above it lists the
+// changes.
 var errBreak = errors.New("ABI break")
 
-// runDiff prints what changed from one snapshot to another. Each is a version
-// or the path of a file.
+// runDiff prints what changed from the snapshot "from" to the snapshot "to".
+// Each is a version or the path of a file.
 func runDiff(facts, from, to string, asJSON bool, w io.Writer) error {
 	if from == "" || to == "" {
-		return errors.New("diff needs two versions, or files with snapshots")
+		return errors.New("diff needs two operands, each a version or a file with a snapshot")
 	}
 	a, err := api.Load(snapshotPath(facts, from))
 	if err != nil {

@@ -48,7 +48,7 @@ func TestDiff(t *testing.T) {
 		}},
 	}, report)
 
-	require.EqualError(t, runDiff(facts, "1.0", "", false, &b), "diff needs two versions, or files with snapshots")
+	require.EqualError(t, runDiff(facts, "1.0", "", false, &b), "diff needs two operands, each a version or a file with a snapshot")
 	require.ErrorIs(t, runDiff(facts, "1.0", "3.0", false, &b), os.ErrNotExist)
 	require.ErrorIs(t, runDiff(facts, "3.0", "1.0", false, &b), os.ErrNotExist)
 	write("bad", "null")

@@ -86,7 +86,7 @@ func run(args []string) error {
 		operands = 2
 		command = func() error { return runDecide(*facts, *golden, flags.Arg(0), flags.Arg(1), os.Stdout) }
 	default:
-		return fmt.Errorf("no command %q; %s", args[0], usage)
+		return fmt.Errorf("gen has no command %q; %s", args[0], usage)
 	}
 	if err := flags.Parse(args[1:]); err != nil {
 		return err

@@ -23,7 +23,7 @@ import (
 // conventions.
 func runScan(facts, headers, libc, version, draft string) error {
 	if headers == "" || version == "" {
-		return errors.New("scan needs -headers and -version")
+		return errors.New("scan needs the flags -headers and -version")
 	}
 	if _, err := api.ParseVersion(version); err != nil {
 		return err

@@ -96,8 +96,8 @@ type Enum struct {
 	Values []Enumerator `json:"values"`
 }
 
-// Key returns the name that identifies the enum in conventions.txt: its tag or,
-// for an anonymous enum, a colon and the name of its first enumerator.
+// Key returns the name that identifies the enum in conventions.txt: the tag or,
+// for an anonymous enum, a colon and the name of the first enumerator.
 func (e *Enum) Key() string {
 	if e.Name == "" {
 		return ":" + e.Values[0].Name
@@ -216,8 +216,8 @@ type Export struct {
 	Node string `json:"node"`
 }
 
-// Over returns the declarations of a and of those it builds on. For a name that
-// both have, a's declaration counts.
+// Over returns the declarations of a and of below, the snapshot that a builds
+// on. If both declare a name, a's declaration is returned.
 func (a *API) Over(below *API) *API {
 	return &API{
 		Version:    a.Version,
@@ -234,8 +234,8 @@ func (a *API) Over(below *API) *API {
 	}
 }
 
-// over returns the declarations below, except those with the name of one above,
-// and then those above: a header comes after the headers that it includes.
+// over returns the items of below whose names no item of above has, followed by
+// the items of above: a header comes after the headers that it includes.
 func over[T any](above, below []T, name func(T) string) []T {
 	taken := map[string]bool{}
 	for _, item := range above {

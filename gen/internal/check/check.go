@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// Declarations are C declarations that the snapshot's facts are true of.
+// Declarations are C declarations that the compiler compares with the facts of
+// the snapshot.
 type Declarations struct {
 	Name    string
 	Source  string                   // file to include

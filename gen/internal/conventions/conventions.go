@@ -53,7 +53,7 @@ type Func struct {
 	Skip   string   // the reason why it is not bound
 }
 
-// Form is a variadic function with given additional arguments.
+// Form is a variadic function with a fixed list of additional arguments.
 type Form struct {
 	Name string // as a C name
 	Args []Arg
@@ -395,7 +395,8 @@ func (t *Table) enum(words []string) error {
 	return nil
 }
 
-// explain reads a name and the reason why it, or its content, is not bound.
+// explain reads a line with a name and the reason why the named declaration, or
+// its content, is not bound.
 func explain(reasons map[string]string, what, key string, words []string) error {
 	why, ok := strings.CutPrefix(words[1], key+"=")
 	if len(words) != 2 || !ok || why == "" {

@@ -50,7 +50,7 @@ func ParseProviders(name string, data []byte) ([]*Provider, error) {
 			last := all[len(all)-1]
 			for _, function := range words[2:] {
 				if known[function] || !identifier.MatchString(function) {
-					return nil, fmt.Errorf("%s:%d: %q is there twice, or no name of C", name, n+1, function)
+					return nil, fmt.Errorf("%s:%d: the function %q is listed twice, or is not a C identifier", name, n+1, function)
 				}
 				known[function] = true
 				last.Functions = append(last.Functions, ProviderFunction{function, words[0], words[1]})

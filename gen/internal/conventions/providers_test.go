@@ -32,8 +32,8 @@ TWO_1.2 void two
 		"library libone.so.1\nONE_1.0 code":           `p.txt:2: expected a library such as libmlx5.so.1, or a node, a kind and functions, found "ONE_1.0 code"`,
 		"library libone.so.1\nONE_1.0 float a":        `p.txt:2: expected a library such as libmlx5.so.1, or a node, a kind and functions, found "ONE_1.0 float a"`,
 		"library libone.so.1\nONE code a":             `p.txt:2: expected a library such as libmlx5.so.1, or a node, a kind and functions, found "ONE code a"`,
-		"library libone.so.1\nONE_1.0 code a b a":     `p.txt:2: "a" is there twice, or no name of C`,
-		"library libone.so.1\nONE_1.0 code a;system(": `p.txt:2: "a;system(" is there twice, or no name of C`,
+		"library libone.so.1\nONE_1.0 code a b a":     `p.txt:2: the function "a" is listed twice, or is not a C identifier`,
+		"library libone.so.1\nONE_1.0 code a;system(": `p.txt:2: the function "a;system(" is listed twice, or is not a C identifier`,
 	} {
 		_, err := ParseProviders("p.txt", []byte(text))
 		require.EqualError(t, err, want)

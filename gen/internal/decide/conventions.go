@@ -109,7 +109,8 @@ func looksLikeFlags(e *api.Enum) bool {
 	return len(e.Values) > 2
 }
 
-// class returns the most common class of functions with such a result.
+// class returns the class of errors that most functions with the same result
+// type as f have.
 func class(f *api.Function) conventions.Class {
 	result := f.Type.Elem
 	switch {

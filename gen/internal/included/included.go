@@ -20,7 +20,8 @@ import (
 // Folders are where rdma-core has its headers, in any folder of headers.
 var Folders = []string{"infiniband", "rdma"}
 
-// Option has gcc and clang list the files that they include in their messages.
+// Option makes gcc and clang list, in their messages, the files that they
+// include.
 const Option = "-H"
 
 var (
@@ -40,7 +41,8 @@ func List(messages string) (files []string, rest string) {
 // Roots are the folders in which a compiler looks for headers by itself.
 type Roots []string
 
-// RootsOf asks a compiler for them.
+// RootsOf asks a compiler, started by command, for the folders in which it
+// looks for headers by itself.
 func RootsOf(command ...string) (Roots, error) {
 	cmd := exec.Command(command[0], slices.Concat(command[1:], []string{"-E", "-v", "-x", "c", os.DevNull})...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")

@@ -115,8 +115,8 @@ func isSkipped(known *conventions.Table, function string) bool {
 	return line != nil && line.Skip != ""
 }
 
-// unexported is what a sentence says of a function that no library of the table
-// has.
+// unexported returns the part of a sentence that says that no library of the
+// table exports a function.
 func unexported(known *conventions.Table) string {
 	var names []string
 	for _, l := range known.Own() {

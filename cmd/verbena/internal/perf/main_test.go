@@ -86,7 +86,7 @@ func TestWrongArguments(t *testing.T) {
 		"--plot x.svg --compare x":        "--compare x: expected name=file",
 		"--plot x.png":                    "--plot x.png: a plot is an SVG file: use a name that ends in .svg",
 		"fetchadd_lat -s 16":              "fetchadd always uses 8 bytes",
-		"write_lat -e":                    "no event to wait for",
+		"write_lat -e":                    "cannot wait for events",
 		"send_bw -Q 200 -t 100 -l 1 host": "there is a completion for every 200 messages, but only 100 are in flight",
 	})
 }
