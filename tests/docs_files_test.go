@@ -25,8 +25,8 @@ var (
 
 // elsewhere are files that pages and comments name and that are not of the
 // repository: headers of C, names with a placeholder, and files that are made.
-var elsewhere = regexp.MustCompile(`^(?:\.\./)?(?:infiniband|rdma|linux|sys|netinet)/\w+\.h$|` +
-	`^(?:verbs|rdma_verbs|rdma_cm|efadv|mlx5dv|mlx5_api|mlx5_user_ioctl_verbs|hnsdv|ionic_dv|cuda|hip_runtime_api)\.h$|` +
+var elsewhere = regexp.MustCompile(`^(?:\.\./)?(?:infiniband|rdma|rados|linux|sys|netinet|netlink/route)/\w+\.h$|` +
+	`^(?:verbs|rdma_verbs|rdma_cm|efadv|mlx5dv|mlx5_api|mlx5_user_ioctl_verbs|hnsdv|ionic_dv|manadv|liburing|numa|cuda|hip_runtime_api)\.h$|` +
 	`^headers/api/V(?:ERSION)?\.json$|NAME\.c$|` +
 	`^real\.c$|^(?:send|receive)/main\.go$|^testdata/instructions\.txt$|^a\.b\.c$`)
 
