@@ -145,7 +145,9 @@ func (p *waitPolicy) endPark(took time.Duration) {
 
 // record tells how spins or naps on one queue have done lately.
 type record struct {
-	score    atomic.Int32  // at most bestScore; good if positive
+	// score rises by 1 with each success, to at most bestScore, and falls by
+	// failureCost with each failure. The record is good while it is positive.
+	score    atomic.Int32
 	tries    atomic.Uint32 // number of spins or naps that were wanted
 	refusals atomic.Uint32 // for places.take
 }

@@ -185,8 +185,9 @@ type EventError struct {
 	broken error // reason why no more events can be read, or nil
 }
 
-// Error describes the event, and its cause if Status has one. If no more events
-// can be read, it names rdma_get_cm_event.
+// Error describes the event and, if Status says it, the cause. If the event
+// reports that no more events can be read, the cause is the error of
+// rdma_get_cm_event.
 func (e *EventError) Error() string {
 	text := eventTexts[e.Type]
 	if text == "" {

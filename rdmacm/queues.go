@@ -382,8 +382,9 @@ func (c *queues) release(others ...func() error) error {
 	})
 }
 
-// leaveID closes the ID, either at once, or after the peer has acknowledged the
-// end.
+// leaveID closes the ID at once if c.linger is 0. Otherwise it does not block:
+// the ID is closed when the peer has acknowledged the end of the connection, or
+// after c.linger.
 func (c *queues) leaveID() error {
 	if c.linger > 0 {
 		return c.parting.start(c.linger)

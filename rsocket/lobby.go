@@ -140,7 +140,8 @@ func (l *lobby) accepted() {
 	l.fill()
 }
 
-// timeOut makes room if the slowest handshake is due.
+// timeOut is called by the lobby's timer. It ends the slowest handshake if the
+// time of that handshake is up and a request waits for its place.
 func (l *lobby) timeOut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

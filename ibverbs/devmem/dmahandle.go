@@ -115,14 +115,17 @@ func (h *DMAHandle) Register(pd *ibverbs.PD, b []byte, access ibverbs.AccessFlag
 	return h.registrar().Register(pd, b, access)
 }
 
-// RegisterIOVA registers memory as [ibverbs.PD.RegisterIOVA] does. The rest is
-// as for Register.
+// RegisterIOVA registers memory as [ibverbs.PD.RegisterIOVA] does. The device
+// accesses the memory as the handle describes; see ibv_reg_mr_ex(3). This needs
+// rdma-core 59. Close the region before the handle.
 func (h *DMAHandle) RegisterIOVA(pd *ibverbs.PD, b []byte, iova uint64, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
 	return h.registrar().RegisterIOVA(pd, b, iova, access)
 }
 
 // RegisterDMABuf registers memory of another device as
-// [ibverbs.PD.RegisterDMABuf] does. The rest is as for Register.
+// [ibverbs.PD.RegisterDMABuf] does. The device accesses the memory as the
+// handle describes; see ibv_reg_mr_ex(3). This needs rdma-core 59. Close the
+// region before the handle.
 func (h *DMAHandle) RegisterDMABuf(pd *ibverbs.PD, b ibverbs.DMABuf, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
 	return h.registrar().RegisterDMABuf(pd, b, access)
 }
@@ -130,7 +133,8 @@ func (h *DMAHandle) RegisterDMABuf(pd *ibverbs.PD, b ibverbs.DMABuf, access ibve
 // RegisterImplicit registers the whole address space as
 // [ibverbs.PD.RegisterImplicit] does. It fails with an error matching
 // syscall.EINVAL if the device supports this only without a DMA handle. The
-// rest is as for Register.
+// device accesses the memory as the handle describes; see ibv_reg_mr_ex(3).
+// This needs rdma-core 59. Close the region before the handle.
 func (h *DMAHandle) RegisterImplicit(pd *ibverbs.PD, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
 	return h.registrar().RegisterImplicit(pd, access)
 }

@@ -128,8 +128,10 @@ func (b *Batch) Delete(op Op, handle Handle) error {
 	return b.add(op, libibverbs.IBV_WR_TAG_DEL, nil, handle.srq, libibverbs.OpsWrTm{Handle: handle.handle})
 }
 
-// Sync only reports op.Unexpected to the device, with or without OpSync in
-// op.Flags. Completions with [ibverbs.WCFlagTagSync] ask for it.
+// Sync adds an operation that changes no receive: when the batch is posted, it
+// reports op.Unexpected to the device, even without OpSync in op.Flags. With a
+// completion that has [ibverbs.WCFlagTagSync], the device asks for such a
+// report.
 func (b *Batch) Sync(op Op) error {
 	op.Flags |= OpSync
 	return b.add(op, libibverbs.IBV_WR_TAG_SYNC, nil, nil, libibverbs.OpsWrTm{})

@@ -218,7 +218,8 @@ var eai = map[int]struct {
 }
 
 // Addrinfo decodes the result of a function that returns 0, an EAI code, or -1
-// with errno. EAI_BADFLAGS is also -1.
+// with errno. A result of -1 stands for EAI_BADFLAGS, which has the same value,
+// if errno is 0. With EAI_SYSTEM, the error has errno, too.
 func Addrinfo(op string, result int64, errno int32) error {
 	switch {
 	case result == 0:

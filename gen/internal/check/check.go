@@ -19,8 +19,8 @@ type Declarations struct {
 	Source  string                   // file to include
 	Include string                   // folder of system headers, if any
 	After   string                   // folder with the kernel's headers, for those that the system lacks
-	Macros  bool                     // whether they have rdma-core's macros
-	Has     func(header string) bool // what they declare, if not everything
+	Macros  bool                     // whether rdma-core's macros are among them
+	Has     func(header string) bool // reports whether the declarations of a header are among them; nil means those of all are
 }
 
 // Result says how many facts of each kind were compared, and which of them the

@@ -213,7 +213,7 @@ func (t *Table) library(words []string) error {
 	for _, w := range words[2:] {
 		switch key, value, _ := strings.Cut(w, "="); {
 		case value == "":
-			return fmt.Errorf("library %s: no attribute %q", l.Name, w)
+			return fmt.Errorf("library %s: unknown attribute %q", l.Name, w)
 		case key == "prefix":
 			l.Prefixes = strings.Split(value, ",")
 		case key == "debian":
@@ -223,7 +223,7 @@ func (t *Table) library(words []string) error {
 		case key == "program":
 			l.Program = value
 		default:
-			return fmt.Errorf("library %s: no attribute %q", l.Name, w)
+			return fmt.Errorf("library %s: unknown attribute %q", l.Name, w)
 		}
 	}
 	if len(l.Prefixes) == 0 || l.Debian == "" || l.Fedora == "" || l.Program == "" {
@@ -299,7 +299,7 @@ func fields(line string) ([]string, error) {
 func (t *Table) function(words []string) error {
 	f := &Func{Name: words[0], Class: Class(words[1])}
 	if !slices.Contains(classes, f.Class) {
-		return fmt.Errorf("func %s: no class %q", f.Name, words[1])
+		return fmt.Errorf("func %s: unknown class %q", f.Name, words[1])
 	}
 	if t.Funcs[f.Name] != nil {
 		return fmt.Errorf("func %s: listed twice", f.Name)
@@ -312,7 +312,7 @@ func (t *Table) function(words []string) error {
 			continue
 		}
 		if !f.attribute(w) {
-			return fmt.Errorf("func %s: no attribute %q", f.Name, w)
+			return fmt.Errorf("func %s: unknown attribute %q", f.Name, w)
 		}
 	}
 	t.Funcs[f.Name] = f
@@ -385,7 +385,7 @@ func (t *Table) enum(words []string) error {
 		case key == "modifier" && value != "" && !e.Flags:
 			e.Modifier = value
 		default:
-			return fmt.Errorf("enum %s: no attribute %q", e.Key, w)
+			return fmt.Errorf("enum %s: unknown attribute %q", e.Key, w)
 		}
 	}
 	if strings.HasPrefix(e.Key, ":") && e.GoName == "" {

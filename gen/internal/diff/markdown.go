@@ -59,8 +59,8 @@ func count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// Markdown returns the report for readers: first the breaks and what can be
-// one, then everything that is compatible, kind by kind.
+// Markdown returns the report for readers: first the ABI breaks, the undecided
+// changes and the source breaks, then the compatible changes, kind by kind.
 func (r *Report) Markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# rdma-core %s -> %s\n\n%s\n", r.From, r.To, r.Summary())

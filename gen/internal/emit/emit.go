@@ -76,7 +76,8 @@ func Emit(in Input, dir string) error {
 	return nil
 }
 
-// packages prepares the packages.
+// packages returns the packages to write, with the declarations of each. It
+// fails if lines of the facts do not fit the headers.
 func packages(in Input) ([]*pkg, error) {
 	if err := stale(in); err != nil {
 		return nil, err

@@ -17,9 +17,9 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/emit"
 )
 
-// Sources returns the generated files by name: real.c, to be compiled with the
-// real headers, and for each package in the folder generated a file that
-// includes its stubs.
+// Sources returns the program's generated source files by name. real.c includes
+// the real headers by way of the file umbrella. Each other file includes the
+// stubs of one package; generated is the folder with the packages.
 func Sources(in emit.Input, umbrella, generated string) (map[string]string, error) {
 	symbols, err := emit.Symbols(in)
 	if err != nil {

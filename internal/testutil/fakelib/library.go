@@ -51,9 +51,9 @@ func (l *Library) symbol(name string) (address unsafe.Pointer) {
 	return address
 }
 
-// Object returns an object of C with which a function of libibverbs can be
-// called. If the function calls an operation, the object has this operation and
-// no other.
+// Object returns a C object, such as a struct ibv_qp, to pass to the function
+// of libibverbs with this name. If the function calls an operation of a
+// provider, the object's table has only this operation.
 func (l *Library) Object(function string) unsafe.Pointer {
 	if object := (*unsafe.Pointer)(l.symbol("object_" + function)); object != nil {
 		return *object

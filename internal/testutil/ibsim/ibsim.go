@@ -63,8 +63,8 @@ func Require(t testing.TB, programs ...string) {
 	}
 }
 
-// find returns the path of a program, which may be among root's, or among what
-// scripts/test setup has downloaded.
+// find returns the path of a program. It looks in PATH, in /usr/sbin, and in
+// the folder to which scripts/test setup downloads programs.
 func find(program string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err == nil {

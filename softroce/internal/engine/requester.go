@@ -254,8 +254,8 @@ func (q *QP) packets(length uint32) int {
 	return max(1, int((int64(length)+int64(q.mtu)-1)/int64(q.mtu)))
 }
 
-// sendPacket sends the packet with the PSN r.sent, which is of the request
-// r.send.
+// sendPacket sends the packet with the PSN q.requester.sent. It belongs to the
+// request q.requester.send, which is req.
 func (q *QP) sendPacket(req *request) {
 	r := &q.requester
 	s := q.send.send(r.send)

@@ -172,7 +172,8 @@ func (l *Link) started() bool {
 // Slot returns the node's number, from 1 to Slots-1.
 func (l *Link) Slot() int { return l.slot }
 
-// Close ends the node. It must not be called concurrently with another method.
+// Close frees the resources of the link. Afterwards this process is no node of
+// the network. Close must not be called concurrently with another method.
 func (l *Link) Close() error {
 	l.mu.Lock()
 	l.closed = true

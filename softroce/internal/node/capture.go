@@ -154,7 +154,7 @@ func (c *capture) add(p *wire.Packet, when time.Time) {
 	within(func() { _, c.err = c.w.Write(b) })
 }
 
-var errWriterEnded = errors.New("the writer has ended its goroutine")
+var errWriterEnded = errors.New("the writer's Write has called runtime.Goexit instead of returning")
 
 // appendIP appends the IP header for the packet p, whose UDP payload has size
 // bytes.

@@ -191,7 +191,8 @@ func (p *port) run(ctx context.Context, out program.Output) error {
 	})
 }
 
-// switchOf shows a switch.
+// switchOf is the command verbena fabric switch, which shows the SwitchInfo of
+// a switch.
 type switchOf struct {
 	local
 	address string

@@ -17,8 +17,9 @@ import (
 	"github.com/verbena-go/verbena/cmd/verbena/internal/watch/hotplug"
 )
 
-// watcher watches devices. Its goroutines only wait. The goroutine that calls
-// events does everything that must be done or printed then.
+// watcher watches devices. Its own goroutines only wait: when something
+// happens, they pass a function to the goroutine that runs the method events,
+// which calls the function and prints the events that it returns.
 type watcher struct {
 	wanted   []string // names of the devices to print events of; nil means all
 	stderr   io.Writer

@@ -3,7 +3,6 @@
 package measure
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -372,7 +371,7 @@ func (e *end) add(b *ibverbs.SendBatch, i, size int, flags ibverbs.SendFlags) er
 	case CompSwap:
 		return b.CompareSwap(id, e.peerBuffer(i, size), 0, 0, flags, mine)
 	}
-	return fmt.Errorf("no such operation: %s", cmp.Or(string(e.Op), "none"))
+	return fmt.Errorf("unknown operation %q", e.Op)
 }
 
 // sendID returns the ID of the send requests of queue pair i. The lowest bit of
