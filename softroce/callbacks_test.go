@@ -79,7 +79,7 @@ var callers = map[string]func(c *called) (end func() error, err error){
 			return len(b), nil
 		}))
 		return func() error {
-			if err := stop(); err == nil || !strings.Contains(err.Error(), "the writer has ended its goroutine") {
+			if err := stop(); err == nil || !strings.Contains(err.Error(), "runtime.Goexit") {
 				return fmt.Errorf("stop returns %w", err)
 			}
 			return nil
