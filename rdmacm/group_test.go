@@ -4,9 +4,9 @@ package rdmacm_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"os"
 	"strings"
@@ -125,8 +125,9 @@ func isMember(t testing.TB, group netip.Addr) bool {
 	if testdevice.Soft() {
 		sockets, err := os.ReadFile("/proc/net/unix")
 		require.NoError(t, err)
-		network := sha256.Sum256([]byte(os.Getenv("VERBENA_NETWORK"))) // of package ownnetwork
-		return strings.Contains(string(sockets), fmt.Sprintf("@verbena-softroce-%x/name/group/%v/", network[:8], group))
+		network := fnv.New64a()
+		network.Write([]byte(os.Getenv("VERBENA_NETWORK"))) // of package ownnetwork
+		return strings.Contains(string(sockets), fmt.Sprintf("@verbena-softroce-%016x/name/group/%v/", network.Sum64(), group))
 	}
 	file, text := "/proc/net/igmp", "424556EF" // on a little-endian host
 	if group.Is6() {

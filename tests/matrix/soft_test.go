@@ -3,8 +3,8 @@
 package matrix
 
 import (
-	"crypto/sha256"
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"os"
 	"strings"
@@ -61,8 +61,9 @@ func (h host) softNames() []string {
 	if h.soft == "" {
 		return nil
 	}
-	sum := sha256.Sum256([]byte(h.soft))
-	prefix := fmt.Sprintf("@verbena-softroce-%x/", sum[:8])
+	network := fnv.New64a()
+	network.Write([]byte(h.soft))
+	prefix := fmt.Sprintf("@verbena-softroce-%016x/", network.Sum64())
 	sockets, _ := h.command("cat", "/proc/net/unix").Output()
 	var names []string
 	for line := range strings.Lines(string(sockets)) {
