@@ -167,7 +167,7 @@ func (c *Client) fail(err error) {
 
 // get asks the node at an address for an attribute of subnet management.
 func (c *Client) get(ctx context.Context, what attributeID, to Address, modifier uint32) (*attribute, error) {
-	if err := c.use(what.name); err != nil {
+	if err := c.use(ctx, what.name); err != nil {
 		return nil, err
 	}
 	defer c.object.Done()
@@ -200,7 +200,7 @@ func (c *Client) perf(ctx context.Context, what attributeID, lid LID, port int, 
 	case port < 0 || port > AllPorts:
 		return nil, c.refuse(op, AtLID(lid), "port is %d, want 0 to %d", port, AllPorts)
 	}
-	if err := c.use(op); err != nil {
+	if err := c.use(ctx, op); err != nil {
 		return nil, err
 	}
 	defer c.object.Done()
@@ -211,10 +211,13 @@ func (c *Client) perf(ctx context.Context, what attributeID, lid LID, port int, 
 	return answer, nil
 }
 
-// use keeps the port open until c.object.Done.
-func (c *Client) use(op string) error {
+// use keeps the port open until c.object.Done. It refuses a nil client or ctx.
+func (c *Client) use(ctx context.Context, op string) error {
 	if c == nil {
 		return cerr.Nil(op, "the client")
+	}
+	if ctx == nil {
+		return cerr.Nil(op, "ctx")
 	}
 	return c.object.Use()
 }

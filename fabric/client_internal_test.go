@@ -221,6 +221,16 @@ func TestRefused(t *testing.T) {
 		require.EqualError(t, err, tt.want)
 		require.ErrorIs(t, err, syscall.EINVAL)
 	}
+	for _, call := range []func(ctx context.Context) error{
+		func(ctx context.Context) error { _, err := c.Discover(ctx); return err },
+		func(ctx context.Context) error { _, err := c.NodeInfo(ctx, Address{}); return err },
+		func(ctx context.Context) error { _, err := c.Counters(ctx, 3, 1); return err },
+		func(ctx context.Context) error { return c.ResetCounters(ctx, 3, 1) },
+	} {
+		err := call(nil)
+		require.ErrorContains(t, err, "ctx is nil")
+		require.ErrorIs(t, err, syscall.EINVAL)
+	}
 	require.Zero(t, f.sent)
 
 	var none *Client

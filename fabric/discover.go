@@ -145,7 +145,7 @@ func (t *Topology) Links() iter.Seq2[*Port, *Port] {
 // in Problems. Discover fails if the local node does not answer. If ctx ends,
 // or the local port fails, it returns what was found so far with the error.
 func (c *Client) Discover(ctx context.Context) (*Topology, error) {
-	if err := c.use("Discover"); err != nil {
+	if err := c.use(ctx, "Discover"); err != nil {
 		return nil, err
 	}
 	defer c.object.Done()
