@@ -42,12 +42,12 @@ func (c *Conn) take(wcs []ibverbs.WC) {
 		case wc.Status() == ibverbs.WCFlushed:
 			flushed = wc.Err()
 		case wc.Status() != ibverbs.WCSuccess:
-			if !c.state.Disconnected() { // otherwise the peer need not answer
+			if !c.state.Disconnected() { // a disconnected peer need not answer
 				c.fail(failure(wc.Err()))
 			}
 		case wc.ID() == receiveID:
 			if c.part == nil {
-				c.receives.owed++
+				c.receives.missing++
 			}
 			c.receive(wc)
 		default:
@@ -61,8 +61,10 @@ func (c *Conn) take(wcs []ibverbs.WC) {
 	c.settle()
 }
 
-// flushed handles that a request was flushed. It waits for rdmacm to report the
-// reason, which usually takes only a moment.
+// flushed is called when a request was flushed, with the error of its
+// completion. rdmacm usually reports a moment later why the connection has
+// ended. If it does not within causePatience, flushed fails the connection with
+// err.
 func (c *Conn) flushed(err error) {
 	if c.err != nil || c.isOver || c.awaitsCause || c.state.Disconnected() {
 		return
@@ -77,7 +79,7 @@ func (c *Conn) flushed(err error) {
 	})
 }
 
-// causePatience limits the time for which flushed waits for the reason.
+// causePatience limits the time for which flushed waits for rdmacm's report.
 const causePatience = time.Second
 
 // receive handles a received message.

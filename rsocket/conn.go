@@ -30,8 +30,7 @@ import (
 //   - syscall.EPIPE for a Write after CloseWrite,
 //   - syscall.ECONNRESET when the peer has closed the connection (Write only),
 //     or has ended without closing it; also rdmacm.ErrBacklogFull if the
-//     listener gave the connection's place to another at the end of the
-//     handshake,
+//     listener ended a slow handshake to make room for another,
 //   - syscall.ETIMEDOUT when the peer's device no longer answers,
 //   - syscall.EPROTO when the peer has violated the protocol.
 type Conn struct {
@@ -42,9 +41,9 @@ type Conn struct {
 	memory
 
 	closed  chan struct{} // closed when Close begins
-	reader  side          // for calls that read
-	writer  side          // for calls that write
-	closer  side          // for CloseRead and CloseWrite; has no deadline
+	reader  side          // used by calls that read
+	writer  side          // used by calls that write
+	closer  side          // used by CloseRead, CloseWrite and Close; has no deadline
 	pump    *pump         // pump of the connection itself, or of its part of a pool
 	part    *part         // part of the pool with the shared resources; nil: no pool
 	direct  direct        // memory of ReadFrom
@@ -53,7 +52,7 @@ type Conn struct {
 	mu          sync.Mutex // guards the fields below, and posting
 	state       *protocol.State
 	err         error         // reason why calls fail; data that arrived before can still be read
-	over        error         // reason for the end that rdmacm gave; completions from before may still be in the queue
+	over        error         // reason that rdmacm reported for the connection's end; earlier completions may still be in the queue
 	isOver      bool          // whether rdmacm has reported the end
 	readClosed  bool          // whether CloseRead was called
 	writeClosed bool          // whether CloseWrite was called
@@ -61,15 +60,15 @@ type Conn struct {
 	awaitsCause bool          // whether requests were flushed before rdmacm gave the reason
 	ready       bool          // whether prepare has succeeded
 	connected   bool          // whether establish was called
-	early       []ibverbs.WC  // completions from before establish, which other connections of the pool have taken
+	early       []ibverbs.WC  // completions that goroutines of the pool's other connections took before establish was called
 	filling     bool          // whether a Write is copying to the send buffer
 	released    bool          // whether the memory is unused, except by calls that have not returned yet
 	linger      time.Duration // longest time for which Close waits
 
-	keepAlive keepAlive
-	parting   sync.Once // guards the part of Close that announces the end to the peer
-	freeing   sync.Once // guards the part of Close that frees resources and sets closeErr
-	closeErr  error
+	keepAlive  keepAlive
+	announcing sync.Once // guards the part of Close that announces the end to the peer
+	freeing    sync.Once // guards the part of Close that frees resources and sets closeErr
+	closeErr   error
 
 	taking sync.Once     // guards the closing of taken
 	taken  chan struct{} // closed when takeLast has returned
@@ -128,8 +127,8 @@ func (c *Conn) ended(cause error) {
 	}
 }
 
-// finish fails a connection whose end rdmacm has reported, after earlier
-// completions were taken.
+// finish fails a connection whose end rdmacm has reported. All completions from
+// before the end must have been taken.
 func (c *Conn) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,7 +146,7 @@ func (c *Conn) fail(err error) {
 		return
 	}
 	c.err = err
-	c.wakeAll() // not only the holder of the pump calls this, and the holder may wait for this connection
+	c.wakeAll() // the goroutine that holds the pump may be waiting for this connection
 }
 
 // signalAll makes the calls that use the connection check their conditions.
@@ -246,7 +245,7 @@ func (c *Conn) closeOne(note func(), say func(*protocol.State) (protocol.Post, b
 		return err
 	}
 	c.mu.Lock()
-	note() // makes calls that own the direction return
+	note() // makes the call that uses the direction return
 	c.mu.Unlock()
 	c.wakeAll()
 	if err := c.begin(&c.closer); err != nil {
@@ -295,11 +294,11 @@ func (c *Conn) Close() error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	c.parting.Do(func() {
+	c.announcing.Do(func() {
 		close(c.closed)
 		c.keepAlive.stop()
 		c.wakeAll()
-		c.closer.lock <- struct{}{} // never returned
+		c.closer.lock <- struct{}{} // never released, so that no later call uses c.closer
 		c.sayEnd()
 		c.mu.Lock() // no goroutine is posting
 		if c.err == nil {
@@ -307,21 +306,21 @@ func (c *Conn) Close() error {
 		}
 		c.mu.Unlock()
 	})
-	err := c.rdma.Close() // a handler of the log may call Close again within
+	err := c.rdma.Close() // may call the logger's handler, which may call Close again
 	if c.part != nil && errors.Is(err, syscall.EBUSY) {
 		<-c.taken // another Close is in takeLast
 		err = c.rdma.Close()
 	}
 	c.freeing.Do(func() {
 		c.closeErr = c.opError("close", errors.Join(err, c.free()))
-		c.reader.deadline.set(time.Time{}) // a timer would keep the memory alive
+		c.reader.deadline.set(time.Time{}) // a running timer would keep the Conn's memory alive
 		c.writer.deadline.set(time.Time{})
 	})
 	return c.closeErr
 }
 
 // sayEnd announces the end to the peer, and waits until the peer's device has
-// all data or the linger time is over. The caller uses c.closer.
+// all data or the linger time is over. The caller has locked c.closer.
 func (c *Conn) sayEnd() {
 	c.mu.Lock()
 	linger := c.linger
@@ -331,12 +330,12 @@ func (c *Conn) sayEnd() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), linger)
 	defer cancel()
-	c.pump.await(ctx, c, c.parted)
+	c.pump.await(ctx, c, c.announceEnd)
 }
 
-// parted sends the last control message if it can. It returns true when nothing
-// is left to wait for.
-func (c *Conn) parted() bool {
+// announceEnd sends the last control message if it can. It returns true when
+// nothing is left to wait for.
+func (c *Conn) announceEnd() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil || c.isOver || c.state.Gone() {
@@ -374,10 +373,10 @@ func (c *Conn) takeLast() {
 	c.pump.takeAll()
 }
 
-// free frees the resources that do not belong to the rdmacm.Conn, which must be
-// closed or missing.
+// free frees the resources that do not belong to the rdmacm.Conn. The
+// rdmacm.Conn must have been closed, or not have been created.
 func (c *Conn) free() error {
-	if c.pump == nil { // there was no device
+	if c.pump == nil { // the connection never got a device
 		return nil
 	}
 	defer turns.Begin()()
@@ -394,9 +393,9 @@ func (c *Conn) free() error {
 	c.mu.Lock()
 	c.released = true
 	c.giveBack()
-	lost := c.inFlight
+	inFlight := c.inFlight
 	c.mu.Unlock()
-	return errors.Join(err, c.part.leave(&c.config, lost))
+	return errors.Join(err, c.part.leave(&c.config, inFlight))
 }
 
 // giveBack returns memory to the pool, unless a request or a call uses it. The

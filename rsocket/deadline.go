@@ -14,10 +14,10 @@ type deadline struct {
 
 	mu     sync.Mutex
 	timer  *time.Timer
-	cancel chan struct{} // closed once the time has passed
+	cancel chan struct{} // closed when the deadline has passed
 }
 
-// init sets the function, and no time.
+// init sets the function passed. There is no deadline until set is called.
 func (d *deadline) init(passed func()) {
 	d.passed, d.cancel = passed, make(chan struct{})
 }

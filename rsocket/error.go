@@ -39,7 +39,7 @@ func without(prefix string, err error) error {
 	return err
 }
 
-// also joins err with an error that followed from it, if that is not nil.
+// also joins err with other, an error that followed from err. other may be nil.
 func also(err, other error) error {
 	if other == nil {
 		return err
@@ -68,8 +68,8 @@ func (*timeout) Timeout() bool { return true }
 // Temporary returns true, as other timeouts do.
 func (*timeout) Temporary() bool { return true }
 
-// failure returns the error of a connection, whose work request has failed with
-// err.
+// failure returns the error of a connection, one of whose work requests has
+// failed with err.
 func failure(err error) error {
 	if errors.Is(err, ibverbs.WCRetryExceeded) {
 		return fmt.Errorf("the peer's device does not answer: %w: %w", syscall.ETIMEDOUT, err)
@@ -81,11 +81,11 @@ func failure(err error) error {
 // cause, and whose end the peer's program did not announce.
 func endedBy(cause error) error {
 	if errors.Is(cause, rdmacm.ErrBacklogFull) {
-		return fmt.Errorf("the listener gave the connection's place to another, as its handshake took too long: %w: %w",
+		return fmt.Errorf("the listener ended the handshake, which took too long while other requests waited: %w: %w",
 			rdmacm.ErrBacklogFull, syscall.ECONNRESET)
 	}
-	// A peer that closes a connection before it learns that the connection is
-	// up rejects it.
+	// A peer rejects the connection by closing it before it learns that the
+	// connection is up.
 	if errors.Is(cause, syscall.ECONNRESET) || errors.Is(cause, os.ErrClosed) || errors.Is(cause, syscall.ECONNREFUSED) {
 		return errNotClosed
 	}

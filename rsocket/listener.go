@@ -25,15 +25,15 @@ type ListenConfig struct {
 	// Backlog limits the number of connections that wait for Accept, and
 	// the number of requests that wait for their handshake. It is at most
 	// 65536. 0 means the system's net.core.somaxconn, as in package net.
-	// Further requests are refused in a way that makes Dial try again; C
-	// programs get ECONNREFUSED.
+	// Requests above the limit are refused in a way that makes Dial try
+	// again; C programs get ECONNREFUSED.
 	//
 	// At most 64 handshakes are in progress at a time. While requests wait,
-	// a handshake that the peer does not complete is ended after 5 s, or
-	// after 0.75 s if no other peer completes one either, to make room for
-	// a request. If Dial has returned at the peer by then, the connection
-	// fails there with an error matching syscall.ECONNRESET and
-	// rdmacm.ErrBacklogFull.
+	// the listener ends a handshake that the peer does not complete, to
+	// make room for a request: after 5 s, or after 0.75 s if no other peer
+	// completes a handshake meanwhile. If Dial has already returned at the
+	// peer, its connection fails with an error matching syscall.ECONNRESET
+	// and rdmacm.ErrBacklogFull.
 	Backlog int
 	// ReuseAddr permits other IDs that do not listen to use the same
 	// address; see rdmacm.ListenConfig.
@@ -85,7 +85,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 	}
 	name := at.String()
 	below, err := rdmacm.Listen(ctx, name, &config)
-	if err == nil && !at.Addr().IsUnspecified() { // otherwise the device of each request is checked
+	if err == nil && !at.Addr().IsUnspecified() { // a listener on all addresses has no device; each request's device is checked
 		var device *ibverbs.Device
 		if device, err = below.Device(); err == nil {
 			err = checkDevice(device)
@@ -100,7 +100,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 	ln := &Listener{config: lc.Config.complete(), rdma: below, addr: Addr{below.Addr()}, closed: make(chan struct{})}
 	ln.deadline.init(func() {})
 	ln.ctx, ln.cancel = context.WithCancel(context.Background())
-	ln.lobby.init(ln.ctx, size, ln.accept)
+	ln.queue.init(ln.ctx, size, ln.accept)
 	ln.serving.Go(ln.serve)
 	return ln, nil
 }
@@ -112,7 +112,7 @@ type Listener struct {
 	rdma     *rdmacm.Listener
 	addr     Addr
 	deadline deadline
-	lobby    lobby
+	queue    listenQueue
 
 	ctx      context.Context // ends at Close
 	cancel   context.CancelFunc
@@ -132,17 +132,17 @@ func (ln *Listener) serve() {
 	for {
 		request, err := ln.rdma.Accept(ln.ctx)
 		if err != nil {
-			ln.end(err) // has no effect after Close
+			ln.end(err) // after Close, this call has no effect
 			return
 		}
-		if excess := ln.lobby.enter(request); excess != nil {
+		if excess := ln.queue.enter(request); excess != nil {
 			shed(excess)
 		}
 	}
 }
 
-// accept accepts a connection request and completes its handshake. It tells the
-// lobby when the peer is about to be asked to complete the handshake.
+// accept accepts a connection request and completes its handshake. It tells
+// ln.queue when the peer is about to be asked to complete the handshake.
 func (ln *Listener) accept(ctx context.Context, request *rdmacm.Request, h *handshake) (*Conn, error) {
 	hello, err := protocol.ParseHello(request.PrivateData())
 	if err != nil {
@@ -152,7 +152,7 @@ func (ln *Listener) accept(ctx context.Context, request *rdmacm.Request, h *hand
 	config := c.rdmaConfig()
 	config.Logger = h.logger(config.Logger)
 	config.Setup = func(*rdmacm.Conn) error {
-		ln.lobby.asked(h)
+		ln.queue.asked(h)
 		return nil
 	}
 	rdma, err := request.Accept(ctx, config)
@@ -203,8 +203,8 @@ func (ln *Listener) Accept() (net.Conn, error) {
 			return nil, ln.opError("accept", os.ErrDeadlineExceeded)
 		}
 		select {
-		case a := <-ln.lobby.ready:
-			ln.lobby.accepted()
+		case a := <-ln.queue.ready:
+			ln.queue.accepted()
 			return a.conn, nil
 		case <-ln.closed:
 		case <-passed:
@@ -238,7 +238,7 @@ func (ln *Listener) Close() error {
 		ln.cancel()
 		err := ln.rdma.Close()
 		ln.serving.Wait()
-		ln.lobby.close()
+		ln.queue.close()
 		ln.closeErr = ln.opError("close", err)
 	})
 	return ln.closeErr

@@ -18,7 +18,7 @@ func TestAcceptMeetsClose(t *testing.T) {
 	for range 2_000 {
 		ln := &Listener{closed: make(chan struct{})}
 		ln.ctx, ln.cancel = context.WithCancel(t.Context())
-		ln.lobby.init(ln.ctx, 1, nil)
+		ln.queue.init(ln.ctx, 1, nil)
 		ln.deadline.init(func() {})
 		var all sync.WaitGroup
 		for range accepts {

@@ -24,7 +24,7 @@ type part struct {
 	// Guarded by the pool's mu.
 	conns        int // number of connections
 	sends        int // number of send requests that are not reserved
-	receivesLeft int // number of receives that are not reserved; unused with Pool.Receives
+	receivesLeft int // number of receives that are not reserved; unused if Pool.Receives is set
 
 	mu       sync.Mutex       // guards the fields below
 	byNum    map[uint32]*Conn // connections by the numbers of their queue pairs
@@ -49,9 +49,10 @@ func (s *part) reserve(config *Config) bool {
 	return true
 }
 
-// leave ends what reserve began. lost requests stay reserved, since their
-// completions may still arrive.
-func (s *part) leave(config *Config, lost int) error {
+// leave frees what reserve has reserved for a connection, except for as many
+// send requests as inFlight says: these stay reserved, since their completions
+// may still arrive. The last connection that leaves closes the part.
+func (s *part) leave(config *Config, inFlight int) error {
 	p := s.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +60,7 @@ func (s *part) leave(config *Config, lost int) error {
 		s.receivesLeft += config.RecvQueue + spareReceives
 		s.wantReceives(-config.RecvQueue - spareReceives)
 	}
-	s.sends += config.SendQueue - lost
+	s.sends += config.SendQueue - inFlight
 	s.conns--
 	if s.conns > 0 {
 		return nil
@@ -132,7 +133,7 @@ func (s *part) add(c *Conn) {
 	s.byNum[num] = c
 }
 
-// remove ends what add began.
+// remove makes the part drop further completions of a connection.
 func (s *part) remove(c *Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +161,7 @@ func (s *part) handle(wcs []ibverbs.WC, err error) {
 		for k < len(wcs) && wcs[k].QPNum() == wcs[0].QPNum() {
 			k++
 		}
-		if c := s.find(wcs[0].QPNum()); c != nil { // nil if the connection is closed
+		if c := s.find(wcs[0].QPNum()); c != nil { // a removed connection's completions are dropped
 			c.handle(wcs[:k], nil)
 		}
 		wcs = wcs[k:]
@@ -189,8 +190,8 @@ func (s *part) hasFailed() bool {
 func (s *part) wantReceives(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.receives.owed += n
-	_ = s.receives.refill() // the next call tries again
+	s.receives.missing += n
+	_ = s.receives.refill() // after an error, the next call tries again
 }
 
 // repost posts new receives in place of completed ones.

@@ -57,7 +57,7 @@ func (p *Pool) join(device *ibverbs.Device, config *Config) (*part, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	s.reserve(config) // it was made for more than one
+	s.reserve(config) // cannot fail: a new part has room for a connection
 	p.parts = append(p.parts, s)
 	return s, nil
 }

@@ -23,10 +23,10 @@ type pump struct {
 	cq      *ibverbs.CQ
 	handle  func(wcs []ibverbs.WC, err error) // called with taken completions, and with the reason if the queue has failed
 	lock    chan struct{}                     // full while a goroutine holds the pump
-	wcs     []ibverbs.WC                      // completions that the goroutine is taking
+	wcs     []ibverbs.WC                      // completions that the goroutine that holds the pump is taking
 
 	mu      sync.Mutex
-	onTaken []func() // functions of afterTaken; guarded by mu
+	onTaken []func() // functions that were passed to afterTaken; guarded by mu
 }
 
 // init sets the function that gets completions.
@@ -82,8 +82,8 @@ func (p *pump) takeAll() {
 	}
 }
 
-// catchUp takes all completions in the queue if functions of afterTaken are
-// waiting, and then calls these. The caller holds the pump.
+// catchUp calls the functions that were passed to afterTaken, if any. Before
+// that, it takes all completions in the queue. The caller holds the pump.
 func (p *pump) catchUp() {
 	p.mu.Lock()
 	calls := p.onTaken
@@ -101,13 +101,14 @@ func (p *pump) catchUp() {
 // background is the context of most waits, which only CQ.Wake ends early.
 var background = context.Background()
 
-// lead takes completions until the side s is woken. It returns an error if the
-// deadline has passed or the connection is closed. The caller holds the pump.
-func (p *pump) lead(c *Conn, s *side) error {
+// takeUntil takes completions until the side s is woken. It returns an error if
+// the deadline has passed or the connection is closed. The caller holds the
+// pump.
+func (p *pump) takeUntil(c *Conn, s *side) error {
 	for {
 		p.catchUp()
 		switch {
-		case fired(s.wake): // first, as the caller's condition may be met
+		case fired(s.wake): // checked first, as the caller's condition may be met
 			return nil
 		case fired(c.closed):
 			return net.ErrClosed
@@ -121,10 +122,10 @@ func (p *pump) lead(c *Conn, s *side) error {
 	}
 }
 
-// await takes completions, or lets another goroutine do so, until the function
-// until returns true. It calls until again when a request of the connection has
-// completed or the connection has ended. await returns early if ctx ends or the
-// queue fails. The caller uses c.closer.
+// await waits until the function until returns true. Meanwhile it takes
+// completions, or lets another goroutine take them. It calls until again when a
+// request of the connection has completed or the connection has ended. await
+// returns early if ctx ends or the queue fails. The caller has locked c.closer.
 func (p *pump) await(ctx context.Context, c *Conn, until func() bool) {
 	for !until() {
 		select {

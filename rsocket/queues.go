@@ -15,7 +15,7 @@ type queues struct {
 	segments  [2]ibverbs.Segment // segments of the request that is being posted
 	maxInline int                // limit of inline data in bytes
 	inFlight  int                // number of signaled requests that have not completed
-	receives  receives           // not used with a pool, whose part has the receives
+	receives  receives           // receives of the queue pair; with a pool, the part has them instead
 }
 
 // postMessage posts an RDMA write of the segments with immediate data, the word

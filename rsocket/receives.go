@@ -12,7 +12,7 @@ type receives struct {
 	queue interface {
 		PostRecv(*ibverbs.RecvBatch) (int, error)
 	}
-	owed int // number of receives to post; negative: number of posted receives that will not be replaced
+	missing int // number of receives that are missing; if negative, so many posted receives will not be replaced
 }
 
 // recvBatch is the number of receives that one call posts.
@@ -30,15 +30,15 @@ func (r *receives) init() (err error) {
 // refill posts the missing receives. After an error, the next call of refill
 // tries again.
 func (r *receives) refill() error {
-	for r.owed > 0 {
+	for r.missing > 0 {
 		r.batch.Reset()
-		for range min(r.owed, recvBatch) {
+		for range min(r.missing, recvBatch) {
 			if err := r.batch.Recv(receiveID); err != nil {
 				return err
 			}
 		}
 		n, err := r.queue.PostRecv(r.batch)
-		r.owed -= n
+		r.missing -= n
 		if err != nil {
 			return err
 		}

@@ -20,9 +20,9 @@ import (
 // With a pool, the send buffer is not part of it.
 type memory struct {
 	region     *ibverbs.MR
-	slab       *slab // the pool's send buffer, while it has data; otherwise nil
+	slab       *slab // send buffer from the pool, while it holds unsent data; otherwise nil
 	sendBuffer ibverbs.Segment
-	control    ibverbs.Segment // entries that control messages write to the peer's target table
+	control    ibverbs.Segment // memory of the entries that control messages write to the peer's target table
 	table      []byte          // this end's target table, to which the peer writes
 	received   []byte          // receive buffer, to which the peer writes
 	sending    []byte          // bytes of sendBuffer
@@ -77,7 +77,7 @@ func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
 		return nil, err
 	}
 	defer turns.Make()()
-	most := min(attr.MaxQPWR, math.MaxUint16-1, attr.MaxCQE/2) // both share a completion queue
+	most := min(attr.MaxQPWR, math.MaxUint16-1, attr.MaxCQE/2) // MaxCQE/2, since both queues share a completion queue
 	c.config.SendQueue = min(max(c.config.SendQueue, minQueue), most)
 	c.config.RecvQueue = min(max(c.config.RecvQueue, minQueue), most-spareReceives)
 	if err := c.createQP(rdma); err != nil {
@@ -89,7 +89,7 @@ func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.part == nil {
-		c.receives.owed = c.config.RecvQueue + spareReceives
+		c.receives.missing = c.config.RecvQueue + spareReceives
 	} else {
 		c.part.add(c)
 	}
@@ -150,7 +150,7 @@ func (c *Conn) createQP(rdma *rdmacm.Conn) (err error) {
 	return nil
 }
 
-// bigEndian is whether this processor is big-endian.
+// bigEndian is true if this processor is big-endian.
 var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
 // allocate registers the memory of the connection, and creates its protocol
@@ -174,7 +174,7 @@ func (c *Conn) allocate(rdma *rdmacm.Conn) (err error) {
 	}
 	c.state = protocol.New(protocol.Config{
 		BigEndian: bigEndian, SendQueue: c.config.SendQueue, Credits: uint16(c.config.RecvQueue), SendBuffer: s,
-		Prompt: c.part != nil, // as completions free memory, and other connections wait for room in the queue
+		Prompt: c.part != nil, // since other connections of the pool wait for the memory and the places in the queue
 		Table:  protocol.Region{Addr: remote.Addr, Key: remote.RKey},
 		Buffer: protocol.Region{Addr: remote.Addr + headLen, Key: remote.RKey, Length: uint32(r)},
 	})

@@ -63,8 +63,8 @@ func (c *Conn) wait(s *side) error {
 	c.mu.Unlock()
 	defer c.mu.Lock()
 	select {
-	case c.pump.lock <- struct{}{}: // the usual case; the select below takes longer
-		err := c.pump.lead(c, s)
+	case c.pump.lock <- struct{}{}: // usually free; the select below takes longer
+		err := c.pump.takeUntil(c, s)
 		<-c.pump.lock
 		return err
 	default:
@@ -81,7 +81,7 @@ func (c *Conn) wait(s *side) error {
 	case <-c.closed:
 	case <-passed:
 	case c.pump.lock <- struct{}{}:
-		err := c.pump.lead(c, s)
+		err := c.pump.takeUntil(c, s)
 		<-c.pump.lock
 		return err
 	}

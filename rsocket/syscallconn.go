@@ -85,7 +85,7 @@ func (r rawConn) read(f func(fd uintptr) (done bool)) error {
 		case done || err != nil:
 			return err
 		case end:
-			return io.EOF // no more will come
+			return io.EOF // f wants more data, and none will come
 		}
 		want := len(bytes) - used + 1
 		if used == 0 { // f waits for bytes that it has not seen
@@ -99,14 +99,14 @@ func (r rawConn) read(f func(fd uintptr) (done bool)) error {
 
 // look returns what Read would return now: bytes that have arrived, up to
 // maxLook; rest, the number of further bytes; and whether the end of file
-// follows. The caller uses c.reader.
+// follows. The caller has locked c.reader.
 func (c *Conn) look() (bytes []byte, rest int, end bool, err error) {
 	c.pump.poll()
 	c.mu.Lock()
 	isOver := c.isOver
 	c.mu.Unlock()
 	if isOver {
-		c.pump.takeAll() // take the completions from before the end
+		c.pump.takeAll() // takes the completions from before the end
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

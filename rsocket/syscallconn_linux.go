@@ -26,7 +26,7 @@ func show(bytes []byte, end bool, f func(fd uintptr) (done bool)) (used int, don
 		if err != nil {
 			return 0, false, os.NewSyscallError("write", err)
 		}
-		if n < len(bytes) { // the smallest buffer takes maxLook bytes
+		if n < len(bytes) { // cannot happen: the smallest socket buffer takes maxLook bytes
 			return 0, false, io.ErrShortWrite
 		}
 	}
@@ -35,7 +35,7 @@ func show(bytes []byte, end bool, f func(fd uintptr) (done bool)) (used int, don
 			return 0, false, os.NewSyscallError("shutdown", err)
 		}
 	}
-	if err := syscall.Shutdown(lent, syscall.SHUT_WR); err != nil { // what f writes would be lost
+	if err := syscall.Shutdown(lent, syscall.SHUT_WR); err != nil { // so that f cannot write: its data would be lost
 		return 0, false, os.NewSyscallError("shutdown", err)
 	}
 	done = f(uintptr(lent))

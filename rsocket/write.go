@@ -77,7 +77,7 @@ func (c *Conn) write(v *net.Buffers, total int) (int, error) {
 		if err != nil {
 			return done, err
 		}
-		for copied := 0; copied < n; { // to the end of the send buffer, then from its start
+		for copied := 0; copied < n; { // copies to the end of the send buffer, and then to its start
 			at := (offset + copied) % len(c.sending)
 			k := copy(c.sending[at:min(len(c.sending), at+n-copied)], (*v)[0])
 			copied += k
@@ -126,8 +126,8 @@ func (c *Conn) mayWrite() error {
 }
 
 // room waits until some of the next n bytes may be sent in one message, and
-// returns their number. If outside is false, it also returns their offset in
-// the send buffer.
+// returns how many. If outside is false, it also returns their offset in the
+// send buffer.
 func (c *Conn) room(n int, outside bool) (room, offset int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,8 +156,9 @@ func (c *Conn) room(n int, outside bool) (room, offset int, err error) {
 	}
 }
 
-// sendData sends n bytes, as room has returned: the next ones of the chunk
-// from, or those next in the send buffer if from is nil.
+// sendData sends n bytes in one message, where n is at most what room returned.
+// They are the next bytes of the chunk from, or of the send buffer if from is
+// nil.
 func (c *Conn) sendData(n int, from *chunk) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,7 +240,7 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 		}
 		segment := c.direct.memory.Sub(i*chunkLen, chunkLen)
 		memory := segment.Bytes()
-		if memory == nil { // Close has closed it
+		if memory == nil { // Close has closed the memory region
 			return total, c.writeError(net.ErrClosed)
 		}
 		n, readErr := r.Read(memory)
@@ -259,14 +260,15 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	}
 }
 
-// beginDirect allocates the memory for ReadFrom, which must call endDirect.
+// beginDirect allocates the memory for ReadFrom. ReadFrom must then call
+// endDirect.
 func (c *Conn) beginDirect() (err error) {
 	d := &c.direct
 	if c.part == nil {
 		if d.memory == nil {
 			d.memory, err = c.rdma.Alloc(chunks*chunkLen, 0)
 		}
-		if fired(c.closed) { // Alloc fails with another error then
+		if fired(c.closed) { // Alloc fails with another error after Close
 			err = net.ErrClosed
 		}
 		return err

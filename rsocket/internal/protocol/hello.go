@@ -34,7 +34,7 @@ type Hello struct {
 	Credits   uint16 // number of messages that the receiver of the Hello may send at first
 	IOMap     int    // number of the sender's entries for direct writes
 	Table     Region // the sender's target table; Length is its number of entries
-	Buffer    Region // memory of the sender for the first bytes of the stream
+	Buffer    Region // part of the sender's receive buffer for the first bytes of the stream
 }
 
 // Marshal encodes the Hello as private data.

@@ -8,7 +8,7 @@ const (
 	ControlSlots = 4       // number of requests that are reserved for messages other than data
 	FirstData    = 1 << 14 // length in bytes of the first message of a long write; the device sends it while the next one is copied
 	LongData     = 1 << 16 // length in bytes of the longest message of a long write
-	leastData    = 2048    // number of free bytes in the send buffer that a message needs, unless it is shorter
+	leastData    = 2048    // number of free bytes in the send buffer that a message waits for, unless less data is left to send
 )
 
 // Config describes one end of a connection.
@@ -28,15 +28,15 @@ type State struct {
 	peer   Hello
 
 	// Sending.
-	sent      uint16          // number of data messages sent, modulo 1<<16
-	limit     uint16          // value of sent up to which the peer permits messages
-	target    [Entries]Region // parts of the peer's receive buffer that are left to write to
-	using     int             // index in target of the part to which the next data goes
-	announced int             // index in target of the entry that the peer will replace next
-	slots     int             // number of requests for data that may still be posted
-	free      int             // number of free bytes in the send buffer
-	place     int             // offset of the next bytes in the send buffer
-	quiet     ID              // resources of unsignaled requests, which the next signaled request frees
+	sent       uint16          // number of data messages sent, modulo 1<<16
+	limit      uint16          // value of sent up to which the peer permits messages
+	target     [Entries]Region // parts of the peer's receive buffer that are left to write to
+	using      int             // index in target of the part to which the next data goes
+	announced  int             // index in target of the entry that the peer will replace next
+	slots      int             // number of requests for data that may still be posted
+	free       int             // number of free bytes in the send buffer
+	place      int             // offset of the next bytes in the send buffer
+	unsignaled ID              // resources of unsignaled requests, which the completion of the next signaled request frees
 
 	// Control messages.
 	control   int // number of control messages that may still be posted
@@ -46,11 +46,11 @@ type State struct {
 	// Receiving.
 	arrived  uint64 // number of data messages received
 	granted  uint64 // value of arrived up to which this end permits messages
-	given    [2]int // numbers of bytes that the peer may still write to the half it uses and to the next
+	given    [2]int // numbers of bytes that the peer may still write: to the half of the receive buffer that it uses, and to the other
 	unread   int    // number of unread bytes in the receive buffer
 	position int    // offset of the first unread byte
-	spare    int    // number of bytes that can be given back to the peer
-	next     int    // index of the half that is given back next
+	spare    int    // number of read bytes, whose space can be given back to the peer
+	next     int    // index of the half of the receive buffer that is given back next
 	entry    uint32 // index of the entry in the peer's target table that is written next
 
 	// Ending.
@@ -93,8 +93,8 @@ type Post struct {
 	// be signaled.
 	ID ID
 
-	// Offset and Len are the data in the send buffer. It may continue at
-	// the start of the buffer.
+	// Offset and Len are the place of the data in the send buffer. At the
+	// end of the buffer, the data continues at its start.
 	Offset, Len int
 
 	// Entry is the content that an update writes to the target table, if
@@ -130,26 +130,27 @@ func (id ID) slots() int { return int(id & (controlBack - 1) / slotBack) }
 // controls returns the number of control messages that become free.
 func (id ID) controls() int { return int(id & (disconnects - 1) / controlBack) }
 
-// signal returns the ID of a request whose completion frees the resources back.
-// If must is false and few resources wait for a completion, the ID is 0. So an
-// end that waits for an answer is not woken by the completion of its own
+// signal returns the ID of a request. Its completion frees the resources in
+// back, and those of earlier unsignaled requests. If must is false and these
+// resources are few, the ID is 0, and a later request's completion frees them.
+// So an end that waits for an answer is not woken by the completion of its own
 // request.
 func (s *State) signal(back ID, must bool) ID {
-	s.quiet += back
-	q := s.quiet
+	s.unsignaled += back
+	q := s.unsignaled
 	if !must && !s.config.Prompt && q.bytes() <= (s.config.SendBuffer-leastData)/4 &&
 		q.slots() <= (s.config.SendQueue-ControlSlots)/4 && q.controls() <= ControlSlots/2 {
 		return 0
 	}
-	s.quiet = 0
+	s.unsignaled = 0
 	return q
 }
 
 // canSend returns the number of bytes that may be sent in one message now. It
-// leaves some credits unused for control messages that the peer may not have
-// handled, since the peer may have no more receives than credits. A message
-// without a receive would delay all later ones for the time of the peer's RNR
-// timer, 655 ms with librdmacm.
+// leaves one credit unused for each control message that the peer may not have
+// handled, up to ControlSlots, since the peer may have no more receives than
+// credits. A message for which the peer has no receive would delay all later
+// ones for the time of the peer's RNR timer, 655 ms with librdmacm.
 func (s *State) canSend() int {
 	window, kept := s.limit-s.sent, 0
 	if s.peer.Credits >= 4*ControlSlots {
@@ -228,7 +229,7 @@ func (s *State) Buffered() int { return s.config.SendBuffer - s.free }
 // Idle reports whether all posted requests have completed, apart from
 // unsignaled ones.
 func (s *State) Idle() bool {
-	return s.slots+s.control+s.quiet.slots()+s.quiet.controls() == s.config.SendQueue
+	return s.slots+s.control+s.unsignaled.slots()+s.unsignaled.controls() == s.config.SendQueue
 }
 
 // Receive handles a received message: its word, and the number of bytes that it
@@ -318,7 +319,7 @@ func (s *State) receiveUpdate(w Word, length int, table []byte) error {
 // Unread returns the number of bytes that can be read.
 func (s *State) Unread() int { return s.unread }
 
-// Next returns the offset and the length of the unread bytes, up to the end of
+// Next returns the offset and the length of the unread bytes before the end of
 // the receive buffer. Further unread bytes are at the start of the buffer.
 func (s *State) Next() (offset, n int) {
 	return s.position, min(s.unread, s.size()-s.position)
@@ -362,7 +363,8 @@ func (s *State) Update() (p Post, due bool) {
 	return p, true
 }
 
-// takeControl returns a control message.
+// takeControl returns a control message with the word w, and counts it as in
+// flight.
 func (s *State) takeControl(w Word) Post {
 	s.control--
 	s.unnoticed++
@@ -378,7 +380,7 @@ func (s *State) takeControl(w Word) Post {
 func (s *State) HasControl() bool { return s.control > 0 }
 
 // KeepAlive returns a request that writes no bytes and sends no word. ok is
-// false unless no other request is in flight and the connection has not ended.
+// true only if no other request is in flight and the connection has not ended.
 func (s *State) KeepAlive() (p Post, ok bool) {
 	if !s.Idle() || s.disconnected || s.said {
 		return Post{}, false

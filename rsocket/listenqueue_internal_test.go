@@ -18,7 +18,7 @@ import (
 func TestRoomForHandshakesThatWereEnded(t *testing.T) {
 	for _, backlog := range []int{1, 2, maxHandshakes} {
 		synctest.Test(t, func(t *testing.T) {
-			var l lobby
+			var l listenQueue
 			release := make(chan struct{})
 			l.init(t.Context(), backlog, func(_ context.Context, _ *rdmacm.Request, h *handshake) (*Conn, error) {
 				l.asked(h)

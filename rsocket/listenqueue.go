@@ -11,40 +11,40 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// lobby holds the peers of a listener from their connection request to Accept.
-// Requests wait for a place for their handshake, and connections wait for
-// Accept.
+// listenQueue holds the peers of a listener from their connection request to
+// Accept. Requests wait for a place for their handshake, and connections wait
+// for Accept.
 //
 // A handshake takes memory and a queue pair before the peer has proven that it
 // answers, so the number of places is small. If a peer does not complete its
 // handshake in time, the newest request gets its place, since older requests
 // are likely to be part of the same flood. After a completed handshake, the
 // oldest request gets the place.
-type lobby struct {
+type listenQueue struct {
 	backlog int // limit of waiting requests, and of waiting connections
 	accept  func(ctx context.Context, request *rdmacm.Request, h *handshake) (*Conn, error)
 	ready   chan arrival // connections that wait for Accept; has room for all that may come
 	ctx     context.Context
 
-	mu        sync.Mutex              // guards the fields below
-	idle      sync.Cond               // uses mu; signals that busy may have become false
-	waiting   []*rdmacm.Request       // requests without a place, the oldest first
-	underWay  map[*handshake]struct{} // handshakes in progress
-	ending    int                     // number of handshakes in progress that were ended to make room
-	making    *handshake              // handshake that began after one was ended, until its peer is asked; otherwise nil
-	completed time.Time               // time of the last completed handshake
-	timer     *time.Timer
-	closed    bool
+	mu          sync.Mutex              // guards the fields below
+	idle        sync.Cond               // uses mu; signals that busy may have become false
+	waiting     []*rdmacm.Request       // requests without a place, the oldest first
+	underWay    map[*handshake]struct{} // handshakes in progress
+	ending      int                     // number of handshakes in progress that were ended to make room
+	replacement *handshake              // handshake that has replaced an ended one, until its peer is asked to complete it; otherwise nil
+	completed   time.Time               // time of the last completed handshake
+	timer       *time.Timer
+	closed      bool
 }
 
-// handshake is a handshake in progress. It has a place in a lobby.
+// handshake is a handshake in progress. It has a place in a listenQueue.
 type handshake struct {
 	began time.Time
 	asked time.Time // time at which the peer was asked to complete the handshake; zero: not yet
 	ended bool      // whether the handshake was ended to make room for another
 	end   context.CancelCauseFunc
 
-	lobby   *lobby
+	queue   *listenQueue
 	logging int // number of calls of the log handler in progress, for which close does not wait
 }
 
@@ -54,8 +54,8 @@ type arrival struct {
 	of   *handshake
 }
 
-// unwaited is a log handler for which the lobby's close does not wait, since it
-// may close the listener.
+// unwaited is a log handler for which the queue's close does not wait, since
+// the handler may close the listener.
 type unwaited struct {
 	slog.Handler
 	of *handshake
@@ -63,8 +63,8 @@ type unwaited struct {
 
 // Handle calls the wrapped handler, and counts the call.
 func (u unwaited) Handle(ctx context.Context, r slog.Record) error {
-	u.of.lobby.logs(u.of, 1)
-	defer u.of.lobby.logs(u.of, -1)
+	u.of.queue.logs(u.of, 1)
+	defer u.of.queue.logs(u.of, -1)
 	return u.Handler.Handle(ctx, r)
 }
 
@@ -77,8 +77,9 @@ func (h *handshake) logger(to *slog.Logger) *slog.Logger {
 	return slog.New(unwaited{to.Handler(), h})
 }
 
-// logs changes the number of calls of the log handler in progress by calls.
-func (l *lobby) logs(h *handshake, calls int) {
+// logs adds calls, 1 or -1, to the number of the log handler's calls in
+// progress for a handshake.
+func (l *listenQueue) logs(h *handshake, calls int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h.logging += calls
@@ -87,19 +88,19 @@ func (l *lobby) logs(h *handshake, calls int) {
 
 const (
 	maxBacklog    = 1 << 16
-	maxHandshakes = 64 // Linux lets a device have 128 handshake messages in progress
-	maxEnding     = 8  // limit of ended handshakes; the kernel may take long to destroy their objects
+	maxHandshakes = 64 // limit of handshakes in progress; Linux lets a device have 128 handshake messages in progress
+	maxEnding     = 8  // limit of ended handshakes that are still in progress, as the kernel may take long to destroy their objects
 	// longPatience limits the time in which a peer must complete its
 	// handshake while other requests wait. If no other peer completes one
-	// either, shortPatience is the limit, or slowness times the duration of
-	// this end's part of the handshake if that is longer. So on a slow
-	// machine, some peers still complete theirs.
+	// either, the limit is shortPatience, or slowness times the duration of
+	// this end's part of the handshake if that is longer. That leaves peers
+	// enough time if this machine is slow.
 	longPatience, shortPatience = 5 * time.Second, 750 * time.Millisecond
 	slowness                    = 3
 )
 
-// init sets the lobby's fields. The handshakes end with ctx.
-func (l *lobby) init(ctx context.Context, backlog int, accept func(context.Context, *rdmacm.Request, *handshake) (*Conn, error)) {
+// init sets the queue's fields. The end of ctx ends all handshakes.
+func (l *listenQueue) init(ctx context.Context, backlog int, accept func(context.Context, *rdmacm.Request, *handshake) (*Conn, error)) {
 	l.ctx, l.backlog, l.accept = ctx, backlog, accept
 	l.idle.L = &l.mu
 	l.ready = make(chan arrival, backlog+l.places()+maxEnding)
@@ -109,11 +110,11 @@ func (l *lobby) init(ctx context.Context, backlog int, accept func(context.Conte
 }
 
 // places returns the limit of handshakes in progress.
-func (l *lobby) places() int { return min(l.backlog, maxHandshakes) }
+func (l *listenQueue) places() int { return min(l.backlog, maxHandshakes) }
 
 // enter adds a request. If too many requests wait, it removes and returns the
 // oldest, which the caller must pass to shed; otherwise excess is nil.
-func (l *lobby) enter(request *rdmacm.Request) (excess *rdmacm.Request) {
+func (l *listenQueue) enter(request *rdmacm.Request) (excess *rdmacm.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting = append(l.waiting, request)
@@ -134,34 +135,34 @@ func shed(request *rdmacm.Request) {
 
 // accepted records that Accept has taken a connection, which makes room for
 // handshakes.
-func (l *lobby) accepted() {
+func (l *listenQueue) accepted() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fill()
 }
 
-// timeOut is called by the lobby's timer. It ends the slowest handshake if the
+// timeOut is called by the queue's timer. It ends the slowest handshake if the
 // time of that handshake is up and a request waits for its place.
-func (l *lobby) timeOut() {
+func (l *listenQueue) timeOut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fill()
 }
 
-// fill starts handshakes of the oldest requests in the free places. If none is
-// free and a handshake takes too long, fill ends it and starts that of the
-// newest request. It does so for one handshake at a time, since ending and
+// fill starts handshakes of the oldest requests in the free places. If no place
+// is free and a handshake takes too long, fill ends it and starts the newest
+// request's handshake. It does so for one handshake at a time, since ending and
 // starting handshakes slows down the others. The caller holds l.mu.
-func (l *lobby) fill() {
+func (l *listenQueue) fill() {
 	for len(l.waiting) > 0 && l.mayBegin() && len(l.underWay)-l.ending < l.places() {
 		l.begin(l.take(0))
 	}
-	if len(l.waiting) == 0 || !l.mayBegin() || l.making != nil || l.ending == maxEnding {
+	if len(l.waiting) == 0 || !l.mayBegin() || l.replacement != nil || l.ending == maxEnding {
 		return
 	}
 	h, due := l.slowest()
 	if h == nil {
-		return // fill runs again when the next peer is asked
+		return // fill runs again when the next peer is asked to complete its handshake
 	}
 	if wait := time.Until(due); wait > 0 {
 		l.timer.Reset(wait)
@@ -170,16 +171,16 @@ func (l *lobby) fill() {
 	h.ended = true
 	l.ending++
 	h.end(rdmacm.ErrBacklogFull)
-	l.making = l.begin(l.take(len(l.waiting) - 1))
+	l.replacement = l.begin(l.take(len(l.waiting) - 1))
 }
 
-// mayBegin reports whether handshakes may start. They may not while too many
-// connections wait for Accept.
-func (l *lobby) mayBegin() bool { return !l.closed && len(l.ready) < l.backlog }
+// mayBegin reports whether handshakes may start: not while too many connections
+// wait for Accept, nor after close.
+func (l *listenQueue) mayBegin() bool { return !l.closed && len(l.ready) < l.backlog }
 
 // slowest returns the handshake that is to be ended first, and the time for
 // that. It returns nil if no peer has been asked to complete its handshake.
-func (l *lobby) slowest() (first *handshake, at time.Time) {
+func (l *listenQueue) slowest() (first *handshake, at time.Time) {
 	for h := range l.underWay {
 		if h.ended || h.asked.IsZero() {
 			continue
@@ -207,7 +208,7 @@ func (h *handshake) due(completed time.Time) time.Time {
 }
 
 // take removes the waiting request i, and returns it.
-func (l *lobby) take(i int) *rdmacm.Request {
+func (l *listenQueue) take(i int) *rdmacm.Request {
 	request := l.waiting[i]
 	copy(l.waiting[i:], l.waiting[i+1:])
 	last := len(l.waiting) - 1
@@ -217,32 +218,32 @@ func (l *lobby) take(i int) *rdmacm.Request {
 }
 
 // begin starts the handshake of a request.
-func (l *lobby) begin(request *rdmacm.Request) *handshake {
+func (l *listenQueue) begin(request *rdmacm.Request) *handshake {
 	ctx, end := context.WithCancelCause(l.ctx)
-	h := &handshake{began: time.Now(), end: end, lobby: l}
+	h := &handshake{began: time.Now(), end: end, queue: l}
 	l.underWay[h] = struct{}{}
 	go func() {
 		defer end(nil)
 		c, err := l.accept(ctx, request, h)
-		l.leave(h, c, err) // after an error, the peer knows, and no caller here asks
+		l.leave(h, c, err) // an error is dropped: the peer has been told, and no caller of this end waits for it
 	}()
 	return h
 }
 
 // asked records that the peer is about to be asked to complete the handshake h.
-func (l *lobby) asked(h *handshake) {
+func (l *listenQueue) asked(h *handshake) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h.asked = time.Now()
-	if l.making == h {
-		l.making = nil
+	if l.replacement == h {
+		l.replacement = nil
 	}
 	l.fill()
 }
 
 // leave ends the handshake h, whose result is c or err. It makes the connection
 // wait for Accept, and frees the place.
-func (l *lobby) leave(h *handshake, c *Conn, err error) {
+func (l *listenQueue) leave(h *handshake, c *Conn, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil && l.closed {
@@ -258,8 +259,8 @@ func (l *lobby) leave(h *handshake, c *Conn, err error) {
 	if h.ended {
 		l.ending--
 	}
-	if l.making == h {
-		l.making = nil
+	if l.replacement == h {
+		l.replacement = nil
 	}
 	l.fill()
 }
@@ -268,7 +269,7 @@ func (l *lobby) leave(h *handshake, c *Conn, err error) {
 // does not wait for log handlers, since these may have called it; connections
 // whose record is being handled are closed later. The context must have ended,
 // and enter must not be called any more. Accept may still take a connection.
-func (l *lobby) close() {
+func (l *listenQueue) close() {
 	l.mu.Lock()
 	l.closed = true
 	l.timer.Stop()
@@ -286,9 +287,10 @@ func (l *lobby) close() {
 	}
 }
 
-// dropArrivals closes the connections that wait for Accept. Meanwhile, each has
-// a place again, so that close waits for it. The caller holds l.mu.
-func (l *lobby) dropArrivals() {
+// dropArrivals begins to close the connections that wait for Accept, each in a
+// goroutine. Until its connection is closed, each handshake is in l.underWay
+// again, so that close waits for it. The caller holds l.mu.
+func (l *listenQueue) dropArrivals() {
 	for {
 		select {
 		case a := <-l.ready:
@@ -308,7 +310,7 @@ func (l *lobby) dropArrivals() {
 
 // busy reports whether a handshake is in progress for which close must wait.
 // The caller holds l.mu.
-func (l *lobby) busy() bool {
+func (l *listenQueue) busy() bool {
 	for h := range l.underWay {
 		if h.logging == 0 {
 			return true
