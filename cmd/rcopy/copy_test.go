@@ -221,7 +221,7 @@ func TestSessionRefuses(t *testing.T) {
 		{"opened twice", join(opened, opened), []uint32{0, uint32(syscall.EBUSY)}, "OPEN while copy is open"},
 		{"not opened", header{command: write}.marshal(writeBody(1)), []uint32{uint32(syscall.EINVAL)}, "WRITE without OPEN"},
 		{"written twice", join(opened, header{command: write}.marshal(writeBody(1)), []byte("x"), header{command: write}.marshal(writeBody(1))), []uint32{0, 0, uint32(syscall.EINVAL)}, "WRITE without OPEN"},
-		{"no size", join(opened, header{command: write}.marshal(nil)), []uint32{0, uint32(syscall.EINVAL)}, "WRITE of 16 bytes, not 24"},
+		{"no size", join(opened, header{command: write}.marshal(nil)), []uint32{0, uint32(syscall.EINVAL)}, "WRITE message of 16 bytes: expected 24"},
 		{"negative size", join(opened, header{command: write}.marshal(writeBody(-1))), []uint32{0, uint32(syscall.EFBIG)}, "file of 18446744073709551615 bytes"},
 		{"not complete", join(opened, header{command: write}.marshal(writeBody(math.MaxInt64)), []byte("x")), []uint32{0, uint32(syscall.EIO)}, "copy is incomplete"},
 		{"not closed", opened, []uint32{0}, "copy is incomplete"},

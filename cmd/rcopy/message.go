@@ -106,7 +106,7 @@ func openBody(path string) []byte {
 func parseOpen(body []byte) (string, error) {
 	path, _, ended := bytes.Cut(body, []byte{0})
 	if !ended || len(path) == 0 {
-		return "", fmt.Errorf("no path in the %d bytes of OPEN: %w", len(body), syscall.EINVAL)
+		return "", fmt.Errorf("OPEN message: no path in the %d bytes of its body: %w", len(body), syscall.EINVAL)
 	}
 	return string(path), nil
 }
@@ -118,7 +118,7 @@ func writeBody(size int64) []byte { return binary.NativeEndian.AppendUint64(nil,
 // parseWrite returns the size in the body of a WRITE message.
 func parseWrite(body []byte) (int64, error) {
 	if len(body) != writeLen-headerLen {
-		return 0, fmt.Errorf("WRITE of %d bytes, not %d: %w", headerLen+len(body), writeLen, syscall.EINVAL)
+		return 0, fmt.Errorf("WRITE message of %d bytes: expected %d: %w", headerLen+len(body), writeLen, syscall.EINVAL)
 	}
 	size := binary.NativeEndian.Uint64(body)
 	if size > math.MaxInt64 {

@@ -15,7 +15,8 @@ type link struct {
 	*options
 	conn              *rdmacm.Conn
 	incoming, message ibverbs.Segment // memory of the received and of the sent message
-	start, data       *ibverbs.MR     // start: the client's text; data: memory that the server writes to, or the server's copy
+	start             *ibverbs.MR     // memory with the client's text, which the server reads
+	data              *ibverbs.MR     // memory of the client that the server writes the text to, or the server's copy of the text
 	next              *rdmacm.Receive // the posted receive
 }
 
@@ -46,7 +47,8 @@ func (l *link) setup(conn *rdmacm.Conn) error {
 }
 
 // receive waits for a message and returns the buffer in it. The message has the
-// layout of a header for tag matching.
+// address, key and length of the buffer, in the layout of a rendezvous header
+// of tag matching.
 func (l *link) receive(ctx context.Context) (remote ibverbs.RemoteBuffer, err error) {
 	n, err := l.next.Wait(ctx)
 	if err != nil {

@@ -29,7 +29,7 @@ type options struct {
 	how
 }
 
-// The numbers of a test that some of -I, -C and -S ask for.
+// The defaults of -S, -C and -I if at least one of them was given.
 const (
 	defaultSize       = 1000
 	defaultTransfers  = 1000

@@ -14,8 +14,8 @@ import (
 	"github.com/verbena-go/verbena/cmd/internal/program"
 )
 
-// stream is the stream of data over which the tests run. Connections replace
-// each other, and the data continues.
+// stream is the stream of bytes that the tests transfer. Several connections
+// carry it, one after the other: each continues where the previous one ended.
 type stream struct {
 	*options
 	connect        func(inline int) (net.Conn, error)
@@ -65,21 +65,21 @@ func (s *stream) awaitEnd() error {
 
 // measure runs a test.
 func (s *stream) measure(r row) (took time.Duration, err error) {
-	if err := s.there(hello); err != nil {
+	if err := s.toServer(hello); err != nil {
 		return 0, err
 	}
-	if err := s.back(hello); err != nil {
+	if err := s.toClient(hello); err != nil {
 		return 0, err
 	}
 	start := time.Now()
 	for range r.iterations {
 		for range r.transfers {
-			if err := s.there(r.size); err != nil {
+			if err := s.toServer(r.size); err != nil {
 				return 0, err
 			}
 		}
 		for range r.transfers {
-			if err := s.back(r.size); err != nil {
+			if err := s.toClient(r.size); err != nil {
 				return 0, err
 			}
 		}
@@ -87,16 +87,16 @@ func (s *stream) measure(r row) (took time.Duration, err error) {
 	return time.Since(start), nil
 }
 
-// there makes a transfer from the client to the server.
-func (s *stream) there(size int) error {
+// toServer makes a transfer from the client to the server.
+func (s *stream) toServer(size int) error {
 	if s.server != "" {
 		return s.send(size)
 	}
 	return s.receive(size)
 }
 
-// back makes a transfer from the server to the client.
-func (s *stream) back(size int) error {
+// toClient makes a transfer from the server to the client.
+func (s *stream) toClient(size int) error {
 	if s.server != "" {
 		return s.receive(size)
 	}

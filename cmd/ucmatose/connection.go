@@ -80,7 +80,8 @@ func (t *test) move(c *connection) error {
 	return err
 }
 
-// disconnect waits for the end of a connection, which the server begins.
+// disconnect waits until a connection has ended. The server ends it, and the
+// client waits for that.
 func (t *test) disconnect(c *connection) error {
 	if t.server == "" {
 		_ = c.ID().Disconnect() // fails if the client has disconnected already

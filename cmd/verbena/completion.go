@@ -15,7 +15,8 @@ import (
 // commands, flags and arguments.
 var shells = map[string]func(io.Writer, []node){"bash": completeBash, "zsh": completeZsh, "fish": completeFish}
 
-// completion returns the command that prints such a script for the commands of.
+// completion returns the command that prints a shell's script for completing
+// the given commands.
 func completion(of *program.Commands) *program.Program {
 	var shell string
 	return &program.Program{

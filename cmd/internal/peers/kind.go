@@ -43,8 +43,8 @@ func (k *Kind) String() string {
 // Type returns the name of the value's type. It is a method of pflag.Value.
 func (k *Kind) Type() string { return "kind" }
 
-// Hints returns the hints for looking up the address of an end. For an extended
-// connection, they have the queue pair type extended.
+// Hints returns the hints for looking up the address of an end. extended is the
+// queue pair type in the hints for an extended connection.
 func (k *Kind) Hints(extended ibverbs.QPType) *rdmacm.AddrInfo {
 	if k.Extended {
 		return &rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceIB, QPType: extended}

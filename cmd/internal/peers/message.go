@@ -16,7 +16,8 @@ import (
 // as in C's programs.
 const MessageSize = 16
 
-// Queues have room for one message in each direction.
+// Queues is the config of a queue pair with room for one message in each
+// direction.
 var Queues = ibverbs.QPConfig{SendQueue: 1, RecvQueue: 1, SignalAll: true}
 
 // Prepare registers memory for both messages, and posts the receive. Call it
@@ -32,9 +33,10 @@ func Prepare(ep *endpoint.Endpoint) (sent *ibverbs.MR, err error) {
 	return sent, ep.PostRecv(0, received.All())
 }
 
-// Answer sends the message, and waits until the peer's device has it, or until
-// the peer has left. A peer leaves when it has the answer, which its device may
-// not have acknowledged by then.
+// Answer sends the message in sent to the peer, and waits until the peer's
+// device has acknowledged it, or until the peer has ended the connection. A
+// peer ends the connection when it has received the message, which may be
+// before its device has acknowledged it.
 func Answer(ctx context.Context, ep *endpoint.Endpoint, sent *ibverbs.MR) error {
 	if err := ep.PostSend(0, 0, sent.All()); err != nil {
 		return err
@@ -46,9 +48,10 @@ func Answer(ctx context.Context, ep *endpoint.Endpoint, sent *ibverbs.MR) error 
 	return err
 }
 
-// Ask sends the message, and waits for the peer's message, which shows that the
-// peer has received the first one. The acknowledgement of a peer that leaves at
-// once may never come.
+// Ask sends the message in sent, and waits for the peer's answer, which shows
+// that the peer has received the message. Ask does not wait for the
+// acknowledgement of the message: it may never come if the peer ends the
+// connection at once.
 func Ask(ctx context.Context, ep *endpoint.Endpoint, sent *ibverbs.MR) error {
 	if err := ep.PostSend(0, 0, sent.All()); err != nil {
 		return err
@@ -70,10 +73,10 @@ func Receive(ctx context.Context, ep *endpoint.Endpoint) error {
 // patience is how long Leave waits for the peer.
 const patience = 10 * time.Second
 
-// Leave waits until the peer ends the connection, and then ends it at this end.
-// The peer has all messages by then. If this end left first, its device might
-// not have acknowledged the peer's message yet, and the peer would wait in
-// vain.
+// Leave waits until the peer has ended the connection, and then ends it at this
+// end. When the peer ends the connection, it has received all messages. If this
+// end ended the connection first, its device might not have acknowledged the
+// peer's message, and the peer would wait for the acknowledgement in vain.
 func Leave(ctx context.Context, ep *endpoint.Endpoint) error {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

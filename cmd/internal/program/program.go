@@ -18,7 +18,7 @@ import (
 	_ "github.com/verbena-go/verbena/softroce" // for VERBENA_DEVICE=soft
 )
 
-// The exit statuses of all programs, but for that of wrong arguments.
+// The exit statuses of all programs, except the one for wrong arguments.
 const (
 	exitFailed      = 1
 	exitInterrupted = 128 + int(syscall.SIGINT)
@@ -47,8 +47,9 @@ func (e *misuse) Error() string { return e.text }
 // together. Main then returns the exit status for wrong arguments.
 func Misuse(format string, args ...any) error { return &misuse{fmt.Sprintf(format, args...)} }
 
-// linger is how long Main waits for Run after an interrupt. Run may be closing
-// objects then; the kernel may take a minute to close a queue pair.
+// linger is how long Main waits for Run after an interrupt. During this time,
+// Run may be closing objects; the kernel may take a minute to close a queue
+// pair.
 const linger = 10 * time.Second
 
 // Main runs the program with the arguments that follow its name, and returns
@@ -81,7 +82,7 @@ func (p *Program) main(args []string, stdout, stderr io.Writer) int {
 	case err == nil:
 		return 0
 	case errors.Is(err, errLingers):
-		fmt.Fprintf(stderr, "%s: interrupted, %v\n", p.Name, err)
+		fmt.Fprintf(stderr, "%s: interrupted, and %v\n", p.Name, err)
 		return exitInterrupted
 	case ctx.Err() != nil:
 		fmt.Fprintf(stderr, "%s: interrupted\n", p.Name)
@@ -92,7 +93,7 @@ func (p *Program) main(args []string, stdout, stderr io.Writer) int {
 }
 
 // errLingers reports that Run has not returned in time after an interrupt.
-var errLingers = errors.New("and the system has not closed everything yet")
+var errLingers = errors.New("the system has not closed everything yet")
 
 // runUntil calls Run, and stops waiting for it when linger has passed since the
 // end of ctx.

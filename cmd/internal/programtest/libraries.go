@@ -16,13 +16,14 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// FakeLibraries returns the libraries of fakelib.RunCM. At the end of the test,
-// neither they nor Go may have more objects than now.
+// FakeLibraries returns the libraries of fakelib.RunCM. The test fails if, at
+// its end, the libraries or Go have more open objects than when FakeLibraries
+// was called.
 func FakeLibraries(t *testing.T) (verbs, cm *fakelib.Provider) {
 	t.Helper()
 	_, stop := signal.NotifyContext(t.Context(), os.Interrupt)
 	stop()                     // the runtime's goroutine for signals stays
-	_, err := rdmacm.Devices() // which stay open
+	_, err := rdmacm.Devices() // rdmacm keeps these open
 	require.NoError(t, err)
 	testdevice.NoLeaks(t)
 	return fakelib.OpenProvider(t), fakelib.OpenCM(t)

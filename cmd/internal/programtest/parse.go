@@ -11,8 +11,9 @@ import (
 	"github.com/verbena-go/verbena/cmd/internal/program"
 )
 
-// Parses checks what arguments set in a program's options. Each function makes
-// the defaults what its arguments should set; nil means that they set nothing.
+// Parses checks that a program parses arguments into the expected options.
+// changes maps arguments to a function that changes the default options to the
+// expected ones. The function is nil if the arguments change nothing.
 func Parses[Options any](
 	t *testing.T, programOf func(*Options) *program.Program, defaults Options, changes map[string]func(*Options),
 ) {

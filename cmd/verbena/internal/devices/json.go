@@ -104,16 +104,17 @@ func jsonValue(name string, v reflect.Value) any {
 // one capital letter are listed, longer ones first.
 var words = regexp.MustCompile(`NetDev|GUID|GIDs|GID|PKeys|PKey|QKey|SRQ|SGE|CQE|GRH|LID|LMC|MTU|ODP|PCI|RSS|TSO|VLs|XRC|AH|CQ|HW|ID|MR|MW|PD|QP|RC|SL|SM|UC|UD|WQ|WR|[A-Z][a-z0-9]*`)
 
-// inUnits maps the names of fields whose unit only Go's documentation tells to
-// names with the unit.
-var inUnits = map[string]string{
+// namesInJSON maps fields to their names in JSON, if these are not the fields'
+// names in snake case. Most of them say the unit, which the field's name does
+// not.
+var namesInJSON = map[string]string{
 	"Rate": "rate_gbps", "CoreClock": "core_clock_khz", "MaxMRSize": "max_mr_bytes", "MaxDeviceMemory": "max_device_memory_bytes",
 	"MaxMessageSize": "max_message_bytes", "MinRate": "min_rate_kbps", "MaxRate": "max_rate_kbps", "Attr": "attributes",
 }
 
 // snakeCase returns the name of a field in JSON.
 func snakeCase(name string) string {
-	if other := inUnits[name]; other != "" {
+	if other := namesInJSON[name]; other != "" {
 		return other
 	}
 	return strings.ToLower(strings.Join(words.FindAllString(name, -1), "_"))

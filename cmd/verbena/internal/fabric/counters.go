@@ -11,7 +11,8 @@ import (
 	"github.com/verbena-go/verbena/fabric"
 )
 
-// counters shows the counters of ports.
+// counters is the command verbena fabric counters, which shows the counters of
+// ports.
 type counters struct {
 	local
 	address, port string
@@ -54,9 +55,9 @@ type counterReport struct {
 	Counters  fabric.Counters          `json:"counters"`
 	Extended  *fabric.ExtendedCounters `json:"extended_counters"` // null: the node has none
 	Saturated []string                 `json:"saturated"`         // names of the counters with their largest value
-	Reset     bool                     `json:"reset"`             // they were set to 0
+	Reset     bool                     `json:"reset"`             // whether the command has set the counters to 0
 
-	all []fabric.Counter // the best that there is of each
+	all []fabric.Counter // counters to print, with 64 bits if the node has such a counter
 }
 
 func (c *counters) run(ctx context.Context, out program.Output) error {
@@ -76,8 +77,9 @@ func (c *counters) run(ctx context.Context, out program.Output) error {
 	})
 }
 
-// read reads the counters of a port, or those that the node has if the port is
-// -1, and resets them.
+// read reads the counters of the port with the given number, and resets them if
+// the command has -r. If number is -1, it does so for all ports of a switch, or
+// for the port of another node that has received the request.
 func (c *counters) read(ctx context.Context, client *fabric.Client, address fabric.Address, number int) ([]counterReport, error) {
 	info, err := client.NodeInfo(ctx, address)
 	if err != nil {
@@ -152,7 +154,8 @@ func (c *counters) readPort(ctx context.Context, client *fabric.Client, can fabr
 	return report, nil
 }
 
-// best returns each counter that a node has, with 64 bits if it has these.
+// best returns all counters that a node has. Each is the one of 64 bits if the
+// node has both widths.
 func best(can fabric.Performance, counters fabric.Counters, extended *fabric.ExtendedCounters) []fabric.Counter {
 	wide := map[string]fabric.Counter{}
 	var kinds []fabric.Counter

@@ -11,7 +11,8 @@ import (
 	"github.com/verbena-go/verbena/fabric"
 )
 
-// discover shows a fabric.
+// discover is the command verbena fabric discover, which shows the nodes and
+// links of a fabric.
 type discover struct {
 	local
 	asNet bool
@@ -59,7 +60,7 @@ func (d *discover) run(ctx context.Context, out program.Output) error {
 			fmt.Fprintf(out.Stderr, "verbena fabric discover: %v\n", p)
 		}
 		if failed == nil && len(t.Problems) > 0 {
-			return fmt.Errorf("not everything could be found out: problems: %d", len(t.Problems))
+			return fmt.Errorf("the discovery is incomplete: number of problems: %d", len(t.Problems))
 		}
 		return failed
 	})
@@ -126,16 +127,16 @@ type (
 	topologyPort struct {
 		Number int              `json:"number"`
 		GUID   fabric.GUID      `json:"guid"`
-		Peer   *topologyPeer    `json:"peer"` // null: none is known
-		Info   *fabric.PortInfo `json:"info"` // null: the port did not answer
+		Peer   *topologyPeer    `json:"peer"` // null if no peer is known
+		Info   *fabric.PortInfo `json:"info"` // null if the port did not answer
 	}
 	topologyPeer struct {
-		GUID fabric.GUID `json:"guid"` // of the node
+		GUID fabric.GUID `json:"guid"` // GUID of the node
 		Port int         `json:"port"`
 	}
 	topologyProblem struct {
-		GUID  *fabric.GUID   `json:"guid"` // of the node, or of the one before it; null: it was the local node
-		Port  int            `json:"port"` // that leads to a node which did not answer, or 0
+		GUID  *fabric.GUID   `json:"guid"` // GUID of the node, or of the one before it; null if it was the local node
+		Port  int            `json:"port"` // port that leads to a node which did not answer, or 0
 		At    fabric.Address `json:"address"`
 		Error string         `json:"error"`
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fabric is the command verbena fabric, apart from its main function,
-// so that tests can run it: it looks at an InfiniBand fabric.
+// Package fabric is the command verbena fabric. It shows the nodes, links and
+// counters of an InfiniBand fabric.
 package fabric
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-go/verbena/fabric"
 )
 
-// Commands returns its commands.
+// Commands returns the commands below verbena fabric.
 func Commands() *program.Commands {
 	return &program.Commands{
 		Name: "verbena fabric", Summary: "look at an InfiniBand fabric: its nodes, links and counters",
@@ -36,7 +36,9 @@ Example: verbena fabric discover`,
 	}
 }
 
-// local are the flags that choose the local port, and how it asks.
+// local holds the flags that all of the commands have. They choose the local
+// port from which a command sends requests, and how often and how long it waits
+// for answers.
 type local struct {
 	config  fabric.Config
 	mkey    string
@@ -54,7 +56,7 @@ func (l *local) flags(f *program.Flags) {
 	f.JSON(&l.asJSON)
 }
 
-// open opens the local port.
+// open opens the local port that the flags choose.
 func (l *local) open() (*fabric.Client, error) {
 	l.config.Retries = l.retries
 	if l.retries == 0 {
@@ -70,8 +72,8 @@ func (l *local) open() (*fabric.Client, error) {
 	return fabric.Open(l.config)
 }
 
-// addressOf returns the address that an operand names: without one, the local
-// port.
+// addressOf returns the address that an operand names. If the operand is empty,
+// that is the address of the local port.
 func addressOf(operand string) (fabric.Address, error) {
 	if operand == "" {
 		return fabric.Address{}, nil
@@ -83,7 +85,8 @@ func addressOf(operand string) (fabric.Address, error) {
 	return address, nil
 }
 
-// portOf returns the port that an operand names, or -1 if there is none.
+// portOf returns the port number that an operand names, or -1 if the operand is
+// empty.
 func portOf(operand string, highest int) (int, error) {
 	if operand == "" {
 		return -1, nil
@@ -95,7 +98,8 @@ func portOf(operand string, highest int) (int, error) {
 	return number, nil
 }
 
-// ask opens the local port and has f ask.
+// ask opens the local port, and calls f with it and the address that the
+// operand names.
 func (l *local) ask(ctx context.Context, operand string, f func(context.Context, *fabric.Client, fabric.Address) error) error {
 	address, err := addressOf(operand)
 	if err != nil {
@@ -115,7 +119,8 @@ Exit status: 0 if the node answered; 1 if not; 2 for wrong arguments.
 
 Example: `
 
-// node shows a node.
+// node is the command verbena fabric node, which shows a node's description and
+// NodeInfo.
 type node struct {
 	local
 	address string
@@ -152,7 +157,7 @@ func (n *node) run(ctx context.Context, out program.Output) error {
 	})
 }
 
-// port shows a port.
+// port is the command verbena fabric port, which shows the PortInfo of a port.
 type port struct {
 	local
 	address, port string

@@ -251,6 +251,6 @@ func TestCommandsOnFabric(t *testing.T) {
 		require.Contains(t, stdout, "Switch2")
 		require.Contains(t, stderr, `verbena fabric discover: behind port 2 of Switch 0x`)
 		require.Contains(t, stderr, "no answer (requests sent: 1, timeout 100ms)\n")
-		require.Contains(t, stderr, "not everything could be found out: problems: 1\n")
+		require.Contains(t, stderr, "the discovery is incomplete: number of problems: 1\n")
 	})
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/verbena-go/verbena/fabric"
 )
 
-// printNet prints a topology as ibnetdiscover does. Programs read that.
+// printNet prints a topology in the format of ibnetdiscover, which other
+// programs read.
 func printNet(w io.Writer, t *fabric.Topology) error {
 	b := bufio.NewWriter(w)
 	if len(t.Nodes) > 0 {
@@ -31,7 +32,8 @@ func printNet(w io.Writer, t *fabric.Topology) error {
 	return b.Flush()
 }
 
-// netTypes are the letters of types in the names of nodes, and the words.
+// netTypes maps a node's type to its letter and its word in the format of
+// ibnetdiscover. The letter is part of the name of a node.
 var netTypes = map[fabric.NodeType]struct{ letter, word string }{
 	fabric.Switch:         {"S", "Switch"},
 	fabric.ChannelAdapter: {"H", "Ca"},

@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-go/verbena/cmd/internal/program"
 )
 
-const none = "-" // what is printed for nothing
+const none = "-" // none is printed in the place of a missing value.
 
 func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
@@ -37,7 +37,8 @@ func printFields(w io.Writer, v reflect.Value) {
 	}
 }
 
-// inHex are numbers that are not counted with.
+// inHex holds the names of the fields that are printed in hexadecimal: they are
+// identifiers and bit masks.
 var inHex = map[string]bool{
 	"DeviceID": true, "Revision": true, "VendorID": true, "Capabilities": true, "Capabilities2": true, "DiagCode": true,
 }

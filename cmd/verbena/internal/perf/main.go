@@ -19,7 +19,8 @@ import (
 
 // options are the flags.
 type options struct {
-	name, transport       string // of the test, and of the queue pairs
+	name                  string // name of the test
+	transport             string // transport of the queue pairs
 	both, all, json       bool
 	qps                   int
 	duration              int // duration of the test in seconds

@@ -80,7 +80,7 @@ func (c *client) connect(ctx context.Context) error {
 		case errors.Is(err, syscall.ECONNREFUSED):
 			err = fmt.Errorf("%w; does verbena ping -l run there?", err)
 		case limited.Err() != nil && ctx.Err() == nil:
-			err = fmt.Errorf("no connection to %s within %v: %w; verbena doctor %s looks at the way to it", c.address(), c.timeout, err, c.host)
+			err = fmt.Errorf("no connection to %s within %v: %w; verbena doctor %s checks the path to it", c.address(), c.timeout, err, c.host)
 		}
 		return err
 	}

@@ -10,17 +10,17 @@ import (
 	"path/filepath"
 )
 
-// What the device in user space is to a program that looks at files. GUIDs and
-// GIDs differ from process to process, so there are no files for them: programs
-// ask libibverbs for those.
+// The names, and the number of GIDs, of the device in user space, for programs
+// that read files. GUIDs and GIDs differ from process to process, so there are
+// no files for them: programs ask libibverbs for those.
 const (
 	deviceName = "soft0"
 	fileName   = "uverbs0"
 	gidEntries = 256
 )
 
-// deviceFiles returns the files that the preloaded library shows programs in
-// the place of the system's files of RDMA devices, by path, with their texts.
+// deviceFiles maps the paths of files to their texts. Programs on the device in
+// user space see these files in place of the system's files about RDMA devices.
 func deviceFiles() map[string]string {
 	const (
 		device = "sys/class/infiniband/" + deviceName
@@ -50,9 +50,9 @@ func deviceFiles() map[string]string {
 	return all
 }
 
-// writeFiles writes the files to the folder of the libraries. The files in
-// /dev/infiniband take and give nothing, as no program of the device's opens
-// them.
+// writeFiles writes the files of deviceFiles, below the folder of the
+// libraries. The files in /dev/infiniband are links to /dev/null: programs on
+// the device in user space only look whether they exist.
 func writeFiles(folder string) error {
 	folder = filepath.Join(folder, "files")
 	for path, text := range deviceFiles() {

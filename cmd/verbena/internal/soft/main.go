@@ -107,9 +107,9 @@ const (
 	preloaded   = "LD_PRELOAD"
 )
 
-// The address sanitizer of gcc refuses to run behind a preloaded library,
-// unless these options of it say otherwise. What the library calls is the
-// sanitizer's.
+// gcc's address sanitizer refuses to run if a library is preloaded before it,
+// unless this option allows it. The functions that the preloaded library calls
+// are still the sanitizer's.
 const (
 	asanOptions    = "ASAN_OPTIONS"
 	asanComesLater = "verify_asan_link_order=0"

@@ -21,7 +21,7 @@ type options struct {
 	seconds, count         int
 }
 
-// Program returns the program.
+// Program returns the program of the command.
 func Program() *program.Program {
 	o := &options{}
 	return &program.Program{
@@ -121,7 +121,7 @@ func (kernel) resources(context.Context) (stat.Resources, error) { return stat.A
 // The errors if there is nothing to show.
 var (
 	errNone     = errors.New("there is no RDMA device; verbena doctor finds out why")
-	errNoneSoft = errors.New("no process has the device in user space")
+	errNoneSoft = errors.New("no process uses the device in user space")
 )
 
 // devices returns the devices that the flags select. It fails if there is none.

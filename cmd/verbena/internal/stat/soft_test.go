@@ -20,7 +20,7 @@ func TestUserSpace(t *testing.T) {
 	t.Setenv("VERBENA_DEVICE", "soft")
 	status, _, stderr := tested.Run("")
 	require.Equal(t, 1, status)
-	require.Equal(t, "verbena stat: no process has the device in user space\n", stderr)
+	require.Equal(t, "verbena stat: no process uses the device in user space\n", stderr)
 
 	if err := softroce.Use(softroce.Config{}); err != nil {
 		t.Skip(err) // this program cannot call C

@@ -20,11 +20,11 @@ type device struct {
 	ids    map[string]*handled.ID // IDs bound to an address of each network interface
 }
 
-// list begins to watch the devices that are new, even those whose events are
-// not wanted: librdmacm opens all devices, and each must be closed when it is
-// removed. list also drops the devices that have disappeared. The kernel waits
-// until these are closed, and reports their removal only through an ID, which a
-// device may not have yet.
+// list begins to watch the devices that are new. It watches even those whose
+// events are not wanted: librdmacm opens all devices, and each must be closed
+// when it is removed. list also drops the devices that have disappeared. The
+// kernel ends the removal of a device only when the device is closed. It
+// reports the removal to an ID, but a device may have no ID yet.
 func (w *watcher) list(ctx context.Context) (added []event, err error) {
 	list, err := ibverbs.Devices()
 	if err != nil {

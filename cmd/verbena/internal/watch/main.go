@@ -22,7 +22,7 @@ type options struct {
 	asJSON  bool
 }
 
-// Program returns the program.
+// Program returns the program of the command.
 func Program() *program.Program { return (&options{}).program() }
 
 func (o *options) program() *program.Program {

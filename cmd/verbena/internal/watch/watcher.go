@@ -69,7 +69,7 @@ func (w *watcher) watchKernel(ctx context.Context, kernel *hotplug.Listener) {
 	}
 }
 
-// send passes a function to the goroutine that calls events.
+// send passes a function to the goroutine that runs the method events.
 func (w *watcher) send(ctx context.Context, f func() []event) {
 	select {
 	case w.happened <- f:

@@ -56,7 +56,7 @@ func whyNot(err error) string {
 // end is one end of a connection.
 type end struct {
 	conn    *rdmacm.Conn
-	memory  *ibverbs.MR     // memory; the first half is sent from or written to by the peer, the second is for receiving
+	memory  *ibverbs.MR     // the first half holds sent messages and what the peer writes; the second half is for receiving
 	receive *rdmacm.Receive // the posted receive
 }
 

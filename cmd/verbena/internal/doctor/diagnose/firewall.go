@@ -16,8 +16,8 @@ import (
 const roceUDP = "4791"
 
 // firewall looks for firewall rules that may drop RoCE v2. The rules of this
-// machine affect Soft-RoCE. Packets of cards bypass them, but not those of
-// other machines.
+// machine apply to the packets of Soft-RoCE, but not to those of cards, which
+// bypass the kernel. A firewall between the machines applies to both.
 func firewall(ctx context.Context, m *machine) Finding {
 	roce := false
 	for _, p := range m.active() {
@@ -52,7 +52,8 @@ func firewall(ctx context.Context, m *machine) Finding {
 var (
 	refuses = regexp.MustCompile(`\b(drop|reject|DROP|REJECT)\b`)
 	mention = regexp.MustCompile(`\b` + roceUDP + `\b`)
-	// dropInput is the policy of a chain for what comes in, in both notations.
+	// dropInput matches a chain that drops or rejects input unless a rule
+	// accepts it, as nft and as iptables-save print it.
 	dropInput = regexp.MustCompile(`hook input .*policy drop|^:INPUT (DROP|REJECT)`)
 )
 

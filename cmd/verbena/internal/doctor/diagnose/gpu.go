@@ -170,9 +170,9 @@ func (m *machine) noDMABuf(maker gpuMaker) string {
 	return strings.Join(lack, " and ") + " cannot do it"
 }
 
-// importsDMABuf reports whether a device supports regions of DMA-BUFs:
-// registering a descriptor that is not open must fail because of the
-// descriptor.
+// importsDMABuf reports whether a device can register DMA-BUFs. It tries to
+// register a descriptor that is not open: if the device supports DMA-BUFs, the
+// error is another one than errors.ErrUnsupported.
 func importsDMABuf(device string) bool {
 	d, err := ibverbs.Open(device)
 	if err != nil {

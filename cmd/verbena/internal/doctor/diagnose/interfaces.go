@@ -101,8 +101,9 @@ func (m *machine) netDevOf(d ibverbs.DeviceInfo, p ibverbs.PortInfo) string {
 	return m.read("sys/class/infiniband/" + d.Device.Name + "/parent")
 }
 
-// foreignName returns the name, in texts, of a port's interface that is in
-// another network namespace: its name there, if the kernel reports it.
+// foreignName returns the name of a port's interface in another network
+// namespace. If the kernel does not report the name, foreignName returns "an
+// interface".
 func (m *machine) foreignName(d ibverbs.DeviceInfo, p ibverbs.PortInfo) string {
 	for _, e := range p.GIDs {
 		if name := m.read(fmt.Sprintf("sys/class/infiniband/%s/ports/%d/gid_attrs/ndevs/%d", d.Device.Name, p.Port, e.Index)); name != "" {

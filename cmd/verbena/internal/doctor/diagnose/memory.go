@@ -18,8 +18,8 @@ const (
 )
 
 const (
-	capNetAdmin = 12 // the capability that no limit on sockets' buffers holds for
-	capIPCLock  = 14 // the capability that no limit on locked memory holds for
+	capNetAdmin = 12 // CAP_NET_ADMIN, which lifts the limit on sockets' buffers
+	capIPCLock  = 14 // CAP_IPC_LOCK, which lifts the limit on locked memory
 	allUsers    = "0          0 4294967295"
 )
 

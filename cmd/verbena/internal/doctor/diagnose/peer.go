@@ -36,7 +36,7 @@ const lookTime = 4 * time.Second
 // peerChecks lists the checks of the path to the peer, which follow all others.
 var peerChecks = []check{
 	{name: "peer's address", lack: "no address of the peer", look: peerAddress},
-	{name: "path to the peer", lack: "no path to the peer", needs: []string{"GIDs", "locked memory", "peer's address"}, look: peerWay},
+	{name: "path to the peer", lack: "no path to the peer", needs: []string{"GIDs", "locked memory", "peer's address"}, look: peerPath},
 	{name: "peer", needs: []string{"path to the peer"}, look: peerAnswer},
 }
 
@@ -85,31 +85,32 @@ func (m *machine) isOwn(addr netip.Addr) bool {
 	})
 }
 
-// peerWay finds the device and the route for the first of the peer's addresses
+// peerPath finds the device and the route for the first of the peer's addresses
 // that has a route.
-func peerWay(ctx context.Context, m *machine) Finding {
+func peerPath(ctx context.Context, m *machine) Finding {
 	var failed Finding
 	for _, addr := range m.peerAddrs {
-		through, err := way(ctx, addr)
+		through, err := findPath(ctx, addr)
 		if isAny(err, notThere...) {
-			// Linux 6.1 has asked for the peer's hardware address, but looks
-			// for the answer only when the time is over.
-			through, err = way(ctx, addr)
+			// Linux 6.1 asks for the peer's hardware address, but
+			// looks for the answer only when its time to wait is
+			// over. The second attempt finds the answer.
+			through, err = findPath(ctx, addr)
 		}
 		if err == nil {
 			m.peerAddrs = []netip.Addr{addr}
 			return Finding{Status: OK, Found: fmt.Sprintf("to %s through %s", addr, through)}
 		}
 		if failed.Found == "" {
-			failed = m.noWay(addr, err)
+			failed = m.noPath(addr, err)
 		}
 	}
 	return failed
 }
 
-// way resolves an address and the route to it, and returns the device and port
-// at which the route begins.
-func way(ctx context.Context, addr netip.Addr) (through string, err error) {
+// findPath resolves an address and the route to it, and returns the device and
+// port at which the route begins.
+func findPath(ctx context.Context, addr netip.Addr) (through string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	ep, err := endpoint.New(rdmacm.PortSpaceTCP)
@@ -131,9 +132,9 @@ func way(ctx context.Context, addr netip.Addr) (through string, err error) {
 // notThere lists the errors for an address at which no host answers.
 var notThere = []error{syscall.ETIMEDOUT, syscall.EHOSTUNREACH, context.DeadlineExceeded}
 
-// noWay returns the finding for an address without a route, for which way has
-// failed with err.
-func (m *machine) noWay(addr netip.Addr, err error) Finding {
+// noPath returns the finding for an address without a route, for which findPath
+// has failed with err.
+func (m *machine) noPath(addr netip.Addr, err error) Finding {
 	f := Finding{Status: Fail, Found: fmt.Sprintf("none to %s: %v", addr, err), Remedy: whyNot(err)}
 	switch {
 	case isAny(err, notThere...):

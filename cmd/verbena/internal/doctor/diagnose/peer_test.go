@@ -86,7 +86,7 @@ func TestNoWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := network(t)
 			m.source = func(netip.Addr) (netip.Addr, error) { return netip.MustParseAddr("198.51.100.1"), tt.source }
-			require.Equal(t, tt.want, m.noWay(netip.MustParseAddr("192.0.2.7"), tt.err))
+			require.Equal(t, tt.want, m.noPath(netip.MustParseAddr("192.0.2.7"), tt.err))
 		})
 	}
 }

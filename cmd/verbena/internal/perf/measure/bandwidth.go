@@ -17,9 +17,10 @@ const pollBatch = 16
 // lane holds the requests in flight on one queue pair.
 type lane struct {
 	qp           *ibverbs.QP
-	quiet, loud  *ibverbs.SendBatch // batches whose last request has no completion, and one
+	unsignaled   *ibverbs.SendBatch // batch without completions
+	signaled     *ibverbs.SendBatch // batch whose last request has a completion
 	posted, done int
-	marks        []int // number of requests posted up to each request with a completion, for the completions to come
+	marks        []int // for each completion that is still to come: number of requests posted up to and including its request
 
 	again    *ibverbs.RecvBatch
 	receives int // number of posted receives
@@ -56,8 +57,8 @@ func (e *end) newStream(size int, out, in bool) (*stream, error) {
 		l.qp = e.qps[i]
 		var err error
 		if out {
-			if l.quiet, err = e.batch(i, e.List, size, 0); err == nil {
-				l.loud, err = e.batch(i, e.List, size, ibverbs.SendSignaled)
+			if l.unsignaled, err = e.batch(i, e.List, size, 0); err == nil {
+				l.signaled, err = e.batch(i, e.List, size, ibverbs.SendSignaled)
 			}
 		}
 		if in && err == nil {
@@ -187,11 +188,11 @@ func (s *stream) post(l *lane) error {
 			s.posted = append(s.posted, now)
 		}
 	}
-	batch := l.quiet
+	batch := l.unsignaled
 	l.posted += s.List
 	s.sent += s.List
 	if l.posted%s.Moderation == 0 || l.posted >= s.Iterations {
-		batch = l.loud
+		batch = l.signaled
 		l.marks = append(l.marks, l.posted)
 	}
 	_, err := l.qp.PostSend(batch)
@@ -231,8 +232,9 @@ func (s *stream) take(wcs []ibverbs.WC) error {
 	return nil
 }
 
-// refill posts the receives that have completed again, many at a time, or the
-// last ones.
+// refill posts receives of queue pair i again that have completed. It waits
+// until it can post pollBatch of them in one call, or the last ones of the
+// test.
 func (s *stream) refill(i int) error {
 	l := &s.lanes[i]
 	switch more := min(l.free, s.Iterations-l.receives, pollBatch); {

@@ -25,8 +25,8 @@ const version = "6.06"
 // The sizes of messages, in bytes.
 const (
 	versionSize = 16
-	keysSize    = 59  // without a GID
-	keysSizeGID = 108 // with one
+	keysSize    = 59  // size of a key without a GID
+	keysSizeGID = 108 // size of a key with a GID
 )
 
 // key is the information about a queue pair that an end sends to the other, in
@@ -120,23 +120,24 @@ func newControl(ctx context.Context, conn net.Conn, isClient bool) (*control, co
 	c.from, to = io.Pipe()
 	go func() {
 		defer close(c.gone)
-		_, _ = io.Copy(noting{to, c}, conn) // an error of conn is also found by writing
+		_, _ = io.Copy(recorder{to, c}, conn) // an error of conn is also found by writing
 		_ = to.Close()
 		time.AfterFunc(grace, func() { c.end(errGone) })
 	}()
 	return c, ctx
 }
 
-// noting passes on the peer's data, and records since when data is unread.
-type noting struct {
+// recorder is a writer that passes the peer's data on, and records since when
+// data is unread.
+type recorder struct {
 	*io.PipeWriter
 	c *control
 }
 
-func (n noting) Write(b []byte) (int, error) {
-	n.c.unread.Store(int64(time.Since(n.c.started)))
-	defer n.c.unread.Store(0)
-	return n.PipeWriter.Write(b) // returns when all data is read
+func (r recorder) Write(b []byte) (int, error) {
+	r.c.unread.Store(int64(time.Since(r.c.started)))
+	defer r.c.unread.Store(0)
+	return r.PipeWriter.Write(b) // returns when all data is read
 }
 
 // ahead returns an error if the peer has finished long ago, and has already

@@ -76,7 +76,7 @@ type end struct {
 	half     int
 	sends    *ibverbs.CQ
 	recvs    *ibverbs.CQ
-	unpolled int // see answeredTurn
+	unpolled int // number of sent messages whose completions have not been polled; used by answeredTurn only
 	qps      []*ibverbs.QP
 	qp       *ibverbs.QP  // the first queue pair
 	conn     *rdmacm.Conn // connection; nil if the queue pair is used directly

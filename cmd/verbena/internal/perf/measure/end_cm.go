@@ -77,8 +77,8 @@ func (e *end) connectWithCM(ctx context.Context, where Where) (err error) {
 	return err
 }
 
-// meet does what settle does without rdma_cm. The MTU is not needed with
-// rdma_cm.
+// meet calls settle, with any MTU: rdma_cm chooses the MTU, so neither end uses
+// the one that they exchange.
 func (e *end) meet() error {
 	_, err := e.control.settle(1)
 	return err

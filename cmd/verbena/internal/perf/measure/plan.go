@@ -32,7 +32,7 @@ const planMark = 'W'
 // planSize is the number of bytes that are available for a plan.
 const planSize = versionSize - len(version) - 1
 
-// The bits of a plan.
+// The bits of a plan's flags.
 const (
 	planBandwidth = 1 << iota
 	planRDMACM
@@ -40,7 +40,8 @@ const (
 	planManyQPs // highest bit of the number of queue pairs
 )
 
-// The bits of a plan's size, which is one less.
+// The bits in the number with a plan's size, whose lower bits are the size
+// minus 1.
 const (
 	planBoth  = 1 << 31
 	planTimed = 1 << 30

@@ -38,8 +38,9 @@ const megabyte = 1 << 20
 
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// latencyRow makes a row from the times at which messages were posted. The time
-// between two of them is that of the given number of ways.
+// latencyRow makes a row from the times at which messages were posted. Between
+// two of these times, a message goes one way as often as ways says; the row has
+// the latency of one way.
 func latencyRow(size int, posted []time.Duration, ways int) Row {
 	took := make([]float64, len(posted)-1)
 	sum := 0.0
@@ -121,8 +122,8 @@ func peak(posted []time.Duration, completed []completion) (best float64) {
 	return best
 }
 
-// hullEnd returns the index of the first post that is not part of the hull's
-// input; the last post before it is always part of the hull.
+// hullEnd returns the index of the first post that has not been added to the
+// hull. The post that was added last is always the end of the hull.
 func hullEnd(hull []completion) int {
 	if len(hull) == 0 {
 		return 0

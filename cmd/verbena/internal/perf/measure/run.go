@@ -124,8 +124,9 @@ func (e *end) runPing(ctx context.Context, row func(Row)) error {
 	if e.Op != Write {
 		return e.control.finish()
 	}
-	// The peer's last write needs this end until it has completed: then the
-	// peer goes, and the server does when it sees that the client is done.
+	// The peer's last write completes only while this end is open. The
+	// server leaves when the client has said that it is done, and the
+	// client leaves when the server has left.
 	if e.control.isClient {
 		e.control.done()
 	}

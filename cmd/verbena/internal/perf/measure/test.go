@@ -38,7 +38,8 @@ func (o Op) received() bool { return o == Send || o == WriteImm }
 // the peer only waits.
 func (o Op) oneSided() bool { return o == Read || o.isAtomic() }
 
-// Test describes a test. Both ends need the same. All fields must be set.
+// Test describes a test. Both ends must be given the same test. All fields must
+// be set.
 type Test struct {
 	Op         Op
 	Transport  ibverbs.QPType // type of the queue pairs: RC, UC or UD
@@ -46,7 +47,7 @@ type Test struct {
 	Sizes      []int          // numbers of bytes in a message, measured one after the other
 	Both       bool           // whether both ends send (bandwidth)
 	QPs        int            // number of queue pairs (bandwidth)
-	Iterations int            // number of messages of each size on each queue pair; Endless with Duration
+	Iterations int            // number of messages of each size on each queue pair; Endless if Duration is set
 	Duration   time.Duration  // duration; 0 means until all messages are transferred
 	Depth      int            // number of messages in flight (bandwidth)
 	List       int            // number of requests in each call (bandwidth)
