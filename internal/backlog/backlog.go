@@ -50,7 +50,7 @@ var ErrFull = errors.New("the listener's backlog is full")
 // not tell the dialer why.
 var ErrGone = fmt.Errorf("the peer has given up: %w", syscall.ECONNRESET)
 
-// maxGone is the number of errors matching ErrGone after which Retry gives up.
+// maxGone is the number of errors matching ErrGone at which Retry gives up.
 const maxGone = 8
 
 // shortest and longest limit the pause before another attempt. The first pauses
@@ -64,12 +64,13 @@ const limit = time.Minute
 // retries is the key of a context that Retry passes to its function.
 type retries struct{}
 
-// Retry calls dial, and calls it again after growing pauses as long as its
-// error matches ErrFull, or ErrGone fewer than maxGone times. It gives up when
-// ctx ends, or after patience; if patience is not positive, after limit. what
-// is the name of the setting that patience comes from, for the error. If dial
-// calls Retry with the context that it was given, the inner Retry calls its
-// function only once.
+// Retry calls dial until it succeeds, with pauses that grow between the calls.
+// It calls dial again if the error matches ErrFull, or if it matches ErrGone
+// and fewer than maxGone errors have done so. It returns other errors at once.
+// It gives up when ctx ends, or when patience is over. A patience that is not
+// positive stands for limit. what, for the error's text, names the setting from
+// which patience comes. If dial calls Retry with the context that it was given,
+// the inner Retry calls its function only once.
 func Retry(ctx context.Context, patience time.Duration, what string, dial func(ctx context.Context) error) error {
 	if ctx.Value(retries{}) != nil {
 		return dial(ctx)
@@ -95,12 +96,13 @@ func Retry(ctx context.Context, patience time.Duration, what string, dial func(c
 			}
 			why = ErrGone
 		default:
-			if why != nil && ctx.Err() != nil { // why explains that there were several attempts
+			if why != nil && ctx.Err() != nil { // why says that earlier attempts failed
 				err = fmt.Errorf("%w: %w", why, err)
 			}
 			return err
 		}
-		// The random part spreads peers that were refused together.
+		// The random part makes peers that were refused together try
+		// again at different times.
 		next := pause/2 + rand.N(pause)
 		if time.Since(began)+next > given {
 			if why == ErrGone {

@@ -10,7 +10,7 @@ import (
 // ArgumentError reports a call that was refused before C was called, because an
 // argument is invalid.
 type ArgumentError struct {
-	Op     string // C function, or Go function if no C function is meant
+	Op     string // C function that would have been called; Go function if there is no such C function
 	Object string // name of the object; may be empty
 	Err    error  // error that says what is wrong
 }
@@ -21,7 +21,7 @@ func (e *ArgumentError) Error() string {
 		s += " (" + e.Object + ")"
 	}
 	err := e.Err
-	if err == nil { // in an error that a program has made
+	if err == nil { // nil only in an error that a program has made
 		err = syscall.EINVAL
 	}
 	if s != "" {
@@ -54,16 +54,16 @@ func InvalidAs(cause error, format string, args ...any) error {
 	return &invalid{fmt.Sprintf(format, args...), cause}
 }
 
-// Argument returns the error that the call of op for object was refused because
-// of err.
+// Argument returns the error for a call of op for object that was refused. err
+// is the reason.
 func Argument(op, object string, err error) error { return public(&ArgumentError{op, object, err}) }
 
-// Refuse returns the error that the call of op for object was refused, because
-// of the reason that format and args describe. It matches syscall.EINVAL.
+// Refuse returns the error for a call of op for object that was refused. format
+// and args describe the reason. The error matches syscall.EINVAL.
 func Refuse(op, object, format string, args ...any) error {
 	return Argument(op, object, Invalid(format, args...))
 }
 
-// Nil returns the error that the call of op was refused because the parameter
+// Nil returns the error for a call of op that was refused because the parameter
 // param is nil.
 func Nil(op, param string) error { return Refuse(op, "", "%s is nil", param) }

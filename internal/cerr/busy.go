@@ -29,5 +29,6 @@ func (e *BusyError) Error() string {
 // Unwrap returns syscall.EBUSY.
 func (e *BusyError) Unwrap() error { return syscall.EBUSY }
 
-// Busy returns the error that an object was not closed because of its children.
+// Busy returns the error for an object that was not closed because of its
+// children.
 func Busy(object string, children []string) error { return public(&BusyError{object, children}) }

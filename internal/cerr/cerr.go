@@ -58,7 +58,7 @@ const Missing = -1 << 31
 // in older libraries -errno.
 func Status(op string, result int64, errno int32) error {
 	if result == 0 {
-		return nil // whatever errno says
+		return nil // C's errno may be left from an earlier call
 	}
 	return failed(op, normalise(result, errno))
 }
@@ -97,8 +97,9 @@ func Poll(op string, result int64, limit int, errno int32) error {
 	return failed(op, normalise(result, errno))
 }
 
-// Wait decodes the result of repoll_wait for at most limit events. A larger
-// result is an errno. If limit is 22 or more, EINVAL is taken for 22 events.
+// Wait decodes the result of repoll_wait for at most limit events. A result
+// above limit is an errno. As EINVAL is 22, Wait cannot tell a result of EINVAL
+// from 22 events if limit is 22 or more. It then takes it for events.
 func Wait(op string, result int64, limit int, errno int32) error {
 	if result > int64(max(limit, 0)) {
 		return failed(op, syscall.Errno(result))
@@ -110,8 +111,9 @@ func Wait(op string, result int64, limit int, errno int32) error {
 // to programs. No constant of libc has this value.
 const kernelNotSupported = 524
 
-// normalise returns the errno for the result of a failed call, which is not 0,
-// and the value of errno after it. ENOTSUPP of the kernel becomes EOPNOTSUPP.
+// normalise returns the errno of a failed call. result is the call's result,
+// which is not 0, and errno is the value of C's errno after the call. The
+// kernel's ENOTSUPP becomes EOPNOTSUPP.
 func normalise(result int64, errno int32) syscall.Errno {
 	if e := number(result, errno); e != kernelNotSupported {
 		return e
@@ -256,10 +258,11 @@ func (e *SymbolError) Error() string {
 // Unwrap returns errors.ErrUnsupported.
 func (e *SymbolError) Unwrap() error { return errors.ErrUnsupported }
 
-// Lacks returns the error that the installed library does not have a function.
+// Lacks returns the error for a function that the installed library does not
+// have.
 func Lacks(e SymbolError) error { return public(&e) }
 
-// NotLoaded returns the error that a C library could not be loaded.
+// NotLoaded returns the error for a C library that could not be loaded.
 func NotLoaded(e LibraryError) error { return public(&e) }
 
 // LibraryError reports that a C library could not be loaded.
@@ -278,8 +281,9 @@ func (e *LibraryError) Error() string {
 		e.Library, e.Debian, e.Fedora, e.Reason, Doctor)
 }
 
-// umadLibrary has nothing to do with verbs: package softroce does not have its
-// functions, and verbena doctor does not look at it.
+// umadLibrary is the one library for which the error text mentions neither
+// package softroce nor verbena doctor. It has nothing to do with verbs:
+// softroce does not have its functions, and verbena doctor does not check it.
 const umadLibrary = "libibumad.so.3"
 
 // Unwrap returns errors.ErrUnsupported.
@@ -296,8 +300,8 @@ func (e *StaticError) Error() string {
 // Unwrap returns errors.ErrUnsupported.
 func (e *StaticError) Unwrap() error { return errors.ErrUnsupported }
 
-// Static returns the error that a statically linked program cannot use a
-// library.
+// Static returns the error for a library that a statically linked program
+// cannot use.
 func Static(library string) error { return &StaticError{library} }
 
 // PlatformError reports a call in a program that cannot call the C libraries,
@@ -326,5 +330,6 @@ var callable = []string{"amd64", "arm64", "loong64", "ppc64le", "riscv64", "s390
 // Unwrap returns errors.ErrUnsupported.
 func (e *PlatformError) Unwrap() error { return errors.ErrUnsupported }
 
-// Platform returns the error that this program cannot call op.
+// Platform returns the error for a call of op in a program that cannot call the
+// C libraries.
 func Platform(op string) error { return &PlatformError{op} }

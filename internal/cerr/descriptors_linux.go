@@ -18,7 +18,7 @@ func descriptors() (open, most int, ok bool) {
 	most = int(min(limit.Cur, 1<<30))
 	var stat syscall.Stat_t
 	if err := syscall.Stat("/proc/self/fd", &stat); err == nil && stat.Size > 0 { // since Linux 6.2
-		return min(int(stat.Size), most), most, true // some may be from before the limit was lowered
+		return min(int(stat.Size), most), most, true // open may exceed most, if the limit was lowered later
 	}
 	return countDescriptors(min(most, mostCounted)), most, true
 }

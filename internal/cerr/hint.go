@@ -19,8 +19,8 @@ var looks = map[call]func(machine) string{
 	{"rdma_get_devices", syscall.ENODEV}:    machine.device,
 	{"rdma_create_id", syscall.ENODEV}:      machine.device,
 	{"rdma_getaddrinfo", syscall.ENODEV}:    machine.device,
-	// If a file in /dev/infiniband cannot be opened, the libraries try another
-	// place. The errno is then ENOENT even if permission is missing.
+	// If a file in /dev/infiniband cannot be opened, the libraries try
+	// another path. So the errno is ENOENT even if permission is missing.
 	{"ibv_open_device", syscall.ENOENT}:           machine.access,
 	{"ibv_open_device", syscall.EACCES}:           machine.access,
 	{"ibv_open_device", syscall.EPERM}:            machine.access,
@@ -31,7 +31,8 @@ var looks = map[call]func(machine) string{
 	{"rdma_create_event_channel", syscall.EPERM}:  machine.access,
 	{"ibv_reg_dmabuf_mr", syscall.EOPNOTSUPP}:     machine.dmabuf,
 
-	// The doctor is named where no look is conclusive.
+	// For these calls, the machine may show no cause. The hint then names
+	// verbena doctor.
 	{"ibv_reg_mr", syscall.ENOMEM}:               machine.unknown,
 	{"ibv_reg_mr", syscall.EFAULT}:               machine.unknown,
 	{"ibv_reg_mr", syscall.EAGAIN}:               machine.unknown,
@@ -88,8 +89,8 @@ const Doctor = "; verbena doctor says more"
 // unsure is the hint if the machine shows no cause.
 const unsure = "verbena doctor says more"
 
-// InProgram records that the device is part of the program. Then the limits of
-// the machine do not apply to it.
+// InProgram records that the device is part of the program. The limits of the
+// machine do not apply to such a device.
 func InProgram() { inProgram.Store(true) }
 
 // IsInProgram reports whether the device is part of the program.
@@ -97,7 +98,7 @@ func IsInProgram() bool { return inProgram.Load() }
 
 // hint returns a hint about the cause of a failed call, or "".
 func hint(op string, errno syscall.Errno) string {
-	if errno == syscall.EMFILE { // a device in the program needs files, too
+	if errno == syscall.EMFILE { // checked even for a device in the program, which needs files, too
 		return orUnsure(here.openFiles())
 	}
 	look := looks[call{op, errno}]

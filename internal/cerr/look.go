@@ -58,12 +58,13 @@ func (m machine) list(name string) (names []string) {
 // unknown returns no hint.
 func (m machine) unknown() string { return "" }
 
-// spareDescriptors is the number of descriptors that a failed call may have
-// closed again, after it could not open another.
+// spareDescriptors is the number of free descriptors up to which openFiles
+// returns a hint. A call that failed because it could not open another
+// descriptor may have closed so many.
 const spareDescriptors = 16
 
-// openFiles returns a hint if this process can open few more files, or none.
-// The other functions then cannot read files.
+// openFiles returns a hint if this process can open few more files, or none. If
+// it can open none, the other methods cannot read files, and find nothing.
 func (m machine) openFiles() string {
 	open, most, ok := m.descriptors()
 	if !ok || open < most-spareDescriptors {
@@ -180,7 +181,7 @@ func (m machine) locked(more int64) string {
 			continue
 		}
 		switch name {
-		case "VmPin": // memory that is locked in other ways does not count
+		case "VmPin": // only memory that is locked for devices counts towards the limit
 			pinned, _ = strconv.ParseUint(words[0], 10, 53)
 		case "CapEff":
 			capabilities, _ = strconv.ParseUint(words[0], 16, 64)
@@ -207,7 +208,7 @@ func lockLimit(limits string) (bytes int64, ok bool) {
 				return 0, false
 			}
 			n, err := strconv.ParseInt(words[0], 10, 63)
-			return n, err == nil // unlimited is not a number
+			return n, err == nil // the word "unlimited" fails to parse
 		}
 	}
 	return 0, false

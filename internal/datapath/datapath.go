@@ -87,8 +87,9 @@ func NewQueueEx(cq *libibverbs.CqEx, fields libibverbs.CreateCqWcFlags) Queue {
 }
 
 // readable returns the fields for which the provider has a function to read
-// them, so that C need not check for each completion. It does not look at other
-// fields, since the struct of an older library may end before their functions.
+// them, so that C need not check for each completion. It only checks functions
+// of the given fields, since the struct of an older library may end before the
+// others.
 func readable(cq *libibverbs.CqEx, fields uint64) uint64 {
 	for _, f := range []struct {
 		field  uint64

@@ -146,8 +146,9 @@ func Spin(q Queue, max int, out unsafe.Pointer, budget time.Duration, p *Polled)
 }
 
 // spinIdle polls until out has at least least completions or the budget is
-// over, and calls f in between. out has n completions already. If polling fails
-// when out has some, spinIdle returns these, and the next call fails.
+// over, and calls f between polls. out has n completions already. If polling
+// fails when out already has completions, p reports only these, and the next
+// call's poll fails.
 func spinIdle(f func(unsafe.Pointer), q Queue, n, least, max int, out unsafe.Pointer, budget time.Duration, p *Polled) {
 	for began := int64(0); ; {
 		C.verbena_look(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max-n),
@@ -171,9 +172,9 @@ func spinIdle(f func(unsafe.Pointer), q Queue, n, least, max int, out unsafe.Poi
 }
 
 // Exchange posts receives, then posts requests like PostSend, and then polls
-// until out has at least least completions. It waits like Spin or Sleep, as how
-// says, and also returns when these would. receives and requests may be nil. If
-// a step fails, Exchange skips the following ones.
+// until out has at least least completions. how says whether it waits like Spin
+// or like Sleep; it also returns early when that function would. receives and
+// requests may be nil. If a step fails, Exchange skips the following ones.
 func Exchange(
 	qp *libibverbs.Qp, receives *libibverbs.RecvWr,
 	ex unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, requests *libibverbs.SendWr,

@@ -43,7 +43,7 @@ type Library struct {
 	Fedora  string                        //
 	Symbols []string                      // names of the functions to look up
 	Since   map[string]Since              // versions that added functions, by function; for the functions that may be missing
-	Apart   bool                          // not of verbs, so that no device takes the place of the library
+	Apart   bool                          // whether the library has nothing to do with verbs, so that a device of the program does not replace it
 	Set     func(i int, f unsafe.Pointer) // called with the address f of Symbols[i]
 
 	once sync.Once

@@ -81,7 +81,8 @@ func (e *Values) Parse(s string) (int64, error) {
 	return 0, fmt.Errorf("%s: no value is called %q", e.Type, s)
 }
 
-// numbered parses the text before, a decimal number and a closing parenthesis.
+// numbered parses a text that consists of before, a decimal number and a
+// closing parenthesis, such as Type(3). It returns the number.
 func (e *Values) numbered(s, before string) (int64, bool) {
 	rest, ok := strings.CutPrefix(s, before)
 	if !ok {

@@ -24,8 +24,8 @@ func Pages(size int) []byte {
 	return b[first : first+size : first+size]
 }
 
-// allocUnit is the page size of Go's heap. Go has size classes for exactly the
-// multiples of smaller system pages up to it, and blocks of these sizes happen
-// to start at a system page. So they need no room for alignment. Go does not
-// guarantee this.
+// allocUnit is the page size of Go's heap. If the system's pages are not
+// larger, blocks whose size is a multiple of a system page happen to start at a
+// system page, so that Pages needs no room for alignment. Go does not guarantee
+// this.
 const allocUnit = 8 << 10

@@ -83,7 +83,7 @@ func (a *answers) add(b []byte) (done bool, err error) {
 		b = b[min(align(size), len(b)):]
 		switch {
 		case sequence != a.sequence:
-			// The end of an answer that the caller did not wait for.
+			// This is the end of an earlier request's answer.
 		case kind == typeError || kind == typeDone:
 			return true, errorOf(body)
 		default:
@@ -186,9 +186,9 @@ func (a Attributes) String(kind uint16) string {
 	return string(b)
 }
 
-// Entries iterates over the objects in a table. The table is an attribute that
-// consists of attributes with the number entry, which consist of the attributes
-// of an object each.
+// Entries iterates over the objects in a table. The value of the attribute
+// table is a list of attributes with the number entry. The value of each of
+// these has the attributes of one object.
 func (a Attributes) Entries(table, entry uint16) iter.Seq2[Attributes, error] {
 	return func(yield func(Attributes, error) bool) {
 		for _, value := range a[table] {

@@ -26,7 +26,8 @@ func openSocket(protocol int) (socket, error) {
 		return socket{}, os.NewSyscallError("socket", err)
 	}
 	s := socket{fd, make([]byte, largest)}
-	// Otherwise a kernel that does not answer would block the caller for ever.
+	// Without a limit, a kernel that does not answer would block the caller
+	// for ever.
 	patience := syscall.Timeval{Sec: 10}
 	if err := errors.Join(
 		os.NewSyscallError("setsockopt", syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &patience)),
@@ -49,7 +50,7 @@ func (s socket) receive() ([]byte, error) {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil:
 			return nil, os.NewSyscallError("recvfrom", err)
-		case kernel == nil || kernel.Pid != 0: // another process has sent it
+		case kernel == nil || kernel.Pid != 0: // another process has sent the datagram
 		case n > len(s.buffer):
 			return nil, ErrShort
 		default:

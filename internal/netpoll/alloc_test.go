@@ -20,7 +20,7 @@ func TestAllocations(t *testing.T) {
 	cancellable, cancel := context.WithCancel(context.Background())
 	defer cancel()
 
-	// The writer waits until the leader is about to park, so that it parks.
+	// The writer waits until the poller is about to park, so that it parks.
 	wake, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)

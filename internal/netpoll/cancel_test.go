@@ -111,7 +111,7 @@ func TestContextEndsWait(t *testing.T) {
 			var timeout net.Error
 			require.Equal(t, errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout())
 		}
-		t.Run(name+"/leader", func(t *testing.T) {
+		t.Run(name+"/poller", func(t *testing.T) {
 			r, w := pipe(t)
 			f := open(t, r)
 			ctx, finish := ending.start()
@@ -122,18 +122,18 @@ func TestContextEndsWait(t *testing.T) {
 			write(w, 1)
 			require.NoError(t, end(t, begin(context.Background(), f, nil, reader(r))))
 		})
-		t.Run(name+"/follower", func(t *testing.T) {
+		t.Run(name+"/waiter", func(t *testing.T) {
 			r, w := pipe(t)
 			f := open(t, r)
-			leader := begin(context.Background(), f, nil, reader(r))
+			poller := begin(context.Background(), f, nil, reader(r))
 			parked(t, 1, 0)
 			ctx, finish := ending.start()
-			follower := begin(ctx, f, nil, never)
+			waiter := begin(ctx, f, nil, never)
 			finish()
-			check(t, end(t, follower))
+			check(t, end(t, waiter))
 
 			write(w, 1)
-			require.NoError(t, end(t, leader))
+			require.NoError(t, end(t, poller))
 		})
 		t.Run(name+"/before Wait", func(t *testing.T) {
 			r, _ := pipe(t)
@@ -148,7 +148,7 @@ func TestContextEndsWait(t *testing.T) {
 	}
 }
 
-func TestParkedLeaderIsCanceled(t *testing.T) {
+func TestParkedPollerIsCanceled(t *testing.T) {
 	r, _ := pipe(t)
 	f := open(t, r)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -158,33 +158,33 @@ func TestParkedLeaderIsCanceled(t *testing.T) {
 	require.ErrorIs(t, end(t, result), context.Canceled)
 }
 
-func TestParkedFollowerIsCanceled(t *testing.T) {
+func TestParkedWaiterIsCanceled(t *testing.T) {
 	r, w := pipe(t)
 	f := open(t, r)
-	leader := begin(context.Background(), f, nil, reader(r))
+	poller := begin(context.Background(), f, nil, reader(r))
 	parked(t, 1, 0)
 	ctx, cancel := context.WithCancel(context.Background())
-	follower := begin(ctx, f, make(chan struct{}), never)
+	waiter := begin(ctx, f, make(chan struct{}), never)
 	parked(t, 1, 1)
 	cancel()
-	require.ErrorIs(t, end(t, follower), context.Canceled)
+	require.ErrorIs(t, end(t, waiter), context.Canceled)
 	write(w, 1)
-	require.NoError(t, end(t, leader))
+	require.NoError(t, end(t, poller))
 }
 
-func TestFollowerTakesOverFromCanceledLeader(t *testing.T) {
+func TestWaiterTakesOverFromCanceledPoller(t *testing.T) {
 	r, w := pipe(t)
 	f := open(t, r)
 	ctx, cancel := context.WithCancel(context.Background())
-	leader := begin(ctx, f, nil, never)
+	poller := begin(ctx, f, nil, never)
 	parked(t, 1, 0)
-	follower := begin(context.Background(), f, nil, reader(r))
+	waiter := begin(context.Background(), f, nil, reader(r))
 	parked(t, 1, 1)
 	cancel()
-	require.ErrorIs(t, end(t, leader), context.Canceled)
+	require.ErrorIs(t, end(t, poller), context.Canceled)
 	parked(t, 1, 0)
 	write(w, 1)
-	require.NoError(t, end(t, follower))
+	require.NoError(t, end(t, waiter))
 }
 
 func TestDoneTryWinsOverCancel(t *testing.T) {
@@ -207,7 +207,7 @@ func TestDoneTryWinsOverCancel(t *testing.T) {
 }
 
 // endsWhenWatched is done, and fires ready, as soon as Done is called:
-// a follower's select then finds both.
+// a waiter's select then finds both.
 type endsWhenWatched struct {
 	*foreignContext
 	ready chan struct{}
@@ -222,7 +222,7 @@ func (c endsWhenWatched) Done() <-chan struct{} {
 func TestReadyWinsOverCancel(t *testing.T) {
 	r, w := pipe(t)
 	f := open(t, r)
-	leader := begin(context.Background(), f, nil, reader(r))
+	poller := begin(context.Background(), f, nil, reader(r))
 	parked(t, 1, 0)
 	for range 100 {
 		ctx := endsWhenWatched{
@@ -233,12 +233,12 @@ func TestReadyWinsOverCancel(t *testing.T) {
 		require.Empty(t, ctx.ready)
 	}
 	write(w, 1)
-	require.NoError(t, end(t, leader))
+	require.NoError(t, end(t, poller))
 }
 
-// A cancel that comes when its leader is about to leave must not end the sleep
+// A cancel that comes when its poller is about to stop must not end the sleep
 // of the next one.
-func TestLateCancelSparesNextLeader(t *testing.T) {
+func TestLateCancelSparesNextPoller(t *testing.T) {
 	r, w := pipe(t)
 	f := open(t, r)
 	canceled := 0

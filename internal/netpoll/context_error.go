@@ -13,7 +13,7 @@ import (
 // os.ErrDeadlineExceeded.
 func ContextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
-	if cause == nil { // a foreign Context
+	if cause == nil { // a Context of another package may have ended without a cause
 		cause = err
 	}
 	if errors.Is(cause, err) && !errors.Is(err, context.DeadlineExceeded) {

@@ -4,9 +4,8 @@
 
 package netpoll
 
-// Untouched reports whether nothing is left of the leaders that have been:
-// neither a deadline nor word of a cancel. It must be called while no goroutine
-// waits.
+// Untouched reports whether earlier pollers have left nothing behind: neither a
+// deadline nor a value in canceled. It must be called while no goroutine waits.
 func (f *FD) Untouched() bool {
 	return len(f.canceled) == 0 && f.raw.Read(func(uintptr) bool { return true }) == nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// past is a read deadline that wakes a parked leader at once.
+// past is a read deadline that wakes a parked poller at once.
 var past = time.Unix(1, 0)
 
 // FD is a duplicate of a C library's descriptor, which is registered with the
@@ -26,12 +26,12 @@ type FD struct {
 	file *os.File
 	raw  syscall.RawConn
 
-	// lead is full while a goroutine is the leader; see the package
+	// polling is full while a goroutine is the poller; see the package
 	// documentation. RawConn.Read takes a lock, on which a second caller
 	// would block even if its context ends. So a goroutine first sends to
-	// lead, for which a select can wait.
-	lead chan struct{}
-	turn turn
+	// polling, for which a select can wait.
+	polling chan struct{}
+	turn    turn
 
 	closing   chan struct{} // closed when Close begins
 	closeOnce sync.Once
@@ -45,10 +45,10 @@ type FD struct {
 	canceled chan struct{} // gets a value when cancel has run
 }
 
-// turn is the state of the goroutine that is the leader (see FD.lead). Only
-// that goroutine accesses it.
+// turn is the poller's state. Only the goroutine that is the poller (see
+// FD.polling) accesses it.
 type turn struct {
-	ctx    context.Context // context of the leader's wait
+	ctx    context.Context // context of the poller's wait
 	try    func() (done bool, err error)
 	err    error       // error of the last call of try
 	disarm func() bool // stops watching ctx; nil: ctx is not being watched
@@ -76,8 +76,8 @@ func New(fd int, name string) (*FD, error) {
 	}
 	file := os.NewFile(uintptr(dup), name)
 
-	// NewFile hides a failed registration. Deadlines exist only with the
-	// netpoller, so ask for one.
+	// NewFile does not report that the registration with the netpoller
+	// failed. SetReadDeadline does, since deadlines need the netpoller.
 	if err := file.SetReadDeadline(time.Time{}); err != nil {
 		_ = file.Close()
 		return nil, fmt.Errorf("%s: descriptor cannot be polled: %w", name, err)
@@ -91,7 +91,7 @@ func New(fd int, name string) (*FD, error) {
 		name:     name,
 		file:     file,
 		raw:      raw,
-		lead:     make(chan struct{}, 1),
+		polling:  make(chan struct{}, 1),
 		closing:  make(chan struct{}),
 		canceled: make(chan struct{}, 1),
 	}
@@ -103,7 +103,7 @@ func New(fd int, name string) (*FD, error) {
 	return f, nil
 }
 
-// Kick makes the leader, if there is one, check its ready channel and call try
+// Kick makes the poller, if there is one, check its ready channel and call try
 // again. That call of try sees what the caller has changed before Kick.
 func (f *FD) Kick() {
 	_ = f.file.SetReadDeadline(past) // fails only when closed
@@ -111,7 +111,7 @@ func (f *FD) Kick() {
 
 // Close wakes all waiting goroutines, whose Wait then returns an error matching
 // os.ErrClosed. After Close has returned, no try is running and none will run.
-// Further calls of Close, also concurrent ones, wait for the same and return
+// Further calls of Close, even concurrent ones, also wait for this, and return
 // the same error. The original descriptor stays open.
 //
 // Close panics if a try calls it, because it would wait for itself.
@@ -121,8 +121,8 @@ func (f *FD) Close() error {
 	}
 	f.closeOnce.Do(func() {
 		close(f.closing)
-		f.closeErr = f.file.Close() // wakes a parked leader
-		f.lead <- struct{}{}        // stays full, so that no goroutine leads again
+		f.closeErr = f.file.Close() // wakes a parked poller
+		f.polling <- struct{}{}     // stays full, so that no goroutine polls again
 	})
 	return f.closeErr
 }

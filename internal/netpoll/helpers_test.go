@@ -115,11 +115,11 @@ func end(tb testing.TB, result <-chan error) error {
 }
 
 // parked waits until exactly so many goroutines are asleep in Wait.
-func parked(tb testing.TB, leaders, followers int) {
+func parked(tb testing.TB, pollers, waiters int) {
 	tb.Helper()
 	if !becomesTrue(func() bool {
-		return count("[IO wait", "netpoll.(*FD).waitAsLeader") == leaders &&
-			count("[select", "netpoll.(*FD).follow") == followers
+		return count("[IO wait", "netpoll.(*FD).poll") == pollers &&
+			count("[select", "netpoll.(*FD).waitForTurn") == waiters
 	}) {
 		require.FailNow(tb, "goroutines not parked", "%s", stacks())
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// callTry calls the leader's try. calledFromTry searches the stack for this
+// callTry calls the poller's try. calledFromTry searches the stack for this
 // function.
 func (f *FD) callTry() (done bool, err error) { return f.turn.try() }
 

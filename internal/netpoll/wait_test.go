@@ -100,23 +100,23 @@ func TestWaitTriesAgainAfterSpuriousWakeUp(t *testing.T) {
 	require.NoError(t, end(t, result))
 }
 
-func TestFollowerTakesOver(t *testing.T) {
+func TestWaiterTakesOver(t *testing.T) {
 	r, w := pipe(t)
 	f := open(t, r)
-	leader := begin(context.Background(), f, nil, reader(r))
+	poller := begin(context.Background(), f, nil, reader(r))
 	parked(t, 1, 0)
-	followers := []<-chan error{
+	waiters := []<-chan error{
 		begin(context.Background(), f, nil, reader(r)),
 		begin(context.Background(), f, nil, reader(r)),
 	}
 	parked(t, 1, 2)
 
-	// One write is one edge. Each leader takes one byte of it, so the
-	// followers must find theirs without being woken by the descriptor.
+	// One write is one edge. Each poller takes one byte of it, so the
+	// waiters must find theirs without being woken by the descriptor.
 	write(w, 1, 2, 3)
-	require.NoError(t, end(t, leader))
-	for _, follower := range followers {
-		require.NoError(t, end(t, follower))
+	require.NoError(t, end(t, poller))
+	for _, waiter := range waiters {
+		require.NoError(t, end(t, waiter))
 	}
 }
 
@@ -145,13 +145,13 @@ func TestOnlyOneGoroutineTries(t *testing.T) {
 	require.Zero(t, overlaps.Load())
 }
 
-func TestReadyWakesFollower(t *testing.T) {
+func TestReadyWakesWaiter(t *testing.T) {
 	r, w := pipe(t)
 	f := open(t, r)
 	buffered, closed := make(chan struct{}, 1), make(chan struct{})
 
 	buf := make([]byte, 1)
-	leader := begin(context.Background(), f, nil, func() (bool, error) {
+	poller := begin(context.Background(), f, nil, func() (bool, error) {
 		for {
 			if done, err := read(r, buf); !done {
 				return false, err
@@ -177,7 +177,7 @@ func TestReadyWakesFollower(t *testing.T) {
 	require.NoError(t, end(t, second))
 	parked(t, 1, 0)
 	write(w, 3)
-	require.NoError(t, end(t, leader))
+	require.NoError(t, end(t, poller))
 }
 
 func TestReadyBeforeWait(t *testing.T) {
@@ -193,7 +193,7 @@ func TestKick(t *testing.T) {
 	r, _ := pipe(t)
 	f := open(t, r)
 
-	t.Run("makes the leader try again", func(t *testing.T) {
+	t.Run("makes the poller try again", func(t *testing.T) {
 		var stop atomic.Bool
 		var calls atomic.Int32
 		result := begin(context.Background(), f, nil, func() (bool, error) {
@@ -208,7 +208,7 @@ func TestKick(t *testing.T) {
 		f.Kick()
 		require.NoError(t, end(t, result))
 	})
-	t.Run("makes the leader look at ready", func(t *testing.T) {
+	t.Run("makes the poller look at ready", func(t *testing.T) {
 		for range 100 {
 			// Not parked on purpose: a Kick at any moment must do.
 			ready := make(chan struct{}, 1)
@@ -227,13 +227,13 @@ func TestKick(t *testing.T) {
 			require.ErrorIs(t, end(t, result), context.Canceled)
 		}
 	})
-	t.Run("without a leader", func(t *testing.T) {
+	t.Run("without a poller", func(t *testing.T) {
 		f.Kick()
 		require.NoError(t, f.Wait(context.Background(), nil, func() (bool, error) { return true, nil }))
 	})
 }
 
-func TestPanicInTryFreesLead(t *testing.T) {
+func TestPanicInTryFreesPolling(t *testing.T) {
 	r, w := pipe(t)
 	f := open(t, r)
 	// Cancellable, so that there is also something to disarm.
@@ -257,7 +257,7 @@ func TestPanicInTryFreesLead(t *testing.T) {
 	require.NoError(t, end(t, begin(context.Background(), f, nil, reader(r))))
 }
 
-func TestGoexitInTryFreesLead(t *testing.T) {
+func TestGoexitInTryFreesPolling(t *testing.T) {
 	r, w := pipe(t)
 	f := open(t, r)
 	gone := make(chan struct{})

@@ -19,9 +19,9 @@ import (
 //     os.ErrDeadlineExceeded too when it ends by its deadline,
 //   - an error that is os.ErrClosed after Close.
 //
-// If an event and an end come together, the event wins: a try that is done and
-// a ready that has fired are never turned into an error. With a ctx that is
-// already done, Wait returns at once.
+// If an event comes together with the end of ctx or with Close, the event wins:
+// after a try that is done, or a ready that has fired, Wait returns no error.
+// With a ctx that is already done, Wait returns at once.
 //
 // A nil ready never fires. The package documentation says what try and ready
 // must do.
@@ -33,23 +33,23 @@ func (f *FD) Wait(ctx context.Context, ready <-chan struct{}, try func() (done b
 		return f.closedError()
 	}
 	select {
-	case f.lead <- struct{}{}:
+	case f.polling <- struct{}{}:
 	default:
-		if leads, err := f.follow(ctx, ready); !leads {
+		if polls, err := f.waitForTurn(ctx, ready); !polls {
 			return err
 		}
 	}
-	// Deferred to give up the lead even if try panics.
-	defer f.resign()
+	// Deferred, so that the caller stops polling even if try panics.
+	defer f.endPolling()
 	f.turn.ctx, f.turn.try = ctx, try
-	return f.waitAsLeader(ctx, ready)
+	return f.poll(ctx, ready)
 }
 
-// follow waits until the caller becomes the leader, or its wait is over. leads
-// reports which.
-func (f *FD) follow(ctx context.Context, ready <-chan struct{}) (leads bool, err error) {
+// waitForTurn waits until the caller becomes the poller, or its wait is over.
+// polls reports whether the caller is the poller.
+func (f *FD) waitForTurn(ctx context.Context, ready <-chan struct{}) (polls bool, err error) {
 	select {
-	case f.lead <- struct{}{}:
+	case f.polling <- struct{}{}:
 		return true, nil
 	case <-ready:
 		return false, nil
@@ -64,11 +64,12 @@ func (f *FD) follow(ctx context.Context, ready <-chan struct{}) (leads bool, err
 	return false, err
 }
 
-// waitAsLeader does the work of Wait for the leader.
-func (f *FD) waitAsLeader(ctx context.Context, ready <-chan struct{}) error {
+// poll does the work of Wait while the caller is the poller.
+func (f *FD) poll(ctx context.Context, ready <-chan struct{}) error {
 	for {
-		// Also right after taking the lead: the previous leader may have fired
-		// ready, or the wait may have ended, before select chose the lead.
+		// This is also checked before the first Read: the previous
+		// poller may have fired ready, or the wait may have ended,
+		// before this goroutine became the poller.
 		switch {
 		case fired(ready):
 			return nil
@@ -78,8 +79,9 @@ func (f *FD) waitAsLeader(ctx context.Context, ready <-chan struct{}) error {
 			return f.closedError()
 		}
 
-		// Read first forgets old readiness, then calls step, then parks. What
-		// arrives before step is found by try; what arrives later wakes us.
+		// Read first forgets old readiness, then calls step, then
+		// parks. try finds events that arrive before step; later ones
+		// wake the goroutine.
 		err := f.raw.Read(f.step)
 		if err == nil {
 			return f.turn.err
@@ -87,15 +89,16 @@ func (f *FD) waitAsLeader(ctx context.Context, ready <-chan struct{}) error {
 		if !f.interrupted(err) {
 			return f.tryUnpolled(err)
 		}
-		// A cancel or a Kick has set the deadline. Clearing it before looking
-		// at ctx and ready loses neither: both change these before they set it.
+		// A cancel or a Kick has set the deadline. Both do so after ctx
+		// or ready has changed. So no change is missed if the deadline
+		// is cleared before ctx and ready are checked.
 		_ = f.file.SetReadDeadline(time.Time{}) // fails only when closed
 	}
 }
 
-// tryOrArm calls try. If the leader has to park, tryOrArm starts to watch the
-// context, which costs time that a wait whose event is already there is spared.
-// stop reports whether the leader need not park.
+// tryOrArm calls try. If there is no event, so that the poller has to park,
+// tryOrArm starts to watch the context. Wait does not do so earlier, since
+// watching costs time. stop reports whether the poller need not park.
 func (f *FD) tryOrArm() (stop bool) {
 	done, err := f.callTry()
 	if done || err != nil {
@@ -108,10 +111,10 @@ func (f *FD) tryOrArm() (stop bool) {
 	return false
 }
 
-// tryUnpolled handles pollErr, the error of a descriptor that the netpoller
-// cannot watch any more. That happens when epoll reports only EPOLLERR, as
-// after the removal of a device. It calls try first, since the C library's
-// error is more specific.
+// tryUnpolled is called with pollErr when the netpoller cannot watch the
+// descriptor any more. That happens when epoll reports only EPOLLERR, as after
+// the removal of a device. tryUnpolled calls try, and returns try's error if
+// there is one, since it is more specific than pollErr.
 func (f *FD) tryUnpolled(pollErr error) error {
 	done, err := f.callTry()
 	if done || err != nil {
@@ -120,14 +123,15 @@ func (f *FD) tryUnpolled(pollErr error) error {
 	return fmt.Errorf("%s: %w", f.name, pollErr)
 }
 
-// resign ends the caller's time as the leader.
-func (f *FD) resign() {
+// endPolling ends the caller's time as the poller.
+func (f *FD) endPolling() {
 	if f.turn.disarm != nil && !f.turn.disarm() {
-		// cancel has been started. Its deadline must not hit the next leader,
-		// so let it finish and then clear what it has set.
+		// cancel is running or has run. The deadline that it sets must
+		// not end the next poller's sleep, so wait for cancel and clear
+		// the deadline.
 		<-f.canceled
 		_ = f.file.SetReadDeadline(time.Time{}) // fails only when closed
 	}
 	f.turn = turn{}
-	<-f.lead
+	<-f.polling
 }

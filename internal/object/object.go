@@ -53,7 +53,7 @@ func (o *Object) InitUnlisted(name string, parents ...*Object) {
 	o.name = name
 	o.drained = make(chan struct{}, 1)
 	for _, p := range parents {
-		o.AddParent(p) // some more than once: one CQ may serve both directions
+		o.AddParent(p) // parents may have p more than once: one CQ may serve both directions
 	}
 }
 
@@ -195,7 +195,7 @@ func (o *Object) Close(interrupt func(), destroy func() error) error {
 // drain makes Use fail, and waits for the uses in progress.
 func (o *Object) drain(interrupt func()) {
 	select {
-	case <-o.drained: // from an earlier Close that failed
+	case <-o.drained: // drops a value that an earlier Close, which failed, has left
 	default:
 	}
 	o.state.Add(closedBit)

@@ -4,8 +4,8 @@ package object
 
 import "slices"
 
-// AddParent also makes o a child of p. Both must be in use (see Use) while
-// AddParent runs.
+// AddParent makes o a child of p, in addition to its other parents. Both must
+// be in use (see Use) while AddParent runs.
 func (o *Object) AddParent(p *Object) {
 	o.mu.Lock()
 	known := slices.Contains(o.parents, p)
@@ -18,7 +18,7 @@ func (o *Object) AddParent(p *Object) {
 	}
 }
 
-// RemoveParent ends that o is a child of p. o must be in use (see Use).
+// RemoveParent makes o no longer a child of p. o must be in use (see Use).
 func (o *Object) RemoveParent(p *Object) {
 	o.mu.Lock()
 	i := slices.Index(o.parents, p)

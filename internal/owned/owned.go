@@ -15,9 +15,9 @@ import (
 // if the program has not closed them before.
 type Regions []*ibverbs.MR
 
-// Add adds a region, and drops regions that are closed. A region that another
-// goroutine is closing already has no bytes, but needs its protection domain
-// until its Close has returned; Regions.Close waits for that.
+// Add adds a region, and drops regions that are closed. It calls Close on a
+// region without bytes, since another goroutine may be closing it: the region
+// needs its protection domain until Close has returned.
 func (r *Regions) Add(mr *ibverbs.MR) {
 	isClosed := func(mr *ibverbs.MR) bool { return mr.Bytes() == nil && mr.Close() == nil }
 	*r = append(slices.DeleteFunc(*r, isClosed), mr)

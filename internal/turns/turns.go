@@ -18,8 +18,8 @@ import "time"
 func Begin() (end func()) { return ends.begin() }
 
 // Make is like Begin, for a call of C that creates an object of a connection.
-// It has a limit of its own. With it, a thousand concurrent dials do not
-// compete for processors with a thread each.
+// It has a limit of its own, so that a thousand concurrent dials do not occupy
+// a thousand threads.
 func Make() (end func()) { return makes.begin() }
 
 var ends, makes = turns{make(chan struct{}, atOnce), time.Second}, turns{make(chan struct{}, atOnce), time.Second}
@@ -28,14 +28,14 @@ const atOnce = 16
 
 type turns struct {
 	places   chan struct{} // full while as many callers as permitted are at work
-	patience time.Duration // time for which a caller counts
+	patience time.Duration // time after which a caller does not count any more
 }
 
 func (t *turns) begin() (end func()) {
 	t.places <- struct{}{}
 	timer := time.AfterFunc(t.patience, t.leave)
 	return func() {
-		if timer.Stop() { // otherwise the caller does not count any more
+		if timer.Stop() { // false: leave was called, as the caller's time is over
 			t.leave()
 		}
 	}

@@ -63,8 +63,8 @@ func Bounded(t testing.TB) context.Context {
 	return ctx
 }
 
-// Padded returns data with zeros up to size bytes, as the peer gets private
-// data.
+// Padded returns data, filled up with zeros to size bytes. The peer gets
+// private data in this form.
 func Padded(data []byte, size int) []byte {
 	return append(append([]byte(nil), data...), make([]byte, size-len(data))...)
 }

@@ -70,7 +70,7 @@ func buildPart(dir, name string) error {
 }
 
 // buildVendors compiles the libibverbs with a device, and the drivers'
-// libraries on top of it, into dir.
+// libraries that use it, into dir.
 func buildVendors(dir string) error {
 	if err := buildProvider(dir); err != nil {
 		return err
@@ -103,7 +103,7 @@ func buildProvider(dir string) error {
 	return compile(dir, "libibverbs", wrappers(a), providerFiles)
 }
 
-// buildCM compiles the libibverbs with a device, and the librdmacm on top of
+// buildCM compiles the libibverbs with a device, and the librdmacm that uses
 // it, into dir.
 func buildCM(dir string) error {
 	if err := buildProvider(dir); err != nil {
@@ -140,7 +140,7 @@ func compileWith(dir, name, declarations, functions string, files []string, othe
 	}
 	args := []string{
 		"-shared", "-fPIC", "-pthread", "-Wall", "-Werror",
-		"-Wl,-Bsymbolic", // each library has its own of what both are made of
+		"-Wl,-Bsymbolic", // both libraries have functions of the same names; each must call its own
 		"-I", filepath.Join(top(), "generated", declarations),
 		"-o", filepath.Join(dir, name+".so.1"), filepath.Join(sources, files[0]),
 	}
@@ -189,7 +189,7 @@ func newest(folder string) (string, error) {
 // version returns the numbers in the name of a snapshot, such as 65.0.json.
 func version(path string) (numbers []int) {
 	for part := range strings.SplitSeq(strings.TrimSuffix(filepath.Base(path), ".json"), ".") {
-		n, _ := strconv.Atoi(part) // 0 for what gen would refuse
+		n, _ := strconv.Atoi(part) // a part that is no number counts as 0
 		numbers = append(numbers, n)
 	}
 	return numbers
@@ -211,7 +211,7 @@ func list(functions []function, library string, without []string) string {
 	return b.String()
 }
 
-// home returns the library of the functions in a header.
+// home returns the name of the library that has the functions of a header.
 func home(header string) string {
 	if strings.HasPrefix(header, "rdma/") {
 		return "librdmacm"
@@ -219,10 +219,10 @@ func home(header string) string {
 	return "libibverbs"
 }
 
-// operation returns the line in functions.h of an inline function. The
-// function's body is a call of an operation, such as
-// qp->context->ops.post_send(...), or vctx->advise_mr(...) for the context in
-// Guard.
+// operation returns the line in functions.h for an inline function that calls
+// an operation. Inline.Call is the call, such as
+// qp->context->ops.post_send(...), or vctx->advise_mr(...). In the latter form,
+// Inline.Guard says which context vctx is.
 func (f function) operation() string {
 	owner := f.Inline.Guard
 	if before, _, ok := strings.Cut(f.Inline.Call, "->ops."); ok {

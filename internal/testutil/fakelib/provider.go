@@ -37,7 +37,7 @@ type record struct {
 	args   [maxArgs]int64
 	result int64
 	copies *memory
-	// C has the plan behind this.
+	// C's struct has the plan after this member.
 }
 
 type provider struct {
@@ -132,8 +132,8 @@ func (p *Provider) Names() []string {
 	return names
 }
 
-// Only returns the only recorded call, which must be one of the function name,
-// and drops it.
+// Only returns the only recorded call, and drops it. It must be a call of the
+// function called name.
 func (p *Provider) Only(name string) Call {
 	p.t.Helper()
 	require.Equal(p.t, []string{name}, p.Names())
@@ -201,8 +201,8 @@ func (p *Provider) Hold(name string) (reached, release func()) {
 	return reached, release
 }
 
-// Writes makes the call finally write b, of at most 256 bytes, to the memory at
-// argument arg plus offset.
+// Writes makes the call write b, of at most 256 bytes, before it returns. It
+// writes to the address in argument arg, plus offset.
 func (p *Plan) Writes(arg int, offset uintptr, b []byte) *Plan {
 	p.arg, p.offset, p.size = int64(arg), int64(offset), int64(copy(p.bytes[:], b))
 	return p
@@ -256,9 +256,9 @@ func Slice[T any](c Call, arg, n int) []T {
 	return at[T](c, uintptr(c.Arg(arg)), n)
 }
 
-// Follow returns copies of the n values to which a pointer field of such a
-// struct pointed. It sets the field to nil, since Go must not find the old
-// address there.
+// Follow returns copies of the n values to which field pointed, a pointer in a
+// struct that Struct or Slice returned. It sets the field to nil, since Go must
+// not find the old address there.
 func Follow[T, P any](c Call, field *P, n int) []T {
 	c.t.Helper()
 	address := (*uintptr)(unsafe.Pointer(field))

@@ -66,7 +66,7 @@ func Stubs(t *testing.T, library string, all func(check func(function, class str
 
 func (s stub) test(t *testing.T, l *Library) {
 	result, want := s.success(l)
-	l.Returns(result, int32(syscall.ENOSPC)) // as something that did not matter may leave it
+	l.Returns(result, int32(syscall.ENOSPC)) // C's errno after a successful call may be anything
 	args := s.args(l)
 	got, err := s.call(args)
 	require.NoError(t, err)
@@ -122,8 +122,9 @@ func (s stub) args(l *Library) []reflect.Value {
 	return args
 }
 
-// call calls the Go function. It returns the function's value, or nil if it has
-// none, and ignores what it returns of out parameters.
+// call calls the Go function. It returns the function's first result and its
+// error. The first result is nil for classes whose functions return no value.
+// call ignores the results for out parameters.
 func (s stub) call(args []reflect.Value) (any, error) {
 	results := reflect.ValueOf(s.golang).Call(args)
 	err, _ := results[len(results)-1].Interface().(error)
@@ -166,7 +167,7 @@ func (s stub) requireCalled(t *testing.T, l *Library, args []reflect.Value) {
 		}
 		mask := int64(-1)
 		if arg.Kind() != reflect.Pointer && arg.Kind() != reflect.UnsafePointer {
-			mask = 0xff // C says nothing of the bits that a type does not have
+			mask = 0xff // the other bits of a register are not defined in C
 		}
 		at := slices.IndexFunc(rest, func(c int64) bool { return c&mask == number(arg)&mask })
 		require.GreaterOrEqual(t, at, 0, "argument %d is not among %#x", i, rest)

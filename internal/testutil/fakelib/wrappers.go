@@ -39,7 +39,7 @@ var tables = []struct {
 
 // ibvName returns the name of the function that calls an operation.
 func ibvName(member string) string {
-	if member == "query_port" { // ibv_query_port is the exported one of old programs
+	if member == "query_port" { // the exported ibv_query_port is for old programs
 		return "___ibv_query_port"
 	}
 	return "ibv_" + strings.TrimPrefix(member, "ibv_")
@@ -116,7 +116,7 @@ func wrappers(a api) string {
 			}
 			name := table.call(m.Name)
 			ident := name
-			if !exported[name] { // the library's function is the operation otherwise
+			if !exported[name] { // an exported function is also the operation
 				ident = "op_" + name
 				b.WriteString(wrapper{name, ident, "static ", "func(" + typ, providerFiles}.source(a.complete))
 			}

@@ -119,7 +119,7 @@ type described struct {
 	other    string           // the text before the number of any other value; only for enum.Texts
 	modifier int64
 	flags    bool
-	mask     uint64 // of the bits of a flag
+	mask     uint64 // bits that a value of flags may have
 }
 
 // describe returns the contents of a table.

@@ -86,8 +86,9 @@ func (l *LayoutList) Member(path, name string, offset, size uintptr) {
 	fmt.Fprintf(&l.b, "%s.%s offset %d size %d\n", path, name, offset, size)
 }
 
-// Bits lists a bit-field of the struct that has this memory and begins at base.
-// set sets all its bits, and reports whether they then read as set.
+// Bits adds a bit-field to the list. memory is the memory of the struct that
+// has it, and base is the struct's offset in the outermost one. set sets all
+// its bits, and reports whether they then read as set.
 func (l *LayoutList) Bits(path, name string, base uintptr, memory []byte, set func() bool) {
 	clear(memory)
 	ok := set()
@@ -114,8 +115,9 @@ func (l *LayoutList) Bits(path, name string, base uintptr, memory []byte, set fu
 
 func isBigEndian() bool { return binary.NativeEndian.Uint16([]byte{0, 1}) == 1 }
 
-// Access lists a member with methods in the struct that has this memory and
-// begins at base.
+// Access adds a member to the list whose value is read with get and written
+// with set. memory is the memory of the struct that has it, and base is the
+// struct's offset in the outermost one.
 func Access[T any](l *LayoutList, path, name string, base uintptr, memory []byte, get func() T, set func(T)) {
 	clear(memory)
 	var v T

@@ -26,7 +26,7 @@ import (
 
 // Fabric is a fabric that ibsim simulates.
 type Fabric struct {
-	name    string // of its sockets
+	name    string // name of ibsim's sockets
 	cmd     *exec.Cmd
 	process *os.Process
 	console io.WriteCloser
@@ -36,14 +36,14 @@ type Fabric struct {
 // limit bounds how long a test waits for ibsim, or for a program.
 const limit = 2 * time.Minute
 
-// The environment variables that tell a test that it runs behind ibsim, and
-// the simulator's process ID.
+// Environment variables of a test that runs on the simulated fabric: the test's
+// name, and ibsim's process ID.
 const (
 	inside = "VERBENA_IBSIM_TEST"
 	pid    = "VERBENA_IBSIM_PID"
 )
 
-// The descriptors of ibsim's console in a test that runs behind it.
+// Descriptors of ibsim's console in a test that runs on the simulated fabric.
 const (
 	consoleFD = 3
 	outputFD  = 4
@@ -91,8 +91,8 @@ func opensm() string {
 
 var fabrics atomic.Int64
 
-// Start simulates a fabric, which is described as ibnetdiscover prints it and
-// ibsim reads it. It ends with the test.
+// Start simulates the fabric that net describes, in the form that ibnetdiscover
+// prints and ibsim reads. The simulation ends with the test.
 func Start(t testing.TB, net string) *Fabric {
 	t.Helper()
 	Require(t)
@@ -142,7 +142,7 @@ func (f *Fabric) prompt(t testing.TB) string {
 	return strings.TrimSuffix(text.String(), "sim> ")
 }
 
-// Do has ibsim do commands of its console, and returns what it prints.
+// Do makes ibsim execute console commands, and returns what it prints.
 func (f *Fabric) Do(t testing.TB, commands ...string) string {
 	t.Helper()
 	var text strings.Builder
@@ -154,8 +154,9 @@ func (f *Fabric) Do(t testing.TB, commands ...string) string {
 	return text.String()
 }
 
-// Command returns how a program is started behind ibsim. host is the node that
-// it runs on; empty: the first one of the net.
+// Command returns the command that runs a program on the simulated fabric. host
+// is the node on which it runs; if it is empty, that is the first node of the
+// fabric.
 func (f *Fabric) Command(t testing.TB, host, program string, args ...string) *exec.Cmd {
 	t.Helper()
 	path, err := find(program)
@@ -163,8 +164,9 @@ func (f *Fabric) Command(t testing.TB, host, program string, args ...string) *ex
 	run, err := find("ibsim-run")
 	require.NoError(t, err)
 	cmd := exec.Command(run, append([]string{path}, args...)...)
-	cmd.Dir = t.TempDir() // in which umad2sim makes folders
-	// ibsim-run puts the library behind what is preloaded, misspelled.
+	cmd.Dir = t.TempDir() // umad2sim makes folders in it
+	// ibsim-run would append its library to LD_PRELOAD, but misspells the
+	// variable.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LD_PRELOAD=") })
 	cmd.Env = append(cmd.Env, "IBSIM_SOCKNAME="+f.name)
 	if host != "" {
@@ -173,8 +175,8 @@ func (f *Fabric) Command(t testing.TB, host, program string, args ...string) *ex
 	return cmd
 }
 
-// Run runs a program behind ibsim, which must succeed, and returns what it
-// prints.
+// Run runs a program on the simulated fabric, and returns what it prints. The
+// test fails if the program fails.
 func (f *Fabric) Run(t testing.TB, host, program string, args ...string) string {
 	t.Helper()
 	cmd := f.Command(t, host, program, args...)
@@ -196,9 +198,10 @@ func run(cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// Within runs the test in a process of its own on a node of a simulated fabric,
-// in which it calls f. host is the node; empty: the first one of the net. It is
-// called once in a test, which is no subtest: umad2sim knows one fabric.
+// Within runs the calling test again, in a process of its own, and calls f in
+// that process. The process runs on the node host of a simulated fabric; if
+// host is empty, on the first node. A test may call Within only once, and a
+// subtest may not call it, since umad2sim knows one fabric for each process.
 func Within(t *testing.T, net, host string, f func(t *testing.T, fabric *Fabric)) {
 	t.Helper()
 	if os.Getenv(inside) == t.Name() {
@@ -215,7 +218,7 @@ func Within(t *testing.T, net, host string, f func(t *testing.T, fabric *Fabric)
 	fabric := Start(t, net)
 	cmd := fabric.Command(t, host, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1", "-test.timeout="+limit.String())
 	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0", inside+"="+t.Name(), fmt.Sprintf("%s=%d", pid, fabric.process.Pid))
-	read, write, err := os.Pipe() // the console, for the test
+	read, write, err := os.Pipe() // connects the test to ibsim's console
 	require.NoError(t, err)
 	go func() {
 		_, _ = io.Copy(fabric.console, read)
@@ -233,7 +236,7 @@ func Within(t *testing.T, net, host string, f func(t *testing.T, fabric *Fabric)
 	}
 }
 
-// AssignLIDs has opensm run once on a host: it gives LIDs to the ports, fills
+// AssignLIDs runs opensm once on a host. opensm gives LIDs to the ports, fills
 // in the forwarding tables, and makes the links active.
 func (f *Fabric) AssignLIDs(t testing.TB, host string) {
 	t.Helper()

@@ -9,9 +9,9 @@ import (
 
 // net collects the links of a fabric.
 type net struct {
-	order []string            // of the nodes
-	head  map[string]string   // type and number of ports
-	lines map[string][]string // ports
+	order []string            // names of the nodes, in the order in which they were added
+	head  map[string]string   // type of each node, and its number of ports
+	lines map[string][]string // a line for each linked port of each node
 }
 
 func newNet() *net { return &net{head: map[string]string{}, lines: map[string][]string{}} }
@@ -52,9 +52,9 @@ func Small() string {
 	return n.String()
 }
 
-// FatTree returns a net of two levels of switches, whose names are Spine1 and
-// Leaf1 and so on, each of a level linked to each of the other, with a number
-// of hosts at each leaf: Host1-1 is the first host of the first leaf.
+// FatTree returns a net of two levels of switches, Spine1, Spine2 and so on,
+// and Leaf1, Leaf2 and so on. Each spine has a link to each leaf. Each leaf has
+// the given number of hosts: Host1-1 is the first host of the first leaf.
 func FatTree(spines, leaves, hosts int) string {
 	n := newNet()
 	for leaf := range leaves {
@@ -80,8 +80,8 @@ func FatTree(spines, leaves, hosts int) string {
 	return n.String()
 }
 
-// Chain returns a net of a host, Host, and a number of switches one behind the
-// other: Switch1 is the host's.
+// Chain returns a net of a host, Host, and a chain of switches: Host has a link
+// to Switch1, Switch1 to Switch2, and so on.
 func Chain(switches int) string {
 	n := newNet()
 	n.node("Hca", 1, "Host")
@@ -95,8 +95,8 @@ func Chain(switches int) string {
 	return n.String()
 }
 
-// Ring returns a net of a host and a number of switches in a circle, with a
-// cable between two ports of the first one.
+// Ring returns a net of a host and a ring of switches. A cable connects two
+// ports of the first switch.
 func Ring(switches int) string {
 	n := newNet()
 	n.node("Hca", 1, "Host")

@@ -50,7 +50,7 @@ func (f *filler) value(t reflect.Type, depth int) reflect.Value {
 		v.SetInt(min(max(f.n, -high-1), high))
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		high := uint64(math.MaxUint64) >> (64 - t.Bits())
-		v.SetUint(min(uint64(f.n), high)) // -1 becomes the largest
+		v.SetUint(min(uint64(f.n), high)) // a negative n becomes the largest number
 	case reflect.String:
 		v.SetString("nonsense")
 	case reflect.Pointer:

@@ -136,10 +136,10 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	require.NoError(t, cmd.Start())
 	go func() {
 		defer close(p.done)
-		_ = cmd.Wait() // the status says how it went
+		_ = cmd.Wait() // the error is dropped: the exit status says the same
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // if it has not ended
+		_ = cmd.Process.Kill() // fails if the process has ended
 		<-p.done
 		if t.Failed() {
 			t.Logf("%v: %v\n%s", cmd.Args, cmd.ProcessState, p.Output())
@@ -152,7 +152,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 func Run(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := Start(t, cmd)
-	_ = p.Stdin.Close() // it may have ended
+	_ = p.Stdin.Close() // fails if the process has ended
 	p.Wait()
 	return p
 }

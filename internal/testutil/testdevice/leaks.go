@@ -115,7 +115,7 @@ func openFiles() []string {
 	for _, e := range entries {
 		target, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name()))
 		switch {
-		case err != nil: // that of ReadDir itself
+		case err != nil: // descriptor with which ReadDir reads the directory
 		case target == "anon_inode:[eventpoll]", target == "anon_inode:[eventfd]":
 		default:
 			files = append(files, e.Name()+" -> "+target)

@@ -145,7 +145,7 @@ func (d *Device) findAddrs() {
 	if err != nil {
 		return
 	}
-	addrs, _ := nic.Addrs() // none is an answer too
+	addrs, _ := nic.Addrs() // after an error, there are no addresses
 	for _, a := range addrs {
 		prefix, err := netip.ParsePrefix(a.String())
 		switch addr := prefix.Addr(); {
