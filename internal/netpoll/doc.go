@@ -17,10 +17,10 @@
 //     the C library. Only the poller is parked in the netpoller.
 //   - All others wait for the poller: until it finds an event for them and
 //     signals their ready channel, or until it stops polling.
-//   - The poller stops when its try is done or its wait has ended. The goroutine
-//     that has waited longest becomes the next poller. It calls try before it
-//     parks, because its event may have arrived, or may have been left unread,
-//     while no goroutine was reading.
+//   - The poller stops when its try is done or its wait has ended. The
+//     goroutine that has waited longest becomes the next poller. It calls try
+//     before it parks, because its event may have arrived, or may have been
+//     left unread, while no goroutine was reading.
 //
 // # What try must do
 //
