@@ -13,14 +13,15 @@ import (
 // means that the port has none yet.
 type LID uint16
 
-// The values that are not LIDs of one port.
+// The lowest LID of multicast groups, and the permissive LID, which datagrams
+// with a directed route have.
 const (
 	firstMulticast LID = 0xc000
 	permissive     LID = 0xffff
 )
 
-// IsUnicast reports whether the LID is that of one port: neither 0, nor that of
-// a multicast group, nor the permissive LID.
+// IsUnicast reports whether the LID is one that a single port can have. 0, the
+// LIDs of multicast groups and the permissive LID 65535 are not.
 func (l LID) IsUnicast() bool { return l > 0 && l < firstMulticast }
 
 // String returns the LID in decimal, as infiniband-diags prints it.
@@ -61,8 +62,9 @@ func (g GUID) String() string { return fmt.Sprintf("0x%016x", uint64(g)) }
 // guidDigits is the length of a GUID in hexadecimal.
 const guidDigits = 16
 
-// ParseGUID parses a GUID in hexadecimal: up to 16 digits, with or without 0x,
-// or four groups of four digits with colons, as sysfs has it.
+// ParseGUID parses a GUID in hexadecimal. It accepts up to 16 digits, with or
+// without 0x, and four groups of four digits with colons between them, as in
+// sysfs.
 func ParseGUID(s string) (GUID, error) {
 	digits := strings.TrimPrefix(s, "0x")
 	if groups := strings.Split(s, ":"); len(groups) == 4 && len(s) == guidDigits+3 {
@@ -99,8 +101,9 @@ type Route struct {
 }
 
 // RouteThrough returns the route that leaves the local node through the first
-// port, and each switch after it through the next one. It fails for more than
-// MaxHops ports, and for numbers that are not from 1 to 254.
+// of the ports, and each switch after it through the next of the ports. It
+// fails for more than MaxHops ports, and for numbers that are not from 1 to
+// 254.
 func RouteThrough(ports ...int) (Route, error) {
 	var r Route
 	for _, port := range ports {
@@ -200,7 +203,7 @@ func (r *Route) UnmarshalText(text []byte) error {
 // Address is the destination of a request: a LID, or a directed route. The zero
 // value is the local port. Addresses are comparable with ==.
 type Address struct {
-	lid   LID // 0: route
+	lid   LID // LID of the port; 0 if the address is a route
 	route Route
 }
 
@@ -234,7 +237,7 @@ func ParseAddress(s string) (Address, error) {
 	}
 	lid, err := ParseLID(s)
 	if err == nil && !lid.IsUnicast() {
-		err = fmt.Errorf("LID %s is not that of a port", s)
+		err = fmt.Errorf("LID %s is not one that a port can have, which are 1 to %d", s, firstMulticast-1)
 	}
 	if err != nil {
 		return Address{}, fmt.Errorf("address %q is neither a LID nor a route such as 0,1,5: %w", s, err)

@@ -2,19 +2,20 @@
 
 package fabric
 
-// attribute is the data of a management datagram, in which fields lie at bit
-// offsets: bit 0 is the most significant one of the first byte. Datagrams of
-// subnet management have 64 bytes of it.
+// attribute is the data of a management datagram. Its fields are at bit
+// offsets: bit 0 is the most significant bit of the first byte. A datagram of
+// subnet management uses only the first 64 bytes.
 type attribute [192]byte
 
 // smpSize is the length in bytes of an attribute of subnet management.
 const smpSize = 64
 
-// field returns the value of the width bits at an offset, at most 64.
+// field returns the value of the field that begins at a bit offset and has
+// width bits, at most 64.
 func (a *attribute) field(offset, width int) uint64 {
 	var v uint64
 	for bit := offset; bit < offset+width; {
-		// The rest of this byte, or what is wanted of it.
+		// The number of bits to take from this byte.
 		take := min(8-bit%8, offset+width-bit)
 		part := a[bit/8] >> (8 - bit%8 - take) & (1<<take - 1)
 		v = v<<take | uint64(part)
@@ -23,7 +24,8 @@ func (a *attribute) field(offset, width int) uint64 {
 	return v
 }
 
-// setField sets the width bits at an offset, at most 64.
+// setField sets the field that begins at a bit offset and has width bits, at
+// most 64.
 func (a *attribute) setField(offset, width int, v uint64) {
 	for bit := offset + width; bit > offset; {
 		take := min((bit-1)%8+1, bit-offset)

@@ -25,16 +25,16 @@ const (
 // Config configures a [Client]. The zero value uses the first active port of
 // the machine.
 type Config struct {
-	Device   string        // name of the RDMA device, such as mlx5_0; empty: the first with an active InfiniBand port
-	Port     int           // port of the device; 0: the first that is active
-	Timeout  time.Duration // time to wait for an answer to each copy of a request; 0: DefaultTimeout
-	Retries  int           // times that an unanswered request is sent again; 0: DefaultRetries; negative: none
-	InFlight int           // requests that wait for an answer at a time; 0: DefaultInFlight
+	Device   string        // name of the RDMA device, such as mlx5_0; empty means the first with an active InfiniBand port
+	Port     int           // port of the device; 0 means the first that is active
+	Timeout  time.Duration // time to wait for an answer each time that a request is sent; 0 means DefaultTimeout
+	Retries  int           // number of times that an unanswered request is sent again; 0 means DefaultRetries, a negative value means never
+	InFlight int           // maximum number of requests that wait for an answer at a time; 0 means DefaultInFlight
 	MKey     uint64        // M_Key of the fabric's ports, if the subnet manager protects them
 }
 
-// maxInFlight bounds Config.InFlight. Packets of management have no flow
-// control: the ports of a fabric drop what comes too fast.
+// maxInFlight is the maximum of Config.InFlight. Management datagrams have no
+// flow control: the ports of a fabric drop those that come too fast.
 const maxInFlight = 1024
 
 // The bounds of Config.Timeout.
@@ -65,17 +65,19 @@ func (config *Config) check() error {
 	return nil
 }
 
-// transport sends datagrams from a port, and receives those for it.
+// transport sends datagrams from a local port, and receives the datagrams that
+// come to the port.
 type transport interface {
 	// send sends a datagram. It does not wait for an answer.
 	send(p *packet) error
-	// receive returns the next datagram, or false if none came for a while.
+	// receive waits up to receiveTimeout for a datagram, and stores it in
+	// p. It returns false if none has come.
 	receive(p *packet) (bool, error)
 	close()
 }
 
 // Client asks the nodes of a fabric through a local port. Its methods can be
-// called concurrently. Each ends with its context.
+// called concurrently. A call returns when its context ends.
 type Client struct {
 	object    object.Object
 	config    Config
@@ -84,17 +86,17 @@ type Client struct {
 
 	mu      sync.Mutex
 	pending map[uint32]*exchange
-	reading chan struct{} // closed when the reading goroutine ends; nil: there is none
+	reading chan struct{} // closed when the goroutine that receives ends; nil if there is no such goroutine
 	closing bool
 }
 
 // exchange is a request in flight.
 type exchange struct {
 	request *request
-	done    chan result // has room for one
+	done    chan result // gets one result; has room for it, so that the sender does not wait
 }
 
-// result ends one attempt of an exchange.
+// result is the answer to a request, or the error that ended the wait for it.
 type result struct {
 	mad *mad
 	err error
@@ -113,7 +115,7 @@ func Open(config Config) (*Client, error) {
 	return newClient(config, t), nil
 }
 
-// name names the port for messages.
+// name returns what the local port is called in errors.
 func (config *Config) name() string {
 	switch {
 	case config.Device == "":
@@ -131,8 +133,8 @@ func newClient(config Config, t transport) *Client {
 	return c
 }
 
-// Close closes the port, and ends the calls that wait, with os.ErrClosed.
-// Closing again does nothing.
+// Close closes the port. Calls that wait for an answer fail with an error
+// matching os.ErrClosed. Closing again does nothing.
 func (c *Client) Close() error {
 	if c == nil {
 		return (*object.Object)(nil).Close(nil, nil)
@@ -179,7 +181,8 @@ func (c *Client) get(ctx context.Context, what attributeID, to Address, modifier
 	return answer, nil
 }
 
-// portOf returns the port that a request is about, for its error.
+// portOf returns the port number that a request asks for, which its error
+// names, or 0.
 func portOf(r *request) int {
 	if r.attribute == attrPortInfo {
 		return int(r.modifier)
@@ -196,7 +199,7 @@ func (c *Client) perf(ctx context.Context, what attributeID, lid LID, port int, 
 	}
 	switch {
 	case !lid.IsUnicast():
-		return nil, c.refuse(op, AtLID(lid), "LID %d is not that of a port, which the subnet manager assigns", lid)
+		return nil, c.refuse(op, AtLID(lid), "LID %d is not one that a port can have, which are 1 to %d", lid, firstMulticast-1)
 	case port < 0 || port > AllPorts:
 		return nil, c.refuse(op, AtLID(lid), "port is %d, want 0 to %d", port, AllPorts)
 	}
@@ -211,7 +214,8 @@ func (c *Client) perf(ctx context.Context, what attributeID, lid LID, port int, 
 	return answer, nil
 }
 
-// use keeps the port open until c.object.Done. It refuses a nil client or ctx.
+// use delays Close until the caller calls c.object.Done. It fails if the client
+// or ctx is nil, or if the client is closed.
 func (c *Client) use(ctx context.Context, op string) error {
 	if c == nil {
 		return cerr.Nil(op, "the client")
@@ -222,11 +226,12 @@ func (c *Client) use(ctx context.Context, op string) error {
 	return c.object.Use()
 }
 
-// grace is how much longer than the timeout a request waits for the kernel to
-// report that nothing answered it.
+// grace is how long a request waits after its timeout. Usually, the kernel
+// reports in this time that the request was not answered.
 const grace = time.Second
 
-// ask sends a request until it is answered.
+// ask sends a request and returns the data of the answer. It sends the request
+// again if it is not answered or the node is busy, up to Config.Retries times.
 func (c *Client) ask(ctx context.Context, r *request) (*attribute, error) {
 	select {
 	case c.slots <- struct{}{}:
@@ -252,7 +257,8 @@ func (c *Client) ask(ctx context.Context, r *request) (*attribute, error) {
 	}
 }
 
-// status returns the error that a response is.
+// status returns the status of a response as an error, or nil if the node has
+// reported no error.
 func status(m *mad) error {
 	if s := m.status(); s != 0 {
 		return s
@@ -293,8 +299,9 @@ func (c *Client) attempt(ctx context.Context, r *request) (*mad, error) {
 	}
 }
 
-// register adds a request in flight, with a transaction ID that nothing else
-// can know, and starts the goroutine that reads.
+// register adds a request in flight, and starts the goroutine that receives if
+// there is none. The transaction ID that it returns is random, so that other
+// hosts cannot guess it.
 func (c *Client) register(x *exchange) (tid uint32, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -315,14 +322,15 @@ func (c *Client) register(x *exchange) (tid uint32, err error) {
 	return tid, nil
 }
 
-// forget ends a request, if that is still in flight.
+// forget removes a request from those in flight.
 func (c *Client) forget(tid uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.pending, tid)
 }
 
-// read hands out datagrams while there are requests in flight.
+// read is the goroutine that receives. It passes datagrams to the requests that
+// they answer, and ends when no requests are in flight.
 func (c *Client) read(ended chan<- struct{}) {
 	defer close(ended)
 	for c.wanted() {
@@ -341,7 +349,8 @@ func (c *Client) read(ended chan<- struct{}) {
 }
 
 // wanted reports whether there are requests in flight. If there are none, the
-// next one starts another goroutine that reads.
+// goroutine that receives must end; register starts another one for the next
+// request.
 func (c *Client) wanted() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -352,8 +361,8 @@ func (c *Client) wanted() bool {
 	return true
 }
 
-// deliver gives a datagram to the request that it belongs to. What does not
-// answer a request in flight is of no effect: it may be late, or forged.
+// deliver gives a datagram to the request that it belongs to. It ignores a
+// datagram that answers no request in flight, which may be late or forged.
 func (c *Client) deliver(p *packet) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -214,8 +214,8 @@ func TestRefused(t *testing.T) {
 	}{
 		{func() error { _, err := c.PortInfo(ctx, AtLID(3), 255); return err }, "PortInfo (LID 3): port is 255, want 0 to 254"},
 		{func() error { _, err := c.PortInfo(ctx, Address{}, -1); return err }, "PortInfo (0): port is -1, want 0 to 254"},
-		{func() error { _, err := c.Counters(ctx, 0, 1); return err }, "ClassPortInfo (0): LID 0 is not that of a port, which the subnet manager assigns"},
-		{func() error { _, err := c.Performance(ctx, 0xc000); return err }, "ClassPortInfo (LID 49152): LID 49152 is not that of a port, which the subnet manager assigns"},
+		{func() error { _, err := c.Counters(ctx, 0, 1); return err }, "ClassPortInfo (0): LID 0 is not one that a port can have, which are 1 to 49151"},
+		{func() error { _, err := c.Performance(ctx, 0xc000); return err }, "ClassPortInfo (LID 49152): LID 49152 is not one that a port can have, which are 1 to 49151"},
 	} {
 		err := tt.err()
 		require.EqualError(t, err, tt.want)

@@ -4,23 +4,24 @@ package fabric
 
 import "context"
 
-// AllPorts in the place of a port stands for all ports of a node together.
-// Only nodes whose [Performance] says so can be asked for it.
+// AllPorts is a port number that stands for all ports of a node together. A
+// node supports it if [Performance.AllPorts] says so.
 const AllPorts = 255
 
-// Performance is what a node's performance management can do: a part of the
-// attribute ClassPortInfo.
+// Performance says what a node's performance management supports. It is a part
+// of the attribute ClassPortInfo.
 type Performance struct {
 	Capabilities  uint16 `json:"capabilities"`
-	Capabilities2 uint32 `json:"capabilities2"`       // 27 bits
+	Capabilities2 uint32 `json:"capabilities2"`       // CapabilityMask2, which has 27 bits
 	ResponseTime  uint8  `json:"response_time_value"` // 4.096 us * 2^ResponseTime
 }
 
-// The capabilities of performance management, and in Capabilities2.
+// The bits of Performance.Capabilities and, after them, of
+// Performance.Capabilities2.
 const (
 	perfAllPorts       = 1 << 8
 	perfExtended       = 1 << 9
-	perfExtendedNoKind = 1 << 10 // without the packets by kind
+	perfExtendedNoKind = 1 << 10 // the node has extended counters, but not those of unicast and multicast packets
 	perfXmitWait       = 1 << 12
 	perfQP1Dropped     = 1 << 15
 
@@ -64,9 +65,9 @@ func (c *Client) Performance(ctx context.Context, lid LID) (Performance, error) 
 // Counter is one counter of a port. It does not wrap: it stops at its largest
 // value until it is reset.
 type Counter struct {
-	Name  string // of the specification and of perfquery, such as PortRcvErrors
+	Name  string // name in the InfiniBand specification and in perfquery, such as PortRcvErrors
 	Value uint64
-	Max   uint64 // the largest value
+	Max   uint64 // largest value that the counter can have
 }
 
 // Saturated reports whether the counter has its largest value, so that it may
@@ -84,8 +85,8 @@ type place struct {
 // their largest values, which differ; see [Counters.All].
 type Counters struct {
 	SymbolErrors                 uint64 `json:"symbol_errors"`
-	LinkErrorRecovery            uint64 `json:"link_error_recovery"` // the link recovered from errors
-	LinkDowned                   uint64 `json:"link_downed"`         // the link did not, and went down
+	LinkErrorRecovery            uint64 `json:"link_error_recovery"` // times that the link recovered from errors
+	LinkDowned                   uint64 `json:"link_downed"`         // times that the link failed to recover, and went down
 	RcvErrors                    uint64 `json:"rcv_errors"`
 	RcvRemotePhysicalErrors      uint64 `json:"rcv_remote_physical_errors"`
 	RcvSwitchRelayErrors         uint64 `json:"rcv_switch_relay_errors"`
@@ -94,13 +95,13 @@ type Counters struct {
 	RcvConstraintErrors          uint64 `json:"rcv_constraint_errors"`
 	LocalLinkIntegrityErrors     uint64 `json:"local_link_integrity_errors"`
 	ExcessiveBufferOverrunErrors uint64 `json:"excessive_buffer_overrun_errors"`
-	QP1Dropped                   uint64 `json:"qp1_dropped"` // if Performance.QP1Dropped
+	QP1Dropped                   uint64 `json:"qp1_dropped"` // 0 unless Performance.QP1Dropped
 	VL15Dropped                  uint64 `json:"vl15_dropped"`
 	XmitData                     uint64 `json:"xmit_data"` // in units of 4 bytes
 	RcvData                      uint64 `json:"rcv_data"`  // in units of 4 bytes
 	XmitPackets                  uint64 `json:"xmit_packets"`
 	RcvPackets                   uint64 `json:"rcv_packets"`
-	XmitWait                     uint64 `json:"xmit_wait"` // ticks in which data waited, if Performance.XmitWait
+	XmitWait                     uint64 `json:"xmit_wait"` // ticks in which data waited; 0 unless Performance.XmitWait
 }
 
 func (c *Counters) places() []place {
@@ -130,15 +131,15 @@ func (c *Counters) places() []place {
 // the specification.
 func (c Counters) All() []Counter { return list(c.places()) }
 
-// ExtendedCounters are the counters of a port in 64 bits: the attribute
-// PortCountersExtended. Those from SymbolErrors on are 0 unless the node has
-// them; see [Performance.ExtendedErrors].
+// ExtendedCounters are counters of a port that have 64 bits: the attribute
+// PortCountersExtended. SymbolErrors and the fields after it are 0 unless
+// [Performance.ExtendedErrors].
 type ExtendedCounters struct {
 	XmitData             uint64 `json:"xmit_data"` // in units of 4 bytes
 	RcvData              uint64 `json:"rcv_data"`  // in units of 4 bytes
 	XmitPackets          uint64 `json:"xmit_packets"`
 	RcvPackets           uint64 `json:"rcv_packets"`
-	UnicastXmitPackets   uint64 `json:"unicast_xmit_packets"` // if Performance.ExtendedByKind, as the next three
+	UnicastXmitPackets   uint64 `json:"unicast_xmit_packets"` // this and the next three are 0 unless Performance.ExtendedByKind
 	UnicastRcvPackets    uint64 `json:"unicast_rcv_packets"`
 	MulticastXmitPackets uint64 `json:"multicast_xmit_packets"`
 	MulticastRcvPackets  uint64 `json:"multicast_rcv_packets"`
@@ -204,24 +205,26 @@ func decodePlaces(a *attribute, places []place) {
 	}
 }
 
-// Where both attributes have the port and the counters that a reset is for.
+// The bit offsets in both attributes of the port number, and of the masks that
+// say which counters a reset sets to 0.
 const (
-	portSelect        = 8  // 8 bits
-	counterSelect     = 16 // 16 bits
+	portSelect        = 8  // has 8 bits
+	counterSelect     = 16 // has 16 bits
 	counterSelect2    = 144
 	extCounterSelect2 = 32
 )
 
-// Where the optional parts of the extended counters begin.
+// The bit offsets at which the optional parts of the extended counters begin.
 const (
 	extByKind = 320
 	extErrors = 576
 )
 
 // Counters reads the counters of a port of the node with a LID. On a channel
-// adapter, port is that of the LID. AllPorts reads the sums over all ports. It
-// asks for Performance first, and returns 0 for counters that the node lacks,
-// in whose place it may send anything.
+// adapter, port must be the number of the port with the LID. With AllPorts,
+// Counters reads the sums over all ports. Counters asks for [Performance]
+// first: it returns 0 for counters that the node does not have, because the
+// node may send any value for these.
 func (c *Client) Counters(ctx context.Context, lid LID, port int) (Counters, error) {
 	p, answer, err := c.readCounters(ctx, attrCounters, lid, port)
 	if err != nil {
@@ -239,7 +242,7 @@ func (c *Client) Counters(ctx context.Context, lid LID, port int) (Counters, err
 }
 
 // ExtendedCounters reads the extended counters of a port, as Counters does. A
-// node that has none answers with a [Status].
+// node that has no extended counters answers with a [Status].
 func (c *Client) ExtendedCounters(ctx context.Context, lid LID, port int) (ExtendedCounters, error) {
 	p, answer, err := c.readCounters(ctx, attrExtCounters, lid, port)
 	if err != nil {
@@ -273,8 +276,8 @@ func (c *Client) readCounters(ctx context.Context, what attributeID, lid LID, po
 	return p, answer, err
 }
 
-// ResetCounters sets the Counters of a port to 0. AllPorts resets those of all
-// ports of the node.
+// ResetCounters sets the Counters of a port to 0. With AllPorts, it resets the
+// Counters of all ports of the node.
 func (c *Client) ResetCounters(ctx context.Context, lid LID, port int) error {
 	p, err := c.Performance(ctx, lid)
 	if err != nil {

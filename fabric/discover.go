@@ -15,11 +15,11 @@ import (
 	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
-// Topology is a fabric: its nodes, their ports, and how these are linked. The
-// caller may change it.
+// Topology describes a fabric: its nodes, their ports, and how the ports are
+// linked. The caller of Discover may change it.
 type Topology struct {
-	Nodes    []*Node    // the local one first, then those with fewer hops before others
-	Problems []*Problem // what could not be found out, in the order of the routes
+	Nodes    []*Node    // the local node, followed by the others, ordered by the number of hops to them
+	Problems []*Problem // requests that failed, ordered by their routes
 }
 
 // Node is a node of a fabric.
@@ -27,29 +27,29 @@ type Node struct {
 	NodeInfo
 	Description string
 	Route       Route       // a shortest route from the local port
-	Switch      *SwitchInfo // nil if the node is not a switch, or did not tell
-	Ports       []*Port     // in the order of their numbers: all ports of a switch, and of others those that Discover reached
+	Switch      *SwitchInfo // nil if the node is not a switch, or did not answer the request for it
+	Ports       []*Port     // all ports of a switch, and those ports of another node that Discover has reached; ordered by their numbers
 }
 
 // Port is a port of a Node.
 type Port struct {
 	PortInfo
 	Node   *Node
-	Number int   // 0 is the port of a switch that is managed
-	GUID   GUID  // on a switch, all ports have that of the node
-	Peer   *Port // at the other end of the link; nil: none, or it did not answer
-	Known  bool  // whether PortInfo is known: the node has answered
+	Number int   // number of the port; 0 is the management port of a switch
+	GUID   GUID  // GUID of the port; all ports of a switch have the same one
+	Peer   *Port // port at the other end of the link; nil if there is no link, or if the node there did not answer
+	Known  bool  // whether the node has answered the request for PortInfo; if not, PortInfo is zero
 }
 
-// Problem is a request of a discovery that failed. The rest of the fabric is
-// found nevertheless.
+// Problem is a request of Discover that failed. Discover continues with the
+// other nodes.
 type Problem struct {
-	Node *Node // that was asked, or the one before it if the node itself did not answer
-	Port int   // port of Node that leads to the one that did not answer; 0 if Node was asked
+	Node *Node // node that was asked; if the node is unknown because it did not answer, the node before it on the route
+	Port int   // port of Node that leads to the unknown node; 0 if Node was asked
 	Err  *Error
 }
 
-// Error says what failed, and where.
+// Error describes the error and where it occurred.
 func (p *Problem) Error() string {
 	where := ""
 	if p.Node != nil {
@@ -73,8 +73,8 @@ func (p *Problem) Unwrap() error {
 	return p.Err
 }
 
-// Name returns what the node is called in messages: its description, if it has
-// one, or its GUID.
+// Name returns a name for messages: the node's description, or its GUID if it
+// has no description.
 func (n *Node) Name() string { return cmp.Or(n.Description, n.GUID.String()) }
 
 // Port returns the port with a number, or nil if it is not known.
@@ -86,9 +86,10 @@ func (n *Node) Port(number int) *Port {
 	return n.Ports[i]
 }
 
-// BaseLID returns the LID at which the node is managed: that of port 0 of a
-// switch, and of the port at the end of Route of another node. It returns 0 if
-// the subnet manager has assigned none.
+// BaseLID returns the LID to which management datagrams for the node are sent.
+// That is the LID of port 0 of a switch. On another node, it is the LID of the
+// port at the end of Route. BaseLID returns 0 if the subnet manager has
+// assigned no LID.
 func (n *Node) BaseLID() LID {
 	number := n.LocalPort
 	if n.Type == Switch {
@@ -100,7 +101,7 @@ func (n *Node) BaseLID() LID {
 	return 0
 }
 
-// BaseLID returns the LID of the port. A switch has one for all its ports.
+// BaseLID returns the LID of the port. All ports of a switch have the same LID.
 func (p *Port) BaseLID() LID {
 	if p.Node.Type == Switch {
 		return p.Node.BaseLID()
@@ -118,8 +119,8 @@ func (t *Topology) Node(guid GUID) *Node {
 	return nil
 }
 
-// Links returns the links of the fabric, each once: the port of the node that
-// comes first in Nodes, and its peer.
+// Links returns the two ports of each link of the fabric. The first port is
+// that of the node that comes first in Nodes.
 func (t *Topology) Links() iter.Seq2[*Port, *Port] {
 	return func(yield func(*Port, *Port) bool) {
 		seen := map[*Port]bool{}
@@ -169,22 +170,22 @@ func (c *Client) Discover(ctx context.Context) (*Topology, error) {
 	return d.topology(), context.Cause(ctx)
 }
 
-// discovery is a Topology that is being found.
+// discovery is the state of a call of Discover.
 type discovery struct {
 	client *Client
 	fail   context.CancelCauseFunc
 
 	mu       sync.Mutex
 	wake     sync.Cond
-	tasks    []func() // the oldest first, so that the nearest nodes come first
-	working  int      // tasks that run
+	tasks    []func() // requests to send, in the order in which they were added, so that near nodes are asked before distant ones
+	working  int      // number of tasks that are running
 	first    *Node    // the local node
 	nodes    map[GUID]*Node
 	problems []*Problem
-	ends     []*Port // from which the way would be longer than MaxHops
+	ends     []*Port // ports whose peers are more than MaxHops away
 }
 
-// add adds a task.
+// add adds a task for run.
 func (d *discovery) add(task func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -196,7 +197,8 @@ func (d *discovery) addLocked(task func()) {
 	d.wake.Signal()
 }
 
-// run does all tasks, and those that they add. If ctx ends, it drops them.
+// run runs all tasks, and the tasks that they add, up to Config.InFlight at a
+// time. If ctx ends, it drops the tasks that have not begun.
 func (d *discovery) run(ctx context.Context) {
 	var workers sync.WaitGroup
 	for range d.client.config.InFlight {
@@ -213,7 +215,8 @@ func (d *discovery) run(ctx context.Context) {
 	workers.Wait()
 }
 
-// next returns a task, or nil if there will be none any more.
+// next waits for a task and returns it. It returns nil if there are no tasks,
+// and none is running that could add one.
 func (d *discovery) next(ctx context.Context) func() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -234,8 +237,9 @@ func (d *discovery) next(ctx context.Context) func() {
 	}
 }
 
-// failed takes a note of a request that failed. It reports false if there was
-// none.
+// failed reports whether a request has failed with err. If so, it adds a
+// problem, unless ctx has ended. If the local port has failed, it also ends the
+// discovery.
 func (d *discovery) failed(ctx context.Context, n *Node, port int, err error) bool {
 	if err == nil {
 		return false
@@ -255,8 +259,8 @@ func (d *discovery) failed(ctx context.Context, n *Node, port int, err error) bo
 	return true
 }
 
-// visit asks the node at the end of a route what it is. from is the port before
-// it, or nil if it is the local node.
+// visit asks the node at the end of a route what it is. from is the port that
+// leads to the node, or nil if the node is the local one.
 func (d *discovery) visit(ctx context.Context, route Route, from *Port) {
 	info, err := d.client.NodeInfo(ctx, AtRoute(route))
 	var before *Node
@@ -293,8 +297,8 @@ func (d *discovery) visit(ctx context.Context, route Route, from *Port) {
 	}
 }
 
-// port returns a port of a node. If it is new, it is asked about. The caller
-// holds mu.
+// port returns a port of a node. If the port is new, it adds the task that asks
+// for its PortInfo. The caller holds mu.
 func (d *discovery) port(ctx context.Context, n *Node, route Route, number int) *Port {
 	if p := n.Port(number); p != nil {
 		return p
@@ -306,8 +310,9 @@ func (d *discovery) port(ctx context.Context, n *Node, route Route, number int) 
 	return p
 }
 
-// link links two ports. Where one of them was linked to another before, a cable
-// was moved, or nodes have the same GUID. The caller holds mu.
+// link links two ports. If one of them was linked to another port before, link
+// replaces the link and adds a problem: a cable was moved, or two nodes have
+// the same GUID. The caller holds mu.
 func (d *discovery) link(from, to *Port, at Address) {
 	for _, p := range []*Port{from, to} {
 		other := p.Peer
@@ -315,7 +320,7 @@ func (d *discovery) link(from, to *Port, at Address) {
 			continue
 		}
 		d.problems = append(d.problems, &Problem{p.Node, p.Number, &Error{Op: "Discover", Address: at, Err: fmt.Errorf(
-			"it was linked to port %d of %s before: a cable was moved, or two nodes have one GUID", other.Number, other.Node.GUID)}})
+			"the port was linked to port %d of %s before: a cable was moved, or two nodes have the same GUID", other.Number, other.Node.GUID)}})
 		other.Peer = nil
 	}
 	from.Peer, to.Peer = to, from
@@ -355,8 +360,8 @@ func (d *discovery) askPort(ctx context.Context, p *Port, route Route) {
 	}
 }
 
-// follow visits the node at the other end of a port's link. The caller holds
-// mu.
+// follow adds the task that visits the node at the other end of a port's link.
+// The caller holds mu.
 func (d *discovery) follow(ctx context.Context, from *Port) {
 	route, err := from.Node.Route.Then(from.Number)
 	if err != nil {
@@ -366,8 +371,8 @@ func (d *discovery) follow(ctx context.Context, from *Port) {
 	d.addLocked(func() { d.visit(ctx, route, from) })
 }
 
-// resume follows the links at which MaxHops ended the way, if the node before
-// them turned out to have a shorter route. It reports whether there are such.
+// resume follows the links of d.ends again, because route may have found a
+// shorter route to them. It reports whether it has added tasks.
 func (d *discovery) resume(ctx context.Context) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -381,8 +386,8 @@ func (d *discovery) resume(ctx context.Context) bool {
 	return len(d.tasks) > 0 && ctx.Err() == nil
 }
 
-// route gives all nodes their shortest routes, so that it does not matter which
-// answers came first.
+// route sets the Route of every node to the shortest one, so that the result
+// does not depend on the order of the answers.
 func (d *discovery) route() {
 	d.first.Route = Route{}
 	seen := map[*Node]bool{d.first: true}
@@ -404,7 +409,7 @@ func (d *discovery) route() {
 	}
 }
 
-// topology returns what was found.
+// topology returns the result, in which d.ends are problems.
 func (d *discovery) topology() *Topology {
 	for _, p := range d.ends {
 		_, err := p.Node.Route.Then(p.Number)
@@ -418,7 +423,7 @@ func (d *discovery) topology() *Topology {
 	return t
 }
 
-// Rate returns the speed of the link, 0 if there is none.
+// Rate returns the speed of the link, or 0 if the link is down.
 func (p *Port) Rate() link.Speed {
 	if p.State <= link.Down {
 		return 0

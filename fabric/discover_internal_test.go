@@ -202,7 +202,7 @@ func TestDiscoverSameGUID(t *testing.T) {
 	got, _ := discover(t, fakePort{a, 1}, Config{})
 	require.Len(t, got.Nodes, 3)
 	require.Len(t, got.Problems, 1)
-	require.ErrorContains(t, got.Problems[0], "a cable was moved, or two nodes have one GUID")
+	require.ErrorContains(t, got.Problems[0], "a cable was moved, or two nodes have the same GUID")
 }
 
 // A hostile node that says of itself what it likes does no harm.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fabric looks at an InfiniBand fabric: which nodes it has and how they
-// are linked, what the ports are configured to, and what they have counted. It
-// does what ibnetdiscover, smpquery and perfquery do, for programs that would
-// otherwise run these and parse what they print.
+// Package fabric examines an InfiniBand fabric: its nodes and links, and the
+// configuration and the counters of its ports. It does what ibnetdiscover,
+// smpquery and perfquery do, for programs that would otherwise run these and
+// parse what they print.
 //
 // Open opens a port of this machine. Its Client sends management datagrams to
 // the nodes:
@@ -29,14 +29,14 @@
 // within Config.Timeout. The context ends the wait at any time. At most
 // Config.InFlight requests are in flight, since the datagrams have no flow
 // control: ports drop what comes too fast. An answer counts only if it belongs
-// to the request. What the answer says of the node is not verified.
+// to the request. The package does not verify what an answer says about a node.
 //
 // # Errors
 //
 // The error of a request is an [*Error]. It matches [ErrNoAnswer] if nothing
 // answered, a [Status] if the node refused the request, the context's error, or
-// os.ErrClosed. A [Topology] lists what could not be found out in Problems; a
-// node that does not answer does not end the discovery.
+// os.ErrClosed. A node that does not answer does not end [Client.Discover]: the
+// Problems of the [Topology] list the requests that failed.
 //
 // # Requirements
 //
@@ -45,7 +45,7 @@
 // /dev/infiniband/umad*, which only root has on most machines. Without the
 // library, and in programs that cannot call C, Open returns an error that
 // matches errors.ErrUnsupported. VERBENA_DEVICE has no effect: the device in
-// user space is one of Ethernet.
+// user space is an Ethernet device.
 //
 // ibsim simulates fabrics on any machine: in a program that ibsim-run starts,
 // Open opens a port of such a fabric.

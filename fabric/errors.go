@@ -9,16 +9,16 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// ErrNoAnswer is in the error of a request that was not answered in time,
-// however often it was sent.
+// ErrNoAnswer is matched by the error of a request that was not answered in
+// time, even when it was sent again.
 var ErrNoAnswer = errors.New("no answer")
 
 // Error reports a request that failed.
 type Error struct {
 	Op      string  // what was asked for, such as NodeInfo
-	Address Address // where the request was sent
-	Port    int     // port of the node that the request was about; 0: none, or port 0
-	Err     error   // ErrNoAnswer, a Status, the context's error, or one of the local port
+	Address Address // destination of the request
+	Port    int     // port that the request asked for; 0 if it was port 0 or no port
+	Err     error   // ErrNoAnswer, a Status, the context's error, or an error of the local port
 }
 
 func (e *Error) Error() string {
@@ -38,12 +38,13 @@ func (e *Error) Error() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// refuse returns the error of a request that is not sent.
+// refuse returns an error for a request with an invalid argument, which is not
+// sent.
 func (c *Client) refuse(op string, to Address, format string, args ...any) error {
 	return &Error{Op: op, Address: to, Err: cerr.Invalid(format, args...)}
 }
 
-// portError is an error of the local port, which concerns all requests.
+// portError is an error of the local port. It ends all requests.
 type portError struct{ err error }
 
 func (e *portError) Error() string { return e.err.Error() }

@@ -21,22 +21,23 @@ const (
 	classPerf      = 0x04 // performance management
 )
 
-// classes are those that a Client sends.
+// classes lists the classes of a Client's requests.
 var classes = [...]uint8{classLIDRouted, classDirected, classPerf}
 
 // The methods.
 const (
 	methodGet      = 0x01
 	methodSet      = 0x02
-	methodResponse = 0x81 // to both
+	methodResponse = 0x81 // answer to both
 )
 
-// attributeID names what a request is about. The number alone does not: each
-// class has its own.
+// attributeID identifies the attribute that a request asks for. Subnet
+// management and performance management use the same numbers for different
+// attributes.
 type attributeID struct {
 	name   string
 	number uint16
-	perf   bool // performance management, not subnet management
+	perf   bool // whether the attribute is one of performance management rather than subnet management
 }
 
 var (
@@ -50,7 +51,7 @@ var (
 	attrExtCounters   = attributeID{"PortCountersExtended", 0x1d, true}
 )
 
-// Status is the error that a node has answered a request with.
+// Status is the error with which a node has answered a request.
 type Status uint16
 
 // The errors of all classes.
@@ -60,7 +61,7 @@ const (
 	StatusBadVersion        Status = 0x04 // the node does not have this version of the class
 	StatusUnsupportedMethod Status = 0x08
 	StatusUnsupported       Status = 0x0c // the node does not have this attribute, or not with this method
-	StatusInvalidValue      Status = 0x1c // such as a port that the node does not have
+	StatusInvalidValue      Status = 0x1c // a value in the request is invalid, such as a port that the node does not have
 )
 
 // statusMask has the bits of a status that are the same in all classes.
@@ -84,20 +85,20 @@ func (s Status) Error() string {
 	return fmt.Sprintf("%s (status %#02x)", text, uint16(s))
 }
 
-// Is reports whether target is the same error, whatever the bits of one class
-// say besides.
+// Is reports whether target is the same error. It ignores the bits of a status
+// whose meaning depends on the class.
 func (s Status) Is(target error) bool {
 	other, ok := target.(Status)
 	return ok && s&statusMask == other&statusMask
 }
 
-// request is a datagram that is to be answered.
+// request is a request to a node, before it is marshaled.
 type request struct {
 	attribute attributeID
 	to        Address
 	modifier  uint32
 	set       bool
-	data      attribute // of performance management
+	data      attribute // data of a request of performance management
 	mkey      uint64
 }
 
@@ -112,7 +113,7 @@ func (r *request) class() uint8 {
 	return classLIDRouted
 }
 
-// Where the parts of a datagram are.
+// The byte offsets of a datagram's parts.
 const (
 	offClass     = 1
 	offMethod    = 3
@@ -128,7 +129,8 @@ const (
 	offPath      = 128
 )
 
-// directionBit of the status of a directed route is set on the way back.
+// directionBit is set in the status of an answer that came over a directed
+// route.
 const directionBit = 0x8000
 
 // marshal returns the datagram of the request. The upper half of a transaction
@@ -168,15 +170,15 @@ func (m *mad) status() Status {
 	return Status(s)
 }
 
-// answers reports whether the datagram can be the response to a request, as
-// far as its header tells.
+// answers reports whether the datagram's header is that of a response to the
+// request.
 func (m *mad) answers(r *request) bool {
 	return m[offMethod] == methodResponse && m[offClass] == r.class() &&
 		binary.BigEndian.Uint16(m[offAttribute:]) == r.attribute.number
 }
 
-// attribute returns the data of the datagram. That of subnet management ends
-// after 64 bytes; what follows is a route.
+// attribute returns the data of the datagram. In subnet management, the data
+// ends after 64 bytes, and the route follows.
 func (m *mad) attribute(perf bool) *attribute {
 	a := &attribute{}
 	copy(a[:], m[offData:])
@@ -186,12 +188,13 @@ func (m *mad) attribute(perf bool) *attribute {
 	return a
 }
 
-// packet is what a transport takes and returns.
+// packet is a datagram that a transport sends or has received, with its
+// address.
 type packet struct {
 	mad     mad
-	lid     LID           // destination, or source
-	qp      uint32        // 0 or 1
-	timeout time.Duration // of a packet to send
-	short   bool          // a received datagram was not madSize long
-	failed  error         // the packet could not be sent, or nothing answered it; mad is the request
+	lid     LID           // LID of the destination of a packet to send, or of the source of a received one
+	qp      uint32        // number of the queue pair: 0 or 1
+	timeout time.Duration // time to wait for the answer to a packet to send
+	short   bool          // whether a received datagram was shorter than madSize
+	failed  error         // error of a request, in mad, that could not be sent or was not answered; nil for a received datagram
 }

@@ -35,12 +35,12 @@ func (t NodeType) MarshalText() ([]byte, error) { return []byte(t.String()), nil
 // UnmarshalText parses the text that String returns.
 func (t *NodeType) UnmarshalText(text []byte) error { return enum.UnmarshalText(&nodeTypes, text, t) }
 
-// NodeInfo is what a node says about itself: the attribute NodeInfo.
+// NodeInfo describes a node. It is the attribute NodeInfo.
 type NodeInfo struct {
 	BaseVersion  uint8    `json:"base_version"`
 	ClassVersion uint8    `json:"class_version"`
 	Type         NodeType `json:"type"`
-	NumPorts     int      `json:"num_ports"`   // number of its ports, without a switch's port 0
+	NumPorts     int      `json:"num_ports"`   // number of the node's ports, without port 0 of a switch
 	SystemGUID   GUID     `json:"system_guid"` // GUID of the machine or chassis; may be 0
 	GUID         GUID     `json:"guid"`
 	PortGUID     GUID     `json:"port_guid"`     // GUID of the port that was asked
@@ -68,7 +68,7 @@ func decodeNodeInfo(a *attribute) NodeInfo {
 	}
 }
 
-// NodeInfo asks the node at an address about itself.
+// NodeInfo asks the node at an address for its NodeInfo.
 func (c *Client) NodeInfo(ctx context.Context, to Address) (NodeInfo, error) {
 	answer, err := c.get(ctx, attrNodeInfo, to, 0)
 	if err != nil {
@@ -78,8 +78,9 @@ func (c *Client) NodeInfo(ctx context.Context, to Address) (NodeInfo, error) {
 }
 
 // decodeDescription returns the text of an attribute NodeDescription, which is
-// UTF-8 and ends at a 0. Bytes that are not UTF-8, and control characters, come
-// out as the Unicode replacement character: the text is printed.
+// UTF-8 and ends at a 0. It replaces bytes that are not UTF-8, and control
+// characters, by the Unicode replacement character, because the text is
+// printed.
 func decodeDescription(a *attribute) string {
 	text, _, _ := bytes.Cut(a[:smpSize], []byte{0})
 	return strings.Map(func(r rune) rune {
@@ -100,17 +101,18 @@ func (c *Client) NodeDescription(ctx context.Context, to Address) (string, error
 	return decodeDescription(answer), nil
 }
 
-// SwitchInfo is what only switches have: the attribute SwitchInfo.
+// SwitchInfo describes a switch. It is the attribute SwitchInfo, which other
+// nodes do not have.
 type SwitchInfo struct {
 	LinearFDBCap           uint16 `json:"linear_fdb_cap"`    // entries of the linear forwarding table
 	RandomFDBCap           uint16 `json:"random_fdb_cap"`    // entries of the random forwarding table
 	MulticastFDBCap        uint16 `json:"multicast_fdb_cap"` // entries of the multicast forwarding table
 	LinearFDBTop           uint16 `json:"linear_fdb_top"`    // last entry in use of the linear forwarding table
 	DefaultPort            uint8  `json:"default_port"`
-	DefaultMulticastPort   uint8  `json:"default_multicast_port"`     // primary
-	DefaultMulticastOther  uint8  `json:"default_multicast_other"`    // not primary
-	LifeTime               uint8  `json:"life_time"`                  // a packet may stay for 4.096 us * 2^LifeTime
-	PortStateChange        bool   `json:"port_state_change"`          // a port has changed its state
+	DefaultMulticastPort   uint8  `json:"default_multicast_port"`     // DefaultMulticastPrimaryPort of the specification
+	DefaultMulticastOther  uint8  `json:"default_multicast_other"`    // DefaultMulticastNotPrimaryPort of the specification
+	LifeTime               uint8  `json:"life_time"`                  // time that a packet may stay in the switch: 4.096 us * 2^LifeTime
+	PortStateChange        bool   `json:"port_state_change"`          // whether a port has changed its state
 	OptimizedSLtoVLMapping uint8  `json:"optimized_sl_to_vl_mapping"` // 2 bits
 	LIDsPerPort            uint16 `json:"lids_per_port"`
 	PartitionEnforcement   uint16 `json:"partition_enforcement_cap"` // number of P_Keys of an external port
@@ -145,8 +147,8 @@ func decodeSwitchInfo(a *attribute) SwitchInfo {
 	}
 }
 
-// SwitchInfo asks the switch at an address about itself. Other nodes answer
-// with [StatusUnsupported].
+// SwitchInfo asks the switch at an address for its SwitchInfo. Other nodes
+// answer with [StatusUnsupported].
 func (c *Client) SwitchInfo(ctx context.Context, to Address) (SwitchInfo, error) {
 	answer, err := c.get(ctx, attrSwitchInfo, to, 0)
 	if err != nil {

@@ -68,9 +68,9 @@ func join[T interface{ String() string }](all []T) string {
 	return strings.Join(texts, " or ")
 }
 
-// PortInfo is the state and configuration of a port: the attribute PortInfo.
-// On a switch, the LIDs, the capabilities and what concerns M_Keys are those of
-// port 0, and mean nothing on its other ports.
+// PortInfo is the state and configuration of a port: the attribute PortInfo. On
+// a switch, only port 0 has LIDs, capabilities and M_Keys: on other ports,
+// these fields mean nothing.
 type PortInfo struct {
 	MKey                 uint64         `json:"-"` // a secret; 0 if the port hides it
 	GIDPrefix            uint64         `json:"-"` // prefix of the subnet
@@ -89,14 +89,14 @@ type PortInfo struct {
 	Speed                link.LaneSpeed `json:"speed"`
 	State                link.State     `json:"state"`
 	PhysState            link.PhysState `json:"phys_state"`
-	DownDefaultState     link.PhysState `json:"down_default_state"` // of a link that is down: sleep or polling
+	DownDefaultState     link.PhysState `json:"down_default_state"` // state that the link takes when it goes down: sleep or polling
 	MKeyProtect          uint8          `json:"m_key_protect"`
 	LMC                  uint8          `json:"lmc"`          // the port has 2^LMC LIDs from LID on
-	NeighborMTU          int            `json:"neighbor_mtu"` // in bytes, as MTUCap; 0: unknown
+	NeighborMTU          int            `json:"neighbor_mtu"` // in bytes, as MTUCap; 0 if it is unknown
 	MTUCap               int            `json:"mtu_cap"`
 	SMSL                 uint8          `json:"sm_sl"`
-	VLCap                uint8          `json:"vl_cap"`          // code of the data VLs that it has: 1, 2, 4, 8 and 15 are 1 to 5
-	OperationalVLs       uint8          `json:"operational_vls"` // code of those in use
+	VLCap                uint8          `json:"vl_cap"`          // code of the number of data VLs that the port has: 1 to 5 mean 1, 2, 4, 8 and 15
+	OperationalVLs       uint8          `json:"operational_vls"` // code of the number of data VLs in use
 	InitType             uint8          `json:"init_type"`
 	InitTypeReply        uint8          `json:"init_type_reply"`
 	VLHighLimit          uint8          `json:"vl_high_limit"`
@@ -111,7 +111,7 @@ type PortInfo struct {
 	MKeyViolations       uint16         `json:"m_key_violations"`
 	PKeyViolations       uint16         `json:"p_key_violations"`
 	QKeyViolations       uint16         `json:"q_key_violations"`
-	GUIDCap              uint8          `json:"guid_cap"` // number of its GUIDs
+	GUIDCap              uint8          `json:"guid_cap"` // number of GUIDs that the port can have
 	ClientReregister     bool           `json:"client_reregister"`
 	MulticastPKeyTraps   uint8          `json:"multicast_p_key_trap_suppression"`
 	SubnetTimeout        uint8          `json:"subnet_timeout"`      // 4.096 us * 2^SubnetTimeout
@@ -130,17 +130,19 @@ func mtu(code uint8) int {
 	return 128 << code
 }
 
-// The shifts of the fields with extended speeds to where a LaneSpeed has them.
+// The numbers of bits by which the fields with extended speeds are shifted to
+// get a LaneSpeed.
 const (
-	extShift  = 4 // FDR is bit 0 of LinkSpeedExt
-	ext2Shift = 8 // XDR is bit 0 of LinkSpeedExt2
+	extShift  = 4 // for LinkSpeedExt, whose bit 0 is FDR
+	ext2Shift = 8 // for LinkSpeedExt2, whose bit 0 is XDR
 )
 
-// extDisabled is the value of LinkSpeedExtEnabled that stands for no speed.
+// extDisabled is the value of LinkSpeedExtEnabled with which no extended speed
+// is enabled.
 const extDisabled = 30
 
-// activeSpeed returns the speed that three fields stand for: an extended one,
-// if there is one, is the link's.
+// activeSpeed returns the speed of a link from the three fields that describe
+// it. If an extended field is set, the link has that speed.
 func activeSpeed(speed, ext, ext2 uint8) link.LaneSpeed {
 	switch {
 	case ext2 != 0:
@@ -151,7 +153,7 @@ func activeSpeed(speed, ext, ext2 uint8) link.LaneSpeed {
 	return link.LaneSpeed(speed)
 }
 
-// speedSet returns the speeds that are in three fields.
+// speedSet returns the set of speeds from the three fields that describe it.
 func speedSet(speeds, ext, ext2 uint8) SpeedSet {
 	if ext == extDisabled {
 		ext = 0

@@ -15,22 +15,23 @@ import (
 	"github.com/verbena-go/verbena/internal/umad"
 )
 
-// defaultQKey is the Q_Key of the queue pair that takes all requests but those
-// of subnet management.
+// defaultQKey is the Q_Key of queue pair 1, which receives all management
+// datagrams except those of subnet management.
 const defaultQKey = 0x80010000
 
-// slice bounds a wait in C for a datagram, so that Close does not take long.
-const slice = 100 * time.Millisecond
+// receiveTimeout is the maximum time of a call of C that waits for a datagram.
+// Close waits for this call to return.
+const receiveTimeout = 100 * time.Millisecond
 
 // umadLock guards the functions that open and close ports, which are not safe
 // to call concurrently.
 var umadLock sync.Mutex
 
-// umadPort is a port of libibumad.
+// umadPort is a local port that libibumad has opened.
 type umadPort struct {
 	id     int
-	agents map[uint8]int // by class
-	errors int           // failed receives, one after the other
+	agents map[uint8]int // number of the agent of each class
+	errors int           // number of calls of receive that have failed in succession
 }
 
 // openUmad opens a port; see Config.
@@ -59,7 +60,8 @@ func openUmad(config *Config) (*umadPort, error) {
 	return u, nil
 }
 
-// notOpened says why a port may not have been opened.
+// notOpened returns the error of a port that could not be opened. It adds the
+// likely reason to err.
 func notOpened(object string, err error) error {
 	why := ""
 	switch {
@@ -68,14 +70,14 @@ func notOpened(object string, err error) error {
 	case errors.Is(err, syscall.EIO):
 		why = ": no access to /dev/infiniband/umad*, which only root has on most machines"
 	case errors.Is(err, syscall.EPERM):
-		why = ": the port does not take these datagrams; it may be one of Ethernet"
+		why = ": the port does not send InfiniBand management datagrams; it may be an Ethernet port"
 	case errors.Is(err, syscall.EOPNOTSUPP):
 		why = ": the kernel's module ib_umad is not loaded"
 	}
 	return fmt.Errorf("%s: %w%s", object, err, why)
 }
 
-// umadBuffer has a datagram and its header.
+// umadBuffer holds a datagram, preceded by libibumad's header.
 type umadBuffer [umad.Size + madSize]byte
 
 func (u *umadPort) send(p *packet) error {
@@ -90,13 +92,14 @@ func (u *umadPort) send(p *packet) error {
 	return umad.Send(u.id, u.agents[p.mad[offClass]], b[:], int(timeout))
 }
 
-// maxErrors bounds the receives that fail, one after the other, before the port
-// counts as broken. libibumad reports a signal as the same error.
+// maxErrors is the number of calls of receive that must fail in succession
+// before receive reports that the port is broken. A single failure may come
+// from a signal, which libibumad reports with the same error.
 const maxErrors = 10
 
 func (u *umadPort) receive(p *packet) (bool, error) {
 	var b umadBuffer
-	length, err := umad.Receive(u.id, b[:], int(slice.Milliseconds()))
+	length, err := umad.Receive(u.id, b[:], int(receiveTimeout.Milliseconds()))
 	switch {
 	case errors.Is(err, syscall.ETIMEDOUT), errors.Is(err, syscall.EAGAIN):
 		u.errors = 0
@@ -112,7 +115,8 @@ func (u *umadPort) receive(p *packet) (bool, error) {
 	return true, nil
 }
 
-// decode decodes what was received, of which the datagram has the length.
+// decode decodes a received buffer into p. length is the length of the datagram
+// without libibumad's header.
 func (p *packet) decode(b *umadBuffer, length int) {
 	p.lid = LID(binary.BigEndian.Uint16(b[umad.LID:]))
 	p.qp = binary.BigEndian.Uint32(b[umad.QPN:])
@@ -133,8 +137,8 @@ func (u *umadPort) close() {
 	u.closeLocked()
 }
 
-// closeLocked closes the port. Neither function fails but for ports that are
-// not open.
+// closeLocked closes the port. It ignores errors, because both functions fail
+// only for a port that is not open.
 func (u *umadPort) closeLocked() {
 	for _, agent := range u.agents {
 		_ = umad.Unregister(u.id, agent)

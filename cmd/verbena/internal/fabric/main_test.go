@@ -30,7 +30,7 @@ func TestWrongArguments(t *testing.T) {
 		"discover -i 0":    "expected a number from 1 to 1024",
 		"node 0x":          `address "0x" is neither a LID nor a route such as 0,1,5`,
 		"node 0,0":         "port is 0, want 1 to 254",
-		"node 65535":       "LID 65535 is not that of a port",
+		"node 65535":       "LID 65535 is not one that a port can have, which are 1 to 49151",
 		"node 5 1":         `unexpected argument "1"`,
 		"port 5 255":       `port "255" is not a number from 0 to 254`,
 		"port 5 x":         `port "x" is not a number from 0 to 254`,
