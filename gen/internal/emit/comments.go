@@ -103,14 +103,14 @@ func (f *function) named(cNames []string, want func(param) bool) []string {
 // history returns the release that added the function, and its manual page.
 func (p *pkg) history(f *function) string {
 	var words []string
-	release := p.Since.Release("func", f.Name())
+	release := p.Since.Release(f.kind(), f.Name())
 	switch {
 	case release != "" && f.Node != "":
-		words = append(words, "Since rdma-core "+release+" ("+f.Node+").")
+		words = append(words, "Since "+p.project()+" "+release+" ("+f.Node+").")
 	case release != "":
-		words = append(words, "Since rdma-core "+release+".")
+		words = append(words, "Since "+p.project()+" "+release+".")
 	case f.Node != "":
-		words = append(words, "In every supported rdma-core ("+f.Node+").")
+		words = append(words, "In every supported "+p.project()+" ("+f.Node+").")
 	}
 	if page := p.Manual[f.Name()]; page != "" {
 		words = append(words, "See "+page+".")
@@ -121,16 +121,16 @@ func (p *pkg) history(f *function) string {
 // sinceSentence and sinceClause return the release that added something, for
 // the end of a paragraph or of a short comment. They return "" for what was
 // always there.
-func sinceSentence(release string) string {
+func (p *pkg) sinceSentence(release string) string {
 	if release == "" {
 		return ""
 	}
-	return " Since rdma-core " + release + "."
+	return " Since " + p.project() + " " + release + "."
 }
 
-func sinceClause(release string) string {
+func (p *pkg) sinceClause(release string) string {
 	if release == "" {
 		return ""
 	}
-	return ", since rdma-core " + release
+	return ", since " + p.project() + " " + release
 }

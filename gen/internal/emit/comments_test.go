@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
 )
 
 // rendered returns the files of both packages by package and name.
@@ -154,8 +155,69 @@ func TestSinceIsComplete(t *testing.T) {
 		}
 		_, name, _ := strings.Cut(strings.TrimSpace(line), " ")
 		err := parseSince(t, strings.Replace(table, line, "\n", 1)).Check(in.Snapshots)
-		require.ErrorContains(t, err, "since.txt: "+name+" came after rdma-core ")
+		require.ErrorContains(t, err, "since.txt: "+name+" came after ")
 		removed++
 	}
 	require.Equal(t, 179, removed)
+}
+
+// TestSinceAlone has two versions of headers that are not rdma-core's. What is
+// new says so, with the name of their own project.
+func TestSinceAlone(t *testing.T) {
+	const header = `"header": "x.h"`
+	snapshot := func(text string) *api.API {
+		a, err := api.Parse([]byte(text))
+		require.NoError(t, err)
+		return a
+	}
+	known, err := conventions.Parse("c", []byte("library libx libx.so.1 prefix=x_ debian=x fedora=x program=-\nheader x.h libx\n"+
+		"func x_f code\nfunc x_g code\nenum x_old values\nenum x_new values\nenum :X_LOOSE values name=-\n"))
+	require.NoError(t, err)
+	older := snapshot(`{"version": "1.0", "headers": [{"name": "x.h", "included": true}],
+		"functions": [{"name": "x_f", ` + header + `, "type": "func() int", "node": "X_1"}],
+		"enums": [{"name": "x_old", ` + header + `, "values": [{"name": "X_ONE", "value": 1}]}]}`)
+	newer := snapshot(`{"version": "2.0", "headers": [{"name": "x.h", "included": true}],
+		"functions": [{"name": "x_f", ` + header + `, "type": "func() int", "node": "X_1"},
+			{"name": "x_g", ` + header + `, "type": "func(*struct x_hidden) int", "params": ["h"], "node": "X_2"}],
+		"enums": [{"name": "x_old", ` + header + `, "values": [{"name": "X_ONE", "value": 1}, {"name": "X_TWO", "value": 2}]},
+			{"name": "x_new", ` + header + `, "values": [{"name": "X_THREE", "value": 3}]},
+			{` + header + `, "values": [{"name": "X_LOOSE", "value": 4}]}],
+		"structs": [{"name": "struct x_s", ` + header + `, "size": 4, "align": 4, "members": [{"name": "a", "type": "int"}]}],
+		"macros": [{"name": "X_M", ` + header + `, "type": "int", "value": 5}],
+		"aliases": [{"name": "x_other", ` + header + `, "target": "x_s"}],
+		"typedefs": [{"name": "x_number", ` + header + `, "type": "int"}],
+		"variables": [{"name": "x_level", ` + header + `, "type": "int", "node": "X_2"}]}`)
+	in := Input{
+		API: newer, Snapshots: []*api.API{older, newer}, Known: known, Alone: true,
+		Since: parseSince(t, "2 func x_g\n2 enumerator X_TWO\n2 enum x_new\n2 enumerator X_THREE\n2 enum :X_LOOSE\n2 enumerator X_LOOSE\n"+
+			"2 struct x_s\n2 member x_s.a\n2 macro X_M\n2 alias x_other\n2 typedef x_number\n2 variable x_level\n"),
+	}
+	require.NoError(t, stale(in))
+	files := rendered(t, in)["libx"]
+	for _, tt := range []struct{ file, want string }{
+		{"stubs_cgo.go", "// In every supported libx (X_1).\n"},
+		{"stubs_cgo.go", "// Since libx 2 (X_2).\nfunc G("},
+		{"stubs_cgo.go", "// Since libx 2 (X_2).\nfunc Level("},
+		{"stubs_cgo.go", "\"x_g\":     {Node: \"X_2\"},\n"},
+		{"stubs_cgo.go", "\"x_level\": {Node: \"X_2\"},\n"},
+		{"enums.go", "X_TWO Old = 2 // since libx 2\n"},
+		{"enums.go", "// New is enum x_new in x.h: one value. Since libx 2.\n"},
+		{"enums.go", "// Constants of x.h. Since libx 2.\nconst (\n\tX_LOOSE = 4\n"},
+		{"enums.go", "// Other is struct x_other, another name of x_s. Since libx 2.\n"},
+		{"enums.go", "// Number is the typedef x_number, which stands for int. Since libx 2.\n"},
+		{"structs.go", "// S is struct x_s in x.h: 4 bytes. Since libx 2.\n"},
+		{"consts.go", "// x.h, since libx 2\n"},
+		{"doc.go", "// \"Since libx N\" is the first release"},
+	} {
+		require.Contains(t, string(files[tt.file]), tt.want)
+	}
+	for name, text := range files {
+		require.NotContains(t, string(text), "rdma-core", name)
+	}
+
+	in.Known.Funcs["x_gone"] = &conventions.Func{Name: "x_gone"}
+	in.Known.Funcs["x_level"] = &conventions.Func{Name: "x_level"}
+	err = stale(in)
+	require.ErrorContains(t, err, "a line for the function x_gone, which the headers of libx 2.0 do not have")
+	require.ErrorContains(t, err, "a line for the function x_level, which is a variable in the headers of libx 2.0: remove or change the line")
 }

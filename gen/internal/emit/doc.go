@@ -19,14 +19,10 @@ func (p *pkg) docFile() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	project := "rdma-core"
-	if p.standsAlone() {
-		project = p.name
-	}
 	var b bytes.Buffer
 	if err := t.Execute(&b, map[string]any{
 		"Marker": marker, "License": license, "Name": p.name, "Prefix": strings.Join(p.library.Prefixes, " or "), "Headers": p.headers(),
-		"Soname": p.library.Soname, "Program": p.library.Program, "Oldest": p.Snapshots[0].Version, "Version": p.API.Version, "Module": module, "Project": project,
+		"Soname": p.library.Soname, "Program": p.library.Program, "Oldest": p.Snapshots[0].Version, "Version": p.API.Version, "Module": module, "Project": p.project(),
 	}); err != nil {
 		return nil, err
 	}

@@ -35,14 +35,14 @@ func (p *pkg) enumsFile(f *jen.File) {
 			}
 		}
 		f.Commentf("%s is %s %s, another name of %s.%s",
-			p.typeName(a.Name), kind, a.Name, a.Target, sinceSentence(p.Since.Release("alias", a.Name)))
+			p.typeName(a.Name), kind, a.Name, a.Target, p.sinceSentence(p.Since.Release("alias", a.Name)))
 		f.Type().Id(p.typeName(a.Name)).Op("=").Add(p.tagged(a.Target))
 	}
 	p.typedefsFile(f)
 }
 
 func (p *pkg) untyped(f *jen.File, e *api.Enum) {
-	f.Commentf("Constants of %s.", e.Header)
+	f.Commentf("Constants of %s.%s", e.Header, p.sinceSentence(p.Since.Release("enum", e.Key())))
 	f.Const().DefsFunc(func(g *jen.Group) {
 		for _, v := range e.Values {
 			withComment(g.Id(enumeratorName(v.Name)).Op("=").Lit(int(v.Value)), p.sinceOf(e, v))
@@ -68,7 +68,7 @@ func (p *pkg) enum(f *jen.File, e *api.Enum, name string) {
 	if flags {
 		what = "flags that are combined with |"
 	}
-	f.Commentf("%s is enum %s in %s: %s.%s", name, tag, e.Header, what, sinceSentence(p.Since.Release("enum", e.Key())))
+	f.Commentf("%s is enum %s in %s: %s.%s", name, tag, e.Header, what, p.sinceSentence(p.Since.Release("enum", e.Key())))
 	f.Type().Id(name).Id(underlying)
 
 	f.Commentf("Values of %s.", name)
@@ -130,7 +130,7 @@ func (p *pkg) sinceOf(e *api.Enum, v api.Enumerator) string {
 	if release == "" || release == p.Since.Release("enum", e.Key()) {
 		return ""
 	}
-	return "since rdma-core " + release
+	return "since " + p.project() + " " + release
 }
 
 func withComment(s *jen.Statement, comment string) {
@@ -195,7 +195,7 @@ func (p *pkg) constsFile(f *jen.File) {
 	f.Const().DefsFunc(func(g *jen.Group) {
 		for _, m := range p.macros {
 			name := constName(m.Name)
-			from := m.Header + sinceClause(p.Since.Release("macro", m.Name))
+			from := m.Header + p.sinceClause(p.Since.Release("macro", m.Name))
 			switch {
 			case m.Enumerator != "":
 				g.Id(name).Op("=").Add(p.enumerator(m.Enumerator)).Comment(from)

@@ -103,7 +103,7 @@ func (p *pkg) memory(f *jen.File, name string, in scope, kind string, members []
 				g.Id("_").Index(jen.Lit(int(l.offset - at))).Byte()
 			}
 			at = l.offset + p.size(l.Member).Size
-			g.Id(goName(l.Name)).Add(inner).Comment(l.Name + sinceClause(p.member(in, l.Member).release))
+			g.Id(goName(l.Name)).Add(inner).Comment(l.Name + p.sinceClause(p.member(in, l.Member).release))
 		}
 		if size.Size > at {
 			g.Id("_").Index(jen.Lit(int(size.Size - at))).Byte()
@@ -144,7 +144,7 @@ func (p *pkg) innerType(f *jen.File, name string, in scope, m *api.Member) func(
 // access writes the methods of a member that is no field.
 func (p *pkg) access(f *jen.File, name string, in scope, l leaf, size layout.Size) {
 	method := goName(l.Name)
-	since := sinceSentence(p.member(in, l.Member).release)
+	since := p.sinceSentence(p.member(in, l.Member).release)
 	receiver := func() *jen.Statement { return f.Func().Params(jen.Id("s").Op("*").Id(name)) }
 	start := jen.Qual("unsafe", "Pointer").Call(jen.Id("s"))
 	place := jen.Qual("unsafe", "Add").Call(start.Clone(), jen.Lit(int(l.offset)))

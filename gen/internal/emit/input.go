@@ -99,6 +99,14 @@ func IsPart(facts string) bool {
 	return err == nil
 }
 
+// project returns what the versions are of.
+func (in Input) project() string {
+	if in.Alone && len(in.Known.Libraries) > 0 {
+		return in.Known.Libraries[0].Name
+	}
+	return "rdma-core"
+}
+
 // Whole returns the newest snapshot together with the one on which its headers
 // build.
 func (in Input) Whole() *api.API { return in.whole().API }

@@ -18,13 +18,13 @@ import (
 func stale(in Input) error {
 	var errs []error
 	report := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("conventions: "+format+", which the headers of rdma-core "+in.API.Version+" do not have", args...))
+		errs = append(errs, fmt.Errorf("conventions: "+format+", which the headers of "+in.project()+" "+in.API.Version+" do not have", args...))
 	}
 	kinds := kindsOf(in.API)
 	gone := func(kind, name string) {
 		if now := kinds[name]; now != "" {
-			errs = append(errs, fmt.Errorf("conventions: a line for the %s %s, which is %s in the headers of rdma-core %s: remove or change the line",
-				kind, name, now, in.API.Version))
+			errs = append(errs, fmt.Errorf("conventions: a line for the %s %s, which is %s in the headers of %s %s: remove or change the line",
+				kind, name, now, in.project(), in.API.Version))
 			return
 		}
 		report("a line for the %s %s", kind, name)
@@ -115,6 +115,12 @@ func kindsOf(a *api.API) map[string]string {
 	}
 	for _, m := range a.Unvalued {
 		kinds[m.Name] = "a macro without a value"
+	}
+	for _, t := range a.Typedefs {
+		kinds[t.Name] = "a typedef"
+	}
+	for _, v := range a.Variables {
+		kinds[v.Name] = "a variable"
 	}
 	return kinds
 }

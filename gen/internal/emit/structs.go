@@ -15,14 +15,14 @@ import (
 func (p *pkg) structsFile(f *jen.File) {
 	for _, tag := range p.opaque {
 		f.Commentf("%s is struct %s, which only the library can look into.%s",
-			p.typeName(tag), tag, sinceSentence(p.Since.Release("struct", tag)))
+			p.typeName(tag), tag, p.sinceSentence(p.Since.Release("struct", tag)))
 		f.Type().Id(p.typeName(tag)).Struct(jen.Id("_").Index(jen.Lit(0)).Byte())
 	}
 	for _, s := range p.structs {
 		kind, tag, _ := strings.Cut(s.Name, " ")
 		name := p.typeName(tag)
 		in := scope{tag, p.Since.Release(kind, tag)}
-		f.Commentf("%s is %s in %s: %d bytes.%s", name, s.C(), s.Header, s.Size, sinceSentence(in.release))
+		f.Commentf("%s is %s in %s: %d bytes.%s", name, s.C(), s.Header, s.Size, p.sinceSentence(in.release))
 		p.aggregate(f, name, in, kind, s.Members, layout.Size{Size: s.Size, Align: s.Align})
 	}
 }
@@ -78,14 +78,14 @@ func (p *pkg) aggregate(f *jen.File, name string, in scope, kind string, members
 			at = m.Offset + msize.Size
 			switch {
 			case m.Type != nil:
-				g.Id(goName(m.Name)).Add(p.goType(m.Type)).Comment(m.Name + sinceClause(p.member(in, m).release))
+				g.Id(goName(m.Name)).Add(p.goType(m.Type)).Comment(m.Name + p.sinceClause(p.member(in, m).release))
 			case m.Name == "": // a union; see checkMembers
 				field := fmt.Sprintf("union%d", m.Offset)
 				g.Id(field).Add(storage(msize)).Comment(memberNames(m.Members))
 				nested = append(nested, func() { p.views(f, name, in, field, m.Members) })
 			default:
 				inner := name + goName(m.Name)
-				g.Id(goName(m.Name)).Id(inner).Comment(m.Name + sinceClause(p.member(in, m).release))
+				g.Id(goName(m.Name)).Id(inner).Comment(m.Name + p.sinceClause(p.member(in, m).release))
 				nested = append(nested, func() {
 					f.Commentf("%s is the type of member %s of %s.", inner, m.Name, name)
 					p.aggregate(f, inner, p.member(in, m), m.Aggregate, m.Members, msize)
@@ -104,7 +104,7 @@ func (p *pkg) aggregate(f *jen.File, name string, in scope, kind string, members
 func (p *pkg) flexible(f *jen.File, name string, in scope, m *api.Member) {
 	t := jen.Op("*").Add(p.goType(m.Type.Elem))
 	f.Commentf("%s returns where the elements of member %s begin, behind the struct.%s",
-		goName(m.Name), m.Name, sinceSentence(p.member(in, m).release))
+		goName(m.Name), m.Name, p.sinceSentence(p.member(in, m).release))
 	f.Func().Params(jen.Id("s").Op("*").Id(name)).Id(goName(m.Name)).Params().Add(t.Clone()).Block(
 		jen.Return(jen.Parens(t).Parens(jen.Qual("unsafe", "Add").Call(
 			jen.Qual("unsafe", "Pointer").Call(jen.Id("s")), jen.Lit(int(m.Offset))))),
@@ -128,7 +128,7 @@ func (p *pkg) views(f *jen.File, name string, in scope, field string, members []
 				p.aggregate(f, inner, p.member(in, m), m.Aggregate, m.Members, p.size(m))
 			}
 		}
-		f.Commentf("%s returns the union's member %s.%s", goName(m.Name), m.Name, sinceSentence(p.member(in, m).release))
+		f.Commentf("%s returns the union's member %s.%s", goName(m.Name), m.Name, p.sinceSentence(p.member(in, m).release))
 		f.Func().Params(jen.Id("s").Op("*").Id(name)).Id(goName(m.Name)).Params().Op("*").Add(t.Clone()).Block(
 			jen.Return(jen.Parens(jen.Op("*").Add(t)).Parens(
 				jen.Qual("unsafe", "Pointer").Parens(jen.Op("&").Id("s").Dot(field)))),

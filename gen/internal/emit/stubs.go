@@ -68,8 +68,13 @@ func (p *pkg) stubsFile(f *jen.File) {
 	f.Comment("since has the functions that an older library lacks.")
 	f.Var().Id("since").Op("=").Map(jen.String()).Qual(dlPkg, "Since").ValuesFunc(func(g *jen.Group) {
 		for _, fn := range p.functions {
-			if release := p.Since.Release("func", fn.Name()); release != "" && fn.why == "" && fn.needsLibrary() {
-				g.Line().Lit(fn.Name()).Op(":").Values(jen.Id("Release").Op(":").Lit(release), jen.Id("Node").Op(":").Lit(fn.Node))
+			if release := p.Since.Release(fn.kind(), fn.Name()); release != "" && fn.why == "" && fn.needsLibrary() {
+				g.Line().Lit(fn.Name()).Op(":").ValuesFunc(func(g *jen.Group) {
+					if !p.standsAlone() { // the error calls it a release of rdma-core
+						g.Id("Release").Op(":").Lit(release)
+					}
+					g.Id("Node").Op(":").Lit(fn.Node)
+				})
 			}
 		}
 		g.Line()

@@ -28,7 +28,7 @@ func (p *pkg) typedefsFile(f *jen.File) {
 		case t.Type.Kind != api.Func:
 			what = p.goType(t.Type)
 		}
-		f.Commentf("%s is the typedef %s, which stands for %s.", p.typeName(t.Name), t.Name, t.Type.C(""))
+		f.Commentf("%s is the typedef %s, which stands for %s.%s", p.typeName(t.Name), t.Name, t.Type.C(""), p.sinceSentence(p.Since.Release("typedef", t.Name)))
 		f.Type().Id(p.typeName(t.Name)).Op("=").Add(what)
 	}
 }

@@ -21,3 +21,11 @@ func (p *pkg) variable(v *api.Variable) *function {
 		goName: p.funcName(v.Name), stub: v.Name, variable: v,
 	}
 }
+
+// kind returns the kind of name that since.txt has.
+func (f *function) kind() string {
+	if f.variable != nil {
+		return "variable"
+	}
+	return "func"
+}

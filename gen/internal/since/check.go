@@ -38,7 +38,7 @@ func (t *Table) Check(all []*api.API, others ...*api.API) error {
 		case !known:
 			errs = append(errs, fmt.Errorf("%s is in no snapshot: remove the line", at))
 		case i == 0:
-			errs = append(errs, fmt.Errorf("%s is in the oldest snapshot, of rdma-core %s, already: remove the line", at, snapshots[0].text))
+			errs = append(errs, fmt.Errorf("%s is in the oldest snapshot, of %s, already: remove the line", at, snapshots[0].text))
 		}
 	}
 	return errors.Join(errs...)
@@ -103,10 +103,10 @@ func (t *Table) between(name api.Name, old, s snapshot) error {
 	l, ok := t.lines[name]
 	switch {
 	case !ok:
-		return fmt.Errorf("%s: %s came after rdma-core %s, at the latest with %s; add the line, with the first release that has it: %s",
+		return fmt.Errorf("%s: %s came after %s, at the latest with %s; add the line, with the first release that has it: %s",
 			t.path, name, old.text, s.text, proposal(name, old, s))
 	case l.version.Compare(old.version) <= 0 || l.version.Compare(s.version) > 0:
-		return fmt.Errorf("%s:%d: %s came after rdma-core %s, at the latest with %s, so not with %s; put, with the first release that has it: %s",
+		return fmt.Errorf("%s:%d: %s came after %s, at the latest with %s, so not with %s; put, with the first release that has it: %s",
 			t.path, l.number, name, old.text, s.text, l.release, proposal(name, old, s))
 	}
 	return nil

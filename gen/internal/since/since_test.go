@@ -77,24 +77,24 @@ func TestCheck(t *testing.T) {
 		{"not the last of the interval", "34 func mid\n33.3 func between\n44.1 func new\n", ""},
 		{
 			"missing", "44 func between\n45 func new\n",
-			"s.txt: func mid came after rdma-core 33.2, at the latest with 44.0; add the line, with the first release that has it: 44 func mid",
+			"s.txt: func mid came after 33.2, at the latest with 44.0; add the line, with the first release that has it: 44 func mid",
 		},
 		{
 			"two missing", "44 func mid\n",
-			"s.txt: func between came after rdma-core 33.2, at the latest with 44.0; add the line, with the first release that has it: 44 func between\n" +
-				"s.txt: func new came after rdma-core 44.0, at the latest with 45.0; add the line, with the first release that has it: 45 func new",
+			"s.txt: func between came after 33.2, at the latest with 44.0; add the line, with the first release that has it: 44 func between\n" +
+				"s.txt: func new came after 44.0, at the latest with 45.0; add the line, with the first release that has it: 45 func new",
 		},
 		{
 			"too old", "33 func mid\n44 func between\n45 func new\n",
-			"s.txt:1: func mid came after rdma-core 33.2, at the latest with 44.0, so not with 33; put, with the first release that has it: 44 func mid",
+			"s.txt:1: func mid came after 33.2, at the latest with 44.0, so not with 33; put, with the first release that has it: 44 func mid",
 		},
 		{
 			"of the snapshot before", "44 func mid\n44 func between\n44 func new\n",
-			"s.txt:3: func new came after rdma-core 44.0, at the latest with 45.0, so not with 44; put, with the first release that has it: 45 func new",
+			"s.txt:3: func new came after 44.0, at the latest with 45.0, so not with 44; put, with the first release that has it: 45 func new",
 		},
 		{
 			"too new", "45 func mid\n44 func between\n45 func new\n",
-			"s.txt:1: func mid came after rdma-core 33.2, at the latest with 44.0, so not with 45; put, with the first release that has it: 44 func mid",
+			"s.txt:1: func mid came after 33.2, at the latest with 44.0, so not with 45; put, with the first release that has it: 44 func mid",
 		},
 		{"of nothing", right + "45 func ibv_x\n", "s.txt:4: func ibv_x is in no snapshot: remove the line"},
 		{
@@ -103,11 +103,11 @@ func TestCheck(t *testing.T) {
 		},
 		{
 			"always there", right + "44 func old\n",
-			"s.txt:4: func old is in the oldest snapshot, of rdma-core 33.2, already: remove the line",
+			"s.txt:4: func old is in the oldest snapshot, of 33.2, already: remove the line",
 		},
 		{
 			"away for a while", right + "45 func gone\n",
-			"s.txt:4: func gone is in the oldest snapshot, of rdma-core 33.2, already: remove the line",
+			"s.txt:4: func gone is in the oldest snapshot, of 33.2, already: remove the line",
 		},
 	}
 	for _, tt := range tests {
