@@ -41,6 +41,8 @@ func Compare(a, b *api.API) *Report {
 	c.structs()
 	c.macros()
 	c.aliases()
+	c.typedefs()
+	c.variables()
 	for _, k := range kinds {
 		for _, change := range c.byKind[k.kind] {
 			r.Changes = append(r.Changes, change)
@@ -108,6 +110,14 @@ func (c *comparer) header(name, from, to string) {
 			Kind: HeaderChanged, Name: name, From: from, To: to,
 			Why: "a program that includes only the old header does not see it",
 		})
+	}
+}
+
+// spelling records that C writes the name of a struct, union or enum in another
+// way: without its keyword, or with it.
+func (c *comparer) spelling(name, from, to string) {
+	if from != to {
+		c.add(source, Change{Kind: SpellingChanged, Name: name, From: from, To: to, Why: "its layout is the same"})
 	}
 }
 

@@ -3,6 +3,7 @@
 package diff
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -74,7 +75,7 @@ func structs(list ...*api.Struct) *api.API {
 func copied(members []*api.Member) []*api.Member {
 	var out []*api.Member
 	for _, m := range members {
-		out = append(out, &api.Member{Name: m.Name, Type: m.Type, Aggregate: m.Aggregate, Members: copied(m.Members)})
+		out = append(out, &api.Member{Name: m.Name, Type: m.Type, Aggregate: m.Aggregate, Rules: m.Rules, Bits: bitsOf(m, 0), Members: copied(m.Members)})
 	}
 	return out
 }
@@ -286,6 +287,19 @@ func TestEnums(t *testing.T) {
 	}.run(t)
 }
 
+// TestEnumForms has enums that take another size, or another spelling.
+func TestEnumForms(t *testing.T) {
+	one := api.Enumerator{Name: "ONE", Value: 1}
+	wide, bare := enum("e", one), enum("e", one)
+	wide.Size, bare.Bare = 8, true
+	table{
+		{"wider", enums(enum("e", one)), enums(wide), []string{"!enum size changed: enum e: 4 bytes -> 8 bytes"}},
+		{"narrower", enums(wide), enums(enum("e", one)), []string{"!enum size changed: enum e: 8 bytes -> 4 bytes"}},
+		{"without its tag", enums(enum("e", one)), enums(bare), []string{"?spelling changed: enum e: enum e -> e"}},
+		{"with a tag", enums(bare), enums(enum("e", one)), []string{"?spelling changed: enum e: e -> enum e"}},
+	}.run(t)
+}
+
 // worded is an inline function whose body has a digest.
 func worded(digest string) *api.Function {
 	f := inline(fn("f", "func() int"), "")
@@ -326,10 +340,19 @@ func TestMacros(t *testing.T) {
 			[]string{"?header changed: X: h.h -> new.h"},
 		},
 		{
+			"another string", macros(quoted("one")), macros(quoted("two")), []string{`!macro value changed: X: "one" -> "two"`},
+		},
+		{"a string added", macros(), macros(quoted("one")), []string{`macro added: X:  -> "one", char *`}},
+		{
 			"address", macros(), macros(&api.Macro{Name: "X", Header: "h.h", Type: "pointer", Value: -1}),
 			[]string{"macro added: X:  -> 0xffffffffffffffff, pointer"},
 		},
 	}.run(t)
+}
+
+// quoted is a macro that stands for a string.
+func quoted(text string) *api.Macro {
+	return &api.Macro{Name: "X", Header: "h.h", Type: "char *", Text: strconv.Quote(text)}
 }
 
 func TestAliases(t *testing.T) {
@@ -339,5 +362,41 @@ func TestAliases(t *testing.T) {
 		{"removed", aliases(x), aliases(), []string{"?alias removed: x: y -> "}},
 		{"another target", aliases(x), aliases(&api.Alias{Name: "x", Header: "h.h", Target: "z"}), []string{"?alias target changed: x: y -> z"}},
 		{"another header", aliases(x), aliases(&api.Alias{Name: "x", Header: "new.h", Target: "y"}), []string{"?header changed: x: h.h -> new.h"}},
+	}.run(t)
+}
+
+func TestTypedefs(t *testing.T) {
+	typedefs := func(header string, types ...string) *api.API {
+		a := new(api.API)
+		for i, text := range types {
+			a.Typedefs = append(a.Typedefs, &api.Typedef{Name: string(rune('x' + i)), Header: header, Type: typ(text)})
+		}
+		return a
+	}
+	table{
+		{"added", typedefs("h.h", "int"), typedefs("h.h", "int", "*struct s"), []string{"typedef added: y:  -> struct s *"}},
+		{"removed", typedefs("h.h", "int", "*struct s"), typedefs("h.h", "int"), []string{"?typedef removed: y: struct s * -> "}},
+		{"of another form", typedefs("h.h", "int"), typedefs("h.h", "uint64_t"), []string{"!typedef changed: x: int -> uint64_t"}},
+		{"of another sign", typedefs("h.h", "int8_t"), typedefs("h.h", "uint8_t"), []string{"!typedef changed: x: int8_t -> uint8_t"}},
+		{"of the same form", typedefs("h.h", "int"), typedefs("h.h", "uint32_t"), []string{"?typedef changed: x: int -> uint32_t"}},
+		{"of a function", typedefs("h.h", "func(int) int"), typedefs("h.h", "func(int, int) int"), []string{"!typedef changed: x: int (int) -> int (int, int)"}},
+		{"in another header", typedefs("h.h", "int"), typedefs("new.h", "int"), []string{"?header changed: x: h.h -> new.h"}},
+	}.run(t)
+}
+
+func TestVariables(t *testing.T) {
+	variables := func(header string, types ...string) *api.API {
+		a := new(api.API)
+		for i, text := range types {
+			a.Variables = append(a.Variables, &api.Variable{Name: string(rune('x' + i)), Header: header, Type: typ(text)})
+		}
+		return a
+	}
+	table{
+		{"added", variables("h.h"), variables("h.h", "[4]int"), []string{"variable added: x:  -> int x[4]"}},
+		{"removed", variables("h.h", "int"), variables("h.h"), []string{"!variable removed: x: int x -> "}},
+		{"longer", variables("h.h", "[4]int"), variables("h.h", "[5]int"), []string{"!variable type changed: x: int x[4] -> int x[5]"}},
+		{"now const", variables("h.h", "int"), variables("h.h", "const int"), []string{"?variable type changed: x: int x -> const int x"}},
+		{"in another header", variables("h.h", "int"), variables("new.h", "int"), []string{"?header changed: x: h.h -> new.h"}},
 	}.run(t)
 }

@@ -3,6 +3,7 @@
 package diff
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
@@ -23,6 +24,10 @@ func (c *comparer) enums() {
 			c.add(source, Change{Kind: EnumRemoved, Name: name, From: a.Header})
 		default:
 			c.header(name, a.Header, b.Header)
+			c.spelling(name, api.Spelled(name, a.Bare), api.Spelled(name, b.Bare))
+			if from, to := cmp.Or(a.Size, 4), cmp.Or(b.Size, 4); from != to {
+				c.add(abi, Change{Kind: EnumSize, Name: name, From: bytes(from), To: bytes(to), Why: "programs store and pass it in another way"})
+			}
 			if a.Signed != b.Signed {
 				c.add(source, Change{
 					Kind: EnumSignedness, Name: name, From: signedness(a), To: signedness(b),

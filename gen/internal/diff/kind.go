@@ -23,6 +23,7 @@ const (
 	EnumAdded         Kind = "enum added"
 	EnumRemoved       Kind = "enum removed"
 	EnumSignedness    Kind = "enum signedness changed"
+	EnumSize          Kind = "enum size changed"
 	EnumeratorAdded   Kind = "enumerator added"
 	EnumeratorRemoved Kind = "enumerator removed"
 	EnumeratorChanged Kind = "enumerator value changed"
@@ -48,6 +49,14 @@ const (
 	AliasAdded        Kind = "alias added"
 	AliasRemoved      Kind = "alias removed"
 	AliasChanged      Kind = "alias target changed"
+	TypedefAdded      Kind = "typedef added"
+	TypedefRemoved    Kind = "typedef removed"
+	TypedefChanged    Kind = "typedef changed"
+	VariableAdded     Kind = "variable added"
+	VariableRemoved   Kind = "variable removed"
+	VariableChanged   Kind = "variable type changed"
+	RulesChanged      Kind = "layout rules changed"
+	SpellingChanged   Kind = "spelling changed"
 	HeaderChanged     Kind = "header changed"
 )
 
@@ -73,6 +82,7 @@ var kinds = []struct {
 	{EnumAdded, "enum added", "enums added"},
 	{EnumRemoved, "enum removed", "enums removed"},
 	{EnumSignedness, "enum of changed signedness", "enums of changed signedness"},
+	{EnumSize, "enum of another size", "enums of other sizes"},
 	{EnumeratorAdded, "enumerator added", "enumerators added"},
 	{EnumeratorRemoved, "enumerator removed", "enumerators removed"},
 	{EnumeratorChanged, "enumerator with another value", "enumerators with another value"},
@@ -98,5 +108,13 @@ var kinds = []struct {
 	{AliasAdded, "alias added", "aliases added"},
 	{AliasRemoved, "alias removed", "aliases removed"},
 	{AliasChanged, "alias with another target", "aliases with another target"},
+	{TypedefAdded, "typedef added", "typedefs added"},
+	{TypedefRemoved, "typedef removed", "typedefs removed"},
+	{TypedefChanged, "typedef of another type", "typedefs of other types"},
+	{VariableAdded, "variable added", "variables added"},
+	{VariableRemoved, "variable removed", "variables removed"},
+	{VariableChanged, "variable of another type", "variables of other types"},
+	{RulesChanged, "layout rule changed", "layout rules changed"},
+	{SpellingChanged, "type spelled in another way", "types spelled in another way"},
 	{HeaderChanged, "declaration in another header", "declarations in another header"},
 }

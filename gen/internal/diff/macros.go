@@ -29,7 +29,7 @@ func (c *comparer) macros() {
 			c.add(source, Change{Kind: MacroRemoved, Name: name, From: macroText(a)})
 		default:
 			c.header(name, a.Header, b.Header)
-			if a.Value != b.Value && a.Type != noValue && b.Type != noValue {
+			if (a.Value != b.Value || a.Text != b.Text) && a.Type != noValue && b.Type != noValue {
 				c.add(abi, Change{
 					Kind: MacroValueChanged, Name: name, From: macroValue(a), To: macroValue(b),
 					Why: "the old value is compiled into programs",
@@ -60,6 +60,9 @@ func macroText(m *api.Macro) string {
 
 // macroValue has wide values, which are masks or addresses, in hexadecimal.
 func macroValue(m *api.Macro) string {
+	if m.Text != "" {
+		return m.Text
+	}
 	if strings.Contains(m.Type, "long") || m.Type == "pointer" {
 		return fmt.Sprintf("%#x", uint64(m.Value))
 	}

@@ -16,6 +16,8 @@ type field struct {
 	offset    int64  // from the start of the outermost struct
 	t         *api.Type
 	aggregate string // "struct" or "union", if the type is written in place
+	bits      *api.Bits
+	rules     api.Rules
 }
 
 // fields returns the members of s. For a repeated path, the first counts.
@@ -31,13 +33,22 @@ func fields(s *api.Struct) []field {
 			}
 			if path := prefix + m.Name; !seen[path] {
 				seen[path] = true
-				out = append(out, field{path, base + m.Offset, m.Type, m.Aggregate})
+				out = append(out, field{path, base + m.Offset, m.Type, m.Aggregate, bitsOf(m, base), m.Rules})
 			}
 			walk(prefix+m.Name+".", base+m.Offset, m.Members)
 		}
 	}
 	walk("", 0, s.Members)
 	return out
+}
+
+// bitsOf returns where a bit-field is in a struct in which the aggregate around
+// it begins at a byte.
+func bitsOf(m *api.Member, base int64) *api.Bits {
+	if m.Bits == nil {
+		return nil
+	}
+	return &api.Bits{At: base*8 + m.Bits.At, Width: m.Bits.Width}
 }
 
 func index(list []field) map[string]field {
@@ -53,10 +64,19 @@ func (f field) text() string {
 	if f.t == nil {
 		return f.aggregate
 	}
+	if f.bits != nil {
+		return fmt.Sprintf("%s : %d", f.t.C(""), f.bits.Width)
+	}
 	return f.t.C("")
 }
 
-func (f field) at() string { return fmt.Sprintf("offset %d", f.offset) }
+// at is where f begins. A bit-field is where its first bit is.
+func (f field) at() string {
+	if f.bits != nil {
+		return fmt.Sprintf("bit %d", f.bits.At)
+	}
+	return fmt.Sprintf("offset %d", f.offset)
+}
 
 func (f field) String() string { return f.text() + " at " + f.at() }
 
@@ -66,6 +86,9 @@ func (f field) reserved() bool { return strings.Contains(f.path, "reserved") }
 func (f field) sameForm(g field) bool {
 	if f.t == nil || g.t == nil {
 		return f.t == nil && g.t == nil && f.aggregate == g.aggregate
+	}
+	if f.bits != nil || g.bits != nil {
+		return f.bits != nil && g.bits != nil && f.bits.Width == g.bits.Width && sameStored(f.t, g.t)
 	}
 	return sameStored(f.t, g.t)
 }
@@ -104,9 +127,10 @@ func (c *comparer) member(name string, f, g field) {
 	if f.reserved() {
 		bad, why = compatible, "it only holds space"
 	}
-	if f.offset != g.offset {
+	if f.at() != g.at() {
 		c.add(bad, Change{Kind: MemberMoved, Name: f.path, Of: name, From: f.at(), To: g.at(), Why: why})
 	}
+	c.rules(name, f.path, f.rules, g.rules)
 	if f.text() == g.text() {
 		return
 	}
@@ -137,7 +161,7 @@ func without(list []field, others map[string]field) []field {
 func renames(list, others []field) map[string]string {
 	partners := func(f field, in []field) (found []field) {
 		for _, g := range in {
-			if f.offset == g.offset && f.sameForm(g) {
+			if f.at() == g.at() && f.sameForm(g) {
 				found = append(found, g)
 			}
 		}

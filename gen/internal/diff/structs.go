@@ -4,6 +4,7 @@ package diff
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
@@ -17,6 +18,7 @@ func (c *comparer) structs() {
 			c.add(source, Change{Kind: StructRemoved, Name: name, From: extent(a)})
 		default:
 			c.header(name, a.Header, b.Header)
+			c.spelling(name, a.C(), b.C())
 			c.structure(name, a, b)
 		}
 	})
@@ -42,6 +44,7 @@ func (c *comparer) structure(name string, a, b *api.Struct) {
 			Why: "programs place it, and what follows it, in another way",
 		})
 	}
+	c.rules("", name, a.Rules, b.Rules)
 	old, now := fields(a), fields(b)
 	switch change.From, change.To = bytes(a.Size), bytes(b.Size); {
 	case grownAtFront(a, b, old, now):
@@ -70,6 +73,36 @@ func (c *comparer) structure(name string, a, b *api.Struct) {
 		c.add(abi, change)
 	}
 	c.members(name, old, now)
+}
+
+// rules compares what the headers say about the layout of a struct, or of a
+// member of the struct "of". What it does to the layout is another change.
+func (c *comparer) rules(of, name string, a, b api.Rules) {
+	if from, to := rulesText(a), rulesText(b); from != to {
+		c.add(compatible, Change{
+			Kind: RulesChanged, Name: name, Of: of, From: from, To: to, Why: "if members move by it, that is listed too",
+		})
+	}
+}
+
+// rulesText has the rules as attributes; an attribute and a pragma that say the
+// same are alike.
+func rulesText(r api.Rules) string {
+	var words []string
+	switch r.Pack {
+	case 0:
+	case 1:
+		words = append(words, "packed")
+	default:
+		words = append(words, fmt.Sprintf("pack(%d)", r.Pack))
+	}
+	if r.Aligned > 0 {
+		words = append(words, fmt.Sprintf("aligned(%d)", r.Aligned))
+	}
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, ", ")
 }
 
 func opaque(s *api.Struct) bool { return len(s.Members) == 0 }
@@ -127,6 +160,9 @@ func shifted(list []field, by int64) []field {
 	out := make([]field, len(list))
 	for i, f := range list {
 		f.offset += by
+		if f.bits != nil {
+			f.bits = &api.Bits{At: f.bits.At + by*8, Width: f.bits.Width}
+		}
 		out[i] = f
 	}
 	return out

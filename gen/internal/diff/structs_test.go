@@ -9,6 +9,7 @@ import (
 
 	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/headertest"
+	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
 func TestStructs(t *testing.T) {
@@ -261,5 +262,97 @@ func TestGrownAtFront(t *testing.T) {
 				"!member moved: struct s.b: offset 0 -> offset 8", "!member moved: struct s.ctx: offset 8 -> offset 16",
 			},
 		},
+	}.run(t)
+}
+
+// bits is a bit-field.
+func bits(name, text string, width int64) *api.Member {
+	return &api.Member{Name: name, Type: typ(text), Bits: &api.Bits{Width: width}}
+}
+
+func TestBitFields(t *testing.T) {
+	s := func(members ...*api.Member) *api.API { return structs(st("struct s", members...)) }
+	table{
+		{"added", s(bits("a", "unsigned int", 3)), s(bits("a", "unsigned int", 3), bits("b", "unsigned int", 4)), []string{"member added: struct s.b:  -> unsigned int : 4 at bit 3"}},
+		{"removed", s(bits("a", "unsigned int", 3), bits("b", "unsigned int", 4)), s(bits("a", "unsigned int", 3)), []string{"!member removed: struct s.b: unsigned int : 4 at bit 3 -> "}},
+		{
+			"wider", s(bits("a", "unsigned int", 3), bits("b", "unsigned int", 4)), s(bits("a", "unsigned int", 5), bits("b", "unsigned int", 4)),
+			[]string{"!member moved: struct s.b: bit 3 -> bit 5", "!member type changed: struct s.a: unsigned int : 3 -> unsigned int : 5"},
+		},
+		{"renamed", s(bits("a", "unsigned int", 3)), s(bits("b", "unsigned int", 3)), []string{"?member renamed: struct s.a: a -> b"}},
+		{"another sign", s(bits("a", "unsigned int", 3)), s(bits("a", "int", 3)), []string{"?member type changed: struct s.a: unsigned int : 3 -> int : 3"}},
+		{"not one any more", s(bits("a", "unsigned int", 3)), s(m("a", "unsigned int")), []string{
+			"!member moved: struct s.a: bit 0 -> offset 0", "!member type changed: struct s.a: unsigned int : 3 -> unsigned int",
+		}},
+		{
+			"in a union that moves", s(m("z", "int"), union("u", bits("a", "unsigned int", 3))), s(m("z", "uint64_t"), union("u", bits("a", "unsigned int", 3))),
+			[]string{
+				"~struct grown: struct s: 8 bytes -> 16 bytes", "!alignment changed: struct s: 4 bytes -> 8 bytes", "!member moved: struct s.u: offset 4 -> offset 8",
+				"!member moved: struct s.u.a: bit 32 -> bit 64", "!member type changed: struct s.z: int -> uint64_t",
+			},
+		},
+	}.run(t)
+}
+
+// TestRules has structs that are packed, or aligned, in another way.
+func TestRules(t *testing.T) {
+	s := func(rules api.Rules, members ...*api.Member) *api.API {
+		a := new(api.API)
+		a.Structs = []*api.Struct{{Name: "struct s", Header: "h.h", Rules: rules, Members: copied(members)}}
+		require.NoError(t, layout.New(a, layout.AMD64).Apply(a.Structs[0]))
+		return a
+	}
+	aligned := func(n int64) *api.Member {
+		return &api.Member{Name: "b", Type: typ("int"), Rules: api.Rules{Aligned: n}}
+	}
+	none, packed, pragma := api.Rules{}, api.Rules{Pack: 1}, api.Rules{Pack: 1, Pragma: true}
+	table{
+		{
+			"now packed", s(none, m("a", "uint8_t"), m("b", "int")), s(packed, m("a", "uint8_t"), m("b", "int")),
+			[]string{
+				"!struct shrunk: struct s: 8 bytes -> 5 bytes", "!alignment changed: struct s: 4 bytes -> 1 byte", "!member moved: struct s.b: offset 4 -> offset 1",
+				"layout rules changed: struct s: none -> packed",
+			},
+		},
+		{"packed, and nothing moves", s(none, m("a", "uint8_t")), s(packed, m("a", "uint8_t")), []string{"layout rules changed: struct s: none -> packed"}},
+		{"by a pragma", s(packed, m("a", "uint8_t")), s(pragma, m("a", "uint8_t")), []string{}},
+		{
+			"packed to less, and aligned", s(packed, m("a", "uint8_t"), m("b", "uint8_t")), s(api.Rules{Pack: 2, Aligned: 2}, m("a", "uint8_t"), m("b", "uint8_t")),
+			[]string{"!alignment changed: struct s: 1 byte -> 2 bytes", "layout rules changed: struct s: packed -> pack(2), aligned(2)"},
+		},
+		{
+			"a member", s(none, m("a", "int"), m("b", "int")), s(none, m("a", "int"), aligned(8)),
+			[]string{
+				"~struct grown: struct s: 8 bytes -> 16 bytes", "!alignment changed: struct s: 4 bytes -> 8 bytes",
+				"!member moved: struct s.b: offset 4 -> offset 8", "layout rules changed: struct s.b: none -> aligned(8)",
+			},
+		},
+	}.run(t)
+}
+
+// TestSpelling has a struct that is called by a typedef's name now.
+func TestSpelling(t *testing.T) {
+	bare := structs(st("struct s", m("a", "int")))
+	bare.Structs[0].Bare = true
+	tagged := structs(st("struct s", m("a", "int")))
+	table{
+		{"without its tag", tagged, bare, []string{"?spelling changed: struct s: struct s -> s"}},
+		{"with a tag", bare, tagged, []string{"?spelling changed: struct s: s -> struct s"}},
+	}.run(t)
+}
+
+// TestGrowthOfVariables has a struct of which the library has variables.
+func TestGrowthOfVariables(t *testing.T) {
+	snapshot := func(variable string, members ...*api.Member) *api.API {
+		a := structs(st("struct s", members...))
+		a.Variables = []*api.Variable{{Name: "v", Header: "h.h", Type: typ(variable)}}
+		return a
+	}
+	const grown, added = "struct grown: struct s: 4 bytes -> 8 bytes", "member added: struct s.b:  -> int at offset 4"
+	a, b := m("a", "int"), m("b", "int")
+	table{
+		{"one", snapshot("struct s", a), snapshot("struct s", a, b), []string{"!" + grown, added}},
+		{"an array", snapshot("[2]struct s", a), snapshot("[2]struct s", a, b), []string{"!" + grown, added}},
+		{"a pointer", snapshot("*struct s", a), snapshot("*struct s", a, b), []string{"~" + grown, added}},
 	}.run(t)
 }

@@ -29,6 +29,11 @@ func (c *comparer) user(name string) string {
 				}
 			}
 		}
+		for _, v := range a.Variables {
+			if refers(v.Type, name) {
+				return v.Name
+			}
+		}
 	}
 	return ""
 }
@@ -51,6 +56,15 @@ func (c *comparer) holder(name string) string {
 			if t != f.t && byValue(t) {
 				return fmt.Sprintf("%s.%s is an array of it", s.Name, f.path)
 			}
+		}
+	}
+	for _, v := range c.from.Variables {
+		t := v.Type
+		for t.Kind == api.Array {
+			t = t.Elem
+		}
+		if byValue(t) {
+			return fmt.Sprintf("the variable %s has it, and programs its size", v.Name)
 		}
 	}
 	return c.counted(name)

@@ -65,12 +65,13 @@ func TestProperties(t *testing.T) {
 // swapped.
 var opposites = map[Kind]Kind{
 	HeaderAdded: HeaderRemoved, FunctionAdded: FunctionRemoved, EnumAdded: EnumRemoved, EnumeratorAdded: EnumeratorRemoved, StructAdded: StructRemoved,
-	MemberAdded: MemberRemoved, MacroAdded: MacroRemoved, AliasAdded: AliasRemoved,
+	MemberAdded: MemberRemoved, MacroAdded: MacroRemoved, AliasAdded: AliasRemoved, TypedefAdded: TypedefRemoved, VariableAdded: VariableRemoved,
 	NowInline: NowExported, NowComplete: NowOpaque, NodeGained: NodeLost,
 	PrototypeChanged: PrototypeChanged, ParametersRenamed: ParametersRenamed, InlineChanged: InlineChanged, BodyChanged: BodyChanged, NodeChanged: NodeChanged,
 	EnumSignedness: EnumSignedness, EnumeratorChanged: EnumeratorChanged, EnumeratorMoved: EnumeratorMoved,
 	AlignmentChanged: AlignmentChanged, MemberTypeChanged: MemberTypeChanged,
 	MacroValueChanged: MacroValueChanged, MacroTypeChanged: MacroTypeChanged, MacroTextChanged: MacroTextChanged, AliasChanged: AliasChanged, HeaderChanged: HeaderChanged,
+	EnumSize: EnumSize, TypedefChanged: TypedefChanged, VariableChanged: VariableChanged, RulesChanged: RulesChanged, SpellingChanged: SpellingChanged,
 }
 
 func properties(t *testing.T, a, b *api.API) {
@@ -132,6 +133,8 @@ func FuzzCompare(f *testing.F) {
 		`{"headers": [{"name": "b.h"}], "structs": [{"name": "struct t", "size": 16, "align": 8, "members": [{"name": "list", "type": "*struct s"}, {"name": "num_s", "offset": 8, "type": "int"}]}]}`,
 		`{"macros": [{"name": "M", "type": "pointer", "value": -1, "enumerator": "A"}], "aliases": [{"name": "a", "target": "c"}], "unvalued": [{"name": "M"}, {"name": "N", "body": "00"}]}`,
 		`{"functions": [{"name": "f", "header": "h", "type": "func() int", "inline": {"body": "00"}}], "unvalued": [{"name": "N", "body": "11"}, {"name": "N", "body": "00"}]}`,
+		`{"typedefs": [{"name": "t", "type": "struct s"}], "variables": [{"name": "v", "type": "[2]struct s"}], "enums": [{"name": "e", "size": 8, "typedef": true, "values": [{"name": "A"}]}]}`,
+		`{"typedefs": [{"name": "t", "type": "int"}], "variables": [{"name": "v", "type": "int"}], "structs": [{"name": "struct s", "size": 4, "pack": 1, "typedef": true, "members": [{"name": "a", "type": "int", "bits": {"at": 1, "width": 2}, "aligned": 8}]}]}`,
 	}
 	for _, a := range seeds {
 		for _, b := range seeds {
