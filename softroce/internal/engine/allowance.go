@@ -8,49 +8,52 @@ package engine
 // Otherwise each would send a whole window again, and lose packets again.
 type allowance struct {
 	packets int // the limit; 0: no limit besides the configured window
-	// until is the threshold of slow start. Below it, packets grows by one
-	// for each packet that is acknowledged; above it, by one for each full
-	// limit of them.
-	until   int
-	answers int // acknowledged packets that count towards the next increase
+	// threshold is the threshold of slow start. While packets is below it,
+	// packets grows by one for each acknowledged packet. Above it, packets
+	// grows by one whenever as many packets as it permits were
+	// acknowledged.
+	threshold int
+	acked     int // acknowledged packets that count towards the next increase above threshold
 }
 
-// of returns the number of packets that may be in flight, at most window.
-func (a *allowance) of(window int) int {
+// limit returns the number of packets that may be in flight. It is at most
+// window.
+func (a *allowance) limit(window int) int {
 	if a.packets == 0 {
 		return window
 	}
 	return min(a.packets, window)
 }
 
-// loss reduces the limit, as the peer reported a lost packet. underWay is the
-// number of packets in flight.
-func (a *allowance) loss(underWay int) {
-	a.until = max(1, underWay/2)
-	a.packets, a.answers = a.until, 0
+// reduceForLoss halves the limit, as the peer has reported a lost packet.
+// inFlight is the number of packets in flight.
+func (a *allowance) reduceForLoss(inFlight int) {
+	a.threshold = max(1, inFlight/2)
+	a.packets, a.acked = a.threshold, 0
 }
 
-// silence reduces the limit to one packet after a timeout. The answer to that
-// packet shows what is missing, since often only an acknowledgement was lost.
-// underWay is the number of packets in flight.
-func (a *allowance) silence(underWay int) {
-	a.loss(max(underWay, 2*a.until)) // repeated timeouts do not lower the threshold further
+// reduceForTimeout reduces the limit to one packet after a timeout. The answer
+// to that packet shows which packets the peer is missing: often none, since
+// only an acknowledgement was lost. inFlight is the number of packets in
+// flight.
+func (a *allowance) reduceForTimeout(inFlight int) {
+	a.reduceForLoss(max(inFlight, 2*a.threshold)) // repeated timeouts do not lower the threshold further
 	a.packets = 1
 }
 
-// answered raises the limit, as the peer has acknowledged that many more
-// packets.
-func (a *allowance) answered(packets, window int) {
+// acknowledged raises the limit, as the peer has acknowledged packets more
+// packets. The limit is lifted once it reaches window.
+func (a *allowance) acknowledged(packets, window int) {
 	if a.packets == 0 || packets <= 0 {
 		return
 	}
-	if a.packets < a.until {
-		grow := min(packets, a.until-a.packets)
+	if a.packets < a.threshold {
+		grow := min(packets, a.threshold-a.packets)
 		a.packets += grow
 		packets -= grow
 	}
-	for a.answers += packets; a.answers >= a.packets; a.packets++ {
-		a.answers -= a.packets
+	for a.acked += packets; a.acked >= a.packets; a.packets++ {
+		a.acked -= a.packets
 	}
 	if a.packets >= window {
 		*a = allowance{}

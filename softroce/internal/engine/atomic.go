@@ -8,7 +8,7 @@ import (
 )
 
 // wordOf returns the first 8 bytes of b as a word. It returns false if they are
-// not aligned, as the processor cannot change them atomically then.
+// not aligned, as the processor cannot change unaligned words atomically.
 func wordOf(b []byte) (*uint64, bool) {
 	p := unsafe.Pointer(unsafe.SliceData(b))
 	return (*uint64)(p), uintptr(p)%8 == 0
@@ -31,9 +31,9 @@ func compareAndSwap(word *uint64, compare, swap uint64) (old uint64, ok bool) {
 	})
 }
 
-// change atomically replaces the word by f of it, also with respect to atomic
-// operations of the program. It returns the old value. ok is false if the
-// program has unmapped the memory.
+// change replaces the value old of the word by f(old), and returns old. The
+// change is atomic, also for atomic operations of the program on the word. ok
+// is false if the program has unmapped the memory.
 func change(word *uint64, f func(uint64) uint64) (old uint64, ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -49,8 +49,9 @@ func change(word *uint64, f func(uint64) uint64) (old uint64, ok bool) {
 	}
 }
 
-// load reads the word without an atomic operation. If it reads a torn value,
-// the following cas fails.
+// load reads the word without an atomic operation. If the program changes the
+// word meanwhile, load may return a mixture of two values; the call of cas that
+// follows then fails.
 //
 //go:norace
 func load(word *uint64) uint64 { return *word }

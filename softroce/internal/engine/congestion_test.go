@@ -129,7 +129,7 @@ func TestPace(t *testing.T) {
 				sender = b
 			}
 			for range 3 {
-				n.runFor(slowInterval)
+				n.runFor(ignoreInterval)
 				sender.Advance(n.now)
 				sender.qp.receiveNotification()
 			}
@@ -140,7 +140,7 @@ func TestPace(t *testing.T) {
 				}
 				sent++
 				last = n.now
-				sender.qp.congestion.eased = n.now // so that it stays as it is
+				sender.qp.congestion.changedAt = n.now // so that it stays as it is
 				early := max(0, sent-1-turnPackets) * int(4*shortestGap)
 				require.GreaterOrEqual(t, n.now-began, time.Duration(early), sent)
 				return true
@@ -233,16 +233,16 @@ func TestRecovery(t *testing.T) {
 		a.qp.receiveNotification()
 		a.qp.receiveNotification() // of the same
 		require.Equal(t, min(shortestGap<<i, longestGap), a.qp.congestion.gap)
-		n.runFor(slowInterval)
+		n.runFor(ignoreInterval)
 		a.Advance(n.now)
 	}
 	last := a.qp.congestion.gap
 	steps := 0
 	for ; a.qp.held() || a.qp.congestion.gap != 0; steps++ {
-		n.runFor(easeInterval)
+		n.runFor(raiseInterval)
 		a.Advance(n.now)
 		a.qp.paced()
-		a.qp.ease()
+		a.qp.raiseRate()
 		require.Less(t, a.qp.congestion.gap, last)
 		last = a.qp.congestion.gap
 	}

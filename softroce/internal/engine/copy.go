@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// fault says whose memory a copy could not access.
+// fault says in whose memory a copy has failed.
 type fault int
 
 const (
@@ -18,7 +18,7 @@ const (
 
 // scatter copies the bytes of src to dst, which must have room for them. It
 // returns a fault if a program has unmapped some of the memory although it is
-// registered. Hardware would still access the pages, which it has pinned.
+// registered. (Hardware could still access such memory, as it pins the pages.)
 func scatter(dst, src [][]byte) (f fault) {
 	old := debug.SetPanicOnFault(true)
 	defer func() {
@@ -45,7 +45,7 @@ func scatter(dst, src [][]byte) (f fault) {
 
 // Copy copies a packet's payload, which is memory of a program, to dst, which
 // must have room for it. Copy returns false if the program has unmapped some of
-// it.
+// the payload.
 func Copy(dst []byte, payload [][]byte) bool {
 	return scatter([][]byte{dst}, payload) == noFault
 }
@@ -68,8 +68,8 @@ func faultOf(r any, dst [][]byte) fault {
 // copyBytes copies src to dst, which has the same length. It copies from the
 // first byte to the last, so that a program that sees the last byte of a
 // message sees the others. The race detector must not see the copy, as the
-// program is allowed to read the memory meanwhile. It would see the builtin
-// copy even in a norace function.
+// program may read the memory meanwhile. It would see the builtin copy even in
+// a norace function.
 //
 //go:norace
 func copyBytes(dst, src []byte) {

@@ -20,13 +20,13 @@ type CQ struct {
 	ring   *CompletionQueue
 	qps    map[*QP]bool // queue pairs that complete into the queue
 
-	staged   []duty // for each completion that is in the ring but not yet visible, the answers that it waits for
-	answered int    // number of leading elements of staged whose answer has been sent
-	ready    int    // number of leading elements of staged that can be made visible; valid only during Publish
-	listed   bool   // whether the queue is in publication.cqs
+	staged   []dependency // for each completion that is in the ring but not yet visible, the answers for which it waits
+	answered int          // number of completions, from the first of staged on, whose answers were sent
+	ready    int          // number of completions, from the first of staged on, that can be made visible; valid only during Publish
+	listed   bool         // whether the queue is in publication.cqs
 
 	moderation libibverbs.ModerateCq
-	held       uint32        // number of completions without an event, as moderation delays it
+	held       uint32        // number of completions for which no event was fired yet, as moderation delays it
 	deadline   time.Duration // time at which the delayed event fires; 0 until the next Advance
 }
 
@@ -79,8 +79,8 @@ func (q *CQ) Resize(entries unsafe.Pointer, size, maxEntries uint32) error {
 }
 
 // Moderate delays the queue's events until there are m.CqCount completions, or
-// until m.CqPeriod microseconds after the first of them. An event that is
-// delayed already fires at once.
+// until m.CqPeriod microseconds after the first of them. An event that an
+// earlier call delays fires at once.
 func (q *CQ) Moderate(m libibverbs.ModerateCq) error {
 	if err := q.device.check(); err != nil {
 		return err
@@ -106,21 +106,21 @@ func (q *CQ) Destroy() error {
 	return nil
 }
 
-// end returns the count of all completions that were added, with those not
-// visible yet.
+// end returns the number of all completions that were added, including those
+// that are not visible yet.
 func (q *CQ) end() uint32 { return q.ring.Added + uint32(len(q.staged)) }
 
-// add puts the completion c into the queue, where it stays invisible until the
-// answers that y names have left the process. If the queue is armed, its event
-// then fires; a queue armed for solicited events needs y.solicited or a failed
-// completion.
+// add puts the completion c into the queue. c stays invisible to the program
+// until the answers that dep names have left the process. When c becomes
+// visible, the event of an armed queue fires; a queue that is armed for
+// solicited events needs dep.solicited or a failed completion for that.
 //
 // The caller must set c.QpNum. add sets the times.
 //
 // If the ring is full, the completion is lost and the queue is broken: add
 // reports an asynchronous event, and the next Advance puts the queue pairs of
 // the queue into the error state.
-func (q *CQ) add(c Completion, y duty) {
+func (q *CQ) add(c Completion, dep dependency) {
 	r, d := q.ring, q.device
 	if r.Overrun != 0 {
 		return
@@ -134,7 +134,7 @@ func (q *CQ) add(c Completion, y duty) {
 	c.Timestamp = uint64(d.now)
 	c.Wallclock = uint64(d.start + int64(d.now))
 	*r.entry(q.end()) = c
-	q.staged = append(q.staged, y)
+	q.staged = append(q.staged, dep)
 	if d.config.Outgoing == nil {
 		q.show(1)
 	} else if !q.listed {
@@ -156,12 +156,12 @@ func (q *CQ) show(n int) {
 	// under the race detector, stores to C's memory may come after the load
 	// that follows.
 	atomic.SwapUint32(&r.Added, first+uint32(n))
-	for i, y := range q.staged[:n] {
+	for i, dep := range q.staged[:n] {
 		armed := atomic.LoadUint32(&r.Armed)
 		if armed == NotArmed {
 			break
 		}
-		if armed == ArmedNext || y.solicited || r.entry(first+uint32(i)).Status != libibverbs.IBV_WC_SUCCESS {
+		if armed == ArmedNext || dep.solicited || r.entry(first+uint32(i)).Status != libibverbs.IBV_WC_SUCCESS {
 			q.due()
 		}
 	}
@@ -169,7 +169,8 @@ func (q *CQ) show(n int) {
 	q.answered = max(0, q.answered-n)
 }
 
-// due fires the queue's event, or delays it as moderation demands.
+// due handles that an event of the queue is due: it fires the event, or delays
+// it if moderation demands that.
 func (q *CQ) due() {
 	q.held++
 	count, period := uint32(q.moderation.CqCount), q.period()
@@ -193,7 +194,7 @@ func (q *CQ) fire() {
 	}
 }
 
-// forget drops the event that moderation delays, if any.
+// forget cancels the event that moderation delays, if any.
 func (q *CQ) forget() {
 	q.held, q.deadline = 0, 0
 	q.device.moderated = slices.DeleteFunc(q.device.moderated, func(m *CQ) bool { return m == q })

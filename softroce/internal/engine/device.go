@@ -54,47 +54,49 @@ type Config struct {
 	// chooses queue pair numbers. The range must not include 0, 1 and
 	// 0xFFFFFF.
 	FirstQPN uint32
-	// QPNs is the size of that range. If it is 0, the range is the 65536
-	// numbers from 16 on.
+	// QPNs is the number of queue pair numbers in the range that begins
+	// with FirstQPN. If QPNs is 0, the range is 65536 numbers from 16 on.
 	QPNs uint32
 	// MaxQPs limits the number of queue pairs. 0 means QPNs.
 	MaxQPs uint32
 	GUID   uint64
 	MTU    libibverbs.Mtu // the port's MTU; 0 means 4096 bytes
 	// Window limits the packets of a reliable connection that are not
-	// acknowledged yet. 0 means 256. If Window is not 0, RDMA reads are
-	// requested in parts, whose responses have at most Window packets each;
-	// otherwise as a whole.
+	// acknowledged yet. 0 means 256. If Window is not 0, the device
+	// requests an RDMA read in parts, whose responses have at most Window
+	// packets each. If it is 0, the device requests the read as a whole.
 	Window int
 	Start  time.Time // absolute time that corresponds to the time 0 of Advance
 
-	// ECN makes packets of connections permit routers to mark them. The
+	// ECN makes the packets of connections permit routers to mark them. The
 	// receiver of a marked packet notifies the sender, which reduces its
-	// rate. ECN must not be set where the network may use the two bits for
-	// something else.
+	// rate. ECN must not be set if the network uses the two ECN bits in
+	// another way.
 	ECN bool
 
 	// Packets is the pool from which packets are taken and to which they
 	// return. If it is nil, the device creates one.
 	Packets *PacketPool
-	// Send sends a packet, and takes ownership of it; PacketPool.Put takes
-	// back a packet that is not delivered. The payload consists of slices
-	// of the program's memory. If Send delivers the packet after it has
-	// returned, it must copy the payload, unless the packet is of a
-	// reliable connection: then the program must keep the memory until the
-	// message is acknowledged, and if it does not, Receive treats the
-	// packet as lost.
+	// Send sends a packet, and takes ownership of it. It calls
+	// PacketPool.Put for a packet that is not delivered. The payload
+	// consists of slices of the program's memory.
+	//
+	// If Send delivers a datagram or a packet of an unreliable connection
+	// after it has returned, it must copy the payload. For a packet of a
+	// reliable connection, it need not: the program must keep the memory
+	// until the message is acknowledged. If the program unmaps the memory
+	// earlier, Receive treats the packet as lost.
 	Send func(p *wire.Packet)
-	// Room reports whether the network can take packets to a queue pair.
-	// While it cannot, a reliable connection sends nothing, except when no
-	// packet of it is unacknowledged. Device.Resume must be called when
+	// Room reports whether the network has room for packets to a queue
+	// pair. While it has none, a reliable connection that waits for
+	// acknowledgements sends nothing. Device.Resume must be called when
 	// there may be room again. If Room is nil, there is always room.
 	Room func(qpn uint32) bool
-	// Outgoing says when packets that were passed to Send have left the
-	// process. If it is nil, they leave at once.
+	// Outgoing tells which packets that were passed to Send have left the
+	// process. If it is nil, all of them have.
 	Outgoing Outgoing
-	// CompletionEvent is called with an armed completion queue that got a
-	// completion.
+	// CompletionEvent is called when a completion arrives in an armed
+	// completion queue.
 	CompletionEvent func(cq *CQ)
 	// AsyncEvent is called with each asynchronous event. It may be nil.
 	AsyncEvent func(e AsyncEvent)
@@ -104,27 +106,27 @@ type Config struct {
 type Device struct {
 	config Config
 	now    time.Duration // time of the last Advance
-	start  int64         // Unix time in nanoseconds at which now was 0
+	start  int64         // absolute time at which now was 0, as Unix time in nanoseconds
 	gone   bool          // whether the device was removed
 	down   bool          // whether the port is down
 
 	readPackets int // largest number of response packets that one READ request asks for
 
-	pds, cqs, srqs int            // the number of these objects
+	pds, cqs, srqs int            // numbers of protection domains, completion queues and SRQs
 	qps            map[uint32]*QP // keyed by number
 	mrs            map[uint32]*MR // keyed by the upper 24 bits of the key
 	mws            map[uint32]*MW // keyed like mrs
 	ahs            map[uint64]*AH // keyed by handle
 	gids           [gidTableSize]GIDEntry
-	addresses      map[wire.GID]bool  // whether a GID is in gids
+	addresses      map[wire.GID]bool  // has each GID in gids
 	groups         map[wire.GID][]*QP // members of each multicast group, in the order of joining
 
-	lately []uint32 // numbers of recently destroyed queue pairs, the newest last
-	nextAH uint64   // handle of the newest address handle
+	recentQPNs []uint32 // numbers of recently destroyed queue pairs, the newest last
+	nextAH     uint64   // handle of the newest address handle
 
 	moderated []*CQ // queues whose event is delayed by moderation
 	failing   []*QP // queue pairs that the next Advance puts into the error state
-	orphans   []*QP // queue pairs whose peers' processes have ended, before their requests fail
+	orphans   []*QP // queue pairs whose peers' processes have ended and whose requests do not fail yet
 	schedule  schedule
 	staged    publication
 	counters  Counters // Retries is the sum over destroyed queue pairs only
@@ -140,7 +142,7 @@ func New(c Config) *Device {
 	if c.Random == nil {
 		var seed [32]byte
 		for i := 0; i < len(seed); i += 8 {
-			binary.LittleEndian.PutUint64(seed[i:], rand.Uint64()) // the runtime's, which the system seeds
+			binary.LittleEndian.PutUint64(seed[i:], rand.Uint64()) // from Go's runtime, whose generator the system seeds
 		}
 		c.Random = rand.New(rand.NewChaCha8(seed))
 	}
@@ -170,8 +172,9 @@ func New(c Config) *Device {
 	}
 }
 
-// capabilities are the same for every device. IBV_DEVICE_MEM_MGT_EXTENSIONS
-// stands only for requests that invalidate a key, as C's API has no others.
+// capabilities has the capability flags of every device.
+// IBV_DEVICE_MEM_MGT_EXTENSIONS announces only requests that invalidate a key,
+// as C's API has no other memory management extensions.
 const capabilities = libibverbs.IBV_DEVICE_CURR_QP_STATE_MOD | libibverbs.IBV_DEVICE_PORT_ACTIVE_EVENT |
 	libibverbs.IBV_DEVICE_SYS_IMAGE_GUID | libibverbs.IBV_DEVICE_RC_RNR_NAK_GEN | libibverbs.IBV_DEVICE_SRQ_RESIZE |
 	libibverbs.IBV_DEVICE_MEM_WINDOW | libibverbs.IBV_DEVICE_MEM_MGT_EXTENSIONS | libibverbs.IBV_DEVICE_MEM_WINDOW_TYPE_2B
@@ -201,7 +204,7 @@ func (d *Device) Attr() (libibverbs.DeviceAttrEx, error) {
 
 const (
 	noVendor    = 0xFFFFFF
-	ackDelay    = 15      // 4.096 us * 2^15: 134 ms
+	ackDelay    = 15      // code of 4.096 us * 2^15, which is 134 ms
 	nanoseconds = 1000000 // clock ticks per millisecond
 )
 

@@ -12,27 +12,28 @@ import (
 const (
 	// shortestRNR is the timer code of an RNR NAK for 10 microseconds.
 	shortestRNR = 1
-	// stall is the mean number of messages per RNR NAK of a receiver in
-	// hostile mode.
-	stall = 16
+	// messagesPerRNR is the mean number of messages for which a receiver in
+	// hostile mode sends one RNR NAK.
+	messagesPerRNR = 16
 )
 
-// stalls decides whether a receiver in hostile mode sends an RNR NAK although a
-// receive is posted. It sends at most one for a message, and only to a queue
-// pair of this device that retries.
-func (q *QP) stalls() bool {
+// pretendsNotReady decides, at random, whether a receiver in hostile mode sends
+// an RNR NAK although a receive is posted. It sends at most one for a message,
+// and only to a queue pair of this device that retries.
+func (q *QP) pretendsNotReady() bool {
 	d, r := q.device, &q.responder
-	if d.config.Hostile == nil || q.kind != libibverbs.IBV_QPT_RC || r.nak || d.config.Hostile.IntN(stall) != 0 {
+	if d.config.Hostile == nil || q.kind != libibverbs.IBV_QPT_RC || r.nak || d.config.Hostile.IntN(messagesPerRNR) != 0 {
 		return false
 	}
 	peer := d.qps[q.attr.DestQpNum]
 	return peer != nil && peer.attr.RnrRetry > 0
 }
 
-// Patience returns the acknowledgement timeout and the number of retries of the
-// requester of a reliable connection. p is a packet from or to that requester.
-// ok is false unless both queue pairs of the connection are on this device.
-func (d *Device) Patience(p *wire.Packet) (timeout time.Duration, retries uint8, ok bool) {
+// RetryLimits returns the acknowledgement timeout and the number of retries of
+// the requester of a reliable connection. p is a packet from or to that
+// requester. ok is false unless both queue pairs of the connection are on this
+// device.
+func (d *Device) RetryLimits(p *wire.Packet) (timeout time.Duration, retries uint8, ok bool) {
 	q := d.qps[p.DestQP]
 	if q == nil || q.kind != libibverbs.IBV_QPT_RC {
 		return 0, 0, false

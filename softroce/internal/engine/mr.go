@@ -87,8 +87,9 @@ func (p *PD) RegisterMR(memory []byte, iova uint64, access libibverbs.AccessFlag
 	return m, nil
 }
 
-// Rereg changes what flags select: the protection domain, the memory with its
-// iova, or the access. The key stays the same.
+// Rereg changes those properties of the region that flags select: the
+// protection domain, the memory with its iova, or the access. The key stays the
+// same.
 //
 // If Rereg fails, nothing changes. It fails with EBUSY while windows are bound
 // to the region. It fails with EINVAL for flags that are zero or unknown, for a
@@ -122,7 +123,7 @@ func (m *MR) Rereg(flags libibverbs.ReregMrFlags, pd *PD, memory []byte, iova ui
 	if m.windows > 0 {
 		return syscall.EBUSY
 	}
-	m.pd.device.showTails()
+	m.pd.device.unstageWrites()
 	m.pd.users--
 	n.pd.users++
 	*m = n
@@ -138,8 +139,8 @@ func baseOf(iova uint64, access libibverbs.AccessFlags) uint64 {
 	return iova
 }
 
-// newKey returns a random key for a region or window. No other one has the same
-// upper 24 bits.
+// newKey returns a random key for a region or window. No other region or window
+// has the same upper 24 bits.
 func (d *Device) newKey() uint32 {
 	for {
 		key := d.config.Random.Uint32()
@@ -158,17 +159,17 @@ func (m *MR) Deregister() error {
 	if m.windows > 0 {
 		return syscall.EBUSY
 	}
-	m.pd.device.showTails()
+	m.pd.device.unstageWrites()
 	delete(m.pd.device.mrs, m.key>>8)
 	m.pd.users--
 	m.memory = nil
 	return nil
 }
 
-// slice returns the length bytes at addr in the region with the local key key.
-// The region must belong to pd and permit access, which is 0 for reading or
-// IBV_ACCESS_LOCAL_WRITE. If length is 0, neither the address nor the key is
-// checked. The status is success or IBV_WC_LOC_PROT_ERR.
+// slice returns length bytes from addr on, in the region whose local key is
+// key. The region must belong to pd and permit access, which is
+// IBV_ACCESS_LOCAL_WRITE, or 0 for reading. If length is 0, neither addr nor
+// key is checked. The status is success or IBV_WC_LOC_PROT_ERR.
 //
 // The result may become invalid at the next call of the device's methods.
 func (d *Device) slice(pd *PD, addr, length uint64, key uint32, access libibverbs.AccessFlags) ([]byte, libibverbs.WcStatus) {
@@ -183,8 +184,8 @@ func (d *Device) slice(pd *PD, addr, length uint64, key uint32, access libibverb
 	return nil, libibverbs.IBV_WC_LOC_PROT_ERR
 }
 
-// remoteSlice returns the length bytes at addr in the region or window with the
-// remote key key, for a packet to q. access is a flag of remote access. The
+// remoteSlice returns length bytes from addr on, in the region or window whose
+// remote key is key, for a packet to q. access is a flag of remote access. The
 // status is success or IBV_WC_REM_ACCESS_ERR. remoteSlice does not check q's
 // own access flags.
 func (d *Device) remoteSlice(q *QP, addr, length uint64, key uint32, access libibverbs.AccessFlags) ([]byte, libibverbs.WcStatus) {
@@ -214,8 +215,8 @@ func (m *MR) slice(addr, length uint64) []byte {
 }
 
 // within returns the offset of addr from start. ok reports whether the length
-// bytes at addr are within the size bytes at start. These may extend to the
-// last address.
+// bytes from addr on are all among the size bytes from start on. These may
+// extend to the last address.
 func within(addr, length, start, size uint64) (offset uint64, ok bool) {
 	offset = addr - start // wraps to a huge number if addr is below start
 	return offset, offset <= size && length <= size-offset

@@ -20,9 +20,9 @@ type MW struct {
 	access libibverbs.AccessFlags
 }
 
-// windowAccess has the access flags that a bind may name. A window does not
-// grant local access, but programs pass a region's flags for a window, and
-// devices accept that.
+// windowAccess has the access flags that a bind may name. Flags for local
+// access have no effect on a window; devices accept them, since programs pass a
+// region's flags for a window.
 const windowAccess = mrAccess | optionalAccess
 
 // AllocMW creates a memory window that is not bound. It fails with EINVAL for
@@ -61,7 +61,7 @@ func (w *MW) Dealloc() error {
 // unbind unbinds the window, if it is bound.
 func (w *MW) unbind() {
 	if w.mr != nil {
-		w.pd.device.showTails()
+		w.pd.device.unstageWrites()
 		w.mr.windows--
 	}
 	if w.qp != nil {
@@ -128,8 +128,8 @@ func (q *QP) bind(s *SendSlot) libibverbs.WcStatus {
 	return libibverbs.IBV_WC_SUCCESS
 }
 
-// invalidate unbinds the window of type 2 with that key, which must be bound
-// through q; otherwise it returns false. It executes the work request
+// invalidate unbinds the window of type 2 with that key. It returns false
+// unless the window is bound through q. It executes the work request
 // IBV_WR_LOCAL_INV, which fails with IBV_WC_MW_BIND_ERR, and the peer's
 // IBV_WR_SEND_WITH_INV, which fails with IBV_WC_REM_ACCESS_ERR at the peer and
 // with IBV_WC_LOC_ACCESS_ERR here.

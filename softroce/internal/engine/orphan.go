@@ -10,9 +10,9 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// PeersGone handles the end of a process that had the n queue pair numbers from
-// first on. On connections to these, requests in flight fail at the time at,
-// and later requests fail as well.
+// PeersGone handles the end of a process that had n queue pair numbers, the
+// first of which is first. Requests in flight on connections to these queue
+// pairs fail when Advance reaches the time at, and so do later requests.
 func (d *Device) PeersGone(first, n uint32, at time.Duration) {
 	for _, q := range d.QPs() {
 		if q.kind != libibverbs.IBV_QPT_RC || q.attr.DestQpNum-first >= n {
@@ -29,7 +29,7 @@ func (d *Device) PeersGone(first, n uint32, at time.Duration) {
 }
 
 // advanceOrphans fails the requests on connections to ended processes, once the
-// time that PeersGone got is reached. next is the next such time, or 0.
+// time has come that PeersGone got. next is the next such time, or 0.
 func (d *Device) advanceOrphans() (next time.Duration) {
 	d.orphans = slices.DeleteFunc(d.orphans, func(q *QP) bool {
 		switch {
@@ -48,10 +48,11 @@ func (d *Device) advanceOrphans() (next time.Duration) {
 	return next
 }
 
-// Unreachable handles the report of a host that no process has a port open
-// there. p is the packet of this device that the report quotes. The report is
-// ignored unless p is unacknowledged, since a forged report would have to guess
-// two random numbers.
+// Unreachable handles the report of a host that no process there has the port
+// open. p is the packet of this device that the report quotes. Unreachable
+// ignores the report unless p is unacknowledged. So a forged report has an
+// effect only if it names the right queue pair number and PSN, which are
+// random.
 func (d *Device) Unreachable(p *wire.Packet) {
 	if p.Opcode.Transport() != wire.RC || p.Opcode.IsResponse() {
 		return

@@ -30,74 +30,78 @@ type Outgoing interface {
 
 // Way is the path of packets to another process, or to several.
 type Way interface {
-	// Mark returns a number that stands for the packets sent so far. It
-	// returns 0 if all of them have left the process.
+	// Mark returns a number for Left that stands for all packets sent so
+	// far. It returns 0 if all of them have left the process.
 	Mark() (mark uint64)
 	// Left reports whether the packets that were sent before Mark returned
 	// mark have left the process or are lost. It also returns true after
 	// GiveUp.
 	Left(mark uint64) bool
-	// GiveUp makes Left return true until a packet leaves on the way again.
+	// GiveUp makes Left return true until another packet leaves the process
+	// on this way.
 	GiveUp()
 }
 
 const (
-	// patience limits the time that staged data waits because a peer takes
-	// no packets: the time until its answer is sent, and then the time
-	// until that has left the process.
-	patience = time.Second
-	// tailBytes is the number of bytes at the end of a WRITE that are
+	// stagedTimeout limits each of the two times for which staged data
+	// waits if a peer takes no packets: until the answer to the peer is
+	// sent, and from then until the answer has left the process.
+	stagedTimeout = time.Second
+	// stagedBytes is the number of bytes at the end of a WRITE that are
 	// staged.
-	tailBytes = 64
-	// maxTails limits the number of WRITEs whose last bytes are staged.
-	maxTails = 16
+	stagedBytes = 64
+	// maxStagedWrites limits the number of WRITEs whose last bytes are
+	// staged.
+	maxStagedWrites = 16
 )
 
-// duty says for which answers to the peer a staged completion, event or end of
-// a WRITE waits.
-type duty struct {
+// dependency names the answers to the peer for which a staged completion, event
+// or end of a WRITE waits.
+type dependency struct {
 	qp        *QP    // queue pair that sends the answers; nil: none
 	answers   uint32 // value that qp's responder.sent reaches when the answers have been sent
 	solicited bool   // for a completion, whether its message had the solicited bit
 
-	way      Way           // path on which the answers leave; nil: they stay in the process
+	way      Way           // way on which the answers leave the process; nil: they stay in it
 	mark     uint64        // result of way.Mark after the answers were sent
 	deadline time.Duration // time at which the wait for mark ends; 0: Mark was not called yet
 }
 
-// tail is the staged end of a WRITE.
-type tail struct {
-	duty
-	left bool   // whether the wait for the answers is over; valid only during Publish
-	told bool   // whether a completion that follows the WRITE is staged
-	dst  []byte // memory of the program to which data belongs
-	data [tailBytes]byte
+// stagedWrite has the staged last bytes of a WRITE.
+type stagedWrite struct {
+	dependency
+	ready     bool   // whether the bytes need not wait any more; valid only during Publish
+	completed bool   // whether a completion that was added after the WRITE is staged
+	dst       []byte // memory of the program into which the bytes in data are to be written
+	data      [stagedBytes]byte
 }
 
-// stagedEvent is an asynchronous event that waits for the answers that a queue
-// pair has queued by the next call of Publish.
+// stagedEvent is a staged asynchronous event of a queue pair. It waits for the
+// answers that the queue pair has queued when Publish is next called.
 type stagedEvent struct {
 	AsyncEvent
-	by   *QP // queue pair with the answers; nil once duty is set
-	duty duty
+	by         *QP // queue pair that sends the answers; nil once dependency is set
+	dependency dependency
 }
 
 // publication has all staged data of a device.
 type publication struct {
-	cqs    []*CQ         // queues that have staged completions
-	tails  []tail        // staged ends of WRITEs, which do not overlap
-	events []stagedEvent // staged events, in order
-	owed   int           // number of queued answers to other processes
+	cqs           []*CQ         // queues that have staged completions
+	writes        []stagedWrite // staged last bytes of WRITEs, which do not overlap
+	events        []stagedEvent // staged events, the oldest first
+	queuedAnswers int           // number of queued answers to other processes
 }
 
-// Publish makes the staged data visible whose answers have left the process.
-// next is the time at which it must be called again at the latest, or Never.
-// With Config.Outgoing, the caller must also call it after Advance and Receive,
-// once their packets were flushed. Without Config.Outgoing, nothing is staged.
+// Publish makes those staged completions, events and last bytes of WRITEs
+// visible that need not wait for answers any more. next is the time at which
+// Publish must be called again at the latest, or Never. With Config.Outgoing,
+// the caller must also call Publish after each call of Advance and Receive,
+// once the packets that these sent were flushed. Without Config.Outgoing,
+// nothing is staged.
 func (d *Device) Publish() (next time.Duration) {
 	s := &d.staged
 	next = Never
-	if len(s.cqs) > 0 || len(s.tails) > 0 || len(s.events) > 0 {
+	if len(s.cqs) > 0 || len(s.writes) > 0 || len(s.events) > 0 {
 		p := publishing{d, d.config.Outgoing.Idle(), Never}
 		p.showAll()
 		next = p.next
@@ -115,21 +119,22 @@ type publishing struct {
 	next   time.Duration // earliest time at which staged data will have waited for too long
 }
 
-// showAll makes all data visible that need not wait any more: memory first,
-// then completions, then events. It checks them in the opposite order, since a
-// packet may leave between two checks, and a completion must not become visible
-// before the end of an earlier WRITE on its queue pair.
+// showAll makes all data visible that need not wait any more: first memory,
+// then completions, then events. A completion must not become visible before
+// the last bytes of an earlier WRITE on its queue pair. So showAll checks
+// events first and memory last: a packet that leaves between two checks makes
+// the memory visible rather than the completion.
 func (p *publishing) showAll() {
 	s := &p.device.staged
 	events := p.readyEvents()
 	for _, q := range s.cqs {
-		p.look(q)
+		p.countReady(q)
 	}
-	for i := range s.tails {
-		t := &s.tails[i]
-		t.left = p.answered(&t.duty) && p.left(&t.duty)
+	for i := range s.writes {
+		t := &s.writes[i]
+		t.ready = p.answered(&t.dependency) && p.left(&t.dependency)
 	}
-	p.device.writeTails(func(t *tail) bool { return t.left })
+	p.device.unstageIf(func(t *stagedWrite) bool { return t.ready })
 	kept := s.cqs[:0]
 	for _, q := range s.cqs {
 		q.show(q.ready)
@@ -152,7 +157,7 @@ func (p *publishing) readyEvents() (n int) {
 	for i := range s.events {
 		s.events[i].resolve()
 	}
-	for n < len(s.events) && p.answered(&s.events[n].duty) && p.left(&s.events[n].duty) {
+	for n < len(s.events) && p.answered(&s.events[n].dependency) && p.left(&s.events[n].dependency) {
 		n++
 	}
 	return n
@@ -171,30 +176,31 @@ func (q *QP) event(t libibverbs.EventType, object any) {
 	}
 }
 
-// resolve sets the duty of the event, unless it is set.
+// resolve sets e.dependency, unless it is set.
 func (e *stagedEvent) resolve() {
 	if e.by != nil {
-		e.duty, e.by = e.by.duty(), nil
+		e.dependency, e.by = e.by.dependency(), nil
 	}
 }
 
-// forgetAnswers makes staged events wait for no further answers of the queue
-// pair.
+// forgetAnswers makes staged events no longer wait for answers of the queue
+// pair q.
 func (s *publication) forgetAnswers(q *QP) {
 	for i := range s.events {
 		e := &s.events[i]
 		if e.by == q {
 			e.resolve()
 		}
-		if e.duty.qp == q {
-			e.duty.qp = nil
+		if e.dependency.qp == q {
+			e.dependency.qp = nil
 		}
 	}
 }
 
-// look sets q.ready, the number of staged completions that can be made visible.
-func (p *publishing) look(q *CQ) {
-	if p.idle && p.device.staged.owed == 0 {
+// countReady sets q.ready, the number of staged completions that can be made
+// visible.
+func (p *publishing) countReady(q *CQ) {
+	if p.idle && p.device.staged.queuedAnswers == 0 {
 		q.ready = len(q.staged)
 		return
 	}
@@ -207,20 +213,20 @@ func (p *publishing) look(q *CQ) {
 	}
 }
 
-// answered reports whether the answers that y names were sent, or have had to
-// wait for room for too long. If not, answered lowers p.next to the time at
-// which that will be too long.
-func (p *publishing) answered(y *duty) bool {
-	if y.qp == nil || p.device.staged.owed == 0 {
+// answered reports whether the answers that dep names were sent, or have waited
+// for room in the network until the timeout. Otherwise, answered lowers p.next
+// to the time of that timeout.
+func (p *publishing) answered(dep *dependency) bool {
+	if dep.qp == nil || p.device.staged.queuedAnswers == 0 {
 		return true
 	}
-	r := &y.qp.responder
-	if int32(r.sent-y.answers) >= 0 {
+	r := &dep.qp.responder
+	if int32(r.sent-dep.answers) >= 0 {
 		return true
 	}
 	now := p.device.now
 	if r.overdue == 0 {
-		r.overdue = now + patience
+		r.overdue = now + stagedTimeout
 	}
 	if r.overdue <= now {
 		return true
@@ -229,137 +235,139 @@ func (p *publishing) answered(y *duty) bool {
 	return false
 }
 
-// mark records which packets y waits for. The answers that y names must have
-// been sent.
-func (p *publishing) mark(y *duty) {
-	if y.way != nil && !p.idle && y.deadline == 0 {
-		y.mark, y.deadline = y.way.Mark(), p.device.now+patience
+// mark records which packets must have left the process before dep is met: all
+// that were sent on the way so far. The answers that dep names must be among
+// them.
+func (p *publishing) mark(dep *dependency) {
+	if dep.way != nil && !p.idle && dep.deadline == 0 {
+		dep.mark, dep.deadline = dep.way.Mark(), p.device.now+stagedTimeout
 	}
 }
 
-// left reports whether the packets that y waits for have left the process, or
-// y's deadline has passed. The answers that y names must have been sent.
-func (p *publishing) left(y *duty) bool {
-	if y.way == nil || p.idle {
+// left reports whether the packets that mark recorded have left the process, or
+// dep's deadline has passed. The answers that dep names must have been sent.
+func (p *publishing) left(dep *dependency) bool {
+	if dep.way == nil || p.idle {
 		return true
 	}
-	p.mark(y)
-	if y.way.Left(y.mark) {
+	p.mark(dep)
+	if dep.way.Left(dep.mark) {
 		return true
 	}
-	if y.deadline <= p.device.now {
-		y.way.GiveUp()
+	if dep.deadline <= p.device.now {
+		dep.way.GiveUp()
 		return true
 	}
-	p.next = min(p.next, y.deadline)
+	p.next = min(p.next, dep.deadline)
 	return false
 }
 
-// writeLast writes the payload of the last packet of a WRITE to b, and stages
-// the last bytes.
-func (q *QP) writeLast(b, payload []byte, y duty) fault {
+// writeLast writes the payload of the last packet of a WRITE to b, but stages
+// its last bytes.
+func (q *QP) writeLast(b, payload []byte, dep dependency) fault {
 	d := q.device
 	s := &d.staged
-	body, end := b[:max(0, len(b)-tailBytes)], b[max(0, len(b)-tailBytes):]
+	body, end := b[:max(0, len(b)-stagedBytes)], b[max(0, len(b)-stagedBytes):]
 	t := s.last(q, end)
 	if t == nil {
-		d.settle(end)
+		d.unstageOverlap(end)
 	}
-	d.settle(body)
+	d.unstageOverlap(body)
 	if f := scatter([][]byte{body}, [][]byte{payload[:len(body)]}); f != noFault {
 		return f
 	}
-	if len(s.tails) == 0 || t == nil {
+	if len(s.writes) == 0 || t == nil {
 		if !writable(end) {
 			return targetFault
 		}
-		if len(s.tails) == maxTails {
-			d.settleAll()
+		if len(s.writes) == maxStagedWrites {
+			d.answerAndUnstage()
 		}
-		s.tails = append(s.tails, tail{dst: end})
-		t = &s.tails[len(s.tails)-1]
+		s.writes = append(s.writes, stagedWrite{dst: end})
+		t = &s.writes[len(s.writes)-1]
 	}
-	t.duty = y
+	t.dependency = dep
 	copy(t.data[:], payload[len(body):])
 	return noFault
 }
 
-// last returns the newest tail if it belongs to q and its memory is end. A new
-// WRITE may replace that tail: no completion follows the old one, so no program
-// can rely on seeing it.
-func (s *publication) last(q *QP, end []byte) *tail {
-	if len(s.tails) == 0 {
+// last returns the newest staged WRITE if it belongs to q and writes to the
+// memory end. A new WRITE to end may replace it: as no completion follows the
+// staged WRITE, no program can rely on seeing its data.
+func (s *publication) last(q *QP, end []byte) *stagedWrite {
+	if len(s.writes) == 0 {
 		return nil
 	}
-	t := &s.tails[len(s.tails)-1]
-	if t.told || t.qp != q || len(t.dst) != len(end) || &t.dst[0] != &end[0] {
+	t := &s.writes[len(s.writes)-1]
+	if t.completed || t.qp != q || len(t.dst) != len(end) || &t.dst[0] != &end[0] {
 		return nil
 	}
 	return t
 }
 
-// tell records that a completion of q is staged. It announces q's earlier
-// WRITEs to the program.
-func (s *publication) tell(q *QP) {
-	if n := len(s.tails); n > 0 && s.tails[n-1].qp == q { // last checks only this one
-		s.tails[n-1].told = true
+// noteCompletion records that a completion of q is being staged, which tells
+// the program that q's earlier WRITEs have arrived.
+func (s *publication) noteCompletion(q *QP) {
+	if n := len(s.writes); n > 0 && s.writes[n-1].qp == q { // last checks only this one
+		s.writes[n-1].completed = true
 	}
 }
 
-// settle writes all staged ends of WRITEs if one of them overlaps b, which a
-// request is about to use.
-func (d *Device) settle(b []byte) {
-	if d.hasTail(b) {
-		d.settleAll()
+// unstageOverlap writes all staged bytes to memory if some of them belong to b,
+// which a request is about to use.
+func (d *Device) unstageOverlap(b []byte) {
+	if d.hasStaged(b) {
+		d.answerAndUnstage()
 	}
 }
 
-// hasTail reports whether a staged end of a WRITE overlaps b.
-func (d *Device) hasTail(b []byte) bool {
-	for i := range d.staged.tails {
-		if overlap(d.staged.tails[i].dst, b) {
+// hasStaged reports whether bytes are staged that belong to b.
+func (d *Device) hasStaged(b []byte) bool {
+	for i := range d.staged.writes {
+		if overlap(d.staged.writes[i].dst, b) {
 			return true
 		}
 	}
 	return false
 }
 
-// settleAll sends the answers for which staged ends of WRITEs wait, as far as
-// there is room, and then writes the ends to memory.
-func (d *Device) settleAll() {
-	for i := range d.staged.tails {
-		t := &d.staged.tails[i]
+// answerAndUnstage sends the answers for which staged bytes wait, as far as the
+// network has room. Then it writes all staged bytes to memory.
+func (d *Device) answerAndUnstage() {
+	for i := range d.staged.writes {
+		t := &d.staged.writes[i]
 		if int32(t.qp.responder.sent-t.answers) < 0 {
 			t.qp.answerNow()
 		}
 	}
-	d.showTails()
+	d.unstageWrites()
 }
 
-// showTails writes all staged ends of WRITEs to memory.
-func (d *Device) showTails() {
-	if len(d.staged.tails) > 0 {
+// unstageWrites flushes the packets that were sent, and then writes the staged
+// last bytes of all WRITEs to memory.
+func (d *Device) unstageWrites() {
+	if len(d.staged.writes) > 0 {
 		d.config.Outgoing.Flush()
-		d.writeTails(func(*tail) bool { return true })
+		d.unstageIf(func(*stagedWrite) bool { return true })
 	}
 }
 
-// writeTails writes the staged ends of WRITEs for which due returns true to
-// memory.
-func (d *Device) writeTails(due func(t *tail) bool) {
+// unstageIf writes the staged last bytes of those WRITEs to memory for which
+// ready returns true.
+func (d *Device) unstageIf(ready func(t *stagedWrite) bool) {
 	s := &d.staged
-	kept := s.tails[:0]
-	for i := range s.tails {
-		t := &s.tails[i]
-		if !due(t) {
+	kept := s.writes[:0]
+	for i := range s.writes {
+		t := &s.writes[i]
+		if !ready(t) {
 			kept = append(kept, *t)
 			continue
 		}
 		// The program may have unmapped the memory meanwhile.
 		_ = scatter([][]byte{t.dst}, [][]byte{t.data[:len(t.dst)]})
 	}
-	clear(s.tails[len(kept):])
-	s.tails = kept
+	clear(s.writes[len(kept):])
+	s.writes = kept
 }
 
 // overlap reports whether a and b have bytes in common.

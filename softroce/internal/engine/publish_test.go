@@ -76,18 +76,18 @@ func TestAnswersLeaveFirst(t *testing.T) {
 			n.fillRandom(a.mr.memory)
 			last := size - 1
 			b.mr.memory[last] = ^a.mr.memory[last]
-			before := bytes.Clone(b.mr.memory[size-tailBytes:])
+			before := bytes.Clone(b.mr.memory[size-stagedBytes:])
 			if tt.recv {
 				b.postRecv(7, b.mr.sge(0, size))
 			}
 			a.post(tt.slot.remote(b, 0), a.mr.sge(0, size))
 			b.Publish()
 			n.run()
-			require.Equal(t, b.now+patience, b.Publish(), "when it has waited for too long")
+			require.Equal(t, b.now+stagedTimeout, b.Publish(), "when it has waited for too long")
 			require.Empty(t, poll(b.recv.ring))
 			if tt.memory {
-				require.Equal(t, a.mr.memory[:size-tailBytes], b.mr.memory[:size-tailBytes])
-				require.Equal(t, before, b.mr.memory[size-tailBytes:])
+				require.Equal(t, a.mr.memory[:size-stagedBytes], b.mr.memory[:size-stagedBytes])
+				require.Equal(t, before, b.mr.memory[size-stagedBytes:])
 			}
 			require.Equal(t, []result{ok(0)}, results(a.send), "the answer is on its way")
 			g.open = true
@@ -114,7 +114,7 @@ func TestCompletionAwaitsAnswer(t *testing.T) {
 			b.postRecv(7, b.mr.sge(0, 8))
 			a.post(SendSlot{ID: 1, Opcode: libibverbs.IBV_WR_RDMA_READ}.remote(b, 0), a.mr.sge(0, 4096))
 			a.post(SendSlot{ID: 2, Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(0, 8))
-			n.runFor(patience / 2)
+			n.runFor(stagedTimeout / 2)
 			next := b.Publish()
 			require.Greater(t, next, b.now)
 			require.Empty(t, poll(b.recv.ring), "the ACK comes after the answer to the READ")
@@ -173,7 +173,7 @@ func TestWaysAreApart(t *testing.T) {
 	}
 	n.run()
 	next := b.Publish()
-	require.Equal(t, b.now+patience, next)
+	require.Equal(t, b.now+stagedTimeout, next)
 	require.Equal(t, []result{ok(7)}, results(b2.recv))
 	require.Equal(t, a2.mr.memory, b2.mr.memory)
 	require.Empty(t, results(b.recv))
@@ -196,7 +196,7 @@ func TestSlowWay(t *testing.T) {
 	for id := range uint64(3) {
 		b.postRecv(id, b.mr.sge(0, 8))
 		a.post(SendSlot{ID: id, Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(0, 8))
-		n.runFor(patience / 4)
+		n.runFor(stagedTimeout / 4)
 		b.Advance(n.now)
 		b.Publish()
 	}
@@ -226,7 +226,7 @@ func TestSendsLeave(t *testing.T) {
 			}
 			b.post(slot, b.mr.sge(0, 8))
 			n.run()
-			require.Equal(t, b.now+patience, b.Publish())
+			require.Equal(t, b.now+stagedTimeout, b.Publish())
 			require.Empty(t, poll(b.send.ring))
 			g.to(a).open = true
 			require.Equal(t, Never, b.Publish())
@@ -264,7 +264,7 @@ func TestAnswersLeaveBeforeEvents(t *testing.T) {
 			b.takeEvents()
 			tt.act(a, b)
 			n.run()
-			require.Equal(t, b.now+patience, b.Publish())
+			require.Equal(t, b.now+stagedTimeout, b.Publish())
 			b.requireEvents()
 			require.Len(t, results(a.send), 1, "the answer is on its way")
 			if tt.reset {
@@ -341,7 +341,7 @@ func TestTailsInOrder(t *testing.T) {
 			copy(want[140:148], a.mr.memory[64:])
 		},
 		"many": func(a, b *end, want []byte) {
-			for i := range 3 * maxTails {
+			for i := range 3 * maxStagedWrites {
 				write(a, b, i, 8*i, 8)
 				copy(want[8*i:][:8], a.mr.memory[i:])
 			}
@@ -368,7 +368,7 @@ func TestTailsInOrder(t *testing.T) {
 			want := bytes.Clone(b.mr.memory)
 			act(a, b, want)
 			n.run()
-			require.Less(t, len(b.staged.tails), maxTails+1)
+			require.Less(t, len(b.staged.writes), maxStagedWrites+1)
 			g.open = true
 			b.Publish()
 			require.Equal(t, want, b.mr.memory)
@@ -398,7 +398,7 @@ func TestTailsBeforeCompletions(t *testing.T) {
 			a2.post(SendSlot{Opcode: libibverbs.IBV_WR_RDMA_READ}.remote(b2, 0), a2.mr.sge(0, 4096))
 			a2.post(SendSlot{Opcode: libibverbs.IBV_WR_RDMA_WRITE}.remote(b2, 0), a2.mr.sge(0, flag))
 			n.run()
-			require.Len(n.t, b.staged.tails, 1)
+			require.Len(n.t, b.staged.writes, 1)
 			a.post(SendSlot{Opcode: libibverbs.IBV_WR_RDMA_WRITE}.remote(b, 0), a.mr.sge(0, flag))
 			a.post(SendSlot{Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(0, 1))
 		},
@@ -419,7 +419,7 @@ func TestTailsBeforeCompletions(t *testing.T) {
 			n.fillRandom(a.mr.memory)
 			b.postRecv(7, b.mr.sge(2048, 1))
 			act(n, a, b, a2, b2)
-			n.runFor(patience / 2)
+			n.runFor(stagedTimeout / 2)
 			b.Publish()
 			require.Equal(t, []result{ok(7)}, results(b.recv))
 			require.Equal(t, a.mr.memory[:flag], b.mr.memory[:flag])
@@ -463,8 +463,8 @@ func TestTailsOfWhatEnds(t *testing.T) {
 			require.NotEqual(t, a.mr.memory, memory)
 			require.NoError(t, end(b))
 			require.Equal(t, a.mr.memory, memory)
-			require.Empty(t, b.staged.tails)
-			require.Zero(t, b.staged.owed)
+			require.Empty(t, b.staged.writes)
+			require.Zero(t, b.staged.queuedAnswers)
 		})
 	}
 }

@@ -15,7 +15,7 @@ import (
 type QP struct {
 	device         *Device
 	pd             *PD
-	recvPD         *PD // protection domain of receives: the shared receive queue's, if there is one
+	recvPD         *PD // protection domain of the receives: that of the shared receive queue, if there is one
 	number         uint32
 	kind           libibverbs.QpType
 	sendCQ, recvCQ *CQ
@@ -33,10 +33,10 @@ type QP struct {
 	blocked bool // whether the queue pair is in schedule.blocked
 
 	way     Way  // way to the peer; nil: packets do not leave the process
-	outside bool // whether answers to the peer leave the process
+	outside bool // whether answers to the peer leave the process: the type is RC, and way is not nil
 
 	orphan    bool          // whether the peer's process has ended
-	peerLasts time.Duration // time until which requests do not fail although the peer's process has ended; 0: it has not
+	peerLasts time.Duration // time from which requests fail because the peer's process has ended; 0: it has not ended
 
 	requester requester
 	responder responder
@@ -129,20 +129,20 @@ func (d *Device) CheckQP(a *libibverbs.QpInitAttrEx) error {
 	return nil
 }
 
-// newQPN returns an unused queue pair number, chosen at random. It avoids
-// recently freed numbers if there are others, as peers may still send to them.
+// newQPN returns an unused queue pair number, chosen at random. While it can,
+// it avoids recently freed numbers, as peers may still send to them.
 func (d *Device) newQPN() uint32 {
-	spare := d.config.QPNs-uint32(len(d.qps)) > uint32(len(d.lately))
+	spare := d.config.QPNs-uint32(len(d.qps)) > uint32(len(d.recentQPNs))
 	n := d.config.Random.Uint32N(d.config.QPNs)
 	for tries := 1; ; tries++ {
 		number := d.config.FirstQPN + n
-		if d.qps[number] == nil && !(spare && slices.Contains(d.lately, number)) {
+		if d.qps[number] == nil && !(spare && slices.Contains(d.recentQPNs, number)) {
 			return number
 		}
 		if tries < randomTries {
 			n = d.config.Random.Uint32N(d.config.QPNs)
 		} else {
-			n = (n + 1) % d.config.QPNs // most numbers are in use
+			n = (n + 1) % d.config.QPNs // after so many tries, most numbers must be in use
 		}
 	}
 }
@@ -151,16 +151,16 @@ const (
 	// randomTries is the number of random choices before newQPN searches
 	// for the next unused number.
 	randomTries = 64
-	// maxLately limits the number of recently freed numbers that newQPN
+	// maxRecentQPNs limits the number of recently freed numbers that newQPN
 	// avoids.
-	maxLately = 64
+	maxRecentQPNs = 64
 )
 
-// released records that the number of a queue pair was freed.
+// released records that the number of a queue pair has become free.
 func (d *Device) released(number uint32) {
-	d.lately = append(d.lately, number)
-	if len(d.lately) > min(maxLately, int(d.config.QPNs/4)) {
-		d.lately = slices.Delete(d.lately, 0, 1)
+	d.recentQPNs = append(d.recentQPNs, number)
+	if len(d.recentQPNs) > min(maxRecentQPNs, int(d.config.QPNs/4)) {
+		d.recentQPNs = slices.Delete(d.recentQPNs, 0, 1)
 	}
 }
 
@@ -213,8 +213,8 @@ func (q *QP) reset() {
 	q.attr, q.path, q.mtu = libibverbs.QpAttr{}, path{}, mtuBytes(q.device.config.MTU)
 }
 
-// setState changes the state: first the copy that posting threads read, then
-// that of the protocol (entered).
+// setState changes the state. It first sets the copies of the state that
+// posting threads read, and then calls entered for what the protocol requires.
 func (q *QP) setState(state libibverbs.QpState) {
 	from := q.attr.QpState
 	q.attr.QpState = state
@@ -225,8 +225,8 @@ func (q *QP) setState(state libibverbs.QpState) {
 		q.attr.SqDraining = 1
 	}
 	for _, w := range q.queues() {
-		// Swap, not Store, as in CQ.show: requests posted before must be seen
-		// afterwards.
+		// Swap rather than Store, as in CQ.show: this thread must then see all
+		// requests that were posted before the new state became visible.
 		atomic.SwapUint32(&w.State, uint32(state))
 	}
 	q.entered(from)

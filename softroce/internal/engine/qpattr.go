@@ -8,8 +8,8 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// Attr returns the attributes as ibv_query_qp does, with the PSNs of the next
-// packets.
+// Attr returns the attributes as ibv_query_qp does. The PSNs in them are those
+// of the next packets.
 func (q *QP) Attr() (libibverbs.QpAttr, error) {
 	if err := q.device.check(); err != nil {
 		return libibverbs.QpAttr{}, err
@@ -40,7 +40,7 @@ func (q *QP) cap() libibverbs.QpCap {
 }
 
 // step is a transition of a queue pair from one state to another, or to the
-// same.
+// same state.
 type step struct{ from, to libibverbs.QpState }
 
 // attrs has the attributes that a step requires or permits, apart from the
@@ -116,11 +116,12 @@ func allowed(kind libibverbs.QpType, s step, mask libibverbs.QpAttrMask) bool {
 // For the reset state, the caller must hold the locks of the threads that post
 // to the queue pair and that poll its completion queues.
 //
-// If Modify fails, nothing changes. It fails with EINVAL for a step that does
-// not exist, for attributes that are missing, unknown, not permitted or out of
-// range, and if IBV_QP_CUR_STATE names another state than the queue pair's. It
-// fails with ENODATA for a path from an empty entry of the GID table.
-// Attributes of alternate paths, which RoCE lacks, are out of range.
+// If Modify fails, nothing changes. It fails with EINVAL for a change of state
+// that does not exist, for attributes that are missing, unknown, not permitted
+// or out of range, and if IBV_QP_CUR_STATE names another state than the queue
+// pair's. It fails with ENODATA for a path from an empty entry of the GID
+// table. All values of IBV_QP_ALT_PATH are out of range, as RoCE has no
+// alternate paths.
 func (q *QP) Modify(attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error {
 	if err := q.device.check(); err != nil {
 		return err

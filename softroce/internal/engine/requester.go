@@ -21,9 +21,9 @@ const (
 	maxReadPackets = 1<<23 - 1 - window
 )
 
-// requester is the sending half of a queue pair. Requests have the numbers that
-// they have in the send queue. Three of these numbers tell how far the
-// requester is:
+// requester is the sending half of a queue pair. Each request has the number
+// that it has in the send queue. The requester works with three of these
+// numbers:
 //
 //	head: the oldest request that is not complete
 //	send: the request whose packets are sent next; a timeout or NAK sets it back
@@ -40,9 +40,9 @@ type requester struct {
 	reads      int           // number of READs and atomics from head to next
 	retries    uint8         // number of retransmissions that may follow until there is progress
 	rnrRetries uint8         // number of RNR NAKs that may follow until there is progress; 7: no limit
-	rest       time.Duration // pause that the peer's RNR NAK demands; 0: none
-	obeyed     bool          // whether a NAK caused a retransmission since the last progress
-	timer      timer         // acknowledgement timeout, or the end of the pause
+	pause      time.Duration // pause that the peer's RNR NAK demands; 0: none
+	nakHandled bool          // whether a NAK has caused a retransmission since the last progress
+	timer      timer         // runs until the acknowledgement timeout, or until the pause ends
 
 	allowed allowance // limit of the packets in flight
 }
@@ -52,14 +52,15 @@ type requester struct {
 type request struct {
 	opcode  libibverbs.WrOpcode
 	flags   libibverbs.SendFlags
-	status  libibverbs.WcStatus // status with which the request will fail as soon as it is the oldest; or success
+	status  libibverbs.WcStatus // success, or the status with which the request will fail as soon as it is the oldest
 	length  uint32
 	psn     wire.PSN // PSN of the first packet
 	packets int      // number of PSNs; 0: the request was executed without packets
 	asked   wire.PSN // for a READ, first PSN of the part that was requested last; the part ends at a multiple of readPackets
 }
 
-// request returns the request with the number n, from head to next.
+// request returns the request with the number n. It must be one from head to
+// next.
 func (r *requester) request(n uint32) *request { return &r.requests[n&uint32(len(r.requests)-1)] }
 
 // end returns the PSN after the request's last.
@@ -112,13 +113,13 @@ func (q *QP) takes(op libibverbs.WrOpcode) bool {
 func (q *QP) sendRequests(budget int) (more bool) {
 	r := &q.requester
 	if q.kind == libibverbs.IBV_QPT_RC && r.sent != r.acked && !q.room() {
-		return false // runTimer still works if the peer never makes room
+		return false // if the peer never makes room, the timer that runTimer starts expires
 	}
 	for range budget {
 		if q.attr.QpState == libibverbs.IBV_QPS_ERR {
-			return true // the turn must flush the requests
+			return true // turn must be called again, to flush the requests
 		}
-		if r.rest != 0 {
+		if r.pause != 0 {
 			return false
 		}
 		if r.send == r.next && !q.begin() {
@@ -130,16 +131,16 @@ func (q *QP) sendRequests(budget int) (more bool) {
 			if r.head != r.send {
 				return false // earlier requests are not complete
 			}
-			q.settle()
+			q.completeOldest()
 		case req.packets == 0:
 			r.send++
-			q.settle()
+			q.completeOldest()
 		case q.kind == libibverbs.IBV_QPT_UD:
 			q.sendDatagram(req)
 		case req.opcode == libibverbs.IBV_WR_RDMA_READ && r.sent != req.psn && r.sent != r.acked:
 			return false // earlier answers come first, since the peer limits the READs in progress
-		case q.kind == libibverbs.IBV_QPT_RC && r.sent.Diff(r.acked) >= r.allowed.of(q.device.config.Window):
-			return false // the next ACK resumes it
+		case q.kind == libibverbs.IBV_QPT_RC && r.sent.Diff(r.acked) >= r.allowed.limit(q.device.config.Window):
+			return false // the next ACK schedules the queue pair again
 		case !req.hasAnswer() && q.held():
 			return false
 		default:
@@ -158,7 +159,7 @@ func (q *QP) begin() bool {
 		return false
 	}
 	if r.head != r.next && r.request(r.next-1).status != libibverbs.IBV_WC_SUCCESS {
-		return false // nothing may follow a failure
+		return false // no request may follow one that has failed
 	}
 	if r.requests == nil {
 		r.requests = make([]request, q.send.Size)
@@ -244,7 +245,7 @@ func (q *QP) measure(req *request, s *SendSlot) libibverbs.WcStatus {
 		}
 	}
 	if req.hasAnswer() && q.attr.MaxRdAtomic == 0 {
-		return libibverbs.IBV_WC_LOC_QP_OP_ERR // it would wait forever
+		return libibverbs.IBV_WC_LOC_QP_OP_ERR // the request would wait forever
 	}
 	return libibverbs.IBV_WC_SUCCESS
 }
@@ -314,8 +315,8 @@ func (q *QP) sendPacket(req *request) {
 	}
 }
 
-// endOfRead returns the PSN after the part of a READ response that is requested
-// with the READ's packet i.
+// endOfRead returns the PSN after a part of a READ response. The part is that
+// to which the READ's packet i belongs.
 func (q *QP) endOfRead(req *request, i int) wire.PSN {
 	part := q.device.readPackets
 	return req.psn.Add(min(i-i%part+part, req.packets))
@@ -324,7 +325,7 @@ func (q *QP) endOfRead(req *request, i int) wire.PSN {
 // ackInterval returns the number of packets of a long message after which an
 // acknowledgement is requested.
 func (q *QP) ackInterval() int {
-	return max(1, q.requester.allowed.of(q.device.config.Window)/acksOfWindow)
+	return max(1, q.requester.allowed.limit(q.device.config.Window)/acksOfWindow)
 }
 
 // messageOpcodes has, for each opcode of a work request that sends a message,
@@ -337,8 +338,8 @@ var messageOpcodes = [...]struct{ first, middle, last, only wire.Opcode }{
 	libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM: {wire.RCWriteFirst, wire.RCWriteMiddle, wire.RCWriteLastImm, wire.RCWriteOnlyImm},
 }
 
-// messageOpcode returns the opcode of a packet of a message, by its position:
-// the first, the last, both or neither.
+// messageOpcode returns the opcode of a packet of a message. first and last say
+// whether the packet is the first and the last of the message.
 func (q *QP) messageOpcode(op libibverbs.WrOpcode, first, last bool) wire.Opcode {
 	of := &messageOpcodes[op]
 	code := of.middle
@@ -373,9 +374,9 @@ func (a *path) address(p *wire.Packet) {
 	p.PKey = defaultPKey
 }
 
-// gather sets p's payload to the n bytes at offset of the request's data. It
-// returns false if the work request has too many segments or one of them may
-// not be read.
+// gather sets p's payload to n bytes of the request's data, from offset on. It
+// returns false if the work request has too many segments or may not read one
+// of them.
 func (q *QP) gather(p *wire.Packet, req *request, s *SendSlot, offset, n uint32) bool {
 	if n == 0 {
 		return true
@@ -392,9 +393,9 @@ func (q *QP) gather(p *wire.Packet, req *request, s *SendSlot, offset, n uint32)
 	return ok
 }
 
-// slices appends the memory of the n bytes at offset of segments to list. It
-// returns false if some of it is missing, does not belong to pd, or does not
-// permit access.
+// slices appends n bytes of the data in segments, from offset on, to list. It
+// returns false if the segments have fewer bytes, or one of them does not
+// belong to pd or does not permit access.
 func (d *Device) slices(
 	list [][]byte, pd *PD, segments []libibverbs.Sge, offset, n uint32, access libibverbs.AccessFlags,
 ) ([][]byte, bool) {
@@ -419,7 +420,7 @@ func (d *Device) slices(
 
 // runTimer starts the timer if it is not running, and either a packet is not
 // acknowledged or the peer's RNR NAK demands a pause. It must be called during
-// Advance, which sets d.now; d.now may be out of date when a packet arrives.
+// Advance, which sets d.now; when a packet arrives, d.now may be out of date.
 //
 // The specification permits a timeout of up to four times the configured one.
 // The first timeout is the configured one, so that recovery from a lost packet
@@ -429,27 +430,27 @@ func (q *QP) runTimer() {
 	r, d := &q.requester, q.device
 	switch timeout := wire.AckTimeout(q.attr.Timeout); {
 	case r.timer.at != 0:
-	case r.rest != 0:
-		d.schedule.timers.set(&r.timer, d.now+r.rest)
+	case r.pause != 0:
+		d.schedule.timers.set(&r.timer, d.now+r.pause)
 	case r.sent != r.acked && timeout != 0:
 		d.schedule.timers.set(&r.timer, d.now+timeout<<min(q.attr.RetryCnt-r.retries, 2))
 	}
 }
 
-// restartTimer restarts the timer with the configured timeout.
+// restartTimer restarts the acknowledgement timer with the configured timeout.
 func (q *QP) restartTimer() {
-	if r := &q.requester; r.rest == 0 {
+	if r := &q.requester; r.pause == 0 {
 		r.timer.stop()
 		q.device.schedule.add(q)
 	}
 }
 
-// progress records that the peer has acknowledged more. It restores the
-// retries.
+// progress records that the peer has acknowledged more packets. It permits all
+// retries again.
 func (q *QP) progress() {
 	r := &q.requester
 	r.retries, r.rnrRetries = q.attr.RetryCnt, q.attr.RnrRetry
-	r.obeyed, r.rest = false, 0
+	r.nakHandled, r.pause = false, 0
 	r.timer.stop()
 	q.device.schedule.add(q)
 }
@@ -461,14 +462,14 @@ func (q *QP) expired(t *timer) {
 		q.device.schedule.add(q)
 		return
 	}
-	if r.rest != 0 {
-		r.rest = 0
+	if r.pause != 0 {
+		r.pause = 0
 		q.device.schedule.add(q)
 		return
 	}
-	r.obeyed = false
+	r.nakHandled = false
 	q.retries.Timeouts++
-	r.allowed.silence(q.inFlight())
+	r.allowed.reduceForTimeout(q.inFlight())
 	q.retry()
 }
 
@@ -495,35 +496,37 @@ func (q *QP) goBack() {
 	q.device.schedule.add(q)
 }
 
-// obeys reports whether a NAK causes a retransmission. Only the first does
-// until there is progress or a timeout. Others may be about the same loss: the
-// network may duplicate a NAK, and a burst of responses may imply many.
-func (r *requester) obeys() bool {
-	if r.obeyed || r.rest != 0 {
+// takeNak reports whether a NAK causes a retransmission, and records that it
+// does. After a NAK, no other causes one until there is progress or a timeout.
+// Further NAKs may be about the same loss: the network may duplicate a NAK, and
+// each of several responses may show that the same response is missing.
+func (r *requester) takeNak() bool {
+	if r.nakHandled || r.pause != 0 {
 		return false
 	}
-	r.obeyed = true
+	r.nakHandled = true
 	return true
 }
 
-// impliedNak handles a response that follows the missing response to a READ or
-// atomic, which was lost.
+// impliedNak handles a response that shows that an earlier response, to a READ
+// or atomic, was lost. The effect is that of a NAK.
 func (q *QP) impliedNak() {
-	if r := &q.requester; r.sent != r.acked && r.obeys() {
+	if r := &q.requester; r.sent != r.acked && r.takeNak() {
 		q.retries.MissedAnswers++
 		q.retry()
 	}
 }
 
-// receiveResponse handles a packet for the requester, and adapts the limit of
-// packets in flight.
+// receiveResponse handles a response: it calls takeResponse, and then adapts
+// the limit of packets in flight.
 func (q *QP) receiveResponse(p *wire.Packet) {
 	acked := q.requester.acked
 	q.takeResponse(p)
-	q.requester.allowed.answered(q.requester.acked.Diff(acked), q.device.config.Window)
+	q.requester.allowed.acknowledged(q.requester.acked.Diff(acked), q.device.config.Window)
 }
 
-// takeResponse handles a packet for the requester.
+// takeResponse handles a response: an ACK, a NAK, or the result of a READ or
+// atomic.
 func (q *QP) takeResponse(p *wire.Packet) {
 	r := &q.requester
 	if p.PSN.Before(r.acked) || !p.PSN.Before(r.high) {
@@ -555,9 +558,9 @@ func (q *QP) takeResponse(p *wire.Packet) {
 	case p.Syndrome.IsRNR():
 		q.receiveRNR(p.Syndrome)
 	case p.Syndrome == wire.NakSequence:
-		if r.obeys() {
+		if r.takeNak() {
 			q.retries.SequenceErrors++
-			r.allowed.loss(q.inFlight())
+			r.allowed.reduceForLoss(q.inFlight())
 			q.retry()
 		}
 	case p.Syndrome == wire.NakInvalidRequest:
@@ -592,18 +595,18 @@ func (q *QP) acknowledge(psn wire.PSN) bool {
 	return answered
 }
 
-// passHead completes the oldest request, and those after it that need no
+// passHead completes the oldest request, and the requests after it that need no
 // packets or have failed.
 func (q *QP) passHead() {
 	r := &q.requester
 	r.acked = r.request(r.head).end()
 	q.complete(libibverbs.IBV_WC_SUCCESS, nil)
 	q.caughtUp()
-	q.settle()
+	q.completeOldest()
 }
 
-// caughtUp records that packets up to r.acked are acknowledged. A
-// retransmission that has not reached r.acked continues there.
+// caughtUp handles that all packets before r.acked are acknowledged. If a
+// retransmission has not reached r.acked, it continues there.
 func (q *QP) caughtUp() {
 	r := &q.requester
 	if r.sent.Before(r.acked) {
@@ -615,9 +618,10 @@ func (q *QP) caughtUp() {
 	q.progress()
 }
 
-// settle completes the oldest requests, as far as they need no packets or have
-// failed.
-func (q *QP) settle() {
+// completeOldest completes the oldest requests, up to the first that needs
+// packets. If one has failed, completeOldest puts the queue pair into the error
+// state.
+func (q *QP) completeOldest() {
 	r := &q.requester
 	for r.head != r.next {
 		req := r.request(r.head)
@@ -635,11 +639,11 @@ func (q *QP) settle() {
 	}
 }
 
-// receiveRNR handles an RNR NAK: it pauses for the time that the peer demands.
-// During the pause, a further RNR NAK is ignored as a duplicate.
+// receiveRNR handles an RNR NAK: the requester pauses for the time that the
+// peer demands. During the pause, it ignores a further RNR NAK as a duplicate.
 func (q *QP) receiveRNR(s wire.Syndrome) {
 	r := &q.requester
-	if r.rest != 0 {
+	if r.pause != 0 {
 		return
 	}
 	q.retries.ReceiversNotReady++
@@ -651,7 +655,7 @@ func (q *QP) receiveRNR(s wire.Syndrome) {
 	default:
 		r.rnrRetries--
 	}
-	r.rest = wire.RNRDelay(s.RNRTimer())
+	r.pause = wire.RNRDelay(s.RNRTimer())
 	q.goBack()
 }
 
@@ -667,8 +671,9 @@ func (q *QP) receiveRead(p *wire.Packet) {
 	n := min(req.length-offset, uint32(q.mtu))
 	i, part := p.PSN.Diff(req.psn), q.device.readPackets
 	last := p.PSN.Add(1) == q.endOfRead(req, i)
-	// A response starts at the requested packet. If that was in the middle of a
-	// part, an earlier response may still arrive.
+	// A response begins with the packet that was requested. If a retransmission
+	// has requested a packet in the middle of a part, packets of an earlier
+	// response, which began before it, may still arrive.
 	begins := p.Opcode.IsFirst() || p.Opcode.IsOnly()
 	ends := p.Opcode.IsLast() || p.Opcode.IsOnly()
 	mustBegin := i%part == 0
@@ -706,10 +711,10 @@ func (q *QP) receiveAtomic(p *wire.Packet) {
 	}
 }
 
-// storeAnswer writes n bytes to offset in the memory that the response to the
-// oldest request is for. It returns false if it fails. If the memory of this
-// program is the cause, it has failed the request; otherwise the peer must send
-// the response again.
+// storeAnswer writes n bytes, from offset on, to the memory for the response to
+// the oldest request. If it returns false, there are two cases. If this
+// program's memory is the cause, storeAnswer has failed the request. If the
+// memory of the peer's program is the cause, the response counts as lost.
 func (q *QP) storeAnswer(src [][]byte, offset, n uint32) bool {
 	d := q.device
 	segments, ok := q.send.sendSegments(q.send.send(q.requester.head))
@@ -726,9 +731,10 @@ func (q *QP) storeAnswer(src [][]byte, offset, n uint32) bool {
 	return f == noFault
 }
 
-// complete completes the oldest request. way is nil if the peer has
-// acknowledged the request or none of its packets leaves the process.
-// Otherwise, the completion waits until the packets have left on way.
+// complete completes the oldest request. If way is not nil, the completion
+// waits until the packets of the request have left the process on way. way is
+// nil if the peer has acknowledged the request, or if the request's packets
+// stay in the process.
 func (q *QP) complete(status libibverbs.WcStatus, way Way) {
 	r := &q.requester
 	req := r.request(r.head)
@@ -737,7 +743,7 @@ func (q *QP) complete(status libibverbs.WcStatus, way Way) {
 		if status == libibverbs.IBV_WC_SUCCESS {
 			c.Opcode, c.ByteLen = wcOpcodes[req.opcode].opcode, req.length
 		}
-		q.sendCQ.add(c, duty{way: way})
+		q.sendCQ.add(c, dependency{way: way})
 	}
 	r.head++
 }

@@ -17,25 +17,26 @@ type responder struct {
 
 	nak         bool // whether a NAK for the expected PSN was sent
 	established bool // whether IBV_EVENT_COMM_EST was reported
-	refused     bool // whether a request of the peer has failed the queue pair; no answer follows its NAK
+	refused     bool // whether a request of the peer has failed the queue pair; nothing is sent after the NAK for that request
 
 	message message
 	receive receive
 	next    uint32 // number of the next receive to take; unused with a shared receive queue
 
-	// The answers to the latest READs and atomics, as many as the peer may
-	// have in flight, because the peer may request them again. The program
-	// may change that limit in the state SQD.
-	answered    []answer // a ring
-	nextAnswer  int      // index in answered of the entry written next
-	outstanding int      // number of answers to READs and atomics that are being sent for the first time
-	repeats     int      // number of answers that are being sent again
+	// answered is a ring of the answers to the latest READs and atomics, as
+	// the peer may request them again. Its length is the number of READs
+	// and atomics that the peer may have in flight. The program may change
+	// that number in the state SQD.
+	answered    []answer
+	nextAnswer  int // index in answered of the entry that is written next
+	outstanding int // number of answers to READs and atomics that are being sent for the first time
+	repeats     int // number of answers that are being sent again
 
 	answers []answer // answers to send, from index first on, in the order of their PSNs
-	first   int      // index in answers of the next one
+	first   int      // index in answers of the answer that is sent next
 
-	added, sent uint32        // numbers of the answers that were added last and sent last
-	overdue     time.Duration // time at which the next answer will have waited for room for too long; 0: not known yet
+	added, sent uint32        // numbers of the answer that was added last and of the one that was sent last
+	overdue     time.Duration // time at which the next answer has waited for room for stagedTimeout; 0: not known yet
 }
 
 // message is a SEND or WRITE of which some packets have arrived.
@@ -58,10 +59,10 @@ const (
 
 // receive is the posted receive that the current message uses.
 type receive struct {
-	taken    bool       // whether there is one
+	taken    bool       // whether the message uses a posted receive; otherwise the other fields are not valid
 	id       uint64     // ID of the work request
-	queue    *WorkQueue // receive queue in which its completion frees a place; nil: the place is already free
-	count    uint32     // number to store in queue.Freed once the completion was polled
+	queue    *WorkQueue // receive queue in which the receive's completion frees a slot; nil: the slot is already free
+	count    uint32     // number that is stored in queue.Freed when the completion is polled
 	segments []libibverbs.Sge
 	room     uint64 // number of bytes in all segments
 }
@@ -70,9 +71,9 @@ type receive struct {
 type answer struct {
 	kind     answerKind
 	repeated bool   // whether the peer has requested the answer again
-	count    uint32 // number of the answer
+	count    uint32 // number of the answer, in the order in which answers were added
 	syndrome wire.Syndrome
-	msn      uint32   // number of completed messages
+	msn      uint32 // number of messages that were completed when the answer was added
 	psn      wire.PSN // PSN of the next packet
 	packets  int      // number of remaining packets
 	addr     uint64   // for a READ, address of the next packet's payload
@@ -92,10 +93,10 @@ const (
 
 // refusal says what happens when a request of the peer cannot be executed.
 type refusal struct {
-	syndrome wire.Syndrome        // of the NAK
-	status   libibverbs.WcStatus  // status of the receive that the message has taken, if any
+	syndrome wire.Syndrome        // syndrome of the NAK that answers the request
+	status   libibverbs.WcStatus  // status with which the receive of the message completes, if the message uses one
 	event    libibverbs.EventType // asynchronous event to report
-	silent   bool                 // whether no event is reported, as the receive's completion shows the failure
+	silent   bool                 // whether no event is reported, as the completion of the receive shows the failure
 }
 
 var (
@@ -104,9 +105,9 @@ var (
 	// notReady is the refusal of a packet that needs a receive when none is
 	// posted.
 	notReady = &refusal{}
-	// unwilling is the refusal of a packet by a receiver in hostile mode,
-	// which pretends that no receive is posted.
-	unwilling = &refusal{}
+	// pretendedNotReady is the refusal of a packet by a receiver in hostile
+	// mode that pretends that no receive is posted.
+	pretendedNotReady = &refusal{}
 
 	badRequest = &refusal{
 		syndrome: wire.NakInvalidRequest, status: libibverbs.IBV_WC_REM_INV_REQ_ERR, event: libibverbs.IBV_EVENT_QP_REQ_ERR,
@@ -234,7 +235,7 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 		switch {
 		case p.AckReq && (p.Opcode.IsSend() || p.Opcode.IsWrite()):
 			q.addAck(wire.Ack, p.PSN)
-		case p.Opcode.IsAtomic() && q.outside: // the program may see the change of the word at once
+		case p.Opcode.IsAtomic() && q.outside: // the program may see the change of the word, and exit, at once
 			q.answerNow()
 			q.device.config.Outgoing.Flush()
 		}
@@ -242,7 +243,7 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 	case notReady:
 		r.nak = true
 		q.addAck(wire.RNRNak(q.attr.MinRnrTimer), p.PSN)
-	case unwilling:
+	case pretendedNotReady:
 		r.nak = true
 		q.addAck(wire.RNRNak(shortestRNR), p.PSN)
 	default:
@@ -255,7 +256,7 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 func (q *QP) refuse(f *refusal) {
 	r := &q.responder
 	if r.receive.taken {
-		q.completeReceive(q.receiveCompletion(f.status), q.duty())
+		q.completeReceive(q.receiveCompletion(f.status), q.dependency())
 	}
 	if q.kind == libibverbs.IBV_QPT_RC && !f.silent && !r.refused {
 		q.event(f.event, q)
@@ -279,7 +280,7 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 	case kind == writeMessage && !q.permits(libibverbs.IBV_ACCESS_REMOTE_WRITE):
 		return badRequest
 	}
-	next := *m // applies once the packet is accepted
+	next := *m // takes effect when the packet is accepted
 	if begins {
 		next = message{kind: kind}
 		if kind == writeMessage {
@@ -294,8 +295,8 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 		return badRequest
 	}
 	if (kind == sendMessage && begins || op.HasImm()) && !r.receive.taken {
-		if q.stalls() {
-			return unwilling
+		if q.pretendsNotReady() {
+			return pretendedNotReady
 		}
 		if !q.takeReceive() {
 			return notReady
@@ -327,31 +328,32 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 			c.Opcode = libibverbs.IBV_WC_RECV_RDMA_WITH_IMM
 		}
 		c.setHeaders(p)
-		y := q.dutyOf(p)
-		y.solicited = p.Solicited
-		q.completeReceive(c, y)
+		dep := q.dependencyOf(p)
+		dep.solicited = p.Solicited
+		q.completeReceive(c, dep)
 	}
 	return nil
 }
 
-// duty returns what a completion waits for: all answers that have been added so
-// far.
-func (q *QP) duty() duty {
+// dependency returns what a completion or event of q waits for: all answers
+// that were added so far.
+func (q *QP) dependency() dependency {
 	if !q.outside {
-		return duty{}
+		return dependency{}
 	}
-	return duty{qp: q, answers: q.responder.added, way: q.way}
+	return dependency{qp: q, answers: q.responder.added, way: q.way}
 }
 
-// dutyOf returns what the effect of the packet p waits for: all answers that
-// have been added so far and, if p requests one, the answer to p, which is
-// added next.
-func (q *QP) dutyOf(p *wire.Packet) duty {
-	y := q.duty()
+// dependencyOf returns what the completion of a message or the end of a WRITE
+// waits for. p is the last packet of the message. The result has all answers
+// that were added so far and, if p requests an acknowledgement, also that one,
+// which is added next.
+func (q *QP) dependencyOf(p *wire.Packet) dependency {
+	dep := q.dependency()
 	if p.AckReq {
-		y.answers++
+		dep.answers++
 	}
-	return y
+	return dep
 }
 
 // rightLength reports whether a payload of n bytes fits the packet's opcode.
@@ -370,9 +372,9 @@ func (q *QP) permits(access libibverbs.AccessFlags) bool {
 	return libibverbs.AccessFlags(q.attr.QpAccessFlags)&access != 0
 }
 
-// write writes the n bytes of p's payload, which continue the WRITE m.
+// write writes the n bytes of p's payload to the memory of the WRITE m.
 func (q *QP) write(p *wire.Packet, m *message, n uint32) *refusal {
-	// The key may have been invalidated since the last packet.
+	// The key may have been invalidated since the previous packet.
 	b, status := q.device.remoteSlice(q, m.addr, uint64(m.left), m.rkey, libibverbs.IBV_ACCESS_REMOTE_WRITE)
 	if status != libibverbs.IBV_WC_SUCCESS {
 		return badAccess
@@ -380,9 +382,9 @@ func (q *QP) write(p *wire.Packet, m *message, n uint32) *refusal {
 	d := q.device
 	var f fault
 	if q.outside && n == m.left && n > 0 && len(p.Payload) == 1 {
-		f = q.writeLast(b, p.Payload[0], q.dutyOf(p))
+		f = q.writeLast(b, p.Payload[0], q.dependencyOf(p))
 	} else {
-		d.settle(b[:n])
+		d.unstageOverlap(b[:n])
 		d.target = append(d.target[:0], b)
 		f = scatter(d.target, p.Payload)
 	}
@@ -394,8 +396,8 @@ func (q *QP) write(p *wire.Packet, m *message, n uint32) *refusal {
 	return nil
 }
 
-// refusalOf returns the refusal for a fault of a copy; target is the one for a
-// fault of this program's memory.
+// refusalOf returns the refusal for a fault of a copy, or nil for no fault.
+// target is the refusal if the memory of this program is at fault.
 func refusalOf(f fault, target *refusal) *refusal {
 	switch f {
 	case sourceFault:
@@ -406,7 +408,7 @@ func refusalOf(f fault, target *refusal) *refusal {
 	return nil
 }
 
-// fill writes the n bytes of src to offset in the current receive.
+// fill writes the n bytes of src to the current receive, from offset on.
 func (q *QP) fill(src [][]byte, offset, n uint32) *refusal {
 	d, r := q.device, &q.responder.receive
 	if uint64(offset)+uint64(n) > r.room {
@@ -417,13 +419,13 @@ func (q *QP) fill(src [][]byte, offset, n uint32) *refusal {
 		return badReceive
 	}
 	for _, b := range d.target {
-		d.settle(b)
+		d.unstageOverlap(b)
 	}
 	return refusalOf(scatter(d.target, src), badReceive)
 }
 
 // takeReceive makes the next posted receive the current one. It returns false
-// if there is none.
+// if no receive is posted.
 func (q *QP) takeReceive() bool {
 	r := &q.responder
 	v := &r.receive
@@ -469,10 +471,10 @@ func (q *QP) receiveCompletion(status libibverbs.WcStatus) Completion {
 
 // completeReceive adds the completion c of the current receive, which is used
 // up.
-func (q *QP) completeReceive(c Completion, y duty) {
+func (q *QP) completeReceive(c Completion, dep dependency) {
 	q.responder.receive.taken = false
-	q.device.staged.tell(q)
-	q.recvCQ.add(c, y)
+	q.device.staged.noteCompletion(q)
+	q.recvCQ.add(c, dep)
 }
 
 // setHeaders copies the immediate data or the invalidated key from a message's
@@ -520,7 +522,7 @@ func (q *QP) doAtomic(p *wire.Packet) *refusal {
 	if !ok {
 		return badRequest
 	}
-	q.device.settle(b)
+	q.device.unstageOverlap(b)
 	var old uint64
 	if p.Opcode == wire.RCCompareSwap {
 		old, ok = compareAndSwap(word, p.Compare, p.SwapAdd)
@@ -534,8 +536,8 @@ func (q *QP) doAtomic(p *wire.Packet) *refusal {
 	return nil
 }
 
-// remember queues the answer to a new READ or atomic. It also keeps the answer,
-// since the peer may request it again.
+// remember queues the answer to a new READ or atomic. It also keeps a copy of
+// the answer, since the peer may request it again.
 func (q *QP) remember(a answer) {
 	r := &q.responder
 	r.msn = (r.msn + 1) & 0xFFFFFF
@@ -549,7 +551,7 @@ func (q *QP) remember(a answer) {
 	q.addAnswer(a)
 }
 
-// keep changes the length of answered to n. The newest answers stay.
+// keep changes the length of r.answered to n, and keeps the newest answers.
 func (r *responder) keep(n int) {
 	answers := slices.Concat(r.answered[r.nextAnswer:], r.answered[:r.nextAnswer]) // from the oldest on
 	answers = slices.DeleteFunc(answers, func(a answer) bool { return a.packets == 0 })
@@ -591,7 +593,8 @@ func (q *QP) receiveDuplicate(p *wire.Packet) {
 	}
 }
 
-// addAck queues an ACK or NAK. It replaces an ACK that was queued last.
+// addAck queues an ACK or NAK. If the answer that was queued last is an ACK,
+// the new one replaces it.
 func (q *QP) addAck(s wire.Syndrome, psn wire.PSN) {
 	r := &q.responder
 	a := answer{kind: ackAnswer, syndrome: s, msn: r.msn, psn: psn}
@@ -619,12 +622,12 @@ func (q *QP) addAnswer(a answer) {
 	a.count = r.added
 	r.answers = append(r.answers, a)
 	if q.outside {
-		q.device.staged.owed++
+		q.device.staged.queuedAnswers++
 	}
 	q.device.schedule.add(q)
 }
 
-// answerNow sends queued answers at once, without waiting for q's turn.
+// answerNow sends queued answers at once, before Advance serves q.
 func (q *QP) answerNow() {
 	if q.answer(turnPackets) {
 		q.device.schedule.add(q)
@@ -681,7 +684,7 @@ func (q *QP) answerSent(a *answer) {
 	r.sent, r.overdue = a.count, 0
 	r.first++
 	if q.outside {
-		q.device.staged.owed--
+		q.device.staged.queuedAnswers--
 	}
 }
 
@@ -703,8 +706,8 @@ func (q *QP) readResponse(a *answer) *wire.Packet {
 	}
 	p := q.packet(op, a.psn)
 	n := min(a.length, uint32(q.mtu))
-	if q.device.hasTail(b[:n]) {
-		q.device.showTails() // the peer has got the answers to the earlier WRITEs
+	if q.device.hasStaged(b[:n]) {
+		q.device.unstageWrites() // the answers to the earlier WRITEs were sent before this one
 	}
 	if n > 0 {
 		p.Payload = append(p.Payload, b[:n])
@@ -736,7 +739,7 @@ func (q *QP) refuseRead(a *answer) {
 func (q *QP) dropAnswers() {
 	r := &q.responder
 	if q.outside {
-		q.device.staged.owed -= len(r.answers) - r.first
+		q.device.staged.queuedAnswers -= len(r.answers) - r.first
 	}
 	r.answers, r.first, r.outstanding, r.repeats = r.answers[:0], 0, 0, 0
 	r.sent, r.overdue = r.added, 0
@@ -744,8 +747,8 @@ func (q *QP) dropAnswers() {
 
 // sendAcks sends the queued answers up to the first READ response, and drops
 // the others. It is called when the queue pair fails or is destroyed. The
-// messages that it has completed must still be acknowledged; hardware would
-// have done so by then.
+// messages that the queue pair has completed must still be acknowledged, as
+// hardware would already have done.
 func (q *QP) sendAcks() {
 	r := &q.responder
 	for r.first != len(r.answers) && r.answers[r.first].kind != readAnswer {

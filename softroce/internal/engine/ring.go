@@ -33,13 +33,13 @@ type WorkQueue struct {
 	Inline uint32 // limit of inline bytes of a request
 	Slots  unsafe.Pointer
 
-	// Owner is the number of the queue pair with the queue. It is used for
-	// the doorbell.
+	// Owner is the number of the queue pair to which the queue belongs.
+	// Device.Ring needs it.
 	Owner uint64
-	// Next links the queues with new requests that the device does not know
-	// about yet.
+	// Next links the queues that have new requests of which the device does
+	// not know yet.
 	Next uintptr
-	Rung uint32 // whether the queue is in that list, 0 or 1
+	Rung uint32 // 1 if the queue is in the list that Next links, otherwise 0
 	_    uint32
 }
 
@@ -81,8 +81,8 @@ const (
 // posted returns the number of requests that were posted.
 func (q *WorkQueue) posted() uint32 { return atomic.LoadUint32(&q.Posted) }
 
-// waiting returns the number of posted requests from number next on. oldest is
-// the number of the oldest request without a completion. If the program has
+// waiting returns the number of posted requests from the number next on. oldest
+// is the number of the oldest request without a completion. If the program has
 // overwritten Posted with an impossible value, waiting returns 0.
 func (q *WorkQueue) waiting(oldest, next uint32) uint32 {
 	posted := q.posted()
@@ -149,7 +149,7 @@ type CompletionQueue struct {
 	Size    uint32 // number of entries, a power of two
 	Max     uint32 // limit of entries in use, at most Size
 	Armed   uint32 // NotArmed, ArmedNext or ArmedSolicited
-	Overrun uint32 // not 0 after a completion did not fit; no more are added then
+	Overrun uint32 // 1 after a completion has found the ring full, after which no completion is added; otherwise 0
 	Entries unsafe.Pointer
 }
 

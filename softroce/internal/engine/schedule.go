@@ -27,7 +27,7 @@ const (
 // served, and the timers. A queue pair without work costs nothing.
 type schedule struct {
 	ready  []*QP // queue pairs with work, from index first on
-	first  int   // index in ready of the next one
+	first  int   // index in ready of the queue pair that is served next
 	timers timers
 
 	blocked []*QP // queue pairs that wait for room in the network
@@ -134,7 +134,7 @@ func (s *schedule) take() *QP {
 	return q
 }
 
-// remove makes q unscheduled.
+// remove undoes add, if q is scheduled.
 func (s *schedule) remove(q *QP) {
 	if q.queued {
 		q.queued = false
@@ -144,7 +144,8 @@ func (s *schedule) remove(q *QP) {
 }
 
 // sendDatagrams sends all datagrams that were posted to queue pairs of the
-// protection domain pd. Queue pairs with something to send are scheduled.
+// protection domain pd. Only queue pairs that are scheduled can have such
+// datagrams.
 func (s *schedule) sendDatagrams(pd *PD) {
 	for _, q := range slices.Clone(s.ready[s.first:]) {
 		if q.kind == libibverbs.IBV_QPT_UD && q.pd == pd && q.attr.QpState == libibverbs.IBV_QPS_RTS {
@@ -156,7 +157,8 @@ func (s *schedule) sendDatagrams(pd *PD) {
 // busy reports whether a queue pair is scheduled.
 func (s *schedule) busy() bool { return s.first < len(s.ready) }
 
-// turn serves q: it sends some answers and requests, or flushes some requests.
+// turn serves q: it sends some answers and requests or, in the error state,
+// flushes some requests.
 func (q *QP) turn() {
 	more := false
 	switch q.attr.QpState {
@@ -172,7 +174,7 @@ func (q *QP) turn() {
 			q.drained()
 		}
 	case libibverbs.IBV_QPS_ERR:
-		answers := q.answer(q.device.budget()) // up to the NAK that gives the reason
+		answers := q.answer(q.device.budget()) // the last is the NAK that tells the peer the reason
 		more = q.flush(4*q.device.budget()) || answers
 	}
 	if more {

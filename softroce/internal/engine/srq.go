@@ -14,7 +14,7 @@ import (
 type SRQ struct {
 	pd    *PD
 	queue *WorkQueue
-	limit uint32 // number of posted receives below which an event is reported, once; 0: none
+	limit uint32 // number of posted receives below which an event is reported, once; 0: no event is reported
 	users int    // number of queue pairs with the shared receive queue
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// entered does what the protocol requires after the state changed from from to
-// attr.QpState.
+// entered does what the protocol requires after the state has changed from the
+// state from to q.attr.QpState.
 func (q *QP) entered(from libibverbs.QpState) {
 	r, s := &q.requester, &q.responder
 	switch q.attr.QpState {
@@ -34,7 +34,7 @@ func (q *QP) entered(from libibverbs.QpState) {
 			q.sendAcks()
 		}
 		if s.receive.taken {
-			q.completeReceive(q.receiveCompletion(libibverbs.IBV_WC_WR_FLUSH_ERR), q.duty())
+			q.completeReceive(q.receiveCompletion(libibverbs.IBV_WC_WR_FLUSH_ERR), q.dependency())
 		}
 	}
 	q.device.schedule.add(q)
@@ -44,7 +44,7 @@ func (q *QP) entered(from libibverbs.QpState) {
 // protocol.
 func (q *QP) halt() {
 	q.sendAcks()
-	q.device.showTails()
+	q.device.unstageWrites()
 	q.device.staged.forgetAnswers(q)
 	q.way, q.outside, q.orphan, q.peerLasts = nil, false, false, 0
 	q.device.schedule.timers.remove(&q.requester.timer)
@@ -61,13 +61,13 @@ func (q *QP) halt() {
 func (q *QP) flush(budget int) (more bool) {
 	r, s := &q.requester, &q.responder
 	for ; budget > 0 && q.send.waiting(r.head, r.head) > 0; budget-- {
-		q.sendCQ.add(q.sendCompletion(r.head, libibverbs.IBV_WC_WR_FLUSH_ERR), duty{})
+		q.sendCQ.add(q.sendCompletion(r.head, libibverbs.IBV_WC_WR_FLUSH_ERR), dependency{})
 		r.head++
 	}
 	r.send, r.next = r.head, r.head
 	for ; budget > 0 && q.srq == nil && q.recv.waiting(s.next, s.next) > 0; budget-- {
 		q.takeReceive()
-		q.completeReceive(q.receiveCompletion(libibverbs.IBV_WC_WR_FLUSH_ERR), q.duty())
+		q.completeReceive(q.receiveCompletion(libibverbs.IBV_WC_WR_FLUSH_ERR), q.dependency())
 	}
 	return budget == 0
 }

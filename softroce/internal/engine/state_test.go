@@ -325,7 +325,7 @@ func TestTimers(t *testing.T) {
 		case 0, 1:
 			at := now + 1 + time.Duration(n.random.IntN(100))
 			h.set(x, at)
-			x.qp.requester.rest = 1
+			x.qp.requester.pause = 1
 			want[x] = at
 		case 2:
 			if n.random.IntN(2) == 0 {
@@ -338,7 +338,7 @@ func TestTimers(t *testing.T) {
 			now += time.Duration(n.random.IntN(20))
 			h.expire(now)
 			for x, at := range want {
-				require.Equal(t, at > now, x.qp.requester.rest != 0, "timer of %d at %d", at, now)
+				require.Equal(t, at > now, x.qp.requester.pause != 0, "timer of %d at %d", at, now)
 				if at <= now {
 					delete(want, x)
 				}

@@ -4,12 +4,12 @@ package engine
 
 import "time"
 
-// timer calls expired of its queue pair at a time. A timer is often moved to a
-// later time, for each ACK. That is cheap, since its place in the heap is
-// corrected only when the timer reaches the top.
+// timer calls the method expired of its queue pair at the time at. With each
+// ACK, a timer moves to a later time. That is cheap, since the timer's place in
+// the heap is corrected only when the timer reaches the top.
 type timer struct {
 	at     time.Duration // time of expiry; 0: the timer is stopped
-	queued time.Duration // time by which the heap is ordered, not after at
+	queued time.Duration // time for which the timer is in the heap: at, or earlier
 	index  int           // index in the heap plus 1; 0: not in the heap
 	qp     *QP
 }
@@ -33,7 +33,7 @@ func (h *timers) set(t *timer, at time.Duration) {
 	}
 }
 
-// stop stops t, which stays in the heap until the time for which it was set.
+// stop stops t. t stays in the heap until the time for which it was set.
 func (t *timer) stop() { t.at = 0 }
 
 // remove stops t and takes it out of the heap.
@@ -70,8 +70,8 @@ func (h *timers) expire(now time.Duration) {
 	}
 }
 
-// next returns a time at which expire must be called, or Never. It may be too
-// early for any timer.
+// next returns the time at which expire must be called next, or Never. The time
+// may be earlier than that of the first timer to expire.
 func (h timers) next() time.Duration {
 	if len(h) == 0 {
 		return Never

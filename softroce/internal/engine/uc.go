@@ -5,11 +5,12 @@ package engine
 import "github.com/verbena-go/verbena/softroce/internal/wire"
 
 // receiveUnreliable handles a packet of an unreliable connection. Losses are
-// not reported: a gap in the PSNs drops the current message, and the next first
-// packet begins another, which uses the same receive. A message that is
+// not reported. A gap in the PSNs drops the current message; the next first
+// packet begins another message, which uses the same receive. A message that is
 // malformed or longer than the receive is dropped in the same way, since
-// packets of a peer must not fail the queue pair. Memory of the receive that
-// cannot be written does fail it, since that is a fault of the program.
+// packets of a peer must not fail the queue pair. If the memory of the receive
+// cannot be written, the queue pair fails, since that is a fault of the
+// program.
 func (q *QP) receiveUnreliable(p *wire.Packet) {
 	r := &q.responder
 	q.noteFirst()

@@ -53,8 +53,8 @@ func (q *QP) sendDatagram(req *request) {
 
 // receiveDatagram handles a datagram. It drops the datagram if q has no
 // receive, if the receive is too short, or if the Q_Key is wrong, since packets
-// of a peer must not fail the queue pair. Memory of the receive that cannot be
-// written does fail it, since that is a fault of the program.
+// of a peer must not fail the queue pair. If the memory of the receive cannot
+// be written, the queue pair fails, since that is a fault of the program.
 func (q *QP) receiveDatagram(p *wire.Packet) {
 	n := uint32(p.PayloadLen())
 	if p.QKey != q.attr.Qkey || n > uint32(q.mtu) {
@@ -75,7 +75,7 @@ func (q *QP) receiveDatagram(p *wire.Packet) {
 		c.Opcode, c.ByteLen, c.SrcQp, c.WcFlags = libibverbs.IBV_WC_RECV, n, p.SrcQP, uint32(libibverbs.IBV_WC_GRH)
 		c.Sl = packetType(p)
 		c.setHeaders(p)
-		q.completeReceive(c, duty{solicited: p.Solicited})
+		q.completeReceive(c, dependency{solicited: p.Solicited})
 	case badReceive:
 		q.refuse(refused)
 	default: // the receive serves the next datagram
@@ -83,9 +83,9 @@ func (q *QP) receiveDatagram(p *wire.Packet) {
 }
 
 // packetType returns the service level in the completion of a received
-// datagram. RoCE's packets have none. As cards of the kind mlx5 do, the device
-// reports the packet's type there, by which UCX finds the addresses in the
-// route header.
+// datagram. RoCE's packets have no service level. Like NICs that the driver
+// mlx5 supports, the device reports the type of the packet instead. UCX needs
+// that type to find the addresses in the route header.
 func packetType(p *wire.Packet) uint8 {
 	const udp, ipv6, ipv4 = 1 << 3, 1, 2
 	if p.DGID.Is4() {

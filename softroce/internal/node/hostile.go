@@ -87,7 +87,7 @@ func newHostility(seed string) *hostility {
 func (h *hostility) add(d *engine.Device, p *wire.Packet, now time.Duration, f Fault) Fault {
 	longest := slowest
 	if p.DestQP != wire.GSI {
-		timeout, retries, known := d.Patience(p)
+		timeout, retries, known := d.RetryLimits(p)
 		if !known || retries < enough {
 			return f
 		}
