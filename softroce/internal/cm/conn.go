@@ -113,7 +113,7 @@ func (c *conn) send(message wire.Message) {
 func (c *conn) post(data []byte) {
 	mad := MAD{Node: c.node, Src: c.local, Dst: c.peer, Data: data}
 	if c.node == 0 {
-		mad.Service, mad.Went = c.service, func(node int) { c.asked = node }
+		mad.Service, mad.Routed = c.service, func(node int) { c.asked = node }
 	}
 	c.m.host.Send(mad)
 }

@@ -198,7 +198,7 @@ func TestRequestIsLinuxs(t *testing.T) {
 	var sent []byte
 	numbers := []uint32{0xC28E7D, 0xF6DC5C4F}
 	host := &recorder{n.node(1, "192.0.2.1"), func(mad cm.MAD) {
-		mad.Went = nil
+		mad.Routed = nil
 		require.Equal(t, cm.MAD{
 			Src: netip.MustParseAddr("192.0.2.1"), Dst: netip.MustParseAddr("192.0.2.9"), Service: 0x01061C06, Data: mad.Data,
 		}, mad)

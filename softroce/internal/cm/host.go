@@ -69,8 +69,8 @@ type MAD struct {
 	Node     int
 	Src, Dst netip.Addr
 	Service  uint64 // service ID of the request, if Node is 0
-	// Went, if Node is 0, is called by the host with the node that will get
+	// Routed, if Node is 0, is called by the host with the node that will get
 	// the message, before the message arrives there. It may be nil.
-	Went func(node int)
-	Data []byte
+	Routed func(node int)
+	Data   []byte
 }

@@ -167,9 +167,9 @@ func (nd *node) Send(mad cm.MAD) {
 				to = other
 			}
 		}
-		mad.Went(to.number)
+		mad.Routed(to.number)
 	}
-	mad.Node, mad.Service, mad.Went = nd.number, 0, nil
+	mad.Node, mad.Service, mad.Routed = nd.number, 0, nil
 	delays := []time.Duration{latency}
 	if n.fault != nil {
 		delays = n.fault(msg)

@@ -52,8 +52,9 @@ func BeginCapture(w io.Writer) error {
 }
 
 // Capture writes each packet that the process sends to w, until stop is called.
-// stop returns the first error of w. The node is locked while w writes. The
-// caller has called BeginCapture.
+// On the UDP network, it also writes the packets that arrive. stop returns the
+// first error of w. The node is locked while w writes. The caller must have
+// called BeginCapture.
 func (n *Node) Capture(w io.Writer) (stop func() error) {
 	c := &capture{w: w}
 	n.Lock()
@@ -84,8 +85,8 @@ func chosenCaptures() []*capture {
 	return []*capture{{w: w}}
 }
 
-// appendTo opens the capture file path. Several processes may append packets to
-// the file, each of them whole records.
+// appendTo opens the capture file path for appending. Several processes may
+// append to the file: each call of Write appends a whole record.
 func appendTo(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
 	if err != nil {
@@ -127,7 +128,7 @@ func (c *capture) add(p *wire.Packet, when time.Time) {
 		return
 	}
 	port := p.SrcPort
-	if port == 0 { // packets in memory have none
+	if port == 0 { // packets between processes of this machine have no source port
 		port = 0xC000 | uint16(p.DestQP&0x3FFF)
 	}
 	flow := wire.NewFlow(p.SGID, p.DGID, port)

@@ -17,18 +17,18 @@ import (
 // port claims a name that stands for the address and port; other nodes find the
 // node by this name when they send a connection request.
 
-// claimed is a name that this node has claimed.
+// claimed is a name that this node has claimed in its network.
 type claimed struct {
-	name  io.Closer // releases the name in the network; nil if the network keeps no names
+	name  io.Closer // gives the name up; nil if the network keeps no names
 	users int       // number of the node's claims that use the name
 }
 
 // claimNames returns the names for the address and port of c. Each address has
 // a name of its own, and so has the unspecified address, which stands for all
-// addresses of its family. So a node may claim a port at one address while
-// another node has the same port at all addresses; the first node then gets the
-// requests to that address. An unspecified IPv6 address also gets the IPv4 name
-// unless c.V6Only is set.
+// addresses of its family. So one node may claim a port at one address while
+// another node has claimed the port at all addresses; the first node then gets
+// the requests to its address. An unspecified IPv6 address also claims the IPv4
+// name unless c.V6Only is set.
 func claimNames(c manager.Claim) []string {
 	addr, port := c.Addr.Addr(), c.Addr.Port()
 	switch {
@@ -45,7 +45,7 @@ func claimName(space librdmacm.PortSpace, addr netip.Addr, port uint16) string {
 }
 
 // claim claims an address and port for this node, until release is called. It
-// fails if another node has claimed it.
+// fails if another node has claimed them.
 func (c *connections) claim(port manager.Claim) (release func(), err error) {
 	var have []string
 	release = func() {
@@ -63,8 +63,8 @@ func (c *connections) claim(port manager.Claim) (release func(), err error) {
 	return release, nil
 }
 
-// claimName claims a name, or counts another use of it if this node has it
-// already.
+// claimName claims a name. If this node has already claimed it, claimName only
+// counts another use of it.
 func (c *connections) claimName(name string) error {
 	own := c.claims[name]
 	if own == nil {
@@ -79,7 +79,7 @@ func (c *connections) claimName(name string) error {
 	return nil
 }
 
-// unclaimName ends one use of a name, and releases the name after the last.
+// unclaimName ends one use of a name. After the last use, it gives the name up.
 func (c *connections) unclaimName(name string) {
 	own := c.claims[name]
 	own.users--

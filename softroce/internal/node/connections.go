@@ -11,15 +11,15 @@ import (
 	manager "github.com/verbena-go/verbena/softroce/internal/cm"
 )
 
-// connections is the node's connection manager with what the node keeps for it:
-// messages to this node, claimed ports, and the address resolutions that wait
+// connections is the node's connection manager, with what the node keeps for
+// it: messages to this node, claimed ports, and address resolutions that wait
 // for a host.
 type connections struct {
 	n         *Node
 	manager   *manager.Manager
 	mads      []manager.MAD       // messages to this node that the manager has not received yet
 	receiving bool                // whether the manager is receiving one of mads
-	claims    map[string]*claimed // by the claimed name
+	claims    map[string]*claimed // keyed by the claimed name
 	inquiries []*inquiry
 }
 
@@ -43,26 +43,26 @@ func (c *connections) start() {
 // of its methods and those of its objects.
 func (n *Node) Manager() *manager.Manager { return n.cm.manager }
 
-// keep stores a message from the node with number from, until the manager
-// receives it. If the port is down, the message is dropped.
+// keep stores a message until the manager receives it. from is the number of
+// the node that has sent it. If the port is down, the message is dropped.
 func (c *connections) keep(from int, m manager.MAD) {
 	if !c.n.devices.connected() {
 		return
 	}
-	m.Node, m.Went = from, nil
+	m.Node, m.Routed = from, nil
 	c.mads = append(c.mads, m)
 }
 
-// went tells the sender of m, the manager, the number of the node to which m
-// goes.
-func went(m manager.MAD, slot int) {
-	if m.Went != nil {
-		m.Went(slot)
+// routed tells the manager, which is sending m, that m goes to the node whose
+// number is slot.
+func routed(m manager.MAD, slot int) {
+	if m.Routed != nil {
+		m.Routed(slot)
 	}
 }
 
 // advance does the work that is due at the time now. next is the time at which
-// it must be called again.
+// advance must be called again.
 func (c *connections) advance(now time.Duration) (next time.Duration) {
 	c.receive(now)
 	next = c.inquire(now)
@@ -78,7 +78,7 @@ func (c *connections) advance(now time.Duration) (next time.Duration) {
 // receive passes the stored messages to the manager.
 func (c *connections) receive(now time.Duration) {
 	c.receiving = true
-	for i := 0; i < len(c.mads); i++ { // answers are appended
+	for i := 0; i < len(c.mads); i++ { // the manager's answers to this node are appended
 		c.manager.Receive(now, c.mads[i])
 	}
 	c.receiving = false

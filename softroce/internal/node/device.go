@@ -20,15 +20,16 @@ import (
 const (
 	// DeviceName is the name of the device.
 	DeviceName = "soft0"
-	// FileName is the name of the device's file in /dev/infiniband. There is no
-	// such file, unless a program is shown one (see verbena softroce run).
+	// FileName is the name of the device's file in /dev/infiniband. The
+	// file does not exist, but "verbena softroce run" shows it to a
+	// program.
 	FileName = "uverbs0"
 	// PortNumber is the number of the device's port.
 	PortNumber = 1
 )
 
-// devices are the device that the program can open now, and the removed devices
-// that it still has open.
+// devices has the device that the program can open now, and the removed devices
+// that the program still has open.
 type devices struct {
 	n         *Node
 	current   *engine.Device         // the device that is plugged in, or was plugged in last
@@ -130,9 +131,9 @@ func (s *devices) refreshGIDs() {
 	s.setGIDs(order, current)
 }
 
-// setGIDs removes the GIDs from the table that current lacks, and adds the
-// missing ones of current in the given order. The values of current are the
-// indexes of network interfaces.
+// setGIDs removes GIDs from the table that current does not have. Then it adds
+// those GIDs of current that the table lacks, in the given order. The values of
+// current are the indexes of network interfaces.
 func (s *devices) setGIDs(order []wire.GID, current map[wire.GID]uint32) {
 	table, err := s.current.GIDs()
 	if err != nil {
@@ -191,7 +192,7 @@ func (n *Node) Close(d *engine.Device) {
 	s.forget(d)
 }
 
-// Reach fails if the network has no node with the destination address of a. The
+// Reach fails if the network has no node with the destination address in a. The
 // caller holds the node's lock.
 func (n *Node) Reach(a *libibverbs.AhAttr) error {
 	g := wire.GID(*a.Grh.Dgid.Raw())
@@ -201,7 +202,8 @@ func (n *Node) Reach(a *libibverbs.AhAttr) error {
 	return n.network.reach(g)
 }
 
-// errRemoved is returned by functions that need the device after Remove.
+// errRemoved is the error of functions that need the device after it was
+// removed.
 var errRemoved = errors.New("the device is removed")
 
 // Remove unplugs the device. It fails if the device is already removed.
@@ -243,8 +245,8 @@ func (n *Node) SetPort(up bool) error {
 	return nil
 }
 
-// CheckAddresses fails if a port cannot have one of the addresses. It needs no
-// node.
+// CheckAddresses fails if the device's port cannot have one of the addresses.
+// It needs no node.
 func CheckAddresses(addresses []netip.Addr) error {
 	for i, a := range addresses {
 		if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() {

@@ -33,13 +33,13 @@ func (n *Node) SetFaults(f func(p *wire.Packet) Fault) {
 }
 
 // watch updates worker.watched, which says whether functions of the program see
-// packets. If they do, polling threads do not run the worker's steps, since
-// such a thread may hold a lock that the function takes.
+// packets. If it is true, polling threads do not run steps of the worker: such
+// a thread may hold a lock for which the program's function waits.
 func (w *path) watch() { w.n.worker.watched.Store(w.faults != nil || len(w.captures) > 0) }
 
-// suffer applies the fault f to a parcel, and delivers what is left of it or
-// holds it back until its delay is over.
-func (w *path) suffer(p parcel, f Fault, now time.Duration) {
+// applyFault applies the fault f to a parcel. Unless the parcel is dropped,
+// applyFault delivers its copies, or holds them back until their delay is over.
+func (w *path) applyFault(p parcel, f Fault, now time.Duration) {
 	defer w.packets.Put(p.packet)
 	if f.Drop {
 		return

@@ -16,7 +16,7 @@ import (
 // to.
 type groups struct {
 	n       *Node
-	entered map[wire.GID]io.Closer // multicast groups that the node receives from its network; closing the value ends that
+	entered map[wire.GID]io.Closer // multicast groups whose packets the node receives from its network, until the value is closed
 }
 
 func newGroups(n *Node) groups { return groups{n, map[wire.GID]io.Closer{}} }

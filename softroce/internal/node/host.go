@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// host is the node as the connection manager's Host.
+// host is the node in its role as manager.Host.
 type host Node
 
 // errNoHost is the error for a destination address that no reachable host has.
@@ -73,8 +73,8 @@ func (h *host) Port(addr netip.Addr) (manager.Port, error) {
 }
 
 // Answers reports whether the machine would send packets for peer through the
-// interface that has the address own. Between processes of one machine it is
-// always true.
+// interface that has the address own. On this machine's network it always
+// returns true.
 func (h *host) Answers(own, peer netip.Addr) bool { return h.network.answers(own, peer) }
 
 // Claim claims an address and port for this node, until release is called.

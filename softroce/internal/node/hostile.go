@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// slowest is the longest delay of a packet in hostile mode.
-	slowest = 200 * time.Microsecond
-	// calm is the number of packets to a queue pair that arrive in order
-	// after one was duplicated or held back, so that a retransmission soon
-	// gets through.
-	calm = 64
-	// enough is the least number of retries that a requester must have left
-	// for its packets to be disturbed.
-	enough = 3
+	// maxDelay is the longest delay of a packet in hostile mode.
+	maxDelay = 200 * time.Microsecond
+	// inOrderPackets is the number of packets to a queue pair that arrive
+	// in order after one was duplicated or held back, so that a
+	// retransmission soon gets through.
+	inOrderPackets = 64
+	// minRetries is the number of retries that a requester must have for
+	// the hostile mode to disturb its packets.
+	minRetries = 3
 )
 
-// hostility delays, duplicates and reorders packets, and loses none. Its seed
-// decides which.
+// hostility delays, duplicates and reorders packets. It loses none. Its seed
+// decides which packets it disturbs.
 type hostility struct {
 	random *rand.Rand
-	flows  map[uint32]*flow // by the number of the destination queue pair
+	flows  map[uint32]*flow // keyed by the number of the destination queue pair
 }
 
 // flow is the state of the packets to one queue pair.
 type flow struct {
-	last time.Duration // time at which the latest packet arrives
-	calm int           // number of further packets that arrive in order
+	last    time.Duration // time at which the latest packet arrives
+	inOrder int // number of further packets that must arrive in order
 }
 
 // HostileVariable is the environment variable that has the seed of the hostile
@@ -81,17 +81,17 @@ func newHostility(seed string) *hostility {
 
 // add adds to the fault f what the hostile mode does to the packet p at the
 // time now. It disturbs only packets of reliable connections and of the
-// connection manager, since their senders retransmit. Each such packet is
-// delayed, most without overtaking or being overtaken; some are overtaken or
-// arrive twice.
+// connection manager, since their senders retransmit. It delays each such
+// packet. Most keep their order; some are overtaken by later packets, or arrive
+// twice.
 func (h *hostility) add(d *engine.Device, p *wire.Packet, now time.Duration, f Fault) Fault {
-	longest := slowest
+	longest := maxDelay
 	if p.DestQP != wire.GSI {
 		timeout, retries, known := d.RetryLimits(p)
-		if !known || retries < enough {
+		if !known || retries < minRetries {
 			return f
 		}
-		longest = min(slowest, timeout/64)
+		longest = min(maxDelay, timeout/64)
 	}
 	w := h.flows[p.DestQP]
 	if w == nil {
@@ -104,16 +104,16 @@ func (h *hostility) add(d *engine.Device, p *wire.Packet, now time.Duration, f F
 	}
 	f.Delay += delay
 	switch {
-	case w.calm > 0:
-		w.calm--
+	case w.inOrder > 0:
+		w.inOrder--
 	case h.random.IntN(16) > 0:
 	case h.random.IntN(2) > 0:
-		w.calm = calm
+		w.inOrder = inOrderPackets
 		f.Duplicate++
 	default:
-		w.calm = calm
+		w.inOrder = inOrderPackets
 		f.Delay += longest / 2
-		return f // later packets do not wait for it
+		return f // later packets may overtake this one
 	}
 	f.Delay = max(f.Delay, w.last-now)
 	w.last = now + f.Delay

@@ -14,8 +14,8 @@ import (
 	manager "github.com/verbena-go/verbena/softroce/internal/cm"
 )
 
-// inquiry is an address resolution for an ID. It waits for a host that the node
-// does not find.
+// inquiry is an address resolution for an ID that waits for a host, since the
+// node has not found the host.
 type inquiry struct {
 	id       *manager.ID
 	from, to netip.AddrPort
@@ -24,17 +24,17 @@ type inquiry struct {
 	pause    time.Duration // time from the last search to the next
 }
 
-// wait sets the time of the next search, later after each search.
+// wait sets the time of the next search. The time between searches grows.
 func (q *inquiry) wait(now time.Duration) {
 	const shortest, longest = time.Millisecond, 100 * time.Millisecond
 	q.pause = min(max(2*q.pause, shortest), longest)
 	q.at = now + q.pause
 }
 
-// ResolveAddr resolves the address to for an ID of the manager; from is the
-// source address, if valid. If no node has the address, the ID gets
-// RDMA_CM_EVENT_ADDR_ERROR after the timeout, as on a network where the host
-// does not answer. The caller holds the node's lock.
+// ResolveAddr resolves the address to for an ID of the manager. from is the
+// source address; it may be the zero value. If no node has the address, the ID
+// gets RDMA_CM_EVENT_ADDR_ERROR after the timeout, as on a network whose hosts
+// do not answer. The caller holds the node's lock.
 func (n *Node) ResolveAddr(id *manager.ID, from, to netip.AddrPort, timeout time.Duration) error {
 	if n.Inquires(id) {
 		return syscall.EINVAL
@@ -62,7 +62,7 @@ func (n *Node) EndInquiry(id *manager.ID) {
 	n.cm.inquiries = slices.DeleteFunc(n.cm.inquiries, func(q *inquiry) bool { return q.id == id })
 }
 
-// inquire searches again for the hosts whose time has come, and fails the
+// inquire searches again for the hosts for which a search is due, and fails the
 // resolutions that have timed out. next is the time of the next search or
 // timeout.
 func (c *connections) inquire(now time.Duration) (next time.Duration) {

@@ -23,13 +23,14 @@ import (
 )
 
 // machine is the network that consists of the processes of this machine. Each
-// process is a node, and all have the machine's addresses. Each node has a slot
-// number, which is in the upper eight bits of its queue pairs' numbers. Each
-// frame over the link carries a packet or a message of the connection manager.
+// process is a node, and each node has all addresses of the machine. Each node
+// has a slot number, which is in the upper eight bits of its queue pairs'
+// numbers. Each frame that nodes exchange carries a packet or a message of the
+// connection manager.
 type machine struct {
 	n           *Node
 	link        *link.Link           // nil: the node reaches only itself
-	memberships map[wire.GID]members // by the address of the group; a cache of what link.Names returned
+	memberships map[wire.GID]members // keyed by the group's address; a cache of what link.Names has returned
 }
 
 // newMachine returns the network without a link. join opens the link.
@@ -87,9 +88,9 @@ func (m *machine) Flush() {}
 // Idle reports whether all frames that were sent have left the process.
 func (m *machine) Idle() bool { return m.link == nil || m.link.Idle() }
 
-// Way returns the way of packets to the queue pair qpn: to the node that has
-// it, or to all nodes for a multicast packet. It returns nil if that is this
-// node.
+// Way returns the way of packets to the queue pair qpn: the way to the node
+// that has it or, for a multicast packet, to all nodes. It returns nil if this
+// node has the queue pair.
 func (m *machine) Way(_, _ wire.GID, qpn uint32) engine.Way {
 	slot := int(qpn >> qpnBits)
 	switch {
@@ -114,8 +115,8 @@ func (m *machine) room(qpn uint32) bool {
 
 func (m *machine) receive() (more bool) { return m.link != nil && m.link.Poll() }
 
-// reach refreshes the device's addresses, as g may be new. It fails if the
-// machine does not have g, since all nodes have all addresses of the machine.
+// reach fails if the machine does not have the address g. It refreshes the
+// device's addresses, as g may be new.
 func (m *machine) reach(g wire.GID) error {
 	m.n.devices.refreshGIDs()
 	if m.n.devices.current.Has(g) {
@@ -174,7 +175,7 @@ func (m *machine) sendTo(slot int, p *wire.Packet) {
 func (m *machine) carryMAD(mad manager.MAD) {
 	switch {
 	case mad.Node == m.n.slot || m.link == nil:
-		went(mad, m.n.slot)
+		routed(mad, m.n.slot)
 		m.n.cm.keep(m.n.slot, mad)
 	case mad.Node != 0:
 		m.sendMADTo(mad.Node, mad)
@@ -183,8 +184,8 @@ func (m *machine) carryMAD(mad manager.MAD) {
 	}
 }
 
-// ask sends a connection request to the node that has claimed the port. If none
-// has, this node gets the request and refuses it.
+// ask sends a connection request to the node that has claimed the port. If no
+// node has, this node gets the request and refuses it.
 func (m *machine) ask(mad manager.MAD) {
 	n := m.n
 	space, port, _ := wire.ServicePort(mad.Service)
@@ -197,7 +198,7 @@ func (m *machine) ask(mad manager.MAD) {
 		claimName(librdmacm.PortSpace(space), anyAddr, port),
 	}
 	if n.cm.claims[names[0]] != nil {
-		went(mad, n.slot)
+		routed(mad, n.slot)
 		n.cm.keep(n.slot, mad)
 		return
 	}
@@ -215,7 +216,7 @@ func (m *machine) ask(mad manager.MAD) {
 		}
 		n.Lock()
 		defer n.Unlock()
-		went(mad, slot)
+		routed(mad, slot)
 		if slot == n.slot {
 			n.cm.keep(n.slot, mad)
 			return
@@ -254,7 +255,7 @@ func (m *machine) claim(name string) (io.Closer, error) {
 }
 
 // groupNames returns the prefix of the names that nodes claim when they have
-// queue pairs in a group. The rest of such a name is the node's slot.
+// queue pairs in a group. After the prefix, such a name has the node's slot.
 func groupNames(group wire.GID) string { return fmt.Sprintf("group/%v/", group.Addr()) }
 
 func (m *machine) enter(group wire.GID) (io.Closer, error) {
@@ -264,7 +265,8 @@ func (m *machine) enter(group wire.GID) (io.Closer, error) {
 	return m.link.Claim(groupNames(group) + strconv.Itoa(m.n.slot))
 }
 
-// membersLast is the time for which the node uses the members that it found.
+// membersLast is the time for which a node relies on the members of a group
+// that it has found.
 const membersLast = 100 * time.Millisecond
 
 // members are the other nodes that have queue pairs in a multicast group.
@@ -295,7 +297,7 @@ func (m *machine) members(group wire.GID) []int {
 	return found.slots
 }
 
-// neighbours is the machine as the handler of its link. link.Poll calls the
+// neighbours is a machine in its role as link.Handler. link.Poll calls the
 // methods.
 type neighbours machine
 
@@ -331,19 +333,19 @@ func (b *neighbours) receiveMAD(slot int, frame []byte) {
 	})
 }
 
-// moment is the time from the end of a peer's process until requests to it
-// fail. It lets a program that waits for connection events get these before the
-// completions with errors.
-const moment = 250 * time.Millisecond
+// goneDelay is the time from the end of a peer's process until requests to it
+// fail. A program that waits for connection events thus gets these before the
+// failed completions.
+const goneDelay = 250 * time.Millisecond
 
-// Gone handles the end of the process with that slot: connections to it end,
-// and requests to it will fail.
+// Gone handles the end of the process with that slot. Connections to it end at
+// once, and requests to it fail after goneDelay.
 func (b *neighbours) Gone(slot int) {
 	n := b.n
-	n.cm.receive(n.Now()) // its last messages may have come just now
+	n.cm.receive(n.Now()) // the process may have sent messages before it ended
 	n.cm.manager.NodeGone(n.Now(), slot)
 	for _, d := range n.devices.inUse {
-		d.PeersGone(uint32(slot)<<qpnBits, qpns, n.Now()+moment)
+		d.PeersGone(uint32(slot)<<qpnBits, qpns, n.Now()+goneDelay)
 	}
 }
 

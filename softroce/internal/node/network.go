@@ -40,12 +40,12 @@ type network interface {
 	// destination.
 	carryMAD(m manager.MAD)
 	// receive handles what other nodes have sent. more reports whether
-	// something is left.
+	// there is more to handle.
 	receive() (more bool)
 	// wake wakes the nodes to which this node has sent something.
 	wake()
-	// room reports whether the network takes another packet for the queue
-	// pair qpn.
+	// room reports whether the network has room for another packet to the
+	// queue pair qpn.
 	room(qpn uint32) bool
 
 	// enter makes the node receive the packets of a multicast group until
@@ -56,11 +56,11 @@ type network interface {
 	// a syscall.Errno.
 	claim(name string) (io.Closer, error)
 
-	// reach fails if no node can have the address g, which is not one of
-	// this node's device.
+	// reach fails if it is certain that no other node has the address g. g
+	// is not an address of this node's device.
 	reach(g wire.GID) error
 	// route returns the source address for packets to dst. src is the
-	// address that the program bound, if it is valid. usual is the source
+	// address that the program bound, or the zero Addr. usual is the source
 	// address that the system chooses: src if that is valid. route fails if
 	// dst cannot be reached.
 	route(dst, src, usual netip.Addr) (netip.Addr, error)
@@ -78,7 +78,7 @@ var choices struct {
 	opened   bool       // whether SetNetwork has succeeded
 	network  string     // options of SetNetwork
 	internet *internet  // nil: this machine's network
-	link     *link.Link // of this machine's network, if SetNetwork has reserved it
+	link     *link.Link // link to this machine's network, if SetNetwork has reserved it
 }
 
 // DeviceVariable is the environment variable that names the device and its
@@ -86,10 +86,10 @@ var choices struct {
 // in Go.
 const DeviceVariable = "VERBENA_DEVICE"
 
-// SetNetwork chooses the node's network: this machine's if options is empty, or
-// UDP for "udp". "udp=" is followed by the addresses that the device is to
-// have, separated by commas. SetNetwork fails if the node is already on another
-// network.
+// SetNetwork chooses the node's network. Empty options choose this machine's
+// network, and "udp" chooses UDP. "udp=" may be followed by the addresses that
+// the device is to have, separated by commas. SetNetwork fails if the node is
+// already on another network.
 func SetNetwork(options string) error {
 	choices.Lock()
 	defer choices.Unlock()
@@ -115,7 +115,7 @@ func SetNetwork(options string) error {
 	return nil
 }
 
-// errInUse is the error of a choice that comes after the device is in use.
+// errInUse is the error of SetNetwork and SetHostile once the device is in use.
 var errInUse = errors.New("the device is in use already")
 
 // chosenInternet returns the UDP network if SetNetwork or the environment chose

@@ -30,7 +30,7 @@ type Program interface {
 	// SendLate sends the completion events that were kept because their
 	// channel was full. left reports whether channels are still full.
 	SendLate() (left bool)
-	// Removed reports that the device was unplugged.
+	// Removed reports that the device has been unplugged.
 	Removed()
 	// Objects returns the number of objects of each kind, for the
 	// statistics.
@@ -47,7 +47,7 @@ type Node struct {
 	program Program
 	slot    int // slot number of the node on its machine; part of its queue pairs' numbers
 
-	called bool         // whether a call of the program holds mu
+	called bool // whether a call of the program holds mu
 	used   []engine.Way // ways on which that call has sent something to other processes
 
 	devices devices
@@ -63,7 +63,7 @@ type Node struct {
 // cause to standard error, and the node starts with its device removed.
 func New(program Program, door Doorbell) *Node {
 	n := newNode(program, door)
-	n.mu.Lock() // no thread may use the device before this returns
+	n.mu.Lock() // no thread may use the device before New returns
 	defer n.mu.Unlock()
 	lack := n.join()
 	n.path.hostile = chosenHostility()
@@ -90,7 +90,7 @@ func newNode(program Program, door Doorbell) *Node {
 	return n
 }
 
-// join connects the node to the chosen network. If that fails, the node reaches
+// join connects the node to the chosen network. If it fails, the node reaches
 // only itself.
 func (n *Node) join() error {
 	u, err := chosenInternet()
@@ -117,25 +117,25 @@ func (n *Node) Start() {
 // Now returns the time since the node began.
 func (n *Node) Now() time.Duration { return time.Since(n.began) }
 
-// Lock locks the node for the duration of a call of the program. It starts to
-// record the ways on which the call sends.
+// Lock locks the node for the duration of a call of the program. Until Unlock,
+// the node records on which ways (see engine.Way) the call sends.
 func (n *Node) Lock() {
 	n.mu.Lock()
 	n.called = true
 }
 
-// Unlock ends a call of the program. First it sends the packets of the call,
+// Unlock ends a call of the program. It sends the packets of the call itself,
 // since the program may end before the worker runs, and waits until they have
-// left the process. The worker is woken for all other work.
+// left the process. It wakes the worker for all other work.
 func (n *Node) Unlock() {
 	n.network.Flush()
 	n.network.wake()
-	debts := n.debts()
+	pending := n.pending()
 	n.called, n.used = false, n.used[:0]
 	n.mu.Unlock()
 	n.worker.bell.Ring()
-	if len(debts) > 0 {
-		await(debts)
+	if len(pending) > 0 {
+		await(pending)
 	}
 }
 
@@ -143,7 +143,7 @@ func (n *Node) Unlock() {
 func (n *Node) Advance() { n.advance(n.Now()) }
 
 // advance does the work that is due at the time now. next is the time at which
-// it must be called again.
+// advance must be called again.
 func (n *Node) advance(now time.Duration) (next time.Duration) {
 	n.Hear()
 	more := n.network.receive()
@@ -173,10 +173,10 @@ func (n *Node) Hear() {
 	for p := n.worker.door.take(); p != nil; {
 		q := (*engine.WorkQueue)(p)
 		p = *(*unsafe.Pointer)(unsafe.Pointer(&q.Next)) // once Rung is 0, the queue may be put on the list again
-		// A Store could be seen after the load of Posted, as in
-		// engine.CQ.add.
+		// Swap rather than Store, as in engine.CQ.show: the device's load of
+		// Posted must not come before it.
 		atomic.SwapUint32(&q.Rung, 0)
-		for _, d := range n.devices.inUse { // only the device that has the queue takes it
+		for _, d := range n.devices.inUse { // devices to which the queue does not belong ignore it
 			d.Ring(q)
 		}
 	}

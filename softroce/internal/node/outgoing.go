@@ -11,35 +11,35 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/engine"
 )
 
-// note records that something was sent on the way w, if a call of the program
-// holds the mutex. Only what that call sends is recorded: a call that waits
-// unlocks the node.
+// note records that something is being sent on the way w, if a call of the
+// program holds the mutex. What the worker sends is not recorded: it runs only
+// while no call holds the mutex.
 func (n *Node) note(w engine.Way) {
 	if n.called && !slices.Contains(n.used, w) {
 		n.used = append(n.used, w)
 	}
 }
 
-// hurry is the longest time that a call of the program waits until its packets
-// have left the process.
-const hurry = time.Second
+// leaveTimeout is the longest time for which a call of the program waits until
+// its packets have left the process.
+const leaveTimeout = time.Second
 
-// debt is what a call of the program has sent on a way up to mark, and what has
-// not left the process yet.
-type debt struct {
+// pending stands for everything that was sent on a way before its Mark returned
+// mark, some of which has not left the process yet.
+type pending struct {
 	way  engine.Way
 	mark uint64
 }
 
-// paid reports whether everything up to the mark has left the process. It is
-// also true if the way has been given up.
-func (d debt) paid() bool { return d.way.Left(d.mark) }
+// hasLeft reports whether everything for which d stands has left the process.
+// It also returns true if the way was given up.
+func (d pending) hasLeft() bool { return d.way.Left(d.mark) }
 
-// debts returns what the call that holds the mutex has sent and what has not
-// left the process. For most calls that is nothing.
-func (n *Node) debts() (all []debt) {
+// pending returns what has not left the process, for each way on which the call
+// that holds the mutex has sent something. For most calls, the result is empty.
+func (n *Node) pending() (all []pending) {
 	for _, w := range n.used {
-		if d := (debt{w, w.Mark()}); !d.paid() {
+		if d := (pending{w, w.Mark()}); !d.hasLeft() {
 			all = append(all, d)
 		}
 	}
@@ -47,11 +47,11 @@ func (n *Node) debts() (all []debt) {
 }
 
 // await waits until everything in all has left the process, since the program
-// may end when the call returns. It waits for hurry at most and then gives the
-// ways up, so that a peer that takes nothing delays only one call.
-func await(all []debt) {
-	for until := time.Now().Add(hurry); ; time.Sleep(100 * time.Microsecond) {
-		if all = slices.DeleteFunc(all, debt.paid); len(all) == 0 {
+// may end when its call returns. It waits for leaveTimeout at most. Then it
+// gives the ways up, so that a peer that takes nothing delays only one call.
+func await(all []pending) {
+	for until := time.Now().Add(leaveTimeout); ; time.Sleep(100 * time.Microsecond) {
+		if all = slices.DeleteFunc(all, pending.hasLeft); len(all) == 0 {
 			return
 		}
 		if !time.Now().Before(until) {

@@ -160,13 +160,13 @@ func TestStoppedNeighbour(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, status.Stopped())
 
-	// owes sends a message in a call of the program, and returns what the
+	// sendPending sends a message in a call of the program, and returns what the
 	// call waits for.
-	owes := func(slot int) []debt {
+	sendPending := func(slot int) []pending {
 		c.Lock()
 		defer c.Unlock()
 		m.sendMADTo(slot, manager.MAD{Src: at.Addr(), Dst: at.Addr()})
-		return c.debts()
+		return c.pending()
 	}
 	for m.link.Idle() {
 		c.Lock()
@@ -177,13 +177,13 @@ func TestStoppedNeighbour(t *testing.T) {
 		c.Unlock()
 	}
 	for range 100 {
-		require.Empty(t, owes(live))
+		require.Empty(t, sendPending(live))
 	}
 	c.connect(t, liveAt)
-	require.Len(t, owes(stopped), 1)
+	require.Len(t, sendPending(stopped), 1)
 	for range 100 {
-		require.Empty(t, owes(stopped), "the call before has waited for it")
-		require.Empty(t, owes(live))
+		require.Empty(t, sendPending(stopped), "the call before has waited for it")
+		require.Empty(t, sendPending(live))
 	}
 	mark := m.link.Way(stopped).Mark()
 	for qpn, want := range map[uint32]*link.Way{

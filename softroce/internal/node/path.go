@@ -13,9 +13,9 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// path is what each packet of the device and each message of the connection
-// manager passes on its way to the network. Captures record it, and faults and
-// the hostile mode may drop, change, delay or duplicate it.
+// path is the way from the device and the connection manager to the network.
+// Captures record each packet and message on it, and faults and the hostile
+// mode may drop, change, delay or duplicate it.
 type path struct {
 	n        *Node
 	packets  engine.PacketPool
@@ -25,13 +25,14 @@ type path struct {
 	delayed  queue  // parcels that faults hold back
 	serial   uint64 // number of the parcel that was delayed last
 
-	// Packets that the device sends to itself wait here for loopBack.
+	// inbox has the packets that the device has sent to itself, until
+	// loopBack is called.
 	inbox  []*wire.Packet
 	copies []byte // payloads of the unreliable packets in inbox
 }
 
-// parcel is a packet of the device, or a message of the connection manager with
-// the packet that would carry it. In the first case mad is nil.
+// parcel is a packet of the device, or a message of the connection manager. For
+// a message, mad is set, and packet is the packet that would carry the message.
 type parcel struct {
 	packet *wire.Packet
 	mad    *manager.MAD
@@ -56,7 +57,8 @@ func (w *path) sendMAD(m manager.MAD) {
 // mode is off.
 func (w *path) isClear() bool { return w.faults == nil && w.hostile == nil && len(w.captures) == 0 }
 
-// dispatch captures a parcel, applies the faults, and delivers what is left.
+// dispatch captures a parcel, and delivers it as the faults and the hostile
+// mode permit.
 func (w *path) dispatch(p parcel) {
 	if w.isClear() {
 		w.deliver(p)
@@ -76,7 +78,7 @@ func (w *path) dispatch(p parcel) {
 		w.deliver(p)
 		return
 	}
-	w.suffer(p, f, now)
+	w.applyFault(p, f, now)
 }
 
 // decide returns what the program's fault function decides for a packet.
@@ -85,8 +87,8 @@ func decide(faults func(p *wire.Packet) Fault, p *wire.Packet) (f Fault) {
 	return f
 }
 
-// within calls a function of the program in a new goroutine, and waits for it.
-// The function may end its goroutine, as testing.T.FailNow does.
+// within calls f, a function of the program, in a new goroutine, and waits
+// until that ends. f may call runtime.Goexit, as testing.T.FailNow does.
 func within(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -107,7 +109,7 @@ func (w *path) deliver(p parcel) {
 }
 
 // packetOf returns the packet that carries a message of the connection manager
-// on a network.
+// between machines.
 func (w *path) packetOf(m manager.MAD) *wire.Packet {
 	p := w.packets.Get()
 	p.SGID, p.DGID = wire.GIDOf(m.Src), wire.GIDOf(m.Dst)
@@ -117,13 +119,13 @@ func (w *path) packetOf(m manager.MAD) *wire.Packet {
 	return p
 }
 
-// keep puts a packet of the device to itself into the inbox. An unreliable send
-// completes before its packet leaves the inbox, and the program may then change
-// the memory. So keep copies the payload of an unreliable packet. It drops the
-// packet if the program has unmapped the memory.
+// keep puts a packet that the device sends to itself into the inbox. An
+// unreliable send completes before its packet leaves the inbox, and the program
+// may change the memory after that. So keep copies the payload of an unreliable
+// packet. If the program has unmapped the memory, keep drops the packet.
 func (w *path) keep(p *wire.Packet) {
 	if size := p.PayloadLen(); size > 0 && p.Opcode.Transport() != wire.RC {
-		w.copies = slices.Grow(w.copies, size) // the copies before it stay where they are
+		w.copies = slices.Grow(w.copies, size) // a new array may be allocated; earlier copies stay valid in the old one
 		c := w.copies[len(w.copies):][:size]
 		if !engine.Copy(c, p.Payload) {
 			w.packets.Put(p)

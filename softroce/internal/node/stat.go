@@ -18,7 +18,7 @@ import (
 )
 
 // publish makes the process answer the queries of "verbena softroce stat". It
-// does nothing if the system refuses the socket.
+// does nothing if the system refuses to open the socket.
 func (n *Node) publish() {
 	_, _ = link.Publish(func() []byte {
 		text, _ := json.Marshal(n.stat()) // cannot fail for these types

@@ -23,42 +23,42 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// internet is the network of all machines that UDP reaches, with a socket for
-// each address of the node. The process has its addresses for itself, so an
-// address identifies a node.
+// internet is the network of all machines that UDP reaches. The node has a
+// socket for each of its addresses. No other process on the machine can use
+// these addresses, so an address identifies a node.
 type internet struct {
 	n       *Node                       // nil until join
-	named   []netip.Addr                // addresses that the program chose; nil: all of the machine but loopback ones
+	named   []netip.Addr // addresses that the program chose; nil: all addresses of the machine but loopback ones
 	lack    error                       // reason why the node cannot use IPv4 addresses; nil if it can
-	sockets map[wire.GID]*link.Socket   // by own address
+	sockets map[wire.GID]*link.Socket // keyed by the socket's address
 	poller  *link.Poller                // poller of the sockets; nil until join
 	used    []*link.Socket              // sockets that have packets for Flush
 	busy    atomic.Pointer[link.Socket] // socket that received last
-	// reachable reports whether the system knows the link-layer address of
-	// dst, or the router's. If it does not, the call makes the system ask
-	// for it.
+	// reachable reports whether the system knows the link-layer address for
+	// dst: that of the host or of the router. If the system does not,
+	// reachable makes it ask for the address.
 	reachable func(dst netip.Addr) bool
 	// answersBy reports whether the system would send packets for peer from
 	// the address own through the interface with the index link.
 	answersBy func(own netip.Addr, link int, peer netip.Addr) bool
-	links     map[wire.GID]int // indexes of the interfaces of the node's addresses; 0: a loopback interface, whose address others reach through any interface
+	links     map[wire.GID]int // index of each own address's interface; 0: a loopback interface, whose address other machines reach through any interface
 
-	// The flow of the packet that was sent last, as most packets have the
-	// same flow as the one before.
+	// src, dst and flow belong to the packet that was sent last. Most
+	// packets have the same flow as the one before.
 	src, dst wire.GID
 	flow     wire.Flow
 }
 
-// outside is the node number of all nodes on other machines. Their addresses
-// distinguish them.
+// outside stands for every node on another machine, as a node number. The
+// addresses of these nodes distinguish them.
 const outside = link.Slots
 
-// Queue pairs on the UDP network have numbers in this range.
+// Queue pairs on the UDP network have numbers from firstOutside to lastOutside.
 const firstOutside, lastOutside = 1 << 8, 1<<24 - 2
 
-// wanted returns the addresses that the node should have. An address that the
-// node already has is kept while its interface is down, since the node would
-// not notice that the interface is up again.
+// wanted returns the addresses that the node should have. The node keeps an
+// address while the address's interface is down, since the node would not
+// notice that the interface is up again.
 func (u *internet) wanted() (all []machineAddress, err error) {
 	machine, err := machineAddresses()
 	if err != nil {
@@ -75,7 +75,7 @@ func (u *internet) wanted() (all []machineAddress, err error) {
 	}
 	for _, named := range u.named {
 		i := slices.IndexFunc(machine, func(a machineAddress) bool { return a.addr.WithZone("") == named.WithZone("") })
-		if i < 0 { // such as 127.0.0.2
+		if i < 0 { // no interface has the address, such as 127.0.0.2
 			all = append(all, machineAddress{addr: named, mtu: 1 << 16})
 		} else {
 			all = append(all, machine[i])
@@ -93,13 +93,13 @@ func (u *internet) open(check func(netip.Addr) error) error {
 	}
 	for _, a := range wanted {
 		err := u.add(a.addr)
-		if err == nil || u.named == nil && errors.Is(err, syscall.EADDRNOTAVAIL) { // the machine may have it in a moment
+		if err == nil || u.named == nil && errors.Is(err, syscall.EADDRNOTAVAIL) { // an address that is new to the machine may not be usable yet
 			continue
 		}
 		u.close()
 		return err
 	}
-	for g, s := range u.sockets { // the answer is the same for all
+	for g, s := range u.sockets { // check returns the same for all IPv4 sockets
 		if g.Is4() {
 			if err := check(s.Addr()); err != nil {
 				u.lack = fmt.Errorf("IPv4 cannot be used: the packets' checksums cover the identification in IPv4's header, which the system chooses: %w", err)
@@ -200,9 +200,9 @@ func (u *internet) resume() {
 	u.n.worker.bell.Ring()
 }
 
-// receiveRefusal handles an ICMP error: the host to has refused a packet of
-// this node from the address own, as no process has the port open. quote is the
-// beginning of the packet.
+// receiveRefusal handles an ICMP error: the host with the address to has
+// refused a packet that this node sent from the address own, as no process
+// there has the port open. quote is the beginning of the packet.
 func (u *internet) receiveRefusal(own, to netip.Addr, quote []byte) {
 	n := u.n
 	p := n.path.packets.Get()
@@ -233,10 +233,10 @@ func (u *internet) enter(group wire.GID) (io.Closer, error) {
 	return s, nil
 }
 
-// mtu returns the port's MTU: the largest whose packets fit into the MTU of all
-// interfaces.
+// mtu returns the port's MTU: the largest whose packets fit into the MTU of
+// each interface.
 func (u *internet) mtu() libibverbs.Mtu {
-	const headers = 80 // as Linux counts
+	const headers = 80 // as Linux counts them
 	mtu := libibverbs.IBV_MTU_4096
 	wanted, err := u.wanted()
 	if err != nil {
@@ -252,15 +252,15 @@ func (u *internet) mtu() libibverbs.Mtu {
 
 // window returns the number of bytes that one queue pair may have in flight.
 // buffer is the size of a socket's receive buffer. The window is a fraction of
-// it, as packets take about twice their length there and several queue pairs
-// share it. If a peer's buffer is smaller, packets get lost, and congestion
-// control reduces the number in flight.
+// it, as packets take about twice their length in the buffer, and several queue
+// pairs share it. If a peer's buffer is smaller, packets get lost, and
+// congestion control reduces the number in flight.
 func window(buffer int) int {
 	const least, most, share = 128 << 10, 512 << 10, 16
 	return max(least, min(most, buffer/share))
 }
 
-// packets returns the number of packets of the MTU that make up so many bytes.
+// packets returns the number of packets of that MTU in which bytes fit.
 func packets(bytes int, mtu libibverbs.Mtu) int {
 	return bytes / (128 << max(mtu, libibverbs.IBV_MTU_1024))
 }
@@ -301,8 +301,8 @@ func (u *internet) addresses() ([]machineAddress, error) {
 	return wanted, nil
 }
 
-// reach fails if the system has no route to g. Whether a host has the address
-// shows only when it answers.
+// reach fails if the system has no route to g. It succeeds even if no host has
+// the address, as only an answer would show that.
 func (u *internet) reach(g wire.GID) error {
 	_, err := Route(g.Addr(), netip.Addr{})
 	return err
@@ -365,11 +365,11 @@ func (u *internet) carry(p *wire.Packet) {
 func (u *internet) carryMAD(m manager.MAD) {
 	n := u.n
 	if n.devices.current.Has(wire.GIDOf(m.Dst)) {
-		went(m, n.slot)
+		routed(m, n.slot)
 		n.cm.keep(n.slot, m)
 		return
 	}
-	went(m, outside)
+	routed(m, outside)
 	p := n.path.packetOf(m)
 	u.send(p)
 	n.path.packets.Put(p)
@@ -408,7 +408,7 @@ func (u *internet) claim(name string) (io.Closer, error) {
 	return closer, nil
 }
 
-// receive does nothing, as the worker polls the sockets.
+// receive does nothing, as the worker receives from the sockets.
 func (u *internet) receive() (more bool) { return false }
 
 func (u *internet) event() int { return u.poller.Event() }
@@ -428,10 +428,10 @@ func (u *internet) poll() bool {
 	return s.Poll()
 }
 
-// wake does nothing, as Flush hands the packets to the system.
+// wake does nothing, as Flush passes all packets to the system.
 func (u *internet) wake() {}
 
-// room reports whether all sockets take packets.
+// room reports whether all sockets have room for packets.
 func (u *internet) room(uint32) bool { return !u.blocked() }
 
 // blocked reports whether a socket's buffer is full.
@@ -453,7 +453,7 @@ func (u *internet) Way(src, dst wire.GID, _ uint32) engine.Way {
 	return nil
 }
 
-// Flush hands the system the packets that wait in sockets.
+// Flush passes the packets that wait in sockets to the system.
 func (u *internet) Flush() {
 	for _, s := range u.used {
 		s.Flush()
@@ -473,10 +473,10 @@ func (u *internet) Idle() bool {
 }
 
 // maxMessages limits the messages that wait for the connection manager. Further
-// ones are dropped, like lost packets.
+// messages are dropped, and count as lost.
 const maxMessages = 4096
 
-// verify returns the datagrams of a batch whose ICRCs are right. own is the
+// verify returns those datagrams of a batch whose ICRCs are right. own is the
 // address at which they arrived.
 func verify(own netip.Addr, batch []link.Datagram) []link.Datagram {
 	gid := wire.GIDOf(own)
@@ -491,9 +491,9 @@ func verify(own netip.Addr, batch []link.Datagram) []link.Datagram {
 	})
 }
 
-// receiveDatagrams handles datagrams that arrived at the address own with right
-// ICRCs. Any host may have sent them, so those that are not valid packets are
-// dropped.
+// receiveDatagrams handles datagrams whose ICRCs are right. They have arrived
+// at the address own. Any host may have sent them, so receiveDatagrams drops
+// those that are not valid packets.
 func (u *internet) receiveDatagrams(own netip.Addr, batch []link.Datagram) {
 	w := &u.n.path
 	for _, d := range batch {
@@ -514,7 +514,7 @@ func (u *internet) receiveDatagrams(own netip.Addr, batch []link.Datagram) {
 func (u *internet) receivePacket(p *wire.Packet) {
 	n := u.n
 	switch {
-	case p.DGID.Addr().IsMulticast() != (p.DestQP == wire.MulticastQP), n.devices.current.Has(p.SGID): // n.devices.current.Has: the node has already kept its own packets
+	case p.DGID.Addr().IsMulticast() != (p.DestQP == wire.MulticastQP), n.devices.current.Has(p.SGID): // the node has already kept the packets that it sent itself
 		n.path.packets.Put(p)
 	case p.DestQP != wire.GSI:
 		n.devices.current.Receive(p)

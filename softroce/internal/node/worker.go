@@ -19,12 +19,12 @@ type Doorbell struct {
 	// Word is the word of the node's bell if the system lacks memory that
 	// processes can share.
 	Word *uint32
-	// Rung is the head of a list of the queues with new requests, which
-	// engine.WorkQueue.Next links.
+	// Rung is the head of the list of queues with new requests.
+	// engine.WorkQueue.Next links them.
 	Rung *unsafe.Pointer
 	// Arms counts how often completion queues were armed. Dozing is not 0
 	// while the worker waits for Arms to change. A thread that arms a queue
-	// then wakes the worker with a private futex.
+	// while Dozing is not 0 wakes the worker with a private futex.
 	Arms, Dozing *uint32
 }
 
@@ -34,7 +34,7 @@ func (d *Doorbell) take() unsafe.Pointer { return atomic.SwapPointer(d.Rung, nil
 // armed returns the value of Arms.
 func (d *Doorbell) armed() uint32 { return atomic.LoadUint32(d.Arms) }
 
-// doze waits until Arms differs from arms, or until the time limit is over.
+// doze waits until Arms differs from arms, for limit at most.
 func (d *Doorbell) doze(arms uint32, limit time.Duration) {
 	const waitPrivate = 0 | 128 // FUTEX_WAIT | FUTEX_PRIVATE_FLAG
 	t := syscall.NsecToTimespec(int64(limit))
@@ -44,36 +44,37 @@ func (d *Doorbell) doze(arms uint32, limit time.Duration) {
 }
 
 // worker is the goroutine that does the device's work. It runs as long as the
-// process. Threads of the program that poll an empty queue run steps of the
-// work themselves.
+// process. Threads of the program that poll an empty queue also run steps of
+// the work.
 type worker struct {
 	n       *Node
 	door    Doorbell
 	bell    *link.Bell
 	sockets sockets // nil: the network has no sockets
 
-	looks   atomic.Int64  // time at which work is due, as a time.Duration; written with the mutex held
-	helps   atomic.Int64  // number of calls of help
-	watched atomic.Bool   // whether functions of the program see packets, and help does nothing
-	wary    time.Duration // time until which the worker does not nap; used by the worker alone
+	dueAt      atomic.Int64  // time at which work is due, as a time.Duration; written with the mutex held
+	helps      atomic.Int64  // number of calls of help
+	watched    atomic.Bool // whether functions of the program see packets; if so, help does nothing
+	noNapUntil time.Duration // time until which the worker does not nap; used by the worker alone
 }
 
-// sockets are what the worker waits for in addition to its bell.
+// sockets are the sockets of the network. The worker waits for them and for its
+// bell.
 type sockets interface {
 	// poll receives from the socket that received last. It reports whether
 	// there was something.
 	poll() bool
 	// look receives from all sockets.
 	look()
-	// take receives from the sockets that had something when the bell's
-	// Sleep ended.
+	// take receives from the sockets that were ready when the bell's Sleep
+	// ended.
 	take()
 	// event returns the eventfd that ends the bell's Sleep.
 	event() int
 }
 
 // Word returns the word of the node's bell. Threads of this process ring the
-// bell through it, in the way of link.Bell.Ring.
+// bell through the word, as link.Bell.Ring does.
 func (n *Node) Word() *uint32 { return n.worker.bell.Word() }
 
 // Event returns the eventfd that wakes the worker, or -1 if a futex wakes it.
@@ -84,8 +85,8 @@ func (n *Node) Event() int {
 	return n.worker.sockets.event()
 }
 
-// work is the worker's loop. Users of goleak name this function, as
-// docs/softroce.md says.
+// work is the worker's loop. Programs pass the name of this function to goleak,
+// so it must not change (see docs/softroce.md).
 func (w *worker) work() {
 	var poll func() bool
 	if w.sockets != nil {
@@ -99,7 +100,7 @@ func (w *worker) work() {
 		}
 		w.bell.Hear()
 		w.n.mu.Lock()
-		w.looks.Store(int64(w.n.advance(w.n.Now())))
+		w.dueAt.Store(int64(w.n.advance(w.n.Now())))
 		w.n.mu.Unlock()
 		helps, arms := w.helps.Load(), w.door.armed()
 		if w.bell.Spin(w.due(), poll) || w.doze(helps, arms) {
@@ -114,15 +115,15 @@ func (w *worker) work() {
 
 // due returns the time until work is due. It is not positive if work is due
 // now.
-func (w *worker) due() time.Duration { return time.Duration(w.looks.Load()) - w.n.Now() }
+func (w *worker) due() time.Duration { return time.Duration(w.dueAt.Load()) - w.n.Now() }
 
-// step does the work that is due now, in place of the worker. The caller holds
-// the mutex.
+// step does the work that is due now, in a thread that is not the worker. The
+// caller holds the mutex.
 func (w *worker) step() {
 	now := w.n.Now()
 	next := w.n.advance(now)
-	if before := time.Duration(w.looks.Swap(int64(next))); next < before || next <= now {
-		w.bell.Ring() // the worker sleeps for too long, or there is more to do
+	if before := time.Duration(w.dueAt.Swap(int64(next))); next < before || next <= now {
+		w.bell.Ring() // the worker must wake earlier than it knows, or there is more to do
 	}
 }
 
@@ -151,18 +152,20 @@ const (
 	// do its work. It is also the interval at which a busy worker looks at
 	// all sockets.
 	nap = time.Millisecond
-	// wariness is the time for which the worker does not nap after polling
-	// threads have left work undone. They then wait for something other
-	// than a completion, such as memory that a peer writes.
-	wariness = 32 * nap
+	// noNapTime is the time for which the worker does not nap after polling
+	// threads have left work undone. Such threads poll no longer: they wait
+	// for something other than a completion, such as memory that a peer
+	// writes.
+	noNapTime = 32 * nap
 )
 
 // doze lets the worker nap while polling threads do its work. It returns when
-// work is due or was left undone, or when a program arms a queue to wait for an
-// event. helps and arms are the counts from before the worker ran out of work.
-// helped reports whether a thread has done work since then.
+// work is due, when polling threads have left work undone, or when a program
+// arms a queue to wait for an event. helps and arms are the counts from before
+// the worker ran out of work. helped reports whether a polling thread has done
+// work since then.
 func (w *worker) doze(helps int64, arms uint32) (helped bool) {
-	if w.n.Now() < w.wary {
+	if w.n.Now() < w.noNapUntil {
 		return false
 	}
 	for w.helps.Load() != helps && w.door.armed() == arms {
@@ -172,11 +175,11 @@ func (w *worker) doze(helps int64, arms uint32) (helped bool) {
 		}
 		helps, helped = w.helps.Load(), true
 		w.door.doze(arms, min(d, nap))
-		if w.sockets != nil { // a thread that helps looks at one socket
+		if w.sockets != nil { // polling threads receive from one socket only
 			w.sockets.look()
 		}
 		if w.bell.Waits() {
-			w.wary = w.n.Now() + wariness
+			w.noNapUntil = w.n.Now() + noNapTime
 			break
 		}
 	}

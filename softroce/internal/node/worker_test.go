@@ -38,10 +38,10 @@ func TestHelp(t *testing.T) {
 	}
 	n.Help()
 	require.EqualValues(t, 1, w.helps.Load())
-	require.Zero(t, w.looks.Load(), "the bell was not rung")
+	require.Zero(t, w.dueAt.Load(), "the bell was not rung")
 	require.True(t, work())
 	require.EqualValues(t, 2, w.helps.Load())
-	require.Equal(t, never, time.Duration(w.looks.Load()))
+	require.Equal(t, never, time.Duration(w.dueAt.Load()))
 
 	n.mu.Lock() // another thread does the work
 	require.False(t, work())
@@ -84,12 +84,12 @@ func TestLateEventsAreDueSoon(t *testing.T) {
 func TestDoze(t *testing.T) {
 	n := newWired(t)
 	w := &n.worker
-	w.looks.Store(int64(never))
+	w.dueAt.Store(int64(never))
 	before, arms := w.helps.Load(), w.door.armed()
 	require.False(t, w.doze(before, arms), "no thread helps")
 	w.helps.Add(1)
 	require.True(t, w.doze(before, arms), "a thread has helped")
-	w.looks.Store(0)
+	w.dueAt.Store(0)
 	require.False(t, w.doze(before, arms), "something is due")
 
 	var end atomic.Bool
@@ -100,11 +100,11 @@ func TestDoze(t *testing.T) {
 			w.helps.Add(1)
 		}
 	}()
-	w.looks.Store(int64(n.Now() + 10*time.Millisecond))
+	w.dueAt.Store(int64(n.Now() + 10*time.Millisecond))
 	for w.doze(before, arms) {
 	}
 	require.LessOrEqual(t, w.due(), time.Duration(0))
-	w.looks.Store(int64(never))
+	w.dueAt.Store(int64(never))
 	dozed := make(chan struct{})
 	go func() {
 		defer close(dozed)
@@ -131,7 +131,7 @@ func TestDoze(t *testing.T) {
 func TestDozeWithWorkUndone(t *testing.T) {
 	n := newWired(t)
 	w := &n.worker
-	w.looks.Store(int64(never))
+	w.dueAt.Store(int64(never))
 	var end atomic.Bool
 	helper := make(chan struct{})
 	go func() {
@@ -156,8 +156,8 @@ func TestDozeWithWorkUndone(t *testing.T) {
 		require.FailNow(t, "the worker sleeps although the bell was rung and no thread hears it")
 	}
 	require.False(t, w.doze(w.helps.Load()-1, w.door.armed()), "it naps again at once")
-	w.wary = 0
+	w.noNapUntil = 0
 	w.bell.Hear()
-	w.looks.Store(int64(n.Now() + 10*time.Millisecond))
+	w.dueAt.Store(int64(n.Now() + 10*time.Millisecond))
 	require.True(t, w.doze(w.helps.Load()-1, w.door.armed()), "later it naps again")
 }
