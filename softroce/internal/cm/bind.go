@@ -17,26 +17,27 @@ type service struct {
 	port  uint16
 }
 
-// claim counts the IDs that use a port at an address. If an ID was bound to the
-// port explicitly, so that it may listen, the node claims the port from the
-// host. For the ports of clients it does not, since peers do not look for them,
-// and there may be many.
+// claim counts the IDs that use a port at an address. If a program has bound an
+// ID to the port, so that the ID may listen, the node claims the port from the
+// host. It does not claim ports that were chosen for clients: peers do not look
+// for them, and there may be many.
 type claim struct {
-	users   int    // number of IDs
+	users   int    // number of IDs that use the port
 	release func() // result of Host.Claim; nil: the port is not claimed from the host
 }
 
-// Range of Linux's ephemeral ports, from which bindPort chooses.
+// bindPort chooses ports from firstEphemeral to lastEphemeral, which is Linux's
+// range of ephemeral ports.
 const firstEphemeral, lastEphemeral = 32768, 60999
 
-// bindPort binds the ID to the port of its local address, or to a free port if
-// that is 0. With own, the port is claimed from the host.
-func (id *ID) bindPort(own bool) error {
+// bindPort binds the ID to the port of its local address or, if that is 0, to a
+// free port. If fromHost is true, it claims the port from the host.
+func (id *ID) bindPort(fromHost bool) error {
 	if port := id.local.Port(); port != 0 {
 		if err := id.portFree(id.reuse); err != nil {
 			return err
 		}
-		return id.claimPort(port, own)
+		return id.claimPort(port, fromHost)
 	}
 	const ports = lastEphemeral - firstEphemeral + 1
 	first := id.m.random() % ports
@@ -45,7 +46,7 @@ func (id *ID) bindPort(own bool) error {
 		if len(id.m.bound[service{id.space, port}]) > 0 {
 			continue
 		}
-		if err := id.claimPort(port, own); !errors.Is(err, syscall.EADDRINUSE) {
+		if err := id.claimPort(port, fromHost); !errors.Is(err, syscall.EADDRINUSE) {
 			return err
 		}
 	}
@@ -53,7 +54,8 @@ func (id *ID) bindPort(own bool) error {
 }
 
 // portFree returns an error if another ID is bound to id's port at an
-// overlapping address. With reuse, IDs that also permit reuse do not count.
+// overlapping address. If reuse is true, IDs that permit reuse of their ports
+// do not count.
 func (id *ID) portFree(reuse bool) error {
 	addr := id.local.Addr()
 	for _, other := range id.m.bound[id.service()] {
@@ -71,9 +73,9 @@ func (id *ID) portFree(reuse bool) error {
 	return nil
 }
 
-// claimPort binds id to a port at its local address. With own, the port is
-// claimed from the host.
-func (id *ID) claimPort(port uint16, own bool) error {
+// claimPort binds id to a port at its local address. If fromHost is true, it
+// claims the port from the host.
+func (id *ID) claimPort(port uint16, fromHost bool) error {
 	m := id.m
 	addr := netip.AddrPortFrom(id.local.Addr(), port)
 	key := Claim{Space: id.space, Addr: addr, V6Only: addr.Addr().Is6() && id.afOnly}
@@ -81,8 +83,8 @@ func (id *ID) claimPort(port uint16, own bool) error {
 	if c == nil {
 		c = &claim{}
 	}
-	if own {
-		if err := c.own(m.host, key); err != nil {
+	if fromHost {
+		if err := c.claimFrom(m.host, key); err != nil {
 			return err
 		}
 	}
@@ -93,8 +95,8 @@ func (id *ID) claimPort(port uint16, own bool) error {
 	return nil
 }
 
-// own claims the port from the host, unless that was done before.
-func (c *claim) own(h Host, key Claim) (err error) {
+// claimFrom claims the port from the host h, unless it was already called.
+func (c *claim) claimFrom(h Host, key Claim) (err error) {
 	if c.release == nil {
 		c.release, err = h.Claim(key)
 	}
@@ -123,7 +125,8 @@ func (id *ID) releasePort() {
 // service returns the port space and the port to which the ID is bound.
 func (id *ID) service() service { return service{id.space, id.local.Port()} }
 
-// covers reports whether an ID bound to this address gets requests to addr.
+// covers reports whether an ID that is bound to id's address gets requests to
+// addr.
 func (id *ID) covers(addr netip.Addr) bool {
 	own := id.local.Addr()
 	if own.IsUnspecified() {

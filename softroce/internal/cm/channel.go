@@ -17,9 +17,9 @@ type Channel struct {
 	events []*Event
 }
 
-// NewChannel returns a channel. It calls notify with 1 for each queued event,
-// and with the negative number of events for events that leave the channel
-// other than by Next, since their ID was destroyed or moved to another channel.
+// NewChannel returns a channel. It calls notify with 1 for each event that is
+// queued. If n queued events are dropped or move to another channel, so that
+// Next will not return them, it calls notify with -n.
 func (m *Manager) NewChannel(notify func(events int)) *Channel {
 	return &Channel{m: m, notify: notify}
 }

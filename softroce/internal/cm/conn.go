@@ -15,8 +15,8 @@ import (
 )
 
 // conn is one side of the exchange of messages that sets up and ends a
-// connection, or that resolves a datagram service. After the ID was destroyed,
-// it exists until its time wait is over.
+// connection, or that resolves a datagram service. It outlives its ID if the ID
+// is destroyed before the time wait of the connection is over.
 type conn struct {
 	m      *Manager
 	id     *ID // nil once the ID is destroyed
@@ -33,7 +33,7 @@ type conn struct {
 	tid                 uint64 // transaction ID of the messages
 
 	path               Path
-	remotePSN          wire.PSN // first PSN of the packets that this side sends, chosen by the peer
+	remotePSN          wire.PSN // first PSN of the packets that this side sends; the peer chose it
 	responderResources uint8
 	initiatorDepth     uint8
 	retry, rnrRetry    uint8 // retry counts of the queue pair
@@ -42,16 +42,16 @@ type conn struct {
 	sent       []byte        // message that awaits an answer and is repeated
 	service    uint64        // service ID of the request
 	delayed    bool          // whether an MRA of the peer has announced a later answer
-	timeout    time.Duration // time to wait for an answer
-	interval   time.Duration // time between repetitions of sent: timeout, unless delayed
-	repeat     uint8         // number of repetitions of a message
-	repeatLeft uint8         // number of repetitions that are left
+	timeout    time.Duration // time for which this side waits for an answer
+	interval   time.Duration // time between repetitions of sent: timeout or, if delayed, the time that the MRA announced
+	repeat     uint8         // number of times that a message is repeated
+	repeatLeft uint8         // number of times that sent will still be repeated
 	due        time.Duration // time at which the timer expires
 	timer      int           // index in Manager.timers, or -1 if the timer is not running
 }
 
-// connState is the state of a conn. The states are those of ib_cm, without
-// those that follow an MRA: the manager treats them like the states before the
+// connState is the state of a conn. Its values are the states of Linux's ib_cm,
+// except those that follow an MRA: the manager stays in the state before the
 // MRA.
 type connState uint8
 
@@ -91,9 +91,9 @@ func (m *Manager) newConn(id *ID) *conn {
 }
 
 // ackTimeout computes the acknowledgement timeout of a queue pair from the
-// peer's acknowledgement delay and the packet lifetime of the path, all as
-// codes. It is the larger of the delay and the round trip time, or one more if
-// they are close.
+// peer's acknowledgement delay and the packet lifetime of the path. All three
+// are codes, so that one more means twice the time. The result is the larger of
+// the delay and the round trip time, or one more than that if they are close.
 func ackTimeout(delay, lifeTime uint8) uint8 {
 	path, end := int(lifeTime)+1, int(delay)
 	code := max(path, end)
@@ -118,8 +118,8 @@ func (c *conn) post(data []byte) {
 	c.m.host.Send(mad)
 }
 
-// ask sends a message to the peer, and repeats it until an answer arrives. The
-// connection goes to the given state.
+// ask sends a message to the peer, and repeats it until an answer arrives. It
+// sets the state of the connection.
 func (c *conn) ask(now time.Duration, message wire.Message, state connState) {
 	c.state = state
 	c.interval, c.repeatLeft = c.timeout, c.repeat
@@ -147,8 +147,8 @@ func (c *conn) expire(now time.Duration) {
 	}
 }
 
-// report queues an event for the program if the ID's state permits it.
-// DISCONNECTED is reported once, and only TIMEWAIT_EXIT may follow it.
+// report queues an event for the program if the ID's state permits it. A
+// connection reports DISCONNECTED once. Only TIMEWAIT_EXIT may follow it.
 func (c *conn) report(e *Event) {
 	id := c.id
 	if id == nil {
@@ -167,7 +167,8 @@ func (c *conn) report(e *Event) {
 	id.report(e)
 }
 
-// reset ends the exchange and makes the connection's IDs free for reuse.
+// reset ends the exchange, and makes the connection's communication IDs and the
+// peer's queue pair number free for other connections.
 func (c *conn) reset() {
 	c.stop()
 	m := c.m
@@ -187,8 +188,8 @@ func (c *conn) reset() {
 	c.forgetQPN()
 }
 
-// timeWait ends the connection, but keeps its IDs for the time for which its
-// messages may still arrive.
+// timeWait ends the connection. Its communication IDs stay in use while
+// messages of the connection may still arrive.
 func (c *conn) timeWait(now time.Duration) {
 	c.m.boundTimeWaits()
 	c.m.timeWaits++
@@ -197,7 +198,7 @@ func (c *conn) timeWait(now time.Duration) {
 	c.wait(now, wire.LinuxCMTimeout(c.ackTimeout))
 }
 
-// end returns the peer of the connection.
+// end returns the remote end of the connection.
 func (c *conn) end() peer         { return peerOf(c.node, c.peer) }
 func (c *conn) remoteKey() remote { return remote{c.end(), c.remoteGUID, c.remoteID} }
 func (c *conn) sidrKey() sidrKey  { return sidrKey{c.end(), c.remoteID} }
@@ -211,8 +212,8 @@ func (c *conn) forgetQPN() {
 	}
 }
 
-// destroy ends the exchange because the ID is being destroyed. It sends the
-// message that tells the peer.
+// destroy ends the exchange because the ID is being destroyed. If the peer
+// takes part in the exchange, destroy sends the message that ends it.
 func (c *conn) destroy(now time.Duration) {
 	switch c.state {
 	case connSIDRReqReceived:
@@ -234,8 +235,8 @@ func (c *conn) destroy(now time.Duration) {
 	}
 }
 
-// peerGone ends the exchange with a peer whose process has exited, as if the
-// peer had sent its last message.
+// peerGone ends the exchange with a peer whose process has ended. The effect is
+// as if the peer had sent the message that ends the exchange.
 func (c *conn) peerGone(now time.Duration) {
 	switch c.state {
 	case connREQReceived, connSIDRReqReceived:
@@ -327,7 +328,8 @@ func (m *Manager) receiveREQ(now time.Duration, in MAD, req *wire.REQ) {
 		return
 	}
 	if old := m.remoteQPNs[qp]; old != nil {
-		// The peer no longer knows the connection that this queue pair had.
+		// The peer uses its queue pair for a new connection, so it no longer
+		// knows the old one.
 		reject(wire.RejectStale)
 		if old.state == connEstablished {
 			old.disconnect(now)
@@ -414,14 +416,15 @@ type request struct {
 	port        Port
 }
 
-// errOtherEnds is the error for a request whose private data names other
-// addresses than the packet.
-var errOtherEnds = errors.New("the request's IP header names other addresses than its packet")
+// errOtherEnds is the error for a request whose IP header, in the private data,
+// names other addresses than the packet.
+var errOtherEnds = errors.New("the IP header in the request's private data names other addresses than the packet")
 
-// find returns the ends of a request, and the ID that listens for it. It
+// find returns the two ends of a request, and the ID that listens for it. It
 // returns false if no ID listens on the port of serviceID on the device that
-// got the message. The listener is nil if none covers the requested address, or
-// if private, the header in the message, names other addresses than the packet.
+// got the message. The listener is nil if no ID listens at the requested
+// address. It is also nil if the IP header in private, the private data of the
+// request, is malformed or names other addresses than the packet.
 func (m *Manager) find(serviceID uint64, in MAD, private []byte) (request, bool) {
 	space, number, ok := wire.ServicePort(serviceID)
 	if !ok {
@@ -604,9 +607,9 @@ func (c *conn) sendRTU() error {
 	return nil
 }
 
-// establish makes the connection established, since the peer has confirmed it
-// or the program knows so. It returns false unless c is waiting for the
-// confirmation.
+// establish makes the connection established: the peer has confirmed it, or the
+// program knows that the peer is ready. It returns false unless c is waiting
+// for the confirmation.
 func (c *conn) establish() bool {
 	if c.state != connREPSent {
 		return false
@@ -646,7 +649,7 @@ func (c *conn) reject(now time.Duration, reason wire.RejectReason, private []byt
 	}
 	copy(rej.PrivateData[:], private)
 	if reason == wire.RejectTimeout {
-		// The peer may know this connection only by its GUID.
+		// The peer may not know this side's communication ID yet, only its GUID.
 		binary.BigEndian.PutUint64(rej.Info[:], c.m.guid)
 		rej.InfoLength = 8
 	}

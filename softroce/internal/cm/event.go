@@ -24,9 +24,9 @@ type Event struct {
 	group *group // multicast group of the event, or nil
 }
 
-// ConnParam is struct rdma_conn_param. In an event, PrivateData is as long as
-// the field of the message, which may be longer than what the peer's program
-// passed.
+// ConnParam is struct rdma_conn_param. In an event, PrivateData is the whole
+// field of the message. So it may be longer than the private data that the
+// peer's program has passed.
 type ConnParam struct {
 	PrivateData        []byte
 	ResponderResources uint8
@@ -38,7 +38,7 @@ type ConnParam struct {
 	QPNum              uint32
 }
 
-// DefaultConnParam returns the parameters for a null pointer in C.
+// DefaultConnParam returns the parameters that a null pointer in C stands for.
 func DefaultConnParam() ConnParam {
 	return ConnParam{
 		ResponderResources: librdmacm.RDMA_MAX_RESP_RES,

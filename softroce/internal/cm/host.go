@@ -21,7 +21,7 @@ type Host interface {
 	Port(addr netip.Addr) (Port, error)
 	// Claim claims an address and port for this node among all nodes of the
 	// machine, until release is called. It fails with EADDRINUSE if another
-	// node has claimed it.
+	// node has claimed them.
 	Claim(Claim) (release func(), err error)
 	// Answers reports whether the machine would send packets for peer
 	// through the interface that has the address own. If it would not, a
@@ -37,15 +37,16 @@ type Host interface {
 	LeaveMulticast(port Port, group netip.Addr)
 }
 
-// Port is a port of a device, with what depends on one of its addresses.
+// Port is a port of a device, as seen from one of its addresses.
 type Port struct {
-	Device    any // device of the caller; comparable and not nil
+	Device    any // the device, of any comparable type of the caller; not nil
 	Num       uint8
 	SGIDIndex uint8 // index of the address in the GID table
 	MTU       libibverbs.Mtu
 	AckDelay  uint8 // local_ca_ack_delay
-	// Limits of the RDMA reads and atomics in flight on a queue pair, as
-	// responder and as requester: max_qp_rd_atom and max_qp_init_rd_atom.
+	// MaxResponderResources and MaxInitiatorDepth limit the RDMA reads and
+	// atomics in flight on a queue pair, as responder and as requester:
+	// max_qp_rd_atom and max_qp_init_rd_atom.
 	MaxResponderResources, MaxInitiatorDepth uint8
 }
 
@@ -60,17 +61,20 @@ type Claim struct {
 
 // MAD is a message between two connection managers.
 type MAD struct {
-	// Node is the node to which a message is sent, or from which a message
-	// was received. In a sent message, 0 stands for the node that has
-	// claimed the address Dst and the port of Service; if none has, for any
-	// node, since all reject the message alike. In a received message, Node
-	// and Src must come from the network, and not from what the message
-	// says.
+	// Node is the number of the node to which a message is sent, or from
+	// which it was received. In a sent message, 0 stands for the node that
+	// has claimed the address Dst and the port of Service. If no node has
+	// claimed them, the host may choose any node, since every node rejects
+	// such a message.
+	//
+	// In a received message, Node and Src must be what the network reports.
+	// What the message itself says may be forged.
 	Node     int
 	Src, Dst netip.Addr
-	Service  uint64 // service ID of the request, if Node is 0
-	// Routed, if Node is 0, is called by the host with the node that will get
-	// the message, before the message arrives there. It may be nil.
+	Service  uint64 // service ID of the request; used if Node is 0
+	// Routed is nil, or a function that the host calls if Node is 0. The
+	// host passes the number of the node that will get the message, before
+	// the message arrives there.
 	Routed func(node int)
 	Data   []byte
 }

@@ -27,9 +27,9 @@ type ID struct {
 	removed bool // whether the device was removed or the ID destroyed
 
 	local, peer netip.AddrPort
-	claimed     Claim // claim of local's port
+	claimed     Claim // claim of the port in local
 	port        Port  // port of the device; its Device is nil until the ID is bound to one
-	path        *Path // set by ResolveRoute or by an incoming request; nil: none
+	path        *Path // path that ResolveRoute, SetPath or an incoming request has set; nil: none
 
 	reuse, afOnly, afOnlySet bool
 	tos                      uint8
@@ -40,7 +40,7 @@ type ID struct {
 	qpn                uint32
 	srq                bool
 	qkey               uint32
-	responderResources uint8 // limit that the peer requested
+	responderResources uint8 // limit that the peer has requested
 	initiatorDepth     uint8
 	localECE           libibverbs.Ece
 	remoteECE          libibverbs.Ece
@@ -49,7 +49,7 @@ type ID struct {
 	// accepted is false for an incoming connection that the program has not
 	// accepted yet. Such an ID reports no events.
 	accepted bool
-	backlog  int // for a listener, number of further requests that may be queued
+	backlog  int // for a listener, the number of further requests that may be queued
 	reported int // number of events that Next has returned
 	groups   []*group
 }
@@ -63,8 +63,8 @@ const (
 	stateAddrResolved
 	stateRouteResolved
 	stateListen
-	stateConnect    // a request was sent or received; until the connection ends
-	stateDisconnect // DISCONNECTED was reported
+	stateConnect    // from the time at which a request was sent or received until the connection ends
+	stateDisconnect // after DISCONNECTED was reported
 )
 
 // NewID creates an ID whose events go to channel. The port space determines the
@@ -138,7 +138,7 @@ func (id *ID) RemoteECE() libibverbs.Ece { return id.remoteECE }
 
 // SetOption is rdma_set_option for all options but paths. It fails with ENOSYS
 // for an unknown option. It fails with EINVAL for a value of the wrong length,
-// and for an option that the ID does not support, or not in its state.
+// and for an option that an ID of this type, or in this state, does not have.
 func (id *ID) SetOption(level librdmacm.OptionLevel, option librdmacm.IDOption, value []byte) error {
 	if id.removed {
 		return syscall.ENXIO
@@ -183,9 +183,9 @@ func (id *ID) SetOption(level librdmacm.OptionLevel, option librdmacm.IDOption, 
 // Bind is rdma_bind_addr.
 func (id *ID) Bind(addr netip.AddrPort) error { return id.bind(addr, true) }
 
-// bind binds the ID to an address and port. With own, these are claimed from
-// the host, so that peers can find the ID there.
-func (id *ID) bind(addr netip.AddrPort, own bool) error {
+// bind binds the ID to an address and port. If fromHost is true, it claims
+// these from the host, so that peers can find the ID there.
+func (id *ID) bind(addr netip.AddrPort, fromHost bool) error {
 	switch {
 	case id.removed:
 		return syscall.ENXIO
@@ -203,7 +203,7 @@ func (id *ID) bind(addr netip.AddrPort, own bool) error {
 		id.afOnly = addr.Addr().Is4()
 	}
 	id.local = addr
-	if err := id.bindPort(own); err != nil {
+	if err := id.bindPort(fromHost); err != nil {
 		id.local, id.port = netip.AddrPort{}, Port{}
 		return err
 	}
@@ -272,7 +272,7 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
 	return nil
 }
 
-// unspecified returns the unspecified address of the family of like.
+// unspecified returns the unspecified address of the address family of like.
 func unspecified(like netip.Addr) netip.Addr {
 	if like.Is4() {
 		return netip.IPv4Unspecified()
@@ -280,7 +280,7 @@ func unspecified(like netip.Addr) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// loopback returns the loopback address of the family of like.
+// loopback returns the loopback address of the address family of like.
 func loopback(like netip.Addr) netip.Addr {
 	if like.Is4() {
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -298,8 +298,8 @@ func status(err error) int {
 
 const (
 	hopLimit = 64
-	// packetLifeTime is the code that Linux uses on networks without a
-	// subnet administrator.
+	// packetLifeTime is the code for the packet lifetime that Linux assumes
+	// on networks without a subnet administrator.
 	packetLifeTime = 18
 )
 
@@ -375,11 +375,13 @@ func (id *ID) Listen(backlog int) error {
 	return nil
 }
 
-// Settle replaces RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH in param by the
-// device's limits; for Accept, by at most what the peer asked for. It fails
-// with EINVAL for numbers above the device's limits. Connect and Accept call
-// Settle as well. A caller needs the numbers earlier if it takes the queue pair
-// to RTS before Accept.
+// Settle replaces RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH in param by
+// numbers: by the device's limits or, on an ID that the peer has asked to
+// connect, by the peer's numbers if these are lower. In the port space
+// RDMA_PS_TCP, it fails with EINVAL for numbers above the device's limits.
+//
+// Connect and Accept call Settle. A caller that takes the queue pair to RTS
+// before Accept needs the numbers earlier, and calls Settle as well.
 func (id *ID) Settle(param *ConnParam) error {
 	responder, initiator := id.port.MaxResponderResources, id.port.MaxInitiatorDepth
 	most := func(number *uint8, all, limit uint8, asked uint8) error {
@@ -468,10 +470,10 @@ func (id *ID) Accept(now time.Duration, param ConnParam) error {
 	return nil
 }
 
-// Establish confirms to the peer, which has accepted, that the queue pair is
-// ready. It is rdma_establish, and what rdma_get_cm_event does at
-// CONNECT_RESPONSE. If it fails, it also rejects the connection, unless the ID
-// is in the wrong state.
+// Establish tells the peer, which has accepted the connection, that the queue
+// pair is ready. It does what rdma_establish does, and what rdma_get_cm_event
+// does when it takes CONNECT_RESPONSE. If it fails, it also rejects the
+// connection, unless the ID is in the wrong state.
 func (id *ID) Establish(now time.Duration) error {
 	switch {
 	case id.removed:
@@ -486,10 +488,11 @@ func (id *ID) Establish(now time.Duration) error {
 	return nil
 }
 
-// reasonVendorOption is the reason for a rejection that rdma_reject_ece sends.
+// reasonVendorOption is the reason of a rejection by rdma_reject_ece.
 const reasonVendorOption = 35
 
-// Reject is rdma_reject if reason is 0, and rdma_reject_ece if it is 35.
+// Reject is rdma_reject if reason is 0, and rdma_reject_ece if reason is 35. It
+// fails with EINVAL for other reasons but 28, which has the effect of 0.
 func (id *ID) Reject(now time.Duration, reason uint8, private []byte) error {
 	if id.removed {
 		return syscall.ENXIO
@@ -506,9 +509,9 @@ func (id *ID) Reject(now time.Duration, reason uint8, private []byte) error {
 	return id.conn.reject(now, wire.RejectReason(reason), private)
 }
 
-// Disconnect is rdma_disconnect. It ends a connection, or confirms after
-// DISCONNECTED that the peer has ended it. In other states of a connection it
-// does nothing.
+// Disconnect is rdma_disconnect. It ends a connection or, after DISCONNECTED,
+// confirms that the peer has ended it. In other states of a connection it does
+// nothing.
 func (id *ID) Disconnect(now time.Duration) error {
 	switch {
 	case id.removed:
@@ -558,8 +561,8 @@ func (id *ID) Report(event librdmacm.CmEventType, status int) error {
 	return nil
 }
 
-// Migrate is rdma_migrate_id without waiting for acknowledgements. The ID's
-// queued events move to the channel to.
+// Migrate moves the ID and its queued events to the channel to, as
+// rdma_migrate_id does. It does not wait for acknowledgements.
 func (id *ID) Migrate(to *Channel) error {
 	if id.removed {
 		return syscall.ENXIO
@@ -578,9 +581,9 @@ func (id *ID) Migrate(to *Channel) error {
 	return nil
 }
 
-// Destroy is rdma_destroy_id without waiting for acknowledgements. It ends the
-// connection, rejects queued requests, and drops the ID's events. The ID must
-// not be used afterwards.
+// Destroy destroys the ID, as rdma_destroy_id does, but does not wait for
+// acknowledgements. It ends the connection, rejects queued requests, and drops
+// the ID's events. The ID must not be used afterwards.
 func (id *ID) Destroy(now time.Duration) {
 	for _, e := range id.channel.take(func(e *Event) bool { return e.owner == id }) {
 		if e.Listen == id {

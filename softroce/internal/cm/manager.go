@@ -20,9 +20,9 @@ type Config struct {
 	// Random returns random numbers. The manager uses them for
 	// communication IDs, ports and first PSNs.
 	Random func() uint32
-	// GUID identifies this manager in messages. It must differ from those
-	// of other nodes, also of nodes of this machine that have ended in the
-	// last seconds, so it is best random.
+	// GUID identifies this manager in messages. It must differ from the
+	// GUIDs of other nodes, and of nodes of this machine that have ended in
+	// the last seconds. So a caller should choose it at random.
 	GUID uint64
 	// Scale multiplies Linux's timeouts; 0 means DefaultScale. With Scale
 	// 1, a message is repeated after 4 to 6 seconds, and the peer counts as
@@ -45,17 +45,17 @@ type Manager struct {
 	ids        map[*ID]struct{}
 	bound      map[service][]*ID
 	claims     map[Claim]*claim
-	conns      map[uint32]*conn  // by this side's communication ID
-	remoteIDs  map[remote]*conn  // by the peer's communication ID
-	remoteQPNs map[remote]*conn  // by the peer's queue pair; connections that are established or being set up
+	conns      map[uint32]*conn  // keyed by this side's communication ID
+	remoteIDs  map[remote]*conn  // keyed by the peer's communication ID
+	remoteQPNs map[remote]*conn  // keyed by the peer's queue pair; has connections that are established or being set up
 	sidr       map[sidrKey]*conn // incoming requests for a datagram service
 	timers     timers
 	timeWaits  int // number of connections in time wait
 }
 
-// remote is a number that a peer chose, with what makes it unique. The peer
-// chooses the GUID as well, so the key also has the peer's node and address,
-// which are verified.
+// remote is a number that a peer chose, with the peer that chose it. The GUID
+// alone does not identify the peer, since the peer chooses it as well. So the
+// key also has the peer's node and address, which the host has verified.
 type remote struct {
 	peer   peer
 	guid   uint64
@@ -98,7 +98,7 @@ func (m *Manager) Advance(now time.Duration) (next time.Duration, ok bool) {
 }
 
 // Next returns the time at which Advance must be called. ok is false if no
-// timer is running. Each call of a method that takes the time may change the
+// timer is running. Each method that takes the current time may change the
 // result.
 func (m *Manager) Next() (next time.Duration, ok bool) {
 	if len(m.timers) == 0 {
@@ -140,9 +140,9 @@ func (m *Manager) Receive(now time.Duration, in MAD) {
 	}
 }
 
-// between returns the connection with these two communication IDs, if the
-// message comes from its peer; otherwise nil. remote is 0 if this side does not
-// know the peer's ID yet.
+// between returns the connection with the communication IDs local and remote.
+// It returns nil if there is none, or if the message in does not come from the
+// connection's peer. remote is 0 if this side does not know the peer's ID yet.
 func (m *Manager) between(in MAD, local, remote uint32) *conn {
 	if c := m.conns[local]; c != nil && c.remoteID == remote && c.isOf(in) {
 		return c
@@ -156,8 +156,8 @@ func (m *Manager) answer(in MAD, message wire.Message) {
 	m.host.Send(MAD{Node: in.Node, Src: in.Dst, Dst: in.Src, Data: data[:]})
 }
 
-// NodeGone ends the connections to a node whose process has ended, as that
-// node's manager would have done at an orderly exit.
+// NodeGone ends the connections to a node whose process has ended. The effect
+// is as if that node's manager had ended them.
 func (m *Manager) NodeGone(now time.Duration, node int) {
 	conns := slices.Collect(maps.Values(m.conns))
 	sort.Slice(conns, func(i, j int) bool { return conns[i].serial < conns[j].serial })
@@ -169,9 +169,10 @@ func (m *Manager) NodeGone(now time.Duration, node int) {
 }
 
 // Unreachable handles that the peer's host has refused a message of this
-// manager, because no process has the port open. back is that message with Src
-// and Dst exchanged. A request to disconnect needs no answer then. Other
-// messages are still repeated, as the peer's process may be about to start.
+// manager, because no process has the port open. back is the refused message
+// with Src and Dst exchanged. If the message is a request to disconnect, the
+// connection ends without an answer. The manager continues to repeat other
+// messages, as the peer's process may be about to start.
 func (m *Manager) Unreachable(now time.Duration, back MAD) {
 	message, err := wire.ParseMAD(back.Data)
 	if err != nil {
@@ -185,8 +186,8 @@ func (m *Manager) Unreachable(now time.Duration, back MAD) {
 }
 
 // RemoveDevice handles the removal of a device. The IDs on the device report
-// DEVICE_REMOVAL and their connections end. Afterwards, their methods fail with
-// ENXIO, except Destroy.
+// DEVICE_REMOVAL, and their connections end. Afterwards, the methods of these
+// IDs fail with ENXIO, except Destroy.
 func (m *Manager) RemoveDevice(now time.Duration, device any) {
 	for _, id := range m.idsThat(func(id *ID) bool { return id.port.Device == device && !id.removed }) {
 		id.report(&Event{Type: librdmacm.RDMA_CM_EVENT_DEVICE_REMOVAL})
@@ -217,7 +218,8 @@ type Path struct {
 	PacketLifeTime uint8
 }
 
-// ahAttr returns the attributes of an address handle for the path, from port.
+// ahAttr returns the attributes of an address handle for the path, which begins
+// at port.
 func (p *Path) ahAttr(port Port) libibverbs.AhAttr {
 	a := libibverbs.AhAttr{
 		Grh: libibverbs.GlobalRoute{

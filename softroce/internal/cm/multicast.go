@@ -23,7 +23,7 @@ type group struct {
 const errNotSupported = syscall.Errno(524)
 
 // JoinMulticast is rdma_join_multicast_ex. It queues MULTICAST_JOIN with the
-// given context before it returns. IPv6 groups are not supported.
+// given context before it returns. It does not support IPv6 groups.
 func (id *ID) JoinMulticast(addr netip.Addr, flags librdmacm.CmMcJoinFlags, context any) error {
 	switch {
 	case id.removed:
@@ -55,10 +55,10 @@ func (id *ID) JoinMulticast(addr netip.Addr, flags librdmacm.CmMcJoinFlags, cont
 	return nil
 }
 
-// LeaveMulticast is rdma_leave_multicast without waiting for acknowledgements.
-// It drops the group's queued events. reported is the number of the group's
-// events that Next has returned. LeaveMulticast fails with EADDRNOTAVAIL if the
-// ID is not in the group.
+// LeaveMulticast leaves a group, as rdma_leave_multicast does, but does not
+// wait for acknowledgements. It drops the queued events of that membership.
+// reported is the number of its events that Next has returned. LeaveMulticast
+// fails with EADDRNOTAVAIL if the ID is not in the group.
 func (id *ID) LeaveMulticast(addr netip.Addr) (reported int, err error) {
 	if id.removed {
 		return 0, syscall.ENXIO

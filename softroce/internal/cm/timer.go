@@ -40,8 +40,8 @@ func (t *timers) Pop() any {
 	return c
 }
 
-// wait starts c's timer, or restarts a running one. It expires d, scaled by
-// Config.Scale, after now.
+// wait starts c's timer, or restarts a running one. now is the current time.
+// The timer expires after the time d, multiplied by Config.Scale.
 func (c *conn) wait(now, d time.Duration) {
 	c.stop()
 	c.due = now + time.Duration(float64(d)*c.m.scale)

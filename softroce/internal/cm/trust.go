@@ -19,15 +19,15 @@ import (
 // times.
 
 const (
-	// maxResponseTimeout limits the time within which a peer promises to
-	// answer, as a code: 8.6 s. Linux promises 4.3 s.
+	// maxResponseTimeout limits the code of the time within which a peer
+	// promises to answer: 8.6 s. Linux promises 4.3 s.
 	maxResponseTimeout = 21
-	// maxServiceTimeout limits the time that a peer's MRA announces, as a
-	// code: 69 s, like Linux.
+	// maxServiceTimeout limits the code of the time that a peer's MRA
+	// announces: 69 s, as on Linux.
 	maxServiceTimeout = 24
-	// maxAckTimeout limits the acknowledgement timeout that a peer chooses
-	// for the queue pair, as a code: 17 s. The time wait depends on it.
-	// Linux chooses 2.1 s.
+	// maxAckTimeout limits the code of the acknowledgement timeout that a
+	// peer chooses for the queue pair: 17 s. Linux chooses 2.1 s. The time
+	// wait of a connection is as long as this timeout.
 	maxAckTimeout = 22
 	// maxTimeWaits limits the number of connections in time wait.
 	maxTimeWaits = 1 << 13
@@ -45,9 +45,9 @@ func peerOf(node int, addr netip.Addr) peer { return peer{node, wire.GIDOf(addr)
 // sender returns the peer that sent a message.
 func (in MAD) sender() peer { return peerOf(in.Node, in.Src) }
 
-// party is a source of requests for which limits apply: a node on this machine,
-// or a host on the network. A host with IPv6 may have all addresses of a /64
-// network, so the network counts as one party.
+// party is a source of requests to which limits apply. It is a node on this
+// machine, or a host on the network. For IPv6, it is a whole /64 network, as a
+// host may have all its addresses.
 type party struct {
 	node   int
 	prefix netip.Prefix
@@ -69,17 +69,19 @@ func isHost(a netip.Addr) bool {
 		!(a.Is4() && (a.As4()[0] == 0 || a == netip.AddrFrom4([4]byte{255, 255, 255, 255})))
 }
 
-// isOf reports whether a message comes from c's peer: from its addresses, and
-// from the node that has answered or, before that, got the last request.
+// isOf reports whether a message comes from c's peer: from its address and its
+// node. Before the peer has answered, its node is the one that got the last
+// request.
 func (c *conn) isOf(in MAD) bool {
 	return in.Node == cmp.Or(c.node, c.asked) && wire.GIDOf(c.peer) == wire.GIDOf(in.Src) && wire.GIDOf(c.local) == wire.GIDOf(in.Dst)
 }
 
-// hasRoom reports whether another request, in, may be queued for the program.
-// If the queue is full, hasRoom drops the newest request of the party that
-// would have the most. If that is the sender's party, the dropped request is
-// from the address that has the most; if that is the sender's address, hasRoom
-// returns false. A peer repeats a dropped request.
+// hasRoom reports whether the request in may be queued for the program. If the
+// queue is full, another request must be dropped for it. hasRoom drops the
+// newest request of the party from which most requests come, in counted among
+// them. If that is in's party, the request is one from the address from which
+// most of the party's requests come. If that is in's address, in itself has no
+// room, and hasRoom returns false. A peer repeats a request that was dropped.
 func (id *ID) hasRoom(in MAD) bool {
 	if id.backlog > 0 {
 		return true
@@ -109,11 +111,12 @@ func (id *ID) hasRoom(in MAD) bool {
 	return true
 }
 
-// most returns the source that has sent the most of requests; of returns the
-// source of a request. asker counts as having sent more additional ones. If no
-// source has more than asker, most returns asker.
-func most[T comparable](requests []*Event, of func(*Event) T, asker T, more int) T {
-	waiting := map[T]int{asker: more}
+// most returns the source from which most of the requests come. of returns the
+// source of a request. asker is one of the sources; extra more requests are
+// counted as coming from it. If several sources have most, and asker is among
+// them, most returns asker.
+func most[T comparable](requests []*Event, of func(*Event) T, asker T, extra int) T {
+	waiting := map[T]int{asker: extra}
 	for _, e := range requests {
 		waiting[of(e)]++
 	}
@@ -132,7 +135,7 @@ func (e *Event) sender() peer { return e.ID.conn.end() }
 // party returns the party that sent the request.
 func (e *Event) party() party { return e.ID.conn.party() }
 
-// dismiss drops a queued request, and its ID.
+// dismiss drops a queued request, and the ID that was created for it.
 func (id *ID) dismiss(request *Event) {
 	id.channel.take(func(e *Event) bool { return e == request })
 	id.backlog++
@@ -147,8 +150,8 @@ func (in MAD) party() party { return partyOf(in.Node, in.Src) }
 // party returns the party of c's peer.
 func (c *conn) party() party { return partyOf(c.node, c.peer) }
 
-// boundTimeWaits ends time waits early if there are too many: the older half of
-// those of the party that has the most.
+// boundTimeWaits ends time waits early if there are too many: of the party that
+// has most of them, it ends the older half.
 func (m *Manager) boundTimeWaits() {
 	if m.timeWaits < maxTimeWaits {
 		return
@@ -178,6 +181,6 @@ func (c *conn) endTimeWait() {
 	c.report(&Event{Type: librdmacm.RDMA_CM_EVENT_TIMEWAIT_EXIT})
 }
 
-// peersTime returns the time for a code that a peer chose, which counts as most
-// at most.
-func peersTime(code, most uint8) time.Duration { return wire.LinuxCMTimeout(min(code, most)) }
+// peersTime returns the time for a code that a peer chose. If the code is above
+// limit, limit counts instead.
+func peersTime(code, limit uint8) time.Duration { return wire.LinuxCMTimeout(min(code, limit)) }

@@ -73,7 +73,7 @@ type answer struct {
 	repeated bool   // whether the peer has requested the answer again
 	count    uint32 // number of the answer, in the order in which answers were added
 	syndrome wire.Syndrome
-	msn      uint32 // number of messages that were completed when the answer was added
+	msn      uint32   // number of messages that were completed when the answer was added
 	psn      wire.PSN // PSN of the next packet
 	packets  int      // number of remaining packets
 	addr     uint64   // for a READ, address of the next packet's payload

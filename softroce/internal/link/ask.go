@@ -22,9 +22,9 @@ import (
 // maxAnswer limits the size of a process's answer, in bytes.
 const maxAnswer = 64 << 20
 
-// Publish makes this process answer Ask of processes of the same user, until
-// the result is closed. answer returns the answer. The process need not be a
-// node, and its network does not matter.
+// Publish makes this process answer calls of Ask by processes of the same user,
+// until the result is closed. The function answer returns the answer. The
+// process need not be a node.
 func Publish(answer func() []byte) (io.Closer, error) {
 	listener, err := net.Listen("unix", fmt.Sprintf("%sstat/%016x", Prefix(), rand.Uint64()))
 	if err != nil {
@@ -34,15 +34,15 @@ func Publish(answer func() []byte) (io.Closer, error) {
 	return listener, nil
 }
 
-// answerAll answers the processes that ask. Users of goleak name this function,
-// as docs/softroce.md says.
+// answerAll answers the processes that call Ask. Programs pass the name of this
+// function to goleak, so it must not change (see docs/softroce.md).
 func answerAll(listener net.Listener, answer func() []byte) {
 	for {
 		c, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // such as too many open files
+		if err != nil { // for example, too many files are open
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
@@ -56,17 +56,17 @@ func answerAll(listener net.Listener, answer func() []byte) {
 // Answer is the answer of a process.
 type Answer struct {
 	PID  int    // process ID; 0: the process is in another PID namespace
-	Data []byte // what the process's answer function returned
+	Data []byte // result of the function that the process has passed to Publish
 	Err  error  // reason why there is no answer
 }
 
-// published returns the socket name at the end of a line of /proc/net/unix if
-// it is one of Publish in any network; otherwise ok is false. Other users may
-// also take such names.
+// published returns the name of the socket in a line of /proc/net/unix. ok is
+// false if it is not a name that Publish gives to sockets, in this or any other
+// network. A process of another user may also have given such a name.
 func published(line string) (name string, ok bool) {
 	name = line[strings.LastIndexByte(line, ' ')+1:]
 	rest, ok := strings.CutPrefix(name, "@verbena-softroce")
-	if !ok || len(name) == len(line) { // a path follows a space
+	if !ok || len(name) == len(line) { // the line has no name; a name follows a space
 		return "", false
 	}
 	network, number, ok := strings.Cut(rest, "/stat/")
@@ -81,10 +81,10 @@ func isNumber(text string) bool {
 	return len(text) == 16 && strings.Trim(text, "0123456789abcdef") == ""
 }
 
-// Ask asks all processes of this user and network namespace at once; if
-// NetworkVariable is set, only those of its network. It waits until all have
-// answered or ctx ends, but for two seconds at most. The answers are sorted by
-// process ID.
+// Ask asks all processes of this user and network namespace at once. If
+// NetworkVariable is set, it asks only those of the same network. It waits
+// until all have answered or ctx ends, but for two seconds at most. The answers
+// are sorted by process ID.
 func Ask(ctx context.Context) ([]Answer, error) {
 	sockets, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
@@ -101,7 +101,7 @@ func Ask(ctx context.Context) ([]Answer, error) {
 		if !ok || names[name] || os.Getenv(NetworkVariable) != "" && !strings.HasPrefix(name, Prefix()) {
 			continue
 		}
-		names[name] = true // the table lists a name again for each connection
+		names[name] = true // the table has a line with the name for each connection, too
 		asked.Go(func() {
 			if a, ours := ask(ctx, name); ours {
 				mu.Lock()
@@ -115,8 +115,8 @@ func Ask(ctx context.Context) ([]Answer, error) {
 	return all, nil
 }
 
-// ask asks the process with that socket. ours is false if the process has ended
-// or belongs to another user.
+// ask asks the process that listens on the socket. ours is false if the process
+// has ended or belongs to another user.
 func ask(ctx context.Context, name string) (a Answer, ours bool) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", name)

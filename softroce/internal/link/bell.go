@@ -12,8 +12,8 @@ import (
 	"unsafe"
 )
 
-// Bell wakes a node that has work to do. Threads of this process and of others
-// ring it, and C code does so through its Word.
+// Bell wakes a node that has work to do. Threads of this and other processes
+// ring it. Code in C rings it through its Word.
 type Bell struct {
 	memory memory
 	word   *uint32
@@ -58,8 +58,8 @@ func bellIn(m memory) *Bell { return &Bell{memory: m, word: pointer[uint32](m, 0
 // Word returns the bell's word.
 func (b *Bell) Word() *uint32 { return b.word }
 
-// Ring rings the bell. A thread for which Hear then returns true sees all
-// earlier writes of this thread.
+// Ring rings the bell. It makes sure that the thread whose Hear returns true
+// sees all that this thread wrote before.
 func (b *Bell) Ring() {
 	if b.IsRung() || atomic.SwapUint32(b.word, Rung) != Asleep {
 		return
@@ -78,17 +78,17 @@ func (b *Bell) IsRung() bool { return atomic.LoadUint32(b.word) == Rung }
 // before it looks for work.
 func (b *Bell) Hear() bool { return atomic.CompareAndSwapUint32(b.word, Rung, Silent) }
 
-// spin limits the time for which Spin and Waits watch the bell.
-const spin = 50 * time.Microsecond
+// maxSpin limits the time for which Spin and Waits watch the bell.
+const maxSpin = 50 * time.Microsecond
 
-// longest limits a Sleep. A process may end, or be stopped, after it has set
-// the word and before it wakes the node. Later ringing does not wake the node
-// then.
-const longest = time.Second
+// maxSleep limits a Sleep. A process may end, or be stopped, after it has set
+// the word to Rung and before it wakes the node. No other process wakes the
+// node after that, as each finds the bell already rung.
+const maxSleep = time.Second
 
-// Spin watches the bell for a short time, at most d. In between it calls poll,
-// if that is not nil. It returns true once the bell is rung or poll returns
-// true.
+// Spin watches the bell for a short time, at most d. Meanwhile it also calls
+// poll, unless that is nil. It returns true once the bell is rung or poll
+// returns true.
 func (b *Bell) Spin(d time.Duration, poll func() bool) bool {
 	if b.IsRung() {
 		return true
@@ -96,23 +96,23 @@ func (b *Bell) Spin(d time.Duration, poll func() bool) bool {
 	if runtime.GOMAXPROCS(0) == 1 { // spinning would take the only processor from other threads
 		return false
 	}
-	for began := time.Now(); time.Since(began) < min(spin, d); {
+	for began := time.Now(); time.Since(began) < min(maxSpin, d); {
 		if b.IsRung() || poll != nil && poll() {
 			return true
 		}
-		// Another thread may run, of this or another process. With
-		// runtime.Gosched, threads of this process would keep handing the
-		// goroutine on to one another.
+		// Let another thread run, of this or another process. With
+		// runtime.Gosched instead, this process's threads would keep handing
+		// this goroutine on to one another.
 		syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 	}
 	return false
 }
 
-// Waits reports whether the bell is rung and no thread calls Hear for a short
-// time.
+// Waits watches the bell for a short time. It returns true if the bell is rung
+// all the time, so that no thread has called Hear.
 func (b *Bell) Waits() bool {
 	for began := time.Now(); b.IsRung(); {
-		if time.Since(began) >= spin {
+		if time.Since(began) >= maxSpin {
 			return true
 		}
 		syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
@@ -120,14 +120,15 @@ func (b *Bell) Waits() bool {
 	return false
 }
 
-// Sleep waits until the bell is rung, for the time that due returns at most. It
-// may return early. It calls due after it has made sure that ringing the bell
-// will wake it. With a Poller, it also waits for the sockets.
+// Sleep waits until the bell is rung, but at most for the time that due
+// returns. It may return early. It calls due at a time at which ringing the
+// bell already ends the Sleep. With a Poller, Sleep also ends when a socket is
+// ready.
 func (b *Bell) Sleep(due func() time.Duration) {
 	if !atomic.CompareAndSwapUint32(b.word, Silent, Asleep) {
 		return
 	}
-	if d := min(due(), longest); d > 0 {
+	if d := min(due(), maxSleep); d > 0 {
 		if b.poller != nil {
 			b.poller.sleep(d)
 		} else {

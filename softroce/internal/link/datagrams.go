@@ -30,11 +30,11 @@ type message struct {
 	size   uint32
 }
 
-// name has room for a struct sockaddr of IPv4 or IPv6.
+// name is a socket address: it has room for a struct sockaddr of IPv4 or IPv6.
 type name syscall.RawSockaddrInet6
 
-// controlLen is the room for three control messages that hold an int each, in
-// bytes.
+// controlLen is the number of bytes that three control messages take which hold
+// an int each.
 const controlLen = 3 * 24
 
 // receiver has the buffers to receive a batch of datagrams.
@@ -101,8 +101,9 @@ func tryCalls(fd uintptr) error {
 	return nil
 }
 
-// multiple calls sendmmsg or recvmmsg, as call says, without blocking. It
-// returns the number of messages.
+// multiple calls the system call whose number is call, sendmmsg or recvmmsg,
+// without blocking. It returns the number of messages that were sent or
+// received.
 func multiple(call, fd uintptr, messages []message) (int, syscall.Errno) {
 	if call == 0 {
 		return 0, syscall.ENOSYS
@@ -115,8 +116,9 @@ func multiple(call, fd uintptr, messages []message) (int, syscall.Errno) {
 	}
 }
 
-// readControl sets the fields that control messages carry. each is the size of
-// each datagram if the message has several (UDP_GRO), and otherwise 0.
+// readControl sets the fields of d that control messages carry. If the received
+// message has several datagrams (UDP_GRO), each is the size of each of them.
+// Otherwise, each is 0.
 func (d *Datagram) readControl(b []byte) (each int) {
 	for len(b) >= syscall.SizeofCmsghdr {
 		h := (*syscall.Cmsghdr)(unsafe.Pointer(&b[0]))
@@ -152,31 +154,31 @@ func (d *Datagram) readControl(b []byte) (each int) {
 // IPv4, the system numbers the identifications of a train's datagrams from 0
 // on.
 type sender struct {
-	// renumber changes the checksum of a datagram that has the
-	// identification id to the checksum for 0. If renumber is nil, there
-	// are no trains.
+	// renumber changes the checksum of a datagram from the one for the
+	// identification id to the one for 0. If renumber is nil, there are no
+	// trains.
 	renumber func(b []byte, id uint16)
 	trains   bool              // whether the system supports UDP_SEGMENT
-	messages [outgoing]message // messages from first to n wait
+	messages [outgoing]message // the messages with the indexes from first to n-1 wait
 	controls [outgoing][controlLen]byte
 	names    [outgoing]name
 	first, n int
-	before   uint64 // number of messages that were removed before messages[0]
+	before   uint64 // number of messages that came before messages[0]
 
-	data    [outgoing][]byte // datagrams
+	data    [outgoing][]byte // contents of the waiting datagrams
 	vectors [outgoing]syscall.Iovec
-	filled  int // number of datagrams
+	filled  int // number of elements of data that are in use
 
-	last train // newest message, to which datagrams may still be added
+	last train // describes the newest message, to which datagrams may still be added
 }
 
 // train describes a message of one or more datagrams with the same destination.
 type train struct {
 	to          netip.Addr
 	class, hops uint8
-	size        int // size of each datagram in bytes, except that the last may be shorter
+	size        int // size in bytes of each datagram; the last may be shorter
 	count       int // number of datagrams
-	total       int // number of bytes
+	total       int // number of bytes in all datagrams
 }
 
 // len returns the number of waiting messages.
@@ -185,21 +187,21 @@ func (s *sender) len() int { return s.n - s.first }
 // full reports whether no further datagram can wait.
 func (s *sender) full() bool { return s.filled == outgoing }
 
-// begun returns the number of messages since the start.
+// begun returns the number of all messages so far, sent or waiting.
 func (s *sender) begun() uint64 { return s.before + uint64(s.n) }
 
-// gone returns the number of messages that do not wait any more.
+// gone returns the number of messages that have been sent or lost.
 func (s *sender) gone() uint64 { return s.before + uint64(s.first) }
 
-// joins reports whether a datagram can be added to the newest message.
+// joins reports whether the datagram can be added to the newest message.
 func (s *sender) joins(to netip.Addr, class, hops uint8, size int) bool {
 	l := &s.last
 	return s.trains && l.count > 0 && l.count < maxSegments && 0 < size && size <= l.size && l.total+size <= maxTrain && l.to == to && l.class == class && l.hops == hops
 }
 
-// add adds a datagram of size bytes, which fill writes; id is the
-// identification that it will have. If fill returns false, no datagram is
-// added.
+// add adds a datagram of size bytes, which fill writes. id is the IPv4
+// identification that the datagram will have. If fill returns false, no
+// datagram is added.
 func (s *sender) add(to netip.Addr, class, hops uint8, size int, fill func(b []byte, id uint16) bool) {
 	i := s.filled
 	if cap(s.data[i]) < size {
@@ -233,7 +235,7 @@ func (s *sender) add(to netip.Addr, class, hops uint8, size int, fill func(b []b
 	}
 }
 
-// begin begins a message with the datagram to which v points.
+// begin begins a message. v points to its first datagram.
 func (s *sender) begin(v *syscall.Iovec) {
 	m := &s.messages[s.n]
 	m.header.Iov = v
@@ -244,8 +246,9 @@ func (s *sender) begin(v *syscall.Iovec) {
 	s.n++
 }
 
-// control sets the control messages of message i, which is the newest. With
-// segments, the system cuts the message.
+// control sets the control messages of the message with the index i, which is
+// the newest. If segments is true, they make the system cut the message into
+// datagrams.
 func (s *sender) control(i int, segments bool) {
 	l, m := &s.last, &s.messages[i]
 	b := s.controls[i][:0]
@@ -269,8 +272,8 @@ func (s *sender) control(i int, segments bool) {
 	}
 }
 
-// appendControl appends a control message with the number value, in size bytes,
-// 4 or 2.
+// appendControl appends a control message that holds the number value. size is
+// the size of the number in bytes, 2 or 4.
 func appendControl(b []byte, level, kind int32, value, size int) []byte {
 	start := len(b)
 	b = b[:start+syscall.CmsgSpace(size)]
@@ -290,7 +293,7 @@ func appendControl(b []byte, level, kind int32, value, size int) []byte {
 // for another reason, such as an unreachable network, are lost.
 func (s *sender) send(fd uintptr) bool {
 	s.last = train{}
-	again := false // the error may be about an earlier datagram, which its destination refused
+	again := false // whether this message was tried before: the first error may be about an earlier datagram
 	for s.first < s.n {
 		sent, e := multiple(sendmmsg, fd, s.messages[s.first:s.n])
 		switch e {
@@ -299,7 +302,7 @@ func (s *sender) send(fd uintptr) bool {
 			again = false
 		case syscall.EAGAIN:
 			return false
-		case syscall.EIO, syscall.EINVAL: // before Linux 6.11, from a network device that computes no checksums
+		case syscall.EIO, syscall.EINVAL: // before Linux 6.11, if the network device computes no checksums
 			if m := &s.messages[s.first]; m.header.Iovlen > 1 {
 				s.trains = false
 				s.split(fd, m)
@@ -317,8 +320,8 @@ func (s *sender) send(fd uintptr) bool {
 	return true
 }
 
-// split sends the datagrams of a train one by one. Those for which the system
-// has no room are lost.
+// split sends the datagrams of a train one by one. A datagram for which the
+// system has no room is lost.
 func (s *sender) split(fd uintptr, m *message) {
 	var one [1]message
 	for k, v := range unsafe.Slice(m.header.Iov, m.header.Iovlen) {

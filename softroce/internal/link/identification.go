@@ -24,17 +24,17 @@ import (
 
 const (
 	soTimestamping = 37
-	txSched        = 1 << 8 // a time stamp when the datagram is sent, with a copy of the datagram
+	txSched        = 1 << 8 // flag that requests a report for each sent datagram, with a copy of the datagram
 	software       = 1 << 4
 	msgErrQueue    = 0x2000
 
-	probes = 3 // number of probes: a counter would not be 0 each time
+	probes = 3 // number of datagrams that are checked; a system that counts identifications up would not use 0 for each
 )
 
-// CheckIdentification returns an error unless sockets of OpenUDP send IPv4
-// datagrams with the identification 0. It sends some datagrams to itself, and
-// reads the copies with headers that the system puts into the socket's error
-// queue.
+// CheckIdentification returns an error unless sockets that OpenUDP opens send
+// IPv4 datagrams with the identification 0. It sends some datagrams to itself.
+// The system puts copies of them, with their headers, into the socket's error
+// queue, where CheckIdentification reads the identification.
 func CheckIdentification(addr netip.Addr) error {
 	conn, err := listenUDP(addr, 0)
 	if err != nil {

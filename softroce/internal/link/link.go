@@ -37,8 +37,9 @@ var Prefix = sync.OnceValue(func() string {
 const (
 	magic = "vsr2"
 
-	// Slots is the largest number of nodes on a machine, plus one, since
-	// slot 0 is not used. As a destination, 255 stands for all nodes.
+	// Slots is the number of slots, from 0 to 254. As slot 0 is not used, a
+	// machine has at most 254 nodes. As a destination, 255 stands for all
+	// nodes.
 	Slots = 255
 
 	// maxWaiting limits the bytes of frames that wait for a node that does
@@ -49,9 +50,9 @@ const (
 	// identify itself as a node.
 	helloTimeout = 2 * time.Second
 
-	// fair is the number of bytes of frames from one node that Poll handles
-	// before it goes on to the next node.
-	fair = ringBytes / 4
+	// pollBytes is the number of bytes of frames from one node that Poll
+	// handles before it goes on to the next node.
+	pollBytes = ringBytes / 4
 )
 
 // Handler handles frames and events of a Link. Poll calls its methods.
@@ -79,20 +80,20 @@ type Link struct {
 	called []*peer // peers whose bells Flush will ring
 
 	mu       sync.Mutex
-	peers    map[int]*peer     // by slot
+	peers    map[int]*peer     // keyed by slot
 	waiting  int               // number of peers for which frames wait
-	waited   uint64            // number of frames that have had to wait since the start
+	waited   uint64            // number of frames that have had to wait so far
 	full     bool              // whether Room has returned false since the last Resume
-	sources  []*source         // nodes from which frames come; replaced and never changed in place
+	sources  []*source         // nodes from which frames come; the slice is replaced rather than changed in place
 	gone     []int             // slots of ended nodes that Poll must report
-	losing   map[int]bool      // slots of nodes that seem to have ended, while lose checks whether they left frames
+	losing   map[int]bool      // slots of nodes that seem to have ended, until lose knows whether they have left frames
 	seen     [Slots]int        // number of sources that each slot has had
-	ended    [Slots]int        // number of these sources that have ended
+	ended    [Slots]int        // number of the sources in seen that have ended
 	arrived  sync.Cond         // uses mu; signals that arriving has become smaller
 	arrival  uint64            // number of the newest accepted connection
-	arriving map[uint64]bool   // numbers of accepted connections whose ring is not a source yet
+	arriving map[uint64]bool   // numbers of accepted connections whose ring has not become a source yet
 	conns    map[net.Conn]bool // all open connections
-	users    map[string]bool   // sockets that Names has seen, and whether they belong to this user
+	users    map[string]bool   // whether a socket that Names has found belongs to this user
 	closed   bool
 }
 
@@ -103,14 +104,14 @@ type peer struct {
 	bell    *Bell   // nil until the node has answered
 	waiting []frame // frames that do not fit into the ring yet
 	bytes   int     // number of bytes in waiting
-	stuck   bool    // whether no frame has fitted into the ring since GiveUp
-	ended   int     // value of Link.ended for the slot when the peer was connected
+	stuck   bool    // whether GiveUp was called and no frame has fitted into the ring since
+	ended   int     // number in Link.ended for the slot at the time at which the peer was connected
 	called  bool    // whether the peer is in Link.called
 }
 
 // frame is a frame that waits for room in a ring.
 type frame struct {
-	number uint64 // value of Link.waited after this frame was counted
+	number uint64 // value of Link.waited after it had counted this frame
 	data   []byte
 }
 
@@ -122,8 +123,8 @@ type source struct {
 	bell  *Bell
 	ended atomic.Bool // whether the node has ended; its ring may still have frames
 
-	before  *source // source that had the slot before; nil once its end was reported
-	removed bool    // whether all frames were handled and the end is being reported
+	before  *source // previous source with the same slot; nil once the end of that one was reported
+	removed bool    // whether all frames were handled, and the end of the node was or is being reported
 }
 
 // Reserve takes the first free slot for this process, which becomes a node at
@@ -192,38 +193,38 @@ func (l *Link) Close() error {
 	return err
 }
 
-// accept accepts connections of other processes, and calls serve in a new
-// goroutine for each that is a node. Users of goleak name this function, as
-// docs/softroce.md says.
-func (l *Link) accept(listener net.Listener, serve func(c *net.UnixConn, slot int, there func())) {
+// accept accepts connections of other processes. For each that is a node, it
+// calls serve in a new goroutine. Programs pass the name of this function to
+// goleak, so it must not change (see docs/softroce.md).
+func (l *Link) accept(listener net.Listener, serve func(c *net.UnixConn, slot int, ready func())) {
 	for {
 		c, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // such as too many open files
+		if err != nil { // for example, too many files are open
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
 		if !l.open(c) {
 			return
 		}
-		there := l.arrive()
+		ready := l.arrive()
 		l.helpers.Go(func() {
 			defer l.hangUp(c)
-			defer there()
+			defer ready()
 			unix := c.(*net.UnixConn)
 			if slot, err := l.greet(unix); err == nil {
-				serve(unix, slot, there)
+				serve(unix, slot, ready)
 			}
 		})
 	}
 }
 
 // arrive records that a connection was accepted, so that await waits for it.
-// The caller must call there after the connection's ring has become a source,
-// or when it is clear that the connection brings no ring.
-func (l *Link) arrive() (there func()) {
+// The caller must call ready after the connection's ring has become a source,
+// or when it is clear that the connection has no ring.
+func (l *Link) arrive() (ready func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.arrival++
@@ -238,10 +239,10 @@ func (l *Link) arrive() (there func()) {
 }
 
 // await waits until the rings of all nodes that have connected so far are
-// sources. A node that has ended meanwhile may have left frames in its ring.
+// sources. Even a node that has already ended may have left frames in its ring.
 func (l *Link) await() {
-	// Connections are accepted in order. So all earlier ones are recorded once
-	// the link answers this one and closes it.
+	// Connections are accepted in order. So all earlier connections are
+	// recorded once the link has answered and closed this one.
 	if c, _, err := l.dial(fmt.Sprint("node/", l.slot)); err == nil {
 		waitForEnd(c)
 		c.Close()
@@ -253,8 +254,8 @@ func (l *Link) await() {
 	}
 }
 
-// open records an open connection. It closes the connection and returns false
-// if the link is closed.
+// open records an open connection. If the link is closed, open closes the
+// connection and returns false.
 func (l *Link) open(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -275,8 +276,8 @@ func (l *Link) hangUp(c net.Conn) {
 }
 
 // greet sends this node's slot to a connected process, and returns the slot of
-// that process. It sets a deadline, which also applies to what follows on the
-// connection.
+// that process. The deadline that it sets also applies to later reads and
+// writes on the connection.
 func (l *Link) greet(c *net.UnixConn) (slot int, err error) {
 	if err := sameUser(c); err != nil {
 		return 0, err
@@ -284,7 +285,7 @@ func (l *Link) greet(c *net.UnixConn) (slot int, err error) {
 	if err := c.SetDeadline(time.Now().Add(helloTimeout)); err != nil {
 		return 0, err
 	}
-	_, _ = c.Write(append([]byte(magic), byte(l.slot))) // fails if the node has ended; its hello and frames may still be there
+	_, _ = c.Write(append([]byte(magic), byte(l.slot))) // an error is ignored: if the node has ended, its slot and frames can still be read
 	return hear(c)
 }
 
@@ -364,10 +365,10 @@ func receiveFDs(c *net.UnixConn, n int) ([]int, error) {
 }
 
 // serve receives the ring of a node that has connected, and waits until the
-// node ends. It calls there once the ring is a source.
-func (l *Link) serve(c *net.UnixConn, slot int, there func()) {
+// node ends. It calls ready once the ring is a source.
+func (l *Link) serve(c *net.UnixConn, slot int, ready func()) {
 	if slot == l.slot || !l.started() {
-		return // a node does not connect to itself, so the slot is false
+		return // a node that connects to itself, as await does, sends no ring
 	}
 	s, err := l.receiveRing(c, slot)
 	if err != nil {
@@ -375,7 +376,7 @@ func (l *Link) serve(c *net.UnixConn, slot int, there func()) {
 	}
 	l.mu.Lock()
 	for _, o := range l.sources {
-		if o.slot == slot { // the slot was taken again before the end of its last node was noticed
+		if o.slot == slot { // the end of the previous node with this slot was not noticed yet
 			o.ended.Store(true)
 			s.before = o
 		}
@@ -383,7 +384,7 @@ func (l *Link) serve(c *net.UnixConn, slot int, there func()) {
 	l.sources = append(slices.Clone(l.sources), s)
 	l.seen[slot]++
 	l.mu.Unlock()
-	there()
+	ready()
 	l.bell.Ring() // there may be frames
 	waitForEnd(c)
 	s.ended.Store(true)
@@ -417,9 +418,9 @@ func (s *source) close() {
 	s.bell.memory.close()
 }
 
-// waitForEnd returns when the other end closes the connection, or sends
-// something against the protocol. Users of goleak name this function, as
-// docs/softroce.md says.
+// waitForEnd returns when the other end closes the connection, or violates the
+// protocol by sending something. Programs pass the name of this function to
+// goleak, so it must not change (see docs/softroce.md).
 func waitForEnd(c *net.UnixConn) {
 	var b [1]byte
 	if c.SetDeadline(time.Time{}) == nil {
@@ -454,14 +455,14 @@ func (l *Link) connect(slot int) (*peer, error) {
 	return p, nil
 }
 
-// attend receives a peer's bell, and then waits until the node ends.
+// attend receives a peer's bell, and then waits until the peer's process ends.
 func (l *Link) attend(p *peer, conn *net.UnixConn) {
 	defer l.hangUp(conn)
 	if bell, err := receiveBell(conn, p.slot); err == nil {
 		l.mu.Lock()
 		p.bell = bell
 		l.mu.Unlock()
-		bell.Ring() // for frames sent before
+		bell.Ring() // for frames that were sent before the bell was known
 		waitForEnd(conn)
 	}
 	l.mu.Lock()
@@ -470,16 +471,16 @@ func (l *Link) attend(p *peer, conn *net.UnixConn) {
 		return
 	}
 	l.drop(p.slot, p)
-	l.full = true // nothing needs to wait for room in this ring any more
+	l.full = true // queue pairs that wait for room in this ring need not wait any more
 	l.bell.Ring()
 	if l.ended[p.slot] == p.ended { // otherwise, the end was reported already
 		l.lose(p.slot)
 	}
 }
 
-// receiveBell waits for the answer of the node with that slot, without a limit:
-// a stopped process answers when it continues, and the end of a process closes
-// the connection.
+// receiveBell waits for the answer of the node with that slot. It sets no time
+// limit: a stopped process answers when it continues, and the connection ends
+// when the process ends.
 func receiveBell(conn *net.UnixConn, slot int) (*Bell, error) {
 	other, err := hear(conn)
 	if err != nil {
@@ -495,9 +496,9 @@ func receiveBell(conn *net.UnixConn, slot int) (*Bell, error) {
 	return openBell(fds[0])
 }
 
-// lose makes Poll report that a node to which frames go has ended. If the node
-// also sends frames, its end is reported after the last frame. The caller holds
-// l.mu.
+// lose makes Poll report the end of a node to which this node has sent frames.
+// If that node has also sent frames, Poll reports its end after its last frame.
+// The caller holds l.mu.
 func (l *Link) lose(slot int) {
 	hasSource := func() bool { return slices.ContainsFunc(l.sources, func(s *source) bool { return s.slot == slot }) }
 	if l.closed || l.losing[slot] || hasSource() {
@@ -529,7 +530,7 @@ func (l *Link) drop(slot int, p *peer) {
 	}
 }
 
-// call makes the next Flush ring a peer's bell.
+// call makes the next Flush ring the bell of a peer.
 func (l *Link) call(p *peer) {
 	if !p.called {
 		p.called = true
@@ -556,7 +557,7 @@ func (l *Link) Flush() {
 	l.called = l.called[:0]
 }
 
-// tell rings a peer's bell. If the bell is not known yet, attend rings it
+// tell rings the bell of p. If p has not sent its bell yet, attend rings it
 // later.
 func (p *peer) tell() {
 	if p.bell != nil {
@@ -608,8 +609,8 @@ func (l *Link) Send(slot, size int, fill func(frame []byte) bool) {
 	l.send(p)
 }
 
-// Room reports whether frames to the node with that slot need not wait. If it
-// returns false, Resume is called when that may have changed.
+// Room reports whether the next frame to the node with that slot need not wait.
+// If Room returns false, Resume is called when it may return true again.
 func (l *Link) Room(slot int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -665,10 +666,10 @@ func (l *Link) Poll() (more bool) {
 	}
 	for _, s := range sources {
 		if s.before != nil && !s.before.removed {
-			continue // more is true
+			continue // the end of s.before must be reported first; more is true already
 		}
 		s.before = nil
-		ended := s.ended.Load() // no more frames are written if this is true
+		ended := s.ended.Load() // if true, the node writes no more frames
 		left, err := l.receive(s)
 		switch {
 		case err != nil:
@@ -678,14 +679,14 @@ func (l *Link) Poll() (more bool) {
 			continue
 		}
 		l.remove(s)
-		l.handler.Gone(s.slot) // before frames of the next node with this slot
+		l.handler.Gone(s.slot) // before Poll handles frames of the next node with this slot
 	}
 	return more
 }
 
 // receive handles frames of a node. more reports whether frames may be left.
 func (l *Link) receive(s *source) (more bool, err error) {
-	for start := s.ring.read; s.ring.read-start < fair; {
+	for start := s.ring.read; s.ring.read-start < pollBytes; {
 		frame, err := s.ring.next()
 		if err != nil {
 			return false, err
@@ -695,15 +696,15 @@ func (l *Link) receive(s *source) (more bool, err error) {
 			return false, nil
 		}
 		l.handler.Receive(s.slot, frame)
-		if s.ring.read-s.ring.given >= often {
+		if s.ring.read-s.ring.given >= giveBytes {
 			l.give(s)
 		}
 	}
 	return true, nil
 }
 
-// give makes the room of handled frames free, and rings the node's bell if it
-// waits for room.
+// give frees the room of those frames in s's ring that were handled. If the
+// node waits for room, give rings its bell.
 func (l *Link) give(s *source) {
 	if s.ring.give() {
 		s.bell.Ring()
@@ -720,8 +721,8 @@ func (l *Link) remove(s *source) {
 	s.close()
 }
 
-// Announce takes a socket name that shows other processes what this one does.
-// Find does not find it. The name is free when the result is closed.
+// Announce opens a socket whose name shows other processes what this one does.
+// Find does not find the name. Closing the result frees the name.
 func Announce(name string) (io.Closer, error) {
 	return net.Listen("unix", Prefix()+name+"/"+newToken())
 }

@@ -435,7 +435,7 @@ func TestSuccessor(t *testing.T) {
 			first, ring := arrive("first")
 			a.bell.Ring()
 			require.Equal(t, "first", told.next(t))
-			const left = 2 * fair / MaxFrame // more than is received at once
+			const left = 2 * pollBytes / MaxFrame // more than is received at once
 			func() {
 				a.mu.Lock() // so that it does not poll
 				defer a.mu.Unlock()

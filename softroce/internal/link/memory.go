@@ -12,10 +12,11 @@ import (
 	"unsafe"
 )
 
-// memory is memory that this process shares with another. The value without
-// memory is noMemory, since the descriptor 0 may be valid.
+// memory is memory that this process shares with another process. Its zero
+// value is not valid, since 0 may be a descriptor; noMemory stands for no
+// memory.
 type memory struct {
-	bytes []byte // the mapping; nil: none
+	bytes []byte // the memory, mapped into this process; nil: none
 	fd    int    // descriptor, or -1 if it is closed
 }
 
@@ -38,8 +39,8 @@ const (
 	sealGrow   = 4
 )
 
-// newMemory returns new memory that another process can open by its descriptor.
-// It is sealed, so that no process can shrink it.
+// newMemory returns new memory that another process can map through its
+// descriptor. The memory is sealed, so that no process can shrink it.
 func newMemory(size int) (memory, error) {
 	number, ok := memfdCreate[runtime.GOARCH]
 	if !ok {
@@ -62,8 +63,8 @@ func newMemory(size int) (memory, error) {
 	return mapMemory(fd, size)
 }
 
-// openMemory maps the memory of a descriptor, and takes ownership of the
-// descriptor. It fails if the memory does not have that size or can shrink.
+// openMemory maps the memory behind a descriptor, and takes ownership of the
+// descriptor. It fails if the memory is not size bytes long or can shrink.
 func openMemory(fd, size int) (memory, error) {
 	var status syscall.Stat_t
 	seals, err := control(fd, getSeals, 0)
@@ -80,7 +81,7 @@ func openMemory(fd, size int) (memory, error) {
 	return mapMemory(fd, size)
 }
 
-// mapMemory maps the memory of a descriptor.
+// mapMemory maps the memory behind a descriptor.
 func mapMemory(fd, size int) (memory, error) {
 	b, err := syscall.Mmap(fd, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {

@@ -30,25 +30,25 @@ import (
 
 const tokenLen = 16 // in characters
 
-// newToken returns a random token.
+// newToken returns a random token, with which the name of a socket ends.
 func newToken() string { return fmt.Sprintf("%0*x", tokenLen, rand.Uint64()) }
 
-// look caches the content of /proc/net/unix that was read last.
-var look struct {
+// socketTable caches the content of /proc/net/unix.
+var socketTable struct {
 	sync.Mutex
 	began time.Time
 	all   []string
 }
 
 // sockets returns the names of all sockets of this network, without the prefix,
-// as they were at some time during the call. Concurrent calls share one reading
-// of the table.
+// as they were at some time during the call. Concurrent calls may share one
+// reading of /proc/net/unix.
 func sockets() ([]string, error) {
 	since := time.Now()
-	look.Lock()
-	defer look.Unlock()
-	if look.began.After(since) {
-		return look.all, nil
+	socketTable.Lock()
+	defer socketTable.Unlock()
+	if socketTable.began.After(since) {
+		return socketTable.all, nil
 	}
 	began := time.Now()
 	table, err := os.ReadFile("/proc/net/unix")
@@ -61,13 +61,13 @@ func sockets() ([]string, error) {
 			all = append(all, name)
 		}
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] }) // the table lists a name again for each connection
-	look.began, look.all = began, slices.Compact(all)
-	return look.all, nil
+	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] }) // the table has a line with the name for each connection, too
+	socketTable.began, socketTable.all = began, slices.Compact(all)
+	return socketTable.all, nil
 }
 
-// token returns the token of socket, and false if socket is not one of the
-// given name.
+// token returns the random token at the end of a socket's name. It returns
+// false if the socket does not stand for the given name.
 func token(socket, name string) (token string, ok bool) {
 	token, ok = strings.CutPrefix(socket, name+"/")
 	return token, ok && len(token) == tokenLen
@@ -95,8 +95,11 @@ func claim(name string) (net.Listener, error) {
 	return listener, nil
 }
 
-// rivals reports whether a socket belongs to a process of this user that has
-// its name, or that gets the name because isFirst is true.
+// rivals reports whether socket, which another process has opened for the same
+// name, prevents this process from taking the name. It does if the other
+// process belongs to this user and has taken the name. It also does if the
+// other process is about to take the name, and isFirst is true: the smaller
+// token decides.
 func rivals(socket string, isFirst bool) bool {
 	c, err := dialSocket(socket)
 	if err != nil {
@@ -128,24 +131,26 @@ func dialSocket(socket string) (*net.UnixConn, error) {
 	return c, nil
 }
 
-// found caches the socket of each name that was found.
+// found caches, for each name, the socket that was found.
 var found = struct {
 	sync.Mutex
 	at map[string]foundName
 }{at: map[string]foundName{}}
 
-// foundName is the socket that has a name, and the time at which it was found.
+// foundName is the socket that stands for a name, and the time at which it was
+// found.
 type foundName struct {
 	socket string
 	since  time.Time
 }
 
-// foundLasts is the time for which a cached name is used if names before it in
-// the call had no process, as a process may have claimed one of them since.
+// foundLasts is the time for which dialFirst uses the cached socket of a name
+// other than the first. After that time, a process may have claimed one of the
+// earlier names.
 const foundLasts = 100 * time.Millisecond
 
-// dialFirst connects to the process of this user that has the first of the
-// names that any process has. It fails with an error matching
+// dialFirst looks for the first of the names that any process of this user has
+// claimed, and connects to that process. It fails with an error matching
 // syscall.ECONNREFUSED if none of the names is claimed, and with one matching
 // syscall.EAGAIN if too many connections wait to be accepted.
 func dialFirst(names ...string) (c *net.UnixConn, err error) {
@@ -190,12 +195,13 @@ func dialFirst(names ...string) (c *net.UnixConn, err error) {
 // maxFound limits the number of cached names.
 const maxFound = 1024
 
-// dial connects like dialFirst, and returns the slot of the process. While too
-// many connections wait to be accepted, it waits, for helloTimeout at most.
+// dial connects as dialFirst does, and returns the slot of the process. While
+// too many connections wait to be accepted, it tries again, for helloTimeout at
+// most.
 func (l *Link) dial(names ...string) (*net.UnixConn, int, error) {
 	conn, err := dialFirst(names...)
 	for until := time.Now().Add(helloTimeout); errors.Is(err, syscall.EAGAIN) && time.Now().Before(until); {
-		time.Sleep(time.Millisecond) // the kernel does not tell when
+		time.Sleep(time.Millisecond) // the kernel does not report when a connection is accepted
 		conn, err = dialFirst(names...)
 	}
 	if err != nil {
@@ -209,9 +215,9 @@ func (l *Link) dial(names ...string) (*net.UnixConn, int, error) {
 	return conn, slot, nil
 }
 
-// Claim claims a name, by which Find finds this node, until the result is
-// closed. It fails with an error matching syscall.EADDRINUSE if another node
-// has claimed the name.
+// Claim claims a name for this node until the result is closed. Find finds the
+// node by the name. Claim fails with an error matching syscall.EADDRINUSE if
+// another node has claimed the name.
 func (l *Link) Claim(name string) (io.Closer, error) {
 	listener, err := claim("name/" + name)
 	if err != nil {
@@ -223,15 +229,16 @@ func (l *Link) Claim(name string) (io.Closer, error) {
 		listener.Close()
 		return nil, os.ErrClosed
 	}
-	// A process that has found the name disconnects, which is not the end of a
-	// node.
+	// A process that has found the name closes its connection. That does not
+	// mean that a node has ended, so there is nothing to serve.
 	l.helpers.Go(func() { l.accept(listener, func(*net.UnixConn, int, func()) {}) })
 	return listener, nil
 }
 
-// Find returns the slot of the node that has the first of the names that any
-// node has. It may block for some time if that node does not answer. It fails
-// with an error matching syscall.ECONNREFUSED if none of the names is claimed.
+// Find looks for the first of the names that any node has claimed, and returns
+// the slot of that node. It may block for some time if the node does not
+// answer. It fails with an error matching syscall.ECONNREFUSED if none of the
+// names is claimed.
 func (l *Link) Find(names ...string) (slot int, err error) {
 	for i := range names {
 		names[i] = "name/" + names[i]
@@ -243,7 +250,8 @@ func (l *Link) Find(names ...string) (slot int, err error) {
 	return slot, conn.Close()
 }
 
-// Names returns what follows start in the claimed names that begin with start.
+// Names looks for the claimed names that begin with start. It returns what
+// follows start in each.
 func (l *Link) Names(start string) (rest []string) {
 	all, err := sockets()
 	if err != nil {
@@ -273,8 +281,8 @@ func (l *Link) Names(start string) (rest []string) {
 	return rest
 }
 
-// reserve claims the first free slot. It tries slots whose names other users
-// have last, as checking them takes longer.
+// reserve claims the first free slot. It tries those slots last whose names any
+// process seems to have, as checking them takes longer.
 func reserve() (slot int, listener net.Listener, err error) {
 	all, err := sockets()
 	if err != nil {

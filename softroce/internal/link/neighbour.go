@@ -25,9 +25,10 @@ const (
 )
 
 // Reachable reports whether the system knows the link-layer address for packets
-// to dst: that of the host or of the router on the way. If it does not,
-// Reachable makes the system ask for it. Reachable also returns true if the
-// interface needs no such addresses, or if the system's tables cannot be read.
+// to dst: that of the host, or that of the router on the way. If the system
+// does not know it, Reachable makes it ask the network for the address.
+// Reachable also returns true if the interface needs no such addresses, or if
+// the system's tables cannot be read.
 func Reachable(dst netip.Addr) bool {
 	kernel, err := netlink.Open(syscall.NETLINK_ROUTE)
 	if err != nil {
@@ -49,8 +50,8 @@ func Reachable(dst netip.Addr) bool {
 	return false
 }
 
-// nextHop returns the host and the index of the interface to which the system
-// sends packets for dst. hop is the zero Addr if dst is an address of this
+// nextHop returns the host to which the system sends packets for dst, and the
+// index of the interface. hop is the zero Addr if dst is an address of this
 // machine.
 func nextHop(kernel *netlink.Conn, dst netip.Addr) (hop netip.Addr, link int, err error) {
 	body := make([]byte, messageLen)
@@ -133,8 +134,8 @@ func Answers(own netip.Addr, link int, peer netip.Addr) bool {
 	return err == nil && kind == syscall.RTN_UNICAST && out == link
 }
 
-// knows reports whether the system knows the link-layer address of a host on
-// the interface with the index link.
+// knows reports whether the system knows the link-layer address of a host. link
+// is the index of the interface.
 func knows(kernel *netlink.Conn, host netip.Addr, link int) (bool, error) {
 	body := make([]byte, messageLen)
 	body[0] = family(host)
@@ -154,8 +155,8 @@ func knows(kernel *netlink.Conn, host netip.Addr, link int) (bool, error) {
 // Linux 6.1 with rdma_rxe.
 const discard = 9
 
-// provoke sends an empty datagram to dst, so that the system asks for the
-// link-layer address.
+// provoke sends an empty datagram to dst, so that the system asks the network
+// for the link-layer address.
 func provoke(dst netip.Addr) {
 	fd, err := syscall.Socket(int(family(dst)), syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -175,8 +176,8 @@ func family(a netip.Addr) byte {
 	return syscall.AF_INET6
 }
 
-// inquire sends a netlink request and returns the message that answers it.
-// There must be one.
+// inquire sends a netlink request and returns the answer, which must be one
+// message.
 func inquire(kernel *netlink.Conn, kind uint16, body []byte) ([]byte, error) {
 	messages, err := kernel.Ask(kind, 0, body)
 	if err != nil {

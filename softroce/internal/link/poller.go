@@ -13,19 +13,19 @@ import (
 	"unsafe"
 )
 
-// Poller lets the node's own thread wait for its bell and its sockets at the
-// same time. With Go's netpoller, another thread would wake first, and would
-// then have to wake that thread.
+// Poller lets one thread of the node wait for the node's bell and its sockets
+// at the same time. With Go's netpoller, a thread of Go's runtime would wake
+// first, and would have to wake the node's thread.
 type Poller struct {
 	event int // eventfd that wakes the sleeping thread
 
 	mu      sync.Mutex
 	sockets []*Socket
 	asleep  bool      // whether a thread is in ppoll
-	naps    uint64    // number of calls of ppoll
+	sleeps  uint64    // number of calls of ppoll
 	left    sync.Cond // uses mu; signals that asleep has become false
 
-	// Only the thread that calls sleep and Take uses these fields.
+	// Only the thread that calls sleep and Take uses polled and fds.
 	polled []*Socket // sockets of fds[1:]
 	fds    []pollFD  // descriptors for ppoll; the first is event
 }
@@ -42,8 +42,8 @@ const (
 	pollOut = 0x4
 )
 
-// NewPoller returns a poller. From now on, Sleep of the bell sleeps in it, and
-// other processes cannot ring the bell any more.
+// NewPoller returns a poller. From then on, Sleep of the bell sleeps in the
+// poller, and other processes cannot ring the bell any more.
 func NewPoller(b *Bell) (*Poller, error) {
 	fd, _, e := syscall.Syscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 	if e != 0 {
@@ -54,13 +54,14 @@ func NewPoller(b *Bell) (*Poller, error) {
 	return b.poller, nil
 }
 
-// Event returns the descriptor of an eventfd. A thread that rings the bell and
-// finds its word Asleep must add to the eventfd to wake the node.
+// Event returns the descriptor of an eventfd. If a thread rings the bell by
+// setting the bell's word, and the word was Asleep, the thread must also add to
+// the eventfd, which wakes the node.
 func (p *Poller) Event() int { return p.event }
 
 // wake wakes the thread that sleeps in the poller.
 func (p *Poller) wake() {
-	one := [8]byte{1, 1, 1, 1, 1, 1, 1, 1} // any number will do
+	one := [8]byte{1, 1, 1, 1, 1, 1, 1, 1} // any number but 0
 	_, _ = syscall.Write(p.event, one[:])
 }
 
@@ -71,8 +72,8 @@ func (p *Poller) add(s *Socket) {
 	p.sockets = append(p.sockets, s)
 }
 
-// remove ends the poller's use of a socket. It returns when no thread sleeps on
-// the socket.
+// remove makes the poller forget a socket. It returns when no thread sleeps on
+// the socket any more.
 func (p *Poller) remove(s *Socket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,7 +82,7 @@ func (p *Poller) remove(s *Socket) {
 		return
 	}
 	p.wake()
-	for naps := p.naps; p.asleep && p.naps == naps; { // a later sleep does not wait for the socket
+	for sleeps := p.sleeps; p.asleep && p.sleeps == sleeps; { // later sleeps do not use the socket
 		p.left.Wait()
 	}
 }
@@ -94,7 +95,7 @@ func (p *Poller) sleep(d time.Duration) {
 	p.mu.Lock()
 	for _, s := range p.sockets {
 		f := pollFD{fd: s.fd}
-		if left := s.rest.until.Sub(now); left > 0 {
+		if left := s.pause.until.Sub(now); left > 0 {
 			d = min(d, left)
 		} else {
 			f.events |= pollIn
@@ -107,7 +108,7 @@ func (p *Poller) sleep(d time.Duration) {
 		}
 	}
 	p.asleep = true
-	p.naps++
+	p.sleeps++
 	p.mu.Unlock()
 	limit := syscall.NsecToTimespec(int64(d))
 	n, _, e := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&p.fds[0])), uintptr(len(p.fds)),
@@ -116,7 +117,7 @@ func (p *Poller) sleep(d time.Duration) {
 	p.asleep = false
 	p.left.Broadcast()
 	p.mu.Unlock()
-	if e != 0 && e != syscall.EINTR { // refused by a sandbox, or more descriptors than a lowered limit
+	if e != 0 && e != syscall.EINTR { // a sandbox refuses the call, or the limit of descriptors was lowered
 		time.Sleep(min(d, minPause))
 		for i, f := range p.fds {
 			p.fds[i].revents = f.events // all of them may be ready
@@ -133,14 +134,15 @@ func (p *Poller) sleep(d time.Duration) {
 	}
 }
 
-// Look takes what is ready now, without waiting.
+// Look receives from all sockets that are ready now. It does not wait.
 func (p *Poller) Look() {
 	p.sleep(0)
 	p.Take()
 }
 
-// Take receives from the sockets that the last sleep found ready, and calls the
-// functions that Start of the sockets got. The thread that sleeps calls it.
+// Take receives from the sockets that the last sleep has found ready, and calls
+// the functions that were passed to Start of these sockets. Only the thread
+// that sleeps may call it.
 func (p *Poller) Take() {
 	for i, s := range p.polled {
 		f := p.fds[i+1]
@@ -148,7 +150,7 @@ func (p *Poller) Take() {
 			s.Proceed()
 		}
 		if f.revents&^pollOut != 0 {
-			s.rest.after(s.take())
+			s.pause.after(s.take())
 		}
 	}
 	p.polled, p.fds = p.polled[:0], p.fds[:0]
@@ -161,18 +163,18 @@ const (
 	maxPause = time.Second
 )
 
-// rest is a socket's pause in receiving, after the system has refused to
-// receive.
-type rest struct {
+// receivePause is a socket's pause in receiving, after the system has refused
+// to receive.
+type receivePause struct {
 	until time.Time     // end of the pause
 	pause time.Duration // length of the last pause; 0: none
 }
 
-// after starts a pause if the result e of a receive is an error, and otherwise
-// ends the pauses.
-func (r *rest) after(e syscall.Errno) {
+// after handles the result e of a receive. It starts a pause if e is an error,
+// and otherwise ends the pauses.
+func (r *receivePause) after(e syscall.Errno) {
 	if e == 0 || e == syscall.EAGAIN { // EAGAIN: another thread may have received it
-		*r = rest{}
+		*r = receivePause{}
 		return
 	}
 	r.pause = min(max(minPause, 2*r.pause), maxPause)

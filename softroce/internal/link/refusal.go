@@ -20,14 +20,15 @@ const (
 	originICMP  = 2 // SO_EE_ORIGIN_ICMP
 	originICMP6 = 3
 
-	// Offsets in struct sock_extended_err, and of the address after it,
-	// which is that of the host that reports the error.
+	// Offsets of fields in struct sock_extended_err, and of the address
+	// that follows the struct. That address is the one of the host that
+	// reports the error.
 	errnoAt    = 0
 	originAt   = 4
 	offenderAt = 16
 )
 
-// maxQuote is the largest number of bytes that hosts quote.
+// maxQuote is the largest number of bytes of a datagram that hosts quote.
 const maxQuote = 576
 
 // refusal is an error report about a sent datagram.
@@ -35,7 +36,7 @@ type refusal struct {
 	to     netip.Addr     // destination of the datagram
 	data   [maxQuote]byte // beginning of the datagram
 	size   int            // number of bytes in data
-	closed bool           // whether the host at to reports that no process has the port open
+	closed bool           // whether the report comes from the host to and says that no process has the port open
 }
 
 // receive takes the next report from the error queue. It fails with EAGAIN if
@@ -66,7 +67,7 @@ func (r *refusal) receive(fd uintptr) error {
 	return nil
 }
 
-// isClosed reports whether an error comes from the host and says that no
+// isClosed reports whether an error report comes from host and says that no
 // process has the port open. b is a struct sock_extended_err, followed by an
 // address.
 func isClosed(b []byte, host netip.Addr) bool {

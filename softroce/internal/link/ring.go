@@ -28,11 +28,12 @@ const (
 	// MaxFrame is the size of the largest frame, in bytes.
 	MaxFrame = 1 << 14
 
-	// enough is the free room in bytes at which a waiting writer continues.
-	enough = ringBytes / 4
-	// often is the number of bytes after which a reader makes their room
-	// free.
-	often = 1 << 14
+	// wantedRoom is the free room in bytes at which a writer that waits for
+	// room continues.
+	wantedRoom = ringBytes / 4
+	// giveBytes is the number of bytes of handled frames after which a
+	// reader frees their room.
+	giveBytes = 1 << 14
 )
 
 // space returns the number of bytes in a ring for a frame of that length.
@@ -42,11 +43,11 @@ func space(length int) int { return (4 + length + 7) &^ 7 }
 type writer struct {
 	memory  memory
 	written uint64 // number of bytes written since the start
-	read    uint64 // number of bytes that the reader has made free, as last seen
+	read    uint64 // number of bytes that the reader has freed, when the writer last looked
 }
 
-// begin returns the memory for the next frame, or nil if it does not fit into
-// the ring now.
+// begin returns the memory for the next frame, or nil if the ring has no room
+// for the frame now.
 func (w *writer) begin(length int) []byte {
 	at := int(w.written % ringBytes)
 	need := space(length)
@@ -67,8 +68,8 @@ func (w *writer) begin(length int) []byte {
 func (w *writer) end(length int) {
 	binary.LittleEndian.PutUint32(w.memory.bytes[ringStart+w.written%ringBytes:], uint32(length))
 	w.written += uint64(space(length))
-	// Under the race detector, a store may come after the following look at the
-	// bell.
+	// Swap rather than Store: under the race detector, a store may come after
+	// the load of the bell's word that follows.
 	atomic.SwapUint64(pointer[uint64](w.memory, writtenAt), w.written)
 }
 
@@ -90,22 +91,22 @@ func (w *writer) free() int {
 	return int(ringBytes - used)
 }
 
-// want reports whether there is enough room. If not, the reader will ring the
-// bell when there is.
+// want reports whether wantedRoom bytes are free. If not, the reader will ring
+// the bell when they are.
 func (w *writer) want() (room bool) {
-	if w.has(enough) {
+	if w.has(wantedRoom) {
 		return true
 	}
 	atomic.SwapUint32(pointer[uint32](w.memory, wantedAt), 1)
-	return w.has(enough)
+	return w.has(wantedRoom)
 }
 
 // reader is the end of a ring from which frames are read.
 type reader struct {
 	memory  memory
 	read    uint64 // number of bytes read since the start
-	given   uint64 // value of read that the writer knows
-	written uint64 // number of bytes that were written, as last seen
+	given   uint64 // value of read that the writer can see
+	written uint64 // number of bytes that were written, when the reader last looked
 }
 
 var errRing = errors.New("a node has written an invalid frame to its ring")
@@ -138,8 +139,8 @@ func (r *reader) next() (frame []byte, err error) {
 	}
 }
 
-// give makes the room of the frames that were read free for the writer. tell
-// reports whether the writer waits for that.
+// give frees the room of the frames that were read. tell reports whether the
+// writer waits for that room.
 func (r *reader) give() (tell bool) {
 	if r.given == r.read {
 		return false
@@ -147,5 +148,5 @@ func (r *reader) give() (tell bool) {
 	r.given = r.read
 	atomic.SwapUint64(pointer[uint64](r.memory, readAt), r.read)
 	wanted := pointer[uint32](r.memory, wantedAt)
-	return atomic.LoadUint32(wanted) != 0 && r.written-r.read <= ringBytes-enough && atomic.SwapUint32(wanted, 0) != 0
+	return atomic.LoadUint32(wanted) != 0 && r.written-r.read <= ringBytes-wantedRoom && atomic.SwapUint32(wanted, 0) != 0
 }

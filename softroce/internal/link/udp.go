@@ -59,12 +59,12 @@ type Socket struct {
 	conn io.Closer
 	raw  syscall.RawConn
 
-	poller *Poller // set by Start
-	fd     int32   // descriptor for the poller, which may use it once more after Close
-	rest   rest    // pause in receiving; used by the poller
+	poller *Poller      // set by Start
+	fd     int32        // descriptor for the poller, which may use it once more after Close
+	pause  receivePause // pause in receiving; the poller uses it
 
 	using     sync.RWMutex // held for reading during a system call with the descriptor
-	receiving sync.Mutex   // held until received datagrams were handled, which keeps them in order
+	receiving sync.Mutex   // held from receiving datagrams until they were handled, which keeps them in order
 	in        receiver
 	receive   func([]Datagram)                 // handles datagrams; set by Start
 	refused   func(to netip.Addr, data []byte) // handles refusals; set by Start
@@ -72,20 +72,19 @@ type Socket struct {
 	mu      sync.Mutex
 	out     sender      // datagrams that the system has not taken
 	blocked atomic.Bool // whether the system has no room for datagrams
-	stuck   bool        // whether the system has taken no datagram since GiveUp
+	stuck   bool        // whether GiveUp was called and the system has taken no datagram since
 	closed  bool
 	resume  func() // called when blocked has become false; set by Start
 }
 
-// OpenUDP opens a socket with the port UDPPort on addr, which must have a zone
-// if it is link-local. Datagrams are sent unfragmented, with the IPv4
-// identification 0.
+// OpenUDP opens a socket with the port UDPPort on addr. A link-local addr must
+// have a zone. Datagrams are sent unfragmented, with the IPv4 identification 0.
 //
 // If the system supports UDP_SEGMENT and renumber is not nil, several datagrams
-// may be passed to the system as one message. It then numbers their
-// identifications from 0 on. If the network device cannot send such a message,
-// the datagrams are sent one by one: renumber changes the checksum of a
-// datagram for the identification id to that for 0.
+// may be passed to the system as one message. The system then gives them the
+// identifications 0, 1, 2 and so on. If the network device cannot send such a
+// message, the datagrams are sent one by one. renumber changes the checksum of
+// such a datagram from the one for the identification id to the one for 0.
 //
 // OpenUDP fails with an error matching syscall.EADDRINUSE if the port is in
 // use. It also fails if the system refuses the calls that send and receive, as
@@ -103,9 +102,10 @@ func OpenUDP(addr netip.Addr, renumber func(b []byte, id uint16)) (*Socket, erro
 	return s, nil
 }
 
-// OpenGroup opens a socket that receives the datagrams to a multicast group
-// which arrive on the interfaces with the given addresses. Several sockets may
-// receive the datagrams of one group. The socket cannot send.
+// OpenGroup opens a socket that receives datagrams to a multicast group. It
+// receives those that arrive on the interfaces with the given addresses.
+// Several sockets may receive the datagrams of one group. The socket cannot
+// send.
 func OpenGroup(group netip.Addr, addrs []netip.Addr) (*Socket, error) {
 	s, err := openSocket(group, func(fd int) error {
 		return os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1))
@@ -117,8 +117,8 @@ func OpenGroup(group netip.Addr, addrs []netip.Addr) (*Socket, error) {
 		if a.Is4() != group.Is4() {
 			continue
 		}
-		// An interface without multicast does not receive datagrams, and one
-		// with two addresses joins once.
+		// Errors are ignored: an interface without multicast receives nothing,
+		// and an interface with two addresses has already joined.
 		_ = s.raw.Control(func(fd uintptr) {
 			if group.Is4() {
 				_ = syscall.SetsockoptIPMreq(int(fd), syscall.IPPROTO_IP, syscall.IP_ADD_MEMBERSHIP,
@@ -132,8 +132,8 @@ func OpenGroup(group netip.Addr, addrs []netip.Addr) (*Socket, error) {
 	return s, nil
 }
 
-// openSocket opens a socket on addr with the port UDPPort. more sets further
-// options.
+// openSocket opens a socket on addr with the port UDPPort. It calls more to set
+// further options.
 func openSocket(addr netip.Addr, more func(fd int) error) (*Socket, error) {
 	file, err := bindUDP(addr, UDPPort, more)
 	if err != nil {
@@ -184,8 +184,8 @@ func prepareSender(fd int, addr netip.Addr) error {
 }
 
 // bindUDP returns a socket that is bound to an address, which may be a
-// multicast address. more, if not nil, sets further options. The socket is not
-// in Go's netpoller.
+// multicast address. If more is not nil, bindUDP calls it to set further
+// options. The socket does not use Go's netpoller.
 func bindUDP(addr netip.Addr, port int, more func(fd int) error) (file *os.File, err error) {
 	family := syscall.AF_INET
 	if addr.Is6() {
@@ -299,8 +299,8 @@ func prepare(fd int, is6 bool) error {
 	return nil
 }
 
-// enlarge makes a socket buffer as large as the system permits. force and usual
-// are the options with and without privileges.
+// enlarge makes a socket buffer as large as the system permits. force is the
+// socket option that needs privileges, and usual the one that does not.
 func enlarge(fd, force, usual int) {
 	if syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, force, buffer) != nil { // needs CAP_NET_ADMIN
 		_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, usual, buffer)
@@ -308,8 +308,8 @@ func enlarge(fd, force, usual int) {
 }
 
 // ReceiveBuffer returns the size in bytes of the receive buffer that a socket
-// gets, or 0 if it is unknown. The system's overhead for each datagram counts
-// as well.
+// gets, or 0 if the size is unknown. Each datagram in the buffer also takes
+// room for the system's overhead.
 func ReceiveBuffer() int {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -327,12 +327,14 @@ func ReceiveBuffer() int {
 // Addr returns the address of the socket.
 func (s *Socket) Addr() netip.Addr { return s.addr }
 
-// Start lets the poller receive from the socket, until Close. receive is called
-// with datagrams that have arrived. refused is called when a host reports that
-// no process has the port open; it gets the host and the beginning of the
-// datagram. resume is called when Blocked has become false. While the system
-// refuses to receive, for lack of memory or in a sandbox that was set up later,
-// nothing arrives.
+// Start lets the poller receive from the socket, until Close. It sets three
+// functions. receive is called with datagrams that have arrived. refused is
+// called when a host reports that no process has the port open; it gets the
+// address of the host and the beginning of the datagram. resume is called when
+// Blocked has become false.
+//
+// While the system refuses to receive, for lack of memory or in a sandbox that
+// was set up later, nothing arrives.
 func (s *Socket) Start(p *Poller, receive func([]Datagram), refused func(to netip.Addr, data []byte), resume func()) {
 	s.receive, s.refused, s.resume, s.poller = receive, refused, resume, p
 	p.add(s)
@@ -348,7 +350,7 @@ func (s *Socket) take() syscall.Errno {
 }
 
 // Poll handles the datagrams that have arrived, unless another thread is doing
-// so. It reports whether there were any.
+// that. It reports whether it has received any.
 func (s *Socket) Poll() bool {
 	if !s.receiving.TryLock() {
 		return false
@@ -358,8 +360,8 @@ func (s *Socket) Poll() bool {
 }
 
 // pass receives datagrams and calls s.receive with them. The caller holds
-// s.receiving. pass calls s.receive only after use has returned: Close waits
-// for use, and the caller of Close may hold a lock that s.receive takes.
+// s.receiving. Close waits until use has returned, and the caller of Close may
+// hold a lock that s.receive takes. So pass does not call s.receive within use.
 func (s *Socket) pass() (e syscall.Errno) {
 	var got []Datagram
 	if err := s.use(func(fd uintptr) { got, e = s.in.receive(fd) }); err != nil {
@@ -375,7 +377,7 @@ func (s *Socket) pass() (e syscall.Errno) {
 }
 
 // passErrors calls s.refused for each datagram that was refused. It reports
-// whether there were errors about sent datagrams.
+// whether the socket had any error reports about sent datagrams.
 func (s *Socket) passErrors() (some bool) {
 	for {
 		var r refusal
@@ -390,16 +392,16 @@ func (s *Socket) passErrors() (some bool) {
 	}
 }
 
-// use calls f, which must not block, with the descriptor.
+// use calls f with the descriptor. f must not block.
 func (s *Socket) use(f func(fd uintptr)) error {
 	s.using.RLock()
 	defer s.using.RUnlock()
 	return s.raw.Control(f)
 }
 
-// Close closes the socket. Close waits for system calls that use the
-// descriptor, so the address is free when it returns. The functions that Start
-// got may still be called for datagrams that have just arrived.
+// Close closes the socket. It waits for system calls that use the descriptor,
+// so the address is free when it returns. The functions that were passed to
+// Start may still be called for datagrams that have already arrived.
 func (s *Socket) Close() error {
 	if s.poller != nil {
 		s.poller.remove(s)
@@ -412,7 +414,7 @@ func (s *Socket) Close() error {
 	return s.conn.Close()
 }
 
-// Send sends a datagram of size bytes, which fill writes; id is the IPv4
+// Send sends a datagram of size bytes, which fill writes. id is the IPv4
 // identification that the datagram will have. If fill returns false, nothing is
 // sent. The datagram may wait until Flush. Send does not block: it drops the
 // datagram if too many are waiting.
@@ -450,8 +452,8 @@ func (s *Socket) Idle() bool {
 	return s.out.len() == 0
 }
 
-// Mark returns a number that stands for the datagrams sent so far, or 0 if the
-// system has taken all of them.
+// Mark returns a number for Left that stands for all datagrams sent so far. It
+// returns 0 if the system has taken all of them.
 func (s *Socket) Mark() (mark uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -470,7 +472,7 @@ func (s *Socket) Left(mark uint64) bool {
 	return s.closed || s.stuck || s.out.gone() >= mark
 }
 
-// GiveUp makes Left return true until the system takes a datagram again.
+// GiveUp makes Left return true until the system takes another datagram.
 func (s *Socket) GiveUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -485,11 +487,11 @@ func (s *Socket) flush() {
 	}
 	s.stuck = s.stuck && s.out.gone() == gone
 	if before := s.blocked.Swap(!sent); !sent && !before && s.poller != nil {
-		s.poller.wake() // the sleeping thread may not be waiting for room
+		s.poller.wake() // the sleeping thread must also wait for room now
 	}
 }
 
-// Proceed continues to send, as the system may have room again.
+// Proceed passes waiting datagrams to the system, after the system had no room.
 func (s *Socket) Proceed() {
 	s.mu.Lock()
 	s.flush()

@@ -455,7 +455,7 @@ func refuse(call uintptr, e syscall.Errno) error {
 // rests in between.
 func TestSystemRefusesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var r rest
+		var r receivePause
 		for i, pause := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000} {
 			r.after(syscall.EPERM)
 			require.Equal(t, pause*time.Millisecond, time.Until(r.until), i)
@@ -490,15 +490,15 @@ func TestRest(t *testing.T) {
 	}()
 	require.NoError(t, take(t, refused, "the end of the sleep"))
 	require.Zero(t, box.len())
-	require.Equal(t, minPause, s.rest.pause)
-	s.rest.until = time.Now().Add(time.Hour)
+	require.Equal(t, minPause, s.pause.pause)
+	s.pause.until = time.Now().Add(time.Hour)
 	p.sleep(time.Millisecond) // for all of it
 	require.Empty(t, p.polled)
-	s.rest.until = time.Now()
+	s.pause.until = time.Now()
 	p.sleep(time.Hour)
 	p.Take()
 	require.Equal(t, 1, box.len())
-	require.Zero(t, s.rest)
+	require.Zero(t, s.pause)
 }
 
 // TestNoPoll has the system refuse ppoll to a thread. What is there arrives

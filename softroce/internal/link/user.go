@@ -25,8 +25,8 @@ const (
 	diagMessageLen   = 16     // struct unix_diag_msg
 )
 
-// busy returns the error for a socket whose queue of connections to be accepted
-// is full (see listen(2)). The error matches syscall.EAGAIN if the socket is
+// busy returns the error for a socket on which too many connections wait to be
+// accepted (see listen(2)). The error matches syscall.EAGAIN if the socket is
 // known to be this user's, and otherwise syscall.ECONNREFUSED.
 func busy(socket string) error {
 	uid, err := userOf(socket)

@@ -9,7 +9,7 @@ import (
 	"maps"
 )
 
-// Way is the path of frames to one node, or to all nodes. Its methods may be
+// Way is the way of frames to one node, or to all nodes. Its methods may be
 // called concurrently.
 type Way struct {
 	link *Link
@@ -35,8 +35,8 @@ func (l *Link) Idle() bool {
 	return l.waiting == 0
 }
 
-// Mark returns a number that stands for the frames sent so far, or 0 if none of
-// them waits in this process.
+// Mark returns a number for Left that stands for all frames sent so far. It
+// returns 0 if none of them waits in this process.
 func (w *Way) Mark() (mark uint64) {
 	w.link.mu.Lock()
 	defer w.link.mu.Unlock()
@@ -47,8 +47,8 @@ func (w *Way) Mark() (mark uint64) {
 }
 
 // Left reports whether the frames that were sent on the way before Mark
-// returned mark have left this process or are lost. It also returns true for
-// nodes that GiveUp has given up.
+// returned mark have left this process or are lost. It ignores nodes that
+// GiveUp has given up.
 func (w *Way) Left(mark uint64) bool {
 	w.link.mu.Lock()
 	defer w.link.mu.Unlock()
@@ -60,8 +60,8 @@ func (w *Way) Left(mark uint64) bool {
 	return true
 }
 
-// GiveUp gives up the nodes on the way for which frames wait: Left ignores them
-// until they read frames again.
+// GiveUp makes Left ignore the nodes on the way for which frames wait, each
+// until it reads a frame again.
 func (w *Way) GiveUp() {
 	w.link.mu.Lock()
 	defer w.link.mu.Unlock()

@@ -36,7 +36,7 @@ type hostility struct {
 // flow is the state of the packets to one queue pair.
 type flow struct {
 	last    time.Duration // time at which the latest packet arrives
-	inOrder int // number of further packets that must arrive in order
+	inOrder int           // number of further packets that must arrive in order
 }
 
 // HostileVariable is the environment variable that has the seed of the hostile

@@ -47,7 +47,7 @@ type Node struct {
 	program Program
 	slot    int // slot number of the node on its machine; part of its queue pairs' numbers
 
-	called bool // whether a call of the program holds mu
+	called bool         // whether a call of the program holds mu
 	used   []engine.Way // ways on which that call has sent something to other processes
 
 	devices devices

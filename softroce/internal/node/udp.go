@@ -28,9 +28,9 @@ import (
 // these addresses, so an address identifies a node.
 type internet struct {
 	n       *Node                       // nil until join
-	named   []netip.Addr // addresses that the program chose; nil: all addresses of the machine but loopback ones
+	named   []netip.Addr                // addresses that the program chose; nil: all addresses of the machine but loopback ones
 	lack    error                       // reason why the node cannot use IPv4 addresses; nil if it can
-	sockets map[wire.GID]*link.Socket // keyed by the socket's address
+	sockets map[wire.GID]*link.Socket   // keyed by the socket's address
 	poller  *link.Poller                // poller of the sockets; nil until join
 	used    []*link.Socket              // sockets that have packets for Flush
 	busy    atomic.Pointer[link.Socket] // socket that received last

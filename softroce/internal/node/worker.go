@@ -54,7 +54,7 @@ type worker struct {
 
 	dueAt      atomic.Int64  // time at which work is due, as a time.Duration; written with the mutex held
 	helps      atomic.Int64  // number of calls of help
-	watched    atomic.Bool // whether functions of the program see packets; if so, help does nothing
+	watched    atomic.Bool   // whether functions of the program see packets; if so, help does nothing
 	noNapUntil time.Duration // time until which the worker does not nap; used by the worker alone
 }
 
