@@ -81,8 +81,9 @@ func scopeID(zone string) (uint32, error) {
 	return uint32(ifi.Index), nil
 }
 
-// zoneName returns the name of the IPv6 zone with the number, as package net
-// prints it: that of the network interface, or the number if there is none.
+// zoneName returns the name of the IPv6 zone scope, as package net prints it:
+// the name of the network interface with this index, or the number if there is
+// no such interface.
 func zoneName(scope uint32) string {
 	if ifi, err := net.InterfaceByIndex(int(scope)); err == nil {
 		return ifi.Name

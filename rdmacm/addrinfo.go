@@ -75,7 +75,7 @@ func GetAddrInfo(ctx context.Context, host, service string, hints *AddrInfo) ([]
 	if ctx.Err() != nil {
 		return nil, contextError(ctx)
 	}
-	hints = hints.clone() // ctx may end first
+	hints = hints.clone() // the caller may change its hints when ctx has ended
 	type result struct {
 		infos []AddrInfo
 		err   error
@@ -150,9 +150,9 @@ func (id *ID) ResolveAddrInfo(host, service string, hints *AddrInfo) error {
 	})
 }
 
-// lookupError returns the error of rdma_resolve_addrinfo as an *AddrInfoError
-// if the lookup failed. The function then returns a negated EAI code where an
-// errno belongs.
+// lookupError returns err, the error of rdma_resolve_addrinfo, as an
+// *AddrInfoError if the lookup failed. In that case, the C function returns a
+// negated EAI code where an errno belongs.
 func lookupError(err error) error {
 	const lastCode = syscall.Errno(11)
 	e, ok := err.(*ibverbs.Error)
@@ -197,7 +197,7 @@ func (a *AddrInfo) with(host, service string, f func(*librdmacm.Addrinfo) error)
 
 func (a *AddrInfo) call(host, service string, f func(*librdmacm.Addrinfo) error) error {
 	if strings.Contains(host+service, "\x00") {
-		return cerr.Refuse("rdma_getaddrinfo", "", "the host or the service contains a zero byte") // which would end C's string
+		return cerr.Refuse("rdma_getaddrinfo", "", "the host or the service contains a zero byte") // a zero byte would end C's string
 	}
 	if a == nil {
 		return f(nil)

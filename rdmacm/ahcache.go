@@ -24,9 +24,9 @@ const (
 	// cause creations, because a reply to a datagram needs a handle for its
 	// sender.
 	maxMakers = 8
-	// maxUnmade is the maximum number of handles that may wait for their
+	// maxQueued is the maximum number of handles that may wait for their
 	// creation.
-	maxUnmade = 64
+	maxQueued = 64
 	// unreachableFor is the time after a failed creation during which it is
 	// not retried.
 	unreachableFor = 3 * time.Second
@@ -41,7 +41,7 @@ type handles struct {
 
 	mu     sync.Mutex // guards the fields below, and the handles
 	known  map[ibverbs.AHAttr]*handle
-	unmade []*handle // handles waiting for creation, in order
+	queued []*handle // handles waiting for creation, in order
 	making int       // number of goroutines that create handles
 	closed bool
 }
@@ -67,7 +67,7 @@ func (hs *handles) get(ctx context.Context, path ibverbs.AHAttr) (*handle, error
 		return nil, err
 	}
 	select {
-	case <-h.made: // takes precedence over a ctx that is done
+	case <-h.made: // checked first: a made handle takes precedence over the end of ctx
 		err = h.err
 	default:
 		select {
@@ -92,8 +92,8 @@ func (hs *handles) put(h *handle) {
 	if h.users > 0 {
 		return
 	}
-	if i := slices.Index(hs.unmade, h); i >= 0 { // no caller waits for it anymore
-		hs.unmade = slices.Delete(hs.unmade, i, i+1)
+	if i := slices.Index(hs.queued, h); i >= 0 { // no caller waits for it anymore
+		hs.queued = slices.Delete(hs.queued, i, i+1)
 		delete(hs.known, h.path)
 	}
 }
@@ -108,8 +108,8 @@ func (hs *handles) find(path ibverbs.AHAttr) (*handle, error) {
 	}
 	h := hs.known[path]
 	if h == nil || h.err != nil && time.Now().After(h.expires) {
-		if len(hs.unmade) >= maxUnmade {
-			return nil, cerr.Argument("ibv_create_ah", "", cerr.InvalidAs(syscall.ENOBUFS, "%d addresses are already being resolved", maxMakers+maxUnmade))
+		if len(hs.queued) >= maxQueued {
+			return nil, cerr.Argument("ibv_create_ah", "", cerr.InvalidAs(syscall.ENOBUFS, "%d addresses are already being resolved", maxMakers+maxQueued))
 		}
 		if len(hs.known) >= hs.limit {
 			hs.evict()
@@ -120,7 +120,7 @@ func (hs *handles) find(path ibverbs.AHAttr) (*handle, error) {
 			hs.making++
 			hs.makers.Go(func() { hs.make(h) })
 		} else {
-			hs.unmade = append(hs.unmade, h)
+			hs.queued = append(hs.queued, h)
 		}
 	}
 	h.users++
@@ -144,12 +144,12 @@ func (hs *handles) finish(h *handle, ah *ibverbs.AH, err error) (next *handle) {
 	defer hs.mu.Unlock()
 	h.ah, h.err, h.expires = ah, err, time.Now().Add(unreachableFor)
 	close(h.made)
-	if len(hs.unmade) == 0 {
+	if len(hs.queued) == 0 {
 		hs.making--
 		return nil
 	}
-	next = hs.unmade[0]
-	hs.unmade = slices.Delete(hs.unmade, 0, 1)
+	next = hs.queued[0]
+	hs.queued = slices.Delete(hs.queued, 0, 1)
 	return next
 }
 
@@ -167,11 +167,11 @@ func (hs *handles) evict() {
 func (hs *handles) close() error {
 	hs.mu.Lock()
 	hs.closed = true
-	for _, h := range hs.unmade {
+	for _, h := range hs.queued {
 		h.err = errHandlesClosed
 		close(h.made)
 	}
-	hs.unmade = nil
+	hs.queued = nil
 	hs.mu.Unlock()
 	hs.makers.Wait()
 	hs.mu.Lock()

@@ -53,8 +53,8 @@ func withSlowKernel(t *testing.T, f func(t *testing.T, k *slowKernel, hs *handle
 		f(t, k, hs)
 		hs.makers.Wait()
 		require.Zero(t, hs.making)
-		unmade, _ := hs.state()
-		require.Zero(t, unmade)
+		queued, _ := hs.state()
+		require.Zero(t, queued)
 	})
 }
 
@@ -76,10 +76,10 @@ func (hs *handles) ask(ctx context.Context, labels ...uint32) <-chan error {
 }
 
 // state returns how many handles wait to be made and how many are known.
-func (hs *handles) state() (unmade, known int) {
+func (hs *handles) state() (queued, known int) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	return len(hs.unmade), len(hs.known)
+	return len(hs.queued), len(hs.known)
 }
 
 // odd returns n odd numbers.
@@ -95,7 +95,7 @@ func odd(n int) (labels []uint32) {
 func TestFewMakers(t *testing.T) {
 	withSlowKernel(t, func(t *testing.T, k *slowKernel, hs *handles) {
 		const more = 30
-		results := hs.ask(t.Context(), odd(maxMakers+maxUnmade+more)...)
+		results := hs.ask(t.Context(), odd(maxMakers+maxQueued+more)...)
 		synctest.Wait()
 		require.Len(t, results, more, "some fail at once")
 		for range more {
@@ -103,11 +103,11 @@ func TestFewMakers(t *testing.T) {
 			require.ErrorIs(t, err, syscall.ENOBUFS)
 			require.ErrorContains(t, err, "72 addresses")
 		}
-		for range maxMakers + maxUnmade {
+		for range maxMakers + maxQueued {
 			require.ErrorIs(t, <-results, syscall.ETIMEDOUT)
 		}
 		require.Equal(t, maxMakers, k.most)
-		require.Len(t, k.tried, maxMakers+maxUnmade)
+		require.Len(t, k.tried, maxMakers+maxQueued)
 	})
 }
 
@@ -150,14 +150,14 @@ func TestMakersHeedContexts(t *testing.T) {
 		gone := hs.ask(ctx, 1001, 1003, 1003)
 		stays := hs.ask(t.Context(), 2)
 		synctest.Wait()
-		unmade, known := hs.state()
-		require.Equal(t, 3, unmade)
+		queued, known := hs.state()
+		require.Equal(t, 3, queued)
 		cancel()
 		for range 3 {
 			require.ErrorIs(t, <-gone, context.Canceled)
 		}
-		unmade, stillKnown := hs.state()
-		require.Equal(t, 1, unmade)
+		queued, stillKnown := hs.state()
+		require.Equal(t, 1, queued)
 		require.Equal(t, known-2, stillKnown)
 		require.NoError(t, <-stays)
 		for range maxMakers {

@@ -53,7 +53,7 @@ func TestEndedContext(t *testing.T) {
 
 // A canceled wait gives up neither its receive nor the turns of other
 // goroutines.
-func TestCanceledWaitPassesTheLead(t *testing.T) {
+func TestCanceledPollerIsReplaced(t *testing.T) {
 	manyProcessors(t)
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)
@@ -67,12 +67,12 @@ func TestCanceledWaitPassesTheLead(t *testing.T) {
 
 	ctx := bounded(t)
 	leading, stopLeading := context.WithCancel(ctx)
-	led := make(chan error, 1)
+	polled := make(chan error, 1)
 	go func() {
 		_, err := first.Wait(leading)
-		led <- err
+		polled <- err
 	}()
-	require.Eventually(t, func() bool { return rdmacm.HasLeader(server) }, patience, time.Microsecond)
+	require.Eventually(t, func() bool { return rdmacm.HasPoller(server) }, patience, time.Microsecond)
 	followed := make(chan error, 2)
 	for _, r := range []*rdmacm.Receive{second, third} {
 		each(followed, func() error {
@@ -81,7 +81,7 @@ func TestCanceledWaitPassesTheLead(t *testing.T) {
 		})
 	}
 	stopLeading()
-	require.ErrorIs(t, <-led, context.Canceled)
+	require.ErrorIs(t, <-polled, context.Canceled)
 	for range 3 {
 		require.NoError(t, client.Send(ctx))
 	}

@@ -20,10 +20,10 @@ func collecting() *operations {
 	return o
 }
 
-// A leader collects only while completions are due. The last completion may
-// have been taken by the leader before it; then a wait for completions would
+// A poller collects only while completions are due. The last completion may
+// have been taken by the poller before it; then a wait for completions would
 // not end.
-func TestLeaderCollectsNothingInVain(t *testing.T) {
+func TestPollerCollectsNothingInVain(t *testing.T) {
 	const rounds = 100 // select chooses at random
 	for name, tt := range map[string]struct {
 		used     int
@@ -44,11 +44,11 @@ func TestLeaderCollectsNothingInVain(t *testing.T) {
 				var op operation
 				op.state.Store(tt.op)
 				err := tt.wait(o, &op)
-				require.Empty(t, o.lead, "the goroutine still leads")
+				require.Empty(t, o.polling, "the goroutine is still the poller")
 				if tt.collects {
-					require.Error(t, err, "the leader does not collect, and no other goroutine does")
+					require.Error(t, err, "the poller does not collect, and no other goroutine does")
 				} else {
-					require.NoError(t, err, "the leader waits for a completion, although none need be under way")
+					require.NoError(t, err, "the poller waits for a completion, although none need be under way")
 				}
 			}
 		})
@@ -62,7 +62,7 @@ func waitAsFirst(o *operations, _ *operation) error {
 }
 
 func takeTurnFor(o *operations, op *operation) error {
-	o.lead <- struct{}{}
+	o.polling <- struct{}{}
 	return o.takeTurn(context.Background(), op)
 }
 
@@ -72,7 +72,7 @@ func parkFor(o *operations, op *operation) error { return o.park(context.Backgro
 // would wake. The next wait reuses what it has parked with.
 func TestParkingEndsWithTheContext(t *testing.T) {
 	o := collecting()
-	o.lead <- struct{}{} // another goroutine leads
+	o.polling <- struct{}{} // another goroutine is the poller
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	op := &operation{}
@@ -83,7 +83,7 @@ func TestParkingEndsWithTheContext(t *testing.T) {
 		require.Len(t, o.parked, 1)
 		require.Empty(t, o.parked[0])
 	}
-	require.Len(t, o.lead, 1, "the other one leads no more")
+	require.Len(t, o.polling, 1, "the other one is not the poller any more")
 }
 
 // When requests are posted together, the first failure is the failure of all,
@@ -108,7 +108,7 @@ func TestFirstFailureCounts(t *testing.T) {
 	require.Equal(t, 1, finished, "finish is called once")
 }
 
-// Each turn as leader is counted. The leader gives way every yieldEvery turns.
+// Each turn as poller is counted. The poller gives way every yieldEvery turns.
 func TestTurnsAreCounted(t *testing.T) {
 	o := collecting()
 	var op operation

@@ -151,18 +151,18 @@ const (
 	defaultHandshake = 30 * time.Second
 	// defaultAcceptHandshake is shorter than defaultHandshake, because the
 	// accepting end holds resources for a peer whose identity is not proven
-	// yet. Linux repeats its acceptance after 4 s, so one or two packets
-	// may be lost.
+	// yet. Linux repeats its acceptance every 4 s, so one or two lost
+	// packets do no harm.
 	defaultAcceptHandshake = 10 * time.Second
 	defaultKeepAlive       = 30 * time.Second
 	defaultLinger          = 30 * time.Second
-	defaultRetry           = 6 // with 7, Soft-RoCE never notices that a peer has vanished
+	defaultRetry           = 6 // not 7, with which Soft-RoCE never notices that a peer has vanished
 	defaultRNRRetry        = ibverbs.RNRRetryForever
 	defaultRNRTimer        = 640 * time.Microsecond
 	maxRetry               = 7
 	maxBacklog             = 1 << 16
-	maxReadDepth           = 254 // 255 has a special meaning in C
-	none                   = -1  // no retries or reads, where zero selects the default
+	maxReadDepth           = 254 // largest number for C, where 255 has a special meaning
+	none                   = -1  // stands for no retries or no reads, since 0 selects the default
 )
 
 // withDefaults returns a copy with zero values replaced by their defaults.

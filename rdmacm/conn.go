@@ -39,13 +39,13 @@ type Conn struct {
 	peerData    []byte         // private data of the peer's acceptance; guarded by mu
 	local, peer netip.AddrPort // addresses of the two ends; guarded by mu
 	noReads     atomic.Bool    // whether one end allows no reads or atomics
-	ending      sync.Once      // runs the part of Close that tells the peer, once
+	ending      sync.Once      // guards the part of Close that tells the peer
 	keepAlive   keepAlive
 	log         connLog
 }
 
-// newConn creates a connection around an ID that has a device. It takes over
-// the dispatcher and the ID, even if it fails.
+// newConn creates a connection that uses an ID that has a device. newConn takes
+// over the dispatcher and the ID, even if it fails.
 func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 	c := &Conn{config: config, privateData: config.PrivateData}
 	c.init("connection", d, id, config.PD, c.failed)
@@ -63,7 +63,7 @@ func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 		err = c.setup()
 	}
 	if err != nil {
-		c.end(c.errClosed()) // Setup may have shared c
+		c.end(c.errClosed()) // Setup may have given c to other goroutines
 		return nil, errors.Join(err, c.release())
 	}
 	return c, nil
@@ -73,7 +73,7 @@ func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 func (c *Conn) setup() error {
 	err := c.config.Setup(c)
 	if err == nil {
-		err = c.orGone(c.Err()) // Setup may have closed it
+		err = c.orGone(c.Err()) // Setup may have closed c
 	}
 	if err != nil {
 		return fmt.Errorf("set up the connection: %w", err)
@@ -131,9 +131,9 @@ func (ownQueues) check(config *Config, id string) error { return config.checkSiz
 func (ownQueues) create(c *Conn) error                  { return c.createQueues(c.supplyOwn, c.createQP) }
 
 // statesToRTS are the states through which a queue pair goes to become ready to
-// send (RTS). They begin with Init, which the queue pair already has, because
-// its access flags depend on whether the peer may read. Only the handshake
-// tells that.
+// send (RTS). They begin with Init, although the queue pair is already in that
+// state: its access flags depend on whether the peer may read, which is known
+// only after the handshake.
 var statesToRTS = []ibverbs.QPState{ibverbs.QPStateInit, ibverbs.QPStateRTR, ibverbs.QPStateRTS}
 
 // moveQP moves the queue pair through the states. If p is not nil, it supplies
@@ -144,7 +144,7 @@ func (c *Conn) moveQP(p *ConnParam, states ...ibverbs.QPState) error {
 		if err != nil {
 			return err
 		}
-		// C ignores these unless the state's mask includes them.
+		// Modify ignores these two unless mask includes them.
 		attr.MinRNRTimer, attr.RetryCount = c.config.MinRNRTimer, min(attr.RetryCount, c.config.RetryCount)
 		if p != nil {
 			attr.MaxDestReadAtomic, attr.MaxReadAtomic = max(p.ResponderResources, 0), max(p.InitiatorDepth, 0)
@@ -178,7 +178,7 @@ func (c *Conn) param(request *Event) (ConnParam, error) {
 		p.InitiatorDepth = min(p.InitiatorDepth, request.InitiatorDepth)
 	}
 	for _, count := range []*int{&p.ResponderResources, &p.InitiatorDepth, &p.RetryCount, &p.PeerRNRRetryCount} {
-		if *count == 0 { // selects the default in Connect and Accept
+		if *count == 0 { // 0 would select the default in Connect and Accept
 			*count = none
 		}
 	}
@@ -191,7 +191,7 @@ func (c *Conn) param(request *Event) (ConnParam, error) {
 
 // failed ends the connection with the first failed work request as the cause. A
 // flushed request is not the cause: an event that is about to be read reports
-// the cause, or look finds it later.
+// the cause, or checkQP finds it later.
 func (c *Conn) failed(wc *ibverbs.WCError, err error) {
 	if wc.Status == ibverbs.WCFlushed {
 		c.flushed.CompareAndSwap(nil, wc)
@@ -250,10 +250,10 @@ func (c *Conn) handshake(ctx context.Context, begin func() error) error {
 		if ev.InitiatorDepth == 0 {
 			c.noReads.Store(true)
 		}
-		if err := c.establish(); err != nil { // without waiting for a turn, as the peer's handshake waits
+		if err := c.establish(); err != nil { // not by inTurn, since the peer's handshake waits for this
 			return err
 		}
-		c.id.note(EventEstablished) // the kernel does not report it here
+		c.id.note(EventEstablished) // at this end, the kernel reports no EventEstablished
 	}
 	c.startKeepAlive()
 	return nil
@@ -272,8 +272,8 @@ func (c *Conn) establish() error {
 
 // orGone returns an error matching backlog.ErrGone if the peer gave up during
 // the handshake, and err otherwise. After the peer has given up, every C call
-// of the handshake fails with EINVAL, as a call with wrong parameters does. But
-// only then does InitQPAttr fail, too.
+// of the handshake fails with EINVAL. A call with wrong parameters fails with
+// EINVAL, too, but InitQPAttr fails only if the peer has given up.
 func (c *Conn) orGone(err error) error {
 	if _, ok := errors.AsType[*RejectedError](err); ok && c.id.Request() != nil {
 		return fmt.Errorf("%w: %w", backlog.ErrGone, err)
@@ -288,8 +288,8 @@ func (c *Conn) orGone(err error) error {
 	return err
 }
 
-// agreeECE enables, of the enhancements (ECE) that this end's queue pair
-// offers, those that the peer accepted.
+// agreeECE enables the enhancements (ECE) that this end's queue pair offers and
+// that the peer has accepted.
 func (c *Conn) agreeECE() error {
 	if c.byVerbs {
 		return nil
@@ -490,9 +490,9 @@ func (c *Conn) checkPeer() {
 
 // isPeerGone reports whether the peer's device fails to acknowledge an empty
 // write in time. The write does not involve the peer's program. While transfers
-// are in flight, isPeerGone writes nothing and returns false. The write would
-// have to wait behind them, and behind a send even until the peer's program
-// posts a receive.
+// are in flight, isPeerGone writes nothing and returns false: the write would
+// wait until they are done. A send may even wait until the peer's program posts
+// a receive.
 func (c *Conn) isPeerGone() bool {
 	if c.ops.areSending() {
 		return false
@@ -510,7 +510,8 @@ func (c *Conn) isPeerGone() bool {
 	}
 	for {
 		before := c.ops.completions()
-		// Twice, because this program itself may have been stopped for a while.
+		// Wait twice, because this program itself may have been stopped
+		// during the first wait.
 		for _, patience := range []time.Duration{c.config.KeepAlive, min(c.config.KeepAlive, time.Second)} {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			done, err := c.ops.wait(ctx, &t.operation)
@@ -552,11 +553,11 @@ func (o *operations) completions() uint64 {
 	return o.completed
 }
 
-// parting tells the peer about the end of a connection. The kernel resends its
-// message until the peer answers, but only while the ID exists. The parting
-// therefore keeps the ID, without a queue pair, until the answer arrives or the
-// time is up.
-type parting struct {
+// endNotice is the notice to the peer that the connection has ended. The kernel
+// resends the notice until the peer answers, but only while the ID exists. So
+// endNotice keeps the ID, without a queue pair, until the answer arrives or
+// Config.Linger is over.
+type endNotice struct {
 	dispatcher *dispatcher
 	id         *ID
 	over       chan struct{} // closed when waiting for the answer ends
@@ -567,60 +568,60 @@ type parting struct {
 	timer  *time.Timer // nil before start
 }
 
-// expect starts to watch for the answer. Call it before the peer is told of the
-// end.
-func (p *parting) expect() {
-	p.dispatcher.handle(p.id, func(ev *Event) {
+// expect starts to watch for the answer. It must be called before the notice is
+// sent.
+func (n *endNotice) expect() {
+	n.dispatcher.handle(n.id, func(ev *Event) {
 		switch {
 		case ev.Type == EventDisconnected && ev.Status == 0, ev.Type == EventRejected, ev.Type == EventTimewaitExit:
-			p.end(nil)
+			n.end(nil)
 		case ev.Type == EventDisconnected, ev.Type == EventDeviceRemoval, ev.Type == EventConnectError:
-			p.end(ev.Err())
+			n.end(ev.Err())
 		}
 	})
 }
 
-// start keeps the ID until the peer has answered, or for the duration linger.
-// It takes over the ID and one use of the dispatcher.
-func (p *parting) start(linger time.Duration) error {
-	if err := p.id.retire(); err != nil {
+// start keeps the ID until the peer has answered, or until linger is over. It
+// takes over the ID and one use of the dispatcher, and ends both.
+func (n *endNotice) start(linger time.Duration) error {
+	if err := n.id.retire(); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.isOver {
-		partings.add(p.finish)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.isOver {
+		destroying.add(n.finish)
 		return nil
 	}
-	p.timer = time.AfterFunc(linger, func() {
-		p.end(fmt.Errorf("connection: the peer has not acknowledged the end of the connection within %v, which is Config.Linger: %w", linger, syscall.ETIMEDOUT))
+	n.timer = time.AfterFunc(linger, func() {
+		n.end(fmt.Errorf("connection: the peer has not acknowledged the end of the connection within %v, which is Config.Linger: %w", linger, syscall.ETIMEDOUT))
 	})
 	return nil
 }
 
 // end records how waiting for the answer ended. Only the first call has an
 // effect.
-func (p *parting) end(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.isOver {
+func (n *endNotice) end(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.isOver {
 		return
 	}
-	p.isOver, p.err = true, err
-	close(p.over)
-	if p.timer != nil {
-		p.timer.Stop()
-		partings.add(p.finish)
+	n.isOver, n.err = true, err
+	close(n.over)
+	if n.timer != nil {
+		n.timer.Stop()
+		destroying.add(n.finish)
 	}
 }
 
 // finish destroys the ID and releases the dispatcher.
-func (p *parting) finish() {
-	if p.id.finish() != nil {
+func (n *endNotice) finish() {
+	if n.id.finish() != nil {
 		return // C keeps the ID, so the dispatcher must stay
 	}
-	p.dispatcher.forget(p.id)
-	_ = p.dispatcher.release()
+	n.dispatcher.forget(n.id)
+	_ = n.dispatcher.release()
 }
 
 // Close ends the connection and releases its resources, including memory from
@@ -640,8 +641,8 @@ func (c *Conn) Close() error {
 	c.stopKeepAlive()
 	c.ending.Do(func() {
 		established := c.id.saw(EventEstablished)
-		c.parting.expect()
-		isOver := c.id.isOver() // needs no answer
+		c.notice.expect()
+		isOver := c.id.isOver() // if so, the peer has ended the connection, and sends no answer
 		endTurn := turns.Begin()
 		err := c.disconnect()
 		endTurn()
@@ -676,8 +677,8 @@ func (c *Conn) Shutdown(ctx context.Context) error {
 		return err
 	}
 	select {
-	case <-c.parting.over:
-		return c.parting.err
+	case <-c.notice.over:
+		return c.notice.err
 	case <-ctx.Done():
 		return contextError(ctx)
 	}

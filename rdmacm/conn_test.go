@@ -876,7 +876,7 @@ func TestOneContextEndsAllWaits(t *testing.T) {
 		})
 	}
 	before := testdevice.Threads(t)
-	require.Eventually(t, func() bool { return rdmacm.HasLeader(client) }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return rdmacm.HasPoller(client) }, patience, time.Millisecond)
 	cause := errors.New("enough")
 	start := time.Now()
 	cancel(cause)
@@ -1058,7 +1058,7 @@ func stuck(t *testing.T, conn *rdmacm.Conn) <-chan error {
 	t.Helper()
 	ctx := bounded(t)
 	sent := inBackground(func() error { return conn.Send(ctx) })
-	soon(t, "a goroutine waits", func() bool { return rdmacm.Sending(conn) == 1 && rdmacm.HasLeader(conn) })
+	soon(t, "a goroutine waits", func() bool { return rdmacm.Sending(conn) == 1 && rdmacm.HasPoller(conn) })
 	return sent
 }
 

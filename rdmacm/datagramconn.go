@@ -72,8 +72,8 @@ type DatagramConfig struct {
 	// with the acceptance (at most 136). The peer sees trailing zeros.
 	PrivateData []byte
 	// PD is the protection domain to use. It must have been allocated on
-	// the ID's device, as a Device from Devices. If nil, the DatagramConn
-	// allocates its own and closes it in Close.
+	// the DatagramConn's device, as a Device from Devices. If nil, the
+	// DatagramConn allocates its own and closes it in Close.
 	PD *ibverbs.PD
 	// Setup, if not nil, is called after the queue pair has been created and
 	// before any peer can know it: register memory and post receives here. If
@@ -110,7 +110,7 @@ func (c *DatagramConfig) sizes(name string) queueSizes {
 	}
 }
 
-// newDatagramConn creates a DatagramConn around an ID that has a device. It
+// newDatagramConn creates a DatagramConn that uses an ID that has a device. It
 // takes over the dispatcher and the ID, even if it fails. name is the name of
 // the config's type in errors.
 func newDatagramConn(d *dispatcher, id *ID, config DatagramConfig, name string, flags ibverbs.QPCreateFlags) (*DatagramConn, error) {
@@ -185,7 +185,7 @@ func (c *DatagramConn) failed(_ *ibverbs.WCError, err error) { c.fail(err) }
 
 // setPeer makes p the destination of Send.
 func (c *DatagramConn) setPeer(ctx context.Context, p Peer) error {
-	h, err := c.handles.get(ctx, p.Path) // now, so that Send need not wait for it
+	h, err := c.handles.get(ctx, p.Path) // creates the handle now, so that Send need not wait for it
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ type openDevices struct {
 
 	mu    sync.Mutex                          // guards the fields below
 	known map[*libibverbs.Context]*openDevice // devices that librdmacm has open
-	held  []**libibverbs.Context              // librdmacm's lists that are not freed
+	held  []**libibverbs.Context              // librdmacm's lists that are held, and not freed yet
 }
 
 // openDevice is a device in a list that openDevices holds.
@@ -42,10 +42,10 @@ type openDevice struct {
 // them. The caller need not close the devices. Closing a Device does not close
 // it in C.
 //
-// The kernel gets back a device that was removed from the machine when no ID
-// and no object created on the Device uses it anymore; the Device is then
-// closed automatically. A program without an ID on the device does not learn of
-// the removal until its next call of Devices.
+// When a device was removed from the machine, the kernel gets it back as soon
+// as no ID and no object created on the Device uses it any more. The Device is
+// closed automatically at that time. A program without an ID on the device does
+// not learn of the removal until its next call of Devices.
 func Devices() ([]*ibverbs.Device, error) {
 	devices, err := opened.list()
 	opened.letGoUnlisted()
@@ -84,7 +84,7 @@ func (o *openDevices) list() ([]*ibverbs.Device, error) {
 		return nil, err
 	}
 	for _, old := range o.take(list, raws) {
-		_ = librdmacm.FreeDevices(old) // C gives no result
+		_ = librdmacm.FreeDevices(old) // the C function returns nothing
 	}
 	if err != nil {
 		return nil, err
@@ -108,13 +108,13 @@ func getDevices() (list **libibverbs.Context, raws []*libibverbs.Context, err er
 	if err != nil {
 		return nil, nil, err
 	}
-	return list, slices.Clone(unsafe.Slice(list, n)), nil // the list may be freed
+	return list, slices.Clone(unsafe.Slice(list, n)), nil // cloned, since the list may be freed
 }
 
-// take holds a list, which may be nil, in place of the earlier ones, and
+// take replaces the lists that are held by a new list, which may be nil. It
 // returns the lists that the caller must free. A new list never contains a
-// removed device. While a removed device is in use, take therefore keeps the
-// earlier lists, and adds the new list if that contains a new device.
+// removed device. So while a removed device is in use, take keeps the earlier
+// lists, and holds the new list in addition if that contains a new device.
 func (o *openDevices) take(list **libibverbs.Context, raws []*libibverbs.Context) (free []**libibverbs.Context) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -156,7 +156,7 @@ func (o *openDevices) mark(raws []*libibverbs.Context) (isNew, inUse bool) {
 	return isNew, inUse
 }
 
-// removed marks a device, which may be nil, as removed from the machine.
+// removed marks the device raw, which may be nil, as removed from the machine.
 func (o *openDevices) removed(raw *libibverbs.Context) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

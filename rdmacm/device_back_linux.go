@@ -16,7 +16,7 @@ import (
 func giveBack(raw *libibverbs.Context) {
 	nothing, err := syscall.Open("/dev/null", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	if err != nil {
-		return // the kernel keeps waiting, which is no worse than with C
+		return // the kernel keeps waiting, as it does for a C program
 	}
 	for _, fd := range []int32{raw.CmdFd, raw.AsyncFd} {
 		_ = syscall.Dup3(nothing, int(fd), syscall.O_CLOEXEC)

@@ -176,7 +176,7 @@ func (d *Dialer) resolved(ctx context.Context, info AddrInfo, ackTimeout time.Du
 func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, info AddrInfo, ackTimeout time.Duration) error {
 	steps := newAnswers()
 	var failing sync.Once
-	var failure error // why resolving failed between the two steps; set before over is closed
+	var failure error // reason why resolving failed between the two steps; set before over is closed
 	over := make(chan struct{})
 	steps.over, steps.why = over, func() error { return failure }
 	ds.handle(id, func(ev *Event) {
@@ -203,7 +203,7 @@ func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, info AddrI
 			return err
 		}
 	}
-	if ackTimeout != 0 { // before connecting, because the request carries it
+	if ackTimeout != 0 { // must be set before the request, which carries it
 		if err := id.SetAckTimeout(ackTimeout); err != nil {
 			return fmt.Errorf("Config.AckTimeout: %w", err)
 		}

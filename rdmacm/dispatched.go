@@ -65,8 +65,8 @@ func (a AddrInfo) bindTo() (*sockaddr, error) {
 }
 
 // createXRC creates C's ID for id, which is new. Its queue pair has the type t,
-// which rdma_create_ep accepts and rdma_create_id does not. With RAI_PASSIVE,
-// rdma_create_ep does not wait, and the ID can still connect.
+// for which only rdma_create_ep creates an ID, and not rdma_create_id. With
+// RAI_PASSIVE, rdma_create_ep does not wait, and the ID can still connect.
 func (ch *EventChannel) createXRC(id *ID, t ibverbs.QPType, src *sockaddr) error {
 	if err := ch.self().Use(); err != nil {
 		return err
@@ -136,8 +136,8 @@ func (d *dispatched) start(to sink) {
 }
 
 // eventSettled is the type of an event that settle adds. When the dispatcher
-// hands it out, all events that were read before have been handed out. Value is
-// a channel to close then.
+// hands it out, all events that were read before have been handed out. The
+// handler then closes the channel in Value.
 const eventSettled = ^EventType(0)
 
 // handle handles an event that the dispatcher on has read.
@@ -191,7 +191,7 @@ func (d *dispatched) settle() {
 	ch.fd.Kick()
 	select {
 	case <-settled:
-	case <-d.dispatcher.done: // the dispatcher has failed
+	case <-d.dispatcher.done: // closed if the dispatcher has failed
 	}
 }
 

@@ -23,7 +23,7 @@ type dispatcher struct {
 	stop     context.CancelFunc
 	done     chan struct{} // closed when the goroutine has ended
 	users    int           // number of users; guarded by shared
-	refusals queue         // refuses unwanted requests
+	refusals queue         // queue that refuses unwanted requests
 
 	mu       sync.Mutex
 	handlers map[*ID]func(*Event)
@@ -47,7 +47,7 @@ func useDispatcher() (*dispatcher, error) {
 		if err != nil {
 			return nil, err
 		}
-		shared.dispatcher = d // a dispatcher that failed is left to its users
+		shared.dispatcher = d // replaces a dispatcher that has failed; its users keep that one
 	}
 	shared.users++
 	return shared.dispatcher, nil
@@ -98,8 +98,8 @@ func (d *dispatcher) acquire() {
 	d.users++
 }
 
-// release ends one use. The last release closes the channel, whose IDs must be
-// closed before. It must not be called from a handler.
+// release ends one use. The last release closes the channel; the channel's IDs
+// must be closed before. It must not be called from a handler.
 func (d *dispatcher) release() error {
 	if !d.leave() {
 		return nil
@@ -160,7 +160,8 @@ func mayPass(err error) bool {
 	}, func(target error) bool { return errors.Is(err, target) })
 }
 
-// dispatch passes an event to the handler of its ID, or of the listening ID.
+// dispatch passes an event to the handler of its ID. A connection request goes
+// to the handler of the listening ID.
 func (d *dispatcher) dispatch(ev *Event) {
 	d.mu.Lock()
 	handler := d.handlers[ev.ID]
@@ -178,13 +179,14 @@ func (d *dispatcher) dispatch(ev *Event) {
 
 // keep calls adopt for a connection request if hasRoom returns true. Otherwise,
 // it rejects the request, and the peer tries again. It rejects in the
-// background, because the kernel may take long. keep acquires the dispatcher
-// for the object that adopt creates. It calls both functions with mu held.
+// background, because the kernel may take long. keep adds one use of the
+// dispatcher, for the object that adopt creates. It calls both functions with
+// mu held.
 func (d *dispatcher) keep(id *ID, mu sync.Locker, hasRoom func() bool, adopt func()) {
 	mu.Lock()
 	room := hasRoom()
 	if room {
-		d.acquire() // before the current users can release the dispatcher
+		d.acquire() // must precede the release by the current users
 		adopt()
 	}
 	mu.Unlock()
@@ -242,7 +244,7 @@ func (d *dispatcher) move(id *ID, use func() (*dispatcher, error), f func(*dispa
 	if err != nil {
 		return nil, err
 	}
-	if to == d { // the caller used ID.Listen, so the ID stays here
+	if to == d { // happens if the caller has called ID.Listen itself; the ID stays here
 		return d, d.release()
 	}
 	if f != nil {
@@ -283,9 +285,9 @@ type queue struct {
 // thread, so their number is small.
 var background = queue{atOnce: 4}
 
-// partings destroys the IDs of ended connections. The kernel may take long to
-// destroy an ID, so they have a queue of their own.
-var partings = queue{atOnce: 4}
+// destroying destroys the IDs of ended connections. This work has a queue of
+// its own, since the kernel may take long to destroy an ID.
+var destroying = queue{atOnce: 4}
 
 // add appends a function to the queue. It does not block.
 func (q *queue) add(f func()) {

@@ -74,7 +74,8 @@ const (
 	// EventAddrInfoError reports that ID.ResolveAddrInfo failed. Status is the
 	// cause.
 	EventAddrInfoError EventType = librdmacm.RDMA_CM_EVENT_ADDRINFO_ERROR
-	// EventUser is an event of ID.WriteUserEvent, with its Status and Arg.
+	// EventUser is an event that ID.WriteUserEvent has added. Status and
+	// Arg are those passed to it.
 	EventUser EventType = librdmacm.RDMA_CM_EVENT_USER
 )
 
@@ -96,7 +97,7 @@ type Event struct {
 	InitiatorDepth     int // number of RDMA reads and atomics that the peer can answer at once
 	FlowControl        bool
 	RetryCount         int // retry count that the peer wants this end to use
-	RNRRetryCount      int // retry count for messages without a receive at the peer
+	RNRRetryCount      int // retry count for messages for which the peer has no receive
 	SRQ                bool
 
 	// For datagrams, with EventEstablished and EventMulticastJoin:
@@ -106,7 +107,7 @@ type Event struct {
 	Value any    // value given to JoinMulticast, for multicast events
 	Arg   uint64 // number given to WriteUserEvent, for EventUser
 
-	broken error // why no more events can be read; the event replaces all later ones
+	broken error // reason why no more events can be read, or nil; this event is the last
 }
 
 // copyEvent copies a C event, except its IDs.

@@ -33,7 +33,7 @@ type EventChannel struct {
 	// of its queue pair. It guards the fields below.
 	mu     sync.Mutex
 	ids    map[*librdmacm.CmId]*ID
-	ahead  []*Event // events already read because an ID moves; they precede C's
+	ahead  []*Event // events that were read early because an ID moves; they precede those that C still has
 	paused int      // number of IDs that are moving to or from this channel
 }
 
@@ -176,9 +176,10 @@ func (ch *EventChannel) take(raw *librdmacm.CmEvent) *Event {
 // rdma_destroy_event_channel(3). If the channel still has IDs, Close does
 // nothing and returns an *ibverbs.BusyError.
 func (ch *EventChannel) Close() error {
-	// The woken goroutines check again and find the channel closing.
+	// Kick wakes the goroutines in Next, which find that the channel is
+	// closing.
 	return ch.self().Close(func() { ch.fd.Kick() }, func() error {
-		_ = ch.fd.Close() // a duplicate of C's descriptor; a failure is not repeated
+		_ = ch.fd.Close() // fd is a duplicate of C's descriptor; its error is dropped
 		return librdmacm.DestroyEventChannel(ch.raw)
 	})
 }

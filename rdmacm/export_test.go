@@ -38,8 +38,8 @@ func PoolConns(p *Pool) int {
 // Waiting returns how many requests wait for Accept.
 func Waiting(ln *Listener) int { return len(ln.requests) }
 
-// HasLeader reports whether a goroutine waits for completions.
-func HasLeader(c *Conn) bool { return len(c.ops.lead) == 1 }
+// HasPoller reports whether a goroutine waits for completions.
+func HasPoller(c *Conn) bool { return len(c.ops.polling) == 1 }
 
 // Inject hands a connection an event, as if it had come from C.
 func Inject(c *Conn, ev *Event) { c.handle(ev) }

@@ -89,7 +89,8 @@ func (id *ID) canBind(addr netip.AddrPort) bool {
 	return errors.Join(err, other.Close()) == nil
 }
 
-// explainResolve finds out why an address could not be resolved.
+// explainResolve finds out why an address could not be resolved, and sets the
+// error's hint.
 func explainResolve(err error, src, dst netip.AddrPort) error {
 	switch errnoOf(err) {
 	case syscall.EADDRNOTAVAIL:
@@ -113,7 +114,8 @@ func explainResolve(err error, src, dst netip.AddrPort) error {
 	return err
 }
 
-// explainRoute finds out why the route of an ID could not be resolved.
+// explainRoute finds out why the route of an ID could not be resolved. It
+// returns the error with a hint.
 func (id *ID) explainRoute(err error) error {
 	switch errnoOf(err) {
 	case syscall.ENODEV:
@@ -128,9 +130,9 @@ func (id *ID) explainRoute(err error) error {
 	return err
 }
 
-// missing returns the hint if no device has the address, and "" otherwise. If
-// the process cannot open more devices, missing returns a hint that gives the
-// reason.
+// missing returns hint if no device has the address, and "" otherwise. If the
+// process cannot open more devices, missing returns another hint, which gives
+// the reason.
 func missing(addr netip.Addr, hint string) string {
 	devices, err := Devices()
 	if err != nil || !addr.IsValid() || addr.IsUnspecified() {

@@ -292,7 +292,7 @@ func (id *ID) closed(device *libibverbs.Context) {
 // acknowledged, which happens at once. The channel forgets the ID first,
 // because C may reuse its memory for the next one.
 func (id *ID) destroy() error {
-	ch := id.channel.Load() // cannot change any more
+	ch := id.channel.Load() // the ID is closed, so the channel cannot change any more
 	ch.mu.Lock()
 	delete(ch.ids, id.raw)
 	ch.mu.Unlock()
@@ -398,7 +398,8 @@ func address[T any](
 	return addressOf(id, get, read)
 }
 
-// addressOf is address for a caller that holds id.mu and the channel's mu.
+// addressOf is like the function address, for a caller that holds id.mu and the
+// channel's mu.
 func addressOf[T any](
 	id *ID, get func(*librdmacm.CmId) (*librdmacm.Sockaddr, error), read func(*librdmacm.Sockaddr) T,
 ) (addr T) {
@@ -766,12 +767,13 @@ func backlogOf(n int) int {
 // The kernel does not answer requests for which it has no room.
 const unread = 0
 
-// listen is Listen with two limits: backlog is the maximum number of requests
-// that wait for the program, and kernel of those that wait to be read.
+// listen is like Listen, with two limits. backlog is the maximum number of
+// requests that wait for the program. kernel is the maximum number of requests
+// that wait to be read from the channel.
 func (id *ID) listen(backlog, kernel int) error {
 	return id.call(func() error {
 		before := id.backlog.Load()
-		id.backlog.Store(int32(backlog)) // before a request can come
+		id.backlog.Store(int32(backlog)) // must be set before a request can come
 		err := librdmacm.Listen(id.raw, int32(kernel))
 		if err != nil {
 			id.backlog.Store(before)
@@ -871,7 +873,7 @@ func (id *ID) refuse() {
 	_ = id.Close()
 }
 
-// shed is refuse, but tells the peer that it may try again.
+// shed is like refuse, and also tells the peer that it may try again.
 func (id *ID) shed() {
 	_ = id.Reject(fullMark)
 	_ = id.Close()
@@ -891,7 +893,7 @@ func (id *ID) answer(op string, f func() error) error {
 func (id *ID) Establish() error {
 	const missing = "connect"
 	err := id.callBound("rdma_establish", missing, func() error {
-		if id.qp.qp != nil { // hidden by connect
+		if id.qp.qp != nil { // connect has hidden the queue pair from C
 			defer id.setQP(id.qp.qp.Raw())
 		}
 		return librdmacm.Establish(id.raw)
@@ -940,8 +942,8 @@ const (
 	JoinSendOnly JoinFlags = librdmacm.RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER // send to the group only
 )
 
-// join is a group that an ID has joined or is joining. C keeps the token and
-// returns it with the group's events, so the token is pinned.
+// join is a group that an ID has joined or is joining. token identifies the
+// group in C, which returns it with the group's events; so it is pinned.
 type join struct {
 	addr  *sockaddr // allocated separately, because C must not see the other fields
 	flags JoinFlags
@@ -951,7 +953,7 @@ type join struct {
 	path  atomic.Pointer[ibverbs.AHAttr] // path to the group, set when the ID has joined it
 }
 
-// joins maps tokens to groups while IDs are in them.
+// joins maps the tokens of all groups in which an ID is to the groups.
 var joins table[unsafe.Pointer, *join]
 
 // JoinMulticast joins a multicast group; see rdma_join_multicast_ex(3). The ID
@@ -984,8 +986,9 @@ func (id *ID) join(group *sockaddr, name string, flags JoinFlags, value any) err
 		if !id.isDatagram() {
 			return cerr.Refuse("rdma_join_multicast", name, "the id is not for datagrams")
 		}
-		// C would keep two memberships, and when the first one ended the queue
-		// pair would leave the group for both.
+		// C would keep two memberships. When the first one ended, the
+		// queue pair would leave the group, and the second membership
+		// would have no effect.
 		if id.joined(group) >= 0 {
 			return cerr.Argument("rdma_join_multicast", name, cerr.InvalidAs(syscall.EADDRINUSE, "the id is in the group already"))
 		}
@@ -1052,8 +1055,9 @@ func (id *ID) leaveAt(i int) error {
 	id.joins = slices.Delete(id.joins, i, i+1)
 	defer j.forget()
 	err := librdmacm.LeaveMulticast(id.raw, j.addr.ptr())
-	// C takes the queue pair out of the group first. That is too early if the
-	// event that puts it there is being read at this moment.
+	// C first takes the queue pair out of the group. That is too early if a
+	// goroutine is just reading the event that puts the queue pair into the
+	// group.
 	if path := j.path.Load(); path != nil && id.hasQP && j.flags != JoinSendOnly {
 		var gid libibverbs.Gid
 		*gid.Raw() = path.DGID
@@ -1210,9 +1214,10 @@ func (ch *EventChannel) leave(id *ID) (events []*Event) {
 	return events
 }
 
-// pause makes the channel's readers wait until resume is called. Events that
-// move here with an ID thus come before those that C reads for it. The kernel
-// wakes no reader for events that have moved; resume does.
+// pause makes the channel's readers wait until resume is called. So events that
+// move to this channel with an ID come before events that C reads later for
+// that ID. The kernel wakes no reader for events that have moved, but resume
+// does.
 func (ch *EventChannel) pause() (resume func()) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -1253,8 +1258,8 @@ func errStep(op, object, missing string) error {
 	return cerr.Refuse(op, object, "%s first", missing)
 }
 
-// explain adds the step missing to an error of C if that step, which must come
-// first, was not done.
+// explain adds to an error of C which step must come first. missing is that
+// step, and done says whether it was done.
 func explain(err error, done bool, missing string) error {
 	if e, ok := err.(*ibverbs.Error); ok && !done && e.Errno == syscall.EINVAL {
 		return fmt.Errorf("%w: %s first", err, missing)

@@ -8,7 +8,7 @@ import "github.com/verbena-go/verbena/ibverbs"
 // chooses its implementation once, when it creates its queues.
 type intake interface {
 	// places returns how many places operations.inFlight needs for
-	// receives, if recvQueue receives can be posted.
+	// receives. recvQueue is the maximum number of posted receives.
 	places(recvQueue int) int
 	// refused returns an error if the connection's methods cannot receive.
 	refused() error
@@ -45,7 +45,8 @@ func (o *operations) take(r *Receive, segments []ibverbs.Segment, own bool) (*Re
 	return nil, o.intake.refused()
 }
 
-// ownReceives are posted on the queue pair's own receive queue.
+// ownReceives is the intake of a connection that posts receives on its queue
+// pair's own receive queue.
 type ownReceives struct{ ops *operations }
 
 // useOwnReceives makes the connection post receives on its own queue pair.

@@ -22,8 +22,8 @@ type Listener struct {
 	id         *ID
 	config     Config // default config of accepted connections
 	addr       netip.AddrPort
-	requests   chan *Request // each holds one use of the dispatcher
-	serving    chan struct{} // one element for each request in Serve; nil without a limit
+	requests   chan *Request // requests that wait for Accept; each holds one use of the dispatcher
+	serving    chan struct{} // has one element for each request in Serve; nil if there is no limit
 	closed     chan struct{}
 	closer     owned.Closer
 

@@ -41,13 +41,13 @@ func (c *Conn) logUp(ctx context.Context, message string, began time.Time) {
 	}
 }
 
-// logs runs log handlers in goroutines of its own, where they delay no events.
-// A handler may close the connection.
-var logs queue
+// logQueue calls log handlers in goroutines of its own, so that they delay no
+// events. A handler may close the connection.
+var logQueue queue
 
-// logEnd logs why the connection has ended. Unless Close ended it, logs does so
-// in the background. If logUp has not logged the start yet, logUp logs the end
-// too.
+// logEnd logs why the connection has ended. It uses logQueue, unless Close
+// ended the connection. If logUp has not logged the start yet, logEnd does
+// nothing, and logUp logs the end, too.
 func (c *Conn) logEnd(cause error) {
 	c.log.mu.Lock()
 	began := c.log.began
@@ -67,7 +67,7 @@ func (c *Conn) logEnd(cause error) {
 	if errors.Is(cause, os.ErrClosed) { // the caller of Close expects the record when it returns
 		log()
 	} else {
-		logs.add(log)
+		logQueue.add(log)
 	}
 }
 

@@ -27,7 +27,8 @@ type pooled struct {
 	hangUp   func() // tells the peer of the end, and flushes the queue pair
 }
 
-// places returns 1, for the marker; receives have slots of the pool.
+// places returns 1, for messages.marker. Receives need no places, since they
+// are posted on the shared receive queue.
 func (o *pooled) places(int) int { return 1 }
 func (o *pooled) outlives() bool { return true }
 func (o *pooled) refused() error { return nil }
@@ -38,7 +39,7 @@ func (o *pooled) refused() error { return nil }
 type messages struct {
 	wanted fifo[*Receive] // receives without a message
 	unread fifo[message]  // messages without a receive; unread or wanted is empty
-	dry    bool           // whether no more messages will come
+	ended  bool           // whether no more messages will come
 	broken bool           // whether a message was dropped, and later messages are dropped too
 	marker operation      // last request on the queue pair, which completes after all others
 	marked chan struct{}  // closed when the marker has been posted
@@ -56,7 +57,7 @@ type message struct {
 // arrive processes a message that has arrived in a slot of the pool.
 func (o *pooled) arrive(wc *ibverbs.WC, slot uint32) {
 	n := wc.ByteLen()
-	if wc.Opcode() == ibverbs.WCRecvImm { // a WriteImm puts its bytes elsewhere
+	if wc.Opcode() == ibverbs.WCRecvImm { // the bytes of a WriteImm are in other memory
 		n = 0
 	}
 	receives := &o.part.receives
@@ -107,8 +108,8 @@ func (o *pooled) hand(r *Receive, m *message) {
 	o.ops.end(op)
 }
 
-// giveUp ends the connection at both ends, as a device does that cannot receive
-// a message. The caller must hold o.mu.
+// giveUp ends the connection at both ends, since a message cannot be received.
+// A device does the same. The caller must hold o.mu.
 func (o *pooled) giveUp(cause error) {
 	o.messages.broken = true
 	if o.ops.queues.end(cause) {
@@ -131,7 +132,7 @@ func (o *pooled) enqueue(r *Receive, segments []ibverbs.Segment, own bool) (post
 	switch {
 	case o.ops.closed != nil:
 		return nil, false, o.ops.closed
-	case m.unread.len() == 0 && m.dry:
+	case m.unread.len() == 0 && m.ended:
 		return nil, false, o.ops.over()
 	case !o.ops.recvs.has(1):
 		return nil, false, nil
@@ -172,10 +173,11 @@ func (o *pooled) checkSegments(segments []ibverbs.Segment) error {
 	return nil
 }
 
-// runDry ends the receives that will get no message. The caller must hold o.mu.
-func (o *pooled) runDry() {
+// endReceives ends the receives that wait, since no more messages will come.
+// The caller must hold o.mu.
+func (o *pooled) endReceives() {
 	m := &o.messages
-	m.dry = true
+	m.ended = true
 	for m.wanted.len() > 0 {
 		r := m.wanted.pop()
 		r.err = o.ops.closed
@@ -216,8 +218,8 @@ func (o *pooled) mark() {
 	o.ops.mu.Lock()
 	defer o.ops.mu.Unlock()
 	marker := &o.messages.marker
-	if err := o.ops.postOne(marker, &work{kind: confirming}, writeNothing, o.runDry); err != nil { // the device is gone
-		o.runDry()
+	if err := o.ops.postOne(marker, &work{kind: confirming}, writeNothing, o.endReceives); err != nil { // the device was removed
+		o.endReceives()
 		marker.err = err
 		o.ops.end(marker)
 	}
@@ -232,15 +234,16 @@ func (o *pooled) settle() {
 	<-o.messages.marked
 	ctx, cancel := context.WithTimeout(context.Background(), settlePatience)
 	defer cancel()
-	// After an error, the marker's completion is late or will never come.
+	// An error means that the marker's completion is late or will never
+	// come.
 	_ = o.ops.waitUntilOver(ctx, &o.messages.marker)
 	o.part.qps.remove(o)
 }
 
 func (o *pooled) abort() {
-	o.runDry()
+	o.endReceives()
 	o.discard()
-	o.part.cq.Wake() // the leader may have been waiting for this connection only
+	o.part.cq.Wake() // the poller may be waiting for an operation of this connection
 }
 
 // lastWQE maps a device's name to whether the device reports

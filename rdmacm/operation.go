@@ -45,7 +45,7 @@ type operations struct {
 	queues *queues
 	*collector
 	maxInline   int    // maximum number of inline bytes
-	prepared    bool   // whether the program posts on a PreparedQP, so that this object has no operations
+	prepared    bool   // whether the connection has a PreparedQP, on which the program posts; then there are no operations here
 	maxSegments int    // maximum number of segments of a receive
 	num         uint32 // queue pair number
 	base        uint64 // base of the request IDs; 0 if the queue pair has its own completion queue
@@ -60,7 +60,7 @@ type operations struct {
 	recv      *ibverbs.RecvBatch
 	headers   *headers      // headers of received datagrams; nil for connections
 	closed    error         // reason why no more requests are accepted, or nil
-	kept      []keptReceive // receives of calls of Recv whose context ended first
+	kept      []keptReceive // receives that calls of Recv have left posted, as their context ended first
 
 	// Transfers and receives not in use, so that the next call need not
 	// allocate.
@@ -114,7 +114,7 @@ func (o *operations) isOwn(id uint64) bool {
 func (o *operations) makeRoom(sends, recvs int) {
 	o.sends.size, o.recvs.size = sends, recvs
 	places := sends + o.intake.places(recvs)
-	// no operation uses the last place; see silentID
+	// One more place, which no operation uses; see silentID.
 	o.inFlight = make([]*operation, places+1)
 	for i := range places {
 		o.places = append(o.places, uint32(i))
@@ -133,9 +133,9 @@ func (o *operations) check(ctx context.Context) error {
 	return nil
 }
 
-// yieldEvery is the number of turns as leader after which a leader calls
-// runtime.Gosched. An immediate completion parks no goroutine, so a few
-// goroutines could otherwise monopolize the processors.
+// yieldEvery is the number of turns after which the goroutine that stops being
+// the poller calls runtime.Gosched. An immediate completion parks no goroutine,
+// so a few goroutines could otherwise monopolize the processors.
 const yieldEvery = 8
 
 // wait blocks until op is over or ctx ends. done reports whether op is over,
@@ -155,7 +155,7 @@ func (o *operations) wait(ctx context.Context, op *operation) (done bool, err er
 func (o *operations) waitUntilOver(ctx context.Context, op *operation) error {
 	for !op.isOver() {
 		select {
-		case o.lead <- struct{}{}:
+		case o.polling <- struct{}{}:
 			if err := o.takeTurn(ctx, op); err != nil {
 				return err
 			}
@@ -169,16 +169,16 @@ func (o *operations) waitUntilOver(ctx context.Context, op *operation) error {
 	return nil
 }
 
-// takeTurn collects completions, unless op is over. The caller is the leader,
-// and is no longer when takeTurn returns.
+// takeTurn collects completions, unless op is over. The caller is the poller.
+// It is not any more when takeTurn returns.
 func (o *operations) takeTurn(ctx context.Context, op *operation) error {
 	var err error
-	if !op.isOver() { // the previous leader may have completed it
+	if !op.isOver() { // the previous poller may have completed it
 		err = o.collect(ctx)
 	}
 	o.turns++
 	yield := o.turns%yieldEvery == 0
-	<-o.lead
+	<-o.polling
 	if err != nil {
 		return o.failure(err)
 	}
@@ -188,7 +188,7 @@ func (o *operations) takeTurn(ctx context.Context, op *operation) error {
 	return nil
 }
 
-// park waits until op is over. If the caller becomes the leader before that,
+// park waits until op is over. If the caller becomes the poller before that,
 // park calls takeTurn and returns.
 func (o *operations) park(ctx context.Context, op *operation) error {
 	o.mu.Lock()
@@ -208,7 +208,7 @@ func (o *operations) park(ctx context.Context, op *operation) error {
 	var err error
 	select {
 	case <-woken:
-	case o.lead <- struct{}{}:
+	case o.polling <- struct{}{}:
 		err = o.takeTurn(ctx, op)
 	case <-ctx.Done():
 		err = contextError(ctx)
@@ -227,7 +227,8 @@ func (o *operations) park(ctx context.Context, op *operation) error {
 	return err
 }
 
-// collect waits for completions and hands them out. The caller must lead.
+// collect waits for completions and hands them out. The caller must be the
+// poller.
 func (o *operations) collect(ctx context.Context) error {
 	n, err := o.cq.Wait(ctx, o.wcs)
 	o.deliver(o.wcs[:n])
@@ -238,7 +239,7 @@ func (o *operations) collect(ctx context.Context) error {
 }
 
 // poll hands out the available completions without blocking and returns their
-// number. The caller must lead.
+// number. The caller must be the poller.
 func (o *operations) poll() (int, error) {
 	n, err := o.cq.Poll(o.wcs)
 	o.deliver(o.wcs[:n])
@@ -248,15 +249,15 @@ func (o *operations) poll() (int, error) {
 // handOut records completions of the queue pair in their operations.
 func (o *operations) handOut(wcs []ibverbs.WC) {
 	for i := range wcs {
-		// before any operation ends, so that all waiting goroutines
-		// learn the cause
+		// All failures are noted before any operation ends, so that all
+		// waiting goroutines learn the cause.
 		o.note(&wcs[i])
 	}
 	o.mu.Lock()
 	for i := range wcs {
 		o.complete(&wcs[i])
 	}
-	o.mu.Unlock() // not deferred: that costs instructions in every call
+	o.mu.Unlock() // not deferred, since a defer costs instructions in every call
 }
 
 // note records the failure of a request, if wc reports one.
@@ -272,7 +273,7 @@ func (o *operations) note(wc *ibverbs.WC) {
 func (o *operations) complete(wc *ibverbs.WC) {
 	place := wc.ID()&^lastRequest - o.base
 	if place >= uint64(len(o.inFlight)) || o.inFlight[place] == nil {
-		return // posted by the caller directly on the queue pair
+		return // the program has posted the request on QP itself
 	}
 	op := o.inFlight[place]
 	if !op.failed { // requests after a failed one are flushed
@@ -529,27 +530,27 @@ func (o *operations) waitForRoom(ctx context.Context, requests int) error {
 // waitForTurn waits until there may be room for the requests, or returns an
 // error. first says whether the caller is the first in the queue of waiting
 // goroutines. Only completions make room, so the first goroutine also tries to
-// lead and collect them. More completions will come, because the first one
-// waits only while requests are in flight.
+// become the poller and to collect them. More completions will come, because
+// the first goroutine waits only while requests are in flight.
 func (o *operations) waitForTurn(ctx context.Context, turn chan struct{}, first bool, requests int) error {
 	select {
 	case <-turn:
 		return nil
 	default:
 	}
-	var lead chan struct{}
+	var polling chan struct{}
 	if first {
-		lead = o.lead
+		polling = o.polling
 	}
 	select {
 	case <-turn:
-	case lead <- struct{}{}:
+	case polling <- struct{}{}:
 		var err error
-		// If the previous leader made room, there may be no completion to come.
+		// If the previous poller made room, there may be no completion to come.
 		if !o.hasRoom(requests) {
 			err = o.collect(ctx)
 		}
-		<-o.lead
+		<-o.polling
 		if err != nil {
 			return o.failure(err)
 		}
@@ -588,10 +589,10 @@ func (o *operations) hasRoom(requests int) bool {
 var started = time.Now()
 
 // giveWay calls runtime.Gosched if a goroutine may have posted for long without
-// yielding. Otherwise, the runtime's monitor preempts the goroutine after 10
-// ms, and then looks at it every 20 us. System calls of the device take longer
-// than that, so the monitor finds the goroutine in one of them and gives its
-// processor to another goroutine.
+// yielding. Without that call, the runtime's monitor would preempt the
+// goroutine after 10 ms, and from then on check it every 20 us. If posting
+// makes system calls that take longer, the monitor would find the goroutine in
+// such a call, and give its processor to another goroutine.
 func (o *operations) giveWay() {
 	const every, calls = 8 * time.Millisecond, 16
 	if o.posts.Add(1)%calls != 0 {
@@ -664,11 +665,11 @@ func (o *operations) postedNone() error {
 }
 
 // pollOnce hands out the available completions and returns their number. If
-// another goroutine leads, it does nothing and returns 0.
+// another goroutine is the poller, pollOnce does nothing and returns 0.
 func (o *operations) pollOnce() (int, error) {
 	select {
-	case o.lead <- struct{}{}:
-		defer func() { <-o.lead }()
+	case o.polling <- struct{}{}:
+		defer func() { <-o.polling }()
 		return o.poll()
 	default:
 		return 0, nil

@@ -220,7 +220,7 @@ func TestWatchStops(t *testing.T) {
 
 // The wait for the peer's answer ends once. The first result counts.
 func TestPartingEndsOnce(t *testing.T) {
-	p := &parting{over: make(chan struct{})}
+	p := &endNotice{over: make(chan struct{})}
 	p.end(syscall.ETIMEDOUT)
 	p.end(nil)
 	<-p.over

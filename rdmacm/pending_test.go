@@ -131,7 +131,7 @@ func TestContextEndsWithTheTransfer(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)
 	there, out := alloc(t, server, 8), alloc(t, client, 8)
-	_, err := client.PostRecv() // for another leader than the goroutine that gives up
+	_, err := client.PostRecv() // for another poller than the goroutine that gives up
 	require.NoError(t, err)
 	brief := func(i int) (context.Context, context.CancelFunc) {
 		return context.WithTimeout(t.Context(), time.Duration(i%30)*100*time.Microsecond)

@@ -56,8 +56,8 @@ func (c *Config) checkTagged(id string) error {
 	return c.checkSizes(id)
 }
 
-// tags is the number of tags that connections with PolledQueues have got so
-// far.
+// tags is the number of tags that were given to connections with PolledQueues
+// so far.
 var tags atomic.Uint64
 
 func (q *PolledQueues) create(c *Conn) error {

@@ -39,10 +39,11 @@ import (
 // arrive once a goroutine waits for a transfer or a message on one of the
 // connections.
 type Pool struct {
-	// Sends is the maximum number of send requests in flight on all connections
-	// of a device together; 0 means 4096. Each open connection reserves
-	// Config.SendQueue + 1 of them. If there are not enough left, Dial and
-	// Accept fail with an error matching syscall.ENOBUFS.
+	// Sends is the maximum number of send requests in flight on all
+	// connections of a device together; 0 means 4096. Each open connection
+	// reserves Config.SendQueue + 1 of them. If too few are left for a new
+	// connection, Dial and Accept fail with an error matching
+	// syscall.ENOBUFS.
 	Sends int
 	// Receives is the number of messages that can arrive on a device while
 	// no goroutine waits for a transfer or a message on that device; 0
@@ -74,7 +75,7 @@ type Pool struct {
 
 // part holds the resources that the connections of a pool share on one device.
 type part struct {
-	of   *Pool      // the pool
+	of   *Pool      // pool that the part belongs to
 	pool *poolSizes // sizes of the pool
 	// name in errors
 	name   string
@@ -285,7 +286,7 @@ func tagged(n uint64) uint64 { return (n%(1<<tagBits-1) + 1) << placeBits }
 // join reserves places in the completion queue for a connection that may have
 // up to sends send requests in flight.
 func (s *part) join(o *pooled, sends int) error {
-	serial := s.receives.join() // before s.mu is locked, because live locks it while the receives are locked
+	serial := s.receives.join() // called before s.mu is locked: live locks s.mu while the receives are locked
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sends > s.entries {
@@ -329,7 +330,8 @@ func (s *part) live(f func(serial, received uint64)) {
 	}
 }
 
-// handOut passes completions to their connections. The caller must lead.
+// handOut passes completions to their connections. The caller must be the
+// poller.
 func (s *part) handOut(wcs []ibverbs.WC) {
 	for i := range wcs {
 		wc := &wcs[i]
@@ -339,7 +341,7 @@ func (s *part) handOut(wcs []ibverbs.WC) {
 			continue
 		}
 		if o == nil || wc.ID() < userRequest && !o.ops.isOwn(wc.ID()) {
-			continue // the queue pair is gone
+			continue // the completion is of a queue pair that was destroyed
 		}
 		o.ops.note(wc)
 		o.ops.mu.Lock()

@@ -57,9 +57,9 @@ func (p *PreparedQP) create(c *Conn) error {
 		return err
 	}
 	qp, err := p.Prepare(c)
-	c.qp = c.id.QP() // also after an error, for release
+	c.qp = c.id.QP() // set even after an error, for release
 	if err == nil {
-		err = c.Err() // Prepare may have closed it
+		err = c.Err() // Prepare may have closed c
 	}
 	if err == nil && (qp == nil || qp != c.qp) {
 		err = cerr.Refuse(opCreateQP, c.id.name(), "PreparedQP.Prepare has not returned the queue pair of the connection's ID: create it with ID.CreateQP")

@@ -22,7 +22,7 @@ import (
 // queues is the common part of Conn and DatagramConn: an ID with a queue pair,
 // memory, and the work requests in flight.
 type queues struct {
-	kind       string // name in errors, such as "connection"
+	kind       string // what the object is called in errors, such as "connection"
 	dispatcher *dispatcher
 	id         *ID
 	pd         *ibverbs.PD
@@ -38,7 +38,7 @@ type queues struct {
 	leave   owned.Closer
 	linger  time.Duration // maximum time for which the system resends the notice of the end after release
 	untold  error         // reason why the peer could not be told about the end, or nil
-	parting parting
+	notice  endNotice
 
 	made     chan struct{} // closed when the queue pair has been created, or creating it has failed
 	onEnd    func(error)   // Config.Ended, or nil
@@ -46,7 +46,7 @@ type queues struct {
 	flushing atomic.Bool   // whether PreparedQP.Flushed is running
 
 	flushed    atomic.Pointer[ibverbs.WCError] // completion of the first flushed request of a connection, or nil
-	wasFlushed bool                            // whether flushed was already set at the last call of look
+	wasFlushed bool                            // whether flushed was already set at the last call of checkQP
 
 	ended atomic.Bool // whether cause is set
 	mu    sync.Mutex  // guards the fields below
@@ -87,16 +87,18 @@ func notMade(what string) error {
 }
 
 // init takes over the dispatcher and the ID, which must have a device. kind is
-// the name in errors. pd may be nil. failed is called for failed requests.
+// what the object is called in errors. pd may be nil. failed is called for
+// failed requests.
 func (c *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD, failed func(*ibverbs.WCError, error)) {
 	c.kind, c.dispatcher, c.id, c.pd, c.foreignPD = kind, d, id, pd, pd != nil
 	c.ops.queues, c.ops.failed = c, failed
 	c.done, c.made = make(chan struct{}), make(chan struct{})
 	c.answers = newAnswers()
 	c.over, c.why = c.done, c.Err
-	// false if the peer has completed the handshake
+	// A caller that makes room for another request must still wait if the peer
+	// has completed the handshake.
 	c.stays = func(ctx context.Context) bool { return isShed(ctx) && !c.shed() }
-	c.parting = parting{dispatcher: d, id: id, over: make(chan struct{})}
+	c.notice = endNotice{dispatcher: d, id: id, over: make(chan struct{})}
 }
 
 // supply adds completion queues, and a shared receive queue if there is one, to
@@ -184,13 +186,11 @@ func (c *queues) naming(err error) error {
 
 // shed tells the peer that the listener has no room for its request. It returns
 // false if the peer has completed the handshake, so that its program considers
-// the connection up.
-//
-// A kernel that rejects after rdma_accept(3) still repeats the acceptance for a
-// minute, and rdma_destroy_id(3) waits for that. For such devices, shed does
-// nothing and returns true: destroying the ID tells the peer. The peer then
-// learns of it at once, but without fullMark, and even if it has completed the
-// handshake.
+// the connection up. On a device of the kernel, shed does nothing after
+// rdma_accept(3), and returns true: after a rejection, the kernel would still
+// repeat the acceptance for a minute, and rdma_destroy_id(3) would wait for
+// that. Instead, destroying the ID tells the peer at once, but without
+// fullMark, and even if the peer has completed the handshake.
 func (c *queues) shed() bool {
 	if c.isAsking() && !cerr.IsInProgram() {
 		return true
@@ -199,9 +199,9 @@ func (c *queues) shed() bool {
 }
 
 // end records the cause of the connection's end. It returns false if there
-// already is one. The caller may hold locks, be the leader, or be a dispatcher.
-// Functions of the program could wait for any of these, so they run in other
-// goroutines.
+// already is one. The caller may hold locks, and may be the poller or a
+// dispatcher's goroutine. A function of the program could wait for any of
+// these, so it runs in another goroutine.
 func (c *queues) end(cause error) bool {
 	if !c.record(cause) {
 		return false
@@ -243,7 +243,7 @@ func (c *queues) fail(cause error) {
 // state until the queue pair is moved into it again.
 func (c *queues) flush() {
 	defer turns.Begin()()
-	c.ops.mu.Lock() // any post either precedes this or sees the end
+	c.ops.mu.Lock() // a concurrent post either comes before this, or fails since the connection has ended
 	defer c.ops.mu.Unlock()
 	_ = c.qp.SetError() // the device may be gone
 	if c.ops.intake != nil {
@@ -251,10 +251,10 @@ func (c *queues) flush() {
 	}
 }
 
-// look ends the connection if the queue pair has failed. A flushed request
-// shows a failure if no event has reported a cause between this call of look
-// and the previous one.
-func (c *queues) look() {
+// checkQP ends the connection if the queue pair has failed. A flushed request
+// means that it has, unless an event reports the cause before the next call of
+// checkQP.
+func (c *queues) checkQP() {
 	if event, failed := c.qp.Failure(); failed {
 		c.fail(&QPError{Num: c.qp.Num(), Event: event})
 		return
@@ -387,12 +387,12 @@ func (c *queues) release(others ...func() error) error {
 // after c.linger.
 func (c *queues) leaveID() error {
 	if c.linger > 0 {
-		return c.parting.start(c.linger)
+		return c.notice.start(c.linger)
 	}
 	if err := c.id.Close(); err != nil {
 		return err
 	}
-	c.parting.end(c.untold)
+	c.notice.end(c.untold)
 	c.dispatcher.forget(c.id)
 	return c.dispatcher.release()
 }

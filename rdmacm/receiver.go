@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"iter"
 	"math"
-	"os"
 	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -153,14 +152,14 @@ func (r *Receiver) Next(ctx context.Context) (*Message, error) {
 	*m = Message{receive: s.receive}
 	if len(s.memory) > 0 {
 		b := s.memory[0].Bytes()
-		if b == nil { // Close has released the memory, and the message with it
-			return nil, fmt.Errorf("receive a message: %w", os.ErrClosed)
+		if b == nil { // Close has released the memory with the message
+			return nil, s.receive.ops.queues.errClosed()
 		}
 		m.Data = b[:n:n]
 	}
 	*s, r.spare = r.spare, *s
-	// If this fails, the connection is over, but the other receives may still
-	// have messages.
+	// If post fails, the connection is over, but the other receives may
+	// still have messages.
 	s.receive, s.err = r.post(s.receive, s.memory)
 	r.next = (r.next + 1) % len(r.posted)
 	return m, nil

@@ -56,6 +56,6 @@ func (r *room) tellFirst() {
 	}
 	select {
 	case r.waiting[0] <- struct{}{}:
-	default: // the goroutine has been told, and has not looked yet
+	default: // the goroutine was told before, and has not checked yet
 	}
 }

@@ -16,20 +16,19 @@ import (
 //
 // When a queue pair ends in the middle of a message, a device completes the
 // receive of that message, as flushed, before EventLastWQEReached. Soft-RoCE
-// does not complete it and forgets the receive. So when a connection on
-// Soft-RoCE has ended, a receive that was posted before the end is called a
-// suspect if a receive posted later has already completed. Spare receives take
-// the places of suspects.
-//
-// A suspect is lost, and is posted again, when no connection that existed when
-// it became a suspect can have it. A connection cannot have it if the
-// connection is over, or if it has completed a later receive: a connection
-// takes receives in order and one at a time.
+// does not complete it and forgets the receive. So after the end of a
+// connection on Soft-RoCE, a receive that was posted before the end may be
+// lost. It is called a suspect as soon as a receive that was posted later has
+// completed. Spare receives take the places of suspects. A suspect may also be
+// in use by another connection. It is certainly lost if each connection that
+// existed when it became a suspect is over, or has completed a receive that was
+// posted later: a connection takes receives in order and one at a time. A lost
+// receive is posted again.
 type sharedReceives struct {
 	srq     *ibverbs.SRQ
 	mr      *ibverbs.MR
 	message int  // number of bytes in a slot
-	loses   bool // whether the device forgets receives
+	loses   bool // whether the device forgets receives, as Soft-RoCE does
 
 	low atomic.Bool // whether less than half of the receives are posted
 
@@ -42,8 +41,8 @@ type sharedReceives struct {
 	suspects  int    // number of suspects
 	last      uint64 // number of the receive posted last; numbers start at 1
 	passed    uint64 // highest number of a receive that has completed
-	lastAtEnd uint64 // value of last when a connection ended most recently; 0 if all receives that ended connections may have lost are suspects
-	extra     int    // number of spare slots posted for connections that have ended since lastAtEnd was last 0
+	lastAtEnd uint64 // value of last when a connection ended most recently; 0 if there are no receives that may still become suspects
+	extra     int    // number of spare slots that are posted in addition to want: one for each connection that has ended since lastAtEnd was last 0
 	serial    uint64 // serial number of the connection that joined last
 }
 
@@ -94,7 +93,7 @@ func (s *sharedReceives) take(slot uint32) uint64 {
 	at := &s.slots[slot]
 	number := at.number
 	if at.suspect != 0 {
-		s.suspects-- // a spare slot has taken its place in posted
+		s.suspects-- // posted does not count suspects
 	} else {
 		s.posted--
 	}
@@ -184,7 +183,8 @@ func (s *sharedReceives) unsettled() bool {
 	return s.suspects > 0 || s.lastAtEnd > 0 && s.passed > 0
 }
 
-// settle looks again for lost receives and posts them. live is as for left.
+// settle checks again which receives are lost, and posts them again. live is as
+// for left.
 func (s *sharedReceives) settle(live func(func(serial, received uint64))) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

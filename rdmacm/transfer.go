@@ -87,7 +87,7 @@ func (c *Conn) sendFlags(segments []ibverbs.Segment) ibverbs.SendFlags {
 }
 
 // fetch is like transfer, for reads and atomics. It fails if either end allows
-// none, because the device would wait forever.
+// no reads and atomics, because the device would wait forever.
 func (c *Conn) fetch(ctx context.Context, what *work, fill func(*ibverbs.SendBatch, uint64) error) error {
 	if c != nil && c.noReads.Load() {
 		return c.noFetch()
@@ -205,7 +205,7 @@ func (c *Conn) Post(ctx context.Context, t *Transfer, batch *ibverbs.SendBatch) 
 		}
 		return err
 	}
-	if finish != nil { // the error makes the caller wait for the transfer
+	if finish != nil { // after the error, the caller waits for the transfer
 		t.finish = nil
 	}
 	return c.endEarly(t, id, posted, err)

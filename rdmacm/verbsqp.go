@@ -18,6 +18,6 @@ func (*VerbsQP) create(c *Conn) error {
 		if c.qp, err = c.pd.CreateQP(config); err != nil {
 			return err
 		}
-		return c.moveQP(nil, ibverbs.QPStateInit) // so that receives can be posted
+		return c.moveQP(nil, ibverbs.QPStateInit) // in this state, receives can be posted
 	})
 }

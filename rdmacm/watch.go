@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// watchEvery is the period of the checks, and so the maximum time until a
-// failure is noticed for which no goroutine waits.
+// watchEvery is the period of the checks. If no goroutine waits on a
+// connection, its failure is noticed within this time.
 const watchEvery = 250 * time.Millisecond
 
 // watched checks all connections periodically. Some devices report a failed
@@ -18,7 +18,7 @@ const watchEvery = 250 * time.Millisecond
 // requests.
 var watched watch
 
-// watch checks connections. It has a timer while there are any.
+// watch checks connections. It has a timer while there are connections.
 type watch struct {
 	mu    sync.Mutex
 	ops   map[*operations]struct{}
@@ -30,7 +30,7 @@ func (w *watch) add(o *operations) {
 	defer w.mu.Unlock()
 	if len(w.ops) == 0 {
 		w.ops = map[*operations]struct{}{}
-		w.timer = time.AfterFunc(watchEvery, w.look)
+		w.timer = time.AfterFunc(watchEvery, w.checkAll)
 	}
 	w.ops[o] = struct{}{}
 }
@@ -45,15 +45,15 @@ func (w *watch) remove(o *operations) {
 	}
 }
 
-// look hands out the completions that no goroutine waits for, and checks the
-// queue pair of each connection.
-func (w *watch) look() {
+// checkAll hands out the completions that no goroutine waits for, and checks
+// the queue pair of each connection.
+func (w *watch) checkAll() {
 	w.mu.Lock()
 	timer, all := w.timer, slices.Collect(maps.Keys(w.ops))
 	w.mu.Unlock()
 	for _, o := range all {
 		_, _ = o.pollOnce() // the next goroutine to wait gets the error
-		o.queues.look()
+		o.queues.checkQP()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

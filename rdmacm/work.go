@@ -127,8 +127,8 @@ func (o *operations) failureOf(what work, wc *ibverbs.WCError) error {
 	return e
 }
 
-// portProblem finds out why the device could not send. Soft-RoCE reports the
-// same status for that as for a wrong request.
+// portProblem returns why the port could not send, or "" if it finds no reason.
+// Soft-RoCE reports the same status for such a port as for a wrong request.
 func (c *queues) portProblem() string {
 	device, number := c.pd.Device(), c.id.PortNum()
 	port, err := device.QueryPort(number)

@@ -109,7 +109,7 @@ func (ep *Endpoint) move(f func() error) error {
 // objectOf returns the lifetime of an ID, or nil for a nil pointer.
 func objectOf(id *rdmacm.ID) *object.Object { return sealed.Open(id.Internals()).Object() }
 
-// leave ends the endpoint's use of the dispatcher that reads its events.
+// leave ends the endpoint's use of the dispatcher that reads the ID's events.
 func (ep *Endpoint) leave() error { return ep.leaving.Do(sealed.Open(ep.id.Internals()).Release) }
 
 // usable returns the reason why the endpoint cannot wait for anything, or nil.
@@ -341,7 +341,7 @@ func (ep *Endpoint) ResolveAddrInfo(ctx context.Context, host, service string, h
 		return nil, err
 	}
 	if hints != nil {
-		own := *hints // ctx may end first
+		own := *hints // the caller may change its hints when ctx has ended
 		hints = &own
 	}
 	if err := ep.lookUp(ctx, op, func() error { return ep.id.ResolveAddrInfo(host, service, hints) }); err != nil {
@@ -417,7 +417,7 @@ func (ep *Endpoint) GetRequest(ctx context.Context) (*Endpoint, error) {
 	if err != nil {
 		return nil, ep.failure(op, err)
 	}
-	if err := request.move(sealed.Open(request.id.Internals()).Share); err != nil { // off the listener's channel
+	if err := request.move(sealed.Open(request.id.Internals()).Share); err != nil { // moves the request off the listener's channel
 		return nil, errors.Join(err, request.Close())
 	}
 	if ep.requestQP != nil {
@@ -590,7 +590,7 @@ func (ep *Endpoint) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.
 	if ep.id.QP() != nil {
 		return nil, errExists("rdma_create_qp", ep.name(), "queue pair")
 	}
-	if err := ep.closeQueues(); err != nil { // those of a queue pair that the caller has closed
+	if err := ep.closeQueues(); err != nil { // closes what is left of an earlier queue pair, which the caller has closed
 		return nil, err
 	}
 	if pd == nil {
@@ -968,7 +968,7 @@ func (ep *Endpoint) completion(ctx context.Context, op string, queue func(queueP
 		return ibverbs.WC{}, err
 	}
 	cq := queue(qp)
-	if cq == nil { // an XRC queue pair has only one
+	if cq == nil { // an XRC queue pair has only one completion queue
 		return ibverbs.WC{}, cerr.Refuse(op, ep.name(), "a queue pair of type %v has no such completion queue", qp.Type())
 	}
 	return cq.WaitOne(ctx)
@@ -1079,7 +1079,7 @@ func (x *xrcQueues) createSRQ(device *ibverbs.Device, pd *ibverbs.PD, config ibv
 }
 
 func (x *xrcQueues) createCQ(device *ibverbs.Device, entries int) (err error) {
-	if x.cq != nil { // from an earlier attempt
+	if x.cq != nil { // left from an earlier attempt
 		return nil
 	}
 	if x.channel == nil {

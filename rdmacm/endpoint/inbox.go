@@ -90,7 +90,7 @@ func (in *inbox) answer(ev *rdmacm.Event) (taken bool) {
 			break
 		}
 	}
-	return taken && ev.Type != rdmacm.EventDeviceRemoval // which concerns more than the call
+	return taken && ev.Type != rdmacm.EventDeviceRemoval // EventDeviceRemoval concerns more than the call, so it is also kept
 }
 
 func (in *inbox) notify() {

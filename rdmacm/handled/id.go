@@ -226,7 +226,7 @@ func (h *ID) handleAll() {
 			h.finish(handler(h, ev))
 			continue
 		}
-		err := h.move(sealed.Open(h.id.Internals()).Share) // off the listener's dispatcher, which reads further requests
+		err := h.move(sealed.Open(h.id.Internals()).Share) // moves the ID off the listener's dispatcher, which reads further requests
 		if err == nil {
 			err = handler(h, ev)
 		}
