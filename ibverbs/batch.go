@@ -45,7 +45,7 @@ func newArena[T any](requests, segments int) (*arena[T], error) {
 }
 
 // refused returns the reason why a request cannot have the segments, one of
-// which is not sound. copies is as for check.
+// which is not valid. copies is as for check.
 func (a *arena[T]) refused(segments []Segment, copies bool) error {
 	if err := a.check(segments, copies); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (a *arena[T]) check(segments []Segment, copies bool) error {
 		return cerr.Invalid("the request has %d segments, but the batch was made for %d", len(segments), a.segments)
 	}
 	for k := range segments {
-		if segments[k].sound() || copies && segments[k].inline != nil {
+		if segments[k].isValid() || copies && segments[k].inline != nil {
 			continue
 		}
 		if err := segments[k].check(); err != nil {
@@ -88,9 +88,9 @@ func (b *SendBatch) held(i int) bool {
 	return SendFlags(b.arena.wrs[i].SendFlags)&SendInline != 0 || b.more[i].used[0] != nil
 }
 
-// look records the objects that C reads while it posts request i, which was
-// just added. second may be nil.
-func (b *SendBatch) look(i int, first, second *object.Object) {
+// noteObjects records the objects that C reads while it posts request i, which
+// was just added. second may be nil.
+func (b *SendBatch) noteObjects(i int, first, second *object.Object) {
 	if !b.held(i) {
 		b.holds++
 	}
@@ -98,9 +98,9 @@ func (b *SendBatch) look(i int, first, second *object.Object) {
 	b.stale = true
 }
 
-// find lists the objects that C reads during a post in b.uses. Consecutive
+// listUses sets b.uses to the objects that C reads during a post. Consecutive
 // requests with the same object have one entry.
-func (b *SendBatch) find() {
+func (b *SendBatch) listUses() {
 	clear(b.uses)
 	b.uses, b.stale = b.uses[:0], false
 	var last *object.Object
@@ -152,7 +152,7 @@ func (b *SendBatch) finish() {
 
 func (b *SendBatch) hold() error {
 	if b.stale {
-		b.find()
+		b.listUses()
 	}
 	for i, o := range b.uses {
 		if err := o.Use(); err != nil {

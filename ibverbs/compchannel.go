@@ -18,9 +18,9 @@ import (
 )
 
 // CompChannel delivers the events of the completion queues created with it.
-// Waiting for events occupies no OS thread. Several queues may share a channel,
-// but an event of one queue then costs the goroutines that wait for the others
-// time, too. Its methods may be called concurrently.
+// Waiting for events occupies no OS thread. Several queues may share a channel.
+// An event of one queue then also costs time for goroutines that wait for other
+// queues. Its methods may be called concurrently.
 type CompChannel struct {
 	object object.Object
 	device *Device
@@ -66,13 +66,14 @@ func (ch *CompChannel) Raw() *libibverbs.CompChannel { return ch.raw }
 // queues use it, Close does nothing and returns a *BusyError.
 func (ch *CompChannel) Close() error {
 	return ch.self().Close(nil, func() error {
-		// No goroutine waits on fd: each waiter has a queue, and there is none. If C
-		// fails, because of a queue that only C knows, fd is still needed.
+		// No goroutine waits on fd, since the channel has no queues. If
+		// C fails, because of a queue that only C knows, fd is still
+		// needed.
 		if err := ch.destroy(); err != nil {
 			return wrap(ch.object.Name(), err)
 		}
 		if ch.fd != nil {
-			_ = ch.fd.Close() // a duplicate; closing it cannot be retried
+			_ = ch.fd.Close() // fd is a duplicate; closing it cannot be retried
 		}
 		return nil
 	})
@@ -114,14 +115,15 @@ func (ch *CompChannel) waiter() (fd *netpoll.FD, err error) {
 	return ch.fd, err
 }
 
-// unwatch takes the descriptor from the netpoller until a wait parks again. The
-// caller holds the turn of one of the channel's queues. If that is the only
-// queue, no goroutine waits on the descriptor; otherwise unwatch has no effect.
+// unwatch makes the netpoller stop watching the descriptor until a wait parks
+// again. It has no effect if the channel has several queues. The caller has
+// filled the turn of one of the queues; if that is the only queue, no goroutine
+// waits on the descriptor.
 func (ch *CompChannel) unwatch() {
 	ch.beginning.Lock()
 	defer ch.beginning.Unlock()
 	if ch.fd != nil && ch.isOnly() {
-		_ = ch.fd.Close() // a duplicate
+		_ = ch.fd.Close() // fd is a duplicate
 		ch.fd = nil
 	}
 }
@@ -131,7 +133,7 @@ func (ch *CompChannel) wake(cq *CQ) {
 	cq.signal()
 	ch.beginning.Lock()
 	defer ch.beginning.Unlock()
-	if ch.fd != nil { // if nil, the first wait begins later and finds its queue signaled
+	if ch.fd != nil { // if fd is nil, no goroutine is parked, and the next wait of the queue receives from ready
 		ch.fd.Kick()
 	}
 }

@@ -340,7 +340,7 @@ func (cq *CQ) nap(ctx context.Context, wcs []WC) (int, error) {
 	var p datapath.Polled
 	began := time.Now()
 	datapath.Sleep(cq.queue, count(wcs), unsafe.Pointer(&wcs[0]), cq.solicited, napLimit, &p)
-	if p.Other != nil { // an event of a queue that has joined the channel meanwhile
+	if p.Other != nil { // the event is of a queue that was added to the channel meanwhile
 		if other := cq.channel.of((*libibverbs.Cq)(p.Other)); other != nil {
 			cq.channel.wake(other)
 		}
@@ -381,7 +381,7 @@ func (cq *CQ) waitParked(ctx context.Context, wcs []WC) (int, error) {
 		return 0, noChannel("CQ.Wait", cq)
 	}
 	select {
-	case cq.turn <- struct{}{}: // even if ctx is done, because completions take precedence
+	case cq.turn <- struct{}{}: // tried even if ctx is done, because completions take precedence
 	default:
 		select {
 		case cq.turn <- struct{}{}:
@@ -457,10 +457,10 @@ func (cq *CQ) Completions(ctx context.Context) iter.Seq2[WC, error] {
 	}
 }
 
-// slept is like spun, for a result of Sleep. Sleep may have read events that
-// other goroutines wait for, and slept wakes these goroutines. The events may
-// be of another queue, or of this one, which may hold more completions than wcs
-// had room for.
+// slept decodes the result of datapath.Sleep, like spun. Sleep may have read
+// events that other goroutines wait for, and slept wakes these goroutines. The
+// events may be of another queue, or of this one, which may hold more
+// completions than wcs had room for.
 func (cq *CQ) slept(limit int, p *datapath.Polled) (int, error) {
 	if p.Events > 0 {
 		cq.channel.wake(cq)
@@ -477,11 +477,11 @@ func (cq *CQ) slept(limit int, p *datapath.Polled) (int, error) {
 // runtime.Gosched. The runtime's monitor checks every 10 ms.
 const scheduleEvery = 8 * time.Millisecond
 
-// spun is like polled, for a result with the time. It calls runtime.Gosched if
-// goroutines have spun or slept for scheduleEvery without such a call.
-// Otherwise, after 10 ms, the runtime's monitor would take the goroutine's
-// processor away and interrupt its thread, and would then wake every 20 us for
-// some time.
+// spun decodes the result of datapath.Spin, like polled. It calls
+// runtime.Gosched if goroutines have spun or slept for scheduleEvery without
+// such a call. Without it, the runtime's monitor would take the goroutine's
+// processor away after 10 ms and interrupt its thread, and would wake every 20
+// us for some time afterwards.
 func (cq *CQ) spun(limit int, p *datapath.Polled) (int, error) {
 	if p.Now-cq.scheduled.Load() >= int64(scheduleEvery) {
 		cq.scheduled.Store(p.Now)
@@ -544,8 +544,8 @@ func (cq *CQ) signal() {
 func (cq *CQ) Close() error {
 	return cq.self().Close(cq.interrupt, func() error {
 		if cq.channel != nil {
-			// Before C destroys the queue, because the next one may
-			// have its address.
+			// This precedes the destruction in C, because the next
+			// queue may have the same address.
 			cq.channel.remove(cq)
 		}
 		handle := cq.raw.Handle

@@ -63,7 +63,7 @@ func (d *Device) Close() error {
 // closeWhenUnused closes the device now, or when the last object on it is
 // closed.
 func (d *Device) closeWhenUnused() {
-	d.object.WhenIdle(func() { _ = d.Close() }) // if it fails, a new object will call this again
+	d.object.WhenIdle(func() { _ = d.Close() }) // Close fails if the device has a new object; WhenIdle calls it again after that
 }
 
 // sameDevice returns an error if the object o belongs to another open device
@@ -256,9 +256,9 @@ func OpenAddr(addr netip.Addr) (*Device, GIDEntry, error) {
 	return c, found, err
 }
 
-// openLooking opens one device after another until look reports that it has
-// found the one wanted, and returns that. look also returns a description of
-// the device, for the error if none is found.
+// openLooking opens one device after another, and returns the first one for
+// which look reports found. look also returns a description of the device, for
+// the error if none is found.
 func openLooking(what string, look func(*Device) (found bool, has string, err error)) (*Device, error) {
 	devices, err := Devices()
 	if err != nil {
@@ -323,9 +323,10 @@ func (d *Device) RawClock() (uint64, error) {
 // returns nil for EIO if the device was removed: the kernel has then destroyed
 // the object, and fails every call with EIO.
 //
-// C then leaks a little memory per object. With RDMAV_ALLOW_DISASSOC_DESTROY in
-// the environment, C would free that memory. But it would also stop waiting
-// until events are acknowledged, which readEvent relies on.
+// After such an error, C leaks a little memory per object. With
+// RDMAV_ALLOW_DISASSOC_DESTROY in the environment, C would free that memory.
+// But it would also not wait any more until events are acknowledged, and
+// readEvent needs this wait.
 func (d *Device) unlessRemoved(err error) error {
 	if errors.Is(err, syscall.EIO) && d.isRemoved() {
 		return nil

@@ -209,11 +209,11 @@ func (t EventType) Fatal() bool {
 	return false
 }
 
-// asyncEvents is how a Device waits for its events. Each Device has its own
-// duplicate of the descriptor, even if two stand for the same C device. An
-// event then wakes the waiters of both Devices, and one of them gets the event.
-// A waiter may not be woken at all if another one has read the event before it
-// could run.
+// asyncEvents holds what a Device needs to wait for its events. Each Device has
+// its own duplicate of the descriptor, even if two Devices stand for the same C
+// device. In that case an event wakes the waiters of both Devices, and one of
+// them gets the event. A waiter may not be woken at all if another one has read
+// the event before it could run.
 type asyncEvents struct {
 	mu    sync.Mutex
 	fd    *netpoll.FD // nil until the program reads events
@@ -312,7 +312,7 @@ func (d *Device) readEvents() (*netpoll.FD, *eventQueue, error) {
 // newEventFD returns a new descriptor, and creates the queue if there is none.
 // The caller holds events.mu.
 func (d *Device) newEventFD() (*netpoll.FD, error) {
-	// stopEvents may have run already, in a Close that waits for the caller.
+	// A Close that waits for the caller may have called stopEvents already.
 	if err := d.object.Err(); err != nil {
 		return nil, err
 	}
@@ -348,8 +348,8 @@ func (d *Device) watchEvents() error {
 func (d *Device) watch(fd *netpoll.FD) {
 	q := d.events.queue
 	d.events.watch = fd
-	// The goroutine ends with the descriptor, or with an error of C, which
-	// NextEvent returns too.
+	// The goroutine ends when the descriptor is closed, or after an error
+	// of C, which NextEvent returns too.
 	go func() {
 		_ = fd.Wait(context.Background(), nil, func() (bool, error) { return false, q.fill(d) })
 	}()
@@ -361,7 +361,7 @@ func (d *Device) unwatchEvents() {
 	defer d.events.mu.Unlock()
 	d.events.cqs--
 	if d.events.cqs == 0 && d.events.watch != nil {
-		_ = d.events.watch.Close() // a duplicate; closing it cannot be retried
+		_ = d.events.watch.Close() // watch is a duplicate; closing it cannot be retried
 		d.events.watch = nil
 	}
 }
@@ -383,7 +383,7 @@ func (d *Device) stopEvents() {
 	d.events.mu.Lock()
 	defer d.events.mu.Unlock()
 	if d.events.fd != nil {
-		_ = d.events.fd.Close() // a duplicate; closing it cannot be retried
+		_ = d.events.fd.Close() // fd is a duplicate; closing it cannot be retried
 		d.events.queue.leave(d.events.fd)
 		d.events.fd = nil
 	}
@@ -435,7 +435,7 @@ func (d *Device) readEvent() (ev Event, ok bool, err error) {
 // longer reports them.
 type eventQueue struct {
 	mu      sync.Mutex           // held while events are read, to keep their order
-	events  []Event              // the field Device of each is nil
+	events  []Event              // unread events; their field Device is nil
 	waiters map[*netpoll.FD]bool // descriptors on which NextEvent waits
 
 	users int // number of Devices; guarded by queues

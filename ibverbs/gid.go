@@ -29,7 +29,7 @@ type GIDEntry struct {
 	Index       int
 	GID         GID
 	Type        GIDType
-	NetDev      string // name of the RoCE network interface; empty if it is in another network namespace, the only one in which the GID can be used
+	NetDev      string // name of the RoCE network interface; empty if the interface is in another network namespace, since the GID can be used only there
 	NetDevIndex int    // index of that network interface, 0 if there is none
 }
 
@@ -164,7 +164,7 @@ func (d *Device) QueryPortGIDs(port int) ([]GIDEntry, error) {
 }
 
 func (d *Device) portGIDs(port int) ([]tableEntry, error) {
-	if _, err := d.QueryPort(port); err != nil { // the table would only be empty
+	if _, err := d.QueryPort(port); err != nil { // for an unknown port, gidTable would have no entries, and no error
 		return nil, err
 	}
 	all, err := d.gidTable()
@@ -403,7 +403,7 @@ func (n netDevs) byIndex(index int) netDev {
 
 func newNetDev(nic *net.Interface) netDev {
 	d := netDev{name: nic.Name, index: nic.Index, mac: nic.HardwareAddr}
-	addrs, _ := nic.Addrs() // the interface may be gone
+	addrs, _ := nic.Addrs() // fails if the interface was removed meanwhile
 	for _, a := range addrs {
 		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
 			d.addrs = append(d.addrs, prefix.Addr())

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-go/verbena/internal/sealed"
 )
 
-// The types below are what package rdmacm and the packages in this directory
-// use of this one beyond what it exports. See package sealed.
+// The types below give package rdmacm and the packages in this directory access
+// to parts of this package that programs cannot use. See package sealed.
 
 // lifetime is the internals of an object of which other packages use nothing
 // else.
@@ -77,7 +77,8 @@ func (i deviceInternals) ImportPD(raw *libibverbs.Pd) *PD {
 	return pd
 }
 
-// DMAHandle returns what registers memory with a DMA handle of the device.
+// DMAHandle returns an object whose methods register memory with a DMA handle
+// of the device.
 func (i deviceInternals) DMAHandle(handle *object.Object, raw *libibverbs.Dmah) *dmaHandle {
 	return &dmaHandle{object: handle, device: i.d, raw: raw}
 }

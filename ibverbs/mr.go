@@ -26,7 +26,7 @@ import (
 type MR struct {
 	object   object.Object
 	raw      *libibverbs.Mr
-	itself   *MR // see Segment.owner
+	itself   *MR // this MR; Segment.owner says why it is stored
 	region       // Rereg replaces this part
 	unusable atomic.Bool
 

@@ -352,7 +352,7 @@ func (qp *QP) refusal(from QPState, attr *libibverbs.QpAttr, mask QPAttrMask) *T
 		return nil
 	}
 	if mask&QPAttrCurState != 0 {
-		from = attr.CurQpState // which the device then believes
+		from = attr.CurQpState // the device takes CurQpState for the current state
 	}
 	to := from
 	if mask&QPAttrState != 0 {
@@ -461,10 +461,10 @@ const (
 
 // DataInOrder returns in which order data from the peer's requests of kind op
 // appears in memory; see ibv_query_qp_data_in_order(3). Package libibverbs has
-// the kinds, such as IBV_WR_RDMA_WRITE, for which this package has no names: a
-// batch has a method for each. If data appears in order, a program may poll the
-// memory instead of the completion queue. DataInOrder returns 0 if the order is
-// undefined or the device does not know it. It needs rdma-core 36.
+// the names of the kinds, such as IBV_WR_RDMA_WRITE. If data appears in order,
+// a program may poll the memory instead of the completion queue. DataInOrder
+// returns 0 if the order is undefined or the device does not know it. It needs
+// rdma-core 36.
 func (qp *QP) DataInOrder(op libibverbs.WrOpcode) (DataInOrder, error) {
 	if err := qp.self().Use(); err != nil {
 		return 0, err
@@ -574,10 +574,9 @@ func when(given bool, bit QPAttrMask) QPAttrMask {
 	return 0
 }
 
-// move changes the state to attr.State, and the attributes in given. Of the
-// attributes in zeros, it also sets those that this transition from the state
-// from requires for the type of the queue pair, even if their value in attr is
-// zero.
+// move changes the state to attr.State, and the attributes in given. It also
+// sets those attributes in zeros that the queue pair's type requires for the
+// transition from the state in from, even if their value in attr is zero.
 func (qp *QP) move(from QPState, attr QPAttr, given, zeros QPAttrMask) error {
 	if err := qp.self().Use(); err != nil {
 		return err
@@ -777,10 +776,10 @@ func (e *PostError) Error() string {
 // errors.ErrUnsupported if the queue pair was not made for the request.
 func (e *PostError) Unwrap() error { return e.Err }
 
-// Exchange posts receives, then posts send requests, and then polls cq until at
-// least the given number of completions have arrived or the budget expires, all
-// in one call of C. The budget is at most MaxSpin, and wcs must have room for
-// that number. Exchange returns how many completions it stored in wcs; if the
+// Exchange posts receives, then posts send requests, and then polls cq until as
+// many completions as least says have arrived or the budget expires, all in one
+// call of C. The budget is at most MaxSpin, and wcs must have room for least
+// completions. Exchange returns how many completions it stored in wcs; if the
 // budget expired, wait for the others with CQ.Spin. recv and send may be nil or
 // empty.
 //

@@ -290,7 +290,7 @@ const (
 	defaultHopLimit      = 64
 	defaultTimeout       = 67 * time.Millisecond // 4.096 us * 2^14
 	defaultRNRTimer      = 640 * time.Microsecond
-	defaultRetryCount    = 6 // with 7, Soft-RoCE would never notice that a peer has vanished
+	defaultRetryCount    = 6 // not 7, with which Soft-RoCE would never notice that a peer has vanished
 	defaultRNRRetryCount = RNRRetryForever
 	maxRetryCount        = 7
 )

@@ -24,9 +24,9 @@ const (
 // Numbers have the host's byte order.
 type QPAttr struct {
 	State         QPState
-	CurState      QPState // state that the device assumes, for Modify
-	NotifyDrained bool    // whether an event reports that the queue is drained, for Modify to SQD
-	Draining      bool    // whether requests are still in progress, from Query
+	CurState      QPState // for Modify: state that the device is to take for the current one
+	NotifyDrained bool    // for Modify to SQD: whether an event reports that the queue is drained
+	Draining      bool    // from Query: whether requests are still in progress
 	Access        AccessFlags
 	Port          int // counts from 1
 	PKeyIndex     int
@@ -139,7 +139,7 @@ const (
 	connInit = QPAttrPKeyIndex | QPAttrPort | QPAttrAccess
 	udInit   = QPAttrPKeyIndex | QPAttrPort | QPAttrQKey
 	connPath = QPAttrPath | QPAttrPathMTU | QPAttrDestQPNum | QPAttrRecvPSN
-	answers  = QPAttrMaxDestReadAtomic | QPAttrMinRNRTimer // what a responder needs
+	answers  = QPAttrMaxDestReadAtomic | QPAttrMinRNRTimer // attributes that a responder needs
 	retries  = QPAttrTimeout | QPAttrRetryCount | QPAttrRNRRetryCount | QPAttrMaxReadAtomic
 
 	rtrConn = QPAttrAltPath | QPAttrAccess | QPAttrPKeyIndex

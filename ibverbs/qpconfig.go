@@ -158,7 +158,7 @@ func (c QPConfig) initAttrEx(pd *PD) (libibverbs.QpInitAttrEx, error) {
 		QpType: basic.QpType, SqSigAll: basic.SqSigAll,
 	}
 	mask := libibverbs.IBV_QP_INIT_ATTR_PD
-	if c.XRCD != nil { // instead of a protection domain
+	if c.XRCD != nil { // a queue pair with an XRC domain has no protection domain
 		mask = libibverbs.IBV_QP_INIT_ATTR_XRCD
 		a.Xrcd = c.XRCD.raw
 	} else {

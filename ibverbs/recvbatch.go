@@ -63,7 +63,7 @@ func (b *RecvBatch) Recv(id uint64, segments ...Segment) error {
 	}
 	first := i * a.segments
 	for k := range segments {
-		if !segments[k].sound() {
+		if !segments[k].isValid() {
 			return refusedRecv(i, a.refused(segments, false))
 		}
 		if segments[k].mr.readOnly {

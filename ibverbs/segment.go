@@ -110,9 +110,9 @@ func (s Segment) Remote() (RemoteBuffer, error) {
 	return RemoteBuffer{Addr: s.addr(), RKey: s.mr.rkey, Len: uint64(s.n)}, nil
 }
 
-// sound reports whether check would return nil. It is small enough to be
+// isValid reports whether check would return nil. It is small enough to be
 // inlined into the functions that add requests.
-func (s *Segment) sound() bool {
+func (s *Segment) isValid() bool {
 	mr := s.mr
 	if mr == nil {
 		return false
@@ -122,16 +122,16 @@ func (s *Segment) sound() bool {
 		uint64(s.n) <= 1<<32-1 && uint(s.offset) <= uint(mr.size) && s.n <= mr.size-s.offset
 }
 
-// owner returns the region of a sound segment, for a batch to keep. It does not
+// owner returns the region of a valid segment, for a batch to keep. It does not
 // return s.mr, because the compiler would then assume that the batch also keeps
 // the memory of InlineBytes, and would move that memory to the heap.
 func (s *Segment) owner() *MR { return s.mr.itself }
 
 // written returns an error if the device may not write to one of the segments.
-// It ignores segments that are not sound.
+// It ignores segments that are not valid.
 func written(segments []Segment) error {
 	for k := range segments {
-		if s := &segments[k]; s.mr != nil && s.mr.readOnly && s.sound() {
+		if s := &segments[k]; s.mr != nil && s.mr.readOnly && s.isValid() {
 			if err := s.checkWrite(); err != nil {
 				return inSegment(k, err)
 			}
@@ -140,7 +140,7 @@ func written(segments []Segment) error {
 	return nil
 }
 
-// checkWrite returns an error if the device may not write to a sound segment.
+// checkWrite returns an error if the device may not write to a valid segment.
 func (s Segment) checkWrite() error {
 	if s.mr.readOnly && s.n > 0 {
 		return cerr.Invalid("%s is without AccessLocalWrite, so the device cannot write to it", s.mr.object.Name())
@@ -271,7 +271,7 @@ func (r SendWR) SetSegments(segments ...Segment) error {
 	var bytes uint64
 	for k := range segments {
 		s := &segments[k]
-		if !s.sound() || inline {
+		if !s.isValid() || inline {
 			return b.setOther(r.i, segments)
 		}
 		bytes += uint64(s.n)

@@ -31,12 +31,12 @@ type SendBatch struct {
 	owner []*MR            // region of each segment in arena.sges; nil if it is in copies
 	holds int              // number of requests for which C reads objects during a post
 	uses  []*object.Object // objects that C reads during a post; out of date if stale is set
-	stale bool             // whether find must update uses
+	stale bool             // whether listUses must update uses
 
 	copies *copies // bytes of InlineBytes; nil until there are some
 
-	// Position of the first request that only ibv_wr_* can post, counted
-	// from 1; 0 means none.
+	// extended is the position of the first request that only ibv_wr_* can
+	// post, counted from 1; 0 means that there is none.
 	extended int
 }
 
@@ -60,7 +60,7 @@ func NewSendBatch(requests, segments int) (*SendBatch, error) {
 	for i := range a.wrs {
 		a.wrs[i].SgList = unsafe.SliceData(a.place(i))
 		if i > 0 {
-			a.wrs[i-1].Next = &a.wrs[i] // used or not: see begin
+			a.wrs[i-1].Next = &a.wrs[i] // set even while request i is not in use: see begin
 		}
 	}
 	return &SendBatch{
@@ -106,8 +106,9 @@ func (b *SendBatch) add(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, 
 	wr := &a.wrs[i]
 	wr.WrId, wr.NumSge, wr.Opcode, wr.SendFlags = id, int32(len(segments)), op, uint32(flags)
 	*wr.ImmData() = imm // or the key to invalidate
-	// The rest stays as an earlier request left it, except for what would
-	// matter here: the union starts with a datagram's address handle.
+	// Other fields of an earlier request stay, except for those that would
+	// have an effect on this one: the union starts with a datagram's
+	// address handle.
 	wr.Wr.Rdma().RemoteAddr, wr.QpType.Xrc().RemoteSrqn = 0, 0
 	b.more[i].room = room
 	if len(segments) > a.segments {
@@ -116,7 +117,7 @@ func (b *SendBatch) add(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, 
 	first, bytes := i*a.segments, uint64(0)
 	for k := range segments {
 		s := &segments[k]
-		if !s.sound() {
+		if !s.isValid() {
 			return b.addOther(i, segments)
 		}
 		a.sges[first+k] = s.sge()
@@ -279,7 +280,8 @@ func (r SendWR) wr() (*libibverbs.SendWr, error) {
 	return &r.batch.arena.wrs[r.i], nil
 }
 
-// missing is separate from wr to let the compiler inline wr.
+// missing returns the error for a request that the batch does not have. It is
+// not a part of wr, so that the compiler can inline wr.
 func (r SendWR) missing() error {
 	return cerr.Refuse(opPostSend, fmt.Sprintf("request %d", r.i), "the batch has %d requests", r.batch.Len())
 }
@@ -319,7 +321,7 @@ func (r SendWR) SetFlags(flags SendFlags) error {
 		if err := firstError(checkInline(wr.Opcode), r.batch.addressable(r.i)); err != nil {
 			return r.refuse(wr, err)
 		}
-		if k := r.batch.copied(r.i); k >= 0 { // only inline requests have them
+		if k := r.batch.copied(r.i); k >= 0 { // only an inline request can have a segment from InlineBytes
 			return r.refuse(wr, cerr.Invalid("SetFlags cannot clear SendInline: segment %d is from InlineBytes", k))
 		}
 		r.batch.readdress(r.i, inline)
@@ -330,8 +332,8 @@ func (r SendWR) SetFlags(flags SendFlags) error {
 	return nil
 }
 
-// count updates holds after a change of request i. before is what held returned
-// before the change.
+// count updates b.holds after a change of request i. before is the result of
+// held(i) before the change.
 func (b *SendBatch) count(before bool, i int) {
 	b.stale = true
 	switch now := b.held(i); {
@@ -439,7 +441,7 @@ func (r SendWR) SetDestination(to Destination) error {
 	to.set(wr.Wr.Ud())
 	before, used := r.batch.held(r.i), &r.batch.more[r.i].used
 	if wr.Opcode == libibverbs.IBV_WR_TSO {
-		used[1] = to.AH.self() // the first is the header
+		used[1] = to.AH.self() // used[0] is the region of the header
 	} else {
 		used[0] = to.AH.self()
 	}
@@ -617,7 +619,7 @@ func (b *SendBatch) addTo(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64
 		return err
 	}
 	to.set(wr.Wr.Ud())
-	b.look(b.arena.n-1, to.AH.self(), nil)
+	b.noteObjects(b.arena.n-1, to.AH.self(), nil)
 	return nil
 }
 
@@ -642,7 +644,7 @@ func (b *SendBatch) TSO(id uint64, header Segment, mss uint16, flags SendFlags, 
 	*wr.Tso() = libibverbs.SendWrTso{
 		Hdr: unsafe.Pointer(&header.mr.bytes[header.offset]), HdrSz: uint16(header.n), Mss: mss,
 	}
-	b.look(b.arena.n-1, &header.mr.object, nil)
+	b.noteObjects(b.arena.n-1, &header.mr.object, nil)
 	return nil
 }
 
@@ -679,7 +681,7 @@ func newCopies(requests, slot int) (*copies, error) {
 		return nil, fmt.Errorf("allocate %d inline bytes for each of %d requests: %w", slot, requests, err)
 	}
 	c := &copies{memory, slot}
-	runtime.AddCleanup(c, func(m []byte) { _ = mem.Unmap(m) }, memory) // as for an arena
+	runtime.AddCleanup(c, func(m []byte) { _ = mem.Unmap(m) }, memory) // the order in which memory is freed does not matter
 	return c, nil
 }
 
@@ -710,7 +712,7 @@ func (b *SendBatch) reserve(n uint64) error {
 	return nil
 }
 
-// addOther finishes add for a request with a segment that is not sound.
+// addOther finishes add for a request with a segment that is not valid.
 func (b *SendBatch) addOther(i int, segments []Segment) (*libibverbs.SendWr, error) {
 	if err := b.setOther(i, segments); err != nil {
 		b.disown(i)
@@ -818,7 +820,7 @@ func (b *SendBatch) BindMW(id uint64, mw *MW, binding Binding, flags SendFlags) 
 		return err
 	}
 	*wr.BindMw() = request
-	b.look(b.arena.n-1, mw.self(), binding.Memory.mr.self())
+	b.noteObjects(b.arena.n-1, mw.self(), binding.Memory.mr.self())
 	return nil
 }
 

@@ -56,10 +56,11 @@ const DefaultSpin = 50 * time.Microsecond
 const (
 	// napLimit is the longest time of a nap.
 	napLimit = 500 * time.Microsecond
-	// spinsPerYield is the number of waits that spin before one yields, and
-	// does not spin.
+	// spinsPerYield is the number of waits that spin before one wait yields
+	// instead.
 	spinsPerYield = 32
-	// napsPerYield is the number of naps of which the last one first yields.
+	// napsPerYield is the number of naps after which a goroutine yields
+	// once, before its next nap.
 	napsPerYield = 32
 	// napsToUnwatch is the number of successful naps in a row after which the
 	// netpoller stops watching the channel.
@@ -105,8 +106,8 @@ func (p *waitPolicy) wantsNap() bool { return !p.noNaps && napPlaces.n > 0 && p.
 // nap comes next, which begins with a poll.
 func (p *waitPolicy) wantsPoll() bool { return !p.wantsNap() || p.spins.isGood() }
 
-// beginNap reports whether the caller, which wants to nap, may. If so, the
-// caller calls endNap afterwards.
+// beginNap reports whether the caller may nap. If so, the caller calls endNap
+// afterwards. wantsNap must have returned true.
 func (p *waitPolicy) beginNap() bool {
 	if p.naps.tries.Add(1)%napsPerYield == 0 {
 		runtime.Gosched()
@@ -149,13 +150,13 @@ type record struct {
 	// failureCost with each failure. The record is good while it is positive.
 	score    atomic.Int32
 	tries    atomic.Uint32 // number of spins or naps that were wanted
-	refusals atomic.Uint32 // for places.take
+	refusals atomic.Uint32 // number of refusals that the queue has seen; see places.take
 }
 
 const (
 	bestScore = 8
-	// A spin or nap in vain costs the whole limit. Several successful ones make
-	// up for that.
+	// A failure counts more than a success, since a spin or nap that fails
+	// takes the whole limit.
 	failureCost = 2
 )
 
@@ -186,13 +187,14 @@ var (
 	napPlaces  = places{n: placesOf(runtime.GOMAXPROCS(0))}
 )
 
-// placesOf returns the number of places on so many processors of the runtime: a
-// quarter of them, or one of two or three.
+// placesOf returns the number of places if the runtime has the given number of
+// processors: a quarter of that number, or 1 for two or three processors.
 func placesOf(processors int) int32 { return int32(max(processors/4, min(processors-1, 1))) }
 
-// take reports whether the caller gets a place, which the caller leaves
-// afterwards. seen is the number of refusals that the queue has seen: if
-// others were refused since, take lets them go first and refuses the caller.
+// take reports whether the caller gets a place, which the caller must leave
+// afterwards. seen is the number of refusals that the queue has seen. If there
+// were more refusals since, take refuses the caller, so that the refused ones
+// go first.
 func (p *places) take(seen *atomic.Uint32) bool {
 	if refusals := p.refusals.Load(); seen.Swap(refusals) != refusals {
 		return false

@@ -146,7 +146,7 @@ const (
 	WCFlagGRH          WCFlags = libibverbs.IBV_WC_GRH
 	WCFlagIPChecksumOK WCFlags = libibverbs.IBV_WC_IP_CSUM_OK    // the checksum of a received IP packet is correct
 	WCFlagTagSync      WCFlags = libibverbs.IBV_WC_TM_SYNC_REQ   // the device asks for tag.Batch.Sync
-	WCFlagTagMatched   WCFlags = libibverbs.IBV_WC_TM_MATCH      // the message matched a receive of the tag list, which had this ID
+	WCFlagTagMatched   WCFlags = libibverbs.IBV_WC_TM_MATCH      // the message matched a receive of the tag list; the completion has that receive's ID
 	WCFlagTagData      WCFlags = libibverbs.IBV_WC_TM_DATA_VALID // the message is in the memory of that receive
 )
 

@@ -79,7 +79,7 @@ func show(ctx context.Context, conn *rdmacm.DatagramConn, messages *rdmacm.Recei
 	for {
 		m, err := messages.Next(ctx)
 		if err != nil {
-			return // chat ends, or conn has failed, which speak reports
+			return // chat ends, or conn has failed; speak returns the error
 		}
 		// The group also delivers datagrams to their sender.
 		from, err := m.Sender()

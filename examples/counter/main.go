@@ -83,7 +83,7 @@ func serve(ctx context.Context, address string) error {
 	err = ln.Serve(ctx, func(ctx context.Context, req *rdmacm.Request) {
 		conn, err := req.Accept(ctx, &rdmacm.Config{PD: pd, PrivateData: offer})
 		if err == nil {
-			err = conn.Wait(ctx) // until the client closes
+			err = conn.Wait(ctx) // waits until the client closes the connection
 			conn.Close()
 		}
 		if err != nil && ctx.Err() == nil {

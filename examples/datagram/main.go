@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	patience = time.Second // before a client asks again
+	patience = time.Second // time after which a client asks again
 	attempts = 5
 )
 

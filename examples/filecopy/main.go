@@ -36,7 +36,7 @@ import (
 const (
 	chunkSize = 256 << 10
 	slots     = 8
-	maxSize   = chunkSize << 32 // as many chunks as immediate data can tell apart
+	maxSize   = chunkSize << 32 // size of as many chunks as 32 bits of immediate data can number
 )
 
 func main() {
@@ -159,7 +159,7 @@ func store(ctx context.Context, conn *rdmacm.Conn, messages *rdmacm.Receiver, wi
 		chunk := int64(number)
 		n, _ := m.Written()
 		if chunk >= chunks(size) || n != chunkLen(size, chunk) {
-			return fmt.Errorf("chunk of %d bytes with number %d in a file of %d bytes", n, chunk, size)
+			return fmt.Errorf("unexpected chunk %d of %d bytes, for a file of %d bytes", chunk, n, size)
 		}
 		data := window.Sub(int(chunk%slots)*chunkSize, n)
 		if _, err := file.WriteAt(data.Bytes(), chunk*chunkSize); err != nil {
@@ -178,10 +178,10 @@ type sender struct {
 	conn    *rdmacm.Conn
 	file    *os.File
 	size    int64
-	memory  *ibverbs.MR          // has the same slots as the window
-	window  ibverbs.RemoteBuffer // at the other end
+	memory  *ibverbs.MR          // memory to send from, with the same slots as the window
+	window  ibverbs.RemoteBuffer // memory at the other end to which chunks are written
 	answers *rdmacm.Receiver
-	free    [slots]chan struct{} // a value says that the slot's chunk is in the copy
+	free    [slots]chan struct{} // receives a value when the slot's chunk is in the copy
 }
 
 // send sends a file.
@@ -244,7 +244,7 @@ func (s *sender) transfer(ctx context.Context) (err error) {
 		s.free[slot] = make(chan struct{}, 1)
 		filling.Go(func() {
 			if err := s.fill(ctx, int64(slot)); err != nil {
-				cancel(err) // ends Next below, and the other goroutines
+				cancel(err) // makes Next below return, and ends the other goroutines
 			}
 		})
 	}

@@ -167,11 +167,11 @@ func TestBadSender(t *testing.T) {
 		}, "the copy differs"},
 		"chunk": {1, func(ctx context.Context, conn *rdmacm.Conn, _ *ibverbs.MR) error {
 			return conn.SendImm(ctx, 1)
-		}, "the copy is incomplete: chunk of 0 bytes with number 1 in a file of 1 bytes"},
+		}, "the copy is incomplete: unexpected chunk 1 of 0 bytes, for a file of 1 bytes"},
 		"length": {2, func(ctx context.Context, conn *rdmacm.Conn, memory *ibverbs.MR) error {
 			var window ibverbs.RemoteBuffer
 			return errors.Join(window.UnmarshalBinary(conn.PeerData()), conn.WriteImm(ctx, window, 0, memory.Sub(0, 1)))
-		}, ": chunk of 1 bytes with number 0 in a file of 2 bytes"},
+		}, ": unexpected chunk 0 of 1 bytes, for a file of 2 bytes"},
 		"end":  {1, func(context.Context, *rdmacm.Conn, *ibverbs.MR) error { return nil }, ": disconnected"},
 		"size": {1<<63 + 1, nil, "file of 9223372036854775809 bytes is too large"},
 	} {

@@ -114,10 +114,10 @@ func answer(ctx context.Context, g gpu, req *rdmacm.Request, size int) (err erro
 		return err
 	}
 	if got := crc32.ChecksumIEEE(data); got != sum {
-		return fmt.Errorf("checksum %08x of %d bytes, and not %08x", got, n, sum)
+		return fmt.Errorf("the checksum of %d received bytes is %08x, not %08x", n, got, sum)
 	}
 	fmt.Printf("%d bytes came into the memory of %s, registered %s: checksum %08x is right\n", n, g.name(), m.way, sum)
-	invert(data) // a real program has the GPU work on what has come
+	invert(data) // in a real program, the GPU works on the data
 	if err := m.put(data); err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func transfer(ctx context.Context, g gpu, address string, size int) (err error) 
 	}
 	invert(data)
 	if n != size || string(got) != string(data) {
-		return fmt.Errorf("%d bytes came back, or others than expected", n)
+		return fmt.Errorf("the %d bytes that came back are not the %d inverted bytes", n, size)
 	}
 	fmt.Printf("%d bytes went from the memory of %s, registered %s, and came back\n", n, g.name(), out.way)
 	return nil
@@ -201,7 +201,7 @@ func transfer(ctx context.Context, g gpu, address string, size int) (err error) 
 
 // accept waits for the server's offer.
 func accept(ctx context.Context, conn *rdmacm.Conn) (where ibverbs.RemoteBuffer, err error) {
-	const size = 64 // more than an offer has
+	const size = 64 // larger than an offer
 	message, err := conn.Alloc(size, ibverbs.AccessLocalWrite)
 	if err != nil {
 		return where, err

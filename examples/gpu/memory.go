@@ -68,7 +68,7 @@ func register(g gpu, pd *ibverbs.PD, address unsafe.Pointer, size int, access ib
 	if err == nil {
 		buffer := ibverbs.DMABuf{FD: fd, Offset: offset, Length: size, IOVA: uint64(uintptr(address))}
 		mr, err = pd.RegisterDMABuf(buffer, access)
-		syscall.Close(fd) // the region does not need it
+		syscall.Close(fd) // the region does not need the descriptor
 	}
 	if err == nil {
 		return mr, "as a DMA buffer", nil

@@ -85,7 +85,7 @@ func serve(ctx context.Context, address string) error {
 	return <-ended
 }
 
-// ask has the server turn texts into capitals, and prints these.
+// ask asks the server to turn texts into capitals, and prints the answers.
 func ask(ctx context.Context, address string, texts []string) (err error) {
 	var d dialer
 	client, err := grpc.NewClient("passthrough:///"+address, // rsocket looks the name up

@@ -106,7 +106,7 @@ func watch(ctx context.Context, req *rdmacm.Request) error {
 		field, ok := m.Imm()
 		n, _ := m.Written()
 		if !ok || field >= fields || n > fieldSize {
-			return fmt.Errorf("notification of %d bytes in field %d", n, field)
+			return fmt.Errorf("unexpected notification: %d bytes in field %d", n, field)
 		}
 		fmt.Printf("field %d: %s\n", field, board.Sub(int(field)*fieldSize, n).Bytes())
 	}

@@ -37,7 +37,7 @@ type place struct{ network, address string }
 
 func (p *place) String() string { return p.network + ":" + p.address }
 
-// Set is for the flags.
+// Set parses the value of a flag; see flag.Value.
 func (p *place) Set(text string) error {
 	var ok bool
 	p.network, p.address, ok = strings.Cut(text, ":")
@@ -96,7 +96,7 @@ func serve(ctx context.Context, from, to place) error {
 	stop := context.AfterFunc(ctx, func() { ln.Close() })
 	defer stop()
 	var clients sync.WaitGroup
-	defer clients.Wait() // for what they close
+	defer clients.Wait() // waits until they have closed their connections
 	for {
 		client, err := ln.Accept()
 		if ctx.Err() != nil {
@@ -145,7 +145,7 @@ func relay(ctx context.Context, client half, to place) error {
 	var directions sync.WaitGroup
 	for _, d := range []struct{ from, to half }{{client, server}, {server, client}} {
 		directions.Go(func() {
-			_, err := io.Copy(d.to, d.from) // straight from and to memory that the device uses
+			_, err := io.Copy(d.to, d.from) // copies from and to memory that the device uses
 			if err == nil {
 				err = d.to.CloseWrite()
 			}
@@ -156,7 +156,7 @@ func relay(ctx context.Context, client half, to place) error {
 	}
 	directions.Wait()
 	if err := context.Cause(ctx); err != nil {
-		reset() // both directions may have ended before the other call has begun
+		reset() // both directions may have ended before AfterFunc has called it
 		return err
 	}
 	stop()

@@ -65,7 +65,7 @@ func main() {
 
 type server struct {
 	work, grace time.Duration
-	done        atomic.Int64 // requests
+	done        atomic.Int64 // number of requests that are done
 }
 
 // serve serves clients until ctx ends, and then until they are gone. stop
@@ -98,7 +98,7 @@ func (s *server) serve(ctx context.Context, stop func(), address string) error {
 	ln.Close() // refuses further clients, which may look for another server
 	timer := time.AfterFunc(s.grace, func() { cutOff(fmt.Errorf("cut off after %v", s.grace)) })
 	defer timer.Stop()
-	err = <-finished // until all clients are gone
+	err = <-finished // waits until all clients are gone
 	fmt.Println("requests done:", s.done.Load())
 	if err == nil {
 		err = context.Cause(underWay) // nil if nothing was cut off
@@ -133,7 +133,7 @@ func (s *server) answer(ctx, underWay context.Context, req *rdmacm.Request) erro
 		}
 		fmt.Println("working for", conn.RemoteAddr())
 		select {
-		case <-time.After(s.work): // the work
+		case <-time.After(s.work): // stands for the work of a request
 		case <-conn.Done():
 			return conn.Err()
 		case <-underWay.Done():

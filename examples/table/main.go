@@ -90,7 +90,7 @@ func serve(ctx context.Context, address string) error {
 	return ln.Serve(ctx, func(ctx context.Context, req *rdmacm.Request) {
 		conn, err := req.Accept(ctx, &rdmacm.Config{PD: pd, PrivateData: offer})
 		if err == nil {
-			err = conn.Wait(ctx) // until the client closes; reads need nothing from this program
+			err = conn.Wait(ctx) // waits until the client closes the connection; reads need nothing from this program
 			conn.Close()
 		}
 		if err != nil && ctx.Err() == nil {

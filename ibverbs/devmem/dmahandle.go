@@ -93,7 +93,8 @@ func (h *DMAHandle) Close() error {
 	})
 }
 
-// registrar is what ibverbs registers memory with a DMA handle by.
+// registrar has the functions of package ibverbs that register memory with a
+// DMA handle.
 type registrar interface {
 	Register(pd *ibverbs.PD, b []byte, access ibverbs.AccessFlags) (*ibverbs.MR, error)
 	RegisterIOVA(pd *ibverbs.PD, b []byte, iova uint64, access ibverbs.AccessFlags) (*ibverbs.MR, error)
@@ -103,7 +104,7 @@ type registrar interface {
 
 func (h *DMAHandle) registrar() registrar {
 	if h == nil {
-		h = new(DMAHandle) // with which the registration fails
+		h = new(DMAHandle) // registration fails with a handle that was not allocated
 	}
 	return sealed.Open(h.device.Internals()).DMAHandle(&h.object, h.raw)
 }

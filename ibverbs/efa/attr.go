@@ -53,8 +53,8 @@ func Query(device *ibverbs.Device) (Attr, error) {
 }
 
 // Number returns the number that the adapter has given to an address handle;
-// see efadv_query_ah(3). A completion of a receive contains this number of its
-// sender.
+// see efadv_query_ah(3). The completion of a receive contains the number of the
+// sender's address handle.
 func Number(ah *ibverbs.AH) (uint16, error) {
 	o := sibling.ObjectOf(ah)
 	if err := o.Use(); err != nil {

@@ -300,7 +300,7 @@ func (s Apply) put(b *buffer, device *ibverbs.Device) error {
 
 const (
 	attrSize = unsafe.Sizeof(libibverbs.FlowAttr{})
-	specMax  = unsafe.Sizeof(libibverbs.FlowSpec{}) // a union of all specs
+	specMax  = unsafe.Sizeof(libibverbs.FlowSpec{}) // FlowSpec is a union of all specs
 )
 
 // buffer is a rule in C's form: a struct ibv_flow_attr of 20 bytes, followed by

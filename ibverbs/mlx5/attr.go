@@ -56,7 +56,7 @@ func Query(device *ibverbs.Device) (Attr, error) {
 	if err := libmlx5.QueryDevice(device.Raw(), &raw); err != nil {
 		return Attr{}, sibling.Wrap(device.Name(), err)
 	}
-	attr := Attr{Flags: Flags(raw.Flags)} // the library has left in the mask what it reports
+	attr := Attr{Flags: Flags(raw.Flags)} // raw's mask now has the bits of what the library has reported
 	told := libmlx5.ContextCompMask(raw.CompMask)
 	if told&dc != 0 {
 		attr.MaxDCReads, attr.MaxDCInitReads = raw.MaxDcRdAtom, raw.MaxDcInitRdAtom

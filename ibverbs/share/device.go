@@ -63,7 +63,7 @@ func ImportDevice(file *os.File) (*ibverbs.Device, error) {
 		// A driver that fails has closed the descriptor. If C has
 		// called no driver, the descriptor is still open.
 		if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.ENODEV) {
-			_ = os.NewFile(uintptr(fd), "").Close() // a duplicate, not written to
+			_ = os.NewFile(uintptr(fd), "").Close() // fd is a duplicate, and nothing was written to it
 		}
 		return nil, sibling.Wrap(file.Name(), err)
 	}

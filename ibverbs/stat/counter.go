@@ -26,11 +26,11 @@ const (
 	Unknown  Unit = ""
 	Bytes    Unit = "bytes"
 	Packets  Unit = "packets"
-	Messages Unit = "messages" // of the connection manager
+	Messages Unit = "messages" // messages of the connection manager
 	Requests Unit = "requests" // work requests, or requests of the protocol such as reads
-	Commands Unit = "commands" // to the device, from its driver
+	Commands Unit = "commands" // commands that the driver gives to the device
 	Events   Unit = "events"   // occurrences; Counter.Help says of what
-	Ticks    Unit = "ticks"    // of a clock of the device; the vendor defines its rate
+	Ticks    Unit = "ticks"    // ticks of a clock of the device; the vendor defines its rate
 )
 
 // Counter is a counter of a device or a port.

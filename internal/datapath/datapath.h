@@ -4,10 +4,10 @@
 
 #include <stdint.h>
 
-/* Objects are passed as bytes: at every call, cgo checks pointers to anything that
- * may hold pointers, and these belong to C. */
+/* Objects are passed as pointers to bytes: at every call, cgo checks pointers to
+ * anything that may hold pointers, and these belong to C. */
 
-/* How a post ended. Go has the same structs, and clears them, because a success
+/* Result of posting. Go has the same structs, and clears them, because a success
  * writes nothing. */
 struct verbena_posted {
 	int64_t value; /* what C returned; 0: success */
@@ -16,7 +16,7 @@ struct verbena_posted {
 	uint8_t *bad;  /* request that failed; NULL if C does not say */
 };
 
-/* How polling ended. */
+/* Result of polling. */
 struct verbena_polled {
 	int64_t value;	/* number of completions, or C's failure */
 	int32_t error;	/* errno */
@@ -29,20 +29,21 @@ struct verbena_polled {
 #define VERBENA_ARMING 1  /* ibv_req_notify_cq */
 #define VERBENA_READING 2 /* ibv_get_cq_event */
 
-/* How an exchange ended. Steps after a failure were not tried. */
+/* Result of an exchange. Steps after one that failed were not tried. */
 struct verbena_exchanged {
 	struct verbena_posted received;
 	struct verbena_posted sent;
 	struct verbena_polled polled;
 };
 
-/* Bits of fields in addition to IBV_WC_EX_WITH_*. Each field has a reader. */
+/* Bits of the parameter fields, in addition to IBV_WC_EX_WITH_*. The provider has a
+ * function to read each field in it. */
 #define VERBENA_EXTENDED (UINT64_C(1) << 63) /* poll with start_poll, not ibv_poll_cq */
 #define VERBENA_ONE_BY_ONE (UINT64_C(1) << 62) /* next_poll is unreliable */
 #define VERBENA_OPCODE (UINT64_C(1) << 61)
 #define VERBENA_WC_FLAGS (UINT64_C(1) << 60)
 
-/* Results are written through a pointer, also of bytes, because cgo takes as long to
+/* Results are written through a pointer to bytes, because cgo takes as long to
  * return a value as to pass the arguments.
  *
  * ops holds the IBV_QP_EX_WITH_* that the queue pair was made with. If it is not 0, qp
@@ -56,7 +57,8 @@ void verbena_poll(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, uint8
 void verbena_poll_or_arm(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited, uint8_t *polled);
 /* Sets ibv_get_cq_event (0) or ibv_ack_cq_events (1), without which sleeping fails. */
 void verbena_set_event_function(int32_t i, void *function);
-/* Takes an event off a channel, and acknowledges it: value and error are those of ibv_get_cq_event, other is its queue. */
+/* Takes an event off a channel, and acknowledges it. value and error are those of
+ * ibv_get_cq_event; other is the event's queue. */
 void verbena_take_event(uint8_t *channel, uint8_t *polled);
 void verbena_sleep(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited, int64_t budget,
 		   uint8_t *polled);

@@ -22,7 +22,7 @@ struct verbena_wc {
 	uint32_t tag_data;
 	uint32_t flow_tag;
 	uint16_t cvlan;
-	uint32_t slid; /* wc has its low half */
+	uint32_t slid; /* 32 bits of the SLID; wc.slid has the low 16 */
 };
 _Static_assert(sizeof(struct verbena_wc) == VERBENA_WC_SIZE && offsetof(struct verbena_wc, cvlan) == 80 &&
 		       offsetof(struct verbena_wc, slid) == 84, "struct verbena_wc");
@@ -62,7 +62,7 @@ static void read_rare(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc *
 	}
 }
 
-/* Clears what struct ibv_wc does not have. */
+/* Clears the fields that struct ibv_wc does not have. */
 static inline void clear_rest(struct verbena_wc *out)
 {
 	memset((uint8_t *)out + sizeof(out->wc), 0, sizeof(*out) - sizeof(out->wc));
@@ -77,13 +77,13 @@ static void read_one(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc *o
 	if (cq->status != IBV_WC_SUCCESS) {
 		if (cq->read_vendor_err)
 			out->wc.vendor_err = cq->read_vendor_err(cq);
-		if (cq->status != IBV_WC_TM_RNDV_INCOMPLETE) /* its message has arrived */
-			return; /* nothing else is valid */
+		if (cq->status != IBV_WC_TM_RNDV_INCOMPLETE) /* for this status, the message has arrived */
+			return; /* no other field of a failed completion is valid */
 	}
 	READ(VERBENA_OPCODE, read_opcode, out->wc.opcode);
 	READ(VERBENA_WC_FLAGS, read_wc_flags, out->wc.wc_flags);
 	READ(IBV_WC_EX_WITH_BYTE_LEN, read_byte_len, out->wc.byte_len);
-	/* The same reader returns an invalidated key. */
+	/* read_imm_data also returns an invalidated key. */
 	if (out->wc.wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV))
 		READ(IBV_WC_EX_WITH_IMM, read_imm_data, out->wc.imm_data);
 	if (fields & DATAGRAM)
@@ -123,7 +123,7 @@ static int64_t poll_extended(struct ibv_cq_ex *cq, uint64_t fields, int64_t max,
 	return error > 0 ? -error : error;
 }
 
-/* Two words, to move a struct ibv_wc with few instructions. */
+/* Two words in one vector, to move a struct ibv_wc with few instructions. */
 typedef uint64_t words __attribute__((vector_size(16), aligned(8), may_alias));
 _Static_assert(sizeof(struct ibv_wc) == 3 * sizeof(words), "struct ibv_wc");
 
@@ -137,7 +137,7 @@ static void spread(struct verbena_wc *out, int64_t n)
 	while (--n > 0) {
 		const words *from = (const words *)&dense[n];
 		words *to = (words *)&out[n].wc;
-		words first = from[0], second = from[1], third = from[2]; /* all of it, because the two may overlap */
+		words first = from[0], second = from[1], third = from[2]; /* read before the writes, because source and place may overlap */
 
 		to[0] = first;
 		to[1] = second;
@@ -296,7 +296,7 @@ static int64_t sleep_for(uint8_t *p_cq, uint64_t fields, int64_t least, int64_t 
 		if (n >= least)
 			return n;
 		if (p->value > 0)
-			continue; /* it is not armed */
+			continue; /* the queue was not armed, since it had completions */
 		p->now = now();
 		if (!late)
 			late = p->now + budget;

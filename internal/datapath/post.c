@@ -9,7 +9,7 @@
 
 #include "../../generated/libibverbs/abi.h"
 
-/* Most bytes of inline data gathered from several segments. */
+/* Maximum number of bytes of inline data that are gathered from several segments. */
 #define GATHERED 4096
 
 static int add_inline(struct ibv_qp_ex *qp, struct ibv_send_wr *wr)
@@ -42,14 +42,14 @@ static int add_inline(struct ibv_qp_ex *qp, struct ibv_send_wr *wr)
  * rdma-core 64, Soft-RoCE's provider treats all segments as being as long as the first. */
 static int miscounted(struct ibv_qp_ex *qp, struct ibv_send_wr *wr)
 {
-	static _Atomic(uintptr_t) sound; /* last function found in another provider */
+	static _Atomic(uintptr_t) known_good; /* wr_set_sge_list last found to belong to another provider */
 	uintptr_t set = (uintptr_t)qp->wr_set_sge_list;
 	int i = 1;
 
-	if (set == sound)
+	if (set == known_good)
 		return 0;
 	if (!verbena_is_rxe((uint8_t *)set)) {
-		sound = set;
+		known_good = set;
 		return 0;
 	}
 	while (i < wr->num_sge && wr->sg_list[i].length == wr->sg_list[0].length)
@@ -167,7 +167,7 @@ static int add_one(struct ibv_qp_ex *qp, uint64_t ops, struct ibv_send_wr *wr)
 			return EOPNOTSUPP;
 		qp->wr_local_inv(qp, wr->invalidate_rkey);
 		return 0;
-	case IBV_WR_FLUSH: /* it uses the fields of an atomic operation */
+	case IBV_WR_FLUSH: /* its fields are those of an atomic operation */
 		if (!CAN(IBV_QP_EX_WITH_FLUSH, wr_flush))
 			return EOPNOTSUPP;
 		qp->wr_flush(qp, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add,
@@ -205,7 +205,8 @@ static void post_list(struct ibv_qp *qp, struct ibv_send_wr *wr, struct verbena_
 		failed(out, value, bad);
 }
 
-/* Posts without ibv_wr_* if that is possible. The two may be mixed. */
+/* Posts with ibv_post_send, if the list has no request that needs ibv_wr_*.
+ * Programs may mix both ways of posting. */
 static void post_otherwise(struct ibv_qp *qp, struct ibv_send_wr *list, struct verbena_posted *out, void *bad)
 {
 	struct ibv_send_wr *wr;

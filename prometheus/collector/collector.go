@@ -160,7 +160,8 @@ func (c *Collector) collectSoft(to chan<- prometheus.Metric, p softroce.Process)
 	}
 }
 
-// done reports whether a part, source, could be read. err is its error.
+// done adds the metric that says whether a part of the page, source, could be
+// read. err is the error of reading it, or nil.
 func (c *Collector) done(to chan<- prometheus.Metric, source string, err error) {
 	value := 1.0
 	if err != nil {
@@ -197,7 +198,7 @@ func metric(prefix string, c stat.Counter, labels []string, values ...string) pr
 	case c.Group == stat.Standard:
 	case c.Group == stat.Hardware:
 		name = "hw_" + name
-	default: // a message of the connection manager: one metric for all kinds
+	default: // the counter is of a kind of message of the connection manager; one metric has all kinds
 		labels, values = append(labels, "message"), append(values, label(c.Name))
 		name, help = clean(string(c.Group)), messages[c.Group]
 	}
@@ -223,8 +224,8 @@ var messages = map[stat.Group]string{
 	stat.CMRepeats: "Messages of the connection manager received again: the peer got no answer in time.",
 }
 
-// clean makes a part of a metric's name from the name of a file, which may be
-// any text.
+// clean returns name, which may be any text, in the form that a part of a
+// metric's name must have.
 func clean(name string) string {
 	return strings.Map(func(r rune) rune {
 		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
@@ -280,6 +281,5 @@ func program(o stat.Owner) string {
 	return o.Program
 }
 
-// label returns a label's value for the name of anything. Prometheus insists on
-// UTF-8.
+// label returns name as the value of a label. Prometheus requires valid UTF-8.
 func label(name string) string { return strings.ToValidUTF8(name, "?") }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The test's doubles of the GPU makers' libraries, with the functions that the example calls: CUDA's driver
+// Fake libraries of the GPU makers, with the functions that the example calls: CUDA's driver
 // library, AMD's HIP, and the HSA runtime below HIP. GPU memory is shared memory of this machine's. With
-// GPU_DOUBLE=dmabuf nothing is at its addresses, and the one way to it is a DMA buffer, which the kernel's
-// udmabuf makes. With "address" there are no DMA buffers, and the memory is at its addresses, as with a module
-// for peer memory. With anything else there is neither.
+// GPU_DOUBLE=dmabuf nothing is mapped at its addresses, and it can only be reached by a DMA buffer, which the kernel's
+// udmabuf makes. With "address" there are no DMA buffers, and the memory is mapped at its addresses, as with a module
+// for peer memory. With any other value, neither works.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -25,8 +25,8 @@ static int mode(const char *name)
 }
 
 struct allocation {
-	char *address; // the GPU's
-	char *memory;  // where this library sees it
+	char *address; // address for the GPU
+	char *memory;  // address at which this library has mapped it
 	size_t size;
 	int memfd;
 };
@@ -41,7 +41,7 @@ __attribute__((destructor)) static void leaks(void)
 			fprintf(stderr, "the double: %zu bytes of GPU memory were not freed\n", all[i].size);
 }
 
-// find returns the allocation that has a range, or NULL. An empty range finds a free place.
+// find returns the allocation that contains a range, or NULL. For an empty range, it returns an unused place.
 static struct allocation *find(const void *address, size_t size)
 {
 	const char *begin = address;
@@ -93,14 +93,14 @@ static int gpu_free(void *address)
 	return 0;
 }
 
-// gpu_memory returns where a range of GPU memory is, or NULL.
+// gpu_memory returns the address at which this library has mapped a range of GPU memory, or NULL.
 static char *gpu_memory(const void *address, size_t size)
 {
 	struct allocation *a = find(address, size);
 	return a ? a->memory + ((const char *)address - a->address) : NULL;
 }
 
-// gpu_export returns a descriptor of the whole allocation that has a range, and where the range begins there.
+// gpu_export returns a descriptor of the whole allocation that contains a range, and the range's offset in it.
 static int gpu_export(const void *address, size_t size, uint64_t *offset)
 {
 	struct allocation *a = find(address, size);

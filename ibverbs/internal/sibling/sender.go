@@ -85,7 +85,7 @@ func (s *Sender) refused(requests []Request, i int, err error) error {
 // check returns the segments of each request, and keeps the address handles in
 // use until done is called. If a request is wrong, the error is a *PostError.
 func (s *Sender) check(requests []Request) (sges [][]libibverbs.Sge, done func(), err error) {
-	var handles []*object.Object // in use
+	var handles []*object.Object // handles that are in use until done is called
 	done = func() {
 		for _, ah := range handles {
 			ah.Done()

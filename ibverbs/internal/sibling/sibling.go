@@ -15,10 +15,12 @@ import (
 	"github.com/verbena-go/verbena/internal/sealed"
 )
 
-// lifetime is the internals of an object that has a lifetime.
+// lifetime is the type of internals that have the object's lifetime, an
+// object.Object.
 type lifetime interface{ Object() *object.Object }
 
-// ObjectOf returns the lifetime of an object, or nil for a nil pointer.
+// ObjectOf returns the object.Object that manages the lifetime of o, or nil for
+// a nil pointer.
 func ObjectOf[T lifetime](o interface{ Internals() sealed.Of[T] }) *object.Object {
 	return sealed.Open(o.Internals()).Object()
 }

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* Each returns the nanoseconds that so many rounds took, -1 if something failed. */
+/* Each function returns the nanoseconds that the rounds took, or -1 if something failed. */
 int64_t verbena_loop_post(void *qp, void *wr, int64_t rounds);
 int64_t verbena_loop_fill_and_post(void *qp, void *wr, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds);
 int64_t verbena_loop_change_and_post(void *qp, void *wr, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds);
@@ -20,19 +20,19 @@ void verbena_empty(void *nothing);
 /* One end of a connection. */
 typedef struct {
 	void *qp;
-	void *cq;      /* of receives; that of sends is sends */
+	void *cq;      /* completion queue of receives; sends is that of sends */
 	void *sends;
-	void *channel; /* of cq, for waiting */
+	void *channel; /* completion channel of cq */
 	void *quiet;   /* a send that gives no completion */
-	void *loud;    /* one that does */
+	void *loud;    /* a send that gives a completion */
 	void *recv;
 } verbena_end;
 
-/* Messages go from a to b and back, every 16th with a completion; waiting for
- * events instead of polling, if wait is not 0. */
+/* Messages go from a to b and back, every 16th with a completion. The ends wait for
+ * events if wait is not 0, and poll otherwise. */
 void verbena_loop_event_function(int32_t i, void *f);
 int64_t verbena_loop_pingpong(const verbena_end *a, const verbena_end *b, int32_t wait, int64_t rounds);
 
 /* Posts a list, of which only the last request gives a completion, with at most
- * window lists under way. */
+ * window lists in flight. */
 int64_t verbena_loop_stream(void *qp, void *cq, void *list, int32_t window, int64_t rounds);

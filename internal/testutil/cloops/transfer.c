@@ -38,7 +38,7 @@ static inline void relax(void)
 #endif
 }
 
-/* Polls once: 1 with a completion that is good, 0 without any. */
+/* Polls once. Returns 1 for a successful completion, and 0 if there is none. */
 static int poll_one(struct ibv_cq *cq)
 {
 	struct ibv_wc wc;
@@ -108,7 +108,7 @@ static int64_t pingpong(const verbena_end *a, const verbena_end *b, int32_t wait
 	return now() - begin;
 }
 
-/* A C program waits in the kernel; Go's netpoller needs a descriptor with which
+/* A C program waits in the kernel. Go's netpoller needs a descriptor with which
  * it does not. */
 static int block(const verbena_end *e, int blocks)
 {

@@ -7,7 +7,7 @@
 #include "../../../generated/libibverbs/abi.h"
 #include "fake.h"
 
-/* Requests and receives that have completed and were not polled yet, of all queues. */
+/* Completed requests and receives of all queues that were not polled yet. */
 #define PLACES 4096
 static struct ibv_wc done[PLACES];
 static uint32_t first, last;

@@ -11,7 +11,7 @@
 #include "../../../generated/libibverbs/abi.h"
 
 struct fake {
-	struct ibv_context context; /* first: qp->context is the fake */
+	struct ibv_context context; /* first member, so that qp->context points to the struct fake */
 	struct ibv_qp_ex qp;
 	struct ibv_cq_ex cq;
 	verbena_state state;
@@ -63,7 +63,7 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 	return 0;
 }
 
-/* How many completions there are now. */
+/* Returns the number of completions that can be polled now. */
 static int64_t available(struct fake *f)
 {
 	f->state.polls++;

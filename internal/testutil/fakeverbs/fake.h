@@ -21,23 +21,23 @@ typedef struct {
 #define VERBENA_CALLS 256
 
 typedef struct {
-	/* What is to happen. */
-	int64_t completions; /* there are to poll */
-	int64_t empty_polls; /* before the first of them */
-	int64_t on_arming;   /* completions come when the queue is armed */
-	int64_t fail_at;     /* the request of a list that cannot be posted; -1: none */
-	int32_t post_error;  /* what posting it, or wr_complete, returns */
-	int32_t poll_error;  /* what polling returns while it is not 0 */
+	/* Plan: what the operations do. */
+	int64_t completions; /* number of completions that polls return */
+	int64_t empty_polls; /* number of empty polls before the first completion */
+	int64_t on_arming;   /* number of completions that arrive when the queue is armed */
+	int64_t fail_at;     /* index of the request in a list that cannot be posted; -1: none */
+	int32_t post_error;  /* result of posting that request, and of wr_complete */
+	int32_t poll_error;  /* result of polling, unless it is 0 */
 	int32_t arm_error;
-	uint32_t status; /* of completions */
+	uint32_t status; /* status of completions */
 	uint32_t wc_flags;
 	int32_t record;
 
-	/* What happened. */
-	int64_t requests; /* posted */
+	/* Record: what the operations were called for. */
+	int64_t requests; /* number of posted requests */
 	int64_t polls;
 	int64_t armed;
-	int64_t ended; /* end_poll without start_poll, or the reverse, if not 0 */
+	int64_t ended; /* calls of end_poll minus successful calls of start_poll */
 	uint64_t next_id;
 	int32_t ncalls;
 	verbena_call calls[VERBENA_CALLS];

@@ -46,7 +46,7 @@ type options struct {
 func (o *options) flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet(name, pflag.ContinueOnError)
 	f.SortFlags = false
-	f.Usage = func() {} // run prints it
+	f.Usage = func() {} // run prints the usage
 	f.StringVarP(&o.listen, "listen", "l", "127.0.0.1:7479", "`address` to listen on; the page has no password")
 	f.StringVarP(&o.sysfs, "sysfs", "s", string(stat.Default), "`folder` where sysfs is mounted")
 	f.BoolVarP(&o.resources, "resources", "r", true, "count the objects of programs")
@@ -57,7 +57,7 @@ func (o *options) flags() *pflag.FlagSet {
 
 const name = "verbena-exporter"
 
-// help is what -h prints; the flags are in its middle.
+// help is the text that -h prints. The list of flags takes the place of %s.
 const help = `verbena-exporter [-l address]
 
 %s
@@ -89,7 +89,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return misused(stderr, err.Error())
 	case flags.NArg() > 0:
 		return misused(stderr, fmt.Sprintf("unexpected argument %q", flags.Arg(0)))
-	case o.listen == "": // net.Listen would take any port, on all addresses
+	case o.listen == "": // net.Listen would choose a port, and listen on all addresses
 		return misused(stderr, "-l is empty")
 	case o.version:
 		_, err = io.WriteString(stdout, version())
@@ -130,8 +130,8 @@ func serve(ctx context.Context, address string, c prometheus.Collector, stderr i
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		// Two counters of a driver whose names look alike to Prometheus cost
-		// one of them, not the page.
+		// If two counters of a driver get the same metric name, the
+		// page lacks one of them, instead of failing as a whole.
 		ErrorHandling: promhttp.ContinueOnError, ErrorLog: log.New(stderr, name+": ", 0),
 	}))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {

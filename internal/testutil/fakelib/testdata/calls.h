@@ -1,5 +1,5 @@
-/* Part of each library that writes down its calls: calls, plans for them, and
- * objects. Each library has its own. */
+/* Part of each library that records its calls: calls, plans for them, and
+ * objects. Each library has a copy of this file. */
 
 #define NAME_SIZE 48
 #define ARGS 8
@@ -15,14 +15,14 @@ struct copy {
 	unsigned char bytes[];
 };
 
-/* What Go wants of the next call of a function. */
+/* What Go has planned for the next call of a function. */
 struct plan {
 	char name[NAME_SIZE];
 	int64_t holds; /* 1: the call waits for Go before it does anything */
-	int64_t instead; /* 1: nothing is done, but result and error are given */
+	int64_t instead; /* 1: the call does nothing, and returns result and error */
 	int64_t result;
 	int64_t error;
-	int64_t arg; /* size bytes are written at offset from where it points */
+	int64_t arg; /* argument that is an address; the call writes size bytes at this address plus offset */
 	int64_t offset;
 	int64_t size;
 	unsigned char bytes[256];
@@ -30,7 +30,7 @@ struct plan {
 
 struct call {
 	char name[NAME_SIZE];
-	int64_t count; /* of arguments */
+	int64_t count; /* number of arguments */
 	int64_t args[ARGS];
 	int64_t result;
 	struct copy *copies;
@@ -39,13 +39,13 @@ struct call {
 
 /* Go has the same structs. */
 struct provider {
-	int64_t calls; /* in order of their ends; more than CALLS are counted only */
+	int64_t calls; /* number of calls; the first CALLS are in log, in the order of their ends */
 	struct call *log[CALLS];
-	int64_t plans; /* oldest first */
+	int64_t plans; /* number of plans, the oldest first in plan */
 	struct plan plan[PLANS];
-	int64_t live; /* objects that are not destroyed */
-	int64_t held; /* calls that wait for Go */
-	int64_t released; /* 1: they need not any more */
+	int64_t live; /* number of objects that are not destroyed */
+	int64_t held; /* number of calls that wait for Go */
+	int64_t released; /* 1: these calls need not wait any more */
 } provider;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -91,7 +91,7 @@ static struct call enter(const char *name, int64_t count, const int64_t *args)
 	return call;
 }
 
-/* planned says whether the call has a result already. */
+/* planned carries out the call's plan, and reports whether the plan has set the result. */
 static int planned(struct call *call)
 {
 	if (call->plan.holds) {
@@ -110,7 +110,7 @@ static void leave(struct call *call)
 	int error = call->plan.instead ? (int)call->plan.error : errno;
 	struct call *kept;
 
-	/* The bindings look at any time whether there are events. */
+	/* The bindings may read events at any time, so failing reads are not recorded. */
 	if (!strcmp(call->name, "ibv_get_async_event") && error == EAGAIN) {
 		errno = error;
 		return;
@@ -127,7 +127,7 @@ static void leave(struct call *call)
 	errno = error;
 }
 
-/* Objects: a double destroy, or one of something else, ends the program. */
+/* Objects. Destroying an object twice, or something that is no object, ends the program. */
 
 static void *objects[OBJECTS];
 
@@ -154,7 +154,7 @@ static void *new_object(size_t size)
 	return object;
 }
 
-/* What is freed becomes nonsense, so that no later use goes unnoticed. */
+/* Fills freed memory with nonsense, so that a later use of it is noticed. */
 static int free_object(void *object)
 {
 	volatile unsigned char *bytes = object;

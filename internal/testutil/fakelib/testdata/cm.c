@@ -1,6 +1,6 @@
-/* Compiled by fakelib as a librdmacm.so.1 that stands on the libibverbs.so.1 of
- * provider.c, and writes down every call as that does. Whatever an id asks for
- * comes true: the event is there when the call returns. */
+/* Compiled by fakelib as a librdmacm.so.1 that uses the libibverbs.so.1 of
+ * provider.c, and records every call as that does. Each request of an id
+ * succeeds: the event is there when the call returns. */
 
 #include <errno.h>
 #include <malloc.h>
@@ -23,7 +23,7 @@
 static struct rdma_cm_event *events[EVENTS];
 static int unread;
 
-static struct ibv_context *context; /* of the one device */
+static struct ibv_context *context; /* context of the one device */
 
 static struct ibv_context *open_device(void)
 {
@@ -95,7 +95,7 @@ static int do_rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_
 		if (i < unread)
 			*event = take(i);
 		pthread_mutex_unlock(&lock);
-	} while (!*event); /* the event's id is gone */
+	} while (!*event); /* the event's id was destroyed */
 	return 0;
 }
 
@@ -104,7 +104,7 @@ static int do_rdma_ack_cm_event(struct rdma_cm_event *event)
 	return free_object(event);
 }
 
-/* An id, with what only this library knows of it. */
+/* An id, with fields that only this library knows. */
 struct own_id {
 	struct rdma_cm_id id;
 	int disconnected;
@@ -180,7 +180,7 @@ static struct rdma_cm_event *take_of(struct rdma_cm_id *id)
 	return event;
 }
 
-/* Unread events of the id go with it, requests included. */
+/* Unread events of the id, requests included, are dropped with it. */
 static int do_rdma_destroy_id(struct rdma_cm_id *id)
 {
 	struct rdma_cm_event *event;

@@ -1,4 +1,4 @@
-/* Part of provider.c: what arguments point to beyond one struct each. */
+/* Part of provider.c: copies of memory to which arguments point, except for single structs. */
 
 static void copy_ibv_create_rwq_ind_table(struct call *call, struct ibv_context *context,
 					  struct ibv_rwq_ind_table_init_attr *attr)
@@ -47,7 +47,7 @@ static size_t spec_size(enum ibv_flow_spec_type type)
 	return 0;
 }
 
-/* The specs lie behind the struct, in the same copy. */
+/* The specs follow the struct, in the same copy. */
 static void copy_ibv_create_flow(struct call *call, struct ibv_qp *qp, struct ibv_flow_attr *flow)
 {
 	const char *at = (const char *)(flow + 1);

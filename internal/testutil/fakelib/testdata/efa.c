@@ -1,5 +1,5 @@
-/* Compiled by fakelib as a libefa.so.1 that stands on the libibverbs.so.1 of
- * provider.c, and writes down every call as that does. Its device is an
+/* Compiled by fakelib as a libefa.so.1 that uses the libibverbs.so.1 of
+ * provider.c, and records every call as that does. Its device is an
  * adapter. */
 
 #include "vendor.h"

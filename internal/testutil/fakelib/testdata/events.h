@@ -1,6 +1,6 @@
 /* Part of provider.c: asynchronous events. */
 
-/* What the kernel tells of one: the object, which it knows by its address, or
+/* What the kernel reports of an event: the address of the object, or
  * the number of a port. Go writes it to the device's descriptor. */
 struct event_desc {
 	uint64_t element;
@@ -8,7 +8,7 @@ struct event_desc {
 	uint32_t reserved;
 };
 
-/* event_file gives an end of a pipe that is both of its ends. */
+/* event_file returns a descriptor of a pipe from which can be read what was written to it. */
 static int event_file(void)
 {
 	char path[32];
@@ -23,8 +23,8 @@ static int event_file(void)
 	return fd;
 }
 
-/* acknowledged gives where the acknowledgements of the event's object are
- * counted, for which its destruction waits; ports and devices have no such. */
+/* acknowledged returns the counter of the acknowledged events of the event's
+ * object. Destroying the object waits for it. Ports and devices have none. */
 static uint32_t *acknowledged(struct ibv_async_event *event)
 {
 	switch (event->event_type) {

@@ -8,20 +8,20 @@
 
 #include "abi.h"
 
-/* What the next calls do, and what they saw. Go has the same struct. */
+/* What the next calls do, and what the last call was. Go has the same struct. */
 struct control {
-	int64_t result[2]; /* of the first call, and of all later ones */
+	int64_t result[2]; /* result of the first call, and of all later calls */
 	int64_t error;     /* errno after a call */
-	int64_t out_index; /* the argument that an out parameter is, if out_size is not 0 */
+	int64_t out_index; /* index of the out parameter to write to, if out_size is not 0 */
 	int64_t out_size;
 	int64_t out_value;
 
 	int64_t calls;
 	int64_t args[7];
-	char called[64]; /* the function */
+	char called[64]; /* name of the function that was called last */
 } control;
 
-/* What every function but those of OPERATION can be called with. */
+/* Memory with which every function but those of OPERATION can be called. */
 _Alignas(16) char nothing[4096];
 
 static int64_t enter(const char *name, const int64_t *args)

@@ -130,7 +130,7 @@ static void do_ibv_unimport_dm(struct ibv_dm *dm)
 	free_object(dm);
 }
 
-/* The buffer's own description is its first page. */
+/* The struct ibv_buf is in the first page of the allocation. */
 static void *do_ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf)
 {
 	*buf = new_object(4096 + size);

@@ -1,5 +1,5 @@
-/* Compiled by fakelib as a libmlx5.so.1 that stands on the libibverbs.so.1 of
- * provider.c, and writes down every call as that does. Its device is an
+/* Compiled by fakelib as a libmlx5.so.1 that uses the libibverbs.so.1 of
+ * provider.c, and records every call as that does. Its device is an
  * adapter. */
 
 #include "vendor.h"
@@ -11,7 +11,7 @@ static _Bool do_mlx5dv_is_supported(struct ibv_device *device)
 	return 1;
 }
 
-/* What the caller knows of comes back, but for one bit. */
+/* Reports what the caller has asked for, except for one bit. */
 static int do_mlx5dv_query_device(struct ibv_context *context, struct mlx5dv_context *attr)
 {
 	uint64_t told = attr->comp_mask & ~(uint64_t)MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS;

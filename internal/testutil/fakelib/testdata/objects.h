@@ -1,4 +1,4 @@
-/* Part of provider.c: what calls do. Objects are filled as providers fill
+/* Part of provider.c: what calls do. They fill in objects as providers fill
  * them; there is no network behind them. */
 
 #define NEW(type) new_object(sizeof(struct type))
@@ -100,7 +100,7 @@ static int do____ibv_query_port(struct ibv_context *context, uint8_t port, struc
 	return 0;
 }
 
-/* Protection domains, and what else stands beside them. */
+/* Protection domains and similar objects. */
 
 static struct ibv_pd *do_ibv_alloc_pd(struct ibv_context *context)
 {
@@ -134,7 +134,7 @@ static void do_ibv_unimport_pd(struct ibv_pd *pd)
 	free_object(pd);
 }
 
-/* Objects that are known to have a context, and no more. */
+/* Objects of which only the context is set. */
 #define WITH_CONTEXT(type, create, attributes, destroy) \
 	static struct type *create(struct ibv_context *context, struct attributes *attr) \
 	{ \

@@ -1,10 +1,10 @@
 /* Compiled by fakelib as a libibverbs.so.1 that behaves like one with a device
- * and a provider, and writes down every call. functions.h, which fakelib writes
+ * and a provider, and records every call. functions.h, which fakelib writes
  * from the newest snapshot, has each exported function and each operation. For
- * a function NAME they look here for
+ * a function NAME, they use these functions, if they exist:
  *
- *	do_NAME, what a call does (nothing, and the result is 0, without one);
- *	copy_NAME, what its arguments point to beyond one struct each. */
+ *	do_NAME does what a call does (without it, a call does nothing and returns 0);
+ *	copy_NAME copies what the arguments point to, except for single structs. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #include "abi.h"
 #include "calls.h"
 
-/* new_number gives a number that no other object has. */
+/* new_number returns a number that no other object has. */
 static uint32_t new_number(void)
 {
 	static uint32_t last;

@@ -1,4 +1,4 @@
-/* Part of provider.c: queues, and what steers to them. */
+/* Part of provider.c: queues, and objects that steer packets to them. */
 
 static struct ibv_comp_channel *do_ibv_create_comp_channel(struct ibv_context *context)
 {
@@ -17,8 +17,8 @@ static int do_ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 	return free_object(channel);
 }
 
-/* There are no events but those that Go plans; the descriptor says that there
- * are until the program has looked. */
+/* There are only events that Go has planned. The descriptor stays readable
+ * until the program has tried to read an event. */
 static int no_event(int fd)
 {
 	eventfd_t count;
@@ -69,7 +69,7 @@ static int do_ibv_destroy_cq(struct ibv_cq *cq)
 	return free_object(cq);
 }
 
-/* The end of a list of completions. */
+/* There are no completions. */
 static int do_ibv_start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr)
 {
 	return ENOENT;

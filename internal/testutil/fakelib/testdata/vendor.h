@@ -1,4 +1,4 @@
-/* What the libraries of drivers have in common. */
+/* Functions that the libraries of drivers share. */
 
 #pragma GCC diagnostic ignored "-Wunused-function"
 
@@ -14,7 +14,7 @@
 #include "abi.h"
 #include "calls.h"
 
-/* The device of libibverbs makes the queue pair. */
+/* The fake libibverbs creates the queue pair. */
 static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
 	struct verbs_context *vctx = (struct verbs_context *)((char *)context - offsetof(struct verbs_context, context));
