@@ -152,7 +152,7 @@ coverage: ## what is bound, and what is not and why; writes docs/proof/coverage.
 bench: ## posting and polling beside C, here and in the VM; installs what is missing
 	scripts/bench
 
-measure: ## time and memory that scan, emit and a cold build take
+measure: ## time, processor time and memory that scan, emit and a cold build take
 	$(GO) test -run '^$$' -bench . -benchtime 3x ./gen
 
 .PHONY: firstbuild

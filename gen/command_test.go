@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -64,28 +65,59 @@ func TestWithoutCompiler(t *testing.T) {
 	}
 }
 
-// BenchmarkCommands measures the program itself: time, and peak memory.
+// BenchmarkCommands measures the program itself: time, processor time, and peak
+// memory.
 func BenchmarkCommands(b *testing.B) {
-	newest, top := headertest.Newest(b), headertest.Top(b)
-	headers := headertest.Dir(b, newest)
 	tool, env := goTool(b)
 	program := filepath.Join(b.TempDir(), "gen")
 	runAtTop(b, env, tool, "build", "-o", program, "./gen")
+	eachCommand(b, func(b *testing.B, args []string) {
+		var spent time.Duration
+		var peak int64
+		for b.Loop() {
+			used := runAtTop(b, env, program, args...)
+			spent += processorTime(used)
+			peak = max(peak, int64(used.Maxrss))
+		}
+		reportProcessor(b, spent)
+		b.ReportMetric(float64(peak)/1024, "MiB-peak")
+	})
+}
+
+// BenchmarkInProcess measures the same in this process, for a profile.
+func BenchmarkInProcess(b *testing.B) {
+	eachCommand(b, func(b *testing.B, args []string) {
+		var before, after syscall.Rusage
+		require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &before))
+		for b.Loop() {
+			require.NoError(b, run(args))
+		}
+		require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &after))
+		reportProcessor(b, processorTime(&after)-processorTime(&before))
+	})
+}
+
+// eachCommand has measure run the commands that scan the newest headers and
+// make the bindings, in folders of their own.
+func eachCommand(b *testing.B, measure func(b *testing.B, args []string)) {
+	newest, top := headertest.Newest(b), headertest.Top(b)
+	headers := headertest.Dir(b, newest)
 	facts := filepath.Join(b.TempDir(), "headers")
 	require.NoError(b, os.CopyFS(facts, os.DirFS(filepath.Join(top, "headers"))))
-	commands := map[string][]string{
-		"scan": {"scan", "-facts", facts, "-headers", headers, "-version", newest},
-		"emit": {"emit", "-facts", facts, "-out", b.TempDir(), "-skeleton", b.TempDir(), "-libraries", b.TempDir()},
+	for _, args := range [][]string{
+		{"scan", "-facts", facts, "-headers", headers, "-version", newest},
+		{"emit", "-facts", facts, "-out", b.TempDir(), "-skeleton", b.TempDir(), "-libraries", b.TempDir()},
+	} {
+		b.Run(args[0], func(b *testing.B) { measure(b, args) })
 	}
-	for name, args := range commands {
-		b.Run(name, func(b *testing.B) {
-			var peak int64
-			for b.Loop() {
-				peak = max(peak, int64(runAtTop(b, env, program, args...).Maxrss))
-			}
-			b.ReportMetric(float64(peak)/1024, "MiB-peak")
-		})
-	}
+}
+
+func processorTime(used *syscall.Rusage) time.Duration {
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+func reportProcessor(b *testing.B, spent time.Duration) {
+	b.ReportMetric(float64(spent.Milliseconds())/float64(b.N), "processor-ms/op")
 }
 
 // BenchmarkColdBuild builds the bindings with an empty cache, with and without

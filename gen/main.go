@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 
 	"github.com/verbena-go/verbena/gen/internal/emit"
 )
@@ -30,6 +31,11 @@ const usage = "usage: gen scan -headers DIR -version V | gen propose -headers DI
 const libcUsage = "folder with musl's and the kernel's headers, which then stand in for libc's; without it, those of the facts"
 
 func main() {
+	if os.Getenv("GOGC") == "" {
+		// A run ends before it has much garbage: to look for it four times less
+		// often saves a third of the processor time.
+		debug.SetGCPercent(400)
+	}
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
 		for _, found := range []error{errDifferent, emit.ErrUnexplained, errBreak, errUndecided} {

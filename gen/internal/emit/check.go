@@ -283,9 +283,12 @@ var cReserved = []string{
 	"verbena_int", "verbena_ptr", "linux", "unix",
 }
 
-// settle gives each parameter unique names in Go and in the C stub.
-func (f *function) settle() {
-	inGo, inC := map[string]bool{}, map[string]bool{"own_" + f.Name(): true}
+// takenInGo and takenInC are names that no parameter may have in a Go function
+// and in a C stub.
+var takenInGo, takenInC = taken()
+
+func taken() (inGo, inC map[string]bool) {
+	inGo, inC = map[string]bool{}, map[string]bool{}
 	for _, name := range goReserved {
 		inGo[name] = true
 	}
@@ -295,20 +298,28 @@ func (f *function) settle() {
 	for name, s := range scalars {
 		inC[name], inC[s.wire] = true, true
 	}
+	return inGo, inC
+}
+
+// settle gives each parameter unique names in Go and in the C stub.
+func (f *function) settle() {
+	usedInGo, usedInC := map[string]bool{}, map[string]bool{"own_" + f.Name(): true}
+	inGo := func(name string) bool { return takenInGo[name] || usedInGo[name] }
+	inC := func(name string) bool { return takenInC[name] || usedInC[name] }
 	for i := range f.params {
 		param := &f.params[i]
 		param.name = local(param.cName)
-		for inGo[param.name] || param.text && inGo[param.copied()] {
+		for inGo(param.name) || param.text && inGo(param.copied()) {
 			param.name += "_"
 		}
-		inGo[param.name] = true
+		usedInGo[param.name] = true
 		if param.text {
-			inGo[param.copied()] = true
+			usedInGo[param.copied()] = true
 		}
 		param.stub = param.cName
-		for inC[param.stub] || inC["p_"+param.stub] {
+		for inC(param.stub) || inC("p_"+param.stub) {
 			param.stub += "_"
 		}
-		inC[param.stub], inC["p_"+param.stub] = true, true
+		usedInC[param.stub], usedInC["p_"+param.stub] = true, true
 	}
 }

@@ -29,14 +29,21 @@ type Input struct {
 
 // Load reads the facts in a folder: headers/, or a folder in it that describes
 // other libraries.
-func Load(facts string) (in Input, err error) {
-	if IsPart(facts) {
-		base, err := Load(filepath.Dir(filepath.Clean(facts)))
-		if err != nil {
-			return in, err
-		}
-		in.Base = &base
+func Load(facts string) (Input, error) {
+	if !IsPart(facts) {
+		return loadOver(facts, nil)
 	}
+	base, err := Load(filepath.Dir(filepath.Clean(facts)))
+	if err != nil {
+		return Input{}, err
+	}
+	return loadOver(facts, &base)
+}
+
+// loadOver reads the facts in a folder whose headers build on base, if it is not
+// nil.
+func loadOver(facts string, base *Input) (in Input, err error) {
+	in.Base = base
 	if in.Snapshots, err = api.LoadAll(filepath.Join(facts, "api")); err != nil {
 		return in, err
 	}
@@ -68,9 +75,13 @@ func LoadAll(facts string) ([]Input, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []Input
-	for _, folder := range folders {
-		in, err := Load(folder)
+	first, err := Load(folders[0])
+	if err != nil {
+		return nil, err
+	}
+	all := []Input{first}
+	for _, folder := range folders[1:] { // which are parts of the first
+		in, err := loadOver(folder, &first)
 		if err != nil {
 			return nil, err
 		}

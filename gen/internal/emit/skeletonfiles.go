@@ -51,7 +51,7 @@ func (s *skeleton) Here() []*provided {
 // here reports whether a function that stays in C is in the skeleton's own
 // file.
 func (s *skeleton) here(f *provided) bool {
-	return f.isOwn() || slices.ContainsFunc(s.Texts(), func(t text) bool { return t.provided == f })
+	return f.isOwn() || s.isText(f)
 }
 
 func (s *skeleton) which(wanted func(*provided) bool) []*provided {
@@ -140,10 +140,20 @@ type textCase struct{ Name, Text string }
 // Param returns the name of the parameter.
 func (t text) Param() string { return t.params[0].stub }
 
+// isText reports whether a function returns strings.
+func (s *skeleton) isText(f *provided) bool {
+	for _, known := range s.Strings {
+		if known.Func == f.Name() {
+			return true
+		}
+	}
+	return false
+}
+
 // Texts returns the functions that return strings.
 func (s *skeleton) Texts() []text {
 	var all []text
-	for _, f := range s.functions {
+	for _, f := range s.which(s.isText) {
 		for _, e := range s.API.Enums {
 			known := s.Strings[e.Name]
 			if known == nil || known.Func != f.Name() {

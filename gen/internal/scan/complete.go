@@ -3,7 +3,6 @@
 package scan
 
 import (
-	"cmp"
 	"maps"
 	"regexp"
 	"slices"
@@ -18,11 +17,7 @@ import (
 // whole rejects a declaration of which cc did not keep all words: it forgets
 // the attributes in some places.
 func (s *scanner) whole(nodes ...cc.Node) {
-	var tokens []cc.Token
-	for _, n := range nodes {
-		tokens = append(tokens, cc.NodeTokens(n)...)
-	}
-	slices.SortFunc(tokens, func(a, b cc.Token) int { return cmp.Compare(a.Seq(), b.Seq()) })
+	tokens := tokensOf(nodes...)
 	for i := 1; i < len(tokens); i++ {
 		if tokens[i].Seq() > tokens[i-1].Seq()+1 && !areHarmless(s.droppedWords(tokens[i-1], tokens[i])) {
 			s.reject(tokens[i-1], "what follows here is beyond the C parser")

@@ -27,7 +27,7 @@ func (s *scanner) droppedWords(from, to cc.Token) []string {
 		return nil
 	}
 	var out []string
-	for _, word := range words.FindAllString(text[start+len(from.SrcStr()):end], -1) {
+	for _, word := range wordsIn(text[start+len(from.SrcStr()) : end]) {
 		blank := strings.TrimSpace(word) == "" || strings.HasPrefix(word, "/*") || strings.HasPrefix(word, "//") || word[0] == '\\'
 		if !blank {
 			out = append(out, word)

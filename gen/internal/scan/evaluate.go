@@ -129,7 +129,7 @@ func (c *constants) evaluate(n cc.ExpressionNode) constant {
 
 func wordsOf(n cc.Node) []string {
 	var words []string
-	for _, t := range cc.NodeTokens(n) {
+	for _, t := range tokensOf(n) {
 		words = append(words, t.SrcStr())
 	}
 	return words

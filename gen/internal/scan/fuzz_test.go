@@ -106,7 +106,7 @@ var inserted = []string{
 // edit changes one word of a text: it goes, comes twice, or another is put
 // before it.
 func edit(text string, where uint16, how byte) string {
-	all := words.FindAllString(text, -1)
+	all := wordsIn(text)
 	at := int(where) % len(all)
 	switch n := int(how) % (len(inserted) + 2); n {
 	case 0:

@@ -13,17 +13,24 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/headertest"
 )
 
-// scanVersion scans real headers, if they are there.
-func scanVersion(t testing.TB, version string) *api.API {
+// versionOptions returns what to read for a version of the real headers, if
+// they are there.
+func versionOptions(t testing.TB, version string) Options {
 	t.Helper()
 	dir := headertest.Dir(t, version)
 	facts := filepath.Join(headertest.Top(t), "headers")
 	known, err := conventions.Load(filepath.Join(facts, "conventions.txt"))
 	require.NoError(t, err)
-	a, err := Scan(Options{
+	return Options{
 		Headers: dir, Shim: filepath.Join(facts, "shim"), Source: filepath.Join(facts, "umbrella.h"),
 		Version: version, Known: known,
-	})
+	}
+}
+
+// scanVersion scans real headers, if they are there.
+func scanVersion(t testing.TB, version string) *api.API {
+	t.Helper()
+	a, err := Scan(versionOptions(t, version))
 	require.NoError(t, err)
 	return a
 }

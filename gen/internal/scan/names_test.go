@@ -52,7 +52,7 @@ func preprocessedWords(t testing.TB, header string) []string {
 	cfg := &cc.Config{ABI: abi}
 	require.NoError(t, cc.Preprocess(cfg, []cc.Source{{Name: "<predefined>", Value: "\n"}, {Name: "h", Value: header}}, spaced{&b}))
 	var out []string
-	for _, word := range words.FindAllString(b.String(), -1) {
+	for _, word := range wordsIn(b.String()) {
 		if strings.TrimSpace(word) != "" {
 			out = append(out, word)
 		}

@@ -9,13 +9,6 @@ import (
 	"strings"
 )
 
-// words splits a header as C does, as far as it matters here: a comment or a
-// quoted text is one word.
-var words = regexp.MustCompile(
-	`/\*(?s:.*?)(?:\*/|\z)|//(?:\\\r?\n|[^\n])*` + // comments
-		`|"(?:\\(?s:.)|[^"\\\n])*"?|'(?:\\(?s:.)|[^'\\\n])*'?` +
-		`|\\\r?\n|[ \t\r\f\v]+|[A-Za-z_$][\w$]*|\.?[0-9][\w.]*|(?s:.)`)
-
 // pragmaText is what follows _Pragma.
 var pragmaText = regexp.MustCompile(`^\s*\(\s*"((?:\\.|[^"\\\n])*)"`)
 
@@ -44,9 +37,10 @@ type text struct {
 // returns the position of the file's end.
 func (f *files) check(name, content string) problem {
 	t := &text{files: f, name: name, line: 1, column: 1, lineStart: true}
-	for _, at := range words.FindAllStringIndex(content, -1) {
-		word := content[at[0]:at[1]]
-		t.word(word, content[at[1]:])
+	for rest := content; rest != ""; {
+		word := firstWord(rest)
+		rest = rest[len(word):]
+		t.word(word, rest)
 		t.before = word
 		if n := strings.Count(word, "\n"); n > 0 {
 			t.line += n
