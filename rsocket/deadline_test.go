@@ -106,7 +106,7 @@ func parksInPump() bool {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	for stack := range bytes.SplitSeq(stacks, []byte("\n\n")) {
-		if bytes.Contains(stack, []byte("rsocket.(*pump).lead")) && bytes.Contains(stack, []byte("ibverbs.(*CQ).waitParked")) {
+		if bytes.Contains(stack, []byte("rsocket.(*pump).takeUntil")) && bytes.Contains(stack, []byte("ibverbs.(*CQ).waitParked")) {
 			return true
 		}
 	}
