@@ -160,7 +160,7 @@ func TestOddHeadersRefused(t *testing.T) {
 		},
 		{
 			"a function with the name of our C code", "int lacking(int);", "func lacking code",
-			"1:5: func lacking: lacking is a name that the bindings' own C code has",
+			"1:5: func lacking: the bindings' own C code uses the name lacking for something else",
 		},
 		{
 			"members with one name", "struct ibv_x {\n\tint a_b;\n\tint aB;\n};", "",
@@ -208,11 +208,11 @@ func TestOddHeadersRefused(t *testing.T) {
 		},
 		{
 			"a type of the other library", "struct sockaddr_in;\nint ibv_x(struct rdma_cm_id *id);", "func ibv_x code",
-			"2:5: func ibv_x: what rdma/rdma_cma.h declares is in librdmacm, which libibverbs cannot refer to",
+			"2:5: func ibv_x: the declarations of rdma/rdma_cma.h are in package librdmacm, which package libibverbs cannot import",
 		},
 		{
 			"a class that does not fit", "void ibv_x(int);", "func ibv_x code",
-			"1:6: func ibv_x: a function of class code returns a number, not void",
+			"1:6: func ibv_x: a function of class code must return a number, but it returns void",
 		},
 		{
 			"a nameless enum that is named as a type", "enum ibv_x { IBV_X };", "enum ibv_x values name=-",

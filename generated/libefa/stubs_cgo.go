@@ -310,7 +310,7 @@ func QpFromIbvQpEx(ibvqpx *libibverbs.QpEx) (*Qp, error) {
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 64. See efadv_wr_set_processing_hints(3).
@@ -409,7 +409,7 @@ func CqFromIbvCqEx(ibvcqx *libibverbs.CqEx) (*Cq, error) {
 //
 // It fails if C returns another number than 0, which is the errno.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 43. See efadv_create_cq(3).
@@ -430,7 +430,7 @@ func WcReadSgid(efadvCq *Cq, sgid *libibverbs.Gid) error {
 //
 // It returns C's value; C has no way to report a failure.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 52.

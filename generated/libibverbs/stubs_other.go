@@ -165,7 +165,7 @@ func WrRdmaWrite(qp *QpEx, rkey uint32, remoteAddr uint64) error {
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 45. See ibv_wr_post(3).
@@ -364,7 +364,7 @@ func WrAbort(qp *QpEx) error {
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 44.

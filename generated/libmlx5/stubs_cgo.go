@@ -585,7 +585,7 @@ func WrSetDcAddr(mqp *QpEx, ah *libibverbs.Ah, remoteDctn uint32, remoteDcKey ui
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 37. See mlx5dv_wr_post(3).
@@ -661,7 +661,7 @@ func WrMrList(mqp *QpEx, mkey *Mkey, accessFlags uint32, numSges uint16, sge *li
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 36. See mlx5dv_wr_mkey_configure(3).
@@ -688,7 +688,7 @@ func WrMkeyConfigure(mqp *QpEx, mkey *Mkey, numSetters uint8, attr *MkeyConfAttr
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 36. See mlx5dv_wr_mkey_configure(3).
@@ -709,7 +709,7 @@ func WrSetMkeyAccessFlags(mqp *QpEx, accessFlags uint32) error {
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 36. See mlx5dv_wr_mkey_configure(3).
@@ -733,7 +733,7 @@ func WrSetMkeyLayoutList(mqp *QpEx, numSges uint16, sge *libibverbs.Sge) error {
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 36. See mlx5dv_wr_mkey_configure(3).
@@ -757,7 +757,7 @@ func WrSetMkeyLayoutInterleaved(mqp *QpEx, repeatCount uint32, numInterleaved ui
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 36. See mlx5dv_wr_set_mkey_sig_block(3).
@@ -781,7 +781,7 @@ func WrSetMkeySigBlock(mqp *QpEx, attr *SigBlockAttr) error {
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 37. See mlx5dv_wr_set_mkey_crypto(3).
@@ -805,7 +805,7 @@ func WrSetMkeyCrypto(mqp *QpEx, attr *CryptoAttr) error {
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 37. See mlx5dv_wr_post(3).
@@ -873,7 +873,7 @@ func QpCancelPostedSendWrs(mqp *QpEx, wrId uint64) error {
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 36. See mlx5dv_wr_post(3).

@@ -91,7 +91,7 @@ func WrSetDcAddr(mqp *QpEx, ah *libibverbs.Ah, remoteDctn uint32, remoteDcKey ui
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 37. See mlx5dv_wr_post(3).
@@ -131,7 +131,7 @@ func WrMrList(mqp *QpEx, mkey *Mkey, accessFlags uint32, numSges uint16, sge *li
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 36. See mlx5dv_wr_mkey_configure(3).
@@ -145,7 +145,7 @@ func WrMkeyConfigure(mqp *QpEx, mkey *Mkey, numSetters uint8, attr *MkeyConfAttr
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 36. See mlx5dv_wr_mkey_configure(3).
@@ -159,7 +159,7 @@ func WrSetMkeyAccessFlags(mqp *QpEx, accessFlags uint32) error {
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 36. See mlx5dv_wr_mkey_configure(3).
@@ -173,7 +173,7 @@ func WrSetMkeyLayoutList(mqp *QpEx, numSges uint16, sge *libibverbs.Sge) error {
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 36. See mlx5dv_wr_mkey_configure(3).
@@ -187,7 +187,7 @@ func WrSetMkeyLayoutInterleaved(mqp *QpEx, repeatCount uint32, numInterleaved ui
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 36. See mlx5dv_wr_set_mkey_sig_block(3).
@@ -201,7 +201,7 @@ func WrSetMkeySigBlock(mqp *QpEx, attr *SigBlockAttr) error {
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 37. See mlx5dv_wr_set_mkey_crypto(3).
@@ -215,7 +215,7 @@ func WrSetMkeyCrypto(mqp *QpEx, attr *CryptoAttr) error {
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 37. See mlx5dv_wr_post(3).
@@ -253,7 +253,7 @@ func QpCancelPostedSendWrs(mqp *QpEx, wrId uint64) error {
 //
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
-// With an older library that is not noticed: call it only for an object that was created with this operation.
+// An older library without the operation is not noticed: call this only for an object that was created with the operation.
 // It does not block.
 //
 // Since rdma-core 36. See mlx5dv_wr_post(3).

@@ -14,8 +14,9 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/since"
 )
 
-// Check returns the declarations that cannot be bound. The headers build on
-// those of base, if that is not nil.
+// Check returns a finding for each declaration of a that cannot be bound. If
+// the headers of a include those of other libraries, base is the input of
+// these; otherwise it is nil.
 func Check(a *api.API, known *conventions.Table, base *Input) []api.Finding {
 	var all []api.Finding
 	for _, p := range prepare(Input{API: a, Known: known, Since: new(since.Table), Base: base}) {
@@ -25,8 +26,8 @@ func Check(a *api.API, known *conventions.Table, base *Input) []api.Finding {
 	return all
 }
 
-// Refused returns what Emit refuses of the facts and the newest snapshot, a
-// line for each.
+// Refused returns the reasons why Emit would fail, one a line: facts that do
+// not fit the newest snapshot, and declarations that cannot be bound.
 func Refused(in Input) []string {
 	var lines []string
 	if err := stale(in); err != nil {
@@ -63,13 +64,13 @@ func (p *pkg) check() {
 	p.at = api.Finding{}
 }
 
-// of names a declaration.
+// of returns a finding about a declaration, still without a text.
 func of(kind, name, header string) api.Finding {
 	return api.Finding{Of: api.Name{Kind: kind, Name: name}, Header: header}
 }
 
-// fail records, once, why the package cannot be written. The problem belongs to
-// the current declaration.
+// fail adds a finding about the current declaration, with which the package
+// cannot be written. It does not add the same finding twice.
 func (p *pkg) fail(format string, args ...any) {
 	finding := p.at
 	finding.Text = fmt.Sprintf(format, args...)
@@ -78,7 +79,8 @@ func (p *pkg) fail(format string, args ...any) {
 	}
 }
 
-// results has the results of functions of each class.
+// results maps a class to the C result of its functions. Functions of the other
+// classes return a number.
 var results = map[conventions.Class]string{
 	conventions.Void:    "void",
 	conventions.Pointer: "a pointer", conventions.Interior: "a pointer",
@@ -89,7 +91,7 @@ func (p *pkg) checkFunction(f *function) {
 	result := f.Type.Elem
 	got := "a number"
 	if p.isRecord(result) && f.Class != conventions.Value {
-		p.fail("a function of class %s returns %s by value, which only class value does", f.Class, result.C(""))
+		p.fail("its class is %s, but it returns %s by value, which is for class value only", f.Class, result.C(""))
 		return
 	}
 	switch {
@@ -105,7 +107,7 @@ func (p *pkg) checkFunction(f *function) {
 		want = "a number"
 	}
 	if got != want {
-		p.fail("a function of class %s returns %s, not %s", f.Class, want, result.C(""))
+		p.fail("a function of class %s must return %s, but it returns %s", f.Class, want, result.C(""))
 		return
 	}
 	before := len(p.findings)
@@ -125,14 +127,15 @@ func (p *pkg) checkFunction(f *function) {
 		}
 	}
 	if limit := limits[f.Class]; limit != "" && f.limit() == "" {
-		p.fail("a function of class %s has a parameter %s", f.Class, limit)
+		p.fail("a function of class %s must have a parameter %s", f.Class, limit)
 	}
 	if len(p.findings) == before {
 		p.stub(f)
 	}
 }
 
-// isOut reports whether a result of the Go function can come through t.
+// isOut reports whether a stub can return what C stores through a parameter of
+// type t.
 func isOut(t *api.Type) bool {
 	if t.Kind != api.Pointer || t.Elem.Const {
 		return false
@@ -148,7 +151,7 @@ func isText(t *api.Type) bool {
 func (p *pkg) checkEnum(e *api.Enum) {
 	switch {
 	case p.Known.Enums[e.Key()] == nil && p.isBound(e.Header):
-		p.fail("no kind in the conventions")
+		p.fail("the conventions have no line for the enum")
 	case e.Name != "" && p.enumName(e) == "-":
 		p.fail("name=- is for enums without a tag")
 	}
@@ -177,7 +180,8 @@ var exported = regexp.MustCompile(`^[A-Z][0-9A-Za-z_]*$`)
 // come from.
 type claims map[string]string
 
-// claim fails if two C names give the same Go name, or if one gives none.
+// claim adds the Go name that a C name gets. It adds a finding instead if
+// another C name has the same Go name, or if Go programs cannot use the name.
 func (p *pkg) claim(in claims, name, c string) {
 	other, taken := in[name]
 	switch {
@@ -190,7 +194,7 @@ func (p *pkg) claim(in claims, name, c string) {
 	}
 }
 
-// ours has the package's names that come from no declaration.
+// ours lists the names in a package that do not come from a C declaration.
 var ours = []string{
 	"Be16", "NewBe16", "Be32", "NewBe32", "Be64", "NewBe64", "PthreadMutex", "PthreadCond",
 	"TestLayout", "TestUnions", "TestEnums", "FuzzEnums", "TestStubs",
@@ -210,7 +214,7 @@ func (p *pkg) claimNames() {
 		p.at = of("func", f.Name(), f.Header)
 		p.claim(all, f.goName, f.stub)
 		if slices.Contains(cReserved, f.Name()) {
-			p.fail("%s is a name that the bindings' own C code has", f.Name())
+			p.fail("the bindings' own C code uses the name %s for something else", f.Name())
 		}
 	}
 	for _, s := range p.structs {
@@ -245,8 +249,8 @@ func (p *pkg) claimNames() {
 	p.at = api.Finding{}
 }
 
-// claimMembers claims the fields and views of a type, and the types of members
-// that are written in place.
+// claimMembers claims the names of a type's fields and methods, and those of
+// the types of nested structs and unions.
 func (p *pkg) claimMembers(all, fields claims, name, path string, members []*api.Member) {
 	for _, m := range members {
 		if m.Name == "" && m.Bits != nil {
@@ -269,13 +273,13 @@ func (p *pkg) claimMembers(all, fields claims, name, path string, members []*api
 	}
 }
 
-// goReserved has the names that Go stubs use for something other than a
+// goReserved lists the names that Go stubs use for something other than a
 // parameter.
 var goReserved = append(types.Universe.Names(), "cerr", "dl", "enum", "libibverbs", "library", "unsafe", "err", "r",
 	"librdmacm", "syscall", "result", "math", "verbs", "cm", "absent", "counted")
 
-// cReserved has the names that C stubs use for something other than a
-// parameter, and the keywords of newer C.
+// cReserved lists the names that C stubs use for something other than a
+// parameter, and the keywords of newer versions of C.
 var cReserved = []string{
 	"r", "verbena_result", "verbena_double", "lib", "vctx", "null", "lacking", "context_with", "LIB", "MISSING", "CONTEXT_WITH",
 	"errno", "offsetof", "NULL", "EOPNOTSUPP", "INT32_MIN", "UINTPTR_MAX",

@@ -44,8 +44,10 @@ func (p *pkg) doc(f *function) string {
 		line("The provider does it; the errno is EOPNOTSUPP if it cannot.")
 	}
 	if f.call() == dispatch && p.Since.Release("func", f.Name()) != "" {
-		// The table lies in the object, which an older library made too small.
-		line("With an older library that is not noticed: call it only for an object that was created with this operation.")
+		// The operation is in a table in the object. An object of an
+		// older library has a shorter table, which does not say how
+		// long it is.
+		line("An older library without the operation is not noticed: call this only for an object that was created with the operation.")
 	}
 	if f.Blocks {
 		line("It can block.")
@@ -59,7 +61,8 @@ func (p *pkg) doc(f *function) string {
 	return b.String()
 }
 
-// how returns the kind of the function in its header.
+// how returns the words that say how a header has the function, such as "inline
+// in".
 func (f *function) how() string {
 	switch {
 	case f.Inline != nil:
@@ -118,9 +121,10 @@ func (p *pkg) history(f *function) string {
 	return strings.Join(words, " ")
 }
 
-// sinceSentence and sinceClause return the release that added something, for
-// the end of a paragraph or of a short comment. They return "" for what was
-// always there.
+// sinceSentence and sinceClause return the text that names the release which
+// added something. The sentence is for the end of a paragraph, and the clause
+// for the end of a short comment. Both are "" if release is, because every
+// supported release has it.
 func (p *pkg) sinceSentence(release string) string {
 	if release == "" {
 		return ""

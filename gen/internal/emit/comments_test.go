@@ -53,7 +53,7 @@ In every supported rdma-core (IBVERBS_1.1). See ibv_reg_mr(3).`},
 
 C returns nothing: what goes wrong inside is not reported.
 The provider does it; the errno is EOPNOTSUPP if it cannot.
-With an older library that is not noticed: call it only for an object that was created with this operation.
+An older library without the operation is not noticed: call this only for an object that was created with the operation.
 It does not block.
 
 Since rdma-core 44.`},

@@ -15,7 +15,8 @@ import (
 // ErrUnexplained reports a declaration that is neither bound nor explained.
 var ErrUnexplained = errors.New("neither bound nor explained")
 
-// share is the number of bound declarations of a kind, and of all.
+// share holds the number of a header's declarations of one kind, and how many
+// of them are bound.
 type share struct{ bound, all int }
 
 func (s share) String() string {
@@ -48,13 +49,13 @@ type leftOut struct{ header, name, why string }
 
 // report records the bound part of each header.
 type report struct {
-	bound   map[string]bool // headers
+	bound   map[string]bool // names of the bound headers
 	shares  map[string]*[kinds]share
 	leftOut []leftOut
-	skipped []leftOut // headers
+	skipped []leftOut // headers that are not bound
 }
 
-// headers records the bound headers. The others need a reason.
+// headers records which headers are bound, and why each of the others is not.
 func (r *report) headers(inputs []Input) {
 	for _, h := range inputs[0].API.Headers {
 		line := inputs[0].Known.Header(h.Name)
@@ -88,11 +89,11 @@ func (r *report) note(kind int, header, name string, bound bool, why string) {
 	}
 }
 
-// Coverage writes, as Markdown, how much of each header is bound, and why the
-// rest is not. It takes the bound part from the generated code. The first input
-// knows every header. Coverage returns ErrUnexplained if a declaration is
-// neither bound nor explained, and another error if the bindings cannot be
-// made.
+// Coverage writes, as Markdown, how many declarations of each header are bound,
+// and why the others are not. It finds the bound ones in the generated code.
+// The snapshot of the first input must list all headers. Coverage returns
+// ErrUnexplained if a declaration is neither bound nor explained, and another
+// error if the bindings cannot be made.
 func Coverage(inputs []Input, w io.Writer) error {
 	r := &report{bound: map[string]bool{}, shares: map[string]*[kinds]share{}}
 	for _, in := range inputs {
@@ -130,7 +131,8 @@ func (r *report) input(in Input) error {
 	return nil
 }
 
-// cover records every declaration that belongs to p.
+// cover records every declaration that belongs to p. d has those that the
+// generated code declares.
 func (p *pkg) cover(r *report, d *declared) {
 	for _, f := range p.functions {
 		bound := f.why == "" && d.callable[f.goName] && d.other[f.goName]

@@ -52,7 +52,8 @@ func (p *pkg) execute(text string, data any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// safePrototype omits parameter names that our own C code uses otherwise.
+// safePrototype returns the prototype of f. It omits the parameter names that
+// the bindings' own C code uses for something else.
 func safePrototype(f *api.Function) string {
 	names := f.ParamNames()
 	for i, name := range names {
@@ -63,15 +64,16 @@ func safePrototype(f *api.Function) string {
 	return prototype(f, names)
 }
 
-// abiHeader writes the C declarations. In other packages, it includes those of
-// libibverbs, so that no C file reaches into another folder.
+// abiHeader returns abi.h, which has the C declarations of the package. In a
+// package other than libibverbs, it also has those of libibverbs, so that no C
+// file includes a file of another folder.
 func (p *pkg) abiHeader() ([]byte, error) {
 	type data struct {
 		Marker    string
-		Includes  []string // of libc, beside those that every package has
+		Includes  []string // headers of libc, besides those that every abi.h includes
 		License   string
 		Opaque    []string
-		Bare      []string // opaque structs whose names are those of typedefs
+		Bare      []string // names of typedefs that stand for opaque structs without a tag
 		Enums     []*api.Enum
 		Structs   []*api.Struct
 		Forwards  []string
@@ -154,7 +156,8 @@ func declaration(v *api.Variable) string {
 	return "extern " + t.C(name) + ";"
 }
 
-// system are the structs that the headers which abi.h includes define.
+// system lists the structs that libc's headers define, of those that every
+// abi.h includes.
 var system = []string{
 	"timespec", "timeval", "itimerspec", "sockaddr", "sockaddr_storage", "sockaddr_in", "sockaddr_in6", "in_addr", "in6_addr", "iovec",
 	"msghdr", "pollfd", "epoll_event", "tm",
@@ -171,7 +174,7 @@ func (p *pkg) isLibc(header string) bool {
 		!slices.ContainsFunc(p.API.Headers, func(h *api.Header) bool { return h.Name == header })
 }
 
-// member writes a struct's member in C.
+// member returns the C declaration of a struct's member.
 func member(m *api.Member) string {
 	if m.Type != nil {
 		text := m.Type.C(m.Name)
@@ -192,8 +195,8 @@ func member(m *api.Member) string {
 	return b.String() + ";"
 }
 
-// attributes writes what C must know about a layout. #pragma pack stands around
-// the whole struct.
+// attributes returns the C attributes that a layout needs. It leaves out
+// #pragma pack, which abi.h has around the whole struct.
 func attributes(rules api.Rules) string {
 	var words []string
 	if rules.Pack > 0 && !rules.Pragma {
@@ -229,24 +232,24 @@ func enumerator(v api.Enumerator) string {
 	return fmt.Sprintf("%s = %d,", v.Name, v.Value)
 }
 
-// stub is a function as the templates see it.
+// stub has what the templates write about a C stub.
 type stub struct {
 	Name   string
-	Ptr    bool     // the result is a pointer
-	Params string   // those of its kind
-	Locals []string // C's parameters
+	Ptr    bool     // whether the result is a pointer
+	Params string   // C parameters of the stub, which are those of its kind
+	Locals []string // C statements that convert these to the function's parameters
 	Call   string   // the C expression of the call, with its arguments
 	Test   string   // C condition under which the call exists; "" if it always does
-	Refuse string   // what to do otherwise
+	Refuse string   // C statement for the case that the call does not exist
 	Guard  string
 	Op     string
 	Void   bool
-	Record string // the type of a pointer to the struct or union that is the result
-	Place  string // where that pointer is passed
-	Float  bool   // the result is a floating number, whose bits are returned
+	Record string // C type of a pointer to the result, if that is a struct or union
+	Place  string // name of the parameter with this pointer
+	Float  bool   // whether the result is a floating-point number, whose bits are returned
 	Errno  bool   // whether errno is meaningful after the call
-	// Again is the call for no completions. It distinguishes an errno in the
-	// result from a count.
+	// Again is the call with a limit of 0 completions. Its result shows
+	// whether that of Call is an errno or a number of completions.
 	Again string
 	Fast  bool // whether programs call it for every message
 }
@@ -260,7 +263,7 @@ func (p *pkg) stub(f *function) stub {
 		Fast:  f.dataPath() || f.betweenPolls(),
 	}
 	s.Params = p.kind(f).Params()
-	var args, none []string // none are the arguments that ask for no results
+	var args, none []string // none has the arguments for Again
 	places := map[string]int{}
 	for _, param := range f.params {
 		group := p.group(param)
@@ -313,8 +316,8 @@ func (p *pkg) stub(f *function) stub {
 	return s
 }
 
-// inStub returns an expression of the header, which starts with a parameter,
-// with the parameter's name in the stub.
+// inStub takes a C expression of the header that begins with the name of a
+// parameter, and replaces this name by that in the stub.
 func (f *function) inStub(expression string) string {
 	root, rest, _ := strings.Cut(expression, "->")
 	for _, param := range f.params {
@@ -327,8 +330,8 @@ func (f *function) inStub(expression string) string {
 	return expression
 }
 
-// refusal returns the C statement by which a stub reports that the object lacks
-// the operation, in the way of the function's class.
+// refusal returns the C statement with which a stub reports that the object
+// lacks the operation, in the way of the function's class.
 func (p *pkg) refusal(f *function) string {
 	switch f.Class {
 	case conventions.Code:
@@ -338,7 +341,7 @@ func (p *pkg) refusal(f *function) string {
 	case conventions.Pointer, conventions.Void, conventions.Value:
 		return "r.error = EOPNOTSUPP;"
 	}
-	p.fail("a function of class %s cannot say that it lacks an operation", f.Class)
+	p.fail("a function of class %s cannot report that the object lacks the operation", f.Class)
 	return ""
 }
 
@@ -365,7 +368,7 @@ func (p *pkg) stubsHeader() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Result is the type that a stub returns.
+// Result returns the C type of the stub's result.
 func (s stub) Result() string { return kind{pointer: s.Ptr}.Result() }
 
 func (p *pkg) stubsSource() ([]byte, error) {

@@ -11,12 +11,14 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// declared has the declarations of a generated package, read from its Go files:
-// the coverage report relies on these and not on what emit meant to write.
+// declared holds the names that the Go files of a generated package declare.
+// The coverage report is made from these names, and so does not depend on what
+// this package meant to write.
 type declared struct {
-	callable, other map[string]bool // functions where C can be called, and elsewhere
-	consts, types   map[string]bool
-	members         map[string]bool // Type.Field and Type.Method
+	callable      map[string]bool // functions of programs that can call C
+	other         map[string]bool // functions of programs that cannot call C
+	consts, types map[string]bool
+	members       map[string]bool // fields and methods, in the form Type.Field and Type.Method
 }
 
 func readDeclared(files map[string][]byte) (*declared, error) {
@@ -82,8 +84,8 @@ func (d *declared) general(g *ast.GenDecl) {
 	}
 }
 
-// hasStruct reports whether the type is declared and each of its members, at
-// any depth, is a field or has a view.
+// hasStruct reports whether the type is declared and has a field or a method
+// for each of its members, at any depth.
 func (d *declared) hasStruct(name string, members []*api.Member) bool {
 	return d.types[name] && d.hasMembers(name, members)
 }

@@ -29,7 +29,7 @@ func (p *pkg) docFile() ([]byte, error) {
 	return format.Source(b.Bytes())
 }
 
-// headers names those that the package binds.
+// headers returns the names of the headers that the package binds.
 func (p *pkg) headers() []string {
 	var names []string
 	for _, h := range p.Known.Headers {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package emit writes the bindings: for each C library a Go package with
-// enums, constants, struct layouts, C declarations, and a stub for every
-// function. It also writes the skeleton of a library that can be called through
-// them.
+// Package emit writes the bindings: for each C library a Go package with enums,
+// constants, struct layouts, C declarations, and a stub for every function. It
+// also writes the skeleton, the counterpart of the bindings: the C functions of
+// a library that has the same functions as rdma-core's, and calls Go.
 package emit
 
 import (
@@ -39,26 +39,27 @@ const (
 // pkg is a package that is being written.
 type pkg struct {
 	Input
-	name    string // libibverbs
-	prefix  string // ibv_
+	name    string // name of the package, such as libibverbs
+	prefix  string // first prefix of its C names, such as ibv_
 	library *conventions.Library
-	verbs   *pkg // the package that declares the verbs, for all other packages
+	verbs   *pkg // package libibverbs; nil in libibverbs itself
 
 	functions []*function
 	structs   []*api.Struct
-	opaque    []string               // tags of structs that are only declared
-	spoken    map[string]api.Finding // the declarations that mention them
+	opaque    []string               // tags of the structs without known members
+	spoken    map[string]api.Finding // by tag of an opaque struct: declaration that mentions it
 	enums     []*api.Enum
 	macros    []*api.Macro
 	aliases   []*api.Alias
 	typedefs  []*api.Typedef
-	own       string // C source of the functions with logic of their own
+	own       string // source of the bindings' own C functions; see ownSources
 	engine    *layout.Engine
-	at        api.Finding // the current declaration
+	at        api.Finding // the declaration that is being checked or written
 	findings  []api.Finding
 }
 
-// Emit writes all packages below dir, or none.
+// Emit writes the packages below dir. If one of them cannot be bound, it writes
+// none.
 func Emit(in Input, dir string) error {
 	all, err := packages(in)
 	if err != nil {
@@ -85,7 +86,8 @@ func packages(in Input) ([]*pkg, error) {
 	return prepare(in), nil
 }
 
-// prepare sorts the declarations into the packages of in's own libraries.
+// prepare returns a pkg for each of the libraries that in describes, with the
+// declarations that belong to it.
 func prepare(in Input) []*pkg {
 	in = in.whole()
 	var all []*pkg
@@ -129,7 +131,8 @@ func prepare(in Input) []*pkg {
 	return all
 }
 
-// addStruct adds a struct or union. Its members may not be bound.
+// addStruct adds a struct or union. One without members, which are not bound,
+// is opaque.
 func (p *pkg) addStruct(s *api.Struct) {
 	if len(s.Members) > 0 {
 		p.structs = append(p.structs, s)
@@ -150,8 +153,9 @@ func selectBy[T any](items []T, p *pkg, header func(T) string) []T {
 	return out
 }
 
-// Home returns the package for the declarations of a header. The header may be
-// one that is not bound but has structs which bound ones hold by value.
+// Home returns the name of the package to which the declarations of a header
+// belong. It does so also for a header that is not bound, because bound structs
+// may contain its structs.
 func (in Input) Home(header string) string {
 	if line := in.Known.Header(header); line != nil && line.Package != "" {
 		return line.Package
@@ -173,8 +177,9 @@ func (in Input) Home(header string) string {
 // pointers.
 func (p *pkg) findOpaque() {
 	visit := func(at api.Finding) func(*api.Type) {
-		// Prefixes tell the library's opaque structs from libc's and another
-		// library's. libibverbs refers to none of libc.
+		// The prefix of a tag says whether an opaque struct belongs to
+		// this library, rather than to another one or to libc.
+		// libibverbs mentions no opaque struct of libc.
 		all := p.verbs == nil && p.Home(at.Header) == p.name
 		return func(t *api.Type) {
 			name, ok := t.Tag("struct")
@@ -184,13 +189,13 @@ func (p *pkg) findOpaque() {
 			}
 		}
 	}
-	mine := func(header string) bool { return p.verbs == nil || p.Home(header) == p.name } // librdmacm speaks of libibverbs' too
+	mine := func(header string) bool { return p.verbs == nil || p.Home(header) == p.name } // the headers of librdmacm also mention libibverbs' structs
 	for _, f := range p.API.Functions {
 		if mine(f.Header) {
 			f.Type.Walk(visit(of("func", f.Name, f.Header)))
 		}
 	}
-	for _, t := range p.typedefs { // which would stand for nothing
+	for _, t := range p.typedefs { // for undeclared structs
 		tag, ok := t.Type.Tag("struct")
 		if ok && p.declared(t.Type.Name) == nil && !slices.Contains(p.opaque, tag) {
 			p.opaque = append(p.opaque, tag)
@@ -216,11 +221,11 @@ func (p *pkg) declared(name string) *api.Struct {
 	return nil
 }
 
-// standsAlone reports whether the headers do not build on those of libibverbs.
+// standsAlone reports whether the headers include none of libibverbs'.
 func (p *pkg) standsAlone() bool { return p.Alone }
 
-// isBound reports whether the conventions must have lines for what a header
-// declares.
+// isBound reports whether a header is bound, so that the conventions must have
+// a line for each of its declarations.
 func (p *pkg) isBound(header string) bool {
 	line := p.Known.Header(header)
 	return line != nil && line.Package != ""

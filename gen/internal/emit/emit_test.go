@@ -186,7 +186,7 @@ func TestRefused(t *testing.T) {
 		}, "package libibverbs: infiniband/verbs.h: func ibv_poll_cq: no line in the conventions"},
 		{"enum without a kind", func(in *Input) {
 			delete(in.Known.Enums, "ibv_mtu")
-		}, "package libibverbs: infiniband/verbs.h: enum ibv_mtu: no kind in the conventions"},
+		}, "package libibverbs: infiniband/verbs.h: enum ibv_mtu: the conventions have no line for the enum"},
 		{"unknown inline", func(in *Input) {
 			in.Known.Funcs["ibv_query_port"].Own = false
 			for _, f := range in.API.Functions {
@@ -194,7 +194,7 @@ func TestRefused(t *testing.T) {
 					f.Inline = &api.Inline{}
 				}
 			}
-		}, "package libibverbs: infiniband/verbs.h: func ibv_query_port: inline of a shape that is not recognised and not marked as inline=own"},
+		}, "package libibverbs: infiniband/verbs.h: func ibv_query_port: inline function of a form that is not recognised, and its line in the conventions does not say inline=own"},
 		{"modifier that is gone", func(in *Input) {
 			in.Known.Enums["ibv_mtu"].Modifier = "IBV_GONE"
 		}, "the line for the enum ibv_mtu names a modifier IBV_GONE" + lack},
@@ -213,10 +213,10 @@ func TestRefused(t *testing.T) {
 		}, "infiniband/verbs.h: func ibv_close_device: struct verbs_ex_private is passed by value, and its members are not bound"},
 		{"variadic function without a form", func(in *Input) {
 			in.Known.Funcs["rfcntl"].Forms = nil
-		}, "package librdmacm: rdma/rsocket.h: func rfcntl: variadic functions, and no others, have forms in the conventions"},
+		}, "package librdmacm: rdma/rsocket.h: func rfcntl: a variadic function must have forms in the conventions, and no other function may have them"},
 		{"form of a function that is not variadic", func(in *Input) {
 			in.Known.Funcs["rdma_listen"].Forms = []conventions.Form{{Name: "rdma_listen"}}
-		}, "package librdmacm: rdma/rdma_cma.h: func rdma_listen: variadic functions, and no others, have forms in the conventions"},
+		}, "package librdmacm: rdma/rdma_cma.h: func rdma_listen: a variadic function must have forms in the conventions, and no other function may have them"},
 		{"form with a bad type", func(in *Input) {
 			in.Known.Funcs["rfcntl"].Forms[1].Args[0].Type = "int*"
 		}, `package librdmacm: rdma/rsocket.h: func rfcntl: rfcntl_int: type "int*": unexpected "*"`},
@@ -225,16 +225,16 @@ func TestRefused(t *testing.T) {
 		}, "package librdmacm: rdma/rsocket.h: func rfcntl: rfcntl and rfcntl would both be called Rfcntl"},
 		{"operation of a class without a refusal", func(in *Input) {
 			in.Known.Funcs["ibv_post_send"].Class = conventions.Status
-		}, "infiniband/verbs.h: func ibv_post_send: a function of class status cannot say that it lacks an operation"},
+		}, "infiniband/verbs.h: func ibv_post_send: a function of class status cannot report that the object lacks the operation"},
 		{"class that does not fit", func(in *Input) {
 			in.Known.Funcs["ibv_alloc_pd"].Class = conventions.Code
-		}, "infiniband/verbs.h: func ibv_alloc_pd: a function of class code returns a number, not struct ibv_pd *"},
+		}, "infiniband/verbs.h: func ibv_alloc_pd: a function of class code must return a number, but it returns struct ibv_pd *"},
 		{"class of a function without a result", func(in *Input) {
 			in.Known.Funcs["ibv_free_device_list"].Class = conventions.Status
-		}, "infiniband/verbs.h: func ibv_free_device_list: a function of class status returns a number, not void"},
+		}, "infiniband/verbs.h: func ibv_free_device_list: a function of class status must return a number, but it returns void"},
 		{"class of a string", func(in *Input) {
 			in.Known.Funcs["ibv_alloc_pd"].Class = conventions.String
-		}, "infiniband/verbs.h: func ibv_alloc_pd: a function of class string returns const char *, not struct ibv_pd *"},
+		}, "infiniband/verbs.h: func ibv_alloc_pd: a function of class string must return const char *, but it returns struct ibv_pd *"},
 		{"result through what is no pointer", func(in *Input) {
 			in.Known.Funcs["ibv_create_cq"].Out = []string{"cqe"}
 		}, "infiniband/verbs.h: func ibv_create_cq: the conventions say that C stores something through cqe, which is no pointer to a number or to a pointer"},
@@ -243,7 +243,7 @@ func TestRefused(t *testing.T) {
 		}, "func ibv_query_device: the conventions say that C stores something through device_attr, which is no pointer to a number or to a pointer"},
 		{"poll without a limit", func(in *Input) {
 			in.Known.Funcs["ibv_resize_cq"].Class = conventions.Poll
-		}, "infiniband/verbs.h: func ibv_resize_cq: a function of class poll has a parameter num_entries"},
+		}, "infiniband/verbs.h: func ibv_resize_cq: a function of class poll must have a parameter num_entries"},
 		{"enum with a tag and without a name", func(in *Input) {
 			in.Known.Enums["ibv_mtu"].GoName = "-"
 		}, "infiniband/verbs.h: enum ibv_mtu: name=- is for enums without a tag"},
@@ -269,7 +269,7 @@ func TestRefused(t *testing.T) {
 func TestCoverageRefuses(t *testing.T) {
 	in := load(t)
 	delete(in.Known.Enums, "ibv_mtu")
-	require.ErrorContains(t, Coverage([]Input{in}, new(bytes.Buffer)), "enum ibv_mtu: no kind in the conventions")
+	require.ErrorContains(t, Coverage([]Input{in}, new(bytes.Buffer)), "enum ibv_mtu: the conventions have no line for the enum")
 	in.Known.Funcs["ibv_gone"] = &conventions.Func{Name: "ibv_gone"}
 	require.ErrorContains(t, Coverage([]Input{in}, new(bytes.Buffer)), "ibv_gone")
 }

@@ -123,8 +123,8 @@ func (p *pkg) enum(f *jen.File, e *api.Enum, name string) {
 	)
 }
 
-// sinceOf says which release added an enumerator, if it is a later one than
-// that of the enum.
+// sinceOf returns the comment that names the release which added an enumerator,
+// or "" if the enum was added by the same release.
 func (p *pkg) sinceOf(e *api.Enum, v api.Enumerator) string {
 	release := p.Since.Release("enumerator", v.Name)
 	if release == "" || release == p.Since.Release("enum", e.Key()) {
@@ -139,7 +139,8 @@ func withComment(s *jen.Statement, comment string) {
 	}
 }
 
-// tableName is the variable with the names of an enum's values.
+// tableName returns the name of the variable with the names of an enum's
+// values.
 func tableName(goName string) string { return strings.ToLower(goName[:1]) + goName[1:] + "Names" }
 
 func literal(v int64, flags bool) string {
@@ -155,7 +156,7 @@ func (p *pkg) tableValues(e *api.Enum, name string, texts *conventions.Strings, 
 			for _, v := range e.Values {
 				if s := text(v); s != "" {
 					value := jen.Int64().Parens(jen.Id(enumeratorName(v.Name)))
-					if e.Size == 8 { // which may be more than an int64 holds
+					if e.Size == 8 { // its value may not fit an int64
 						value = jen.Lit(int(v.Value))
 					}
 					g.Line().Values(jen.Id("Value").Op(":").Add(value), jen.Id("Name").Op(":").Lit(s))

@@ -4,7 +4,7 @@ package emit
 
 import "github.com/dave/jennifer/jen"
 
-// enumsTestFile writes tests that every enum's parser reverses its String.
+// enumsTestFile writes the tests that the parser of each enum reverses String.
 func (p *pkg) enumsTestFile(f *jen.File) {
 	f.Var().Id("enumCases").Op("=").Index().Qual(goldenPkg, "EnumCase").ValuesFunc(func(g *jen.Group) {
 		for _, e := range p.enums {

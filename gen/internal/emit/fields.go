@@ -15,9 +15,9 @@ import (
 // maxGoAlign is the largest alignment that a Go type has.
 const maxGoAlign = 8
 
-// plain reports whether each member is a field of a Go struct or a view of a
-// union, so that Go's own rules place it as C does. All of rdma-core's are.
-// What is not has methods that read and write the memory at C's offsets.
+// plain reports whether Go's own rules place all members of a struct or union
+// at C's offsets, as they do for all structs of rdma-core. Another struct gets
+// methods that read and write the memory at C's offsets.
 func (p *pkg) plain(kind string, members []*api.Member, size layout.Size) bool {
 	if size.Align > maxGoAlign {
 		return false
@@ -50,19 +50,21 @@ func (p *pkg) goAlign(t *api.Type) int64 {
 	}
 	size, err := p.engine.Of(t)
 	if err != nil {
-		return 1 // what is wrong is found where its size is needed
+		return 1 // the code that needs its size reports the error
 	}
 	return min(size.Align, maxGoAlign)
 }
 
-// leaf is a member of a struct or union, or of an anonymous one in it.
+// leaf is a named member of a struct or union, or of an anonymous struct or
+// union in it.
 type leaf struct {
 	*api.Member
-	offset int64 // from the start of the struct or union with a name
-	union  bool  // whether it shares its memory with others
+	offset int64 // from the start of the enclosing struct or union that has a name
+	union  bool  // whether it shares its memory with other members
 }
 
-// leaves returns the named members and those of the anonymous ones.
+// leaves returns the named members, and the named members of anonymous structs
+// and unions.
 func leaves(members []*api.Member, base int64, union bool) []leaf {
 	var out []leaf
 	for _, m := range members {
@@ -76,8 +78,8 @@ func leaves(members []*api.Member, base int64, union bool) []leaf {
 	return out
 }
 
-// memory writes a struct or union as the bytes that C gives it, with fields for
-// those members that Go places there too, and methods for all others.
+// memory writes a struct or union that is not plain. A member becomes a field
+// if Go places it at C's offset, and gets methods if not.
 func (p *pkg) memory(f *jen.File, name string, in scope, kind string, members []*api.Member, size layout.Size) {
 	if size.Align > maxGoAlign {
 		f.Commentf("C aligns it to %d bytes, which Go does not: memory for C comes from a function that does.", size.Align)
@@ -114,11 +116,11 @@ func (p *pkg) memory(f *jen.File, name string, in scope, kind string, members []
 	}
 }
 
-// units has an integer type for each alignment.
+// units maps an alignment to an integer type that has it.
 var units = map[int64]string{1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
-// isAligned reports whether Go may have a pointer to the member in a struct of
-// this size.
+// isAligned reports whether the member always has the alignment that Go
+// requires of a pointer to it. size is that of the struct.
 func (p *pkg) isAligned(l leaf, size layout.Size) bool {
 	align := min(p.size(l.Member).Align, maxGoAlign)
 	if l.Type != nil {
@@ -132,7 +134,8 @@ func (p *pkg) isField(l leaf, size layout.Size) bool {
 	return !l.union && !l.IsFlexible() && p.isAligned(l, size)
 }
 
-// innerType returns what writes the type of a member that is written in place.
+// innerType returns a function that writes the type of a member that is a
+// nested struct or union.
 func (p *pkg) innerType(f *jen.File, name string, in scope, m *api.Member) func() {
 	return func() {
 		inner := name + goName(m.Name)

@@ -19,31 +19,33 @@ type function struct {
 	goName   string
 	stub     string // name of the C stub, without its prefix
 	params   []param
-	forms    []*function   // the bound forms of a variadic function
+	forms    []*function   // functions that are bound instead of a variadic one, each with a fixed list of arguments
 	why      string        // the reason why it is not bound, if any
-	variable *api.Variable // which it returns, in the place of a call
+	variable *api.Variable // variable whose address the stub returns; nil if the stub calls a function
 }
 
-// Name resolves the ambiguity of the embedded fields.
+// Name returns the C name. Both embedded structs have a field Name.
 func (f *function) Name() string { return f.Function.Name }
 
 type param struct {
-	name   string // in Go
-	cName  string // in the header
-	stub   string // in the C stub
+	name   string // name in Go
+	cName  string // name in the header
+	stub   string // name in the C stub
 	t      *api.Type
 	mayNil bool
 	out    bool
-	text   bool // const char *, a string in Go
+	text   bool // whether it is a const char *, for which Go has a string
 }
 
 // copied returns the name of the Go variable with C's copy of a string.
 func (p *param) copied() string { return "c" + strings.ToUpper(p.name[:1]) + p.name[1:] }
 
-// limits has the parameters that limit the number of results, by class.
+// limits maps a class to the C name of the parameter that limits the number of
+// results.
 var limits = map[conventions.Class]string{conventions.Poll: "num_entries", conventions.Wait: "maxevents"}
 
-// limit returns the Go name of that parameter, or "" if there is none.
+// limit returns the Go name of the parameter that limits the number of results,
+// or "" if there is none.
 func (f *function) limit() string {
 	for _, param := range f.params {
 		if param.cName == limits[f.Class] && param.t.Kind == api.Named {
@@ -53,14 +55,14 @@ func (f *function) limit() string {
 	return ""
 }
 
-// call is the way in which a stub reaches its function.
+// call is the way in which a stub calls its function.
 type call int
 
 const (
 	symbol   call = iota // through the table of the library's symbols
 	dispatch             // through an operation table of an object
 	guarded              // through the verbs_context of an object, if it has the operation
-	own                  // through a function of ours
+	own                  // through a C function of the bindings' own; see ownSources
 )
 
 func (f *function) call() call {
@@ -76,7 +78,7 @@ func (f *function) call() call {
 }
 
 // dataPath reports whether the call posts or polls through an operation of an
-// object: providers do not call back into Go then.
+// object. In such a call, a provider does not call Go.
 func (f *function) dataPath() bool { return f.call() == dispatch && f.Name() != "ibv_dealloc_mw" }
 
 // betweenPolls reports whether programs call the function between polls.
@@ -127,10 +129,10 @@ func (p *pkg) function(fn *api.Function) *function {
 	case f.Own && !Written(fn.Name):
 		f.why = notWritten
 	case !f.Own && f.Inline != nil && f.Inline.Call == "":
-		f.why = "inline of a shape that is not recognised"
-		p.fail("%s and not marked as inline=own", f.why)
+		f.why = "inline function of a form that is not recognised"
+		p.fail("%s, and its line in the conventions does not say inline=own", f.why)
 	case fn.Type.Variadic != (len(f.Forms) > 0):
-		f.why = "variadic functions, and no others, have forms in the conventions"
+		f.why = "a variadic function must have forms in the conventions, and no other function may have them"
 		p.fail("%s", f.why)
 	}
 	names := fn.ParamNames()
@@ -153,7 +155,8 @@ func (f *function) param(name string, t *api.Type) param {
 	}
 }
 
-// form returns a variadic function with given additional arguments.
+// form returns the function to bind for one form of a variadic function: the
+// form adds its arguments to the fixed ones.
 func (p *pkg) form(variadic *function, form conventions.Form) *function {
 	f := *variadic
 	f.goName, f.stub, f.params = p.funcName(form.Name), form.Name, slices.Clone(f.params)
@@ -169,8 +172,10 @@ func (p *pkg) form(variadic *function, form conventions.Form) *function {
 	return &f
 }
 
-// actual replaces the struct that ibv_query_port's prototype names to catch
-// callers that bypass its macro by the one that the macro takes.
+// actual returns the type that a parameter has for callers. It is t, but for a
+// parameter of ibv_query_port: the prototype has a special struct, to catch
+// callers that bypass the macro ibv_query_port, and actual returns the struct
+// that the macro takes.
 func actual(t *api.Type) *api.Type {
 	if t.Kind == api.Pointer && t.Elem.Name == "struct _compat_ibv_port_attr" {
 		return &api.Type{Kind: api.Pointer, Elem: &api.Type{Name: "struct ibv_port_attr"}}
@@ -178,8 +183,8 @@ func actual(t *api.Type) *api.Type {
 	return t
 }
 
-// value returns the type of the C result that Go callers get. It returns nil if
-// the result only reports whether the call failed.
+// value returns the Go type of the C result, if the stub returns it. It returns
+// nil if the result only reports whether the call failed.
 func (p *pkg) value(f *function) *jen.Statement {
 	switch f.Class {
 	case conventions.Pointer, conventions.Interior, conventions.Value:

@@ -14,16 +14,17 @@ import (
 // Input has the snapshots to emit bindings for, and the facts about them.
 type Input struct {
 	API       *api.API   // the newest snapshot
-	Snapshots []*api.API // all of them, oldest first
+	Snapshots []*api.API // all snapshots, oldest first
 	Known     *conventions.Table
 	Since     *since.Table
-	Strings   map[string]*conventions.Strings // by enum
-	Manual    map[string]string               // manual page, by function
+	Strings   map[string]*conventions.Strings // texts of an enum's values, by enum
+	Manual    map[string]string               // name of the manual page, by function
 	Providers []*conventions.Provider         // drivers' libraries
-	// Base is the input of libibverbs and librdmacm, for headers of other
-	// libraries, which build on theirs.
+	// Base is the input of libibverbs and librdmacm if this one is for
+	// other libraries whose headers include theirs. Otherwise it is nil.
 	Base *Input
-	// Alone is whether they build on no others.
+	// Alone reports whether the input is for other libraries whose headers
+	// include none of libibverbs' and librdmacm's.
 	Alone bool
 }
 
@@ -103,8 +104,8 @@ func Folders(facts string) ([]string, error) {
 
 const conventionsFile = "conventions.txt"
 
-// IsPart reports whether a folder of facts is in another one, on whose headers
-// its own build.
+// IsPart reports whether a folder of facts is in another folder of facts. Its
+// headers include those that the outer folder describes.
 func IsPart(facts string) bool {
 	_, err := os.Stat(filepath.Join(filepath.Dir(filepath.Clean(facts)), conventionsFile))
 	return err == nil
@@ -118,11 +119,10 @@ func (in Input) project() string {
 	return "rdma-core"
 }
 
-// Whole returns the newest snapshot together with the one on which its headers
-// build.
+// Whole returns the newest snapshot, joined with that of Base if there is one.
 func (in Input) Whole() *api.API { return in.whole().API }
 
-// whole returns in together with the input on which it builds.
+// whole returns in, joined with Base if there is one.
 func (in Input) whole() Input {
 	if in.Base == nil {
 		in.Alone = in.Alone || len(in.Known.Libraries) > 0

@@ -32,15 +32,16 @@ func (p *pkg) group(param param) string {
 	return pointers
 }
 
-// kind is what one C function needs to know of the stubs that Go calls by it.
-// cgo runs the C compiler over each C function that Go calls and writes a
-// function for it in both languages, so that Go calls the stubs by few.
+// kind is a set of stubs with the same C parameters and result. Go calls all of
+// them through one C function, which gets the number of the stub: cgo takes
+// long for each C function that Go calls, because it writes a C and a Go
+// function for it.
 type kind struct {
 	library string
-	groups  string // of the parameters, a letter for each
+	groups  string // groups of the parameters, a letter for each
 	pointer bool   // whether the result is a pointer
-	keeps   bool   // whether C keeps what pointers point to
-	path    bool   // whether it never calls Go
+	keeps   bool   // whether C may use the memory behind a pointer after the call
+	path    bool   // whether the stubs post or poll, and so never call Go
 }
 
 func (p *pkg) kind(f *function) kind {
@@ -51,7 +52,7 @@ func (p *pkg) kind(f *function) kind {
 				k.groups += g
 			}
 		}
-		if g == pointers && p.isRecord(f.Type.Elem) { // where the result goes
+		if g == pointers && p.isRecord(f.Type.Elem) { // pointer to the memory for the result
 			k.groups += g
 		}
 	}
@@ -70,7 +71,7 @@ func (p *pkg) kinds() []kind {
 	return all
 }
 
-// Name returns the name of the C function.
+// Name returns the name of the kind's C function.
 func (k kind) Name() string {
 	name := "verbena_" + k.library
 	if k.pointer {
@@ -95,7 +96,7 @@ func (k kind) Name() string {
 // Fast reports whether programs call a stub of the kind for every message.
 func (k kind) Fast() bool { return k.path }
 
-// Result is the C type of the result.
+// Result returns the C type of the result.
 func (k kind) Result() string {
 	if k.pointer {
 		return "verbena_ptr"
@@ -103,7 +104,7 @@ func (k kind) Result() string {
 	return "verbena_int"
 }
 
-// wires has the C types of the groups.
+// wires maps a group to the C type of its parameters.
 var wires = map[string]string{pointers: "void *", memory: "uint8_t *", numbers: "uint64_t "}
 
 // Params returns the C parameters of the kind's stubs, and Args their names.
@@ -121,7 +122,8 @@ func (k kind) Args() string {
 	return strings.Join(args, ", ")
 }
 
-// Declared returns the parameters of the kind's function.
+// Declared returns the C parameters of the kind's C function: the number of the
+// stub, and the stub's parameters.
 func (k kind) Declared() string {
 	params, _ := k.all()
 	return strings.Join(append([]string{"int stub"}, params...), ", ")

@@ -23,7 +23,7 @@ func (p *pkg) layoutTestFile(f *jen.File) {
 			kind, _, _ := strings.Cut(s.Name, " ")
 			if size := (layout.Size{Size: s.Size, Align: s.Align}); !p.plain(kind, s.Members, size) {
 				align := jen.Qual("unsafe", "Alignof").Call(jen.Op("*").Id("s"))
-				if s.Align > maxGoAlign { // which only C gives it
+				if s.Align > maxGoAlign { // Go cannot align it so
 					align = jen.Lit(int(s.Align))
 				}
 				g.BlockFunc(func(g *jen.Group) {
@@ -44,8 +44,9 @@ func (p *pkg) layoutTestFile(f *jen.File) {
 
 func sizeof(expr string) jen.Code { return jen.Qual("unsafe", "Sizeof").Call(jen.Op(expr)) }
 
-// memberLayouts lists the members of the aggregate that expr is, recursively;
-// base is the expression of its offset in the whole.
+// memberLayouts writes the statements that list the members of a struct or
+// union, and those of nested ones. expr is a Go expression for it, and base one
+// for its offset in the outermost struct.
 func (p *pkg) memberLayouts(g *jen.Group, path, expr, kind string, members []*api.Member, base string) {
 	for _, m := range members {
 		field := expr + "." + goName(m.Name)
@@ -87,9 +88,8 @@ func (p *pkg) layoutLine(g *jen.Group, path, field string, m *api.Member, at *je
 	g.Id("g").Dot("Member").Call(jen.Lit(path), jen.Lit(m.Name), at, sizeof(field))
 }
 
-// leafLayouts lists the members of a struct or union that has methods for some
-// of them. expr is a pointer to it, and base the expression of its offset in
-// the whole.
+// leafLayouts does the same as memberLayouts for a struct or union that is not
+// plain. expr is a Go expression for a pointer to it.
 func (p *pkg) leafLayouts(g *jen.Group, path, expr, kind string, members []*api.Member, size layout.Size, base string) {
 	memory := jen.Qual(goldenPkg, "Memory").Call(jen.Id(expr))
 	for _, l := range leaves(members, 0, kind == "union") {
@@ -119,8 +119,9 @@ func (p *pkg) leafLayouts(g *jen.Group, path, expr, kind string, members []*api.
 	}
 }
 
-// innerLayouts lists the members of one that is written in place. The statement
-// v makes a pointer to it.
+// innerLayouts writes the statements that list the members of l, if l is a
+// nested struct or union. The statement v declares the variable v, a pointer to
+// it.
 func (p *pkg) innerLayouts(g *jen.Group, path string, l leaf, v, at jen.Code) {
 	if l.Type == nil {
 		g.BlockFunc(func(g *jen.Group) {

@@ -14,10 +14,10 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 )
 
-// Programs that are not Go find the skeleton's functions in shared libraries
-// with the names that they are linked to. This file writes each of these in C,
-// with the version nodes of the real one. It passes calls on to the library
-// that has the skeleton.
+// C programs call the skeleton through shared libraries that have the names of
+// rdma-core's libraries. This file writes the C source and the linker map of
+// each of them, with the version nodes of the original. Their functions call
+// those of the library with the skeleton.
 
 //go:embed c/library.c.tmpl
 var librarySource string
@@ -28,16 +28,16 @@ var providerSource string
 //go:embed c/library.map.tmpl
 var libraryMap string
 
-// privateNodes starts the names of version nodes of a function that ibv_devinfo
-// takes from libibverbs although no header declares it. The number that follows
-// changes with the release.
+// privateNodes is how the names of libibverbs' private version nodes begin.
+// Behind it is a number that changes with the release. ibv_devinfo uses a
+// function in such a node, which no header declares.
 const privateNodes = "IBVERBS_PRIVATE_"
 
 // node is a version node of a library.
 type node struct {
 	Name, Before string
 	Symbols      []string
-	number       []int // of the version
+	number       []int // parts of the version in its name
 }
 
 // Libraries writes the libraries' files into dir.
@@ -94,8 +94,8 @@ func (s *skeleton) nodes() []node {
 	return chain(nodes)
 }
 
-// Versioned returns the functions with a node in some snapshot. Programs are
-// linked to no others.
+// Versioned returns the functions with a node in some snapshot. Programs cannot
+// be linked to other functions.
 func (s *skeleton) Versioned() []*provided {
 	return s.which(func(f *provided) bool { return f.owner == "" && s.nodeOf(f) != "" })
 }
@@ -136,7 +136,7 @@ func (s *skeleton) Undeclared() []undeclared {
 				all = append(all, undeclared{u.Name, u.Node, text})
 			}
 		}
-		if len(all) > 0 { // older ones have the same
+		if len(all) > 0 { // older snapshots have the same
 			break
 		}
 	}
@@ -169,7 +169,8 @@ func providerNodes(p *conventions.Provider) []node {
 	return chain(nodes)
 }
 
-// chain sorts nodes by their versions.
+// chain returns a version node for each name in symbols, ordered by their
+// versions.
 func chain(symbols map[string][]string) []node {
 	var all []node
 	for name, s := range symbols {
@@ -218,7 +219,7 @@ func (f *provided) Exports() string {
 	return exported.Prototype()
 }
 
-// refusal returns the statement with which a function fails.
+// refusal returns the C statement with which a function fails with an errno.
 func (f *function) refusal(errno string) string {
 	switch f.Class {
 	case conventions.Code, conventions.Wait:

@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 )
 
-// goName puts a C name into Go's case: send_wr -> SendWr.
+// goName returns a C name in Go's mixed caps: send_wr becomes SendWr.
 func goName(c string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(c, "_") {
@@ -56,7 +56,8 @@ func (p *pkg) funcName(c string) string {
 }
 
 // enumeratorName returns the Go name of an enumerator: C's, if programs can use
-// it. Underscores in front are put behind, as __FOO_MAX stands beside FOO_MAX.
+// it. Leading underscores are moved to the end, because an enum may have both
+// FOO_MAX and __FOO_MAX.
 func enumeratorName(c string) string {
 	name := strings.TrimLeft(c, "_")
 	if !exported.MatchString(name) {
@@ -65,10 +66,10 @@ func enumeratorName(c string) string {
 	return name + c[:len(c)-len(strings.TrimLeft(c, "_"))]
 }
 
-// local returns a Go parameter name.
+// local returns the Go name of a parameter.
 func local(c string) string {
 	name := goName(c)
-	if name == "" || name[0] <= '9' { // of _ or _1
+	if name == "" || name[0] <= '9' { // as for _ and _1
 		name = "arg" + name
 	}
 	name = strings.ToLower(name[:1]) + name[1:]
@@ -84,7 +85,8 @@ func local(c string) string {
 // constName returns the Go name of a macro.
 func constName(c string) string { return strings.TrimLeft(c, "_") }
 
-// prototype returns f as C declares it, with these names of its parameters.
+// prototype returns the C declaration of f, with the given names of its
+// parameters.
 func prototype(f *api.Function, names []string) string {
 	var params []string
 	for i, t := range f.Type.Params {

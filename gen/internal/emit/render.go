@@ -30,7 +30,7 @@ func renderAll(all []*pkg) (map[*pkg]map[string][]byte, error) {
 // render returns the package's files by name.
 func (p *pkg) render() (map[string][]byte, error) {
 	p.check()
-	if len(p.findings) > 0 { // rendering would fail in ways that say less
+	if len(p.findings) > 0 { // rendering would fail with less helpful errors
 		return nil, p.failed()
 	}
 	files := map[string]func() ([]byte, error){
@@ -72,7 +72,7 @@ func (p *pkg) render() (map[string][]byte, error) {
 	return written, p.failed()
 }
 
-// failed joins the findings.
+// failed returns the findings as one error, or nil if there are none.
 func (p *pkg) failed() error {
 	var errs []error
 	for _, f := range p.findings {
@@ -116,7 +116,8 @@ func (p *pkg) goFile(fill func(*jen.File)) func() ([]byte, error) {
 // path is the package's import path.
 func (p *pkg) path() string { return module + "/generated/" + p.name }
 
-// goFile returns what writes a file of the package at path.
+// goFile returns a function that renders a Go file of the package at path. fill
+// adds the declarations.
 func goFile(path, name string, fill func(*jen.File)) func() ([]byte, error) {
 	return func() ([]byte, error) {
 		f := jen.NewFilePathName(path, name)

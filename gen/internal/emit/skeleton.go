@@ -30,10 +30,11 @@ var skeletonSource string
 //go:embed c/own_skeleton.c
 var ownSkeleton string
 
-// skeleton is one library of the skeleton.
+// skeleton is the part of the skeleton that has the functions of one C library.
 type skeleton struct {
 	*pkg
-	file, typ string // of the Go struct with the functions
+	file      string // name of its files, without the ending
+	typ       string // name of the Go struct with its functions
 	functions []*provided
 	tables    []table
 }
@@ -41,23 +42,23 @@ type skeleton struct {
 // provided is a function of the skeleton: an exported one, or an operation.
 type provided struct {
 	*function
-	C     string // its name in C
-	inC   bool   // whether it is written by hand, or for the skeleton only
-	owner string // the struct with the operation
+	C     string // name of the skeleton's C function
+	inC   bool   // whether the C function never calls Go
+	owner string // struct of the operation; empty for an exported function
 }
 
-// table is a struct of operations.
+// table is a C struct whose members are pointers to operations.
 type table struct {
 	Struct  string
-	Context bool // whether it is the verbs_context
+	Context bool // whether Struct is verbs_context
 	Members []entry
-	Ops     []entry // operations of the ibv_context in it
+	Ops     []entry // operations of the ibv_context in a verbs_context
 }
 
 type entry struct{ Member, Function string }
 
-// operations has the structs of operations that programs call. It omits those
-// of objects that the skeleton cannot make: ibv_dm, ibv_wq.
+// operations lists the structs whose operations programs call. It omits ibv_dm
+// and ibv_wq, because the skeleton cannot make these objects.
 var operations = []string{"ibv_context_ops", "verbs_context", "ibv_qp_ex", "ibv_cq_ex"}
 
 // Skeleton writes the skeleton's files into dir.
@@ -117,8 +118,7 @@ func (f *function) staysInC() bool {
 	return f.betweenPolls() || f.Class == conventions.Interior || f.Class == conventions.String || f.isOwn()
 }
 
-// isOwn reports whether there is a C function for it, and for the skeleton
-// alone.
+// isOwn reports whether own_skeleton.c defines the function.
 func (f *function) isOwn() bool {
 	return strings.Contains(ownSkeleton, " soft_"+f.Name()+"(") || strings.Contains(ownSkeleton, "*soft_"+f.Name()+"(")
 }
@@ -148,7 +148,8 @@ func (s *skeleton) addOperations() {
 	}
 }
 
-// operation returns the C function of an operation, or "" if there is none.
+// operation returns the name of the C function for an operation, or "" if the
+// skeleton leaves the operation out.
 func (s *skeleton) operation(tag string, m *api.Member) string {
 	name := strings.TrimPrefix(m.Name, s.prefix)
 	old, compat := strings.CutPrefix(name, "_compat_")
@@ -173,7 +174,7 @@ func (s *skeleton) operation(tag string, m *api.Member) string {
 		Func:     through.Func, goName: goName(name), stub: name,
 	}
 	if len(t.Params) > len(f.Function.Params) {
-		f.Function.Params = append(f.Function.Params, "size") // of the struct before it
+		f.Function.Params = append(f.Function.Params, "size") // size of the struct that the previous parameter points to
 	}
 	for i, name := range f.ParamNames() {
 		f.params = append(f.params, f.param(name, t.Params[i]))
@@ -196,7 +197,7 @@ func (s *skeleton) find(name string) *function {
 	return nil
 }
 
-// caller returns the function by which programs call an operation.
+// caller returns the function through which programs call an operation.
 func (s *skeleton) caller(tag, member string) *function {
 	if f := s.find(s.prefix + strings.TrimPrefix(member, s.prefix)); f != nil {
 		return f

@@ -19,13 +19,14 @@ import (
 // Name returns the name of the library's package.
 func (s *skeleton) Name() string { return s.name }
 
-// Lookup returns the name of the C function that finds a function.
+// Lookup returns the name of the C function that returns a function by its
+// name.
 func (s *skeleton) Lookup() string { return "soft_" + s.name + "_function" }
 
 // Tables returns the structs of operations.
 func (s *skeleton) Tables() []table { return s.tables }
 
-// Short returns the struct's name within its table.
+// Short returns the struct's name without ibv_.
 func (t table) Short() string { return strings.TrimPrefix(t.Struct, "ibv_") }
 
 // Exported returns the functions that a program can look up.
@@ -72,7 +73,8 @@ func (f *provided) Prototype() string {
 // Number returns the constant with the function's number in Go's table.
 func (f *provided) Number() string { return "GO_" + f.Name() }
 
-// calls has the functions of call.h, by the classes of those that Go answers.
+// calls maps a class to the function of call.h that calls Go for a function of
+// the class.
 var calls = map[conventions.Class]string{
 	conventions.Void: "soft_void", conventions.Value: "soft_value", conventions.Pointer: "soft_pointer",
 	conventions.Code: "soft_code", conventions.Status: "soft_status", conventions.Count: "soft_count",
@@ -80,7 +82,7 @@ var calls = map[conventions.Class]string{
 	conventions.Rereg: "soft_rereg", conventions.EAI: "soft_count",
 }
 
-// Body returns the statements that call Go.
+// Body returns the C statements that call Go.
 func (s *skeleton) Body(f *provided) string {
 	var lines, members, args []string
 	if f.Type.Variadic {
@@ -174,7 +176,8 @@ func (s *skeleton) Texts() []text {
 // variable returns the Go variable with the library's functions.
 func (s *skeleton) variable() *jen.Statement { return jen.Id(strings.ToLower(s.typ)) }
 
-// goSide writes the struct of functions, and the functions that C calls.
+// goSide writes the Go struct that holds the functions, and the Go functions
+// that C calls.
 func (s *skeleton) goSide(f *jen.File) {
 	f.HeaderComment("//go:build " + callable)
 	f.Comment(lines(s.typ + " has the functions of " + s.library.Soname + " that Go answers. What is nil fails with\n" +
@@ -215,7 +218,7 @@ func (s *skeleton) goSide(f *jen.File) {
 // golang returns the name of the Go function that C calls.
 func (s *skeleton) golang(fn *provided) string { return strings.ToLower(s.typ) + fn.goName }
 
-// field returns the type of a function in the struct.
+// field returns the Go type of a function in the struct.
 func (s *skeleton) field(fn *provided) jen.Code {
 	var params []jen.Code
 	for _, param := range fn.params {
@@ -236,14 +239,14 @@ func (s *skeleton) field(fn *provided) jen.Code {
 	return t.Params(jen.Int(), errno)
 }
 
-// address reports whether Go gets a pointer as a number: memory that the
-// library keeps may be gone when Go looks at it, and a context need not be the
-// address of anything.
+// address reports whether Go gets a pointer argument as a number. This holds
+// for a pointer without a type that the library keeps: when Go uses it, its
+// memory may have been freed, and a context may be no address at all.
 func (f *provided) address(param param) bool {
 	return param.t.Kind == api.Pointer && param.t.Elem.IsVoid() && slices.Contains(f.Keeps, param.cName)
 }
 
-// paramType returns the type with which a function gets an argument.
+// paramType returns the Go type of a function's parameter.
 func (s *skeleton) paramType(fn *provided, param param) jen.Code {
 	switch {
 	case fn.address(param):
@@ -254,11 +257,11 @@ func (s *skeleton) paramType(fn *provided, param param) jen.Code {
 	return s.goType(param.t)
 }
 
-// without has the results of functions without errors for which 0 would be
-// wrong.
+// without maps a function to its result if no Go function is set. It has the
+// functions that cannot report an error and for which 0 would be wrong.
 var without = map[string]int{"ibv_get_device_index": -1}
 
-// forward returns the statements that call the struct's function.
+// forward returns the statements that call the function in the Go struct.
 func (s *skeleton) forward(fn *provided) []jen.Code {
 	field := s.variable().Dot(fn.goName)
 	var members, args []jen.Code
@@ -310,7 +313,7 @@ func (s *skeleton) forward(fn *provided) []jen.Code {
 	return append(unless(errno, absent), both, jen.Return(answer(value, jen.Int64().Call(jen.Id("r")), errno, code)))
 }
 
-// memberType returns the type of an argument in the struct that C passes.
+// memberType returns the Go type of an argument in the struct that C passes.
 func (s *skeleton) memberType(fn *provided, param param) jen.Code {
 	if param.text {
 		return jen.Op("*").Byte()
@@ -318,8 +321,8 @@ func (s *skeleton) memberType(fn *provided, param param) jen.Code {
 	return s.paramType(fn, param)
 }
 
-// goTest writes the list of calls of a test: the bindings' function for each
-// function that Go implements.
+// goTest writes a function for a test of the skeleton. It passes the test each
+// function that Go implements, with the bindings' function that calls it.
 func (s *skeleton) goTest(f *jen.File) {
 	f.HeaderComment("//go:build " + callable)
 	name := strings.ToLower(s.typ) + "Functions"
@@ -332,8 +335,7 @@ func (s *skeleton) goTest(f *jen.File) {
 		})
 }
 
-// stubOf returns the bindings' function that calls fn, nil if there is none
-// yet.
+// stubOf returns the bindings' function that calls fn, or nil if there is none.
 func (s *skeleton) stubOf(fn *provided) jen.Code {
 	name := ""
 	for _, f := range s.bound() {

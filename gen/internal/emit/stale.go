@@ -91,7 +91,7 @@ func stale(in Input) error {
 	return errors.Join(errs...)
 }
 
-// kindsOf tells what each name of the headers is.
+// kindsOf maps each name in the headers to what it is, such as "a function".
 func kindsOf(a *api.API) map[string]string {
 	kinds := map[string]string{}
 	for _, f := range a.Functions {

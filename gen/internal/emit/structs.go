@@ -27,14 +27,14 @@ func (p *pkg) structsFile(f *jen.File) {
 	}
 }
 
-// scope is a struct or union as C knows it.
+// scope identifies a struct or union, or a member of one.
 type scope struct {
-	path    string // ibv_qp, or rdma_cm_event.param
-	release string // that added it; empty: every supported one has it
+	path    string // its name in C, such as ibv_qp or rdma_cm_event.param
+	release string // release that added it; empty if every supported release has it
 }
 
-// member returns the scope that a member is, whose release is empty unless it
-// is a later one than that of s.
+// member returns the scope of a member of s. The release in it is empty if the
+// same release has added s.
 func (p *pkg) member(s scope, m *api.Member) scope {
 	path := s.path + "." + m.Name
 	release := p.Since.Release("member", path)
@@ -44,8 +44,8 @@ func (p *pkg) member(s scope, m *api.Member) scope {
 	return scope{path, release}
 }
 
-// aggregate writes a struct, or a union as storage with a view for each
-// member.
+// aggregate writes the Go type of a struct or union. A union becomes an array
+// of integers with a method for each member.
 func (p *pkg) aggregate(f *jen.File, name string, in scope, kind string, members []*api.Member, size layout.Size) {
 	if !p.plain(kind, members, size) {
 		p.memory(f, name, in, kind, members, size)
@@ -65,7 +65,8 @@ func (p *pkg) aggregate(f *jen.File, name string, in scope, kind string, members
 	}
 	f.Type().Id(name).StructFunc(func(g *jen.Group) {
 		if m := members[len(members)-1]; m.IsFlexible() {
-			// As the last field, Go would give it a size.
+			// It comes first, because Go would give an empty array
+			// that is the last field a size.
 			g.Id("_").Index(jen.Lit(0)).Add(p.goType(m.Type.Elem)).Comment("for the alignment of " + m.Name)
 			nested = append(nested, func() { p.flexible(f, name, in, m) })
 		}
@@ -99,8 +100,8 @@ func (p *pkg) aggregate(f *jen.File, name string, in scope, kind string, members
 	}
 }
 
-// flexible writes a method for an array of as many elements as there is memory
-// behind the struct.
+// flexible writes the method for a flexible array member: the array behind the
+// struct, whose length its type does not say.
 func (p *pkg) flexible(f *jen.File, name string, in scope, m *api.Member) {
 	t := jen.Op("*").Add(p.goType(m.Type.Elem))
 	f.Commentf("%s returns where the elements of member %s begin, behind the struct.%s",
@@ -111,8 +112,8 @@ func (p *pkg) flexible(f *jen.File, name string, in scope, m *api.Member) {
 	)
 }
 
-// views writes a method for each member of a union that is held in a field of
-// type name.
+// views writes a method for each member of a union. The Go type with the given
+// name has the union's memory in field.
 func (p *pkg) views(f *jen.File, name string, in scope, field string, members []*api.Member) {
 	for _, m := range members {
 		var t *jen.Statement

@@ -88,7 +88,8 @@ func (p *pkg) stubsFile(f *jen.File) {
 // number returns the name of the constant with the stub's number.
 func (f *function) number() string { return "stub" + f.goName }
 
-// platformFile writes the same functions for programs that cannot call C.
+// platformFile writes the functions of stubsFile for programs that cannot call
+// C. Each returns an error.
 func (p *pkg) platformFile(f *jen.File) {
 	f.HeaderComment("//go:build " + notCallable)
 	for _, fn := range p.bound() {
@@ -97,7 +98,8 @@ func (p *pkg) platformFile(f *jen.File) {
 	}
 }
 
-// fails returns the zero values of the results, and an error.
+// fails returns the return statement with an error and the zero values of the
+// other results.
 func (p *pkg) fails(fn *function, err jen.Code) jen.Code {
 	var values []jen.Code
 	if v := p.value(fn); v != nil {
@@ -159,7 +161,8 @@ func (p *pkg) body(fn *function) []jen.Code {
 		))
 	}
 	if !fn.leavesErrno() && fn.call() == dispatch {
-		// There is no result to report it: the object lacks the operation.
+		// An error means that the object lacks the operation, which the
+		// function's result cannot report.
 		out = append(out, jen.If(jen.Id("r").Dot("error").Op("!=").Lit(0)).Block(
 			p.fails(fn, jen.Qual(cerrPkg, "Code").Call(jen.Lit(fn.Name()), jen.Int64().Call(jen.Id("r").Dot("error")), jen.Lit(0))),
 		))
@@ -167,7 +170,8 @@ func (p *pkg) body(fn *function) []jen.Code {
 	return append(out, p.finish(fn, outs)...)
 }
 
-// nilChecks refuses nil pointers that C would follow.
+// nilChecks returns the statements that refuse nil pointers which C would
+// follow.
 func (p *pkg) nilChecks(fn *function) []jen.Code {
 	var out []jen.Code
 	for _, param := range fn.params {
@@ -219,14 +223,14 @@ func (p *pkg) argument(param param) (before []jen.Code, arg jen.Code) {
 	return nil, jen.Qual("unsafe", "Pointer").Call(name)
 }
 
-// readers has the functions of cerr that decode the results of each class.
+// readers maps a class to the function of cerr that decodes its results.
 var readers = map[conventions.Class]string{
 	conventions.Status: "Status", conventions.Code: "Code", conventions.EAI: "Addrinfo",
 	conventions.Count: "Count", conventions.Negative: "Count",
 	conventions.Poll: "Poll", conventions.Wait: "Wait",
 }
 
-// decoded calls the reader of fn's class.
+// decoded returns the call of cerr that decodes fn's result.
 func (p *pkg) decoded(fn *function) jen.Code {
 	number := jen.Int64().Call(jen.Id("r").Dot("value"))
 	code := jen.Int32().Call(jen.Id("r").Dot("error"))
@@ -239,13 +243,13 @@ func (p *pkg) decoded(fn *function) jen.Code {
 	return jen.Qual(cerrPkg, readers[fn.Class]).Call(jen.Lit(fn.Name()), number, code)
 }
 
-// onFailure returns if the call has failed.
+// onFailure returns the statement that ends the stub if the call has failed.
 func (p *pkg) onFailure(fn *function) jen.Code {
 	return jen.If(jen.Err().Op(":=").Add(p.decoded(fn)), jen.Err().Op("!=").Nil()).Block(p.fails(fn, jen.Err()))
 }
 
-// finish turns C's result into Go's. outs are the results that came through
-// pointers.
+// finish returns the statements that return C's result as Go's. outs are the
+// results that C has stored through pointers.
 func (p *pkg) finish(fn *function, outs []jen.Code) []jen.Code {
 	value := jen.Id("r").Dot("value")
 	success := func(result jen.Code) jen.Code {
@@ -282,7 +286,7 @@ func (p *pkg) finish(fn *function, outs []jen.Code) []jen.Code {
 		}
 		return []jen.Code{success(p.goType(fn.Type.Elem).Call(value))}
 	}
-	if fn.call() == own { // nothing else has looked at r
+	if fn.call() == own { // r is not used elsewhere
 		return []jen.Code{jen.Id("_").Op("=").Id("r"), jen.Return(append(outs, jen.Nil())...)}
 	}
 	return []jen.Code{jen.Return(append(outs, jen.Nil())...)}

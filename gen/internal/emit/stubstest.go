@@ -5,7 +5,8 @@ package emit
 import "github.com/dave/jennifer/jen"
 
 // stubsTestFile writes a test that every stub calls the function of its name.
-// Functions of our own call others, or none.
+// It leaves out the bindings' own C functions, which call other functions or
+// none.
 func (p *pkg) stubsTestFile(f *jen.File) {
 	f.HeaderComment("//go:build " + callable)
 	check := jen.Func().Params(jen.List(jen.Id("function"), jen.Id("class")).String(), jen.Id("stub").Any())

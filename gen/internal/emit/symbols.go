@@ -33,8 +33,9 @@ func (p *pkg) symbols() []string {
 	return names
 }
 
-// tableFunctions returns the exported functions that stubs or functions of our
-// own call, outside of libibverbs also those of that.
+// tableFunctions returns the exported functions that the package's stubs and
+// its own C functions call. In a package other than libibverbs, these may be
+// functions of libibverbs, too.
 func (p *pkg) tableFunctions() []*api.Function {
 	var out []*api.Function
 	for _, f := range p.functions {

@@ -12,8 +12,8 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
-// scalar is an arithmetic C type: its name in Go and its type on the way into
-// a stub.
+// scalar describes an arithmetic C type: its Go type, and the C type with which
+// a stub takes it.
 type scalar struct{ goType, wire string }
 
 var scalars = map[string]scalar{
@@ -35,7 +35,7 @@ var scalars = map[string]scalar{
 	"pthread_mutex_t": {"PthreadMutex", ""}, "pthread_cond_t": {"PthreadCond", ""},
 }
 
-// verbsTypes are declared in libibverbs and used by all packages.
+// verbsTypes holds the Go types that libibverbs declares and all packages use.
 var verbsTypes = map[string]bool{
 	"Be16": true, "Be32": true, "Be64": true, "PthreadMutex": true, "PthreadCond": true,
 }
@@ -91,7 +91,8 @@ func (p *pkg) tagged(tag string) *jen.Statement {
 	return jen.Id("invalid")
 }
 
-// enumerator returns the constant for an enumerator of either package.
+// enumerator returns the Go constant for an enumerator, which may be one of
+// libibverbs.
 func (p *pkg) enumerator(name string) *jen.Statement {
 	for _, e := range p.API.Enums {
 		if has(e, name) {
@@ -102,22 +103,22 @@ func (p *pkg) enumerator(name string) *jen.Statement {
 	return jen.Id("invalid")
 }
 
-// qualified refers to something that a header declares, by the name that its
-// package gives it.
+// qualified returns a Go identifier for something that a header declares. name
+// returns its name in the package to which the header belongs.
 func (p *pkg) qualified(header string, name func(*pkg) string) *jen.Statement {
 	where := p.Home(header)
 	if where == p.name {
 		return jen.Qual(p.path(), name(p))
 	}
 	if p.verbs == nil || where != p.verbs.name {
-		p.fail("what %s declares is in %s, which %s cannot refer to", header, where, p.name)
+		p.fail("the declarations of %s are in package %s, which package %s cannot import", header, where, p.name)
 		return jen.Id("invalid")
 	}
 	return jen.Qual(verbsPkg, name(p.verbs))
 }
 
-// isForeign reports whether t is a struct that only libc knows, such as
-// struct pollfd.
+// isForeign reports whether t is a struct of libc that no package binds, such
+// as struct pollfd.
 func (p *pkg) isForeign(t *api.Type) bool {
 	if _, ok := layout.Opaque(t.Name); ok {
 		return true
@@ -129,7 +130,7 @@ func (p *pkg) isForeign(t *api.Type) bool {
 	return p.verbs != nil && !p.names(tag) && !p.verbs.names(tag)
 }
 
-// enumSize returns what an enum takes, in bytes.
+// enumSize returns the size of an enum in bytes.
 func (p *pkg) enumSize(t *api.Type) int64 {
 	size, err := p.engine.Of(t)
 	if err != nil {
@@ -138,21 +139,22 @@ func (p *pkg) enumSize(t *api.Type) int64 {
 	return size.Size
 }
 
-// isRecord reports whether t is a struct or union, which goes into a stub and
-// out of it through a pointer.
+// isRecord reports whether t is a struct or union, which a stub takes and
+// returns through a pointer.
 func (p *pkg) isRecord(t *api.Type) bool {
 	_, isStruct := t.Tag("struct")
 	_, isUnion := t.Tag("union")
 	return isStruct || isUnion
 }
 
-// isFloat reports whether t is a floating type, whose bits go into a stub.
+// isFloat reports whether t is a floating-point type, of which a stub takes the
+// bits.
 func isFloat(t *api.Type) bool { return t.Kind == api.Named && layout.IsFloat(t.Name) }
 
-// wire returns the type with which a value goes into a stub. Memory without a
-// type is passed as bytes: cgo refuses a pointer to memory that has, anywhere
-// in the same object of Go's, pointers that are not pinned, unless the
-// pointer's type says that C gets none of them.
+// wire returns the C type with which a stub takes a value. A void pointer is
+// passed as a pointer to bytes. With a void pointer, cgo would refuse memory of
+// a Go object that contains, at any place, a pointer that is not pinned. The
+// type of the bytes says that C gets no such pointer.
 func (p *pkg) wire(t *api.Type) string {
 	if p.isRecord(t) {
 		if s := p.declared(t.Name); s == nil || len(s.Members) == 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
-// unionsTestFile writes a test of every union's views, at any depth: where they
-// are, and that they share their memory.
+// unionsTestFile writes a test of the methods for the members of each union, at
+// any depth: they must return pointers into the same memory, at C's offset.
 func (p *pkg) unionsTestFile(f *jen.File) {
 	f.Func().Id("TestUnions").Params(jen.Id("t").Op("*").Qual("testing", "T")).BlockFunc(func(g *jen.Group) {
 		for _, s := range p.structs {
@@ -33,8 +33,8 @@ func (p *pkg) unionsTestFile(f *jen.File) {
 	})
 }
 
-// unionsIn returns the tests of the unions that are written in place inside
-// the struct that expr is, which begins at base.
+// unionsIn returns the tests of the unions that are nested in a struct. expr is
+// a Go expression for the struct, and base its offset.
 func (p *pkg) unionsIn(path, expr string, base int64, members []*api.Member) []jen.Code {
 	var checks []jen.Code
 	for _, m := range members {
@@ -52,8 +52,8 @@ func (p *pkg) unionsIn(path, expr string, base int64, members []*api.Member) []j
 	return checks
 }
 
-// unionTests returns the tests of the union that expr is or, if it is
-// anonymous, whose views expr has.
+// unionTests returns the tests of a union. expr is a Go expression for it or,
+// if the union is anonymous, for the struct that has its methods.
 func (p *pkg) unionTests(path, expr string, at int64, members []*api.Member, size layout.Size) []jen.Code {
 	var views []jen.Code
 	var deeper []jen.Code

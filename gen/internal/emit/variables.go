@@ -7,11 +7,11 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 )
 
-// variable returns a function that returns where a variable of the library is.
-// C programs read and write it by its name.
+// variable returns a function whose stub returns the address of a variable of
+// the library.
 func (p *pkg) variable(v *api.Variable) *function {
 	t := v.Type
-	if t.Kind == api.Array { // its first element
+	if t.Kind == api.Array { // the stub returns the address of its first element
 		t = t.Elem
 	}
 	result := &api.Type{Kind: api.Pointer, Elem: t}
