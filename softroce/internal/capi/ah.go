@@ -15,10 +15,10 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// ah is the address handle of the engine for a C object.
+// ah is the engine's address handle for one of the program's struct ibv_ah.
 type ah struct{ e *engine.AH }
 
-// softAH has the fields of struct soft_ah.
+// softAH has the fields of struct soft_ah, in ring.h.
 type softAH struct {
 	libibverbs.Ah
 	id uint64
@@ -55,8 +55,9 @@ func init() {
 	}
 }
 
-// ahFromWC sets a to the address of the sender of the datagram that wc
-// completes. grh is the header that the device wrote before the datagram.
+// ahFromWC sets a to the address of a datagram's sender. wc is the completion
+// of the datagram, and grh the header that the device wrote before the
+// datagram.
 func (l *library) ahFromWC(c *libibverbs.Context, wc *libibverbs.Wc, grh *libibverbs.Grh, a *libibverbs.AhAttr, port uint8) error {
 	*a = libibverbs.AhAttr{Dlid: wc.Slid, Sl: wc.Sl, SrcPathBits: wc.DlidPathBits, PortNum: port}
 	if wc.WcFlags&uint32(libibverbs.IBV_WC_GRH) == 0 {

@@ -36,7 +36,7 @@ void soft_set_word(uint32_t *w, int fd)
 static void forked(void)
 {
 	soft_forked = 1;
-	word = &bell.own; /* the process that has the device must not see requests of this one */
+	word = &bell.own; /* the parent process, which has the device, must not see requests of this process */
 }
 
 int soft_watch_fork(void)
@@ -46,8 +46,8 @@ int soft_watch_fork(void)
 
 void soft_ring_bell(struct soft_wq *q)
 {
-	/* The engine clears rung before it looks at posted, so a queue that is on the list
-	 * already needs nothing more. */
+	/* If the queue is already on the list, the device will see its requests: package node
+	 * clears rung before the engine loads posted. */
 	if (__atomic_exchange_n(&q->rung, 1, __ATOMIC_SEQ_CST))
 		return;
 	q->next = __atomic_load_n(&bell.rung, __ATOMIC_RELAXED);

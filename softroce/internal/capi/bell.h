@@ -7,8 +7,8 @@
 /* Tells the engine that a queue has requests. */
 void soft_ring_bell(struct soft_wq *q);
 
-/* Tells the worker that a program does not poll a queue any more but waits for its
- * event. */
+/* Tells the worker that the program has armed a queue: it does not poll the queue any more,
+ * but waits for its event. */
 void soft_armed(void);
 
 void soft_set_wr_ops(struct ibv_qp_ex *ex, uint64_t ops);

@@ -11,11 +11,11 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// buf is memory that ibv_alloc_buf allocated. The device reaches all memory of
-// the program, so it needs no special kind.
+// buf is memory that ibv_alloc_buf allocated. It is ordinary memory, as the
+// device can access all memory of the program.
 type buf struct {
 	domain *pd            // protection domain for which it was allocated
-	addr   unsafe.Pointer // allocated with C's allocator
+	addr   unsafe.Pointer // address of the memory, which C's allocator allocated
 	size   uint64
 }
 
@@ -64,8 +64,8 @@ func init() {
 	}
 }
 
-// inBuf reports whether the length bytes at addr lie within the buffer c, and c
-// was allocated for the protection domain p.
+// inBuf reports whether the length bytes from addr on lie within the buffer c,
+// and c was allocated for the protection domain p.
 func (l *library) inBuf(p *libibverbs.Pd, c *libibverbs.Buf, addr uintptr, length uint64) bool {
 	l.Lock()
 	defer l.Unlock()

@@ -11,9 +11,10 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// Only this file of the package sees C. cgo runs the C compiler several times
-// for each such file, and for each name of C: more of them make the first build
-// of every program longer.
+// Only this file of the package uses C. For each file that does, and for each
+// name of C in it, cgo runs the C compiler: more of them would make the first
+// build of every program longer.
+//
 
 /*
 #include <linux/dma-buf.h>
@@ -21,13 +22,13 @@ import (
 #include <stdlib.h>
 #include "c.h"
 
-// Of linux/fs.h, which may be older: 104 is the size of struct procmap_query.
+// procmap_request is in newer versions of linux/fs.h. 104 is the size of struct procmap_query.
 enum { sync_request = DMA_BUF_IOCTL_SYNC, procmap_request = _IOC(_IOC_READ | _IOC_WRITE, 'f', 17, 104) };
 */
 import "C"
 
-// soft_go_call calls a Go function for a C function of a library. Both numbers
-// are those in call.h.
+// soft_go_call calls a Go function for a C function. library and function are
+// the numbers that call.h and the skeleton give the two.
 //
 //export soft_go_call
 func soft_go_call(library, function int32, args unsafe.Pointer) (unsafe.Pointer, int64, int32) {
@@ -51,24 +52,24 @@ const (
 	procmapRequest = C.procmap_request
 )
 
-// table returns the struct of operations with that number.
+// table returns a struct of operations. i is its number in verbs_skeleton.h.
 func table(i int) unsafe.Pointer { return C.soft_table(C.int(i)) }
 
 func verbsFunction(name string) unsafe.Pointer { return C.soft_libibverbs_function(cString(name)) }
 
 func cmFunction(name string) unsafe.Pointer { return C.soft_librdmacm_function(cString(name)) }
 
-// cString returns a copy of s in C's form, in Go's memory.
+// cString returns a copy of s as a C string. The copy is in Go's memory.
 func cString(s string) *C.char {
 	return (*C.char)(unsafe.Pointer(unsafe.SliceData(append([]byte(s), 0))))
 }
 
-// allocMemory returns zeroed memory of C for n objects of size bytes, or nil if
-// there is none.
+// allocMemory returns zeroed memory for n objects of size bytes, from C's
+// allocator. It returns nil if there is not enough memory.
 func allocMemory(n, size uint64) unsafe.Pointer { return C.calloc(C.size_t(n), C.size_t(size)) }
 
-// allocPages returns memory of C that starts at a page, or nil if there is
-// none.
+// allocPages returns memory from C's allocator that starts at the beginning of
+// a page. It returns nil if there is not enough memory.
 func allocPages(size uint64) unsafe.Pointer {
 	var p unsafe.Pointer
 	if C.posix_memalign(&p, C.size_t(syscall.Getpagesize()), C.size_t(size)) != 0 {
@@ -81,8 +82,9 @@ func freeMemory(p unsafe.Pointer) { C.free(p) }
 
 func takeOne(fd int) { C.soft_take_one(C.int(fd)) }
 
-// places returns the size of a ring of which max places may be in use.
-func places(max uint32) uint32 { return uint32(C.soft_places(C.uint32_t(max))) }
+// ringSize returns the number of slots of a ring in which at most max slots are
+// in use.
+func ringSize(max uint32) uint32 { return uint32(C.soft_ring_size(C.uint32_t(max))) }
 
 func initContext(c *libibverbs.Context) {
 	C.soft_init_context((*C.struct_ibv_context)(unsafe.Pointer(c)))
@@ -105,7 +107,8 @@ func newCQ(entries uint32, fields uint64, extended bool) (*softCQ, error) {
 }
 
 // retireCQ removes a queue from C's table, in which events look up their queue.
-// With wait, it waits until the program has acknowledged the queue's events.
+// If wait is true, it waits until the program has acknowledged the queue's
+// events.
 func retireCQ(q *softCQ, wait bool) { C.soft_retire_cq(q.raw(), C.int(truth(wait))) }
 
 func (q *softCQ) raw() *C.struct_soft_cq { return (*C.struct_soft_cq)(unsafe.Pointer(q)) }
@@ -125,8 +128,8 @@ func unlockSRQ(s *softSRQ)                 { C.soft_unlock_srq(s.raw()) }
 
 func theBell() *bell { return (*bell)(unsafe.Pointer(C.soft_bell())) }
 
-// setWord makes word the word of the bell, and event the eventfd that wakes the
-// worker, or -1.
+// setWord tells C where the bell is. word is the word of the bell. event is the
+// eventfd that wakes the worker, or -1 if the word wakes it as a futex.
 func setWord(word *uint32, event int) { C.soft_set_word((*C.uint32_t)(word), C.int(event)) }
 
 func watchFork() { C.soft_watch_fork() }

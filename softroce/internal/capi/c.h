@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* What Go calls, and nothing else: the more cgo reads, the longer it takes. */
+/* The functions that Go calls. Nothing else is here, since cgo takes longer if it reads more. */
 
 struct ibv_context;
 struct soft_qp;
@@ -12,30 +12,31 @@ struct soft_cq;
 struct soft_srq;
 struct soft_wq;
 
-/* Whether this is the child of a process that has the device: it does not have Go's threads, so that nothing may call Go. */
+/* Whether this process was forked by the process that has the device. It lacks the threads of
+ * Go's runtime, so that it must not call Go. */
 extern int soft_forked;
 
-/* Makes soft_forked true in children that this process forks, also those of C's. */
+/* Makes soft_forked true in processes that this process forks, also if C code forks them. */
 int soft_watch_fork(void);
 
-/* Return the address of an exported function, NULL if there is none of that name. */
+/* Return the address of an exported function, or NULL if none has that name. */
 void *soft_libibverbs_function(const char *name);
 void *soft_librdmacm_function(const char *name);
 
-/* Returns a struct of operations, by its number in verbs_skeleton.h. */
+/* Returns a struct of operations. i is its number in verbs_skeleton.h. */
 const void *soft_table(int i);
 
-/* How many places a ring has of which max may be used: a power of two, and one more at least,
- * for a request that is built and never posted. */
-uint32_t soft_places(uint32_t max);
+/* Returns the number of slots of a ring in which at most max slots are in use: a power of two
+ * that is larger than max. One more slot is needed for a request that is built but not posted. */
+uint32_t soft_ring_size(uint32_t max);
 
-/* Takes one off a semaphore, unless it is 0. Kernels before 5.8 do nothing. */
+/* Decreases a semaphore by one, unless it is 0. Does nothing before Linux 5.8. */
 void soft_take_one(int fd);
 
 void soft_init_context(struct ibv_context *context);
 
-/* Makes objects whose queues have the given numbers of places; NULL and errno if there
- * is no memory. */
+/* Make and free objects whose queues have the given limits. The functions that make one
+ * return NULL and set errno if there is not enough memory. */
 struct soft_qp *soft_new_qp(uint32_t max_send, uint32_t max_send_sge, uint32_t max_inline, uint32_t max_recv,
 			    uint32_t max_recv_sge, uint64_t send_ops);
 void soft_free_qp(struct soft_qp *qp);
@@ -44,13 +45,13 @@ void soft_free_cq(struct soft_cq *cq);
 struct soft_srq *soft_new_srq(uint32_t max, uint32_t max_sge);
 void soft_free_srq(struct soft_srq *srq);
 
-/* Lists a queue, so that events can name it; sets its id. */
+/* Adds a queue to the table of queues, in which events look it up, and sets its id. */
 int soft_list_cq(struct soft_cq *cq);
-/* Takes a queue off the list. Then it waits, if it is to, until every event that
- * ibv_get_cq_event returned for it has been acknowledged. */
+/* Removes a queue from the table. If wait is not 0, it also waits until the program has
+ * acknowledged all events of the queue that ibv_get_cq_event has returned. */
 void soft_retire_cq(struct soft_cq *cq, int wait);
 
-/* Blocks threads that post or poll. */
+/* Lock and unlock an object, so that no thread posts to it or polls it. */
 void soft_lock_qp(struct soft_qp *qp);
 void soft_unlock_qp(struct soft_qp *qp);
 void soft_lock_srq(struct soft_srq *srq);
@@ -58,19 +59,19 @@ void soft_unlock_srq(struct soft_srq *srq);
 void soft_lock_cq(struct soft_cq *cq);
 void soft_unlock_cq(struct soft_cq *cq);
 
-/* The doorbell. Threads that post ring it, and package node's worker hears it.
- * Go's node.Doorbell says what the fields mean. */
+/* The doorbell. Threads that post ring it, which wakes package node's worker. Go's
+ * node.Doorbell explains the fields. */
 struct soft_bell {
-	struct soft_wq *rung; /* linked by next */
+	struct soft_wq *rung; /* list of queues, linked by their field next */
 	uint32_t own;
 	uint32_t arms;
 	uint32_t dozing;
 };
 struct soft_bell *soft_bell(void);
 
-/* Makes word the bell's. A thread that finds it asleep writes to event, an eventfd,
- * or if that is -1 wakes the worker by the futex. */
+/* Sets the word of the bell. A thread that finds ASLEEP in it must wake the worker: it writes
+ * to event, an eventfd, or wakes the word as a futex if event is -1. */
 void soft_set_word(uint32_t *word, int event);
 
-/* Makes threads of C programs that poll in vain help the node. */
+/* Makes polling threads of programs not written in Go run steps of the node's worker. */
 void soft_help_programs(void);

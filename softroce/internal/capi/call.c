@@ -9,7 +9,7 @@
 #include "_cgo_export.h"
 #include "c.h"
 
-/* A pointer (r0), a value (r1) and an errno (r2). */
+/* The result of a Go function: a pointer (r0), a value (r1) and an errno (r2). */
 typedef struct soft_go_call_return soft_answer;
 
 /* Calls Go, unless this is a forked child, which lacks Go's threads. */

@@ -4,9 +4,10 @@
 
 #include <stdint.h>
 
-/* Calls of Go's functions, one for each way in which C's functions report errors. Go has a
- * table of functions for each library; args is a struct of the arguments that the function
- * takes. Go exports one function for all of them, as each that it exports takes long to build. */
+/* Functions that call Go, one for each way in which C functions report errors. library and
+ * function are indexes in Go's tables of functions, and args is a struct of the arguments.
+ * They all call the one function that Go exports, since each exported function makes the
+ * build longer. */
 
 enum { SOFT_VERBS, SOFT_CM };
 
@@ -14,7 +15,7 @@ void soft_void(int library, int function, void *args);
 
 int64_t soft_value(int library, int function, void *args);
 
-/* Returns the errno. */
+/* Returns 0 or an errno. */
 int soft_code(int library, int function, void *args);
 
 /* Returns 0, or -1 and sets errno. */
@@ -23,14 +24,14 @@ int soft_status(int library, int function, void *args);
 /* Returns a number, or -1 and sets errno. */
 int64_t soft_count(int library, int function, void *args);
 
-/* Returns a number, or the negative errno. */
+/* Returns a number, or a negative errno. */
 int64_t soft_negative(int library, int function, void *args);
 
-/* Returns a number, or the errno. */
+/* Returns a number, or an errno. */
 int64_t soft_wait(int library, int function, void *args);
 
 /* Returns a pointer, or NULL and sets errno. */
 void *soft_pointer(int library, int function, void *args);
 
-/* Returns 0, or what has failed and sets errno. */
+/* Returns 0, or a value of enum ibv_rereg_mr_err_code and sets errno. */
 int soft_rereg(int library, int function, void *args);

@@ -13,8 +13,9 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/engine"
 )
 
-// channel is a completion channel. Its descriptor is a pipe that carries the
-// IDs of completion queues with an event.
+// channel is a completion channel. Its descriptor is the reading end of a pipe.
+// The device writes the ID of a completion queue to the pipe for each event of
+// the queue.
 type channel struct {
 	c       *libibverbs.CompChannel
 	end     int      // writing end of the pipe
@@ -68,7 +69,7 @@ func (l *library) destroyChannel(c *libibverbs.CompChannel) syscall.Errno {
 	return 0
 }
 
-// CompletionEvent sends an event of the completion queue e to its channel.
+// CompletionEvent sends an event of the completion queue e to the channel of e.
 func (l *library) CompletionEvent(e *engine.CQ) {
 	q := l.byCQ[e]
 	h := l.channels[q.c.Channel]

@@ -74,8 +74,8 @@ func (l *cmLibrary) resolveAddr(i *id, src, dst *librdmacm.Sockaddr, timeout tim
 	return 0
 }
 
-// queryAddr copies the addresses of an ID to the program's struct, and its
-// device once the ID has one.
+// queryAddr copies the addresses of an ID to the program's struct. If the ID
+// has a device, queryAddr copies that, too.
 func (l *cmLibrary) queryAddr(i *id) syscall.Errno {
 	route := &i.c.Route.Addr
 	local, peer := i.e.LocalAddr(), i.e.PeerAddr()
@@ -105,8 +105,8 @@ func (l *cmLibrary) queryAddr(i *id) syscall.Errno {
 	return 0
 }
 
-// exactly is the selector in a path record for an exact value, as opposed to a
-// limit.
+// exactly is the selector of a value in a path record. It says that the value
+// is exact rather than a limit.
 const exactly = 2
 
 // queryPath copies the path to the peer to the program's struct, if the ID has
@@ -136,8 +136,8 @@ func (l *cmLibrary) queryPath(i *id) {
 	*rec.Sgid.Raw(), *rec.Dgid.Raw() = path.SGID, path.DGID
 }
 
-// setPath sets the path to the peer from an array of struct ibv_path_data. It
-// uses the first path that has all flags.
+// setPath sets the path to the peer to the first path in b that has all flags.
+// b is an array of struct ibv_path_data.
 func (i *id) setPath(b []byte) syscall.Errno {
 	const size = int(unsafe.Sizeof(libibverbs.PathData{}))
 	const everything = libibverbs.IBV_PATH_FLAG_GMP | libibverbs.IBV_PATH_FLAG_PRIMARY | libibverbs.IBV_PATH_FLAG_BIDIRECTIONAL

@@ -113,8 +113,8 @@ func lookUp(host, service string, hints, out *librdmacm.Addrinfo) (code int) {
 	return 0
 }
 
-// types returns a queue pair type and a port space that go together. If hints
-// has 0 for one of them, types chooses it to match the other.
+// types returns a queue pair type and a port space that match. If hints has 0
+// for one of the two, types chooses it to match the other.
 func types(hints *librdmacm.Addrinfo) (qpType, space int32, code int) {
 	qpType, space = hints.AiQpType, hints.AiPortSpace
 	datagrams := libibverbs.QpType(qpType) == libibverbs.IBV_QPT_UD
@@ -159,9 +159,10 @@ func lookUpPort(network, service string) (port uint16, code int) {
 	return uint16(number), 0
 }
 
-// lookUpHost returns a host's first address to which there is a route, or else
-// its first address. The int is an error code of getaddrinfo, or 0. An empty
-// host means the loopback address, or with RAI_PASSIVE the unspecified address.
+// lookUpHost returns a host's first address to which there is a route. If there
+// is no route to any, it returns the first address. The int is an error code of
+// getaddrinfo, or 0. An empty host stands for the loopback address or, with
+// RAI_PASSIVE, for the unspecified address.
 func lookUpHost(host string, hints *librdmacm.Addrinfo) (netip.Addr, int) {
 	network := "ip"
 	switch hints.AiFamily {
@@ -260,7 +261,7 @@ func copySockaddr(s *librdmacm.Sockaddr, length uint32) (*librdmacm.Sockaddr, ui
 	return (*librdmacm.Sockaddr)(c), length
 }
 
-// freeAddrinfo frees a list and everything it points to.
+// freeAddrinfo frees a list and all memory to which it points.
 func freeAddrinfo(list *librdmacm.Addrinfo) {
 	for list != nil {
 		next := list.AiNext
@@ -275,8 +276,9 @@ func freeAddrinfo(list *librdmacm.Addrinfo) {
 	}
 }
 
-// resolveAddrinfo resolves before it returns, and then reports the event. Like
-// librdmacm, it returns an error code of getaddrinfo in place of an errno.
+// resolveAddrinfo does the work of rdma_resolve_addrinfo. It resolves the names
+// before it returns, and then queues the event. Like librdmacm, it returns an
+// error code of getaddrinfo in place of an errno.
 func resolveAddrinfo(c *librdmacm.CmId, host, service string, hints *librdmacm.Addrinfo) syscall.Errno {
 	if hints != nil && hints.AiFlags&librdmacm.RAI_SA != 0 {
 		return syscall.ENOTSUP

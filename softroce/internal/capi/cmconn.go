@@ -124,8 +124,8 @@ func (l *cmLibrary) accept(i *id, p *librdmacm.ConnParam) syscall.Errno {
 	return 0
 }
 
-// respond establishes the connection after the peer has accepted it: it takes
-// the queue pair to RTS and tells the manager.
+// respond is called after the peer has accepted the connection. It takes the
+// queue pair to RTS, and tells the manager to confirm that.
 func (l *cmLibrary) respond(i *id) syscall.Errno {
 	if vendor := i.remoteECE.VendorId; vendor != 0 && vendor != i.localECE.VendorId {
 		l.modifyToError(i)
@@ -141,7 +141,7 @@ func (l *cmLibrary) respond(i *id) syscall.Errno {
 	return err
 }
 
-// request creates the ID for a connection request e to a listener.
+// request creates the ID for the connection request e to a listener.
 func (l *cmLibrary) request(listener *id, e *manager.Event) (*id, syscall.Errno) {
 	i := &id{e: e.ID, channel: listener.channel, remoteECE: e.ECE}
 	e.ID.Context = i
@@ -161,8 +161,8 @@ func (l *cmLibrary) request(listener *id, e *manager.Event) (*id, syscall.Errno)
 	return i, 0
 }
 
-// param returns the parameters of a connection. If the ID has a queue pair, its
-// number and its use of an SRQ replace those in p.
+// param returns the parameters of a connection. If the ID has a queue pair, the
+// number of the queue pair and whether it uses an SRQ replace the values in p.
 func (i *id) param(p *librdmacm.ConnParam) manager.ConnParam {
 	q := manager.DefaultConnParam()
 	q.PrivateData = i.connect

@@ -13,7 +13,7 @@ import (
 )
 
 // endpointTimeout is the time in milliseconds that rdma_create_ep allows for
-// resolving the address, and again for resolving the route.
+// each of two steps: resolving the address and resolving the route.
 const endpointTimeout = 2000
 
 func init() {
@@ -46,8 +46,8 @@ func init() {
 	cm.GetRequest = getRequest
 }
 
-// passive prepares an ID for listening. a, if not nil, is kept for the queue
-// pairs of its connection requests.
+// passive prepares an ID for listening. If a is not nil, passive keeps it for
+// the queue pairs of connection requests to the ID.
 func passive(c *librdmacm.CmId, info *librdmacm.Addrinfo, p *libibverbs.Pd, a *libibverbs.QpInitAttr) syscall.Errno {
 	return withID(c, func(l *cmLibrary, i *id) syscall.Errno {
 		if err := l.bind(i, info.AiSrcAddr); err != 0 {
@@ -92,8 +92,8 @@ func active(c *librdmacm.CmId, info *librdmacm.Addrinfo, p *libibverbs.Pd, a *li
 	})
 }
 
-// resolveRoute sets the route that info has. If it has none, the route is
-// resolved.
+// resolveRoute sets the route of the ID to the one in info. If info has none,
+// it resolves the route.
 func resolveRoute(c *librdmacm.CmId, info *librdmacm.Addrinfo) syscall.Errno {
 	const most = 1 << 12
 	if info.AiRouteLen == 0 {
@@ -108,8 +108,8 @@ func resolveRoute(c *librdmacm.CmId, info *librdmacm.Addrinfo) syscall.Errno {
 }
 
 // getRequest waits for a connection request to a synchronous listener, and
-// stores the request's ID in out. Another event makes it fail; the event is
-// stored in listen.Event.
+// stores the ID of the request in out. If another event arrives, getRequest
+// stores the event in listen.Event and fails.
 func getRequest(listen *librdmacm.CmId, out **librdmacm.CmId) syscall.Errno {
 	var channel *librdmacm.EventChannel
 	var attr *libibverbs.QpInitAttr

@@ -16,7 +16,7 @@ import (
 // cmEvent is an event that the program has taken but not acknowledged yet.
 type cmEvent struct {
 	id    *id    // ID that the event is about; the listener for a CONNECT_REQUEST
-	group *group // multicast group that the event is about; otherwise nil
+	group *group // multicast group that the event is about, or nil
 }
 
 // eventMemory is an event in C's memory, with its private data.
@@ -25,8 +25,8 @@ type eventMemory struct {
 	private [256]byte
 }
 
-// unknown is the status of the error event that the program gets in place of an
-// event whose handling failed. Like librdmacm, the library does not report why.
+// unknown is the status of an event that reports a failure in handling another
+// event. Like librdmacm, the library does not tell the program the cause.
 const unknown = -1
 
 func init() {
@@ -58,19 +58,20 @@ func (l *cmLibrary) acknowledged(e *cmEvent) {
 	l.acked.Broadcast()
 }
 
-// awaitAcks waits until acked, the number of events that the program has
-// acknowledged, is at least reported. The node is unlocked meanwhile.
+// awaitAcks waits until acked is at least reported. acked is the number of
+// events that the program has acknowledged. The node is unlocked while
+// awaitAcks waits.
 func (l *cmLibrary) awaitAcks(acked *int, reported int) {
 	for *acked < reported {
 		l.acked.Wait()
 	}
 }
 
-// show turns an event of the manager into an event in C's memory, and does the
-// work that librdmacm does when a program takes an event. It returns nil if the
-// program must not see the event.
+// show turns an event of the manager into an event in C's memory. It also does
+// the work that librdmacm does when a program takes the event. It returns nil
+// if the program must not see the event.
 func (l *cmLibrary) show(e *manager.Event) *librdmacm.CmEvent {
-	i := e.ID.Context.(*id) // the listener of a CONNECT_REQUEST
+	i := e.ID.Context.(*id) // for a CONNECT_REQUEST, the listener
 	own := &cmEvent{id: i}
 	m := alloc[eventMemory]()
 	out := &m.event

@@ -17,7 +17,7 @@ import (
 type group struct {
 	addr     netip.Addr
 	context  uintptr // value that the program gave for the group's events
-	sendOnly bool    // whether the queue pair is not attached to the group
+	sendOnly bool    // whether the ID only sends to the group, so that its queue pair is not attached to the group
 	acked    int     // number of the group's events that the program has acknowledged
 }
 
@@ -66,7 +66,7 @@ func join(c *librdmacm.CmId, to *librdmacm.Sockaddr, flags librdmacm.CmMcJoinFla
 }
 
 // attach attaches the queue pair of an ID to a group. It does nothing if the ID
-// has no queue pair or joined for sending only.
+// has no queue pair, or has joined the group for sending only.
 func (l *cmLibrary) attach(i *id, g *group) syscall.Errno {
 	if i.c.Qp == nil || g.sendOnly {
 		return 0
@@ -78,9 +78,9 @@ func (l *cmLibrary) attach(i *id, g *group) syscall.Errno {
 	return errno(l.Attach(q.e, wire.GIDOf(g.addr)))
 }
 
-// leave leaves the group with that address; the ID may have joined several
-// times, and leaves the newest membership. It waits until the program has
-// acknowledged the group's events.
+// leave ends a membership of the ID in the group with that address. If the ID
+// has joined several times, that is the newest membership. leave waits until
+// the program has acknowledged the events of the membership.
 func (l *cmLibrary) leave(i *id, from *librdmacm.Sockaddr) syscall.Errno {
 	addr, ok := parseSockaddr(from)
 	if !ok {
@@ -92,7 +92,7 @@ func (l *cmLibrary) leave(i *id, from *librdmacm.Sockaddr) syscall.Errno {
 		}
 		i.groups = slices.Delete(i.groups, at, at+1)
 		if q := l.qps[i.c.Qp]; q != nil && !g.sendOnly {
-			_ = l.Detach(q.e, wire.GIDOf(g.addr)) // the program may have done so
+			_ = l.Detach(q.e, wire.GIDOf(g.addr)) // fails if the program has already detached it
 		}
 		reported, err := i.e.LeaveMulticast(g.addr)
 		if err != nil {

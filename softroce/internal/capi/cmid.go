@@ -18,17 +18,17 @@ type id struct {
 	c       *librdmacm.CmId
 	e       *manager.ID
 	channel *eventChannel
-	sync    bool // whether the ID is synchronous: it has a channel of its own, and calls wait for their events
-	acked   int  // number of its events that the program has acknowledged
+	sync    bool // whether the ID is synchronous: it has a channel of its own, and each call waits for its event
+	acked   int  // number of the ID's events that the program has acknowledged
 
-	connectError bool // whether the queue pair could not be connected; later events of the connection are dropped
+	connectError bool // whether the queue pair could not be connected; if so, later events of the connection are dropped
 	localECE     libibverbs.Ece
 	remoteECE    libibverbs.Ece
 	groups       []*group
 
-	connect   []byte                 // private data that precedes that of rdma_connect
-	qpInit    *libibverbs.QpInitAttr // attributes for the queue pairs of connection requests, in C's memory; nil: none
-	resolving bool                   // whether rdma_resolve_addrinfo was called without rdma_query_addrinfo after it
+	connect   []byte                 // private data from rdma_addrinfo, which is sent before that of rdma_connect
+	qpInit    *libibverbs.QpInitAttr // attributes for the queue pairs of connection requests, in C's memory, or nil
+	resolving bool                   // whether rdma_resolve_addrinfo was called, and rdma_query_addrinfo was not called since
 	resolved  *librdmacm.Addrinfo
 }
 
@@ -86,7 +86,7 @@ func withID(c *librdmacm.CmId, f func(*cmLibrary, *id) syscall.Errno) syscall.Er
 }
 
 // completed calls f as withID does. If the ID is synchronous and f succeeds,
-// completed then waits for the event and returns its status.
+// completed also waits for the event, and returns its status.
 func completed(c *librdmacm.CmId, f func(*cmLibrary, *id) syscall.Errno) syscall.Errno {
 	var channel *librdmacm.EventChannel
 	err := withID(c, func(l *cmLibrary, i *id) syscall.Errno {
@@ -116,7 +116,7 @@ func completed(c *librdmacm.CmId, f func(*cmLibrary, *id) syscall.Errno) syscall
 	return syscall.Errno(e.Status)
 }
 
-// ackOwn acknowledges the event of a synchronous ID's last call.
+// ackOwn acknowledges the event of the last call on a synchronous ID.
 func (l *cmLibrary) ackOwn(i *id) {
 	if i.c.Event != nil {
 		l.ackCMEvent(i.c.Event)
@@ -158,7 +158,7 @@ func (l *cmLibrary) channelFor(c *librdmacm.EventChannel) (*eventChannel, syscal
 	return h, 0
 }
 
-// addID allocates the struct of an ID that the program sees.
+// addID allocates the struct by which the program knows an ID.
 func (l *cmLibrary) addID(i *id, context uintptr, ps librdmacm.PortSpace, qpType libibverbs.QpType) {
 	i.c = alloc[librdmacm.CmId]()
 	i.c.Channel, i.c.Ps, i.c.QpType = i.channel.c, ps, qpType

@@ -64,8 +64,8 @@ func createCMQP(c *librdmacm.CmId, p *libibverbs.Pd, a *libibverbs.QpInitAttr) s
 	return err
 }
 
-// createCMQPEx creates a queue pair for an ID. The ID's protection domain,
-// completion queues and SRQ replace those that a leaves out.
+// createCMQPEx creates a queue pair for an ID. If a names no protection domain,
+// completion queue or SRQ, it uses the ID's.
 func createCMQPEx(c *librdmacm.CmId, a *libibverbs.QpInitAttrEx) syscall.Errno {
 	if c.Verbs == nil || c.Qp != nil {
 		return syscall.EINVAL
@@ -116,8 +116,9 @@ func createCMQPEx(c *librdmacm.CmId, a *libibverbs.QpInitAttrEx) syscall.Errno {
 	return 0
 }
 
-// createCQs creates a completion queue and a channel for sends and for
-// receives. A size of 0 means none.
+// createCQs creates completion queues with channels for an ID: one for sends,
+// with send entries, and one for receives, with recv entries. It creates none
+// for a size of 0.
 func createCQs(c *librdmacm.CmId, send, recv uint32) syscall.Errno {
 	for _, dir := range []struct {
 		size    uint32
@@ -180,8 +181,8 @@ func createCMSRQ(c *librdmacm.CmId, a *libibverbs.SrqInitAttrEx) syscall.Errno {
 	return 0
 }
 
-// begin takes a new queue pair to the state in which the program gets it: RTS
-// for datagrams, INIT for connections.
+// begin takes a new queue pair to the state that the program expects: RTS for
+// datagrams, and INIT for connections.
 func (l *cmLibrary) begin(i *id, q *libibverbs.Qp) syscall.Errno {
 	if err := l.modifyTo(i, q, libibverbs.IBV_QPS_INIT, nil); err != 0 {
 		return err
@@ -195,8 +196,9 @@ func (l *cmLibrary) begin(i *id, q *libibverbs.Qp) syscall.Errno {
 	return l.modifyQP(q, &libibverbs.QpAttr{QpState: libibverbs.IBV_QPS_RTS}, libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_SQ_PSN)
 }
 
-// modifyToRTS takes the ID's queue pair, if any, to RTS. RDMA_MAX_RESP_RES and
-// RDMA_MAX_INIT_DEPTH stand for the values that both sides have agreed on.
+// modifyToRTS takes the ID's queue pair to RTS, if the ID has one.
+// RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH stand for the values on which both
+// sides have agreed.
 func (l *cmLibrary) modifyToRTS(i *id, responderResources, initiatorDepth uint8) syscall.Errno {
 	if i.c.Qp == nil {
 		return 0
@@ -219,8 +221,9 @@ func (l *cmLibrary) modifyToRTS(i *id, responderResources, initiatorDepth uint8)
 	})
 }
 
-// modifyTo takes a queue pair to a state, with the attributes that the manager
-// returns for it. change, if not nil, may change these first.
+// modifyTo takes a queue pair to the state to, with the attributes that the
+// manager returns for that. If change is not nil, it may change the attributes
+// first.
 func (l *cmLibrary) modifyTo(i *id, q *libibverbs.Qp, to libibverbs.QpState, change func(*libibverbs.QpAttr)) syscall.Errno {
 	attr, mask, err := i.e.InitQPAttr(to)
 	if err != nil {
@@ -232,7 +235,8 @@ func (l *cmLibrary) modifyTo(i *id, q *libibverbs.Qp, to libibverbs.QpState, cha
 	return l.modifyQP(q, &attr, mask)
 }
 
-// modifyToError takes the ID's queue pair, if any, to the error state.
+// modifyToError takes the ID's queue pair to the error state, if the ID has
+// one.
 func (l *cmLibrary) modifyToError(i *id) syscall.Errno {
 	if i.c.Qp == nil {
 		return 0

@@ -19,16 +19,16 @@ import (
 type context struct {
 	c      *libibverbs.Context
 	device *engine.Device
-	fd     int     // eventfd that counts the events, as a semaphore
+	fd     int     // eventfd whose counter is the number of events, as a semaphore
 	events []event // asynchronous events that the program has not taken
-	closed bool    // whether it is being closed, so that its objects do not wait for acknowledgements
+	closed bool    // whether the context is being closed; if so, its objects do not wait for acknowledgements
 }
 
 // event is an asynchronous event that the program has not taken yet.
 type event struct {
 	kind    libibverbs.EventType
-	object  *counted64 // counts of the object that the event is about; nil: the event is about the device or the port
-	element uint64     // union in the C struct: the object's address or the port's number
+	object  *counted64 // event counts of the object that the event is about; nil: the event is about the device or the port
+	element uint64     // content of the union in struct ibv_async_event: the object's address or the port's number
 }
 
 // counted64 counts the asynchronous events of an object that the program has
@@ -54,9 +54,9 @@ func alloc[T any]() *T {
 	return (*T)(allocMemory(1, uint64(unsafe.Sizeof(zero))))
 }
 
-// contextOf returns the context that the program gave an object. The result is
-// no pointer, since the program may store any number there, and Go's stacks
-// must hold only valid pointers.
+// contextOf returns the context that the program has given to an object. The
+// result is not a pointer: the program may store any number there, and Go's
+// stacks must hold only valid pointers.
 func contextOf(p *unsafe.Pointer) uintptr { return *(*uintptr)(unsafe.Pointer(p)) }
 
 // setContext sets the context of an object in C's memory.
@@ -86,8 +86,7 @@ func init() {
 	verbs.IsForkInitialized = func() libibverbs.ForkStatus { return libibverbs.IBV_FORK_UNNEEDED } // the device pins no pages
 }
 
-// newSemaphore returns an eventfd that is a counter, which each read decreases
-// by one.
+// newSemaphore returns an eventfd whose counter each read decreases by one.
 func newSemaphore() (int, syscall.Errno) {
 	const semaphore = 1 // EFD_SEMAPHORE
 	fd, _, err := syscall.Syscall(syscall.SYS_EVENTFD2, 0, semaphore|syscall.O_CLOEXEC, 0)
@@ -106,8 +105,8 @@ func (l *library) guid() libibverbs.Be64 {
 	return attr.OrigAttr.NodeGuid
 }
 
-// getDeviceList returns a list that a null pointer ends. It is empty while the
-// device is removed.
+// getDeviceList returns a list of devices that ends with a null pointer. The
+// list is empty while the device is removed.
 func getDeviceList(count *int32) (**libibverbs.Device, syscall.Errno) {
 	l := self()
 	l.Lock()
@@ -170,7 +169,8 @@ func (l *library) closeContext(c *libibverbs.Context) syscall.Errno {
 	return 0
 }
 
-// destroyAll destroys the objects of an opened device, dependent ones first.
+// destroyAll destroys the objects of an opened device. It destroys an object
+// before those on which the object depends.
 func (l *library) destroyAll(c *libibverbs.Context) {
 	for o := range l.ahs {
 		if o.Context == c {
@@ -246,7 +246,8 @@ func (l *library) AsyncEvent(d *engine.Device, e engine.AsyncEvent) {
 // address returns the address of a C object as a number.
 func address[T any](p *T) uint64 { return uint64(uintptr(unsafe.Pointer(p))) }
 
-// element returns the union of an event that is about a port.
+// element returns the content of the union in struct ibv_async_event for an
+// event of a port.
 func element(port int) uint64 {
 	var e libibverbs.AsyncEventElement
 	*e.PortNum() = int32(port)
@@ -279,7 +280,7 @@ func (l *library) getAsyncEvent(c *libibverbs.Context, out *libibverbs.AsyncEven
 			l.Unlock()
 			return syscall.EINVAL
 		}
-		if len(x.events) == 0 { // the event's object was destroyed
+		if len(x.events) == 0 { // the event was dropped, as its object was destroyed
 			l.Unlock()
 			continue
 		}
@@ -304,8 +305,8 @@ func (l *library) ackAsyncEvent(e *libibverbs.AsyncEvent) {
 	}
 }
 
-// eventsOf returns the counts of the object that e is about, or nil if it is
-// about the device or a port.
+// eventsOf returns the event counts of the object that e is about. It returns
+// nil if e is about the device or a port.
 func (l *library) eventsOf(e *libibverbs.AsyncEvent) *counted64 {
 	if q := l.qps[*e.Element.Qp()]; q != nil {
 		return &q.events
@@ -319,9 +320,9 @@ func (l *library) eventsOf(e *libibverbs.AsyncEvent) *counted64 {
 	return nil
 }
 
-// retire drops the events of an object that the program has not taken. It then
-// waits until the program has acknowledged the others, unless the context is
-// being closed. The caller destroys the object next.
+// retire drops the events of an object that the program has not taken. Then it
+// waits until the program has acknowledged the events that it has taken, unless
+// the context is being closed. The caller destroys the object next.
 func (l *library) retire(c *libibverbs.Context, o *counted64) {
 	x := l.contexts[c]
 	x.events = slices.DeleteFunc(x.events, func(e event) bool { return e.object == o })

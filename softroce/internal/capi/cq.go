@@ -21,7 +21,7 @@ type cq struct {
 
 func (q *cq) soft() *softCQ { return (*softCQ)(unsafe.Pointer(q.c)) }
 
-// softCQ has the first fields of struct soft_cq.
+// softCQ has the first fields of struct soft_cq, in ring.h.
 type softCQ struct {
 	libibverbs.CqEx // begins with the fields of Cq
 	ring            engine.CompletionQueue
@@ -59,8 +59,9 @@ func init() {
 	}
 }
 
-// createCQ creates a completion queue for cqe completions. fields and extended
-// are for ibv_create_cq_ex, and 0 otherwise.
+// createCQ creates a completion queue for cqe completions. For
+// ibv_create_cq_ex, extended is true, and fields has the requested fields of
+// completions.
 func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, channel *libibverbs.CompChannel, vector int32, fields uint64, extended bool) (*libibverbs.Cq, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
@@ -101,12 +102,12 @@ func (l *library) resizeCQ(c *libibverbs.Cq, cqe int32) syscall.Errno {
 	if err := l.deviceOf(c.Context).CheckCQE(uint32(cqe)); err != nil {
 		return errno(err)
 	}
-	size := places(uint32(cqe))
+	size := ringSize(uint32(cqe))
 	entries := allocMemory(uint64(size), uint64(unsafe.Sizeof(engine.Completion{})))
 	if entries == nil {
 		return syscall.ENOMEM
 	}
-	l.Unlock() // for the same reason as in hold
+	l.Unlock() // a thread that polls may need the node, as in hold
 	lockCQ(q.soft())
 	defer unlockCQ(q.soft())
 	l.Lock()

@@ -13,13 +13,13 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// dmabuf is a part of a DMA buffer, mapped for the processor. From the ioctl's
-// START to its END, the driver of the buffer keeps the memory coherent for the
+// dmabuf is a part of a DMA buffer, mapped for the processor. Between the two
+// calls of sync, the driver of the buffer keeps the memory coherent for the
 // processor.
 type dmabuf struct {
 	fd     int    // duplicate of the program's descriptor, which the program may close
 	pages  []byte // mapping of whole pages
-	memory []byte // region of the program, a part of pages
+	memory []byte // part of pages that the program has registered
 }
 
 // dmabufMagic is the file system type of DMA buffers in statfs.
@@ -32,8 +32,8 @@ const (
 	syncEnd   = 4
 )
 
-// dmabufAccess has the access flags that a region of a DMA buffer may have.
-// Devices may ignore the optional ones.
+// dmabufAccess has the access flags that a region of a DMA buffer may have. A
+// device may ignore the optional ones.
 const dmabufAccess = libibverbs.IBV_ACCESS_LOCAL_WRITE | libibverbs.IBV_ACCESS_REMOTE_WRITE | libibverbs.IBV_ACCESS_REMOTE_READ |
 	libibverbs.IBV_ACCESS_REMOTE_ATOMIC | libibverbs.AccessFlags(libibverbs.IBV_ACCESS_OPTIONAL_RANGE)
 
@@ -43,10 +43,10 @@ func init() {
 	}
 }
 
-// openDMABuf maps length bytes at offset of a DMA buffer. Like the kernel, it
-// fails with EBADF if fd is not open, and with EINVAL if fd is not a DMA buffer
-// or the range exceeds it. It fails with EOPNOTSUPP if the processor cannot
-// reach the buffer's memory.
+// openDMABuf maps length bytes of a DMA buffer, from offset on. Like the
+// kernel, it fails with EBADF if fd is not open, and with EINVAL if fd is not a
+// DMA buffer or the buffer does not have that range. It fails with EOPNOTSUPP
+// if the processor cannot access the buffer's memory.
 func openDMABuf(fd int, offset, length uint64, write bool) (*dmabuf, error) {
 	var fs syscall.Statfs_t
 	if err := syscall.Fstatfs(fd, &fs); err != nil {
@@ -91,7 +91,8 @@ func openDMABuf(fd int, offset, length uint64, write bool) (*dmabuf, error) {
 	return d, nil
 }
 
-// sync starts or ends the processor's access to the buffer, as when says.
+// sync starts or ends the processor's access to the buffer. when is syncStart
+// or syncEnd.
 func (d *dmabuf) sync(when uint64) error {
 	flags := when | syncRW // struct dma_buf_sync
 	for {

@@ -13,8 +13,9 @@ import (
 )
 
 // eventChannel is a channel of connection manager events. Its descriptor is an
-// eventfd that counts the events, as a semaphore. An event may be dropped after
-// the semaphore was read and before the event is taken.
+// eventfd whose counter is the number of events, as a semaphore. After a thread
+// has read the semaphore, and before it takes the event, another thread may
+// drop the event.
 type eventChannel struct {
 	c *librdmacm.EventChannel
 	e *manager.Channel
@@ -71,8 +72,8 @@ func (l *cmLibrary) newEventChannel() (*eventChannel, syscall.Errno) {
 	return h, 0
 }
 
-// destroyEventChannel destroys a channel. As in the kernel, the manager's IDs
-// on it end.
+// destroyEventChannel destroys a channel. As in the kernel, the IDs whose
+// events go to the channel end as well.
 func (l *cmLibrary) destroyEventChannel(h *eventChannel) {
 	h.e.Destroy(l.Now())
 	delete(l.eventChannels, h.c)
@@ -94,8 +95,8 @@ func (l *cmLibrary) getCMEvent(c *librdmacm.EventChannel) (*librdmacm.CmEvent, s
 	}
 }
 
-// takeCMEvent takes the next event of a channel. It returns nil if there is
-// none for the program.
+// takeCMEvent takes the next event of a channel. It returns nil if there is no
+// event that the program must see.
 func (l *cmLibrary) takeCMEvent(c *librdmacm.EventChannel) (*librdmacm.CmEvent, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()

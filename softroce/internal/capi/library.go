@@ -19,11 +19,11 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/stat"
 )
 
-// library implements libibverbs. It has the objects that the program holds,
-// keyed by their structs in C's memory. The node's mutex guards them.
+// library implements libibverbs. It maps the C structs that the program holds
+// to Go objects. The node's mutex guards the maps.
 type library struct {
 	*node.Node
-	acked sync.Cond // signals that the program has acknowledged an event; its lock is the node's
+	acked sync.Cond // signals that the program has acknowledged an event; uses the node's mutex
 
 	contexts map[*libibverbs.Context]*context
 	pds      map[*libibverbs.Pd]*pd
@@ -40,7 +40,7 @@ type library struct {
 	bySRQ map[*engine.SRQ]*srq
 	byQP  map[*engine.QP]*qp
 
-	late []*channel // completion channels whose pipe was full
+	late []*channel // completion channels with events that did not fit into their pipes
 }
 
 // cmLibrary implements librdmacm on top of libibverbs. The node's mutex also
@@ -50,11 +50,11 @@ type cmLibrary struct {
 	eventChannels map[*librdmacm.EventChannel]*eventChannel
 	ids           map[*librdmacm.CmId]*id
 	events        map[*librdmacm.CmEvent]*cmEvent
-	device        *openDevice                         // device that new IDs use; nil until an ID needs it
-	opened        map[*libibverbs.Context]*openDevice // device, and removed devices that are still in use
+	device        *openDevice                         // device for new IDs; nil until an ID needs it
+	opened        map[*libibverbs.Context]*openDevice // device, and the removed devices that are still in use
 }
 
-// newLibrary returns the libraries without a node.
+// newLibrary returns the libraries. Their node is not set yet.
 func newLibrary() *cmLibrary {
 	return &cmLibrary{
 		library: &library{
@@ -90,7 +90,7 @@ func self() *cmLibrary {
 	return theLibrary
 }
 
-// bell has the fields of struct soft_bell.
+// bell has the fields of struct soft_bell, in c.h.
 type bell struct {
 	rung              unsafe.Pointer
 	own, arms, dozing uint32
@@ -105,27 +105,27 @@ func doorbell() node.Doorbell {
 // Node returns the node of this process.
 func Node() *node.Node { return self().Node }
 
-// vain is the number of empty polls in a row after which the polling thread
-// runs a step of the worker. Arming the queue or a completion starts the count
-// again.
-const vain = 16
+// helpAfter is the number of empty polls in a row after which the polling
+// thread runs steps of the worker. A completion starts the count again, and so
+// does arming the queue.
+const helpAfter = 16
 
-// polledInVain reports whether the last polls of a queue were empty, vain times
-// or more.
-func polledInVain(queue unsafe.Pointer) bool {
-	return atomic.LoadUint32(&(*softCQ)(queue).empty) >= vain
+// foundEmpty reports whether the last polls of a queue, at least helpAfter of
+// them, found it empty.
+func foundEmpty(queue unsafe.Pointer) bool {
+	return atomic.LoadUint32(&(*softCQ)(queue).empty) >= helpAfter
 }
 
-// help runs a step of the worker in the thread that polls queue, if its last
-// polls were empty.
+// help runs a step of the worker in the thread that polls queue, if foundEmpty
+// returns true for the queue.
 func (l *cmLibrary) help(queue unsafe.Pointer) {
-	if polledInVain(queue) {
+	if foundEmpty(queue) {
 		l.Help()
 	}
 }
 
-// HelpPrograms makes polling threads of programs that are not written in Go run
-// steps of the worker, like those of Go programs.
+// HelpPrograms is for programs that are not written in Go. It makes their
+// polling threads run steps of the worker, as those of Go programs do.
 func HelpPrograms() { helpPrograms() }
 
 // Objects returns the numbers of objects for "verbena softroce stat".
@@ -145,7 +145,8 @@ func (l *library) deviceOf(c *libibverbs.Context) *engine.Device {
 	return nil
 }
 
-// errno returns the errno in err's chain, 0 for nil, or EIO if there is none.
+// errno returns the errno in err's chain. It returns 0 if err is nil, and EIO
+// if the chain has no errno.
 func errno(err error) syscall.Errno {
 	if err == nil {
 		return 0

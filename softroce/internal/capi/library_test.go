@@ -28,15 +28,15 @@ func TestHelp(t *testing.T) {
 			require.Zero(t, n)
 		}
 	}
-	isVain := func() bool { return polledInVain(unsafe.Pointer(cq)) }
-	poll(vain - 1)
-	require.False(t, isVain())
+	isEmpty := func() bool { return foundEmpty(unsafe.Pointer(cq)) }
+	poll(helpAfter - 1)
+	require.False(t, isEmpty())
 	poll(1)
-	require.True(t, isVain())
+	require.True(t, isEmpty())
 	require.NoError(t, libibverbs.ReqNotifyCq(cq, 0))
-	require.False(t, isVain())
-	poll(vain)
-	require.True(t, isVain())
+	require.False(t, isEmpty())
+	poll(helpAfter)
+	require.True(t, isEmpty())
 }
 
 // Arming a queue counts, as the node's worker naps until the count changes.

@@ -53,8 +53,8 @@ func init() {
 	}
 }
 
-// region returns the length bytes at addr. It fails with EFAULT if they are not
-// mapped, or not with the permissions that access needs.
+// region returns the memory of length bytes from addr on. It fails with EFAULT
+// if some of it is not mapped, or lacks a permission that access needs.
 func region(addr uintptr, length uint64, access libibverbs.AccessFlags) ([]byte, error) {
 	if length == 0 || length > 1<<47 || uint64(addr)+length < length {
 		return nil, syscall.EINVAL
@@ -69,13 +69,13 @@ func region(addr uintptr, length uint64, access libibverbs.AccessFlags) ([]byte,
 	return unsafe.Slice((*byte)(pointer(addr)), length), nil
 }
 
-// writes reports whether access allows the device to write to a region.
+// writes reports whether access allows the device to write to memory.
 func writes(access libibverbs.AccessFlags) bool {
 	return access&(libibverbs.IBV_ACCESS_LOCAL_WRITE|libibverbs.IBV_ACCESS_REMOTE_WRITE|libibverbs.IBV_ACCESS_REMOTE_ATOMIC) != 0
 }
 
-// pointer converts an address to a pointer. The memory must not be Go's, or the
-// program must have pinned it.
+// pointer converts an address to a pointer. If the memory is Go's, the program
+// must have pinned it.
 func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
 
 // mappings is /proc/self/maps, open for reading.
@@ -86,7 +86,7 @@ type mappings interface {
 
 func openMappings() (mappings, error) { return os.Open("/proc/self/maps") }
 
-// mapping is an address range with the same permissions.
+// mapping is a range of addresses with the same permissions.
 type mapping struct {
 	start, end  uint64
 	read, write bool
@@ -100,9 +100,9 @@ type procmapQuery struct {
 	nameAddr, buildIDAddr                      uint64
 }
 
-// query returns the mapping that contains an address; maps is the descriptor of
-// /proc/self/maps. The error matches ENOENT if there is none. Linux has the
-// query since version 6.11.
+// query returns the mapping that contains an address. maps is the descriptor of
+// /proc/self/maps. query fails with an error matching ENOENT if no mapping
+// contains the address. It needs Linux 6.11.
 func query(maps uintptr, addr uint64) (mapping, error) {
 	q := procmapQuery{addr: addr}
 	q.size = uint64(unsafe.Sizeof(q))
@@ -112,12 +112,14 @@ func query(maps uintptr, addr uint64) (mapping, error) {
 	return mapping{q.start, q.end, q.flags&1 != 0, q.flags&2 != 0}, nil
 }
 
-// found reports whether the range from from to to is mapped with permission to
-// read, and with permission to write if write is set. It queries the kernel for
-// the mappings of the range, or reads the list of all mappings if the kernel
-// lacks the query. Before it returns false, it looks several times: the kernel
-// sometimes leaves a mapping out of the list while another thread merges the
-// mapping with its neighbour (seen on Linux 6.18).
+// found reports whether all memory between the addresses from and to is mapped
+// with permission to read and, if write is true, with permission to write. It
+// asks the kernel for the mappings of the range or, if the kernel lacks the
+// query, reads the list of all mappings.
+//
+// Before it returns false, it looks several times: while a thread merges a
+// mapping with its neighbour, the kernel sometimes leaves the mapping out of
+// the list (seen on Linux 6.18).
 func found(
 	open func() (mappings, error), query func(maps uintptr, addr uint64) (mapping, error), from, to uint64, write bool,
 ) (there bool, err error) {
@@ -138,7 +140,7 @@ func found(
 	return false, nil
 }
 
-// covered reports the same as mapped, from the mappings that query returns. It
+// covered reports the same as mapped. It gets the mappings from query, and
 // fails if the kernel lacks the query.
 func covered(query func(addr uint64) (mapping, error), from, to uint64, write bool) (bool, error) {
 	for from < to {
@@ -157,8 +159,8 @@ func covered(query func(addr uint64) (mapping, error), from, to uint64, write bo
 	return true, nil
 }
 
-// mapped reports whether the range from from to to can be read, and written if
-// write is set. lines are those of /proc/self/maps.
+// mapped reports whether all memory between the addresses from and to can be
+// read and, if write is true, written. lines are the lines of /proc/self/maps.
 func mapped(lines *bufio.Scanner, from, to uint64, write bool) bool {
 	for lines.Scan() {
 		addresses, permissions, _ := bytes.Cut(lines.Bytes(), []byte(" "))
@@ -200,7 +202,7 @@ func (l *library) register(p *libibverbs.Pd, addr uintptr, length, iova uint64, 
 }
 
 // add creates a region of memory. The caller must set the address in the C
-// struct.
+// struct of the region.
 func (l *library) add(p *libibverbs.Pd, memory []byte, iova uint64, access libibverbs.AccessFlags) (*mr, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
@@ -220,8 +222,8 @@ func (l *library) add(p *libibverbs.Pd, memory []byte, iova uint64, access libib
 	return m, 0
 }
 
-// registerEx registers memory of the program or a DMA buffer, as the mask in a
-// says. The device has no DMA handles.
+// registerEx registers memory of the program, or a DMA buffer, as the mask in a
+// says. The device does not support DMA handles.
 func (l *library) registerEx(p *libibverbs.Pd, a *libibverbs.MrInitAttr) (*libibverbs.Mr, syscall.Errno) {
 	const (
 		ofProgram = libibverbs.IBV_REG_MR_MASK_ADDR | libibverbs.IBV_REG_MR_MASK_BUF
@@ -264,8 +266,8 @@ func (l *library) deregister(c *libibverbs.Mr) syscall.Errno {
 	return 0
 }
 
-// reregister changes a region. It returns what ibv_rereg_mr returns, 0 or a
-// value of enum ibv_rereg_mr_err_code, and the errno.
+// reregister changes a region. It returns what ibv_rereg_mr returns, and the
+// errno. ibv_rereg_mr returns 0 or a value of enum ibv_rereg_mr_err_code.
 func (l *library) reregister(c *libibverbs.Mr, flags libibverbs.ReregMrFlags, p *libibverbs.Pd, addr uintptr, length uint64, access libibverbs.AccessFlags) (int, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()

@@ -11,10 +11,10 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/engine"
 )
 
-// mw is the memory window of the engine for a C object.
+// mw is the engine's memory window for one of the program's struct ibv_mw.
 type mw struct{ e *engine.MW }
 
-// softMW has the fields of struct soft_mw.
+// softMW has the fields of struct soft_mw, in ring.h.
 type softMW struct {
 	libibverbs.Mw
 	id uint64

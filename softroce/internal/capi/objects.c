@@ -11,7 +11,7 @@
 
 #include "bell.h"
 
-/* The smallest power of two that is at least n, and at least 1. */
+/* Returns the smallest power of two that is at least n. */
 static uint32_t round_up(uint32_t n)
 {
 	uint32_t size = 1;
@@ -21,16 +21,17 @@ static uint32_t round_up(uint32_t n)
 	return size;
 }
 
-uint32_t soft_places(uint32_t max)
+uint32_t soft_ring_size(uint32_t max)
 {
 	return round_up(max + 1);
 }
 
-/* Sets up a queue of max requests of at most bytes bytes behind the first ones. */
+/* Sets up a queue for max requests. A slot has room for the struct at its beginning, of first
+ * bytes, and for bytes more bytes. */
 static int set_up(struct soft_wq *q, uint32_t max, size_t first, size_t bytes, uint32_t max_sge)
 {
 	q->max = max;
-	q->size = soft_places(max);
+	q->size = soft_ring_size(max);
 	q->stride = (first + bytes + 7) & ~(size_t)7;
 	q->max_sge = max_sge;
 	q->slots = calloc(q->size, q->stride);
@@ -100,7 +101,7 @@ struct soft_cq *soft_new_cq(uint32_t entries, uint64_t wc_flags, int extended)
 	pthread_mutex_init(&cq->ex.mutex, NULL);
 	pthread_cond_init(&cq->ex.cond, NULL);
 	cq->ring.max = entries;
-	cq->ring.size = soft_places(entries);
+	cq->ring.size = soft_ring_size(entries);
 	cq->ring.entries = calloc(cq->ring.size, sizeof(*cq->ring.entries));
 	if (!cq->ring.entries || soft_list_cq(cq)) {
 		soft_free_cq(cq);

@@ -11,12 +11,12 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// openDevice is the device that librdmacm has opened for its IDs. librdmacm
+// openDevice is a device that librdmacm has opened for its IDs. librdmacm
 // closes it only when the device is removed and no ID uses it any more.
 type openDevice struct {
 	c     *libibverbs.Context
-	pd    *libibverbs.Pd // protection domain of IDs whose programs give none; nil until needed
-	users int            // number of useDevice calls without leaveDevice
+	pd    *libibverbs.Pd // protection domain for IDs whose programs give none; nil until an ID needs it
+	users int            // number of calls of useDevice without leaveDevice
 }
 
 func init() {
@@ -41,8 +41,8 @@ func init() {
 	}
 }
 
-// getDevices returns a list in C's memory, which a null pointer ends. It counts
-// as a user of the device.
+// getDevices returns a list in C's memory that ends with a null pointer. The
+// device stays in use until the program frees the list.
 func (l *cmLibrary) getDevices() ([]*libibverbs.Context, syscall.Errno) {
 	if err := l.useDevice(); err != 0 {
 		return nil, err
@@ -52,7 +52,7 @@ func (l *cmLibrary) getDevices() ([]*libibverbs.Context, syscall.Errno) {
 	return list[:1], 0
 }
 
-// useDevice opens the device unless it is open, and counts a user, until
+// useDevice opens the device if necessary. The device stays in use until
 // leaveDevice is called.
 func (l *cmLibrary) useDevice() syscall.Errno {
 	d := l.device
@@ -81,8 +81,8 @@ func (l *cmLibrary) defaultPD() (*libibverbs.Pd, syscall.Errno) {
 	return d.pd, 0
 }
 
-// leaveDevice ends a use of the device c, which was l.device at the call of
-// useDevice.
+// leaveDevice ends the use of a device that began with useDevice. c is the
+// value that l.device.c had at that time.
 func (l *cmLibrary) leaveDevice(c *libibverbs.Context) {
 	d := l.opened[c]
 	d.users--
@@ -99,7 +99,8 @@ func (l *cmLibrary) leaveDevice(c *libibverbs.Context) {
 	}
 }
 
-// Removed makes librdmacm open the next device in place of the removed one.
+// Removed handles the removal of the device: for new IDs, librdmacm will open
+// the next device.
 func (l *cmLibrary) Removed() {
 	d := l.device
 	l.device = nil

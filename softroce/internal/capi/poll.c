@@ -10,7 +10,7 @@
 #include "bell.h"
 #include "ring.h"
 
-/* Returns the next completion, or NULL. The caller holds the lock. */
+/* Returns the next completion, or NULL if there is none. The caller holds the queue's lock. */
 static struct soft_wc *next(struct soft_cq *cq)
 {
 	struct soft_ring *r = &cq->ring;
@@ -20,7 +20,7 @@ static struct soft_wc *next(struct soft_cq *cq)
 	return &r->entries[r->polled & (r->size - 1)];
 }
 
-/* Gives back the place of a completion, and that of its request. */
+/* Frees the entry of a completion, and the slot of its request. */
 static void consume(struct soft_cq *cq, struct soft_wc *wc)
 {
 	if (wc->queue)
@@ -28,26 +28,27 @@ static void consume(struct soft_cq *cq, struct soft_wc *wc)
 	__atomic_store_n(&cq->ring.polled, cq->ring.polled + 1, __ATOMIC_RELEASE);
 }
 
-static int helped;
+static int programs_help;
 
 void soft_help_programs(void)
 {
-	helped = 1;
+	programs_help = 1;
 }
 
-/* Exported by Go: does the device's work. */
+/* Runs a step of the node's worker. Go exports this function. */
 extern void soft_go_help(void *cq);
 
-/* Lets other threads run when a queue was found empty again and again: what the caller spins for is
- * done by one of this process, or of another that has no processor either. Programs of Go help by themselves: calls
- * of C that poll do not come back to Go. */
-static void rest(struct soft_cq *cq)
+/* Counts that the caller has found a queue empty. After many empty polls, it lets other threads
+ * run: the work for which the caller waits may need its processor. In programs not written in
+ * Go, it also runs a step of the worker. Go programs do that in Go, since a call of C that polls
+ * must not call Go. */
+static void count_empty_poll(struct soft_cq *cq)
 {
 	uint32_t empty = __atomic_add_fetch(&cq->empty, 1, __ATOMIC_RELAXED);
 
 	if (empty % 16 == 0)
 		sched_yield();
-	if (helped && empty >= 16 && !soft_forked)
+	if (programs_help && empty >= 16 && !soft_forked)
 		soft_go_help(cq);
 }
 
@@ -64,8 +65,8 @@ int soft_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *out)
 	}
 	pthread_mutex_unlock(&cq->lock);
 	if (n == 0)
-		rest(cq);
-	return n; /* a queue that ran over says so with an event, as those of cards do */
+		count_empty_poll(cq);
+	return n; /* a queue that has overrun reports that by an event, as on hardware */
 }
 
 int soft_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
@@ -73,10 +74,10 @@ int soft_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	struct soft_cq *cq = (struct soft_cq *)ibcq;
 	uint32_t none = 0;
 
-	__atomic_store_n(&cq->empty, 0, __ATOMIC_RELAXED); /* the caller does not spin */
+	__atomic_store_n(&cq->empty, 0, __ATOMIC_RELAXED); /* the caller waits for an event instead of polling */
 	if (!solicited_only)
 		__atomic_store_n(&cq->ring.armed, SOFT_ARMED_NEXT, __ATOMIC_SEQ_CST);
-	else /* not instead of what asks for more */
+	else /* unless the queue is already armed for the next completion of any kind */
 		__atomic_compare_exchange_n(&cq->ring.armed, &none, SOFT_ARMED_SOLICITED, 0, __ATOMIC_SEQ_CST,
 					    __ATOMIC_SEQ_CST);
 	soft_armed();
@@ -109,9 +110,9 @@ int soft_start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 		return EINVAL;
 	pthread_mutex_lock(&cq->lock);
 	error = show(cq);
-	if (error) { /* no end_poll follows */
+	if (error) { /* the program must not call end_poll */
 		pthread_mutex_unlock(&cq->lock);
-		rest(cq);
+		count_empty_poll(cq);
 	}
 	return error;
 }
@@ -154,7 +155,8 @@ READER(uint8_t, dlid_path_bits, wc.dlid_path_bits)
 READER(uint64_t, completion_ts, timestamp)
 READER(uint64_t, completion_wallclock_ns, wallclock)
 
-/* Ethernet queue pairs and tag matching have these; no completion queue is made with them. */
+/* Only completions of raw Ethernet and tag matching have these fields, so no completion queue
+ * can be created with them. */
 
 uint16_t soft_read_cvlan(struct ibv_cq_ex *ex)
 {
@@ -196,9 +198,9 @@ void soft_set_readers(struct ibv_cq_ex *ex, uint64_t wc_flags)
 	READ(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, read_completion_wallclock_ns);
 }
 
-/* Completion events. A channel's descriptor is a pipe of the ids of queues. An id is the queue's
- * place in the table and how often the place has been used, so that an event of a queue
- * that is gone is known and dropped. */
+/* Completion events. A channel's descriptor is a pipe, which carries the ids of the queues that
+ * have events. An id consists of the queue's index in a table of queues, and the number of
+ * queues that have had this index. So an event of a destroyed queue is recognized and dropped. */
 
 #define CHUNK 1024
 #define CHUNKS 1024

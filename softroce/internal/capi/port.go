@@ -100,8 +100,8 @@ func init() {
 	}
 }
 
-// locked calls f with the node locked; d is the device that the program opened
-// as c. It returns EINVAL if c is not open.
+// locked calls f with the node locked. d is the device that the program has
+// opened as c. locked returns EINVAL if c is not open.
 func locked[T any](c *libibverbs.Context, f func(d *engine.Device) (T, error)) (T, syscall.Errno) {
 	l := self()
 	l.Lock()
@@ -115,8 +115,8 @@ func locked[T any](c *libibverbs.Context, f func(d *engine.Device) (T, error)) (
 	return v, errno(err)
 }
 
-// fill copies v to the caller's struct, which has size bytes. A program
-// compiled with older headers has a shorter struct.
+// fill copies v to a struct of the program, which has size bytes. A program
+// that was compiled with older headers has a shorter struct.
 func fill[T any](to unsafe.Pointer, size uint64, v *T) {
 	size = min(size, uint64(unsafe.Sizeof(*v)))
 	copy(unsafe.Slice((*byte)(to), size), unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)))

@@ -21,7 +21,7 @@ static int may_send(const struct soft_wq *q)
 	return state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE || state == IBV_QPS_ERR;
 }
 
-static void *place(const struct soft_wq *q, uint32_t n)
+static void *slot(const struct soft_wq *q, uint32_t n)
 {
 	return q->slots + (size_t)(n & (q->size - 1)) * q->stride;
 }
@@ -39,7 +39,7 @@ static void publish(struct soft_wq *q, uint32_t n)
 	soft_ring_bell(q);
 }
 
-/* Copies bytes of a segment into a place; returns EINVAL if they do not fit. */
+/* Copies bytes of a segment into a slot. Returns EINVAL if they do not fit. */
 static int add_inline(const struct soft_wq *q, struct soft_send *s, const void *bytes, size_t length)
 {
 	if (length > q->max_inline - s->inline_len)
@@ -131,7 +131,7 @@ int soft_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_
 	pthread_mutex_lock(&qp->send_lock);
 	n = q->posted;
 	for (; wr; wr = wr->next) {
-		error = !may_send(q) ? EINVAL : full(q, n) ? ENOMEM : set_send(qp, place(q, n), wr);
+		error = !may_send(q) ? EINVAL : full(q, n) ? ENOMEM : set_send(qp, slot(q, n), wr);
 		if (error) {
 			*bad = wr;
 			break;
@@ -143,14 +143,14 @@ int soft_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_
 	return error;
 }
 
-/* Receives are posted in every state but one. */
+/* Posts receives. This is permitted in every state but RESET. */
 static int post_receives(struct soft_wq *q, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	uint32_t n = q->posted;
 	int error = 0;
 
 	for (; wr; wr = wr->next) {
-		struct soft_recv *r = place(q, n);
+		struct soft_recv *r = slot(q, n);
 
 		if (__atomic_load_n(&q->state, __ATOMIC_ACQUIRE) == IBV_QPS_RESET || wr->num_sge < 0 ||
 		    (uint32_t)wr->num_sge > q->max_sge)
@@ -166,7 +166,8 @@ static int post_receives(struct soft_wq *q, struct ibv_recv_wr *wr, struct ibv_r
 			memcpy(r->sges, wr->sg_list, wr->num_sge * sizeof(*wr->sg_list));
 		n++;
 	}
-	/* The engine takes a receive when there is a message for it, or when it flushes them. */
+	/* The engine needs the bell only in the error state, to flush the receives. Otherwise it
+	 * takes a receive when a message arrives. */
 	__atomic_store_n(&q->posted, n, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&q->state, __ATOMIC_SEQ_CST) == IBV_QPS_ERR)
 		soft_ring_bell(q);
@@ -199,7 +200,7 @@ int soft_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv
 	return error;
 }
 
-/* Windows of type 1 get their key from the driver: another low byte each time. */
+/* Binds a window of type 1. The driver chooses its key: each bind changes the low byte. */
 int soft_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
 	uint32_t rkey = (mw->rkey & ~0xffu) | ((mw->rkey + 1) & 0xff);
@@ -216,8 +217,8 @@ int soft_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 	return error;
 }
 
-/* ibv_wr_*: a request is built in its place. The first error is what wr_complete
- * returns, and then nothing is posted. */
+/* The functions ibv_wr_* build requests in their slots. If one of them fails, nothing is
+ * posted, and wr_complete returns the first error. */
 
 static struct soft_qp *of_ex(struct ibv_qp_ex *ex)
 {
@@ -236,9 +237,9 @@ static struct soft_send *begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
 
 	if (!qp->error && full(&qp->send, qp->building))
 		qp->error = ENOMEM;
-	/* There is one place more than requests may be posted. After an error the requests that
-	 * follow are built there, and never published. */
-	qp->current = place(&qp->send, qp->building);
+	/* The ring has one slot more than requests may be posted. After an error, further
+	 * requests are built in that slot, and never posted. */
+	qp->current = slot(&qp->send, qp->building);
 	if (!qp->error)
 		qp->building++;
 	*qp->current = (struct soft_send){.id = ex->wr_id, .flags = ex->wr_flags, .opcode = opcode};
@@ -396,7 +397,7 @@ void soft_wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
 	soft_wr_set_inline_data_list(ex, 1, &buf);
 }
 
-/* The device has no such requests, and queue pairs that ask for them are refused. */
+/* The device does not support these requests. A queue pair cannot be created with them, either. */
 
 static void refuse(struct ibv_qp_ex *ex)
 {
@@ -423,7 +424,7 @@ void soft_wr_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, size_t le
 	refuse(ex);
 }
 
-/* Fills in the functions for the requests that the queue pair is made for. */
+/* Sets the function for a kind of request, if the queue pair was created for that kind. */
 #define OP(flag, name) \
 	do { \
 		if (ops & (flag)) \

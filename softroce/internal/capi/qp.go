@@ -25,7 +25,7 @@ type qp struct {
 
 func (q *qp) soft() *softQP { return (*softQP)(unsafe.Pointer(q.c)) }
 
-// softQP has the first fields of struct soft_qp.
+// softQP has the first fields of struct soft_qp, in ring.h.
 type softQP struct {
 	libibverbs.QpEx // begins with the fields of Qp
 	send            engine.WorkQueue
@@ -98,8 +98,8 @@ func init() {
 	}
 }
 
-// createQP creates a queue pair. It sets a.Cap to what the queue pair really
-// has.
+// createQP creates a queue pair. It sets a.Cap to the limits that the queue
+// pair really has.
 func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context uintptr) (*libibverbs.Qp, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
@@ -137,7 +137,7 @@ func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context
 		return nil, errno(err)
 	}
 	cap := &a.Cap
-	// A place in the queue has this much room anyway. Drivers grant the
+	// A slot has room for this much inline data anyway. Drivers grant such
 	// room, too, and programs use it although they have not asked for it.
 	cap.MaxInlineData = max(cap.MaxInlineData, cap.MaxSendSge*uint32(unsafe.Sizeof(libibverbs.Sge{})))
 	config.Attr.Cap = *cap
@@ -170,8 +170,9 @@ func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context
 }
 
 // hold runs f while no thread posts to the queue pair or polls its completion
-// queues. While it waits for such threads, the node is unlocked: between
-// ibv_start_poll and ibv_end_poll they may call any function.
+// queues. It waits for such threads, and unlocks the node meanwhile: a thread
+// that is between ibv_start_poll and ibv_end_poll may call functions that need
+// the node.
 func (l *library) hold(q *qp, f func() error) error {
 	l.Unlock()
 	// A thread that polls may post, so the completion queues come first.
@@ -223,7 +224,7 @@ func (l *library) destroyQP(c *libibverbs.Qp) syscall.Errno {
 	if err := l.hold(q, q.e.Destroy); err != nil {
 		return errno(err)
 	}
-	l.Hear() // the doorbell's list may have its queues
+	l.Hear() // the doorbell's list may still link the queue pair's queues
 	delete(l.byQP, q.e)
 	l.retire(c.Context, &q.events)
 	delete(l.qps, c)

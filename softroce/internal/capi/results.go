@@ -9,22 +9,23 @@ import (
 	"unsafe"
 )
 
-// absent is the errno of a C function that has no Go function behind it.
-// libibverbs returns it for a function that a driver lacks.
+// absent is the errno of a C function for which there is no Go function.
+// libibverbs returns the same for a function that a driver lacks.
 const absent = int32(syscall.EOPNOTSUPP)
 
-// call is a function that C calls, with a pointer to a struct of its arguments.
+// call is a Go function that a C function calls. args points to a struct of the
+// arguments.
 type call func(args unsafe.Pointer) answer
 
-// answer is the result of a Go function, from which C sets the result and errno
-// of its own function.
+// answer is the result of a call. The C function sets its own result and errno
+// from it.
 type answer struct {
 	pointer unsafe.Pointer
 	value   int64
 	errno   int32
 }
 
-// libraries has the functions that C calls, in the order of call.h.
+// libraries has the calls of each library, in the order of the enum in call.h.
 var libraries = [...][]call{verbsCalls, cmCalls}
 
 // text returns a C string as a Go string. It returns "" for a null pointer.
@@ -39,7 +40,7 @@ func text(s *byte) string {
 	return string(unsafe.Slice(s, n))
 }
 
-// truth returns the C value for a bool.
+// truth returns a bool as C represents it.
 func truth(b bool) int64 {
 	if b {
 		return 1

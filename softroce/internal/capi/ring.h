@@ -8,8 +8,9 @@
 #include "c.h"
 #include "verbs_skeleton.h"
 
-/* The rings that package engine shares with C; it has the same structs and says what they
- * mean. Fields that both sides use at the same time are accessed atomically. */
+/* The rings that package engine shares with C. engine/ring.go has the same structs, and
+ * explains their fields. Fields that both sides use at the same time are accessed
+ * atomically. */
 
 struct soft_wq {
 	uint32_t posted;
@@ -45,7 +46,7 @@ struct soft_send {
 	uint32_t bind_lkey;
 	uint32_t bind_access;
 	uint64_t reserved;
-	struct ibv_sge sges[]; /* or bytes */
+	struct ibv_sge sges[]; /* or inline_len bytes of inline data */
 };
 _Static_assert(sizeof(struct soft_send) == 88, "struct soft_send");
 
@@ -79,8 +80,8 @@ struct soft_wc {
 };
 _Static_assert(sizeof(struct soft_wc) == 80, "struct soft_wc");
 
-/* The objects that programs get. Each begins with what the headers show, and then with what
- * Go's structs of these names have, too. */
+/* The objects that programs get. Each begins with the struct that libibverbs' headers
+ * declare. The fields that follow are also in the Go structs softQP, softCQ and so on. */
 
 struct soft_qp {
 	struct ibv_qp_ex ex; /* begins with struct ibv_qp */
@@ -89,9 +90,10 @@ struct soft_qp {
 	pthread_mutex_t send_lock;
 	pthread_mutex_t recv_lock;
 
-	int extended; /* made with ibv_create_qp_ex and send_ops_flags */
+	int extended; /* whether ibv_create_qp_ex made it, with send_ops_flags */
 
-	/* Requests between wr_start and wr_complete. */
+	/* The requests that are being built, between wr_start and wr_complete: the number of the
+	 * next one, the first error, and the slot of the newest one. */
 	uint32_t building;
 	int error;
 	struct soft_send *current;
@@ -101,11 +103,11 @@ _Static_assert(offsetof(struct soft_qp, send) == sizeof(struct ibv_qp_ex), "stru
 struct soft_cq {
 	struct ibv_cq_ex ex; /* begins with the fields of struct ibv_cq */
 	struct soft_ring ring;
-	uint64_t id;		 /* in the table of queues */
-	uint32_t empty;		 /* polls in vain since it had a completion or was armed */
-	uint32_t given;		 /* events that ibv_get_cq_event returned */
+	uint64_t id;		 /* index in the table of queues, and its uses (see poll.c) */
+	uint32_t empty;		 /* number of empty polls since the queue had a completion or was armed */
+	uint32_t given;		 /* number of events that ibv_get_cq_event returned */
 	pthread_mutex_t lock;
-	struct soft_wc *current; /* between start_poll and end_poll */
+	struct soft_wc *current; /* completion that is being polled, between start_poll and end_poll */
 };
 _Static_assert(offsetof(struct soft_cq, ring) == sizeof(struct ibv_cq_ex) && offsetof(struct soft_cq, id) == offsetof(struct soft_cq, ring) + 32, "struct soft_cq");
 

@@ -21,7 +21,7 @@ type srq struct {
 
 func (s *srq) soft() *softSRQ { return (*softSRQ)(unsafe.Pointer(s.c)) }
 
-// softSRQ has the first fields of struct soft_srq.
+// softSRQ has the first fields of struct soft_srq, in ring.h.
 type softSRQ struct {
 	libibverbs.Srq
 	queue engine.WorkQueue
@@ -108,7 +108,7 @@ func (l *library) modifySRQ(c *libibverbs.Srq, a *libibverbs.SrqAttr, mask libib
 	if mask&libibverbs.IBV_SRQ_MAX_WR == 0 {
 		return errno(s.e.Modify(*a, mask, nil, 0))
 	}
-	size := places(min(a.MaxWr, 1<<30))
+	size := ringSize(min(a.MaxWr, 1<<30))
 	slots := allocMemory(uint64(size), uint64(s.soft().queue.Stride))
 	if slots == nil {
 		return syscall.ENOMEM
@@ -132,7 +132,7 @@ func (l *library) destroySRQ(c *libibverbs.Srq) syscall.Errno {
 	if err := s.e.Destroy(); err != nil {
 		return errno(err)
 	}
-	l.Hear() // the doorbell's list may have the queue
+	l.Hear() // the doorbell's list may still link the queue
 	delete(l.bySRQ, s.e)
 	l.retire(c.Context, &s.events)
 	delete(l.srqs, c)

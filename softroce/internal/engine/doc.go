@@ -16,7 +16,7 @@
 //
 // # The way of a message
 //
-//  1. The posting thread fills a place of a WorkQueue. The owner calls
+//  1. The posting thread fills a slot of a WorkQueue. The owner calls
 //     Device.Ring, which gives the queue pair a turn (schedule.go).
 //  2. In that turn, within Device.Advance, the requester checks the work
 //     request and sends its packets, whose payload is the program's memory

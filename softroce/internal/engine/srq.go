@@ -66,9 +66,9 @@ func (s *SRQ) Attr() (libibverbs.SrqAttr, error) {
 }
 
 // Modify sets the limit if mask has IBV_SRQ_LIMIT. If mask has IBV_SRQ_MAX_WR,
-// Modify moves the receives to slots, which has size places, a power of two; at
-// most attr.MaxWr of them may be in use. The caller must then hold the lock of
-// the threads that post.
+// Modify moves the receives to a new ring at slots, of which at most attr.MaxWr
+// slots may be in use. size is the number of slots, a power of two. For that,
+// the caller must hold the lock of the threads that post.
 //
 // If Modify fails, nothing changes. It fails with EINVAL for unknown
 // attributes, for a limit above the size, and for a size that is 0, above the

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-/* libverbena-files.so is preloaded into programs that look for RDMA devices in files before they ask libibverbs, such as
- * UCX. It shows them folder "files" beside this library, which has dev and sys, in the place of the system's files of
- * RDMA devices. Other paths, and programs that call the kernel without libc, go to the system's files. */
+/* libverbena-files.so is preloaded into programs that look for files of RDMA devices before they
+ * call libibverbs, such as UCX. In place of the system's files in /dev and /sys, it shows them those
+ * in the folder "files", which is in the folder of this library. All other paths go to the system's
+ * files. So do the paths of programs that call the kernel without libc. */
 
 #define _GNU_SOURCE
 
@@ -34,7 +35,8 @@ __attribute__((constructor)) static void locate(void)
 		sprintf(files, "%.*s/files", (int)(slash - own), own);
 }
 
-/* Returns what to open for a path: the path, or a file of the folder, whose name is written to room. */
+/* Returns the path to open in place of path: path itself or, for a file of an RDMA device, a path
+ * in the folder "files", which it writes to room. */
 static const char *shown(const char *path, char room[PATH_MAX])
 {
 	static const char *const hidden[] = {"/dev/infiniband", "/sys/class/infiniband", "/sys/class/infiniband_verbs"};
@@ -51,7 +53,8 @@ static const char *shown(const char *path, char room[PATH_MAX])
 	return path;
 }
 
-/* Returns the function of a name that is next after this library's, NULL if there is none. */
+/* Returns the function of that name in the libraries after this one, normally libc. Returns NULL and
+ * sets errno if there is none. */
 static void *next_of(void **known, const char *name)
 {
 	void *next = __atomic_load_n(known, __ATOMIC_RELAXED);
@@ -65,8 +68,8 @@ static void *next_of(void **known, const char *name)
 	return next;
 }
 
-/* Defines a function that passes a path on to the function of libc of the same name, which old or new versions of libc
- * may lack. */
+/* Defines a function that replaces the path and calls the function of the same name in libc. If this
+ * version of libc has no such function, it returns failed. */
 #define PASS(type, failed, name, path, parameters, arguments)                                                          \
 	SHOWN type name parameters                                                                                     \
 	{                                                                                                              \
@@ -79,7 +82,7 @@ static void *next_of(void **known, const char *name)
 		return next ? next arguments : failed;                                                                 \
 	}
 
-/* Functions whose last argument is there with O_CREAT and O_TMPFILE only. */
+/* Defines such a function whose last argument, mode, exists only with O_CREAT and O_TMPFILE. */
 #define PASS_OPEN(name, parameters, arguments)                                                                         \
 	SHOWN int name parameters                                                                                      \
 	{                                                                                                              \
@@ -106,7 +109,7 @@ PASS_OPEN(open, (const char *path, int flags, ...), (path, flags, mode))
 PASS_OPEN(open64, (const char *path, int flags, ...), (path, flags, mode))
 PASS_OPEN(openat, (int at, const char *path, int flags, ...), (at, path, flags, mode))
 PASS_OPEN(openat64, (int at, const char *path, int flags, ...), (at, path, flags, mode))
-/* What the compiler makes of calls without a mode, for _FORTIFY_SOURCE. */
+/* With _FORTIFY_SOURCE, the compiler calls these instead of open without a mode. */
 PASS(int, -1, __open_2, path, (const char *path, int flags), (path, flags))
 PASS(int, -1, __open64_2, path, (const char *path, int flags), (path, flags))
 PASS(int, -1, __openat_2, path, (int at, const char *path, int flags), (at, path, flags))
@@ -124,7 +127,7 @@ PASS(int, -1, lstat64, path, (const char *path, struct stat64 *s), (path, s))
 PASS(int, -1, fstatat, path, (int at, const char *path, struct stat *s, int flags), (at, path, s, flags))
 PASS(int, -1, fstatat64, path, (int at, const char *path, struct stat64 *s, int flags), (at, path, s, flags))
 PASS(int, -1, statx, path, (int at, const char *path, int flags, unsigned mask, struct statx *s), (at, path, flags, mask, s))
-/* The names that programs have which were linked with a glibc before 2.33. */
+/* Programs that were linked with glibc before 2.33 call these instead of stat. */
 PASS(int, -1, __xstat, path, (int version, const char *path, struct stat *s), (version, path, s))
 PASS(int, -1, __xstat64, path, (int version, const char *path, struct stat64 *s), (version, path, s))
 PASS(int, -1, __lxstat, path, (int version, const char *path, struct stat *s), (version, path, s))

@@ -30,7 +30,7 @@ int soft_read_file(const char *dir, const char *file, char *buf, size_t size)
 	return n;
 }
 
-/* What ibv_devinfo asks for. Of the two values that it knows, 1 is RoCE version 2. */
+/* ibv_devinfo calls this function. It knows two values, of which 1 means RoCE version 2. */
 int soft_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index, unsigned int *type)
 {
 	SOFT(_ibv_query_gid_ex);

@@ -12,14 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The library that has the device, beside this one. It is loaded when the first function is called, not with the
- * program: what a program does before, such as to fork, it may do without Go's runtime. */
+/* The library that has the device. It is in the folder of this library. It is not loaded with the
+ * program but at the first call of a function: what a program does before that, such as forking,
+ * is not affected by Go's runtime. */
 #define DEVICE "libverbena-softroce.so"
 
 static char path[PATH_MAX];
 static void *(*verbs)(const char *), *(*cm)(const char *);
 
-/* Finds out where this library is while a relative path is still right. */
+/* Finds the path of DEVICE. It runs before the program can change its working directory, since
+ * the path of this library may be relative. */
 __attribute__((constructor)) static void locate(void)
 {
 	char own[PATH_MAX];
@@ -48,8 +50,8 @@ static void load(void)
 				"import github.com/verbena-go/verbena/softroce and set VERBENA_DEVICE=soft\n");
 		return;
 	}
-	/* The threads of Go's runtime inherit the mask: signals are for the program's own. Go needs those of
-	 * mistakes, and SIGURG. */
+	/* The threads of Go's runtime inherit the signal mask. They must leave signals to the program's
+	 * own threads, except SIGURG and the signals that a fault in their own code causes. */
 	sigfillset(&asynchronous);
 	for (const int *s = (int[]){SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF, SIGURG, 0}; *s; s++)
 		sigdelset(&asynchronous, *s);

@@ -7,24 +7,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* SOFT declares found: the device's function of a name, NULL if there is no device. */
+/* SOFT declares found, a pointer to the device's function of that name, or NULL if there is no
+ * device. */
 #define SOFT(function)                                                                                                 \
 	static void *soft_known;                                                                                       \
 	typeof(soft_##function) *found = soft_found(#function, &soft_known)
 
-/* Returns the device's function, which it keeps in known. It loads the device when it is first called. */
+/* Returns the device's function of that name, and stores it in known for later calls. The first
+ * call loads the device. */
 __attribute__((visibility("default"))) void *soft_found(const char *function, void **known);
 
-/* Reports whether a path is that of the library that has the device. */
+/* Reports whether path is that of libverbena-softroce.so, the library that has the device. */
 int soft_is_device(const char *path);
 
-/* Keep what the program asks for when the device meets faults, from before the device is loaded on. */
+/* Makes sigaction remember the program's handlers for faults instead of passing them to the
+ * kernel. It is called before the device is loaded. */
 void soft_keep_faults(void);
 
-/* Shares faults between the program and the device, which is loaded and has this function. */
+/* Passes each fault to the program's handler or to the device. It is called after the device
+ * was loaded; function is a function of the device. */
 void soft_share_faults(void *function);
 
-/* Undoes soft_keep_faults, as the device could not be loaded. */
+/* Undoes soft_keep_faults, if the device could not be loaded. */
 void soft_return_faults(void);
 
 /* Reads a file as ibv_read_sysfs_file(3) does. */
@@ -41,5 +45,5 @@ int soft_read_file(const char *dir, const char *file, char *buf, size_t size);
 
 struct ibv_context;
 
-/* Says whether a GID is of RoCE version 2 (1) or not (0). */
+/* Sets type to 1 if the type of the GID is RoCE version 2, and otherwise to 0. */
 int soft_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index, unsigned int *type);

@@ -13,24 +13,27 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* sigaction, signal and the like stand before libc's in programs that are linked to this library, for two reasons.
+/* Programs that are linked to this library call its sigaction, signal and so on instead of libc's.
+ * There are two reasons.
  *
- * While a thread of C is in Go, it has a stack of Go's, on which there may be no room for a signal's handler. So each
- * handler gets a stack of its own, which Go sets up for threads that are in it.
+ * While a thread of C is in Go code, it uses a stack of Go's, on which there may be no room for a
+ * signal handler. So each handler runs on the alternate signal stack, which Go sets up for threads
+ * that are in Go code.
  *
- * The device meets memory that the program has taken away under a region as a fault, of which Go's handler makes an
- * error of the request. So the program's handlers of faults do not take the place of Go's. The kernel calls first,
- * which passes faults on to Go's handler. Those that were not in Go's code Go passes on to the handler that it found
- * when it was loaded, which is last. Last does what the program has asked for. */
+ * If the program has unmapped memory of a region, the device's access to that memory is a fault, from
+ * which Go's handler makes an error of the request. So the program's handlers of faults must not
+ * replace Go's. The kernel calls handle_fault, which calls Go's handler. If the fault was not in Go's
+ * code, Go's handler calls the handler that was set when Go was loaded. That is run_program_handler,
+ * which calls the handler that the program has requested. */
 
 static const int faults[] = {SIGSEGV, SIGBUS};
 
 #define FAULTS (sizeof(faults) / sizeof(faults[0]))
 
-static struct sigaction asked[FAULTS]; /* for, by the program */
-static struct sigaction of_go[FAULTS];
-static int keeping;                    /* whether asked, not the kernel, has what the program has asked for */
-static uintptr_t code, code_end;       /* of the library that has the device; 0 until it is loaded */
+static struct sigaction requested[FAULTS]; /* actions that the program has requested */
+static struct sigaction go_actions[FAULTS];
+static int emulating;		   /* whether requested, and not the kernel, has the program's actions */
+static uintptr_t code, code_end; /* range of the device's code; 0 until the device is loaded */
 
 static int libc_sigaction(int sig, const struct sigaction *action, struct sigaction *old)
 {
@@ -38,14 +41,14 @@ static int libc_sigaction(int sig, const struct sigaction *action, struct sigact
 
 	if (!libc)
 		libc = (int (*)(int, const struct sigaction *, struct sigaction *))dlsym(RTLD_NEXT, "sigaction");
-	if (!libc) /* libc stands before this library, in a program that is linked to librdmacm alone */
+	if (!libc) /* in a program that is linked only to librdmacm, libc comes before this library */
 		libc = (int (*)(int, const struct sigaction *, struct sigaction *))dlsym(RTLD_DEFAULT, "sigaction");
 	return libc(sig, action, old);
 }
 
 static int locked;
 
-/* Locks asked. No signal comes before the lock is given back, as its handler may call sigaction. */
+/* Locks requested. It blocks signals until unlock, as a signal handler may call sigaction. */
 static void lock(sigset_t *before)
 {
 	sigset_t all;
@@ -62,7 +65,7 @@ static void unlock(const sigset_t *before)
 	pthread_sigmask(SIG_SETMASK, before, NULL);
 }
 
-/* Returns the place of a signal in faults, or -1. */
+/* Returns the index of a signal in faults, or -1. */
 static int place(int sig)
 {
 	for (size_t i = 0; i < FAULTS; i++) {
@@ -72,23 +75,23 @@ static int place(int sig)
 	return -1;
 }
 
-/* Returns what the program has asked for, and asks for something else if action is not NULL. */
-static struct sigaction ask(int i, const struct sigaction *action)
+/* Returns the action that the program has requested. If action is not NULL, action replaces it. */
+static struct sigaction swap_requested(int i, const struct sigaction *action)
 {
 	struct sigaction old;
 	sigset_t before;
 
 	lock(&before);
-	old = asked[i];
+	old = requested[i];
 	if (action)
-		asked[i] = *action;
+		requested[i] = *action;
 	unlock(&before);
 	return old;
 }
 
-static void last(int sig, siginfo_t *info, void *context)
+static void run_program_handler(int sig, siginfo_t *info, void *context)
 {
-	struct sigaction a = ask(place(sig), NULL), dfl = {.sa_handler = SIG_DFL};
+	struct sigaction a = swap_requested(place(sig), NULL), dfl = {.sa_handler = SIG_DFL};
 	int sent = info->si_code <= 0, simple = !(a.sa_flags & SA_SIGINFO);
 	sigset_t mask, before;
 
@@ -97,10 +100,10 @@ static void last(int sig, siginfo_t *info, void *context)
 	if (simple && (a.sa_handler == SIG_DFL || a.sa_handler == SIG_IGN)) {
 		libc_sigaction(sig, &dfl, NULL);
 		syscall(SYS_rt_tgsigqueueinfo, getpid(), (pid_t)syscall(SYS_gettid), sig, info);
-		return; /* to the end of the process */
+		return; /* the signal that was just sent ends the process */
 	}
 	if (a.sa_flags & SA_RESETHAND)
-		ask(place(sig), &dfl);
+		swap_requested(place(sig), &dfl);
 	sigorset(&mask, &((ucontext_t *)context)->uc_sigmask, &a.sa_mask);
 	if (!(a.sa_flags & SA_NODEFER))
 		sigaddset(&mask, sig);
@@ -112,12 +115,12 @@ static void last(int sig, siginfo_t *info, void *context)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-static void first(int sig, siginfo_t *info, void *context)
+static void handle_fault(int sig, siginfo_t *info, void *context)
 {
 	if (info->si_code > 0)
-		of_go[place(sig)].sa_sigaction(sig, info, context);
+		go_actions[place(sig)].sa_sigaction(sig, info, context);
 	else
-		last(sig, info, context); /* Go takes none that was sent for its own */
+		run_program_handler(sig, info, context); /* a thread or process has sent the signal: it is no fault */
 }
 
 static struct sigaction handled_by(void (*handler)(int, siginfo_t *, void *))
@@ -130,13 +133,13 @@ static struct sigaction handled_by(void (*handler)(int, siginfo_t *, void *))
 
 void soft_keep_faults(void)
 {
-	struct sigaction a = handled_by(last);
+	struct sigaction a = handled_by(run_program_handler);
 	sigset_t before;
 
 	lock(&before);
 	for (size_t i = 0; i < FAULTS; i++)
-		libc_sigaction(faults[i], &a, &asked[i]);
-	__atomic_store_n(&keeping, 1, __ATOMIC_RELEASE);
+		libc_sigaction(faults[i], &a, &requested[i]);
+	__atomic_store_n(&emulating, 1, __ATOMIC_RELEASE);
 	unlock(&before);
 }
 
@@ -145,14 +148,14 @@ void soft_return_faults(void)
 	sigset_t before;
 
 	lock(&before);
-	__atomic_store_n(&keeping, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&emulating, 0, __ATOMIC_RELEASE);
 	for (size_t i = 0; i < FAULTS; i++)
-		libc_sigaction(faults[i], &asked[i], NULL);
+		libc_sigaction(faults[i], &requested[i], NULL);
 	unlock(&before);
 }
 
-/* Notes where the code of the library is that has a function. */
-static int note(struct dl_phdr_info *info, size_t size, void *function)
+/* Sets code and code_end to the range of the library that contains function. */
+static int find_code(struct dl_phdr_info *info, size_t size, void *function)
 {
 	for (int i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
@@ -169,16 +172,16 @@ static int note(struct dl_phdr_info *info, size_t size, void *function)
 
 void soft_share_faults(void *function)
 {
-	struct sigaction a = handled_by(first);
+	struct sigaction a = handled_by(handle_fault);
 
-	dl_iterate_phdr(note, function);
+	dl_iterate_phdr(find_code, function);
 	for (size_t i = 0; i < FAULTS; i++) {
-		libc_sigaction(faults[i], NULL, &of_go[i]);
+		libc_sigaction(faults[i], NULL, &go_actions[i]);
 		libc_sigaction(faults[i], &a, NULL);
 	}
 }
 
-/* Reports whether it is Go's runtime that calls. */
+/* Reports whether the caller is Go's runtime. */
 static int from_go(void *caller)
 {
 	uintptr_t end = __atomic_load_n(&code_end, __ATOMIC_ACQUIRE);
@@ -194,8 +197,8 @@ static int set(int sig, const struct sigaction *action, struct sigaction *old, v
 	int i = place(sig);
 	struct sigaction a;
 
-	if (i >= 0 && __atomic_load_n(&keeping, __ATOMIC_ACQUIRE) && !from_go(caller)) {
-		a = ask(i, action);
+	if (i >= 0 && __atomic_load_n(&emulating, __ATOMIC_ACQUIRE) && !from_go(caller)) {
+		a = swap_requested(i, action);
 		if (old)
 			*old = a;
 		return 0;
@@ -231,7 +234,7 @@ sighandler_t bsd_signal(int sig, sighandler_t handler)
 	return set_simple(sig, handler, SA_RESTART, __builtin_return_address(0));
 }
 
-/* What signal is to a program that is compiled for C or POSIX alone. */
+/* In a program that is compiled for standard C or POSIX only, signal stands for this function. */
 sighandler_t __sysv_signal(int sig, sighandler_t handler)
 {
 	return set_simple(sig, handler, SA_RESETHAND | SA_NODEFER, __builtin_return_address(0));
