@@ -66,12 +66,12 @@ const (
 	KindAtomicRequest                  // requests an atomic operation
 	KindAtomicResponse                 // carries the value of the word before the atomic operation
 	KindAck                            // acknowledges all packets up to PSN
-	KindNak                            // reports that the packet with the PSN is missing, or refuses it
+	KindNak                            // reports that the packet with the PSN is missing, or refuses that packet
 	KindNotReady                       // reports that no receive was posted for the packet with the PSN (RNR NAK)
 
 	KindREQ     // requests a connection
 	KindREP     // accepts a connection
-	KindRTU     // confirms a KindREP: ready to use
+	KindRTU     // confirms a KindREP: the connection is ready to use
 	KindREJ     // rejects a connection
 	KindMRA     // announces that the answer will take longer
 	KindDREQ    // ends a connection
@@ -112,12 +112,12 @@ func (k Kind) String() string {
 // Fault says what happens to a packet. With the zero Fault, the packet arrives
 // unharmed.
 type Fault struct {
-	// Drop makes the packet get lost. The other fields are then ignored.
+	// Drop loses the packet. The other fields are ignored if it is set.
 	Drop bool
 	// Corrupt flips one random bit of the packet, and of each copy. The
-	// receiver finds that the checksum is wrong and ignores the packet. A
-	// flipped bit that the checksum does not cover, since routers may
-	// change it, does no harm.
+	// receiver finds that the checksum is wrong and ignores the packet. The
+	// checksum does not cover bits that routers may change; if such a bit
+	// is flipped, the packet arrives unharmed.
 	Corrupt bool
 	// Duplicate is the number of additional copies that arrive.
 	Duplicate int

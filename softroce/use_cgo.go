@@ -63,7 +63,7 @@ func SetFaults(f func(Packet) Fault) {
 	capi.Node().SetFaults(func(p *wire.Packet) node.Fault { return node.Fault(f(packetOf(p))) })
 }
 
-// packetOf returns the form of a packet that programs see.
+// packetOf returns a packet in the form that programs see.
 func packetOf(p *wire.Packet) Packet {
 	return Packet{
 		Kind: kindOf(p), Source: p.SGID.Addr(), Destination: p.DGID.Addr(), DestQP: p.DestQP, PSN: uint32(p.PSN),
@@ -71,7 +71,7 @@ func packetOf(p *wire.Packet) Packet {
 	}
 }
 
-// kindsOfMessages has the kind for each message of the connection manager.
+// kindsOfMessages maps the messages of the connection manager to their kinds.
 var kindsOfMessages = map[wire.Attribute]Kind{
 	wire.AttrREQ:     KindREQ,
 	wire.AttrREP:     KindREP,
@@ -114,8 +114,8 @@ func kindOf(p *wire.Packet) Kind {
 	return KindAck
 }
 
-// SetPort brings the device's port down, or up again. While it is down, all
-// sent packets are lost, so connections fail after they have used up their
+// SetPort brings the device's port down, or up again. While the port is down,
+// all sent packets are lost, so connections fail after they have used up their
 // retries. The program gets the same events as with a card whose cable is
 // unplugged: IBV_EVENT_PORT_ERR and IBV_EVENT_PORT_ACTIVE. SetPort fails if the
 // device has been removed.
@@ -148,17 +148,20 @@ func SetAddresses(addresses []netip.Addr) error {
 }
 
 // Capture writes all packets that this process sends to w in the pcap format,
-// which Wireshark and tshark read. The packets begin with the IP header, in the
-// form of RoCE version 2. Packets of the connection manager, and packets that a
-// fault then drops, are included. Capture continues until stop is called. stop
+// which Wireshark and tshark read. On the UDP network, it also writes the
+// packets that arrive. The packets begin with the IP header, in the form of
+// RoCE version 2. Packets of the connection manager are included, and so are
+// packets that a fault drops. Capture continues until stop is called. stop
 // returns the first error of w, after which nothing is written.
 //
 // w.Write is called with one packet at a time, and the device does nothing else
 // meanwhile. So w must not block. It must not call this package or any RDMA
 // function, nor wait for a goroutine that does; it may start such a goroutine.
-// If w ends its goroutine, stop returns an error that says so. Before Capture
-// returns, it writes the file's header to w in its own goroutine, where w may
-// call any function. If that fails, Capture returns w's error.
+// If w ends its goroutine, stop returns an error that says so.
+//
+// Before Capture returns, it writes the file's header to w in the caller's
+// goroutine, where w may call any function. If that fails, Capture returns w's
+// error.
 func Capture(w io.Writer) (stop func() error, err error) {
 	if w == nil {
 		return nil, cerr.Nil("softroce.Capture", "w")

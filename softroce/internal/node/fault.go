@@ -17,7 +17,7 @@ import (
 // does nothing.
 type Fault struct {
 	Drop      bool          // whether the packet is lost
-	Corrupt   bool          // whether one bit is flipped, a different bit in each copy
+	Corrupt   bool          // whether one bit of the packet is flipped, a different bit in each copy
 	Duplicate int           // number of additional copies that arrive
 	Delay     time.Duration // time by which the packet and its copies are held back
 }

@@ -11,8 +11,8 @@ type Process struct {
 	PID     int    `json:"pid"`     // process ID; 0: the process is in another PID namespace
 	Program string `json:"program"` // name of the program, as ps shows it
 	Network string `json:"network"` // value of VERBENA_NETWORK; empty: the default network
-	// Device is nil if the process does not answer. Error then has the
-	// reason.
+	// Device is nil if the process does not answer. In this case, Error has
+	// the reason.
 	Device *Device `json:"device,omitempty"`
 	Error  string  `json:"error,omitempty"`
 }
@@ -45,8 +45,9 @@ type Counters struct {
 	PacketsSent     uint64 `json:"packets_sent"`
 	PacketsReceived uint64 `json:"packets_received"`
 	PacketsMarked   uint64 `json:"packets_marked"` // received packets that routers have marked because of congestion
-	// Notifications of congestion to peers, and from peers. The one that is
-	// notified reduces its rate.
+	// NotificationsSent and NotificationsReceived count congestion
+	// notifications to and from peers. A device that gets one reduces its
+	// rate.
 	NotificationsSent     uint64 `json:"notifications_sent"`
 	NotificationsReceived uint64 `json:"notifications_received"`
 	// Retries is the sum over all queue pairs, including destroyed ones.
@@ -67,7 +68,8 @@ type QueuePair struct {
 	Number uint32 `json:"number"`
 	Type   string `json:"type"`  // RC, UC, UD
 	State  string `json:"state"` // RESET, INIT, RTR, RTS, SQD, SQE, ERR
-	// Peer is nil if the queue pair is for datagrams or not connected yet.
+	// Peer is nil if the queue pair is for datagrams or is not connected
+	// yet.
 	Peer *Peer `json:"peer,omitempty"`
 	Retries
 }

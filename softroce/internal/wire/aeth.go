@@ -29,7 +29,8 @@ var credits = [31]int{
 }
 
 // AckCredits returns the ACK of a receiver with n posted receives. If no code
-// stands for n, it uses the next lower number.
+// stands for n, the ACK announces the next lower number for which there is a
+// code.
 func AckCredits(n int) Syndrome {
 	s := Syndrome(0)
 	for int(s) < len(credits)-1 && credits[s+1] <= n {
@@ -38,7 +39,7 @@ func AckCredits(n int) Syndrome {
 	return s
 }
 
-// RNRNak returns the RNR NAK with that timer code, from 0 to 31.
+// RNRNak returns the RNR NAK with a timer code from 0 to 31.
 func RNRNak(timer uint8) Syndrome { return 0x20 | Syndrome(timer&0x1F) }
 
 // IsAck reports whether s is an ACK.
@@ -59,7 +60,7 @@ func (s Syndrome) Credits() (n int, ok bool) {
 	return credits[s], true
 }
 
-// RNRTimer returns the timer code of s, which is an RNR NAK.
+// RNRTimer returns the timer code of s, which must be an RNR NAK.
 func (s Syndrome) RNRTimer() uint8 { return uint8(s & 0x1F) }
 
 func (s Syndrome) String() string {
@@ -105,8 +106,8 @@ func RNRTimer(d time.Duration) uint8 {
 	return 0
 }
 
-// timeUnit is the unit of the times in CM messages and of acknowledgement
-// timeouts: each is the unit times a power of two.
+// timeUnit is the unit of the times in CM messages, and of acknowledgement
+// timeouts. Each of these times is the unit times a power of two.
 const timeUnit = 4096 * time.Nanosecond
 
 // AckTimeout returns the acknowledgement timeout for a code from 0 to 31. It
@@ -132,13 +133,13 @@ func AckTimeoutCode(d time.Duration) uint8 {
 	return code
 }
 
-// CMTimeout returns the time for a code from 0 to 31 in messages of the
-// connection manager.
+// CMTimeout returns the time for which a code from 0 to 31 stands in messages
+// of the connection manager.
 func CMTimeout(code uint8) time.Duration { return timeUnit << (code & 0x1F) }
 
-// LinuxCMTimeout returns the time that Linux uses for such a code, instead of
-// CMTimeout: a millisecond for codes up to 8, and twice as long for each
-// further code.
+// LinuxCMTimeout returns the time that Linux uses for a code, where the
+// specification requires CMTimeout: a millisecond for codes up to 8, and twice
+// as long for each further code.
 func LinuxCMTimeout(code uint8) time.Duration {
 	return time.Millisecond << max(int(code&0x1F)-8, 0)
 }

@@ -15,7 +15,7 @@ package wire
 const (
 	Port        = 4791       // destination UDP port of packets
 	GSI         = 1          // number of the connection manager's queue pair
-	GSIQKey     = 0x80010000 // Q_Key of that queue pair
+	GSIQKey     = 0x80010000 // Q_Key of the queue pair GSI
 	MulticastQP = 0xFFFFFF   // destination queue pair number of multicast packets
 	DefaultPKey = 0xFFFF     // P_Key of full membership in the default partition
 )

@@ -10,9 +10,9 @@ const GRHLen = 40
 const protocolUDP = 17
 
 // GRH returns the global route header that a datagram queue pair writes before
-// the payload: the IPv6 header of the packet, or 20 zero bytes and the IPv4
-// header. It is made from fields of the packet and its size. The identification
-// of IPv4 is 0.
+// the payload. With IPv6, that is the IPv6 header of the packet. With IPv4, it
+// is 20 zero bytes and the IPv4 header, whose identification is 0. GRH makes
+// the header from the packet's size and fields.
 func (p *Packet) GRH() [GRHLen]byte {
 	var b [GRHLen]byte
 	size := udpHeaderLen + p.Size()

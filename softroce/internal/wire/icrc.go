@@ -59,9 +59,10 @@ func NewFlow(src, dst GID, srcPort uint16) Flow {
 }
 
 // ICRC returns the ICRC of b, a packet without its ICRC. id is the
-// identification in the IPv4 header; it is ignored for IPv6. Linux uses 0 for
-// packets of an unconnected socket with path MTU discovery (IP_PMTUDISC_DO),
-// and k for packet k of several that are sent as one message (UDP_SEGMENT).
+// identification in the IPv4 header; it is ignored for IPv6. Linux uses the
+// identification 0 for packets of an unconnected socket with path MTU discovery
+// (IP_PMTUDISC_DO). If several packets are sent as one message (UDP_SEGMENT),
+// it uses k for the packet with the index k.
 func (f Flow) ICRC(b []byte, id uint16) uint32 {
 	size := uint16(udpHeaderLen + len(b) + icrcLen)
 	state := f.state ^ udpLength.of(size)
@@ -94,9 +95,9 @@ func Renumber(b []byte, id uint16) {
 
 // Verify reports whether the ICRC in the last four bytes of b is right. With
 // IPv4, the ICRC depends on the identification, which a socket does not report.
-// So Verify looks for an identification for which the ICRC is right, and
-// returns the only one, or false if there is none. One in 65,536 random ICRCs
-// passes; no packet with a single wrong bit does.
+// So Verify looks for an identification for which the ICRC is right. There is
+// at most one. Verify returns it, or false if there is none. One in 65,536
+// random ICRCs passes; no packet with a single wrong bit does.
 func (f Flow) Verify(b []byte) (id uint16, ok bool) {
 	n := len(b) - icrcLen
 	if n < bthLen || n%4 != 0 || n >= maxLen {
@@ -123,7 +124,8 @@ func (f Flow) Verify(b []byte) (id uint16, ok bool) {
 	return uint16(first)<<8 | uint16(second^byte(table[first])), true
 }
 
-// feed returns the state of the CRC after the bytes b, which follow state.
+// feed returns the state of the CRC after the bytes b. state is the state
+// before them.
 func feed(state uint32, b []byte) uint32 {
 	for _, x := range b {
 		state = crc32.IEEETable[byte(state)^x] ^ state>>8
@@ -131,8 +133,8 @@ func feed(state uint32, b []byte) uint32 {
 	return state
 }
 
-// field maps each byte of a two-byte header field to the value that it adds to
-// the state after the UDP header.
+// field has, for each byte of a two-byte header field and each value of that
+// byte, the value that is added to the state after the UDP header.
 type field [2][256]uint32
 
 // Header fields that differ between the packets of a flow.
@@ -146,7 +148,7 @@ var (
 const behindID = udpHeaderLen + ip4HeaderLen - 6
 
 // newField returns the table for a two-byte header field. behind is the number
-// of bytes between the field and the end of the UDP header.
+// of bytes from the end of the field to the end of the UDP header.
 func newField(behind int) *field {
 	f := new(field)
 	var b [2 + ip6HeaderLen + udpHeaderLen]byte
@@ -164,7 +166,7 @@ func newField(behind int) *field {
 	return f
 }
 
-// of returns the value that the field with content v adds to the state.
+// of returns the value that is added to the state if the field's content is v.
 func (f *field) of(v uint16) uint32 { return f[0][v>>8] ^ f[1][byte(v)] }
 
 const (
@@ -201,8 +203,8 @@ func init() {
 	}
 }
 
-// multiply returns the product of two states as polynomials, modulo the CRC's
-// polynomial. Bit 31 is the coefficient of the lowest power.
+// multiply returns the product of two states modulo the CRC's polynomial. The
+// states stand for polynomials: bit 31 is the coefficient of the lowest power.
 func multiply(a, b uint32) uint32 {
 	product := uint32(0)
 	for ; a != 0; a <<= 1 {

@@ -38,10 +38,10 @@ func (h IPHeader) Put(b *[IPHeaderLen]byte) {
 // ParseIPHeader decodes the header at the beginning of private data.
 func ParseIPHeader(b []byte) (IPHeader, error) {
 	if len(b) < IPHeaderLen {
-		return IPHeader{}, fmt.Errorf("IP header of CM has %d bytes, fewer than %d", len(b), IPHeaderLen)
+		return IPHeader{}, fmt.Errorf("IP header in private data has %d bytes, fewer than %d", len(b), IPHeaderLen)
 	}
 	if b[0] != 0 {
-		return IPHeader{}, fmt.Errorf("IP header of CM has version %d, not 0", b[0])
+		return IPHeader{}, fmt.Errorf("IP header in private data has version %d, not 0", b[0])
 	}
 	h := IPHeader{SrcPort: binary.BigEndian.Uint16(b[2:])}
 	switch v := b[1] >> 4; v {
@@ -50,7 +50,7 @@ func ParseIPHeader(b []byte) (IPHeader, error) {
 	case 6:
 		h.Src, h.Dst = netip.AddrFrom16([16]byte(b[4:20])), netip.AddrFrom16([16]byte(b[20:36]))
 	default:
-		return IPHeader{}, fmt.Errorf("IP header of CM has IP version %d, neither 4 nor 6", v)
+		return IPHeader{}, fmt.Errorf("IP header in private data has IP version %d, neither 4 nor 6", v)
 	}
 	return h, nil
 }

@@ -419,8 +419,8 @@ const (
 )
 
 // ParseMAD decodes the payload of a datagram to the queue pair GSI. It fails if
-// the payload is not of a connection manager, or if the message is of a kind
-// that this package lacks.
+// the payload is not a message of a connection manager, or is a message of a
+// kind that this package lacks.
 func ParseMAD(b []byte) (Message, error) {
 	if len(b) != MADLen {
 		return nil, fmt.Errorf("MAD has %d bytes, not %d", len(b), MADLen)
@@ -462,16 +462,16 @@ func ParseMAD(b []byte) (Message, error) {
 	return m, nil
 }
 
-// codec encodes fields in b, which must be zero before, if write is set;
-// otherwise it decodes them. So one list of the fields of a message serves both
-// purposes.
+// codec encodes fields in b if write is set, and otherwise decodes them. So one
+// list of a message's fields serves both purposes. To encode, b must be zero
+// before.
 type codec struct {
 	b     []byte
 	write bool
 }
 
-// bits encodes or decodes a field of width bits, which starts at bit bit of
-// byte at. Bit 0 is the highest bit of the byte.
+// bits encodes or decodes a field of width bits. The field starts at the bit
+// with the number bit in byte at. Bit 0 is the highest bit of a byte.
 func bits[T ~uint8 | ~uint16 | ~uint32 | ~uint64](c codec, at, bit, width int, v *T) {
 	n := (bit + width + 7) / 8
 	var word uint64
@@ -501,7 +501,7 @@ func flag(c codec, at, bit int, v *bool) {
 	*v = x == 1
 }
 
-// data encodes or decodes a field of bytes.
+// data encodes or decodes a field of whole bytes, which starts at byte at.
 func data(c codec, at int, v []byte) {
 	if c.write {
 		copy(c.b[at:], v)

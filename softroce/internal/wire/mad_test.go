@@ -250,10 +250,10 @@ func TestIPHeader(t *testing.T) {
 		b       []byte
 		message string
 	}{
-		{nil, "IP header of CM has 0 bytes, fewer than 36"},
-		{make([]byte, 35), "IP header of CM has 35 bytes, fewer than 36"},
-		{append([]byte{1, 0x40}, make([]byte, 34)...), "IP header of CM has version 1, not 0"},
-		{append([]byte{0, 0x50}, make([]byte, 34)...), "IP header of CM has IP version 5, neither 4 nor 6"},
+		{nil, "IP header in private data has 0 bytes, fewer than 36"},
+		{make([]byte, 35), "IP header in private data has 35 bytes, fewer than 36"},
+		{append([]byte{1, 0x40}, make([]byte, 34)...), "IP header in private data has version 1, not 0"},
+		{append([]byte{0, 0x50}, make([]byte, 34)...), "IP header in private data has IP version 5, neither 4 nor 6"},
 	} {
 		_, err := wire.ParseIPHeader(c.b)
 		require.EqualError(t, err, c.message)

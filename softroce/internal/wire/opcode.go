@@ -23,7 +23,7 @@ const (
 	RCWriteOnly    Opcode = 0x0A
 	RCWriteOnlyImm Opcode = 0x0B
 	RCReadRequest  Opcode = 0x0C
-	RCReadFirst    Opcode = 0x0D // RCReadFirst to RCReadOnly are for READ responses
+	RCReadFirst    Opcode = 0x0D // RCReadFirst to RCReadOnly are the opcodes of READ responses
 	RCReadMiddle   Opcode = 0x0E
 	RCReadLast     Opcode = 0x0F
 	RCReadOnly     Opcode = 0x10
@@ -77,7 +77,7 @@ const (
 	atomicAckETH
 	imm
 	inv
-	cnp // 16 reserved bytes, which are zero
+	cnp // the packet has 16 reserved bytes, which are zero
 
 	only = first | last
 )
@@ -140,7 +140,7 @@ func (o Opcode) String() string {
 	return opcodes[o].name
 }
 
-// Valid reports whether o is one of the opcodes above.
+// Valid reports whether this package knows the opcode.
 func (o Opcode) Valid() bool { return opcodes[o].has != 0 }
 
 // Transport returns the transport service of o.

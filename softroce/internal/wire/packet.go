@@ -52,7 +52,7 @@ type Packet struct {
 	MSN      uint32 // 24 bits
 	Orig     uint64 // value of the word before the atomic operation
 
-	Imm    uint32 // immediate data, as the four bytes are in memory
+	Imm    uint32 // immediate data, with its four bytes as they are in memory
 	InvKey uint32 // R_Key to invalidate
 
 	Payload [][]byte // one or more pieces, without padding
@@ -83,7 +83,7 @@ func (p *Packet) Append(b []byte) []byte {
 	return append(b, zero[:-p.PayloadLen()&3+icrcLen]...)
 }
 
-// AppendHeaders appends the headers before the payload to b.
+// AppendHeaders appends all headers of the packet to b.
 func (p *Packet) AppendHeaders(b []byte) []byte {
 	pad := -p.PayloadLen() & 3
 	b = append(b, byte(p.Opcode), bit(p.Solicited, 7)|bit(p.MigReq, 6)|byte(pad<<4))
@@ -125,12 +125,12 @@ func (p *Packet) AppendHeaders(b []byte) []byte {
 	return b
 }
 
-// append32 appends a byte and a 24-bit number to b.
+// append32 appends 32 bits to b: the byte high and the lower 24 bits of low.
 func append32(b []byte, high byte, low uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(high)<<24|low&mask24)
 }
 
-// bit returns a byte in which bit n is set if set is true.
+// bit returns a byte whose bit n is set if set is true, and otherwise 0.
 func bit(set bool, n int) byte {
 	if set {
 		return 1 << n

@@ -8,10 +8,10 @@ import (
 	"net/netip"
 )
 
-// ParseQuote decodes the beginning of a packet from src to dst, as hosts quote
-// it when they refuse the packet. It sets only the addresses and fields of the
-// base transport header. If b has a whole message of the connection manager,
-// ParseQuote also sets the fields of the DETH and the payload.
+// ParseQuote decodes the beginning of a packet from src to dst. Hosts quote
+// that much when they refuse the packet. ParseQuote sets only the addresses and
+// the fields of the base transport header. If b has a whole message of the
+// connection manager, it also sets the fields of the DETH and the payload.
 func (p *Packet) ParseQuote(b []byte, src, dst netip.Addr) error {
 	if len(b) < bthLen {
 		return fmt.Errorf("quoted packet has %d bytes, fewer than the %d of the base transport header", len(b), bthLen)
