@@ -112,7 +112,7 @@ func (k Kind) String() string {
 // Fault says what happens to a packet. With the zero Fault, the packet arrives
 // unharmed.
 type Fault struct {
-	// Drop loses the packet. The other fields are ignored if it is set.
+	// Drop loses the packet. If it is set, the other fields are ignored.
 	Drop bool
 	// Corrupt flips one random bit of the packet, and of each copy. The
 	// receiver finds that the checksum is wrong and ignores the packet. The

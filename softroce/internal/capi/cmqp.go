@@ -221,9 +221,9 @@ func (l *cmLibrary) modifyToRTS(i *id, responderResources, initiatorDepth uint8)
 	})
 }
 
-// modifyTo takes a queue pair to the state to, with the attributes that the
-// manager returns for that. If change is not nil, it may change the attributes
-// first.
+// modifyTo takes a queue pair to the given state, with the attributes that the
+// manager returns for that state. If change is not nil, it may change the
+// attributes first.
 func (l *cmLibrary) modifyTo(i *id, q *libibverbs.Qp, to libibverbs.QpState, change func(*libibverbs.QpAttr)) syscall.Errno {
 	attr, mask, err := i.e.InitQPAttr(to)
 	if err != nil {

@@ -81,8 +81,8 @@ func (l *cmLibrary) defaultPD() (*libibverbs.Pd, syscall.Errno) {
 	return d.pd, 0
 }
 
-// leaveDevice ends the use of a device that began with useDevice. c is the
-// value that l.device.c had at that time.
+// leaveDevice ends a use of a device that useDevice has begun. c is the context
+// of the device.
 func (l *cmLibrary) leaveDevice(c *libibverbs.Context) {
 	d := l.opened[c]
 	d.users--

@@ -39,7 +39,7 @@ type Host interface {
 
 // Port is a port of a device, as seen from one of its addresses.
 type Port struct {
-	Device    any // the device, of any comparable type of the caller; not nil
+	Device    any // value by which the caller identifies the device; comparable and not nil
 	Num       uint8
 	SGIDIndex uint8 // index of the address in the GID table
 	MTU       libibverbs.Mtu

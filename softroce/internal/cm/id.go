@@ -561,7 +561,7 @@ func (id *ID) Report(event librdmacm.CmEventType, status int) error {
 	return nil
 }
 
-// Migrate moves the ID and its queued events to the channel to, as
+// Migrate moves the ID and its queued events to another channel, as
 // rdma_migrate_id does. It does not wait for acknowledgements.
 func (id *ID) Migrate(to *Channel) error {
 	if id.removed {

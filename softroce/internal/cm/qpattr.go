@@ -9,7 +9,7 @@ import (
 )
 
 // InitQPAttr is rdma_init_qp_attr. It returns the attributes with which
-// ibv_modify_qp takes the ID's queue pair to a state. to is that state.
+// ibv_modify_qp takes the ID's queue pair to the given state.
 func (id *ID) InitQPAttr(to libibverbs.QpState) (attr libibverbs.QpAttr, mask libibverbs.QpAttrMask, err error) {
 	switch {
 	case id.removed:

@@ -76,12 +76,12 @@ func (c *conn) isOf(in MAD) bool {
 	return in.Node == cmp.Or(c.node, c.asked) && wire.GIDOf(c.peer) == wire.GIDOf(in.Src) && wire.GIDOf(c.local) == wire.GIDOf(in.Dst)
 }
 
-// hasRoom reports whether the request in may be queued for the program. If the
-// queue is full, another request must be dropped for it. hasRoom drops the
-// newest request of the party from which most requests come, in counted among
-// them. If that is in's party, the request is one from the address from which
-// most of the party's requests come. If that is in's address, in itself has no
-// room, and hasRoom returns false. A peer repeats a request that was dropped.
+// hasRoom reports whether the request in the message in may be queued for the
+// program. If the queue is full, one request must be dropped. hasRoom picks the
+// party from which most requests come, and of this party the address from which
+// most requests come. The new request counts as well. If that address is the
+// sender's, hasRoom returns false. Otherwise it drops the newest request from
+// that address. A peer repeats a request that was dropped.
 func (id *ID) hasRoom(in MAD) bool {
 	if id.backlog > 0 {
 		return true
@@ -111,10 +111,9 @@ func (id *ID) hasRoom(in MAD) bool {
 	return true
 }
 
-// most returns the source from which most of the requests come. of returns the
-// source of a request. asker is one of the sources; extra more requests are
-// counted as coming from it. If several sources have most, and asker is among
-// them, most returns asker.
+// most returns the source from which most requests come. of returns the source
+// of a request. asker is one of the sources, from which extra further requests
+// come. In a tie, most prefers asker.
 func most[T comparable](requests []*Event, of func(*Event) T, asker T, extra int) T {
 	waiting := map[T]int{asker: extra}
 	for _, e := range requests {

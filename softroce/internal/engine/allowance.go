@@ -41,18 +41,18 @@ func (a *allowance) reduceForTimeout(inFlight int) {
 	a.packets = 1
 }
 
-// acknowledged raises the limit, as the peer has acknowledged packets more
-// packets. The limit is lifted once it reaches window.
-func (a *allowance) acknowledged(packets, window int) {
-	if a.packets == 0 || packets <= 0 {
+// acknowledged raises the limit, as the peer has acknowledged n more packets.
+// The limit is lifted once it reaches window.
+func (a *allowance) acknowledged(n, window int) {
+	if a.packets == 0 || n <= 0 {
 		return
 	}
 	if a.packets < a.threshold {
-		grow := min(packets, a.threshold-a.packets)
+		grow := min(n, a.threshold-a.packets)
 		a.packets += grow
-		packets -= grow
+		n -= grow
 	}
-	for a.acked += packets; a.acked >= a.packets; a.packets++ {
+	for a.acked += n; a.acked >= a.packets; a.packets++ {
 		a.acked -= a.packets
 	}
 	if a.packets >= window {

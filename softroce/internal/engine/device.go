@@ -118,7 +118,7 @@ type Device struct {
 	mws            map[uint32]*MW // keyed like mrs
 	ahs            map[uint64]*AH // keyed by handle
 	gids           [gidTableSize]GIDEntry
-	addresses      map[wire.GID]bool  // has each GID in gids
+	addresses      map[wire.GID]bool  // true for each GID in gids
 	groups         map[wire.GID][]*QP // members of each multicast group, in the order of joining
 
 	recentQPNs []uint32 // numbers of recently destroyed queue pairs, the newest last

@@ -29,7 +29,7 @@ func (d *Device) PeersGone(first, n uint32, at time.Duration) {
 }
 
 // advanceOrphans fails the requests on connections to ended processes, once the
-// time has come that PeersGone got. next is the next such time, or 0.
+// time has come that was passed to PeersGone. next is the next such time, or 0.
 func (d *Device) advanceOrphans() (next time.Duration) {
 	d.orphans = slices.DeleteFunc(d.orphans, func(q *QP) bool {
 		switch {

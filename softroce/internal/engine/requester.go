@@ -59,8 +59,8 @@ type request struct {
 	asked   wire.PSN // for a READ, first PSN of the part that was requested last; the part ends at a multiple of readPackets
 }
 
-// request returns the request with the number n. It must be one from head to
-// next.
+// request returns the request with the number n, which must be at least head
+// and less than next.
 func (r *requester) request(n uint32) *request { return &r.requests[n&uint32(len(r.requests)-1)] }
 
 // end returns the PSN after the request's last.

@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// entered does what the protocol requires after the state has changed from the
-// state from to q.attr.QpState.
+// entered does what the protocol requires when the queue pair has entered the
+// state q.attr.QpState. from is the previous state.
 func (q *QP) entered(from libibverbs.QpState) {
 	r, s := &q.requester, &q.responder
 	switch q.attr.QpState {

@@ -33,8 +33,8 @@ type message struct {
 // name is a socket address: it has room for a struct sockaddr of IPv4 or IPv6.
 type name syscall.RawSockaddrInet6
 
-// controlLen is the number of bytes that three control messages take which hold
-// an int each.
+// controlLen is the room in bytes for three control messages, each of which
+// holds an int.
 const controlLen = 3 * 24
 
 // receiver has the buffers to receive a batch of datagrams.
@@ -101,8 +101,8 @@ func tryCalls(fd uintptr) error {
 	return nil
 }
 
-// multiple calls the system call whose number is call, sendmmsg or recvmmsg,
-// without blocking. It returns the number of messages that were sent or
+// multiple calls sendmmsg or recvmmsg without blocking. call is the number of
+// the system call. multiple returns the number of messages that were sent or
 // received.
 func multiple(call, fd uintptr, messages []message) (int, syscall.Errno) {
 	if call == 0 {

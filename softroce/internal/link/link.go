@@ -105,7 +105,7 @@ type peer struct {
 	waiting []frame // frames that do not fit into the ring yet
 	bytes   int     // number of bytes in waiting
 	stuck   bool    // whether GiveUp was called and no frame has fitted into the ring since
-	ended   int     // number in Link.ended for the slot at the time at which the peer was connected
+	ended   int     // value of Link.ended for the slot when the peer was connected
 	called  bool    // whether the peer is in Link.called
 }
 

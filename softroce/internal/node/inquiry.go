@@ -31,10 +31,10 @@ func (q *inquiry) wait(now time.Duration) {
 	q.at = now + q.pause
 }
 
-// ResolveAddr resolves the address to for an ID of the manager. from is the
-// source address; it may be the zero value. If no node has the address, the ID
-// gets RDMA_CM_EVENT_ADDR_ERROR after the timeout, as on a network whose hosts
-// do not answer. The caller holds the node's lock.
+// ResolveAddr resolves an address for an ID of the manager. to is the address,
+// and from the source address or the zero value. If no node has the address,
+// the ID gets RDMA_CM_EVENT_ADDR_ERROR after the timeout, as on a network whose
+// hosts do not answer. The caller holds the node's lock.
 func (n *Node) ResolveAddr(id *manager.ID, from, to netip.AddrPort, timeout time.Duration) error {
 	if n.Inquires(id) {
 		return syscall.EINVAL

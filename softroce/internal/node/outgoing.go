@@ -12,8 +12,8 @@ import (
 )
 
 // note records that something is being sent on the way w, if a call of the
-// program holds the mutex. What the worker sends is not recorded: it runs only
-// while no call holds the mutex.
+// program holds the mutex. What the worker sends is not recorded: the worker
+// runs only while no call holds the mutex.
 func (n *Node) note(w engine.Way) {
 	if n.called && !slices.Contains(n.used, w) {
 		n.used = append(n.used, w)
