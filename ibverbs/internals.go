@@ -14,11 +14,12 @@ import (
 // The types below give package rdmacm and the packages in this directory access
 // to parts of this package that programs cannot use. See package sealed.
 
-// lifetime is the internals of an object of which other packages use nothing
-// else.
+// lifetime is the internals of an object of which other packages use only the
+// lifetime.
 type lifetime struct{ object *object.Object }
 
-// Object returns the lifetime of the object, or nil for a nil pointer.
+// Object returns the object.Object that manages the object's lifetime, or nil
+// for a nil pointer.
 func (l lifetime) Object() *object.Object { return l.object }
 
 // Internals is for packages of this module.

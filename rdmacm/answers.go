@@ -27,7 +27,8 @@ type answers struct {
 
 func newAnswers() answers { return answers{events: make(chan *Event, 1)} }
 
-// offer gives an event to ask if ask waits for one, and reports whether it did.
+// offer gives an event to ask if ask waits for one, and reports whether it has
+// done so.
 func (a *answers) offer(ev *Event) bool {
 	if !a.forget() {
 		return false
@@ -52,8 +53,8 @@ func (a *answers) isAsking() bool {
 	return a.waits
 }
 
-// ask calls start and waits for the event that answers it. It returns an event
-// that reports a failure as an error.
+// ask calls start and waits for the event that answers it. If the event reports
+// a failure, ask returns the failure as an error.
 func (a *answers) ask(ctx context.Context, start func() error) (*Event, error) {
 	a.mu.Lock()
 	a.waits = true

@@ -70,8 +70,8 @@ func (r *DatagramRequest) LocalAddr() netip.AddrPort { return r.request.LocalAdd
 // Event returns the event that delivered the request.
 func (r *DatagramRequest) Event() *Event { return r.request.Event() }
 
-// answer marks the request as answered. It fails if the request already was. op
-// is the operation in the error.
+// answer marks the request as answered. It fails if the request was answered
+// before. op is the operation in the error.
 func (r *DatagramRequest) answer(op string) error {
 	if r == nil {
 		return (*Request)(nil).answer(op)

@@ -8,8 +8,8 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// giveBack makes the kernel treat an unused device that librdmacm has open as
-// closed. librdmacm closes a removed device only when it next looks for devices
+// giveBack closes an unused device for the kernel, although librdmacm keeps it
+// open. librdmacm closes a removed device only when it next looks for devices
 // and finds others. Before rdma-core 52, that search can lose existing devices,
 // because it compares addresses in 32 bits. giveBack therefore redirects the
 // device's descriptors to /dev/null, and leaves closing them to librdmacm.

@@ -155,7 +155,7 @@ func (d *dispatched) handle(on *dispatcher, ev *Event) {
 	}
 }
 
-// move makes the dispatcher that use returns hand out the ID's events.
+// move moves the ID to another dispatcher, which the function use returns.
 func (d *dispatched) move(use func() (*dispatcher, error)) error {
 	to, err := d.dispatcher.move(d.id, use, d.handle)
 	if to != nil {

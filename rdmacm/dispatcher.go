@@ -63,8 +63,8 @@ func ownDispatcher() (*dispatcher, error) {
 	return d, err
 }
 
-// newDispatchedID creates an ID on the channel of the dispatcher that use
-// returns. The caller must release the dispatcher.
+// newDispatchedID creates an ID on the channel of a dispatcher, which the
+// function use returns. The caller must release the dispatcher.
 func newDispatchedID(ps PortSpace, use func() (*dispatcher, error)) (*dispatcher, *ID, error) {
 	d, err := use()
 	if err != nil {
@@ -237,8 +237,9 @@ func (d *dispatcher) handle(id *ID, f func(*Event)) {
 	}
 }
 
-// move moves an ID to the dispatcher that use returns, and sets its handler to
-// f unless f is nil. The caller then uses that dispatcher instead of d.
+// move moves an ID to another dispatcher, which the function use returns. It
+// sets the ID's handler to f unless f is nil. The caller then uses that
+// dispatcher instead of d.
 func (d *dispatcher) move(id *ID, use func() (*dispatcher, error), f func(*dispatcher, *Event)) (*dispatcher, error) {
 	to, err := use()
 	if err != nil {

@@ -138,7 +138,7 @@ func (c *GroupConfig) local(ctx context.Context, group netip.Addr) (netip.Addr, 
 // the queue pairs of all members.
 const multicastQP = 0xFFFFFF
 
-// join joins the group and makes it the peer.
+// join joins the group, and makes it the destination of Send.
 func (c *DatagramConn) join(ctx context.Context, group netip.Addr, flags JoinFlags) error {
 	c.local, c.remote = c.id.LocalAddr(), netip.AddrPortFrom(group, 0)
 	ev, err := c.ask(ctx, func() error { return c.id.JoinMulticast(group, flags, nil) })
@@ -151,7 +151,7 @@ func (c *DatagramConn) join(ctx context.Context, group netip.Addr, flags JoinFla
 	return c.joined(ctx, ev)
 }
 
-// joined makes the group in the event the peer.
+// joined makes the group that ev reports the destination of Send.
 func (c *DatagramConn) joined(ctx context.Context, ev *Event) error {
 	return c.setPeer(ctx, Peer{Path: ev.Path, QPNum: ev.QPNum, QKey: ev.QKey})
 }

@@ -475,7 +475,7 @@ func number(on bool) int32 {
 	return 0
 }
 
-// maxAckTimeout is 4.096 us * 2^31.
+// maxAckTimeout is the longest time for SetAckTimeout: 4.096 us * 2^31.
 const maxAckTimeout = 4096 << 31
 
 // SetAckTimeout sets how long the queue pair waits for an acknowledgement

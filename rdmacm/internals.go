@@ -24,7 +24,8 @@ type idInternals struct{ id *ID }
 // cannot use the result.
 func (id *ID) Internals() sealed.Of[idInternals] { return sealed.Seal(idInternals{id}) }
 
-// Object returns the lifetime of the ID, or nil for a nil pointer.
+// Object returns the object.Object that manages the ID's lifetime, or nil for a
+// nil pointer.
 func (i idInternals) Object() *object.Object { return i.id.self() }
 
 // Name returns the name of the ID for errors.

@@ -35,9 +35,9 @@ type operation struct {
 
 // States of an operation.
 const (
-	idle     = iota // was never posted
-	inFlight        // the device has it
-	over            // wc or err is set
+	idle     = iota // the operation was never posted
+	inFlight        // the device has the operation
+	over            // the operation's wc or err is set
 )
 
 // operations holds the work requests of a queue pair.
@@ -333,8 +333,8 @@ func (o *operations) abort(err error) {
 	}
 }
 
-// result returns the error of a finished request. The cause of a flushed
-// request may become known only a little later.
+// result returns the error of a finished request. If the request was flushed,
+// result waits for the cause, which usually becomes known a little later.
 func (o *operations) result(ctx context.Context, op *operation) error {
 	if op.err != nil {
 		return op.err

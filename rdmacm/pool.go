@@ -155,8 +155,9 @@ func (p *Pool) create(c *Conn) error {
 	return err
 }
 
-// join lets a connection that may have up to sends send requests in flight use
-// the shared resources on a device. It creates these for the first connection.
+// join lets a connection use the shared resources on a device. It creates these
+// for the first connection. sends is the maximum number of the connection's
+// send requests in flight.
 func (p *Pool) join(device *ibverbs.Device, o *pooled, sends int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -283,8 +284,8 @@ const (
 // tagged returns the base of the request IDs with the nth tag.
 func tagged(n uint64) uint64 { return (n%(1<<tagBits-1) + 1) << placeBits }
 
-// join reserves places in the completion queue for a connection that may have
-// up to sends send requests in flight.
+// join reserves places in the completion queue for a connection. sends is the
+// maximum number of its send requests in flight.
 func (s *part) join(o *pooled, sends int) error {
 	serial := s.receives.join() // called before s.mu is locked: live locks s.mu while the receives are locked
 	s.mu.Lock()

@@ -26,8 +26,8 @@ type Request struct {
 	local, peer netip.AddrPort // addresses of the two ends, which remain known after the request is over
 }
 
-// answer marks the request as answered. It fails if the request already was. op
-// is the operation in the error.
+// answer marks the request as answered. It fails if the request was answered
+// before. op is the operation in the error.
 func (r *Request) answer(op string) error {
 	if r == nil || r.event == nil {
 		return cerr.Argument(op, "", cerr.InvalidAs(os.ErrInvalid, "the request is nil, or did not come from Accept"))

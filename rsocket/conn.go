@@ -62,7 +62,7 @@ type Conn struct {
 	connected   bool          // whether establish was called
 	early       []ibverbs.WC  // completions that goroutines of the pool's other connections took before establish was called
 	filling     bool          // whether a Write is copying to the send buffer
-	released    bool          // whether the memory is unused, except by calls that have not returned yet
+	released    bool          // whether only calls that have not returned yet may still use the memory
 	linger      time.Duration // longest time for which Close waits
 
 	keepAlive  keepAlive

@@ -55,7 +55,8 @@ func (m machine) list(name string) (names []string) {
 	return names
 }
 
-// unknown returns no hint.
+// unknown returns no hint. It is used for calls whose failure the machine may
+// not explain.
 func (m machine) unknown() string { return "" }
 
 // spareDescriptors is the number of free descriptors up to which openFiles

@@ -99,7 +99,8 @@ func (c *choice) known(name string) error {
 		name, strings.Join(names, ", "))
 }
 
-// open selects the device that value, a value of Variable, names.
+// open selects a device. value is the value of Variable, which names the
+// device.
 func (c *choice) open(value string) error {
 	name, options, _ := strings.Cut(value, ":")
 	c.name = name

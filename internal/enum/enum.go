@@ -41,7 +41,8 @@ func (e *Values) String(v int64) string {
 	return e.Type + "(" + e.decimal(v) + ")"
 }
 
-// decimal writes a value, which may be more than an int64 holds.
+// decimal returns a value in decimal notation. For an unsigned type of 64 bits,
+// v has the bits of a uint64.
 func (e *Values) decimal(v int64) string {
 	if e.Wide && !e.Signed {
 		return strconv.FormatUint(uint64(v), 10)

@@ -60,8 +60,8 @@ func Append(body []byte, kind uint16, value []byte) []byte {
 	return append(body, make([]byte, align(len(value))-len(value))...)
 }
 
-// answers collects the bodies of the messages that answer the request with that
-// sequence number.
+// answers collects the bodies of the messages that answer a request, which has
+// the number sequence.
 type answers struct {
 	sequence uint32
 	messages [][]byte

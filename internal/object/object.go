@@ -37,7 +37,7 @@ type Object struct {
 	mu      sync.Mutex           // guards the fields below
 	gone    bool                 // whether the object is destroyed in C
 	alive   map[*Object]struct{} // children
-	idle    func()               // function of WhenIdle, or nil
+	idle    func()               // function that was passed to WhenIdle, or nil
 }
 
 // Init gives the object its name for messages, and makes it a child of its

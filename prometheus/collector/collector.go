@@ -104,8 +104,8 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// collectSoft collects the counters of a process's device in user space as the
-// metrics that Soft-RoCE has.
+// collectSoft collects the counters of a process's device in user space. The
+// metrics are those that a Soft-RoCE device would have.
 func (c *Collector) collectSoft(to chan<- prometheus.Metric, p softroce.Process) {
 	d := p.Device
 	if d == nil {

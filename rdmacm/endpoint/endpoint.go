@@ -106,7 +106,8 @@ func (ep *Endpoint) move(f func() error) error {
 	return f()
 }
 
-// objectOf returns the lifetime of an ID, or nil for a nil pointer.
+// objectOf returns the object.Object that manages an ID's lifetime, or nil for
+// a nil pointer.
 func objectOf(id *rdmacm.ID) *object.Object { return sealed.Open(id.Internals()).Object() }
 
 // leave ends the endpoint's use of the dispatcher that reads the ID's events.

@@ -105,7 +105,8 @@ func (s sink) Adopt(id *rdmacm.ID, ev *rdmacm.Event) {
 	request.add(ev)
 }
 
-// object returns the lifetime of the underlying rdmacm.ID.
+// object returns the object.Object that manages the lifetime of the underlying
+// rdmacm.ID.
 func (h *ID) object() *object.Object { return sealed.Open(h.id.Internals()).Object() }
 
 // made returns an error if h is nil or was not created by this package.

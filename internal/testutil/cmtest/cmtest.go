@@ -35,7 +35,7 @@ func NeedDevice(t testing.TB) testdevice.Device {
 	return d
 }
 
-// warm guards the one call of warmUp's function.
+// warm makes warmUp do its work only once.
 var warm sync.Once
 
 // warmUp makes librdmacm open what it keeps open until the process ends, so
@@ -150,7 +150,7 @@ func Next(t testing.TB, ch *rdmacm.EventChannel, want rdmacm.EventType) *rdmacm.
 	return ev
 }
 
-// pool is the pool of SharePool, or nil.
+// pool is the pool that was passed to SharePool, or nil.
 var pool *rdmacm.Pool
 
 // SharePool makes Pooled return configs that use the pool p.

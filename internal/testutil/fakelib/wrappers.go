@@ -174,7 +174,7 @@ func cType(typ string) string {
 // providerFiles are the sources of the libibverbs with a device.
 var providerFiles = []string{"provider.c", "calls.h", "copies.h", "events.h", "objects.h", "memory.h", "queues.h"}
 
-// cmFiles are the sources of the librdmacm on top of that device.
+// cmFiles are the sources of the librdmacm that uses that libibverbs.
 var cmFiles = []string{"cm.c", "calls.h"}
 
 // hasHook reports whether one of the files defines the function prefix+name.

@@ -19,7 +19,7 @@ import (
 type EnumCase struct {
 	goName string
 	names  func(t *testing.T)           // tests every name and value
-	number func(t *testing.T, n uint32) // tests that the text of n leads back to n
+	number func(t *testing.T, n uint32) // tests that parsing the text of n returns n
 	text   func(t *testing.T, s string) // tests that s is refused or stands for one value
 }
 

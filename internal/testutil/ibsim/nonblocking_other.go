@@ -6,5 +6,5 @@ package ibsim
 
 import "os"
 
-// nonblocking returns the file of a descriptor.
+// nonblocking returns a file for a descriptor.
 func nonblocking(fd int) *os.File { return os.NewFile(uintptr(fd), "output") }

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// nonblocking returns the file of a descriptor, with deadlines.
+// nonblocking returns a file for a descriptor. The file supports deadlines.
 func nonblocking(fd int) *os.File {
 	_ = syscall.SetNonblock(fd, true)
 	return os.NewFile(uintptr(fd), "output")

@@ -89,8 +89,8 @@ func Check(t *testing.T, operations func(t *testing.T) map[string]func() error) 
 var collected = regexp.MustCompile(`Collected : (\d+)`)
 
 // count returns the number of instructions of a process that runs an operation
-// so many times. It turns off the garbage collector and preemption by signals,
-// whose instructions vary.
+// the given number of times. It turns off the garbage collector and preemption
+// by signals, whose instructions vary.
 func count(t *testing.T, name string, times int) int {
 	t.Helper()
 	self, err := os.Executable()
