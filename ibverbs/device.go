@@ -82,7 +82,7 @@ func otherDevice(op, what string, o *object.Object) error {
 }
 
 func notOfDevice(o *object.Object) error {
-	return cerr.Invalid("%s is not of the same open device", o.Name())
+	return cerr.Invalid("%s belongs to another open device", o.Name())
 }
 
 // DeviceEntry describes an RDMA device of this machine.

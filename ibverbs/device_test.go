@@ -264,7 +264,7 @@ func TestObjectsOfTwoContexts(t *testing.T) {
 	r.cleanup(ch)
 	_, err := r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Channel: ch})
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "not of the same open device")
+	require.ErrorContains(t, err, "belongs to another open device")
 
 	mine := r.cq(1, nil)
 	theirs := must(other.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Channel: ch}))(t)
@@ -274,7 +274,7 @@ func TestObjectsOfTwoContexts(t *testing.T) {
 	} {
 		_, err := r.pd.CreateQP(config)
 		require.ErrorIs(t, err, syscall.EINVAL)
-		require.ErrorContains(t, err, "not of the same open device")
+		require.ErrorContains(t, err, "belongs to another open device")
 	}
 }
 

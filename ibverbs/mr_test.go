@@ -297,7 +297,7 @@ func TestRereg(t *testing.T) {
 	pd := must(other.AllocPD())(t)
 	err = mr.Rereg(ibverbs.ReregConfig{PD: pd})
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "not of the same open device")
+	require.ErrorContains(t, err, "belongs to another open device")
 	require.NoError(t, pd.Close())
 	require.ErrorIs(t, mr.Rereg(ibverbs.ReregConfig{PD: pd}), os.ErrClosed)
 	require.NoError(t, other.Close())

@@ -177,9 +177,9 @@ func TestSRQCloseOrder(t *testing.T) {
 	r.cleanup(theirs)
 	_, err := r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SRQ: theirs})
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "not of the same open device")
+	require.ErrorContains(t, err, "belongs to another open device")
 	_, err = otherPD.CreateSRQ(ibverbs.SRQConfig{Type: ibverbs.SRQTypeTagMatching, RecvQueue: 1, CQ: cq, MaxTags: 1, MaxTagOps: 1})
-	require.ErrorContains(t, err, "not of the same open device")
+	require.ErrorContains(t, err, "belongs to another open device")
 }
 
 // What rxe does not have.

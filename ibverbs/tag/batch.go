@@ -178,7 +178,7 @@ func (b *Batch) place(i int, segments []ibverbs.Segment) ([]libibverbs.Sge, erro
 // when the batch was last posted.
 func (b *Batch) Handle(i int) (Handle, error) {
 	if i < 0 || i >= b.Len() || i >= b.posted || b.ops[i].Opcode != libibverbs.IBV_WR_TAG_ADD {
-		return Handle{}, cerr.Refuse("tag.Batch.Handle", "", "operation %d of the batch of %d has not added a receive", i, b.Len())
+		return Handle{}, cerr.Refuse("tag.Batch.Handle", "", "operation %d of %d in the batch has not added a receive", i, b.Len())
 	}
 	h := Handle{b.to, b.ops[i].Tm.Handle}
 	runtime.KeepAlive(b)

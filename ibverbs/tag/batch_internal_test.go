@@ -80,7 +80,7 @@ func TestBatchRefuses(t *testing.T) {
 		"segment 0: segment of 2 bytes at 99 is outside":             b.Add(Op{}, Recv{}, memory.Sub(99, 2)),
 		"segment 0: segment without a memory region":                 b.Add(Op{}, Recv{}, ibverbs.Segment{}),
 		"the handle is the zero Handle; use one from Batch.Handle":   b.Delete(Op{}, Handle{}),
-		"operation 0 of the batch of 0 has not added a receive":      second(b.Handle(0)),
+		"operation 0 of 0 in the batch has not added a receive":      second(b.Handle(0)),
 	} {
 		require.ErrorIs(t, err, syscall.EINVAL, name)
 		require.ErrorContains(t, err, name)

@@ -62,7 +62,7 @@ func (b *Batch) fits(srq *ibverbs.SRQ, name string) error {
 		case !matches:
 			why = cerr.InvalidAs(syscall.EOPNOTSUPP, "%v needs a queue of type %s", b.ops[i].Opcode, ibverbs.SRQTypeTagMatching)
 		case from != nil && from != srq:
-			why = cerr.Invalid("the handle belongs to %s", sibling.ObjectOf(from).Name())
+			why = cerr.Invalid("the handle belongs to another queue, %s", sibling.ObjectOf(from).Name())
 		default:
 			continue
 		}

@@ -108,7 +108,7 @@ func TestAttachCounterFails(t *testing.T) {
 	qp := r.qp(ibverbs.QPTypeRC)
 	require.ErrorIs(t, (*counter.Counter)(nil).Attach(qp, counter.Sends), os.ErrInvalid)
 	require.ErrorIs(t, cc.Attach(qp, 0), syscall.EINVAL)
-	require.ErrorContains(t, foreign.Attach(qp, counter.Sends), "not of the same open device")
+	require.ErrorContains(t, foreign.Attach(qp, counter.Sends), "belongs to another open device")
 	require.Empty(t, r.p.Names())
 	r.p.Next("ibv_qp_attach_comp_cntr").Returns(int64(syscall.EBUSY), 0)
 	err := cc.Attach(qp, counter.Sends)

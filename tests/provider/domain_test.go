@@ -103,7 +103,7 @@ func TestCQOnParentDomainRefused(t *testing.T) {
 	require.ErrorContains(t, create(r.c, r.pd), "ibv_create_cq (fake0): ParentDomain is PD ")
 	require.ErrorContains(t, create(r.c, r.pd), ", which is not a parent domain")
 	require.ErrorIs(t, create(other, domain), syscall.EINVAL)
-	require.ErrorContains(t, create(other, domain), "not of the same open device")
+	require.ErrorContains(t, create(other, domain), "belongs to another open device")
 	require.ErrorIs(t, create(r.c, &ibverbs.PD{}), os.ErrInvalid)
 	require.Empty(t, r.p.Names())
 	r.p.Next("ibv_create_cq_ex").Returns(0, syscall.EOPNOTSUPP)

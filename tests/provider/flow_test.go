@@ -328,7 +328,7 @@ func TestCountersFail(t *testing.T) {
 	r.p.Forget()
 	require.ErrorIs(t, counters.Attach(-1, flow.CounterBytes, nil), syscall.EINVAL)
 	require.ErrorIs(t, counters.Attach(0, flow.CounterBytes, &flow.Rule{}), os.ErrInvalid)
-	require.ErrorContains(t, foreign.Attach(0, flow.CounterBytes, rule), "not of the same open device")
+	require.ErrorContains(t, foreign.Attach(0, flow.CounterBytes, rule), "belongs to another open device")
 	require.Empty(t, r.p.Names())
 
 	r.p.Next("ibv_attach_counters_point_flow").Returns(int64(syscall.ENOTSUP), 0)
@@ -493,7 +493,7 @@ func TestIndirectionTableFails(t *testing.T) {
 	_, err := flow.CreateIndirectionTable(r.c, []*flow.WQ{wq, nil})
 	require.ErrorIs(t, err, os.ErrInvalid)
 	_, err = flow.CreateIndirectionTable(other, []*flow.WQ{wq})
-	require.ErrorContains(t, err, "not of the same open device")
+	require.ErrorContains(t, err, "belongs to another open device")
 	require.Empty(t, r.p.Names())
 
 	r.p.Next("ibv_create_rwq_ind_table").Returns(0, syscall.EOPNOTSUPP)
@@ -567,7 +567,7 @@ func TestRSSQPFails(t *testing.T) {
 	_, err := flow.CreateRSSQP(r.pd, flow.RSSConfig{Key: key})
 	require.ErrorIs(t, err, os.ErrInvalid)
 	_, err = flow.CreateRSSQP(other, flow.RSSConfig{Table: table, Key: key})
-	require.ErrorContains(t, err, "not of the same open device")
+	require.ErrorContains(t, err, "belongs to another open device")
 	require.Empty(t, r.p.Names())
 
 	r.p.Next("ibv_create_qp_ex").Returns(0, syscall.EOPNOTSUPP)

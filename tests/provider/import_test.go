@@ -79,7 +79,7 @@ func TestDMABufWithHandle(t *testing.T) {
 	foreign := keep(t, must(devmem.AllocDMAHandle(other, devmem.DMAHandleConfig{}))(t))
 	_, err := foreign.RegisterDMABuf(r.pd, b, 0)
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "of fake0): DMA handle of fake0 is not of the same open device")
+	require.ErrorContains(t, err, "of fake0): DMA handle of fake0 belongs to another open device")
 	for _, none := range []*devmem.DMAHandle{nil, {}} {
 		_, err = none.RegisterDMABuf(r.pd, b, 0)
 		require.ErrorIs(t, err, os.ErrInvalid)

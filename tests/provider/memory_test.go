@@ -101,7 +101,7 @@ func TestRegisterDMAElsewhere(t *testing.T) {
 		},
 	} {
 		_, err = register(foreign)
-		require.ErrorContains(t, err, "not of the same open device", name)
+		require.ErrorContains(t, err, "belongs to another open device", name)
 		_, err = register(nil)
 		require.ErrorIs(t, err, os.ErrInvalid, name)
 	}

@@ -375,7 +375,7 @@ func TestRefusals(t *testing.T) {
 		},
 		{
 			second(r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: otherCQ})),
-			"ibv_create_qp (PD N of fake0): CQ N of fake0 is not of the same open device", nil,
+			"ibv_create_qp (PD N of fake0): CQ N of fake0 belongs to another open device", nil,
 		},
 		{second(r.pd.CreateSRQ(ibverbs.SRQConfig{})), "ibv_create_srq (PD N of fake0): RecvQueue is 0, not from 1 to " + most, nil},
 		{srq.Resize(-1), "ibv_modify_srq (SRQ N of fake0): size is -1, not from 0 to " + most, nil},

@@ -221,7 +221,7 @@ func TestTagOpsRefused(t *testing.T) {
 	require.Zero(t, n)
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "request 1 of the batch (ID 5), none was posted: ibv_post_srq_ops (SRQ ")
-	require.ErrorContains(t, err, "): the handle belongs to SRQ ")
+	require.ErrorContains(t, err, "): the handle belongs to another queue, SRQ ")
 	n, err = tag.Post(plain, batch)
 	require.Zero(t, n)
 	require.ErrorIs(t, err, errors.ErrUnsupported)

@@ -29,7 +29,7 @@ func ObjectOf[T lifetime](o interface{ Internals() sealed.Of[T] }) *object.Objec
 // is the device of o.
 func NotOfDevice(device *ibverbs.Device, o *object.Object, its *ibverbs.Device) error {
 	if device.Raw() != its.Raw() {
-		return cerr.Invalid("%s is not of the same open device", o.Name())
+		return cerr.Invalid("%s belongs to another open device", o.Name())
 	}
 	return nil
 }
