@@ -23,11 +23,11 @@ func init() { dl.Provide(name, dl.Device{Find: capi.Lookup, Open: node.SetNetwor
 //
 // Use fails if an earlier call has used the installed libraries. It fails if
 // the device is in use already and c.Network or c.Hostile is neither empty nor
-// the value in use. It also fails if the device cannot join the network. The
-// error then matches syscall.EADDRINUSE if another process or the kernel has
-// the UDP port, and syscall.EAGAIN if too many processes of this user are on
-// the machine's network. The error matches errors.ErrUnsupported in a program
-// that cannot call C.
+// the value in use. It also fails if the device cannot join the network: the
+// error matches syscall.EADDRINUSE if another process or the kernel has the UDP
+// port, and syscall.EAGAIN if too many processes of this user are on the
+// machine's network. In a program that cannot call C, the error matches
+// errors.ErrUnsupported.
 //
 // Use does not block, and may be called concurrently.
 func Use(c Config) error {

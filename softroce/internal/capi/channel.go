@@ -78,7 +78,7 @@ func (l *library) CompletionEvent(e *engine.CQ) {
 	}
 	id := q.soft().id
 	if len(h.waiting) == 0 {
-		if h.tell(id) {
+		if h.write(id) {
 			return
 		}
 		l.late = append(l.late, h)
@@ -86,8 +86,8 @@ func (l *library) CompletionEvent(e *engine.CQ) {
 	h.waiting = append(h.waiting, id)
 }
 
-// tell writes an ID to the pipe. It returns false if the pipe is full.
-func (h *channel) tell(id uint64) bool {
+// write writes an ID to the pipe. It returns false if the pipe is full.
+func (h *channel) write(id uint64) bool {
 	var b [8]byte
 	binary.NativeEndian.PutUint64(b[:], id)
 	_, err := syscall.Write(h.end, b[:])
@@ -98,7 +98,7 @@ func (h *channel) tell(id uint64) bool {
 // still do not fit.
 func (l *library) SendLate() (left bool) {
 	l.late = slices.DeleteFunc(l.late, func(h *channel) bool {
-		for len(h.waiting) > 0 && h.tell(h.waiting[0]) {
+		for len(h.waiting) > 0 && h.write(h.waiting[0]) {
 			h.waiting = h.waiting[1:]
 		}
 		return len(h.waiting) == 0

@@ -30,7 +30,7 @@ func TestEventWithoutRoom(t *testing.T) {
 	defer l.Unlock()
 	const none = 0 // no queue has this id
 	h := l.channels[channel]
-	for h.tell(none) {
+	for h.write(none) {
 	}
 	require.NoError(t, libibverbs.ReqNotifyCq(cq, 0))
 	r.postSend(qp, r.part(0, 8), ah, 2) // which no node has: nothing else is due

@@ -243,9 +243,9 @@ func (q *QP) fail() {
 	}
 }
 
-// drained records that no work request is in progress. In the state SQD,
-// draining is then complete, which is reported as an event if the program asked
-// for it.
+// drained records that no work request is in progress. If the queue pair is in
+// the state SQD, that completes draining, and drained reports an event if the
+// program has asked for one.
 func (q *QP) drained() {
 	if q.attr.SqDraining == 0 {
 		return

@@ -51,7 +51,7 @@ func TestHello(t *testing.T) {
 			_, err := a.Write([]byte(tt.hello))
 			require.NoError(t, err)
 			require.NoError(t, a.CloseWrite())
-			slot, err := hear(b)
+			slot, err := readSlot(b)
 			require.ErrorIs(t, err, tt.want)
 			require.Equal(t, tt.slot, slot)
 		})

@@ -77,7 +77,7 @@ type Link struct {
 	listener net.Listener
 	helpers  sync.WaitGroup
 
-	called []*peer // peers whose bells Flush will ring
+	toRing []*peer // peers whose bells Flush will ring
 
 	mu       sync.Mutex
 	peers    map[int]*peer     // keyed by slot
@@ -86,7 +86,7 @@ type Link struct {
 	full     bool              // whether Room has returned false since the last Resume
 	sources  []*source         // nodes from which frames come; the slice is replaced rather than changed in place
 	gone     []int             // slots of ended nodes that Poll must report
-	losing   map[int]bool      // slots of nodes that seem to have ended, until lose knows whether they have left frames
+	ending   map[int]bool      // slots of nodes that seem to have ended, until reportEnd knows whether they have left frames
 	seen     [Slots]int        // number of sources that each slot has had
 	ended    [Slots]int        // number of the sources in seen that have ended
 	arrived  sync.Cond         // uses mu; signals that arriving has become smaller
@@ -106,7 +106,7 @@ type peer struct {
 	bytes   int     // number of bytes in waiting
 	stuck   bool    // whether GiveUp was called and no frame has fitted into the ring since
 	ended   int     // value of Link.ended for the slot when the peer was connected
-	called  bool    // whether the peer is in Link.called
+	ringing bool    // whether the peer is in Link.toRing
 }
 
 // frame is a frame that waits for room in a ring.
@@ -141,7 +141,7 @@ func Reserve() (*Link, error) {
 	}
 	l := &Link{
 		slot: slot, listener: listener, peers: map[int]*peer{},
-		losing: map[int]bool{}, arriving: map[uint64]bool{}, conns: map[net.Conn]bool{}, users: map[string]bool{},
+		ending: map[int]bool{}, arriving: map[uint64]bool{}, conns: map[net.Conn]bool{}, users: map[string]bool{},
 	}
 	l.arrived.L = &l.mu
 	l.makeWays()
@@ -211,10 +211,10 @@ func (l *Link) accept(listener net.Listener, serve func(c *net.UnixConn, slot in
 		}
 		ready := l.arrive()
 		l.helpers.Go(func() {
-			defer l.hangUp(c)
+			defer l.closeConn(c)
 			defer ready()
 			unix := c.(*net.UnixConn)
-			if slot, err := l.greet(unix); err == nil {
+			if slot, err := l.exchangeSlots(unix); err == nil {
 				serve(unix, slot, ready)
 			}
 		})
@@ -267,18 +267,18 @@ func (l *Link) open(c net.Conn) bool {
 	return true
 }
 
-// hangUp closes a connection.
-func (l *Link) hangUp(c net.Conn) {
+// closeConn closes a connection that open has recorded.
+func (l *Link) closeConn(c net.Conn) {
 	l.mu.Lock()
 	delete(l.conns, c)
 	l.mu.Unlock()
 	c.Close()
 }
 
-// greet sends this node's slot to a connected process, and returns the slot of
-// that process. The deadline that it sets also applies to later reads and
-// writes on the connection.
-func (l *Link) greet(c *net.UnixConn) (slot int, err error) {
+// exchangeSlots sends this node's slot to a connected process, and returns the
+// slot of that process. The deadline that it sets also applies to later reads
+// and writes on the connection.
+func (l *Link) exchangeSlots(c *net.UnixConn) (slot int, err error) {
 	if err := sameUser(c); err != nil {
 		return 0, err
 	}
@@ -286,11 +286,11 @@ func (l *Link) greet(c *net.UnixConn) (slot int, err error) {
 		return 0, err
 	}
 	_, _ = c.Write(append([]byte(magic), byte(l.slot))) // an error is ignored: if the node has ended, its slot and frames can still be read
-	return hear(c)
+	return readSlot(c)
 }
 
-// hear returns the slot with which a connected process identifies itself.
-func hear(c *net.UnixConn) (slot int, err error) {
+// readSlot returns the slot with which a connected process identifies itself.
+func readSlot(c *net.UnixConn) (slot int, err error) {
 	var hello [len(magic) + 1]byte
 	if _, err := io.ReadFull(c, hello[:]); err != nil {
 		return 0, err
@@ -451,13 +451,14 @@ func (l *Link) connect(slot int) (*peer, error) {
 	p := &peer{slot: slot, ring: writer{memory: ring}, ended: l.ended[slot]}
 	l.conns[conn] = true
 	l.peers[slot] = p
-	l.helpers.Go(func() { l.attend(p, conn) })
+	l.helpers.Go(func() { l.awaitPeer(p, conn) })
 	return p, nil
 }
 
-// attend receives a peer's bell, and then waits until the peer's process ends.
-func (l *Link) attend(p *peer, conn *net.UnixConn) {
-	defer l.hangUp(conn)
+// awaitPeer receives a peer's bell, and then waits until the peer's process
+// ends.
+func (l *Link) awaitPeer(p *peer, conn *net.UnixConn) {
+	defer l.closeConn(conn)
 	if bell, err := receiveBell(conn, p.slot); err == nil {
 		l.mu.Lock()
 		p.bell = bell
@@ -474,7 +475,7 @@ func (l *Link) attend(p *peer, conn *net.UnixConn) {
 	l.full = true // queue pairs that wait for room in this ring need not wait any more
 	l.bell.Ring()
 	if l.ended[p.slot] == p.ended { // otherwise, the end was reported already
-		l.lose(p.slot)
+		l.reportEnd(p.slot)
 	}
 }
 
@@ -482,7 +483,7 @@ func (l *Link) attend(p *peer, conn *net.UnixConn) {
 // limit: a stopped process answers when it continues, and the connection ends
 // when the process ends.
 func receiveBell(conn *net.UnixConn, slot int) (*Bell, error) {
-	other, err := hear(conn)
+	other, err := readSlot(conn)
 	if err != nil {
 		return nil, err
 	}
@@ -496,21 +497,21 @@ func receiveBell(conn *net.UnixConn, slot int) (*Bell, error) {
 	return openBell(fds[0])
 }
 
-// lose makes Poll report the end of a node to which this node has sent frames.
-// If that node has also sent frames, Poll reports its end after its last frame.
-// The caller holds l.mu.
-func (l *Link) lose(slot int) {
+// reportEnd makes Poll report the end of a node to which this node has sent
+// frames. If that node has also sent frames, Poll reports its end after its
+// last frame. The caller holds l.mu.
+func (l *Link) reportEnd(slot int) {
 	hasSource := func() bool { return slices.ContainsFunc(l.sources, func(s *source) bool { return s.slot == slot }) }
-	if l.closed || l.losing[slot] || hasSource() {
+	if l.closed || l.ending[slot] || hasSource() {
 		return
 	}
-	l.losing[slot] = true
+	l.ending[slot] = true
 	before := l.seen[slot]
 	l.helpers.Go(func() {
 		l.await()
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		delete(l.losing, slot)
+		delete(l.ending, slot)
 		if l.seen[slot] == before {
 			l.gone = append(l.gone, slot)
 			l.bell.Ring()
@@ -530,11 +531,11 @@ func (l *Link) drop(slot int, p *peer) {
 	}
 }
 
-// call makes the next Flush ring the bell of a peer.
-func (l *Link) call(p *peer) {
-	if !p.called {
-		p.called = true
-		l.called = append(l.called, p)
+// ringLater makes the next Flush ring the bell of a peer.
+func (l *Link) ringLater(p *peer) {
+	if !p.ringing {
+		p.ringing = true
+		l.toRing = append(l.toRing, p)
 	}
 }
 
@@ -542,24 +543,24 @@ func (l *Link) call(p *peer) {
 // The caller should do more urgent work before, as a woken node may take this
 // thread's processor.
 func (l *Link) Flush() {
-	if len(l.called) == 0 {
+	if len(l.toRing) == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range l.called {
-		p.called = false
+	for _, p := range l.toRing {
+		p.ringing = false
 		if l.peers[p.slot] == p { // the node has not ended
-			p.tell()
+			p.ringBell()
 		}
 	}
-	clear(l.called)
-	l.called = l.called[:0]
+	clear(l.toRing)
+	l.toRing = l.toRing[:0]
 }
 
-// tell rings the bell of p. If p has not sent its bell yet, attend rings it
-// later.
-func (p *peer) tell() {
+// ringBell rings the bell of p. If p has not sent its bell yet, awaitPeer rings
+// it later.
+func (p *peer) ringBell() {
 	if p.bell != nil {
 		p.bell.Ring()
 	}
@@ -579,7 +580,7 @@ func (l *Link) Send(slot, size int, fill func(frame []byte) bool) {
 		var err error
 		if p, err = l.connect(slot); err != nil {
 			if errors.Is(err, syscall.ECONNREFUSED) {
-				l.lose(slot)
+				l.reportEnd(slot)
 			}
 			return // the frame is lost, for example if descriptors are used up
 		}
@@ -588,7 +589,7 @@ func (l *Link) Send(slot, size int, fill func(frame []byte) bool) {
 		if b := p.ring.begin(size); b != nil {
 			if fill(b) {
 				p.ring.end(size)
-				l.call(p)
+				l.ringLater(p)
 			}
 			return
 		}
@@ -636,7 +637,7 @@ func (l *Link) send(p *peer) {
 			p.bytes -= len(f.data)
 			sent++
 		}
-		l.call(p)
+		l.ringLater(p)
 		p.waiting = slices.Delete(p.waiting, 0, sent)
 		p.stuck = p.stuck && sent == 0
 		if len(p.waiting) == 0 {

@@ -793,6 +793,6 @@ func TestSendToNoSlot(t *testing.T) {
 	for _, slot := range []int{-1, Slots, Slots + 1, 1 << 16} {
 		l.Send(slot, 8, func([]byte) bool { return true })
 		require.Empty(t, l.peers)
-		require.Empty(t, l.losing)
+		require.Empty(t, l.ending)
 	}
 }

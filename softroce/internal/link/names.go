@@ -87,7 +87,7 @@ func claim(name string) (net.Listener, error) {
 		return nil, err
 	}
 	for _, socket := range others {
-		if other, ok := token(socket, name); ok && other != own && rivals(socket, other < own) {
+		if other, ok := token(socket, name); ok && other != own && preventsClaim(socket, other < own) {
 			listener.Close()
 			return nil, fmt.Errorf("another process has claimed the name %s: %w", name, syscall.EADDRINUSE)
 		}
@@ -95,12 +95,12 @@ func claim(name string) (net.Listener, error) {
 	return listener, nil
 }
 
-// rivals reports whether socket, which another process has opened for the same
-// name, prevents this process from taking the name. It does if the other
-// process belongs to this user and has taken the name. It also does if the
-// other process is about to take the name, and isFirst is true: the smaller
+// preventsClaim reports whether socket, which another process has opened for
+// the same name, prevents this process from taking the name. It does if the
+// other process belongs to this user and has taken the name. It also does if
+// the other process is about to take the name, and isFirst is true: the smaller
 // token decides.
-func rivals(socket string, isFirst bool) bool {
+func preventsClaim(socket string, isFirst bool) bool {
 	c, err := dialSocket(socket)
 	if err != nil {
 		return errors.Is(err, syscall.EAGAIN)
@@ -109,7 +109,7 @@ func rivals(socket string, isFirst bool) bool {
 	if isFirst || c.SetDeadline(time.Now().Add(helloTimeout)) != nil {
 		return true
 	}
-	_, err = hear(c)
+	_, err = readSlot(c)
 	return err == nil || errors.Is(err, os.ErrDeadlineExceeded) // a stopped process keeps its name
 }
 
@@ -207,7 +207,7 @@ func (l *Link) dial(names ...string) (*net.UnixConn, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	slot, err := l.greet(conn)
+	slot, err := l.exchangeSlots(conn)
 	if err != nil {
 		conn.Close()
 		return nil, 0, err

@@ -46,7 +46,7 @@ func Reachable(dst netip.Addr) bool {
 	if i, err := net.InterfaceByIndex(link); err != nil || i.Flags&(net.FlagLoopback|net.FlagPointToPoint) != 0 {
 		return true
 	}
-	provoke(dst)
+	triggerLookup(dst)
 	return false
 }
 
@@ -150,14 +150,14 @@ func knows(kernel *netlink.Conn, host netip.Addr, link int) (bool, error) {
 	return binary.NativeEndian.Uint16(m[stateAt:])&stateIsValid != 0, nil
 }
 
-// discard is the port of a service that ignores all data (RFC 863). provoke
-// does not use RoCE's port, since an empty datagram to it crashes the kernel of
-// Linux 6.1 with rdma_rxe.
+// discard is the port of a service that ignores all data (RFC 863).
+// triggerLookup does not use RoCE's port, since an empty datagram to it crashes
+// the kernel of Linux 6.1 with rdma_rxe.
 const discard = 9
 
-// provoke sends an empty datagram to dst, so that the system asks the network
-// for the link-layer address.
-func provoke(dst netip.Addr) {
+// triggerLookup sends an empty datagram to dst, so that the system asks the
+// network for the link-layer address.
+func triggerLookup(dst netip.Addr) {
 	fd, err := syscall.Socket(int(family(dst)), syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return

@@ -65,14 +65,14 @@ func New(program Program, door Doorbell) *Node {
 	n := newNode(program, door)
 	n.mu.Lock() // no thread may use the device before New returns
 	defer n.mu.Unlock()
-	lack := n.join()
+	joinErr := n.join()
 	n.path.hostile = chosenHostility()
 	n.path.captures = chosenCaptures()
 	n.path.watch()
 	n.devices.plug()
 	n.cm.start()
-	if lack != nil {
-		fmt.Fprintln(os.Stderr, "softroce:", lack)
+	if joinErr != nil {
+		fmt.Fprintln(os.Stderr, "softroce:", joinErr)
 		n.devices.removed = true
 		n.devices.current.Remove()
 	}

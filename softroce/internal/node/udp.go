@@ -27,13 +27,13 @@ import (
 // socket for each of its addresses. No other process on the machine can use
 // these addresses, so an address identifies a node.
 type internet struct {
-	n       *Node                       // nil until join
-	named   []netip.Addr                // addresses that the program chose; nil: all addresses of the machine but loopback ones
-	lack    error                       // reason why the node cannot use IPv4 addresses; nil if it can
-	sockets map[wire.GID]*link.Socket   // keyed by the socket's address
-	poller  *link.Poller                // poller of the sockets; nil until join
-	used    []*link.Socket              // sockets that have packets for Flush
-	busy    atomic.Pointer[link.Socket] // socket that received last
+	n            *Node                       // nil until join
+	named        []netip.Addr                // addresses that the program chose; nil: all addresses of the machine but loopback ones
+	ip4Error     error                       // reason why the node cannot use IPv4 addresses; nil if it can
+	sockets      map[wire.GID]*link.Socket   // keyed by the socket's address
+	poller       *link.Poller                // poller of the sockets; nil until join
+	used         []*link.Socket              // sockets that have packets for Flush
+	lastReceived atomic.Pointer[link.Socket] // socket that received last
 	// reachable reports whether the system knows the link-layer address for
 	// dst: that of the host or of the router. If the system does not,
 	// reachable makes it ask for the address.
@@ -70,7 +70,7 @@ func (u *internet) wanted() (all []machineAddress, err error) {
 			return nil, err
 		}
 		machine = append(machine, slices.DeleteFunc(down, func(a machineAddress) bool { return u.sockets[wire.GIDOf(a.addr)] == nil })...)
-		machine = slices.DeleteFunc(machine, func(a machineAddress) bool { return a.addr.IsLoopback() || u.lack != nil && a.addr.Is4() })
+		machine = slices.DeleteFunc(machine, func(a machineAddress) bool { return a.addr.IsLoopback() || u.ip4Error != nil && a.addr.Is4() })
 		return machine, nil
 	}
 	for _, named := range u.named {
@@ -102,21 +102,21 @@ func (u *internet) open(check func(netip.Addr) error) error {
 	for g, s := range u.sockets { // check returns the same for all IPv4 sockets
 		if g.Is4() {
 			if err := check(s.Addr()); err != nil {
-				u.lack = fmt.Errorf("IPv4 cannot be used: the packets' checksums cover the identification in IPv4's header, which the system chooses: %w", err)
+				u.ip4Error = fmt.Errorf("IPv4 cannot be used: the packets' checksums cover the identification in IPv4's header, which the system chooses: %w", err)
 			}
 			break
 		}
 	}
 	for g, s := range u.sockets {
-		if g.Is4() && u.lack != nil {
+		if g.Is4() && u.ip4Error != nil {
 			s.Close()
 			delete(u.sockets, g)
 		}
 	}
 	switch {
-	case u.lack != nil && (u.named != nil || len(u.sockets) == 0):
+	case u.ip4Error != nil && (u.named != nil || len(u.sockets) == 0):
 		u.close()
-		return u.lack
+		return u.ip4Error
 	case len(u.sockets) > 0:
 		return nil
 	}
@@ -156,7 +156,7 @@ func (u *internet) join(n *Node) (err error) {
 	}
 	u.n, n.network, n.worker.sockets = n, u, u
 	for _, s := range u.sockets {
-		u.attend(s)
+		u.startReceiving(s)
 	}
 	return nil
 }
@@ -171,12 +171,12 @@ func (u *internet) configure(c *engine.Config) {
 
 func (u *internet) isPublic() bool { return true }
 
-// attend starts to receive from a socket. The thread that receives a batch also
-// runs a step of the worker, for example to send acknowledgements.
-func (u *internet) attend(s *link.Socket) {
+// startReceiving starts to receive from a socket. The thread that receives a
+// batch also runs a step of the worker, for example to send acknowledgements.
+func (u *internet) startReceiving(s *link.Socket) {
 	own, n := s.Addr(), u.n
 	s.Start(u.poller, func(batch []link.Datagram) {
-		u.busy.Store(s)
+		u.lastReceived.Store(s)
 		if batch = verify(own, batch); len(batch) == 0 {
 			return
 		}
@@ -229,7 +229,7 @@ func (u *internet) enter(group wire.GID) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	u.attend(s)
+	u.startReceiving(s)
 	return s, nil
 }
 
@@ -283,7 +283,7 @@ func (u *internet) addresses() ([]machineAddress, error) {
 			if u.add(a.addr) != nil {
 				return true
 			}
-			u.attend(u.sockets[g])
+			u.startReceiving(u.sockets[g])
 		}
 		have[g] = true
 		if !a.isLoop {
@@ -418,7 +418,7 @@ func (u *internet) look() { u.poller.Look() }
 func (u *internet) take() { u.poller.Take() }
 
 func (u *internet) poll() bool {
-	s := u.busy.Load()
+	s := u.lastReceived.Load()
 	if s == nil {
 		return false
 	}

@@ -78,7 +78,7 @@ func TestNoIdentification(t *testing.T) {
 	}), unknown)
 	require.Empty(t, u.sockets)
 
-	u.lack = nil
+	u.ip4Error = nil
 	require.NoError(t, u.open(link.CheckIdentification))
 	require.Len(t, u.sockets, 1)
 	other, err := parseNetwork("udp=" + own.String())
