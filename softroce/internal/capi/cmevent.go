@@ -15,7 +15,7 @@ import (
 
 // cmEvent is an event that the program has taken but not acknowledged yet.
 type cmEvent struct {
-	id    *id    // ID that the event is about; the listener for a CONNECT_REQUEST
+	id    *id    // ID that the event is about; for a CONNECT_REQUEST, the listener
 	group *group // multicast group that the event is about, or nil
 }
 

@@ -27,13 +27,13 @@ type context struct {
 // event is an asynchronous event that the program has not taken yet.
 type event struct {
 	kind    libibverbs.EventType
-	object  *counted64 // event counts of the object that the event is about; nil: the event is about the device or the port
-	element uint64     // content of the union in struct ibv_async_event: the object's address or the port's number
+	object  *eventCounts // event counts of the object that the event is about; nil: the event is about the device or the port
+	element uint64       // content of the union in struct ibv_async_event: the object's address or the port's number
 }
 
-// counted64 counts the asynchronous events of an object that the program has
+// eventCounts counts the asynchronous events of an object that the program has
 // taken and acknowledged.
-type counted64 struct{ taken, acked uint64 }
+type eventCounts struct{ taken, acked uint64 }
 
 const compVectors = 2
 
@@ -307,7 +307,7 @@ func (l *library) ackAsyncEvent(e *libibverbs.AsyncEvent) {
 
 // eventsOf returns the event counts of the object that e is about. It returns
 // nil if e is about the device or a port.
-func (l *library) eventsOf(e *libibverbs.AsyncEvent) *counted64 {
+func (l *library) eventsOf(e *libibverbs.AsyncEvent) *eventCounts {
 	if q := l.qps[*e.Element.Qp()]; q != nil {
 		return &q.events
 	}
@@ -323,7 +323,7 @@ func (l *library) eventsOf(e *libibverbs.AsyncEvent) *counted64 {
 // retire drops the events of an object that the program has not taken. Then it
 // waits until the program has acknowledged the events that it has taken, unless
 // the context is being closed. The caller destroys the object next.
-func (l *library) retire(c *libibverbs.Context, o *counted64) {
+func (l *library) retire(c *libibverbs.Context, o *eventCounts) {
 	x := l.contexts[c]
 	x.events = slices.DeleteFunc(x.events, func(e event) bool { return e.object == o })
 	for o.taken != o.acked && !x.closed {

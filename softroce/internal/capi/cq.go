@@ -16,7 +16,7 @@ import (
 type cq struct {
 	c      *libibverbs.Cq
 	e      *engine.CQ
-	events counted64
+	events eventCounts
 }
 
 func (q *cq) soft() *softCQ { return (*softCQ)(unsafe.Pointer(q.c)) }

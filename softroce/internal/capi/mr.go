@@ -23,7 +23,7 @@ type mr struct {
 	c      *libibverbs.Mr
 	e      *engine.MR
 	access libibverbs.AccessFlags
-	dmabuf *dmabuf // nil if the region is ordinary memory of the program
+	dmabuf *dmabuf // DMA buffer of the region; nil: the region is ordinary memory of the program
 }
 
 func init() {

@@ -20,7 +20,7 @@ type qp struct {
 	c      *libibverbs.Qp
 	e      *engine.QP
 	init   libibverbs.QpInitAttr
-	events counted64
+	events eventCounts
 }
 
 func (q *qp) soft() *softQP { return (*softQP)(unsafe.Pointer(q.c)) }

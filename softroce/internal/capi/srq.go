@@ -16,7 +16,7 @@ import (
 type srq struct {
 	c      *libibverbs.Srq
 	e      *engine.SRQ
-	events counted64
+	events eventCounts
 }
 
 func (s *srq) soft() *softSRQ { return (*softSRQ)(unsafe.Pointer(s.c)) }

@@ -19,7 +19,7 @@ import (
 // is destroyed before the time wait of the connection is over.
 type conn struct {
 	m      *Manager
-	id     *ID // nil once the ID is destroyed
+	id     *ID // ID to which the connection belongs; nil once the ID is destroyed
 	serial uint64
 	state  connState
 
@@ -76,7 +76,7 @@ const (
 	// serviceTimeout is the code of the time that Linux announces in an
 	// MRA: 67 s.
 	serviceTimeout = 24
-	maxRepeat      = 15 // repetitions of a message, as on Linux
+	maxRepeat      = 15 // number of times that a message is repeated, as on Linux
 )
 
 // newConn creates the connection of an ID.
@@ -411,7 +411,7 @@ func (m *Manager) receiveREQ(now time.Duration, in MAD, req *wire.REQ) {
 
 // request has the two ends of a connection or service that a peer requests.
 type request struct {
-	listener    *ID // nil: no ID listens at the requested address
+	listener    *ID // ID that listens at the requested address; nil: none
 	local, peer netip.AddrPort
 	port        Port
 }

@@ -43,7 +43,7 @@ type Port struct {
 	Num       uint8
 	SGIDIndex uint8 // index of the address in the GID table
 	MTU       libibverbs.Mtu
-	AckDelay  uint8 // local_ca_ack_delay
+	AckDelay  uint8 // the device's local_ca_ack_delay
 	// MaxResponderResources and MaxInitiatorDepth limit the RDMA reads and
 	// atomics in flight on a queue pair, as responder and as requester:
 	// max_qp_rd_atom and max_qp_init_rd_atom.

@@ -205,7 +205,7 @@ func (d *Device) Attr() (libibverbs.DeviceAttrEx, error) {
 const (
 	noVendor    = 0xFFFFFF
 	ackDelay    = 15      // code of 4.096 us * 2^15, which is 134 ms
-	nanoseconds = 1000000 // clock ticks per millisecond
+	nanoseconds = 1000000 // frequency of the device's clock in kHz, so that a tick is a nanosecond
 )
 
 // Remove removes the device, as if it were unplugged. It reports an

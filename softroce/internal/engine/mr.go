@@ -29,7 +29,8 @@ const (
 	optionalAccess = libibverbs.AccessFlags(libibverbs.IBV_ACCESS_OPTIONAL_RANGE)
 )
 
-// checkAccess returns the error of RegisterMR for the access flags.
+// checkAccess returns the error with which RegisterMR rejects the access flags,
+// or nil.
 func checkAccess(access libibverbs.AccessFlags) error {
 	const needLocal = libibverbs.IBV_ACCESS_REMOTE_WRITE | libibverbs.IBV_ACCESS_REMOTE_ATOMIC
 	switch {
@@ -43,7 +44,8 @@ func checkAccess(access libibverbs.AccessFlags) error {
 	return nil
 }
 
-// checkMemory returns the error of RegisterMR for the memory and its iova.
+// checkMemory returns the error with which RegisterMR rejects the memory and
+// its iova, or nil.
 func checkMemory(memory []byte, iova uint64, access libibverbs.AccessFlags) error {
 	if len(memory) == 0 {
 		return syscall.EINVAL
@@ -204,8 +206,8 @@ func (d *Device) remoteSlice(q *QP, addr, length uint64, key uint32, access libi
 	return b, libibverbs.IBV_WC_SUCCESS
 }
 
-// slice returns the length bytes at addr, or nil if they are not all in the
-// region.
+// slice returns the length bytes from addr on. It returns nil if they are not
+// all in the region.
 func (m *MR) slice(addr, length uint64) []byte {
 	offset, ok := within(addr, length, m.iova, uint64(len(m.memory)))
 	if !ok {

@@ -15,7 +15,7 @@ const portNum = 1
 const (
 	width4X      = 2
 	speedEDR     = 32
-	speed        = 1000 // in units of 100 Mb/s
+	speed        = 1000 // speed of the port in units of 100 Mb/s
 	linkUp       = 5
 	linkDisabled = 3
 	grhRequired  = libibverbs.IBV_QPF_GRH_REQUIRED

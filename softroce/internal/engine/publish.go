@@ -150,8 +150,8 @@ func (p *publishing) showAll() {
 	s.events = slices.Delete(s.events, 0, events)
 }
 
-// readyEvents returns the number of leading staged events that need not wait
-// any more.
+// readyEvents returns the number of staged events, from the oldest on, that
+// need not wait any more.
 func (p *publishing) readyEvents() (n int) {
 	s := &p.device.staged
 	for i := range s.events {
@@ -379,7 +379,7 @@ func overlap(a, b []byte) bool {
 	return p < q+uintptr(len(b)) && q < p+uintptr(len(a))
 }
 
-// writable reports whether the program has mapped b writable. b is at most a
+// writable reports whether b is mapped with permission to write. b is at most a
 // page long.
 func writable(b []byte) bool {
 	first := uintptr(unsafe.Pointer(&b[0]))
@@ -387,8 +387,8 @@ func writable(b []byte) bool {
 	return probe(b, first) && (first/pageSize == last/pageSize || probe(b, last))
 }
 
-// probe reports whether the 8-byte word around the address addr, which is in b,
-// can be written. It does not change the word.
+// probe reports whether the aligned 8-byte word that contains the address addr
+// can be written. addr is in b. probe does not change the word.
 func probe(b []byte, addr uintptr) bool {
 	offset := int(addr&^7) - int(uintptr(unsafe.Pointer(&b[0])))
 	_, ok := fetchAndAdd((*uint64)(unsafe.Add(unsafe.Pointer(&b[0]), offset)), 0)

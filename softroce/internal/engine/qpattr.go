@@ -193,7 +193,7 @@ func (q *QP) inRange(a *libibverbs.QpAttr, mask libibverbs.QpAttrMask) bool {
 	return true
 }
 
-// assign copies the attributes in mask, except the state.
+// assign copies those attributes of from that are in mask, except the state.
 func (q *QP) assign(from *libibverbs.QpAttr, mask libibverbs.QpAttrMask) {
 	a := &q.attr
 	set(mask&libibverbs.IBV_QP_EN_SQD_ASYNC_NOTIFY, &a.EnSqdAsyncNotify, from.EnSqdAsyncNotify)
@@ -217,7 +217,8 @@ func (q *QP) assign(from *libibverbs.QpAttr, mask libibverbs.QpAttrMask) {
 	set(mask&libibverbs.IBV_QP_DEST_QPN, &a.DestQpNum, from.DestQpNum)
 }
 
-// set sets an attribute to v if its bit in the mask is not 0.
+// set sets an attribute to v unless bit, which is the attribute's bit in the
+// mask, is 0.
 func set[T any](bit libibverbs.QpAttrMask, to *T, v T) {
 	if bit != 0 {
 		*to = v

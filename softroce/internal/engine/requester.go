@@ -63,7 +63,7 @@ type request struct {
 // and less than next.
 func (r *requester) request(n uint32) *request { return &r.requests[n&uint32(len(r.requests)-1)] }
 
-// end returns the PSN after the request's last.
+// end returns the PSN after the request's last PSN.
 func (r *request) end() wire.PSN { return r.psn.Add(r.packets) }
 
 // hasAnswer reports whether the request gets a response that is not an ACK.
@@ -575,7 +575,7 @@ func (q *QP) takeResponse(p *wire.Packet) {
 }
 
 // acknowledge records that the peer has all packets before psn. It returns
-// false if psn comes after a READ or atomic whose response is missing.
+// false if such a packet belongs to a READ or atomic whose response is missing.
 func (q *QP) acknowledge(psn wire.PSN) bool {
 	r := &q.requester
 	answered := true

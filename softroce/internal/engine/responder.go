@@ -252,7 +252,7 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 	}
 }
 
-// refuse fails the queue pair as f says, because of a request of the peer.
+// refuse fails the queue pair, because of a request of the peer, as f says.
 func (q *QP) refuse(f *refusal) {
 	r := &q.responder
 	if r.receive.taken {
@@ -490,7 +490,8 @@ func (c *Completion) setHeaders(p *wire.Packet) {
 	}
 }
 
-// doRead queues the response to a READ. packets is the number of its packets.
+// doRead queues the response to a READ. packets is the number of the response's
+// packets.
 func (q *QP) doRead(p *wire.Packet, packets int) *refusal {
 	r := &q.responder
 	switch {

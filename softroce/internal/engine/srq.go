@@ -99,7 +99,7 @@ func (s *SRQ) Modify(attr libibverbs.SrqAttr, mask libibverbs.SrqAttrMask, slots
 	return nil
 }
 
-// words returns the slot of request n.
+// words returns the slot of request n as 8-byte words.
 func (q *WorkQueue) words(n uint32) []uint64 {
 	return unsafe.Slice((*uint64)(q.slot(n)), q.Stride/8)
 }

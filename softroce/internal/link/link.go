@@ -101,7 +101,7 @@ type Link struct {
 type peer struct {
 	slot    int
 	ring    writer  // ring that this process writes
-	bell    *Bell   // nil until the node has answered
+	bell    *Bell   // bell of the node; nil until the node has answered
 	waiting []frame // frames that do not fit into the ring yet
 	bytes   int     // number of bytes in waiting
 	stuck   bool    // whether GiveUp was called and no frame has fitted into the ring since

@@ -20,8 +20,8 @@ const (
 	rtmGetNeigh  = 30
 	ndaDst       = 1
 	stateAt      = 8    // offset of the state in a neighbour's message
-	stateIsValid = 0xDE // NUD_VALID
-	messageLen   = 12   // struct rtmsg and struct ndmsg
+	stateIsValid = 0xDE // NUD_VALID: states with a link-layer address
+	messageLen   = 12   // size of struct rtmsg, and of struct ndmsg
 )
 
 // Reachable reports whether the system knows the link-layer address for packets

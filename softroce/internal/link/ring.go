@@ -17,11 +17,11 @@ import (
 // the end of the ring, the length there is skip, and the frame is at the start.
 const (
 	ringBytes = 1 << 20
-	ringStart = 4096 // offset of the frames in the memory
+	ringStart = 4096 // offset of the frames
 
 	writtenAt = 0
 	readAt    = 64
-	wantedAt  = 128 // not 0: the writer waits for room
+	wantedAt  = 128 // offset of a number that is not 0 while the writer waits for room
 
 	skip = 1<<32 - 1
 

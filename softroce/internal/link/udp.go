@@ -27,8 +27,9 @@ const (
 	maxDatagram = 4352
 	// batch is the number of datagrams that one system call receives.
 	batch = 16
-	// maxSegments and maxTrain limit the number of datagrams, and of their
-	// bytes, in one message that the system cuts (UDP_SEGMENT).
+	// maxSegments limits the number of datagrams in a message that the
+	// system cuts into datagrams (UDP_SEGMENT), and maxTrain the number of
+	// their bytes.
 	maxSegments = 64
 	maxTrain    = 65507
 	// outgoing limits the number of datagrams that wait until the system
@@ -39,8 +40,8 @@ const (
 	buffer = 4 << 20
 	// usualHops is the default hop limit of a socket.
 	usualHops = 64
-	// usualClass is the default traffic class of a socket, that of packets
-	// of connections: routers may mark them (ECT(0)).
+	// usualClass is the default traffic class of a socket. Packets of
+	// connections have it: it lets routers mark them (ECT(0)).
 	usualClass = 2
 )
 
@@ -59,7 +60,7 @@ type Socket struct {
 	conn io.Closer
 	raw  syscall.RawConn
 
-	poller *Poller      // set by Start
+	poller *Poller      // poller of the socket; set by Start
 	fd     int32        // descriptor for the poller, which may use it once more after Close
 	pause  receivePause // pause in receiving; the poller uses it
 
@@ -170,8 +171,8 @@ func interfaceOf(a netip.Addr) (int, error) {
 	return 0, syscall.EADDRNOTAVAIL
 }
 
-// prepareSender makes multicast datagrams leave through the interface that has
-// the address addr, if it supports multicast.
+// prepareSender makes multicast datagrams leave through the interface with the
+// address addr, if that interface supports multicast.
 func prepareSender(fd int, addr netip.Addr) error {
 	if addr.Is4() {
 		_ = syscall.SetsockoptInet4Addr(fd, syscall.IPPROTO_IP, syscall.IP_MULTICAST_IF, addr.As4())

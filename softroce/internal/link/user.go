@@ -21,8 +21,8 @@ const (
 	sockDiagByFamily = 20
 	unixDiagUID      = 7
 	showUID          = 1 << 6 // UDIAG_SHOW_UID, since Linux 5.3
-	diagRequestLen   = 24     // struct unix_diag_req
-	diagMessageLen   = 16     // struct unix_diag_msg
+	diagRequestLen   = 24     // size of struct unix_diag_req
+	diagMessageLen   = 16     // size of struct unix_diag_msg
 )
 
 // busy returns the error for a socket on which too many connections wait to be

@@ -18,8 +18,8 @@ import (
 type machineAddress struct {
 	addr   netip.Addr // address, with its zone if it is link-local
 	netDev uint32     // index of the interface that has the address; 0 if none has it
-	mtu    int        // MTU of that interface
-	isLoop bool       // whether that interface is a loopback interface
+	mtu    int        // MTU of the interface
+	isLoop bool       // whether the interface is a loopback interface
 }
 
 // machineAddresses returns the addresses of all interfaces that are up.

@@ -29,7 +29,7 @@ import (
 // connection manager.
 type machine struct {
 	n           *Node
-	link        *link.Link           // nil: the node reaches only itself
+	link        *link.Link           // link to the other nodes; nil: the node reaches only itself
 	memberships map[wire.GID]members // keyed by the group's address; a cache of what link.Names has returned
 }
 
@@ -271,7 +271,7 @@ const membersLast = 100 * time.Millisecond
 
 // members are the other nodes that have queue pairs in a multicast group.
 type members struct {
-	until time.Duration // time after which they are out of date
+	until time.Duration // time after which the members are out of date
 	slots []int
 }
 

@@ -48,7 +48,7 @@ type Node struct {
 	slot    int // slot number of the node on its machine; part of its queue pairs' numbers
 
 	called bool         // whether a call of the program holds mu
-	used   []engine.Way // ways on which that call has sent something to other processes
+	used   []engine.Way // ways on which the call that holds mu has sent something to other processes
 
 	devices devices
 	path    path

@@ -19,8 +19,8 @@ import (
 type path struct {
 	n        *Node
 	packets  engine.PacketPool
-	faults   func(p *wire.Packet) Fault // nil: no faults
-	hostile  *hostility                 // nil: the hostile mode is off
+	faults   func(p *wire.Packet) Fault // function that decides the faults; nil: there are none
+	hostile  *hostility                 // the hostile mode; nil: it is off
 	captures []*capture
 	delayed  queue  // parcels that faults hold back
 	serial   uint64 // number of the parcel that was delayed last

@@ -27,7 +27,7 @@ import (
 // socket for each of its addresses. No other process on the machine can use
 // these addresses, so an address identifies a node.
 type internet struct {
-	n            *Node                       // nil until join
+	n            *Node                       // the node; nil until join
 	named        []netip.Addr                // addresses that the program chose; nil: all addresses of the machine but loopback ones
 	ip4Error     error                       // reason why the node cannot use IPv4 addresses; nil if it can
 	sockets      map[wire.GID]*link.Socket   // keyed by the socket's address

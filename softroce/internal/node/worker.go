@@ -50,7 +50,7 @@ type worker struct {
 	n       *Node
 	door    Doorbell
 	bell    *link.Bell
-	sockets sockets // nil: the network has no sockets
+	sockets sockets // sockets of the network; nil: the network has none
 
 	dueAt      atomic.Int64  // time at which work is due, as a time.Duration; written with the mutex held
 	helps      atomic.Int64  // number of calls of help
