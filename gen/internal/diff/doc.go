@@ -55,15 +55,15 @@
 //     the source. A member with "reserved" in its name only holds space: it may
 //     shrink and move, and breaks the source if it vanishes.
 //   - A bit-field with another first bit or width is a break. A change of what
-//     the header says about a layout, such as packed, is named; what it moves is
-//     a change of its own, and so is another size or alignment.
-//   - A typedef or variable that is added is compatible. A removed typedef breaks
-//     the source, a removed variable is a break. One of another type is a break,
-//     unless its values are stored, and for a typedef passed, as before. A struct
-//     of which the library has a variable cannot grow: programs reserve room for
-//     the variable as they were compiled.
-//   - A struct, union or enum that gets a tag, or loses it, breaks the source. An
-//     enum of another size is a break.
+//     the header says about a layout, such as packed, is named; what it moves
+//     is a change of its own, and so is another size or alignment.
+//   - A typedef or variable that is added is compatible. A removed typedef
+//     breaks the source, a removed variable is a break. One of another type is
+//     a break, unless its values are stored, and for a typedef passed, as
+//     before. A struct of which the library has a variable cannot grow:
+//     programs reserve room for the variable as they were compiled.
+//   - A struct, union or enum that gets a tag, or loses it, breaks the source.
+//     An enum of another size is a break.
 //   - A declaration that is in another header now breaks the source of programs
 //     that include the old one only.
 //

@@ -41,8 +41,8 @@ func Load(facts string) (Input, error) {
 	return loadOver(facts, &base)
 }
 
-// loadOver reads the facts in a folder whose headers build on base, if it is not
-// nil.
+// loadOver reads the facts in a folder whose headers build on base, if it is
+// not nil.
 func loadOver(facts string, base *Input) (in Input, err error) {
 	in.Base = base
 	if in.Snapshots, err = api.LoadAll(filepath.Join(facts, "api")); err != nil {
