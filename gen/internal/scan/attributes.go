@@ -9,7 +9,7 @@ import (
 	"modernc.org/cc/v4"
 )
 
-// harmless are attributes that change neither a layout nor a call.
+// harmless lists the attributes that change neither a layout nor a call.
 var harmless = []string{
 	"access", "alloc_align", "alloc_size", "assume_aligned", "always_inline", "artificial", "bitwise", "cold", "const", "constructor", "copy", "destructor", "deprecated", "diagnose_if", "enum_extensibility", "error", "fd_arg", "fd_arg_read", "fd_arg_write", "flag_enum", "flatten", "force", "format",
 	"format_arg", "hot", "leaf", "malloc", "may_alias", "no_icf", "no_instrument_function", "no_profile_instrument_function", "no_reorder", "no_sanitize", "no_sanitize_address",
@@ -17,14 +17,14 @@ var harmless = []string{
 	"sentinel", "simd", "stack_protect", "symver", "tainted_args", "target", "tls_model", "unavailable", "unused", "used", "visibility", "warn_if_not_aligned", "warn_unused_result", "warning", "weak", "zero_call_used_regs",
 }
 
-// attributes rejects all attributes but the harmless.
+// attributes rejects all attributes that are not harmless.
 func (s *scanner) attributes(list *cc.AttributeSpecifierList) {
 	s.eachAttribute(list, func(at cc.Node, _, _, text string) {
 		s.reject(at, "the attribute %s cannot be represented", text)
 	})
 }
 
-// eachAttribute calls visit for all attributes but the harmless.
+// eachAttribute calls visit for all attributes that are not harmless.
 func (s *scanner) eachAttribute(list *cc.AttributeSpecifierList, visit func(at cc.Node, name, arguments, text string)) {
 	for ; list != nil; list = list.AttributeSpecifierList {
 		values := list.AttributeSpecifier.AttributeValueList

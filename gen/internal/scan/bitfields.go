@@ -20,7 +20,7 @@ func (s *scanner) bitField(sd *cc.StructDeclarator, sp *specifiers, rules api.Ru
 		s.reject(sd, "a bit-field of this type cannot be represented")
 		return nil
 	}
-	bits := int64(32) // of an enum
+	bits := int64(32) // number of bits of an enum
 	if _, ok := m.Type.Tag("enum"); !ok {
 		bits = 8 * layout.ScalarSize(m.Type.Name)
 	}

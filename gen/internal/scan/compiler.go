@@ -9,16 +9,17 @@ import (
 	"strings"
 )
 
-// compilers are what a compiler brings, and not libc: what it predefines, and
-// headers.
+// compilers holds files that a C compiler provides, rather than libc: its
+// headers, and predefined.h with the macros that it predefines.
 //
 //go:embed compiler/*.h
 var compilers embed.FS
 
-// compilerDir is the folder of these headers, as cc sees it.
+// compilerDir is the folder in which cc finds the headers of compilers.
 const compilerDir = "<compiler>"
 
-// openCompiler opens a header that a compiler brings.
+// openCompiler opens a header of compilers. It returns false if name is not in
+// compilerDir.
 func openCompiler(name string) (fs.File, bool, error) {
 	rest, ok := strings.CutPrefix(filepath.ToSlash(name), compilerDir+"/")
 	if !ok {
@@ -28,7 +29,7 @@ func openCompiler(name string) (fs.File, bool, error) {
 	return file, true, err
 }
 
-// predefined returns what a compiler predefines.
+// predefined returns the macros that a compiler predefines.
 func predefined() string {
 	text, err := compilers.ReadFile("compiler/predefined.h")
 	if err != nil {

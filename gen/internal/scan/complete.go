@@ -14,8 +14,8 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
-// whole rejects a declaration of which cc did not keep all words: it forgets
-// the attributes in some places.
+// whole rejects a declaration if cc has dropped some of its words. cc drops
+// attributes in some places.
 func (s *scanner) whole(nodes ...cc.Node) {
 	tokens := tokensOf(nodes...)
 	for i := 1; i < len(tokens); i++ {
@@ -26,8 +26,8 @@ func (s *scanner) whole(nodes ...cc.Node) {
 	}
 }
 
-// everything rejects what the bound headers declare and the scanner did not
-// come across, such as a struct that is defined inside an expression.
+// everything rejects the declarations of the bound headers that the scanner has
+// not met, such as a struct that is defined inside an expression.
 func (s *scanner) everything(ast *cc.AST) {
 	for _, name := range slices.Sorted(maps.Keys(ast.Scope.Nodes)) {
 		for _, n := range ast.Scope.Nodes[name] {
@@ -70,8 +70,9 @@ func (s *scanner) knownEnums(n cc.Node, t *api.Type) {
 	}
 }
 
-// recordsEnum reports whether an enum is recorded. One of a header that is not
-// bound is, if something uses it.
+// recordsEnum reports whether the snapshot has an enum. If the enum is in a
+// header that is not bound, recordsEnum adds it, because a bound declaration
+// uses it.
 func (s *scanner) recordsEnum(tag string) bool {
 	named := func(e *api.Enum) bool { return e.Name == tag }
 	if slices.ContainsFunc(s.api.Enums, named) {
@@ -99,7 +100,8 @@ func (s *scanner) cameAcross(name string, n cc.Node) bool {
 	return true
 }
 
-// declare rejects a second enumerator or function of one name.
+// declare records the name of a function, variable, typedef or enumerator, and
+// rejects a second one of the same name.
 func (s *scanner) declare(n cc.Node, name string) {
 	s.name(n, name)
 	if old := s.ordinary[name]; old != nil {
@@ -111,18 +113,19 @@ func (s *scanner) declare(n cc.Node, name string) {
 
 var identifier = regexp.MustCompile(`^[A-Za-z_][0-9A-Za-z_]*$`)
 
-// name rejects names that Go and the snapshot's types have no room for.
+// name rejects names that are not allowed in Go or in a snapshot.
 func (s *scanner) name(n cc.Node, name string) {
 	if name != "" && !identifier.MatchString(name) {
 		s.reject(n, "the name %q cannot be represented", name)
 	}
 }
 
-// maxTypeDepth is less than what a snapshot takes.
+// maxTypeDepth is the maximum nesting of a type. A snapshot could hold more.
 const maxTypeDepth = 30
 
-// representable rejects types made of what is neither an integer nor a struct,
-// union or enum, and types that C does not have though cc does.
+// representable rejects types that contain anything but numbers, structs,
+// unions, enums and known types of libc. It also rejects types that cc accepts
+// although C does not have them, such as an array of functions.
 func (s *scanner) representable(n cc.Node, of string, t *api.Type) { s.representableAt(n, of, t, 0) }
 
 func (s *scanner) representableAt(n cc.Node, of string, t *api.Type, depth int) {
@@ -144,7 +147,7 @@ func (s *scanner) representableAt(n cc.Node, of string, t *api.Type, depth int) 
 	}
 }
 
-// libcTypes are those that have a form in the bindings.
+// libcTypes lists types of libc that the bindings define in Go.
 var libcTypes = []string{"pthread_mutex_t", "pthread_cond_t"}
 
 func (s *scanner) leaf(n cc.Node, of string, t *api.Type) {

@@ -8,25 +8,26 @@ import (
 	"modernc.org/cc/v4"
 )
 
-// constant is the value of an integer constant expression, and its type. An
-// expression such as 1 / 0 has the type alone, and one that is no integer has
-// neither.
+// constant is the result of an integer constant expression: a value and a type.
+// An expression such as 1 / 0 has a type but no value. An expression that is
+// not an integer has neither.
 type constant struct {
-	value int64   // as the type has it, in two's complement
-	kind  cc.Kind // of integers
-	known bool    // whether there is a value
+	value int64   // value; one that exceeds math.MaxInt64 is stored with the same bits
+	kind  cc.Kind // type, a key of integers; cc.InvalidKind if the expression is not an integer
+	known bool    // whether the expression has a value
 }
 
-// integer is an integer type of the 64-bit Linux ABIs, or stands for those of
-// pointers.
+// integer is an integer type of the 64-bit Linux ABIs. One entry stands for all
+// pointer types.
 type integer struct {
 	name     string
 	size     int
-	rank     int // of conversions
+	rank     int // conversion rank
 	unsigned bool
 }
 
-// integers has all but char's sign, which differs between architectures.
+// integers holds the integer types. It has char as signed; on some
+// architectures it is unsigned.
 var integers = map[cc.Kind]integer{
 	cc.Bool: {"_Bool", 1, 0, true}, cc.Char: {"char", 1, 1, false}, cc.SChar: {"signed char", 1, 1, false},
 	cc.UChar: {"unsigned char", 1, 1, true}, cc.Short: {"short", 2, 2, false}, cc.UShort: {"unsigned short", 2, 2, true},
@@ -35,11 +36,11 @@ var integers = map[cc.Kind]integer{
 	cc.Ptr: {"pointer", 8, 6, true},
 }
 
-// unsignedOf has the unsigned type of each signed one that values are
-// calculated in.
+// unsignedOf maps a signed type to the unsigned one. It has only the types in
+// which C calculates.
 var unsignedOf = map[cc.Kind]cc.Kind{cc.Int: cc.UInt, cc.Long: cc.ULong, cc.LongLong: cc.ULongLong}
 
-// inKind is a value of a type that has room for it.
+// inKind returns a constant with a value that fits its type.
 func inKind(value int64, kind cc.Kind) constant { return constant{value, kind, true} }
 
 func truth(b bool) constant {
@@ -49,8 +50,8 @@ func truth(b bool) constant {
 	return inKind(0, cc.Int)
 }
 
-// to converts c to a type. Not known is a char that is negative where char is
-// signed: elsewhere it has another value.
+// to converts c to a type. A char with its highest bit set has no known value,
+// because it is negative on some architectures only.
 func (c constant) to(kind cc.Kind) constant {
 	t := integers[kind]
 	if !c.known {
@@ -79,7 +80,7 @@ func (c constant) promoted() constant {
 	return c
 }
 
-// alike converts two operands to their common type.
+// alike converts two operands to the type in which C calculates with them.
 func alike(a, b constant) (constant, constant) {
 	a, b = a.promoted(), b.promoted()
 	kind, s, u := a.kind, integers[a.kind], integers[b.kind]
@@ -89,15 +90,16 @@ func alike(a, b constant) (constant, constant) {
 	if integers[kind].unsigned || s.unsigned == u.unsigned {
 		return a.to(kind), b.to(kind)
 	}
-	// The type of higher rank is signed. It may have no room for the other.
+	// The type of higher rank is signed. If it is not larger, it cannot
+	// hold all values of the unsigned type.
 	if s.size == u.size {
 		kind = unsignedOf[kind]
 	}
 	return a.to(kind), b.to(kind)
 }
 
-// calculate returns what an operator makes of two values of one type. The
-// result is not known where C leaves it undefined.
+// calculate returns the result of an operator for two values of the same type.
+// The result is not known if C leaves it undefined.
 func calculate(operator string, a, b constant) constant {
 	unsigned := integers[a.kind].unsigned
 	c := constant{kind: a.kind, known: a.known && b.known && a.kind != cc.Ptr}
@@ -132,7 +134,7 @@ func calculate(operator string, a, b constant) constant {
 	return c.to(a.kind)
 }
 
-// compare returns what a comparison of two values of one type gives.
+// compare returns the result of comparing two values of the same type.
 func compare(operator string, a, b constant) constant {
 	less, equal := a.value < b.value, a.value == b.value
 	if integers[a.kind].unsigned {

@@ -74,7 +74,7 @@ func (s *scanner) declaration(d *cc.Declaration) {
 	sp := s.declarationSpecifiers(d.DeclarationSpecifiers)
 	bare := s.bare(d.InitDeclaratorList, sp)
 	if !bound {
-		s.problems = before // what is needed of it will be seen
+		s.problems = before // only those of declarations that are used count
 	}
 	s.defined(header, bare, sp)
 	if bound && d.InitDeclaratorList == nil {
@@ -85,8 +85,8 @@ func (s *scanner) declaration(d *cc.Declaration) {
 	}
 }
 
-// defined notes the struct, union or enum that specifiers define. bare is the
-// name of one without a tag.
+// defined records the struct, union or enum that specifiers define. If it has
+// no tag, bare is the name of the typedef for it.
 func (s *scanner) defined(header, bare string, sp *specifiers) {
 	if sp.aggregate != nil {
 		s.aggregate(header, bare, sp.aggregate)
@@ -129,7 +129,7 @@ func (s *scanner) declarator(l *cc.InitDeclaratorList, header string, bound bool
 	if t == sp.renamed {
 		names = sp.params
 	}
-	if t.Kind != api.Func { // which needs typeof
+	if t.Kind != api.Func { // only typeof can declare a function so
 		s.reject(decl, "a function of type %s cannot be represented", t)
 		return
 	}
@@ -139,8 +139,8 @@ func (s *scanner) declarator(l *cc.InitDeclaratorList, header string, bound bool
 	}
 }
 
-// addFunction records f once: a function may be declared more than once, and
-// declared before it is defined.
+// addFunction records f, unless it is recorded already: C allows several
+// declarations of a function. A definition replaces a declaration.
 func (s *scanner) addFunction(n cc.Node, f *api.Function) {
 	s.passable(n, f.Name, f.Type)
 	old := s.recorded(f.Name)
@@ -156,8 +156,9 @@ func (s *scanner) addFunction(n cc.Node, f *api.Function) {
 	}
 }
 
-// convention rejects a function of which the conventions do not know. One that
-// a later version has turned into a macro is explained as that.
+// convention rejects a function for which the conventions have no line. A line
+// for a macro of the same name is enough: a later version has turned the
+// function into a macro.
 func (s *scanner) convention(n cc.Node, f *api.Function) {
 	known := s.known.Funcs[f.Name]
 	if known == nil && s.known.Macros[f.Name] != "" {
@@ -169,12 +170,13 @@ func (s *scanner) convention(n cc.Node, f *api.Function) {
 	}
 	for _, name := range known.Named() {
 		if !slices.Contains(f.ParamNames(), name) {
-			s.reject(n, "the conventions name a parameter %s of %s, which has none such", name, f.Name)
+			s.reject(n, "the conventions name a parameter %s of %s, which has no such parameter", name, f.Name)
 		}
 	}
 }
 
-// recorded returns the function of that name, if there is one yet.
+// recorded returns the function of that name, or nil if none has been recorded
+// yet.
 func (s *scanner) recorded(name string) *api.Function {
 	for _, f := range s.api.Functions {
 		if f.Name == name {
@@ -184,8 +186,8 @@ func (s *scanner) recorded(name string) *api.Function {
 	return nil
 }
 
-// passable rejects a function that takes or gives what has no form in the
-// bindings.
+// passable rejects a function with a parameter or result that the bindings
+// cannot pass.
 func (s *scanner) passable(n cc.Node, name string, f *api.Type) {
 	for _, t := range append([]*api.Type{f.Elem}, f.Params...) {
 		if t.Kind == api.Named && isLibcs(t.Name) && !layout.IsScalar(t.Name) {

@@ -9,13 +9,13 @@ import (
 	"modernc.org/cc/v4"
 )
 
-// cc v4.31.0 parses attributes and keeps nothing of some: of those behind an
-// enumerator (parser.enumeratorConst), and of the second in a list of three. So
-// their words are read from the header's text. TestDropped says when that is
-// mended.
+// cc v4.31.0 parses all attributes but drops some: those behind an enumerator
+// (parser.enumeratorConst), and the second one in a list of three. The scanner
+// reads the dropped words from the header's text. TestDropped fails when a new
+// version of cc keeps them.
 
-// droppedWords returns the words between two tokens, or nil if the text does
-// not show them.
+// droppedWords returns the words of the header's text between two tokens, or
+// nil if the text does not have the tokens at their positions.
 func (s *scanner) droppedWords(from, to cc.Token) []string {
 	a, b := from.Position(), to.Position()
 	text, ok := s.texts[a.Filename]
@@ -36,7 +36,7 @@ func (s *scanner) droppedWords(from, to cc.Token) []string {
 	return s.unfolded(out)
 }
 
-// unfolded replaces the macros that stand for attributes.
+// unfolded replaces each macro by its definition, without arguments.
 func (s *scanner) unfolded(all []string) []string {
 	var out []string
 	for i := 0; i < len(all); i++ {
@@ -48,7 +48,7 @@ func (s *scanner) unfolded(all []string) []string {
 		for _, t := range m.ReplacementList() {
 			out = append(out, t.SrcStr())
 		}
-		if m.IsFnLike && i+1 < len(all) && all[i+1] == "(" { // the arguments are texts at best
+		if m.IsFnLike && i+1 < len(all) && all[i+1] == "(" { // skip the macro's arguments, which are texts at best
 			for depth := 0; i+1 < len(all); {
 				i++
 				if depth += bracket(all[i]); depth == 0 {
@@ -60,7 +60,8 @@ func (s *scanner) unfolded(all []string) []string {
 	return out
 }
 
-// offsetOf returns the offset of a line and column, or -1.
+// offsetOf returns the offset of a line and column in a text, or -1 if the text
+// does not have it.
 func offsetOf(text string, line, column int) int {
 	at := 0
 	for ; line > 1; line-- {
@@ -76,12 +77,12 @@ func offsetOf(text string, line, column int) int {
 	return at
 }
 
-// areHarmless reports whether words are attributes, all of which are harmless.
+// areHarmless reports whether the words are attributes that are all harmless.
 func areHarmless(all []string) bool {
 	if len(all) == 0 {
 		return false
 	}
-	if all[0] == "," { // one of a list
+	if all[0] == "," { // the words continue a list of attributes
 		return namesHarmless(all[1:])
 	}
 	for len(all) > 0 {
@@ -117,8 +118,8 @@ func namesHarmless(list []string) bool {
 	return depth == 0
 }
 
-// skipBrackets returns the index of the bracket that closes the one at i, or
-// -1.
+// skipBrackets returns the index of the bracket that closes the one at index i,
+// or -1.
 func skipBrackets(all []string, i int) int {
 	depth := 0
 	for ; i < len(all); i++ {

@@ -10,8 +10,9 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// enum records an enum of a bound header, and keeps the others. bare is its
-// name, if that is a typedef's.
+// enum records an enum. One of a header that is not bound goes to otherEnums,
+// in case a bound declaration uses it. If the enum has no tag, bare is the name
+// of the typedef for it.
 func (s *scanner) enum(header, bare string, e *cc.EnumSpecifier) {
 	s.constants.enum(e)
 	_, bound := s.header(e)
@@ -60,7 +61,7 @@ func (s *scanner) enum(header, bare string, e *cc.EnumSpecifier) {
 	s.api.Enums = append(s.api.Enums, out)
 }
 
-// enumSize returns the bytes that gcc and clang need for the values.
+// enumSize returns the size that gcc and clang give an enum, in bytes.
 func enumSize(e *api.Enum) int64 {
 	largest := int64(math.MaxUint32)
 	if e.Signed {

@@ -10,15 +10,15 @@ import (
 	"modernc.org/cc/v4"
 )
 
-// constants evaluates constant expressions anew where cc has other types than
-// C. In C an enumerator is an int if an int has room for its value. In cc it is
-// an int64 inside of its enum, and unsigned outside if another enumerator of
-// the enum is larger than any int. And cc lets all enums be compatible with
-// int, or none; see its Config.UnsignedEnums.
+// constants evaluates the constant expressions in which cc has other types than
+// C. In C, an enumerator is an int if its value fits an int. In cc, it is an
+// int64 inside its enum; outside the enum, it is unsigned if the value of
+// another enumerator of the enum does not fit an int. cc also makes either all
+// enums compatible with int, or none; see its Config.UnsignedEnums.
 type constants struct {
 	enumerators map[*cc.Enumerator]constant
-	odd         map[string]bool // enumerators of which cc has another type
-	inside      map[string]bool // those of the enum that is read
+	odd         map[string]bool // enumerators to which cc gives another type than C
+	inside      map[string]bool // enumerators of the enum that is being read
 }
 
 func newConstants(ast *cc.AST) *constants {
@@ -33,8 +33,8 @@ func newConstants(ast *cc.AST) *constants {
 	return c
 }
 
-// integerKind returns the integer type that t is, or is compatible with as an
-// enum. gcc and clang take unsigned int for an enum without negative values.
+// integerKind returns t if it is an integer type. For an enum, it returns the
+// integer type that gcc and clang use: unsigned int if no value is negative.
 func (c *constants) integerKind(t cc.Type) (cc.Kind, bool) {
 	if e, ok := t.(*cc.EnumType); ok && e.Size() == 4 {
 		for _, n := range e.Enumerators() {
@@ -48,7 +48,7 @@ func (c *constants) integerKind(t cc.Type) (cc.Kind, bool) {
 	return t.Kind(), ok
 }
 
-// enum takes down the values of an enum's enumerators.
+// enum evaluates and records the enumerators of an enum.
 func (c *constants) enum(e *cc.EnumSpecifier) {
 	c.inside = map[string]bool{}
 	next := inKind(0, cc.Int)
@@ -79,21 +79,22 @@ func (c *constants) enum(e *cc.EnumSpecifier) {
 	}
 }
 
-// isInt reports whether an int has room for c.
+// isInt reports whether the value of c is known and fits an int.
 func (c constant) isInt() bool {
 	isLarge := integers[c.kind].unsigned && c.value < 0 // unsigned long
 	return c.known && !isLarge && c.value >= math.MinInt32 && c.value <= math.MaxInt32
 }
 
-// isOdd reports whether cc may have another type or value than C for an
-// expression of these words, or C another value on another architecture.
+// isOdd reports whether cc may give an expression of these words another type
+// or value than C, or whether C's value may depend on the architecture.
 func (c *constants) isOdd(words []string) bool {
 	return c.hasOdd(words) || slices.ContainsFunc(words, func(w string) bool {
 		return w == "enum" || w == "char" || strings.HasPrefix(w, `'\`) || strings.HasPrefix(w, "L'")
 	})
 }
 
-// hasOdd reports whether there is an enumerator of which cc has another type.
+// hasOdd reports whether one of the words is an enumerator to which cc gives
+// another type than C.
 func (c *constants) hasOdd(words []string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return c.odd[w] || c.inside[w] })
 }
@@ -135,7 +136,7 @@ func wordsOf(n cc.Node) []string {
 	return words
 }
 
-// ccs returns what cc makes of an expression.
+// ccs returns the value that cc has computed for an expression.
 func (c *constants) ccs(n interface {
 	Type() cc.Type
 	Value() cc.Value
@@ -158,7 +159,7 @@ func (c *constants) primary(n *cc.PrimaryExpression) constant {
 	case cc.PrimaryExpressionInt:
 		return c.ccs(n)
 	case cc.PrimaryExpressionChar:
-		if v := c.ccs(n); v.value >= 0 { // else char is signed here, and not everywhere
+		if v := c.ccs(n); v.value >= 0 { // a negative value depends on whether char is signed
 			return v
 		}
 	case cc.PrimaryExpressionExpr:
@@ -234,7 +235,8 @@ func (c *constants) conditional(n *cc.ConditionalExpression) constant {
 	return otherwise
 }
 
-// operands takes an operation with two operands apart.
+// operands returns the parts of an operation with two operands. For any other
+// expression, left is nil.
 func operands(n cc.ExpressionNode) (left cc.ExpressionNode, operator cc.Token, right cc.ExpressionNode) {
 	switch n := n.(type) {
 	case *cc.LogicalOrExpression:
@@ -272,7 +274,7 @@ func (c *constants) binary(n cc.ExpressionNode) constant {
 	}
 	switch op := operator.SrcStr(); op {
 	case "&&", "||":
-		decides := op == "||" // what makes the other operand idle
+		decides := op == "||" // the value of an operand that decides the result alone
 		switch {
 		case a.known && (a.value != 0) == decides, b.known && a.known && (b.value != 0) == decides:
 			return truth(decides)

@@ -11,21 +11,22 @@ import (
 	"slices"
 )
 
-// maxFile bounds the size of one header, in bytes; the largest has an eighth.
+// maxFile is the maximum size of a header in bytes. rdma-core's largest header
+// has an eighth of it.
 const maxFile = 1 << 20
 
-// files opens what the headers include, for cc, and refuses what cc would pass
-// over in silence.
+// files opens the files that the headers include, for cc. It rejects files with
+// errors that cc would not report.
 type files struct {
 	system   []string           // folders of libc's and the kernel's headers
-	folders  []string           // in which headers may be
-	packs    *packs             // the settings of #pragma pack so far
-	checked  map[string]bool    // whether they passed
-	texts    map[string]string  // of those
-	last     string             // the header that was opened last
-	lastEnd  problem            // where it ends
-	macros   map[string]problem // where each that is object-like is defined, in any file
-	deep     *problem           // where brackets are nested too deep in the text
+	folders  []string           // all folders from which cc may open files
+	packs    *packs             // settings of #pragma pack in the text that cc has read
+	checked  map[string]bool    // files that were checked, and whether they passed
+	texts    map[string]string  // texts of the checked files
+	last     string             // header, not of the system, that was checked last
+	lastEnd  problem            // problem at the end of last
+	macros   map[string]problem // where the object-like macros of all files are defined
+	deep     *problem           // first place at which brackets may be nested too deep
 	problems []problem
 }
 
@@ -35,8 +36,8 @@ func newFiles(system []string, folders ...string) *files {
 	}
 }
 
-// Open implements fs.FS for names as cc has them: paths of the host. It has
-// nothing but what lies in the folders, so that no header is the system's.
+// Open implements fs.FS for cc, whose names are paths of the host. It opens
+// only files in the folders, so that none comes from this machine's system.
 func (f *files) Open(name string) (fs.File, error) {
 	if file, ok, err := openCompiler(name); ok {
 		return file, err
@@ -62,7 +63,8 @@ func (f *files) Open(name string) (fs.File, error) {
 	return file, nil
 }
 
-// read checks a file, once, and leaves it to be read again.
+// read checks a file unless it was checked before. Afterwards, cc can read the
+// file from its start.
 func (f *files) read(name string, file *os.File) error {
 	info, err := file.Stat()
 	if err != nil {
@@ -88,7 +90,7 @@ func (f *files) read(name string, file *os.File) error {
 	return nil
 }
 
-// passes checks the text of a file.
+// passes checks the text of a file, and reports whether it has no problem.
 func (f *files) passes(name, content string) bool {
 	before := len(f.problems)
 	if len(content) > maxFile {
@@ -103,8 +105,9 @@ func (f *files) passes(name, content string) bool {
 
 func (f *files) reject(p problem) { f.problems = append(f.problems, p) }
 
-// somewhere is the problem for an error of which cc does not tell the
-// position: in the header that was opened last or in what includes it.
+// somewhere returns the problem for an error without a position. It names the
+// header that was checked last, because the error is in that header or in one
+// that includes it.
 func (f *files) somewhere(format string, args ...any) problem {
 	return problem{f.last, 1, 1, fmt.Sprintf(format, args...)}
 }

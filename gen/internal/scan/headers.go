@@ -14,16 +14,17 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/included"
 )
 
-// folders returns those whose headers must all be explained.
+// folders returns the folders all of whose headers the conventions must
+// explain.
 func (s *scanner) folders() []string {
 	if len(s.known.Libraries) > 0 {
-		return nil // they are of other libraries too
+		return nil // other libraries also have headers there
 	}
 	return included.Folders
 }
 
-// headers records the headers that were opened and those that lie beside them
-// unread, and rejects those of which the conventions do not know.
+// headers records the headers that were opened, and those in the same folders
+// that were not. It rejects headers for which the conventions have no line.
 func (s *scanner) headers(opened []string, source string) error {
 	read := map[string]bool{}
 	for _, file := range opened {
@@ -56,8 +57,8 @@ func (s *scanner) headers(opened []string, source string) error {
 	return nil
 }
 
-// explainedHeader rejects a header of which the conventions do not know, and
-// one that is to be bound and was not read.
+// explainedHeader rejects a header for which the conventions have no line, and
+// a header that the conventions bind although no file includes it.
 func (s *scanner) explainedHeader(name string, included bool) {
 	at := problem{file: filepath.Join(s.include, filepath.FromSlash(name)), line: 1, column: 1}
 	switch line := s.known.Header(name); {
@@ -66,6 +67,6 @@ func (s *scanner) explainedHeader(name string, included bool) {
 	case line == nil:
 		s.rejectAt(at, "the header %s is neither bound nor explained; add to the conventions a line such as: header %s skip=\"why\"", name, name)
 	case line.Package != "" && !included:
-		s.rejectAt(at, "the header %s is to be bound, and neither the umbrella nor what it includes includes it", name)
+		s.rejectAt(at, "the conventions bind the header %s, but neither the umbrella file nor a header that it includes includes it", name)
 	}
 }

@@ -151,7 +151,7 @@ func TestHeadersNotIncluded(t *testing.T) {
 		"add to the conventions a line such as: header rdma/deep/hns-abi.h skip=\"why\"")
 	const lines = "header infiniband/used.h skip=why\nheader rdma/deep/*-abi.h other=linux\n"
 	_, err = scanFiles(t, files, lines+"header infiniband/new.h libibverbs\n", false)
-	require.EqualError(t, err, "infiniband/new.h:1:1: the header infiniband/new.h is to be bound, and neither the umbrella nor what it includes includes it")
+	require.EqualError(t, err, "infiniband/new.h:1:1: the conventions bind the header infiniband/new.h, but neither the umbrella file nor a header that it includes includes it")
 
 	a, err := scanFiles(t, files, lines+"header infiniband/new.h skip=why\n", false)
 	require.NoError(t, err)

@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// inline recognises, in the body of a static inline function, a call through
-// an operation table. Two shapes count:
+// inline recognises, in the body of a static inline function, a call through an
+// operation table. It recognises two forms:
 //
 //	return qp->context->ops.post_send(qp, wr, bad_wr);
 //
@@ -23,8 +23,8 @@ import (
 //		return EOPNOTSUPP;   // or: errno = EOPNOTSUPP; return NULL;
 //	return vctx->advise_mr(pd, advice, flags, sg_list, num_sge);
 //
-// All parameters must be passed on, in order. Anything else has logic of its
-// own.
+// All parameters must be passed on, in order. For any other body, inline
+// returns a result without Call.
 func inline(f *cc.FunctionDefinition, params []string) *api.Inline {
 	var body shape
 	for l := f.CompoundStatement.BlockItemList; l != nil; l = l.BlockItemList {
@@ -46,19 +46,20 @@ func inline(f *cc.FunctionDefinition, params []string) *api.Inline {
 	return &api.Inline{Call: body.call, Body: own.Body}
 }
 
-// digest returns a short text that other words would not have.
+// digest returns a hash of words as a short text.
 func digest(words []string) string {
 	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
 	return hex.EncodeToString(sum[:8])
 }
 
-// shape is what was seen of a body so far.
+// shape records the statements of a body, as far as they belong to the forms
+// that inline recognises.
 type shape struct {
-	guard, op string   // of verbs_get_ctx_op(guard, op)
-	refuses   bool     // if (!vctx) gives EOPNOTSUPP
-	call      string   // the function called last
-	args      []string // its arguments, "" for what is not a plain name
-	other     bool     // anything else
+	guard, op string   // arguments of verbs_get_ctx_op
+	refuses   bool     // whether the body returns EOPNOTSUPP if vctx is NULL
+	call      string   // function that the body calls
+	args      []string // names of the call's arguments; "" for one that is not a name
+	other     bool     // whether the body has any other statement
 }
 
 func (b *shape) item(n *cc.BlockItem) {
@@ -66,7 +67,7 @@ func (b *shape) item(n *cc.BlockItem) {
 	case n.Declaration != nil:
 		for l := n.Declaration.InitDeclaratorList; l != nil; l = l.InitDeclaratorList {
 			name, init := l.InitDeclarator.Declarator.Name(), l.InitDeclarator.Initializer
-			if init != nil && name != "__func__" { // which C declares in every function
+			if init != nil && name != "__func__" { // C declares __func__ in every function
 				b.setContext(name, init.AssignmentExpression)
 			}
 		}
@@ -100,15 +101,15 @@ func (b *shape) statement(n *cc.Statement) {
 	}
 }
 
-// refusal reports whether n does nothing but report EOPNOTSUPP.
+// refusal reports whether the statement n only fails with EOPNOTSUPP.
 func refusal(n *cc.Statement) bool {
 	text := strings.Join(strings.Fields(cc.NodeSource(n)), "")
 	return text == "return95;" ||
 		text == "{(*__errno_location())=95;return((void*)0);}"
 }
 
-// setContext notes vctx = verbs_get_ctx_op(guard, op), which the preprocessor
-// has expanded into a statement expression.
+// setContext records the assignment vctx = verbs_get_ctx_op(guard, op), whose
+// right side the preprocessor has expanded.
 func (b *shape) setContext(name string, value cc.ExpressionNode) {
 	text := strings.ReplaceAll(cc.NodeSource(value), " ", "")
 	_, after, ok := strings.Cut(text, "=verbs_get_ctx(")
@@ -122,7 +123,7 @@ func (b *shape) setContext(name string, value cc.ExpressionNode) {
 	b.guard, b.op = guard, op
 }
 
-// called notes a call, which must be the only one.
+// called records a call, which must be the only one.
 func (b *shape) called(n cc.ExpressionNode) {
 	call, ok := n.(*cc.PostfixExpression)
 	if !ok || call.Case != cc.PostfixExpressionCall || b.call != "" {

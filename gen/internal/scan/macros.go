@@ -15,10 +15,11 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
-// macros records the macros of the bound headers: those with a value, those
-// that give a tag or an enumerator a second name, and the names of all others
-// but those that stand for nothing, such as a header's guard. The unusable ones
-// were kept from cc.
+// macros records the macros of the bound headers. It records the values of
+// those that have one, and the targets of those that give a tag or an
+// enumerator a second name. Of the others, it records the names. It leaves out
+// macros without a definition, such as a header's guard. unusable has the
+// macros that cc must not evaluate.
 func (s *scanner) macros(ast *cc.AST, unusable map[string]unusable) {
 	tags := map[string]bool{}
 	for _, e := range s.api.Enums {
@@ -37,7 +38,7 @@ func (s *scanner) macros(ast *cc.AST, unusable map[string]unusable) {
 		}
 		if !m.IsConst && !m.IsFnLike {
 			if len(target) == 1 && target[0].SrcStr() == name {
-				continue // it stands for nothing but itself
+				continue // it is defined as its own name
 			}
 			s.reject(m, "the macro %s is defined more than once", name)
 			continue
@@ -57,7 +58,7 @@ func (s *scanner) macros(ast *cc.AST, unusable map[string]unusable) {
 			continue
 		}
 		if of, ok := s.needsRules(s.expansions[name]); ok {
-			s.reject(m, "the C parser does not know the layout of %s, which %s is about; add to the conventions a line such as: macro %[2]s skip=\"why\"", of, name)
+			s.reject(m, "the C parser does not know the layout of %s, on which %s depends; add to the conventions a line such as: macro %[2]s skip=\"why\"", of, name)
 			continue
 		}
 		if t, text, ok := textMacro(m); ok {
@@ -80,7 +81,7 @@ func (s *scanner) macros(ast *cc.AST, unusable map[string]unusable) {
 	slices.SortFunc(s.api.Unvalued, func(a, b *api.Unvalued) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// wordsOfMacro returns the parameters of a macro and what it stands for.
+// wordsOfMacro returns the words of a macro's parameters and definition.
 func wordsOfMacro(m *cc.Macro) []string {
 	var words []string
 	for _, t := range append(slices.Clone(m.Params), m.ReplacementList()...) {
@@ -97,15 +98,16 @@ func (s *scanner) unvalued(at problem, name, header string, words []string) {
 	s.api.Unvalued = append(s.api.Unvalued, &api.Unvalued{Name: name, Header: header, Body: digest(words)})
 }
 
-// explained rejects a macro that the conventions do not explain. One that
-// stands in front of a function changes what a C program calls.
+// explained rejects a macro that the conventions do not explain. If a function
+// has the same name, C programs call the macro, and the function must be marked
+// as inline=own.
 func (s *scanner) explained(at problem, name string) {
 	if s.known.Macros[name] == "" {
 		s.rejectAt(at, "the macro %s has no value; add to the conventions a line such as: macro %s skip=\"why\"", name, name)
 	}
 	for _, f := range s.api.Functions {
 		if known := s.known.Funcs[name]; f.Name == name && known != nil && !known.Own {
-			s.rejectAt(at, "the macro %s stands in front of the function, which the conventions must mark as inline=own", name)
+			s.rejectAt(at, "the macro %s hides the function of this name, which the conventions must mark as inline=own", name)
 		}
 	}
 }
@@ -127,7 +129,7 @@ func (s *scanner) enumerator(m *cc.Macro) string {
 }
 
 // textMacro returns the type and the value of a macro that is a string or a
-// floating constant.
+// floating-point constant.
 func textMacro(m *cc.Macro) (t, text string, ok bool) {
 	switch v := m.Value().(type) {
 	case cc.StringValue:
@@ -164,7 +166,8 @@ func integerOf(v cc.Value) (int64, bool) {
 	return 0, false
 }
 
-// asserted takes down a macro that translation.types has put into an assertion.
+// asserted evaluates and records a macro that translation.types has put into an
+// assertion.
 func (s *scanner) asserted(d *cc.Declaration) {
 	if d.Position().Filename != endName {
 		return

@@ -11,22 +11,22 @@ import (
 	"modernc.org/cc/v4"
 )
 
-// packs are the settings of #pragma pack, which cc leaves to its user. Only the
-// structs between two settings in one file are subject to the first: a setting
-// that reaches into another file is refused.
+// packs holds the settings of #pragma pack, which cc does not apply. A setting
+// holds for the structs up to the next setting in the same file. A setting that
+// is in effect in another file is rejected.
 type packs struct {
 	settings []packing
 	stack    []int64
-	current  int64 // 0: as the types need
+	current  int64 // current setting; 0 if none is in effect
 }
 
-// packing holds from a line of a file on.
+// packing is a setting that begins at the position of a pragma.
 type packing struct {
 	problem
 	pack int64
 }
 
-// obey takes a pragma.
+// obey applies a pragma to the settings.
 func (p *packs) obey(words []cc.Token) error {
 	at := words[0].Position()
 	var text strings.Builder
@@ -62,7 +62,7 @@ func (p *packs) obey(words []cc.Token) error {
 	return nil
 }
 
-// at returns the setting for a struct at a position.
+// at returns the setting for a struct at a line of a file, or 0.
 func (p *packs) at(file string, line int) int64 {
 	for _, s := range slices.Backward(p.settings) {
 		if s.file == file && s.line < line {
@@ -72,8 +72,7 @@ func (p *packs) at(file string, line int) int64 {
 	return 0
 }
 
-// unbalanced returns a problem if a setting is in effect at the end of a file
-// or of the headers.
+// unbalanced returns a problem if a setting is in effect at the end of a file.
 func (p *packs) unbalanced() []problem {
 	for i, s := range p.settings {
 		last := i == len(p.settings)-1 || p.settings[i+1].file != s.file

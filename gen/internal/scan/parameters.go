@@ -20,7 +20,7 @@ func (s *scanner) array(n cc.Node, length cc.ExpressionNode, elem *api.Type) *ap
 	v := s.constantOf(length)
 	if !v.known {
 		s.reject(n, "the array length %q is not constant", cc.NodeSource(length))
-		v.value = 1 // to go on with
+		v.value = 1 // any length, to find further problems
 	}
 	if t.Len = v.value; t.Len < 0 && integers[v.kind].unsigned {
 		t.Len = math.MaxInt64
@@ -29,11 +29,12 @@ func (s *scanner) array(n cc.Node, length cc.ExpressionNode, elem *api.Type) *ap
 	return t
 }
 
-// maxSize bounds the size of anything, in bytes, so that no sum overflows.
+// maxSize is the maximum size of an array or struct in bytes. It keeps sums
+// from overflowing.
 const maxSize = 1 << 30
 
-// sized rejects flexible arrays, also those with a length of 0, and those
-// whose size cannot be right.
+// sized rejects flexible arrays, arrays of length 0, and arrays that are larger
+// than maxSize.
 func (s *scanner) sized(n cc.Node, t *api.Type) {
 	elements := int64(1)
 	for ; t != nil; t = t.Elem {
@@ -53,8 +54,8 @@ func (s *scanner) sized(n cc.Node, t *api.Type) {
 	}
 }
 
-// prototype returns the type of a function with such parameters, and their
-// names.
+// prototype returns the type of a function with the parameters in list, and
+// their names.
 func (s *scanner) prototype(n cc.Node, list *cc.ParameterTypeList, result *api.Type) (*api.Type, []string) {
 	t := &api.Type{Kind: api.Func, Elem: result}
 	if list == nil {
@@ -103,7 +104,7 @@ func (s *scanner) parameter(p *cc.ParameterDeclaration) (t *api.Type, name strin
 	case p.AbstractDeclarator != nil:
 		t = s.abstract(p.AbstractDeclarator, sp.base)
 	}
-	switch t.Kind { // as C adjusts it
+	switch t.Kind { // C turns these into pointers
 	case api.Array:
 		t = &api.Type{Kind: api.Pointer, Elem: t.Elem}
 	case api.Func:

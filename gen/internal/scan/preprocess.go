@@ -13,23 +13,23 @@ import (
 	"modernc.org/cc/v4"
 )
 
-// Limits of what the headers come to, so that neither time nor memory nor the
-// stack runs away. The real ones need less than half of each.
+// Limits for headers, so that the time, the memory and the stack that they need
+// stay small. rdma-core's headers need less than half of each.
 const (
-	maxWork   = 150_000 // of the preprocessor: tokens, counted again with every macro that they pass through
-	maxTokens = 100_000 // after preprocessing
-	maxDepth  = 100     // of brackets, and of #if
+	maxWork   = 150_000 // tokens that the preprocessor handles; a token counts again with each macro that it passes through
+	maxTokens = 100_000 // tokens after preprocessing
+	maxDepth  = 100     // nesting of brackets, and of #if
 )
 
 var tooDeep = fmt.Sprintf("brackets are nested more than %d deep", maxDepth)
 
-// preprocess runs the preprocessor alone: for its errors, and to see that the
-// parser, which knows no limits, can cope with what comes out. It returns the
-// macros that cannot be evaluated.
+// preprocess runs only the preprocessor. It finds the preprocessor's errors,
+// and output that is beyond the limits, because the parser has none. It returns
+// the macros that cannot be evaluated.
 func (t *translation) preprocess() (bad map[string]unusable, problems []problem) {
 	c := new(counter)
 	var names []string
-	end := &later{text: func() string { // which comes after the headers, and uses each of their macros
+	end := &later{text: func() string { // text behind the headers that uses each of their macros
 		names = slices.Sorted(maps.Keys(t.files.macros))
 		return mark + strings.Join(append(names, ""), "\n;\n"+mark)
 	}}
@@ -64,14 +64,14 @@ type unusable struct {
 	words []string
 }
 
-// ofMacros moves the problems that are in the expansion of a macro behind the
-// headers to where the macro is defined.
+// ofMacros handles the problems of the text behind the headers, which expands
+// macros. It changes the position of each to that of the macro's definition.
 func (t *translation) ofMacros(problems []problem, names []string) []problem {
 	if i := slices.IndexFunc(problems, func(p problem) bool { return p.text == tooFar }); i >= 0 {
-		problems = problems[i : i+1] // others are its consequences
+		problems = problems[i : i+1] // the others are consequences of this one
 	}
 	for i, p := range problems {
-		if p.file == pragmaOperator { // of which cc does not tell where it is
+		if p.file == pragmaOperator { // cc does not say where it is
 			problems[i] = t.files.somewhere("%s", p.text)
 		}
 		if n := (p.line - 2) / 3; p.file == endName && n < len(names) {
@@ -85,7 +85,7 @@ func (t *translation) ofMacros(problems []problem, names []string) []problem {
 	return problems
 }
 
-// later is a source whose text is made when cc comes to it.
+// later is a source whose text is made when cc begins to read it.
 type later struct {
 	text func() string
 	rest io.Reader
@@ -100,17 +100,18 @@ func (l *later) Read(p []byte) (int, error) {
 
 var (
 	errTooDeep = errors.New(tooDeep)
-	errTooMany = fmt.Errorf("the headers come to more than %d words", maxTokens)
+	errTooMany = fmt.Errorf("the headers expand to more than %d words", maxTokens)
 )
 
-// counter receives the preprocessor's output, which is one word with each
-// Write: first the headers, then each macro, expanded, and a semicolon.
+// counter receives the preprocessor's output, one word with each Write. The
+// output is that of the headers, followed by the expansion of each macro and a
+// semicolon.
 type counter struct {
-	words      []string // of the headers or of this macro
+	words      []string // words of the headers, or of the current macro
 	tokens     int
 	depth      int
 	inMacros   bool
-	unfinished bool // the headers end inside of a declaration
+	unfinished bool // whether the headers end inside a declaration
 	expansions [][]string
 }
 
@@ -129,7 +130,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// next is called at each mark.
+// next ends the headers or a macro. cc calls it at each mark.
 func (c *counter) next() {
 	last := len(c.words) - 1
 	if c.inMacros {
@@ -140,7 +141,8 @@ func (c *counter) next() {
 	c.words, c.depth, c.inMacros = nil, 0, true
 }
 
-// bracket returns 1 for one that opens and -1 for one that closes.
+// bracket returns 1 for an opening bracket, -1 for a closing one, and 0 for any
+// other word.
 func bracket(word string) int {
 	switch word {
 	case "(", "[", "{":
@@ -151,8 +153,8 @@ func bracket(word string) int {
 	return 0
 }
 
-// isExpression reports whether a macro's expansion may be an expression. In
-// evaluating anything else, cc could lose itself.
+// isExpression reports whether a macro's expansion may be an expression. With
+// anything else, cc might not end the evaluation.
 func isExpression(words []string) bool {
 	depth := 0
 	for _, word := range words {

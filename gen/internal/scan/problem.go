@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// problem is one thing that is wrong with the headers, and where.
+// problem is an error in the headers, with its position.
 type problem struct {
 	file         string
 	line, column int
@@ -21,8 +21,8 @@ type problem struct {
 
 func (p problem) Error() string { return fmt.Sprintf("%s:%d:%d: %s", p.file, p.line, p.column, p.text) }
 
-// report joins the problems in the order of their positions, each once. It is
-// nil if there are none.
+// report returns the problems as one error, in the order of their positions and
+// without duplicates. It returns nil if there are none.
 func report(all []problem) error {
 	slices.SortFunc(all, func(a, b problem) int {
 		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column),
@@ -37,12 +37,12 @@ func report(all []problem) error {
 
 var (
 	positioned = regexp.MustCompile(`^(\S.*?):(\d+):(\d+): (.*)$`)
-	// origin is where in its own source cc noticed an error.
+	// origin matches the place in cc's own source that cc adds to an error.
 	origin = regexp.MustCompile(`\s*\((\w+\.go:\d+:\w*[: ]*)+\)`)
 )
 
-// problemsOf takes cc's errors apart. Those without a position are left out:
-// they are consequences of others, or are about the end of the input.
+// problemsOf splits cc's error into problems. It leaves out errors without a
+// position, which follow from others or are about the end of the input.
 func problemsOf(err error) []problem {
 	var all []problem
 	for line := range strings.Lines(err.Error()) {
@@ -60,7 +60,7 @@ func problemsOf(err error) []problem {
 
 const tooFar = "macros expand too far, or headers include each other without end"
 
-// plain puts what cc says about an error into words for the headers' reader.
+// plain returns the text of an error of cc in words for users of gen.
 func plain(text string) string {
 	text = strings.TrimRight(origin.ReplaceAllString(text, ""), ": ")
 	switch {

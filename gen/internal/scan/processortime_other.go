@@ -8,6 +8,6 @@ import "time"
 
 var started = time.Now()
 
-// processorTime returns the time since the program started, because package
-// syscall does not tell that of processors here.
+// processorTime returns the time since the program started. On this system,
+// package syscall does not have the processor time.
 func processorTime() time.Duration { return time.Since(started) }

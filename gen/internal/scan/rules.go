@@ -12,11 +12,11 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
-// maxAlign bounds what a header may ask for, in bytes.
+// maxAlign is the maximum alignment that a header may request, in bytes.
 const maxAlign = 4096
 
-// rules returns what the attributes of a struct or union and #pragma pack say
-// about its layout.
+// rules returns the layout rules of a struct or union, from its attributes and
+// from #pragma pack.
 func (s *scanner) rules(u *cc.StructOrUnionSpecifier) api.Rules {
 	rules := s.layoutAttributes(api.Rules{}, u.AttributeSpecifierList)
 	rules = s.layoutAttributes(rules, u.AttributeSpecifierList2)
@@ -27,7 +27,7 @@ func (s *scanner) rules(u *cc.StructOrUnionSpecifier) api.Rules {
 	return rules
 }
 
-// memberRules returns what the attributes of a member say.
+// memberRules returns the layout rules of a member, from its attributes.
 func (s *scanner) memberRules(d *cc.StructDeclaration, sp *specifiers) api.Rules {
 	rules := s.layoutAttributes(sp.rules, d.AttributeSpecifierList)
 	if sp.aggregate != nil && sp.base == nil && rules != (api.Rules{}) {
@@ -36,8 +36,8 @@ func (s *scanner) memberRules(d *cc.StructDeclaration, sp *specifiers) api.Rules
 	return rules
 }
 
-// layoutAttributes adds what attributes say about a layout, and rejects all
-// others but the harmless.
+// layoutAttributes adds the rules of attributes about the layout, and rejects
+// other attributes unless they are harmless.
 func (s *scanner) layoutAttributes(rules api.Rules, list *cc.AttributeSpecifierList) api.Rules {
 	s.eachAttribute(list, func(at cc.Node, name, arguments, text string) {
 		switch n, err := strconv.ParseInt(strings.TrimSuffix(arguments, ")"), 0, 64); {
@@ -52,8 +52,8 @@ func (s *scanner) layoutAttributes(rules api.Rules, list *cc.AttributeSpecifierL
 	return rules
 }
 
-// dropNeedless takes out an alignment that a member has anyway on a 64-bit
-// machine, such as that of the kernel's __aligned_u64.
+// dropNeedless removes an alignment that the member's type has anyway on a
+// 64-bit machine, such as that of the kernel's __aligned_u64.
 func dropNeedless(m *api.Member, around api.Rules) {
 	t := m.Type
 	for t != nil && t.Kind == api.Array {
@@ -71,8 +71,9 @@ func dropNeedless(m *api.Member, around api.Rules) {
 	}
 }
 
-// hasRules reports whether the layout of st, or of what it holds, follows rules
-// that cc does not know, or not all of: it places some bit-fields elsewhere.
+// hasRules reports whether the layout of st, or of a struct in it, follows
+// rules that cc does not apply. It counts all bit-fields, because cc misplaces
+// some.
 func (s *scanner) hasRules(st *structure) bool {
 	return st != nil && (st.Rules != (api.Rules{}) || s.membersHaveRules(st.Members))
 }
@@ -90,8 +91,8 @@ func (s *scanner) membersHaveRules(members []*api.Member) bool {
 	return false
 }
 
-// needsRules returns the struct or union which a constant expression mentions,
-// because of its layout, and whose layout cc does not know.
+// needsRules returns the first struct or union in a constant expression whose
+// layout cc does not know.
 func (s *scanner) needsRules(expression []string) (name string, ok bool) {
 	for _, word := range expression {
 		names := []string{"struct " + word, "union " + word}
@@ -107,11 +108,11 @@ func (s *scanner) needsRules(expression []string) (name string, ok bool) {
 	return "", false
 }
 
-// constantOf returns the value of a constant expression, and rejects one that
-// cc has the wrong value of.
+// constantOf returns the value of a constant expression. It rejects an
+// expression that depends on a layout which cc does not know.
 func (s *scanner) constantOf(n cc.ExpressionNode) constant {
 	if name, ok := s.needsRules(wordsOf(n)); ok {
-		s.reject(n, "the C parser does not know the layout of %s, which this is about", name)
+		s.reject(n, "the C parser does not know the layout of %s, on which this depends", name)
 	}
 	return s.constants.of(n)
 }

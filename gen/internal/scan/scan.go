@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scan reads C headers into a snapshot. It is hermetic: the headers'
-// own includes of libc are served by small shims, and no C compiler is asked.
+// Package scan reads C headers into a snapshot. The result does not depend on
+// the machine: small replacements (shims) stand in for libc's headers, and no C
+// compiler runs.
 //
-// cc, the C front end, is made for headers that are right. So each file's text
-// is checked before cc sees it (files, text), the preprocessor runs alone and
-// within limits (preprocess), and the parser alone for the first syntax error
-// (syntax), before the types are checked (translate) and taken down (the rest).
+// cc, the C front end, is made for headers without errors. So the package
+// checks each file's text before cc reads it (files, text). It runs only the
+// preprocessor, within limits (preprocess), and only the parser, up to the
+// first syntax error (syntax). After that, cc checks the types (translate), and
+// the other files of this package record the declarations.
 package scan
 
 import (
@@ -24,32 +26,31 @@ import (
 // Options says what to read.
 type Options struct {
 	Headers string // folder with the headers, or one that has them in usr/include
-	Shim    string // folder with our libc headers and predefined.h
-	// Libc is a folder with Debian's packages musl-dev and linux-libc-dev. If it
-	// is set, their headers stand in for libc's and the kernel's, and Shim is
-	// not needed.
+	Shim    string // folder with the replacements for libc's headers, and predefined.h
+	// Libc, if set, is a folder with Debian's packages musl-dev and
+	// linux-libc-dev, whose headers are used instead of those in Shim.
 	Libc    string
-	Source  string // the file that includes what is to be bound
+	Source  string // umbrella file, which includes the headers to bind
 	Version string
-	// Known is what a person has said about the headers and declarations. The
-	// declarations of the headers that it names as bound are recorded, and what
-	// these use of other headers by value.
+	// Known holds the conventions. Scan records the declarations of the
+	// headers that they bind, and the structs and enums of other headers
+	// that these need by value.
 	Known *conventions.Table
-	// Base is what the headers stand on, if that is a snapshot of its own: what it
-	// declares is not recorded again.
+	// Base, if not nil, is the snapshot of other headers that these headers
+	// include. Scan does not record its declarations again.
 	Base *api.API
-	// Draft is whether nothing that Known lacks is asked for. A header that it
-	// does not know counts as bound then.
+	// Draft makes Scan succeed although Known lacks lines. Headers for
+	// which Known has no line count as bound.
 	Draft bool
-	// Check, if set, finds what else is wrong with the declarations.
+	// Check, if set, returns further problems with the declarations.
 	Check func(*api.API) []api.Finding
 }
 
-// Scan reads the headers. The error joins everything that it could not
-// represent, each with file:line:column.
+// Scan reads the headers. Its error lists everything that it cannot represent,
+// each with file:line:column.
 func Scan(opts Options) (*api.API, error) {
 	include := IncludeDir(opts.Headers)
-	opts.Shim = filepath.Clean(opts.Shim) // as cc spells it in positions
+	opts.Shim = filepath.Clean(opts.Shim) // the form that cc uses in positions
 	headers, err := translate(opts, include)
 	if err != nil {
 		return nil, err
@@ -111,25 +112,25 @@ type scanner struct {
 	api        *api.API
 	include    string
 	system     []string              // folders of libc's and the kernel's headers
-	structs    map[string]*structure // by name with keyword
-	order      []*structure          // as the headers have them
-	unsized    map[*api.Type]bool    // arrays that are written with []
+	structs    map[string]*structure // by name, such as "struct ibv_qp"
+	order      []*structure          // in the order of the headers
+	unsized    map[*api.Type]bool    // types of arrays that are written with []
 	typedefs   map[string]*renamed
 	packs      *packs
 	memberAt   map[*api.Member]cc.Node
-	kinds      map[string]string  // of tags: struct, union or enum
-	enums      map[string]cc.Node // by tag
-	otherEnums []*api.Enum        // of headers that are not bound
+	kinds      map[string]string  // struct, union or enum, by tag
+	enums      map[string]cc.Node // enums, by tag
+	otherEnums []*api.Enum        // enums of headers that are not bound
 	ordinary   map[string]cc.Node // functions, variables, typedefs and enumerators of the bound headers
-	bodiless   map[string]cc.Node // static functions without a body so far
-	defines    map[string]problem // where the macros of the bound headers are
+	bodiless   map[string]cc.Node // static functions whose body has not come yet
+	defines    map[string]problem // positions of the bound headers' macros
 	current    *cc.ExternalDeclaration
 	macroNamed map[string]*cc.Macro
-	expansions map[string][]string // of the macros that are object-like
-	texts      map[string]string   // of the files
+	expansions map[string][]string // expansions of object-like macros, by name
+	texts      map[string]string   // texts of the files
 	constants  *constants
-	evaluated  map[string]constant // macros of which cc may have another value than C
-	corrected  bool                // whether the length of an array is not what cc takes it for
+	evaluated  map[string]constant // values of macros for which cc may have another value than C
+	corrected  bool                // whether cc has another length than C for some array
 	problems   []problem
 }
 
@@ -142,17 +143,18 @@ func (s *scanner) rejectAt(at problem, format string, args ...any) {
 	s.problems = append(s.problems, at)
 }
 
-// place returns where n stands, or the declaration around it.
+// place returns the position of n. If n has none, it returns that of the
+// current declaration.
 func (s *scanner) place(n cc.Node) problem {
 	at := n.Position()
-	if at.Line == 0 { // nothing is written there, as the type in f(x);
+	if at.Line == 0 { // n is implied by the text, as the type of f(x);
 		at = s.current.Position()
 	}
 	return problem{file: at.Filename, line: at.Line, column: at.Column}
 }
 
-// placeOf returns where the declaration stands that a finding is about. An enum
-// may have no name; its first enumerator then has.
+// placeOf returns the position of the declaration that a finding is about. A
+// finding names an enum without a tag by its first enumerator.
 func (s *scanner) placeOf(f api.Finding) problem {
 	name := strings.TrimPrefix(f.Of.Name, ":")
 	var n cc.Node
@@ -180,12 +182,12 @@ func (s *scanner) placeOf(f api.Finding) problem {
 	return s.place(n)
 }
 
-// header returns the name by which a program includes the file that n stands
-// in, and whether it is one that is bound.
+// header returns the name of the header that contains n, as programs include
+// it, and whether the header is bound.
 func (s *scanner) header(n cc.Node) (string, bool) { return s.headerName(n.Position().Filename) }
 
 func (s *scanner) headerName(file string) (string, bool) {
-	file = filepath.Clean(file) // of "../rdma/rdma_cma.h", for example
+	file = filepath.Clean(file) // a header may be included as "../rdma/rdma_cma.h"
 	name, ok := strings.CutPrefix(file, s.include)
 	if !ok {
 		for _, dir := range s.system {
@@ -197,16 +199,17 @@ func (s *scanner) headerName(file string) (string, bool) {
 	return name, s.isBound(name)
 }
 
-// isBound is about a header that the shims do not have.
+// isBound reports whether a header, which is not one of libc or the kernel, is
+// bound.
 func (s *scanner) isBound(header string) bool {
 	return s.known.Binds(header) || s.draft && !s.isPart() && s.known.Header(header) == nil
 }
 
-// isPart reports whether the headers stand on others that have a snapshot of
-// their own.
+// isPart reports whether the headers include others that are in the snapshot
+// base.
 func (s *scanner) isPart() bool { return len(s.base.Headers) > 0 }
 
-// guess returns the class that most functions with such a result have.
+// guess returns the class of most functions with a result of this type.
 func guess(result *api.Type) conventions.Class {
 	switch {
 	case result.IsVoid():

@@ -18,17 +18,19 @@ import (
 type structure struct {
 	*api.Struct
 	node     *cc.StructOrUnionSpecifier
-	problems []problem // the reasons why it cannot be represented
+	problems []problem // reasons why it cannot be represented
 }
 
-// notRepresented is in the text of a problem with a member that is lawful C.
+// notRepresented is part of the text of a problem with C code that is correct
+// but that a snapshot cannot hold.
 const notRepresented = "cannot be represented"
 
-// aggregate records a struct or union. bare is the name of one without a tag.
+// aggregate records a struct or union. If it has no tag, bare is the name of
+// the typedef for it.
 func (s *scanner) aggregate(header, bare string, u *cc.StructOrUnionSpecifier) {
 	tag := cmp.Or(tagOf(u), bare)
 	if tag == "" {
-		return // what needs its type is rejected
+		return // a declaration that uses it is rejected
 	}
 	name := keyword(u) + " " + tag
 	if old := s.structs[name]; old != nil {
@@ -77,9 +79,9 @@ func (s *scanner) members(header string, u *cc.StructOrUnionSpecifier, rules api
 	return out
 }
 
-// memberNode returns where the member stands that a path such as ibv_send_wr.wr
-// leads to, or nil. What is in an anonymous struct or union counts as a member
-// of the outer one.
+// memberNode returns the node of the member with a path such as ibv_send_wr.wr,
+// or nil. The members of an anonymous struct or union count as members of the
+// struct around it.
 func (s *scanner) memberNode(path string) cc.Node {
 	tag, path, _ := strings.Cut(path, ".")
 	st := s.structs["struct "+tag]
@@ -111,8 +113,8 @@ func (s *scanner) memberNode(path string) cc.Node {
 	return find(path, st.Members)
 }
 
-// distinct rejects a second member of one name. What is in an anonymous struct
-// or union counts as a member of the outer one.
+// distinct rejects a second member of the same name. The members of an
+// anonymous struct or union count as members of the struct around it.
 func (s *scanner) distinct(n cc.Node, members []*api.Member, names map[string]bool) {
 	for _, m := range members {
 		if m.Name == "" {
@@ -134,7 +136,7 @@ func (s *scanner) member(header string, d *cc.StructDeclaration) []*api.Member {
 	if sp.enum != nil {
 		s.enum(header, "", sp.enum)
 	}
-	var inner []*api.Member // of a struct without a name
+	var inner []*api.Member // members of an unnamed struct or union that is defined here
 	var innerRules api.Rules
 	switch {
 	case sp.aggregate != nil && sp.base != nil:
@@ -177,9 +179,10 @@ func (s *scanner) member(header string, d *cc.StructDeclaration) []*api.Member {
 	return out
 }
 
-// closure keeps the structs of the bound headers, and what those hold by
-// value of other headers and the base does not have. Of one that the
-// conventions call opaque, the name alone is kept.
+// closure adds structs to the snapshot: those of the bound headers, and those
+// of other headers that declarations of the bound ones hold by value. It leaves
+// out those of the base. For a struct that the conventions call opaque, it adds
+// only the name.
 func (s *scanner) closure() {
 	kept := map[*structure]bool{}
 	for _, st := range s.order {
@@ -206,7 +209,7 @@ func (s *scanner) closure() {
 	}
 }
 
-// keep marks st, which may be nil, and what it holds by value.
+// keep marks st and the structs that it holds by value. st may be nil.
 func (s *scanner) keep(st *structure, kept map[*structure]bool) {
 	if st == nil || kept[st] || slices.ContainsFunc(s.base.Structs, func(b *api.Struct) bool { return b.Name == st.Name }) {
 		return
@@ -228,8 +231,8 @@ func (s *scanner) keepHeld(members []*api.Member, kept map[*structure]bool) {
 	}
 }
 
-// checkLayouts computes every layout and compares it with what cc computed,
-// unless cc has another length for some array.
+// checkLayouts computes every layout and compares it with cc's, unless cc has
+// another length for some array.
 func (s *scanner) checkLayouts() {
 	if len(s.problems) > 0 {
 		return
@@ -242,7 +245,7 @@ func (s *scanner) checkLayouts() {
 		case err != nil:
 			s.reject(node, "%v", err)
 		case !s.corrected && len(out.Members) > 0 && !s.hasRules(s.structs[out.Name]) && (t.Size() != out.Size || int64(t.Align()) != out.Align):
-			s.reject(node, "%s: size %d align %d by our rules, %d and %d by cc's",
+			s.reject(node, "%s: gen computes size %d and alignment %d, the C parser %d and %d",
 				out.Name, out.Size, out.Align, t.Size(), t.Align())
 		case out.Size > maxSize:
 			s.reject(node, "%s of %d bytes cannot be represented", out.Name, out.Size)

@@ -8,26 +8,27 @@ import (
 	"modernc.org/cc/v4"
 )
 
-// cc goes on after a syntax error, and in places reads on until it meets a
-// certain bracket or comma: at the end of the input, for ever. So what follows
-// the headers here has more brackets than can be open, and no end: at the mark
-// behind them the parser is stopped.
+// brackets follows the headers when only the parser runs. After a syntax error,
+// cc continues. In some places it reads until it finds a certain bracket or
+// comma, and does not stop at the end of the input. So brackets has more
+// closing brackets than can be open, and ends with a mark, at which the parser
+// is stopped.
 var brackets = strings.Repeat(") ] , } ; { } ;\n", 2*maxDepth) + mark
 
-// syntax parses the headers for the first syntax error alone, as all others
-// may be its consequences.
+// syntax parses the headers and returns the first syntax error. It leaves out
+// the others, which may follow from the first.
 func (t *translation) syntax() (problems []problem) {
 	stopped := false
 	defer func() {
 		if p := recover(); stopped {
-			problems = []problem{t.files.somewhere("a syntax error, at which the C parser loses itself")}
+			problems = []problem{t.files.somewhere("a syntax error, after which the C parser does not end")}
 		} else if p != nil {
 			panic(p)
 		}
 	}()
 	_, err := cc.Parse(t.config(0, func() { stopped = true; panic(mark) }), t.sources(brackets))
 	for _, p := range problemsOf(err) {
-		if p.file != endName { // where there must be errors
+		if p.file != endName { // brackets always causes errors
 			return []problem{p}
 		}
 	}

@@ -11,7 +11,8 @@ import (
 )
 
 // systemDirs returns the folders of libc's and the kernel's headers, in the
-// order in which they are searched: before those that are bound.
+// order in which cc searches them. It searches them before the folder of the
+// bound headers.
 func systemDirs(opts Options) []string {
 	if opts.Libc == "" {
 		return []string{opts.Shim}

@@ -9,28 +9,29 @@ import (
 	"strings"
 )
 
-// pragmaText is what follows _Pragma.
+// pragmaText matches the text in brackets that follows _Pragma.
 var pragmaText = regexp.MustCompile(`^\s*\(\s*"((?:\\.|[^"\\\n])*)"`)
 
-// directives has the directives that cc obeys, and #warning, which it may
-// ignore. cc ignores unknown ones, such as misspelt ones. It obeys #line, but a
-// declaration would then seem to belong to another header.
+// directives lists the allowed directives: those that cc obeys, and #warning,
+// which it may ignore. Others are rejected, because cc ignores misspelt ones.
+// #line is not allowed, because with it a declaration could seem to be in
+// another header.
 var directives = []string{
 	"if", "ifdef", "ifndef", "elif", "else", "endif", "include", "define", "undef", "error", "warning", "pragma",
 }
 
-// text is the state of a check.
+// text is the state of files.check.
 type text struct {
 	*files
 	name         string
 	line, column int
-	lineStart    bool   // only blanks and comments since the line began
-	directive    string // of this line; # until its name was seen
-	defining     bool   // the next word is the name of a macro
-	conditions   int    // of #if that are open
-	brackets     int    // that are open, in this directive or outside of directives
-	outside      int    // brackets, while in a directive
-	before       string // word
+	lineStart    bool   // whether the line has had only blanks and comments
+	directive    string // name of the line's directive; # before the name has come; empty in other lines
+	defining     bool   // whether the next word is the name of a macro
+	conditions   int    // number of #if without an #endif
+	brackets     int    // number of open brackets, in this directive or outside directives
+	outside      int    // in a directive: number of open brackets before it
+	before       string // previous word
 }
 
 // check rejects errors that cc does not notice, and records the macros. It
@@ -79,8 +80,8 @@ func (t *text) word(word, rest string) {
 	}
 }
 
-// backslash rejects those that join no lines, or join them in a way that cc
-// does not see.
+// backslash rejects a backslash that joins no lines, or that cc does not
+// recognise as joining lines.
 func (t *text) backslash(word, rest string) {
 	switch {
 	case word == `\`:
@@ -92,7 +93,7 @@ func (t *text) backslash(word, rest string) {
 	}
 }
 
-// named takes the name of a directive.
+// named handles the name of a directive.
 func (t *text) named(word string) {
 	t.directive, t.defining = word, word == "define"
 	switch {
@@ -110,7 +111,7 @@ func (t *text) named(word string) {
 func (t *text) inLine(word, rest string) {
 	switch {
 	case word == "_Pragma":
-		// One that is not written as a text will be seen when it is obeyed.
+		// If the argument is not written as a text, pragmas checks it.
 		if literal := pragmaText.FindStringSubmatch(rest); literal != nil && !isHarmless(strings.Fields(literal[1])) {
 			t.reject(t.problem("_Pragma(\"%s\") cannot be represented", literal[1]))
 		}
@@ -128,9 +129,9 @@ func (t *text) inLine(word, rest string) {
 	}
 }
 
-// tooDeep notes where the text has too many brackets. In a directive that is
-// a problem at once. Elsewhere the text alone does not tell, because all
-// branches of an #if are counted; see counter.
+// tooDeep records that the text has too many open brackets. In a directive,
+// that is a problem. Outside directives, it may not be one, because the count
+// includes all branches of an #if; see counter.
 func (t *text) tooDeep() {
 	p := t.problem("%s", tooDeep)
 	if t.directive != "" {

@@ -25,7 +25,7 @@ func tokensOf(nodes ...cc.Node) []cc.Token {
 
 type tokens []cc.Token
 
-// add adds those of a pointer to a node.
+// add adds the tokens of a node, to which the argument points.
 func (t *tokens) add(node reflect.Value) {
 	if node.Kind() != reflect.Pointer || node.IsNil() {
 		return
@@ -45,7 +45,7 @@ func (t *tokens) add(node reflect.Value) {
 	}
 }
 
-// knownFields has the results of nodeFields.
+// knownFields stores the results of nodeFields, by type.
 var knownFields sync.Map
 
 // nodeFields returns the indexes of the fields that hold tokens and nodes.

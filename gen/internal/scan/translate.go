@@ -16,13 +16,13 @@ import (
 	"modernc.org/cc/v4"
 )
 
-// patience bounds the processor time of the program for headers which all
-// other limits let pass. What has no end by then goes on until the program
-// ends.
+// patience is the processor time that the program may use to read headers which
+// are within all other limits. After that, Scan fails, but the goroutine that
+// runs cc continues until the program ends.
 var patience = 30 * time.Second
 
 const (
-	endName = "<end>" // of what is appended to the headers
+	endName = "<end>" // name of the text behind the headers
 	mark    = "#pragma verbena\n"
 )
 
@@ -30,19 +30,19 @@ const (
 type translation struct {
 	system               []string // folders of libc's and the kernel's headers
 	include, source      string
-	predefined, umbrella string // texts
+	predefined, umbrella string // contents of these files
 	files                *files
 	packs                packs
-	expansions           map[string][]string // of the macros that are object-like
+	expansions           map[string][]string // expansions of object-like macros, by name
 }
 
-// translated is what cc makes of the headers, and what it leaves out.
+// translated holds the results of reading headers with cc.
 type translated struct {
 	ast        *cc.AST
-	unusable   map[string]unusable // the macros that cannot be evaluated
-	opened     []string            // files
-	texts      map[string]string   // of the files
-	expansions map[string][]string // of the macros that are object-like
+	unusable   map[string]unusable // macros that cannot be evaluated
+	opened     []string            // files that were opened
+	texts      map[string]string   // texts of the files
+	expansions map[string][]string // expansions of object-like macros, by name
 	packs      *packs
 }
 
@@ -88,8 +88,8 @@ func translate(opts Options, include string) (*translated, error) {
 	}, report(r.problems)
 }
 
-// await returns what comes from done, or false if spent grows by more than
-// patience before.
+// await waits for a result from done and returns it. It returns false if spent
+// has grown by more than patience first.
 func await[T any](done <-chan T, spent func() time.Duration) (r T, ok bool) {
 	limit := spent() + patience
 	look := time.NewTicker(patience / 100)
@@ -108,7 +108,7 @@ func await[T any](done <-chan T, spent func() time.Duration) (r T, ok bool) {
 
 func (t *translation) run() (ast *cc.AST, bad map[string]unusable, problems []problem) {
 	defer func() {
-		if p := recover(); p != nil { // cc panics at what it does not expect
+		if p := recover(); p != nil { // cc panics on input that it does not expect
 			ast, bad, problems = nil, nil, []problem{t.gaveUp(fmt.Sprint(p))}
 		}
 	}()
@@ -123,9 +123,9 @@ func (t *translation) run() (ast *cc.AST, bad map[string]unusable, problems []pr
 	return ast, bad, problems
 }
 
-// types type-checks the headers, and evaluates their macros but for the
-// unusable ones. Those of which cc may have another value than C are also put
-// into assertions, for the scanner to evaluate.
+// types type-checks the headers, and evaluates their macros except those in
+// bad. If cc may have another value than C for a macro, types also puts the
+// macro into an assertion, which the scanner evaluates.
 func (t *translation) types(bad map[string]unusable) (*cc.AST, []problem) {
 	var end strings.Builder
 	for name := range bad {
@@ -176,39 +176,41 @@ func (t *translation) config(maxWork int, atMark func()) *cc.Config {
 	folders := append(slices.Clone(t.system), t.include)
 	abi, err := cc.NewABI("linux", "amd64")
 	if err != nil {
-		panic(err) // cc knows this one
+		panic(err) // cc supports linux/amd64
 	}
 	return &cc.Config{
 		ABI: abi, ExpansionLimit: maxWork, FS: t.files, FSOnly: true,
-		IncludePaths:    append([]string{""}, folders...), // the empty one is the including file's
+		IncludePaths:    append([]string{""}, folders...), // the empty path stands for the folder of the including file
 		SysIncludePaths: folders,
 		PragmaHandler:   t.pragmas(atMark),
 	}
 }
 
-// sources returns the headers, and what is appended to them.
+// sources returns the input of cc: what a compiler predefines, the umbrella
+// file, and end.
 func (t *translation) sources(end any) []cc.Source {
 	return []cc.Source{
-		{Name: "<predefined>", Value: t.predefined}, // the name is special to cc
+		{Name: "<predefined>", Value: t.predefined}, // cc treats this name specially
 		{Name: "<builtin>", Value: cc.Builtin},
 		{Name: t.source, Value: t.umbrella},
 		{Name: endName, Value: end},
 	}
 }
 
-// harmlessPragmas are about warnings, and about what a library exports.
+// harmlessPragmas lists pragmas that are about warnings or about a library's
+// exports only.
 var harmlessPragmas = []string{"GCC diagnostic", "GCC visibility", "GCC system_header", "GCC warning", "clang diagnostic"}
 
-// pragmaOperator is what cc calls the source of a _Pragma.
+// pragmaOperator is the file name that cc reports for a _Pragma.
 const pragmaOperator = "_Pragma_"
 
 func isHarmless(pragma []string) bool {
 	return len(pragma) > 1 && slices.Contains(harmlessPragmas, pragma[0]+" "+pragma[1])
 }
 
-// pragmas returns a handler for what cc leaves to its user. It honours once,
-// ignores what a compiler's warnings are about, notes pack, which cc does not
-// apply, and refuses all others.
+// pragmas returns the handler for the pragmas in the headers. It obeys #pragma
+// once, ignores harmless pragmas, records #pragma pack, and rejects all others.
+// At a mark, it calls atMark.
 func (t *translation) pragmas(atMark func()) func([]cc.Token) error {
 	seen := map[string]bool{}
 	return func(words []cc.Token) error {
@@ -218,7 +220,8 @@ func (t *translation) pragmas(atMark func()) func([]cc.Token) error {
 		at, name := words[0].Position(), words[0].SrcStr()
 		switch {
 		case name == "once":
-			// A second one in the same header says nothing new.
+			// A second #pragma once in the same header has no
+			// effect.
 			place := fmt.Sprintf("%s:%d", filepath.Clean(at.Filename), at.Line)
 			if seen[place] {
 				return cc.SkipSource
@@ -238,10 +241,12 @@ func (t *translation) pragmas(atMark func()) func([]cc.Token) error {
 	}
 }
 
-// inPanic finds the position of a header in the text of a panic of cc.
+// inPanic matches the position in a header that the text of a panic of cc
+// contains.
 var inPanic = regexp.MustCompile(`(\S+\.h):(\d+):(\d+)`)
 
-// gaveUp is the problem for a panic of cc, which names a position at best.
+// gaveUp returns the problem for a panic of cc, with the position that the text
+// of the panic may name.
 func (t *translation) gaveUp(text string) problem {
 	p := t.files.somewhere("the C parser gives up; a header may include itself")
 	if m := inPanic.FindStringSubmatch(text); m != nil {

@@ -12,15 +12,16 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
-// renamed is what a typedef stands for, in any header. params are the names of
-// a function's parameters.
+// renamed is the type that a typedef stands for. If it is a function type,
+// params holds the names of the parameters.
 type renamed struct {
 	*api.Type
 	params []string
 }
 
-// isRenamed reports whether t is the name of a typedef that is replaced by what
-// it stands for. The bindings know some of libc's by their names.
+// isRenamed reports whether t is a typedef that the scanner replaces by the
+// type it stands for. It does not replace typedefs of libc that the bindings
+// know by name.
 func (s *scanner) isRenamed(t *cc.TypeSpecifier) bool {
 	name := t.Token.SrcStr()
 	return t.Case == cc.TypeSpecifierTypeName && !isLibcs(name) && s.typedefs[name] != nil
@@ -31,8 +32,9 @@ func isLibcs(name string) bool {
 	return isOpaque || layout.IsScalar(name) || slices.Contains(libcTypes, name)
 }
 
-// withConst returns t with a const in front of the typedef that stands for it.
-// It belongs to the elements of an array, and means nothing to a function.
+// withConst returns the type of a typedef of t with const before it, if isConst
+// is set. For an array, const belongs to the elements. For a function, it has
+// no meaning.
 func withConst(t *api.Type, isConst bool) *api.Type {
 	if !isConst || t.Kind == api.Func {
 		return t
@@ -46,8 +48,9 @@ func withConst(t *api.Type, isConst bool) *api.Type {
 	return &c
 }
 
-// bare gives the struct, union or enum that a typedef's specifiers define the
-// name of the typedef, if it has no tag.
+// bare returns the name of the typedef in which a struct, union or enum without
+// a tag is defined, and makes it the type's name. It returns "" if there is
+// none.
 func (s *scanner) bare(l *cc.InitDeclaratorList, sp *specifiers) string {
 	if !sp.typedef || sp.base != nil || sp.aggregate == nil && sp.enum == nil {
 		return ""
@@ -73,7 +76,8 @@ func (s *scanner) bare(l *cc.InitDeclaratorList, sp *specifiers) string {
 	return ""
 }
 
-// typedef takes down a typedef, which is recorded if its header is bound.
+// typedef handles a typedef. It adds the typedef to the snapshot if its header
+// is bound.
 func (s *scanner) typedef(l *cc.InitDeclaratorList, header string, bound bool, sp *specifiers) {
 	d := l.InitDeclarator.Declarator
 	name := d.Name()
@@ -84,13 +88,13 @@ func (s *scanner) typedef(l *cc.InitDeclaratorList, header string, bound bool, s
 	t, params := s.declared(d, sp.base)
 	if isLibcs(name) {
 		if !s.isSystem(d) && !(t.Kind == api.Named && layout.SameScalar(name, t.Name)) {
-			s.reject(d, "%s is libc's", name)
+			s.reject(d, "%s is a typedef of libc", name)
 		}
 		return
 	}
 	if old := s.typedefs[name]; old != nil {
 		if old.String() != t.String() {
-			s.reject(d, "the typedef %s is another one already", name)
+			s.reject(d, "the typedef %s already stands for another type", name)
 		}
 		return
 	}
@@ -103,7 +107,7 @@ func (s *scanner) typedef(l *cc.InitDeclaratorList, header string, bound bool, s
 	}
 	s.declare(d, name)
 	if _, tag, ok := strings.Cut(t.Name, " "); ok && t.Kind == api.Named && tag == name {
-		return // it is the name of the struct, union or enum
+		return // the struct, union or enum has this name as its tag
 	}
 	if !t.IsVoid() {
 		s.representable(d, name, t)

@@ -11,16 +11,16 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// specifiers is what precedes a declarator: a base type, or a struct, union or
-// enum written in place.
+// specifiers holds the part of a declaration before the declarators: a type, or
+// the definition of a struct, union or enum.
 type specifiers struct {
 	base      *api.Type
-	renamed   *api.Type // of a typedef, if the words are its name
-	params    []string  // of that, if it is a function
-	rules     api.Rules // of a member, from attributes among the specifiers
+	renamed   *api.Type // type of the typedef, if the specifiers name one
+	params    []string  // names of its parameters, if it is a function
+	rules     api.Rules // rules of a member, from attributes among the specifiers
 	aggregate *cc.StructOrUnionSpecifier
 	enum      *cc.EnumSpecifier
-	tagged    bool // names a struct, union or enum
+	tagged    bool // whether the specifiers name a struct, union or enum by its tag
 	static    bool
 	typedef   bool
 	isConst   bool
@@ -42,7 +42,7 @@ func (s *scanner) specifier(sp *specifiers, t *cc.TypeSpecifier) {
 		s.tag(sp, t.EnumSpecifier, "enum", enumTag(t.EnumSpecifier))
 	case t.Case == cc.TypeSpecifierTypeofExpr, t.Case == cc.TypeSpecifierTypeofType, t.Case == cc.TypeSpecifierAtomic:
 		s.reject(t, "a type written as %q cannot be represented", cc.NodeSource(t))
-		sp.words = append(sp.words, "void") // to go on with
+		sp.words = append(sp.words, "void") // any type, to find further problems
 	case s.isRenamed(t):
 		td := s.typedefs[t.Token.SrcStr()]
 		sp.renamed, sp.params = td.Type, td.params
@@ -54,7 +54,7 @@ func (s *scanner) specifier(sp *specifiers, t *cc.TypeSpecifier) {
 	}
 }
 
-// tag takes the name of a struct, union or enum, if it has one.
+// tag records the tag of a struct, union or enum. tag may be empty.
 func (s *scanner) tag(sp *specifiers, n cc.Node, kind, tag string) {
 	if tag == "" {
 		return
@@ -98,7 +98,8 @@ var arithmetic = []string{"float", "double", "signed", "unsigned", "char", "shor
 
 func isArithmetic(word string) bool { return slices.Contains(arithmetic, word) }
 
-// plainName gives each of C's spellings of an integer type one name.
+// plainName returns the name of a type. It returns the same name for all of C's
+// spellings of an arithmetic type.
 func plainName(words []string) string {
 	n := map[string]int{}
 	for _, word := range words {
@@ -192,12 +193,12 @@ func (s *scanner) pointers(p *cc.Pointer, t *api.Type) *api.Type {
 	return t
 }
 
-// declared returns the type that declarator d gives to its name, and the
-// names of the parameters if it declares a function.
+// declared returns the type of the name that d declares, and the names of the
+// parameters if that is a function.
 func (s *scanner) declared(d *cc.Declarator, base *api.Type) (*api.Type, []string) {
 	if base == nil {
 		s.reject(d, "a type without a name cannot be represented here")
-		base = &api.Type{Name: "void"} // to go on with
+		base = &api.Type{Name: "void"} // any type, to find further problems
 	}
 	return s.direct(d.DirectDeclarator, s.pointers(d.Pointer, base))
 }

@@ -25,7 +25,7 @@ func (s *scanner) variable(l *cc.InitDeclaratorList, header string, sp *specifie
 	s.attributes(l.AttributeSpecifierList)
 	s.attributes(d.AttributeSpecifierList)
 	t, _ := s.declared(d.Declarator, sp.base)
-	if t.Kind == api.Array && t.Len == 0 { // of a length that only the library knows
+	if t.Kind == api.Array && t.Len == 0 { // only the library knows the length
 		s.sized(d, t.Elem)
 	} else {
 		s.sized(d, t)

@@ -50,7 +50,8 @@ func isBlank(c byte) bool  { return strings.IndexByte(" \t\r\f\v", c) >= 0 }
 func isDigit(c byte) bool  { return '0' <= c && c <= '9' }
 func isLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_' }
 
-// run returns the length of the beginning whose bytes belong.
+// run returns the number of bytes at the beginning of text for which belongs
+// returns true.
 func run(text string, belongs func(byte) bool) int {
 	n := 0
 	for n < len(text) && belongs(text[n]) {
@@ -59,7 +60,7 @@ func run(text string, belongs func(byte) bool) int {
 	return n
 }
 
-// lineEnd returns the length of the end of a line that a text begins with.
+// lineEnd returns the length of the line end with which a text begins, or 0.
 func lineEnd(text string) int {
 	switch {
 	case strings.HasPrefix(text, "\n"):
@@ -70,8 +71,8 @@ func lineEnd(text string) int {
 	return 0
 }
 
-// lineComment returns the length of a comment up to the end of its line, which
-// is not one behind a backslash.
+// lineComment returns the length of a // comment. The comment continues on the
+// next line if the line ends with a backslash.
 func lineComment(text string) int {
 	n := len("//")
 	for n < len(text) && text[n] != '\n' {
@@ -82,8 +83,8 @@ func lineComment(text string) int {
 	return n
 }
 
-// quoted returns the length of a string or character constant. One that has no
-// end ends with its line.
+// quoted returns the length of a string or character constant. Without a
+// closing quote, the constant ends with its line.
 func quoted(text string) int {
 	for n := 1; n < len(text); n++ {
 		switch text[n] {
