@@ -154,7 +154,7 @@ type AHAttr struct {
 	SGIDIndex    int    // index of the source's GID in the port's GID table
 	FlowLabel    uint32 // 20 bits
 	HopLimit     uint8  // 0 and 1 allow no routers; on RoCE v2 the kernel chooses
-	TrafficClass uint8  // DSCP in the upper 6 bits; on RoCE v2, that of the IP header
+	TrafficClass uint8  // DSCP in the upper 6 bits; on RoCE v2, the traffic class of the IP header
 }
 
 const (

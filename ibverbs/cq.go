@@ -435,9 +435,9 @@ func (cq *CQ) WaitOne(ctx context.Context) (WC, error) {
 }
 
 // Completions returns an iterator over the results of WaitOne. It continues
-// after work requests that failed, and ends after any other error: that of ctx,
-// os.ErrClosed, or a failure. It takes a completion only to yield it, so the
-// loop may end at any time without losing one.
+// after work requests that failed, and ends after any other error: the error of
+// ctx, os.ErrClosed, or a failure. It takes a completion only to yield it, so
+// the loop may end at any time without losing one.
 //
 //	for wc, err := range cq.Completions(ctx) {
 //		if err != nil {

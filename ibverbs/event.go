@@ -236,8 +236,8 @@ type asyncEvents struct {
 // A program need not read events. Unread events are kept until their object is
 // closed. Consecutive equal events of one object may be merged, and only the
 // last 1024 events are kept. Once a completion queue is created or NextEvent is
-// called, this package reads C's events, so programs cannot use
-// ibv_get_async_event(3), which then no longer blocks either.
+// called, this package reads C's events. From that time on, programs cannot use
+// ibv_get_async_event(3), which also no longer blocks.
 func (d *Device) NextEvent(ctx context.Context) (Event, error) {
 	if err := d.self().Use(); err != nil {
 		return Event{}, err
@@ -273,7 +273,7 @@ func (d *Device) PollEvent() (ev Event, ok bool, err error) {
 }
 
 // Events returns an iterator over the results of NextEvent. It ends after the
-// first error: that of ctx, os.ErrClosed, or a failure.
+// first error: the error of ctx, os.ErrClosed, or a failure.
 //
 //	for ev, err := range d.Events(ctx) {
 //		if err != nil {

@@ -785,8 +785,8 @@ func (e *PostError) Unwrap() error { return e.Err }
 //
 // If a request cannot be posted, Exchange does not poll, and the error is a
 // *PostError. If a receive failed (ibv_post_recv), no send request was posted.
-// If a send request failed, all receives were posted, unless the cause is an
-// *ArgumentError: then nothing was. See PostRecv, PostSend and CQ.Spin.
+// If a send request failed, all receives were posted. If the cause is an
+// *ArgumentError, nothing was posted. See PostRecv, PostSend and CQ.Spin.
 func (qp *QP) Exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least int, budget time.Duration) (int, error) {
 	return qp.converse(recv, send, cq, wcs, least, datapath.Spinning, budget)
 }

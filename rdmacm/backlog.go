@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-go/verbena/internal/backlog"
 )
 
-// ErrBacklogFull reports that a listener had no room for a request. A dial then
+// ErrBacklogFull reports that a listener had no room for a request. The dial
 // tries again, as TCP repeats a lost SYN. If the listener never has room, the
 // dial's error matches ErrBacklogFull. The *RejectedError for such a request
 // matches it too; the one for a rejection by the peer's program does not.

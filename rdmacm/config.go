@@ -45,17 +45,19 @@ type Config struct {
 	// a *PreparedQP and a *VerbsQP are for programs that poll or post
 	// themselves.
 	Queues Queues
-	// MessageSize, if not 0, is the maximum number of bytes in a message for
-	// Conn.Receive. The connection then has a Receiver from the start, whose
-	// RecvQueue receives are posted before the peer can send. If MessageSize is
-	// 0, the program posts receives itself or calls Conn.NewReceiver.
+	// MessageSize, if not 0, is the maximum number of bytes in a message
+	// for Conn.Receive. It gives the connection a Receiver from the start,
+	// whose RecvQueue receives are posted before the peer can send. If
+	// MessageSize is 0, the program posts receives itself or calls
+	// Conn.NewReceiver.
 	MessageSize int
-	// Setup, if not nil, is called after the queue pair has been created and
-	// before the peer can send: register memory and post receives here. If Setup
-	// returns an error, the attempt to connect fails, and Dial or Accept closes
-	// the Conn. Memory that Setup has registered by means other than Conn.Alloc
-	// then stays registered, and keeps the Conn's own protection domain open: the
-	// program must close that memory and then, once more, the Conn that Setup got.
+	// Setup, if not nil, is called after the queue pair has been created
+	// and before the peer can send: register memory and post receives here.
+	// If Setup returns an error, the attempt to connect fails, and Dial or
+	// Accept closes the Conn. Memory that Setup has registered by other
+	// means than Conn.Alloc stays registered after such an error, and keeps
+	// the Conn's own protection domain open. The program must close that
+	// memory, and after that close the Conn that Setup got again.
 	//
 	// Setup runs in the goroutine of Dial or Accept, may block, and may call
 	// anything. The connection is not up yet: transfers fail, and receives

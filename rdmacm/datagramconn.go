@@ -75,13 +75,14 @@ type DatagramConfig struct {
 	// the DatagramConn's device, as a Device from Devices. If nil, the
 	// DatagramConn allocates its own and closes it in Close.
 	PD *ibverbs.PD
-	// Setup, if not nil, is called after the queue pair has been created and
-	// before any peer can know it: register memory and post receives here. If
-	// Setup returns an error, the attempt fails, and the DatagramConn is closed.
-	// Memory that Setup has registered by means other than DatagramConn.Alloc then
-	// stays registered, and keeps the DatagramConn's own protection domain open:
-	// the program must close that memory and then, once more, the DatagramConn
-	// that Setup got.
+	// Setup, if not nil, is called after the queue pair has been created
+	// and before any peer can know it: register memory and post receives
+	// here. If Setup returns an error, the attempt fails, and the
+	// DatagramConn is closed. Memory that Setup has registered by other
+	// means than DatagramConn.Alloc stays registered after such an error,
+	// and keeps the DatagramConn's own protection domain open. The program
+	// must close that memory, and after that close the DatagramConn that
+	// Setup got again.
 	//
 	// Setup runs in the goroutine that creates the DatagramConn, may block, and
 	// may call anything. If it calls Close, the attempt fails.
@@ -275,7 +276,7 @@ func DialDatagram(ctx context.Context, address string, config *DatagramConfig) (
 //
 // Give ctx a deadline. Without one, DialDatagram takes a minute to detect a
 // host that does not answer, and tries again for a minute if the listener's
-// backlog is full. The error then matches ErrBacklogFull.
+// backlog is full. If the backlog stays full, the error matches ErrBacklogFull.
 func (d *Dialer) DialDatagram(ctx context.Context, address string, config *DatagramConfig) (*DatagramConn, error) {
 	if d == nil {
 		return nil, cerr.Nil("Dialer.DialDatagram", "dialer")

@@ -63,10 +63,11 @@ func Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
 // Config.HandshakeTimeout passes, and ctx.Err() if ctx ends first.
 //
 // If the listener's backlog is full, Dial tries again after pauses that grow to
-// five seconds, until ctx ends or Config.HandshakeTimeout is over. The error
-// then also matches ErrBacklogFull. Dial also tries again, up to seven times,
-// if the peer gives up during the handshake, as an overloaded listener does.
-// Each attempt calls PreparedQP.Prepare and Config.Setup.
+// five seconds, until ctx ends or Config.HandshakeTimeout is over. If the
+// backlog stays full, the error also matches ErrBacklogFull. Dial also tries
+// again, up to seven times, if the peer gives up during the handshake, as an
+// overloaded listener does. Each attempt calls PreparedQP.Prepare and
+// Config.Setup.
 func (d *Dialer) Dial(ctx context.Context, address string) (*Conn, error) {
 	if d == nil {
 		return nil, cerr.Nil("Dialer.Dial", "dialer")

@@ -220,8 +220,8 @@ func (ln *Listener) check() error {
 //
 // To register memory once for all connections, allocate a protection domain on
 // the device, pass it as Config.PD, and close it after the connections. Peers
-// can then reach each other's memory if they know the keys; see
-// docs/guide/memory.md.
+// of connections with the same protection domain can reach each other's memory
+// if they know the keys; see docs/guide/memory.md.
 func (ln *Listener) Device() (*ibverbs.Device, error) {
 	if err := ln.check(); err != nil {
 		return nil, err

@@ -27,11 +27,12 @@ type PreparedQP struct {
 	// meanwhile, Dial or Accept fails; if the queue pair exists already,
 	// Close returns an *ibverbs.BusyError.
 	Prepare func(*Conn) (*ibverbs.QP, error)
-	// Flushed, if not nil, is called before the queue pair is destroyed.
-	// The queue pair is then in the error state and, as far as the device
-	// reports, takes no more receives from a shared receive queue. If other
-	// queue pairs share its completion queues, take its last completions
-	// from these queues in Flushed; see ibverbs.QP.LastWQEReached.
+	// Flushed, if not nil, is called before the queue pair is destroyed. At
+	// that time, the queue pair is in the error state and, as far as the
+	// device reports, takes no more receives from a shared receive queue.
+	// If other queue pairs share its completion queues, take its last
+	// completions from these queues in Flushed; see
+	// ibverbs.QP.LastWQEReached.
 	//
 	// Flushed runs in the goroutine of Close, or in that of a Dial or an
 	// Accept that has failed. It may block and may call anything except

@@ -68,8 +68,8 @@ func (r *Request) Event() *Event { return r.event }
 // A peer may leave handshakes unfinished. Therefore, accept each request in its
 // own goroutine, and limit the number of these goroutines. To give up one
 // request in favor of another, end ctx with the cause ErrBacklogFull; see
-// context.WithCancelCause. Dial at the peer then tries again, unless the
-// handshake has begun on a device of the kernel: Dial then fails with a
+// context.WithCancelCause. After that, Dial at the peer tries again. But if the
+// handshake has begun on a device of the kernel, Dial fails with a
 // *RejectedError.
 func (r *Request) Accept(ctx context.Context, config *Config) (*Conn, error) {
 	if err := r.answer("Request.Accept"); err != nil {

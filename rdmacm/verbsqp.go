@@ -5,7 +5,7 @@ package rdmacm
 import "github.com/verbena-go/verbena/ibverbs"
 
 // A VerbsQP, for Config.Queues, makes the Conn create its queue pair with
-// ibv_create_qp(3) instead of librdmacm. The connection then lacks the
+// ibv_create_qp(3) instead of librdmacm. Such a connection lacks the
 // enhancements (ECE) that librdmacm negotiates with the peer. The zero value
 // and a nil *VerbsQP are usable.
 type VerbsQP struct{}

@@ -65,7 +65,8 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 //
 // If the listener's backlog is full, DialContext tries again, after pauses that
 // grow up to five seconds, until ctx ends or Config.HandshakeTimeout has
-// passed. The error then also matches rdmacm.ErrBacklogFull.
+// passed. If the backlog stays full, the error also matches
+// rdmacm.ErrBacklogFull.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	switch {
 	case d == nil:

@@ -72,9 +72,10 @@ func (c *Counter) self() *object.Object {
 }
 
 // Attach makes the counter count completions of the queue pair, which must be
-// in the reset or init state; see ibv_qp_attach_comp_cntr(3). The queue pair
-// must then be closed before the counter. Only one counter can count each
-// operation: attaching a second one fails with an error matching syscall.EBUSY.
+// in the reset or init state; see ibv_qp_attach_comp_cntr(3). Once it is
+// attached, the queue pair must be closed before the counter. Only one counter
+// can count each operation: attaching a second one fails with an error matching
+// syscall.EBUSY.
 func (c *Counter) Attach(qp *ibverbs.QP, ops Ops) error {
 	const op = "ibv_qp_attach_comp_cntr"
 	to := sibling.ObjectOf(qp)

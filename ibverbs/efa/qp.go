@@ -31,8 +31,8 @@ type QPConfig struct {
 	SignalAll                  bool
 	Flags                      QPFlags
 
-	// RDMA lets the queue pair post reads and writes. The adapter must then
-	// have CapRDMARead and CapRDMAWrite.
+	// RDMA lets the queue pair post reads and writes. It needs an adapter
+	// with CapRDMARead and CapRDMAWrite.
 	RDMA bool
 
 	ServiceLevel uint8 // service level; every adapter supports 0

@@ -56,10 +56,10 @@ func (cs *Counters) self() *object.Object {
 }
 
 // Attach makes the counter at an index, from 0, count what a rule matches; see
-// ibv_attach_counters_point_flow(3). The rule must then be closed before the
-// counters. With a nil rule, Attach applies to rules created later with
-// [Count]; some devices support only this. If several rules are attached to one
-// index, the counter has their sum.
+// ibv_attach_counters_point_flow(3). Once it is attached, the rule must be
+// closed before the counters. With a nil rule, Attach applies to rules created
+// later with [Count]; some devices support only this. If several rules are
+// attached to one index, the counter has their sum.
 func (cs *Counters) Attach(index int, kind CounterKind, rule *Rule) error {
 	objects := []*object.Object{cs.self()}
 	var raw *libibverbs.Flow

@@ -155,9 +155,9 @@ func (wq *WQ) State() (WQState, error) {
 }
 
 // SetState moves the queue to a state; see ibv_modify_wq(3). A queue in the
-// reset state can become ready, and receives can then be posted. From any
-// state, a queue can be moved to the reset state, or to the error state, in
-// which all posted receives complete as flushed.
+// reset state can be moved to the ready state, in which receives can be posted.
+// From any state, a queue can be moved to the reset state, or to the error
+// state, in which all posted receives complete as flushed.
 func (wq *WQ) SetState(state WQState) error {
 	return wq.change(&libibverbs.WqAttr{AttrMask: uint32(libibverbs.IBV_WQ_ATTR_STATE), WqState: state})
 }

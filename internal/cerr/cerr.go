@@ -99,7 +99,7 @@ func Poll(op string, result int64, limit int, errno int32) error {
 
 // Wait decodes the result of repoll_wait for at most limit events. A result
 // above limit is an errno. As EINVAL is 22, Wait cannot tell a result of EINVAL
-// from 22 events if limit is 22 or more. It then takes it for events.
+// from 22 events if limit is 22 or more. It takes such a result for events.
 func Wait(op string, result int64, limit int, errno int32) error {
 	if result > int64(max(limit, 0)) {
 		return failed(op, syscall.Errno(result))

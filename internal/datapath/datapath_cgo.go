@@ -63,9 +63,9 @@ func flag(b bool) C.int32_t {
 // take a third of a call's time: the processor stalls when it copies as a whole
 // what was written in pieces.
 
-// PostSend posts the list wr. If ops is not 0, it has the operations with which
-// the queue pair was created: qp is then a libibverbs.QpEx, and PostSend uses
-// ibv_wr_*.
+// PostSend posts the list wr. If ops is 0, qp is a libibverbs.Qp. Otherwise,
+// ops has the operations with which the queue pair was created, qp is a
+// libibverbs.QpEx, and PostSend uses ibv_wr_*.
 func PostSend(qp unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, wr *libibverbs.SendWr, p *Posted) {
 	C.verbena_post_send(bytes(qp), C.uint64_t(ops), bytes(unsafe.Pointer(wr)), bytes(unsafe.Pointer(p)))
 }

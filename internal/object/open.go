@@ -42,7 +42,7 @@ func register(o *Object) {
 func unregister(o *Object) { open.Delete(o) }
 
 // Open returns a description of each open object, with the stack that opened it
-// if Trace was on then.
+// if Trace was on at that time.
 func Open() []string {
 	var out []string
 	open.Range(func(key, value any) bool {

@@ -24,7 +24,7 @@ func (r *Regions) Add(mr *ibverbs.MR) {
 }
 
 // Close closes all regions. After an error, it can be called again, and closes
-// the others.
+// the remaining regions.
 func (r *Regions) Close() error {
 	for len(*r) > 0 {
 		if err := (*r)[0].Close(); err != nil {

@@ -32,8 +32,8 @@ type Config struct {
 	// network are shown.
 	NoSoft bool
 	// OnError, if not nil, is called with the error of what could not be
-	// read. The page then lacks that part, and rdma_collector_success is 0.
-	// Scrapes may call OnError concurrently.
+	// read. After an error, the page lacks that part, and
+	// rdma_collector_success is 0. Scrapes may call OnError concurrently.
 	OnError func(error)
 }
 

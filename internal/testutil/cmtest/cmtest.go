@@ -210,7 +210,7 @@ func Soon(t testing.TB, what string, ok func() bool) {
 }
 
 // ManyProcessors sets GOMAXPROCS to at least eight until the end of the test.
-// Then more goroutines run at the same time, even if the machine has few
+// So more goroutines run at the same time, even if the machine has few
 // processors.
 func ManyProcessors(t testing.TB) {
 	t.Helper()

@@ -66,8 +66,8 @@ func (l *Library) Bare() unsafe.Pointer {
 	return *(*unsafe.Pointer)(l.symbol("bare"))
 }
 
-// Returns sets the result of calls and the value of errno after them. Calls
-// then write no out parameter.
+// Returns sets the result of calls and the value of errno after them. These
+// calls write no out parameter.
 func (l *Library) Returns(result int64, errno int32) {
 	*l.control = control{result: [2]int64{result, result}, errno: int64(errno)}
 }

@@ -427,9 +427,9 @@ func (s *State) Disconnect() (p Post, due bool) {
 // Ended reports whether the peer has announced that it sends no more data.
 func (s *State) Ended() bool { return s.ended }
 
-// Gone reports whether the peer has ended both directions. The peer then
-// ignores data that reaches it later, so this end need not wait until its data
-// has arrived.
+// Gone reports whether the peer has ended both directions. After that, the peer
+// ignores data that reaches it, so this end need not wait until the data that
+// it has sent has arrived.
 func (s *State) Gone() bool { return s.gone }
 
 // Disconnected reports whether both directions were ended, by one end or by
