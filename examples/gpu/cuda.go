@@ -23,6 +23,7 @@ type cuda struct {
 	primaryCtxRetain  func(context *unsafe.Pointer, device int32) int32
 	ctxSetCurrent     func(context unsafe.Pointer) int32
 	memAlloc          func(address *unsafe.Pointer, size uintptr) int32
+	memAllocManaged   func(address *unsafe.Pointer, size uintptr, flags uint32) int32
 	memFree           func(address unsafe.Pointer) int32
 	memcpyHtoD        func(to unsafe.Pointer, from *byte, size uintptr) int32
 	memcpyDtoH        func(to *byte, from unsafe.Pointer, size uintptr) int32
@@ -36,6 +37,7 @@ const (
 	cudaDMABufSupported = 124 // CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED
 	cudaSyncMemops      = 6   // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
 	cudaDMABufFD        = 1   // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+	cudaAttachGlobal    = 1   // CU_MEM_ATTACH_GLOBAL: for every stream and processor
 )
 
 func openCUDA() (*cuda, error) {
@@ -43,7 +45,7 @@ func openCUDA() (*cuda, error) {
 	err := load("libcuda.so.1", "NVIDIA's driver", map[string]any{
 		"cuInit": &c.init, "cuDeviceGet": &c.deviceGet, "cuDeviceGetName": &c.deviceGetName, "cuDeviceGetAttribute": &c.deviceGetAttr,
 		"cuDevicePrimaryCtxRetain": &c.primaryCtxRetain, "cuCtxSetCurrent": &c.ctxSetCurrent,
-		"cuMemAlloc_v2": &c.memAlloc, "cuMemFree_v2": &c.memFree, "cuMemcpyHtoD_v2": &c.memcpyHtoD, "cuMemcpyDtoH_v2": &c.memcpyDtoH,
+		"cuMemAlloc_v2": &c.memAlloc, "cuMemAllocManaged": &c.memAllocManaged, "cuMemFree_v2": &c.memFree, "cuMemcpyHtoD_v2": &c.memcpyHtoD, "cuMemcpyDtoH_v2": &c.memcpyDtoH,
 		"cuPointerSetAttribute": &c.pointerSetAttr, "cuMemGetHandleForAddressRange": &c.memGetRangeHandle, // CUDA 11.7
 		"cuGetErrorName": &c.getErrorName,
 	})
@@ -106,6 +108,11 @@ func (c *cuda) alloc(size int) (address unsafe.Pointer, err error) {
 		return nil, errors.Join(err, c.free(address))
 	}
 	return address, nil
+}
+
+func (c *cuda) allocManaged(size int) (address unsafe.Pointer, err error) {
+	err = c.call("cuMemAllocManaged", func() int32 { return c.memAllocManaged(&address, wholePages(size), cudaAttachGlobal) })
+	return address, err
 }
 
 func (c *cuda) free(address unsafe.Pointer) error {

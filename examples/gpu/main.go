@@ -7,6 +7,9 @@
 //	gpu -listen 192.0.2.1:7471
 //	gpu -n 67108864 192.0.2.1:7471
 //
+// With -managed, it uses memory that the processor can access, too. The device
+// in user space, which is no hardware, can move no other memory of a real GPU.
+//
 // It opens NVIDIA's or AMD's library at run time. It is a module of its own, so
 // that Verbena does not depend on the package that opens libraries. To use GPU
 // memory in another program, take memory.go, and cuda.go or rocm.go.
@@ -36,8 +39,9 @@ func main() {
 	log.SetPrefix("gpu: ")
 	listen := flag.String("listen", "", "run the server at this `address`, such as 192.0.2.1:7471 or :7471")
 	size := flag.Int("n", 1<<20, "transfer this many `bytes`; the server: at most so many")
+	managed := flag.Bool("managed", false, "use managed memory, which the processor can access, too")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: gpu -listen address [-n bytes]\n       gpu [-n bytes] address")
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: gpu -listen address [-n bytes] [-managed]\n       gpu [-n bytes] [-managed] address")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -57,6 +61,9 @@ func main() {
 		os.Exit(2)
 	}
 	g, err := openGPU()
+	if err == nil && *managed {
+		g = withManaged{g}
+	}
 	if err == nil {
 		err = run(ctx, g, address, *size)
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,6 +35,9 @@ func libraries(t *testing.T, maker string) {
 	out, err := exec.Command("gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-D"+map[string]string{"NVIDIA": "CUDA", "AMD": "ROCM"}[maker],
 		"-o", filepath.Join(folder, names[0]), "testdata/gpu.c", "-pthread").CombinedOutput()
 	require.NoError(t, err, string(out))
+	if maker == "AMD" { // a machine with an NVIDIA GPU has its library
+		require.NoError(t, os.WriteFile(filepath.Join(folder, "libcuda.so.1"), nil, 0o644))
+	}
 	for _, name := range names[1:] {
 		require.NoError(t, os.Symlink(names[0], filepath.Join(folder, name)))
 	}
@@ -45,11 +49,16 @@ var makers = map[string]string{"NVIDIA": "an NVIDIA GPU", "AMD": "an AMD GPU"}
 // transfers runs a server, and a client for each number of bytes. The memory of
 // all must be registered in the way.
 func transfers(t *testing.T, gpu, way string, sizes ...string) {
+	transfersWith(t, nil, gpu, way, sizes...)
+}
+
+// transfersWith is transfers with more flags.
+func transfersWith(t *testing.T, flags []string, gpu, way string, sizes ...string) {
 	d := testdevice.Require(t)
-	server := process.StartMain(t, "-n", "300000", "-listen", d.IPv4.String()+":0")
+	server := process.StartMain(t, slices.Concat(flags, []string{"-n", "300000", "-listen", d.IPv4.String() + ":0"})...)
 	address := server.Prints(`listening on (\S+)\n`)
 	for _, n := range sizes {
-		client := process.RunMain(t, "-n", n, address)
+		client := process.RunMain(t, slices.Concat(flags, []string{"-n", n, address})...)
 		require.Zero(t, client.Wait())
 		require.Equal(t, n+" bytes went from the memory of "+gpu+", registered "+way+", and came back\n", client.Stdout())
 		require.Empty(t, client.Stderr())
@@ -79,6 +88,18 @@ func TestByAddress(t *testing.T) {
 			libraries(t, maker)
 			t.Setenv("GPU_DOUBLE", "address")
 			transfers(t, gpu, "by its address", "1", "300000")
+		})
+	}
+}
+
+// Managed memory needs neither a DMA buffer nor a module for peer memory where
+// the processor moves the data.
+func TestManaged(t *testing.T) {
+	for maker, gpu := range makers {
+		t.Run(maker, func(t *testing.T) {
+			libraries(t, maker)
+			t.Setenv("GPU_DOUBLE", "neither")
+			transfersWith(t, []string{"-managed"}, gpu, "by its address", "1", "300000")
 		})
 	}
 }

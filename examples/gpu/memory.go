@@ -17,7 +17,8 @@ import (
 // gpu is the first GPU of a vendor. Its methods may be called by any goroutine.
 type gpu interface {
 	name() string
-	alloc(size int) (unsafe.Pointer, error) // an address that only the GPU can use
+	alloc(size int) (unsafe.Pointer, error)        // an address that only the GPU can use
+	allocManaged(size int) (unsafe.Pointer, error) // one that the processor can use, too
 	free(address unsafe.Pointer) error
 	put(address unsafe.Pointer, from []byte) error
 	get(into []byte, address unsafe.Pointer) error
@@ -38,6 +39,16 @@ func openGPU() (gpu, error) {
 		return amd, nil
 	}
 	return nil, fmt.Errorf("no GPU: %w", errors.Join(err, amdErr))
+}
+
+// withManaged is a GPU of which the program uses managed memory. The vendors'
+// libraries export no DMA-BUFs of it.
+type withManaged struct{ gpu }
+
+func (g withManaged) alloc(size int) (unsafe.Pointer, error) { return g.allocManaged(size) }
+
+func (g withManaged) export(unsafe.Pointer, int) (fd int, offset uint64, err error) {
+	return 0, 0, errors.New("managed memory can only be registered by its address")
 }
 
 // memory is GPU memory that an RDMA device can access.
@@ -73,7 +84,8 @@ func register(g gpu, pd *ibverbs.PD, address unsafe.Pointer, size int, access ib
 	if err == nil {
 		return mr, "as a DMA buffer", nil
 	}
-	// The program must never access this slice, because the processor cannot.
+	// The program must never access this slice: unless the memory is managed,
+	// the processor cannot.
 	mr, byAddress := pd.Register(unsafe.Slice((*byte)(address), size), access)
 	if byAddress != nil {
 		return nil, "", errors.Join(err, byAddress)

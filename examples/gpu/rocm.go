@@ -9,11 +9,12 @@ import (
 
 // rocm is AMD's HIP runtime, and the HSA runtime below it.
 type rocm struct {
-	init         func(flags uint32) int32
-	malloc       func(address *unsafe.Pointer, size uintptr) int32
-	freeMemory   func(address unsafe.Pointer) int32
-	memcpy       func(to, from unsafe.Pointer, size uintptr, kind int32) int32
-	getErrorName func(result int32) *byte
+	init          func(flags uint32) int32
+	malloc        func(address *unsafe.Pointer, size uintptr) int32
+	mallocManaged func(address *unsafe.Pointer, size uintptr, flags uint32) int32
+	freeMemory    func(address unsafe.Pointer) int32
+	memcpy        func(to, from unsafe.Pointer, size uintptr, kind int32) int32
+	getErrorName  func(result int32) *byte
 
 	hsaInit      func() int32
 	exportDMABuf func(address unsafe.Pointer, size uintptr, fd *int32, offset *uint64) int32
@@ -23,12 +24,13 @@ type rocm struct {
 const (
 	hipHostToDevice = 1
 	hipDeviceToHost = 2
+	hipAttachGlobal = 1 // hipMemAttachGlobal: for every stream and processor
 )
 
 func openROCm() (*rocm, error) {
 	r := &rocm{}
 	err := load("libamdhip64.so", "AMD's ROCm", map[string]any{
-		"hipInit": &r.init, "hipMalloc": &r.malloc, "hipFree": &r.freeMemory, "hipMemcpy": &r.memcpy, "hipGetErrorName": &r.getErrorName,
+		"hipInit": &r.init, "hipMalloc": &r.malloc, "hipMallocManaged": &r.mallocManaged, "hipFree": &r.freeMemory, "hipMemcpy": &r.memcpy, "hipGetErrorName": &r.getErrorName,
 	})
 	if err == nil {
 		err = load("libhsa-runtime64.so.1", "AMD's ROCm", map[string]any{"hsa_init": &r.hsaInit, "hsa_amd_portable_export_dmabuf": &r.exportDMABuf})
@@ -56,6 +58,10 @@ func (r *rocm) check(op string, result int32) error {
 
 func (r *rocm) alloc(size int) (address unsafe.Pointer, err error) {
 	return address, r.check("hipMalloc", r.malloc(&address, wholePages(size)))
+}
+
+func (r *rocm) allocManaged(size int) (address unsafe.Pointer, err error) {
+	return address, r.check("hipMallocManaged", r.mallocManaged(&address, wholePages(size), hipAttachGlobal))
 }
 
 func (r *rocm) free(address unsafe.Pointer) error { return r.check("hipFree", r.freeMemory(address)) }

@@ -4,7 +4,7 @@
 // library, AMD's HIP, and the HSA runtime below HIP. GPU memory is shared memory of this machine's. With
 // GPU_DOUBLE=dmabuf nothing is mapped at its addresses, and it can only be reached by a DMA buffer, which the kernel's
 // udmabuf makes. With "address" there are no DMA buffers, and the memory is mapped at its addresses, as with a module
-// for peer memory. With any other value, neither works.
+// for peer memory. With any other value, neither works. Managed memory is always mapped at its addresses.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -53,7 +53,7 @@ static struct allocation *find(const void *address, size_t size)
 	return NULL;
 }
 
-static int take(void **address, size_t size)
+static int take(void **address, size_t size, int managed)
 {
 	struct allocation *a = find(NULL, 0);
 	if (!a || !size || size % 65536)
@@ -63,7 +63,7 @@ static int take(void **address, size_t size)
 		return -1;
 	a->memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, a->memfd, 0);
 	a->address = a->memory;
-	if (!mode("address"))
+	if (!mode("address") && !managed)
 		a->address = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (a->memory == MAP_FAILED || a->address == MAP_FAILED)
 		return -1;
@@ -72,10 +72,10 @@ static int take(void **address, size_t size)
 	return 0;
 }
 
-static int gpu_alloc(void **address, size_t size)
+static int gpu_alloc(void **address, size_t size, int managed)
 {
 	pthread_mutex_lock(&lock); // the server's goroutines allocate at the same time
-	int result = take(address, size);
+	int result = take(address, size, managed);
 	pthread_mutex_unlock(&lock);
 	return result;
 }
@@ -166,7 +166,12 @@ int cuCtxSetCurrent(void *context)
 
 int cuMemAlloc_v2(void **address, size_t size)
 {
-	return usable() ? usable() : gpu_alloc(address, size) ? OUT_OF_MEMORY : SUCCESS;
+	return usable() ? usable() : gpu_alloc(address, size, 0) ? OUT_OF_MEMORY : SUCCESS;
+}
+
+int cuMemAllocManaged(void **address, size_t size, unsigned flags)
+{
+	return usable() ? usable() : flags != 1 ? INVALID_VALUE : gpu_alloc(address, size, 1) ? OUT_OF_MEMORY : SUCCESS;
 }
 
 int cuMemFree_v2(void *address)
@@ -221,7 +226,11 @@ int cuGetErrorName(int result, const char **name)
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, HSA_ERROR = 0x1000 };
 
 int hipInit(unsigned flags) { return flags ? INVALID_VALUE : SUCCESS; }
-int hipMalloc(void **address, size_t size) { return gpu_alloc(address, size) ? OUT_OF_MEMORY : SUCCESS; }
+int hipMalloc(void **address, size_t size) { return gpu_alloc(address, size, 0) ? OUT_OF_MEMORY : SUCCESS; }
+int hipMallocManaged(void **address, size_t size, unsigned flags)
+{
+	return flags != 1 ? INVALID_VALUE : gpu_alloc(address, size, 1) ? OUT_OF_MEMORY : SUCCESS;
+}
 int hipFree(void *address) { return gpu_free(address) ? INVALID_VALUE : SUCCESS; }
 const char *hipGetErrorName(int result) { return result == OUT_OF_MEMORY ? "hipErrorOutOfMemory" : "hipErrorInvalidValue"; }
 
