@@ -252,6 +252,7 @@ func TestHints(t *testing.T) {
 	t.Cleanup(func() { inProgram.Store(false) })
 	InProgram()
 	require.ErrorContains(t, Null("ibv_get_device_list", int32(syscall.ENOSYS)), ": "+unsure, "the machine has nothing to do with it")
+	require.ErrorContains(t, Null("ibv_reg_dmabuf_mr", int32(syscall.EOPNOTSUPP)), ": "+unmappable)
 	require.Empty(t, LockedHint(1<<40))
 	require.Empty(t, GroupHint("rxe0"))
 	require.Empty(t, HandlesHint())

@@ -10,6 +10,10 @@ type call struct {
 	errno syscall.Errno
 }
 
+// noDMABufs is the failure of a device, or its driver, that cannot use a DMA
+// buffer.
+var noDMABufs = call{"ibv_reg_dmabuf_mr", syscall.EOPNOTSUPP}
+
 // looks has a function for calls whose failure the state of the machine may
 // explain. The function returns a hint about the cause, or "" if it finds none.
 // For causes that depend on more than the function and the errno, packages
@@ -29,7 +33,7 @@ var looks = map[call]func(machine) string{
 	{"rdma_create_event_channel", syscall.ENOENT}: machine.access,
 	{"rdma_create_event_channel", syscall.EACCES}: machine.access,
 	{"rdma_create_event_channel", syscall.EPERM}:  machine.access,
-	{"ibv_reg_dmabuf_mr", syscall.EOPNOTSUPP}:     machine.dmabuf,
+	noDMABufs: machine.dmabuf,
 
 	// For these calls, the machine may show no cause. The hint then names
 	// verbena doctor.
@@ -74,6 +78,7 @@ const (
 		"needs none of this with VERBENA_DEVICE=soft" + Doctor
 	noAccess    = "no access to /dev/infiniband" + Doctor
 	noDMABuf    = "the device's driver has no regions of DMA buffers" + Doctor
+	unmappable  = "the device is part of the program, and so needs a DMA buffer that the processor can map: a GPU's driver may map none" + Doctor
 	oldKernel   = "regions of DMA buffers need Linux 5.12 or later" + Doctor
 	notMapped   = "the memory is not mapped" + Doctor
 	notReadable = "the processor may not read the memory, which may be a GPU's: that is registered with RegisterDMABuf, or needs its driver's module for peer memory, such as nvidia_peermem" + Doctor
@@ -106,6 +111,9 @@ func hint(op string, errno syscall.Errno) string {
 		return ""
 	}
 	if inProgram.Load() {
+		if (call{op, errno}) == noDMABufs {
+			return unmappable
+		}
 		return unsure
 	}
 	return orUnsure(look(here))

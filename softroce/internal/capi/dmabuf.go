@@ -5,7 +5,6 @@
 package capi
 
 import (
-	"errors"
 	"math"
 	"syscall"
 	"unsafe"
@@ -43,6 +42,10 @@ func init() {
 	}
 }
 
+// kernelNotSupported is the kernel's internal ENOTSUPP, with which NVIDIA's
+// driver refuses to map its buffers.
+const kernelNotSupported = syscall.Errno(524)
+
 // openDMABuf maps length bytes of a DMA buffer, from offset on. Like the
 // kernel, it fails with EBADF if fd is not open, and with EINVAL if fd is not a
 // DMA buffer or the buffer does not have that range. It fails with EOPNOTSUPP
@@ -77,8 +80,9 @@ func openDMABuf(fd int, offset, length uint64, write bool) (*dmabuf, error) {
 	d.pages, err = syscall.Mmap(d.fd, int64(offset-within), int(within+length), protection, syscall.MAP_SHARED)
 	if err != nil {
 		syscall.Close(d.fd)
-		if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENODEV) {
-			return nil, syscall.EOPNOTSUPP // the driver does not map the buffer into user space
+		switch err {
+		case syscall.EINVAL, syscall.ENODEV, kernelNotSupported: // the driver does not map the buffer into user space
+			return nil, syscall.EOPNOTSUPP
 		}
 		return nil, err
 	}
