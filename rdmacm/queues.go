@@ -10,6 +10,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -302,12 +303,17 @@ func (c *queues) Done() <-chan struct{} { return c.done }
 // memory, and smaller than the sizes with which Go's allocation panics.
 const maxAlloc = 1 << 46
 
-// canHave returns an error if the system has no address space for size bytes.
-// Without that check, an allocation that fails would end the program.
+// canHave returns an error if the system does not have size bytes of memory, or
+// no address space for them. Without that check, an allocation that fails would
+// end the program.
 func canHave(size int) error {
 	const sure = 64 << 20
 	if size < sure {
 		return nil
+	}
+	// A system that overcommits without a limit maps more than it has.
+	if uint64(size) > mem.Total() {
+		return syscall.ENOMEM
 	}
 	b, err := mem.Map(size)
 	if err != nil {
