@@ -752,6 +752,21 @@ func TestClaimedNames(t *testing.T) {
 	require.NoError(t, other.Close())
 }
 
+// A name is free once its socket is closed, even while the process has a
+// connection that the socket accepted.
+func TestConnectionHoldsNoName(t *testing.T) {
+	a, _ := join(t)
+	const name = "TestConnectionHoldsNoName/x/"
+	listener, err := claim("name/" + name + "1")
+	require.NoError(t, err)
+	require.Equal(t, []string{"1"}, a.Names(name))
+	probe, err := listener.Accept() // it is from Names
+	require.NoError(t, err)
+	defer probe.Close()
+	require.NoError(t, listener.Close())
+	require.Empty(t, a.Names(name))
+}
+
 // BenchmarkFrames sends frames to a node, which counts them.
 func BenchmarkFrames(b *testing.B) {
 	from := own(b, newRecorder())

@@ -12,7 +12,7 @@ import (
 	"net"
 	"os"
 	"slices"
-	"sort"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,9 +40,9 @@ var socketTable struct {
 	all   []string
 }
 
-// sockets returns the names of all sockets of this network, without the prefix,
-// as they were at some time during the call. Concurrent calls may share one
-// reading of /proc/net/unix.
+// sockets returns the names of all listening sockets of this network, without
+// the prefix, as they were at some time during the call. Concurrent calls may
+// share one reading of /proc/net/unix.
 func sockets() ([]string, error) {
 	since := time.Now()
 	socketTable.Lock()
@@ -57,13 +57,27 @@ func sockets() ([]string, error) {
 	}
 	var all []string
 	for line := range strings.Lines(string(table)) {
-		if _, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " "+Prefix()); ok {
+		if name, ok := listening(line); ok {
 			all = append(all, name)
 		}
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] }) // the table has a line with the name for each connection, too
-	socketTable.began, socketTable.all = began, slices.Compact(all)
+	slices.Sort(all)
+	socketTable.began, socketTable.all = began, all
 	return socketTable.all, nil
+}
+
+// listening returns the name in a line of /proc/net/unix, without the prefix,
+// if it is that of a listening socket of this network. A connection has the
+// name of the listening socket that accepted it, and may outlive that socket.
+func listening(line string) (name string, ok bool) {
+	const acceptsConnections = 1 << 16 // __SO_ACCEPTCON of the kernel
+	fields, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " "+Prefix())
+	columns := strings.Fields(fields) // address, references, protocol, flags, type, state, inode
+	if !ok || len(columns) < 4 {
+		return "", false
+	}
+	flags, err := strconv.ParseUint(columns[3], 16, 64)
+	return name, err == nil && flags&acceptsConnections != 0
 }
 
 // token returns the random token at the end of a socket's name. It returns
