@@ -45,7 +45,7 @@ func newArena[T any](requests, segments int) (*arena[T], error) {
 }
 
 // refused returns the reason why a request cannot have the segments, one of
-// which is not valid. copies is as for check.
+// which is not valid. The caller gives copies the same value as for check.
 func (a *arena[T]) refused(segments []Segment, copies bool) error {
 	if err := a.check(segments, copies); err != nil {
 		return err

@@ -145,10 +145,10 @@ func (ch *CompChannel) of(raw *libibverbs.Cq) *CQ {
 	return ch.cqs[raw]
 }
 
-// read takes events off the channel. It returns when it has found one for the
-// wanted queue, or when none is left; done reports which. Only one goroutine
-// calls it at a time, and the channel is not destroyed meanwhile, because the
-// queue keeps it open.
+// read takes events off the channel. It returns when it has found an event for
+// the wanted queue, or when no event is left. done reports whether it has found
+// one. Only one goroutine calls read at a time. The channel is not destroyed
+// during the call, because the queue keeps it open.
 func (ch *CompChannel) read(wanted *CQ) (done bool, err error) {
 	for {
 		var p datapath.Polled

@@ -200,8 +200,8 @@ func (d *Device) init(raw *libibverbs.Context, name string) {
 }
 
 // noDevice returns the error for a device that was not found. others are the
-// devices that libibverbs lists, and kernels those of the kernel. libibverbs
-// omits devices that it cannot open or does not know.
+// devices that libibverbs lists, and kernels the devices that the kernel lists.
+// libibverbs omits devices that it cannot open or does not know.
 func noDevice(what string, others, kernels []string) error {
 	switch {
 	case len(others) == 0 && len(kernels) > 0:
@@ -320,8 +320,8 @@ func (d *Device) RawClock() (uint64, error) {
 }
 
 // unlessRemoved takes the result of destroying an object on the device, and
-// returns nil for EIO if the device was removed: the kernel has then destroyed
-// the object, and fails every call with EIO.
+// returns nil for EIO if the device was removed. By that time, the kernel has
+// destroyed the object, and it fails every call with EIO.
 //
 // After such an error, C leaks a little memory per object. With
 // RDMAV_ALLOW_DISASSOC_DESTROY in the environment, C would free that memory.

@@ -163,8 +163,8 @@ type size struct {
 const untold = -1 // limit of a size for which devices report none
 
 // tooMuch adds the object's name to err, the error of creating the object. If C
-// refused its sizes, it also adds those that are above the device's limits. C
-// returns only an errno.
+// refused the object's sizes, tooMuch also adds the sizes that are above the
+// device's limits, because C returns only an errno.
 func (d *Device) tooMuch(err error, object string, sizes func(DeviceAttr) []size) error {
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOMEM) {
 		if attr, e := d.QueryDevice(); e == nil {
@@ -174,8 +174,8 @@ func (d *Device) tooMuch(err error, object string, sizes func(DeviceAttr) []size
 	return wrap(object, err)
 }
 
-// above describes the sizes that are above their limits. If none is, it
-// describes those with unknown limits.
+// above describes the sizes that are above their limits. If no size is, it
+// describes the sizes whose limits are unknown.
 func above(sizes []size) string {
 	var text, maybe string
 	for _, s := range sizes {

@@ -292,9 +292,9 @@ func (d *Device) Events(ctx context.Context) iter.Seq2[Event, error] {
 	}
 }
 
-// readEvents returns the descriptor to wait on and the queue to look into.
-// Creating the descriptor makes C's own non-blocking. The caller has called Use
-// on d.
+// readEvents returns the descriptor to wait on and the queue of events that
+// were already read. Creating the descriptor makes C's own non-blocking. The
+// caller has called Use on d.
 func (d *Device) readEvents() (*netpoll.FD, *eventQueue, error) {
 	d.events.mu.Lock()
 	defer d.events.mu.Unlock()

@@ -378,7 +378,7 @@ func noGID(object string, all []tableEntry) error {
 }
 
 // netDev is a network interface of this network namespace. The zero value
-// stands for none.
+// stands for no interface.
 type netDev struct {
 	name  string
 	index int

@@ -210,7 +210,8 @@ func (i segmentInternals) CheckRecv(k int) error {
 }
 
 // Fill copies the start of data to a segment that passed CheckRecv or is from
-// InlineBytes, and returns the rest. It fails if the region was closed since.
+// InlineBytes, and returns the rest. It fails if the region was closed after
+// that check.
 func (i segmentInternals) Fill(data []byte) (rest []byte, err error) { return i.s.fill(data) }
 
 // remoteInternals is the internals of a remote buffer.

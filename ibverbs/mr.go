@@ -47,8 +47,8 @@ type region struct {
 	readOnly   bool // whether the device may only read the memory, as far as is known
 }
 
-// newMR returns the MR of a C region. The domain and the other parents are in
-// use.
+// newMR returns the MR of a C region. The caller has called Use on the domain
+// and the other parents.
 func newMR(raw *libibverbs.Mr, r region, parents ...*object.Object) *MR {
 	r.lkey, r.rkey = raw.Lkey, raw.Rkey
 	r.readOnly = r.access&AccessLocalWrite == 0
@@ -121,8 +121,8 @@ func (mr *MR) Close() error {
 
 func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
-// knownAccess holds the flags that some device may know. A device ignores the
-// flags of the optional range that it does not know.
+// knownAccess holds the flags that some device may know. If a device does not
+// know a flag of the optional range, it ignores that flag.
 const knownAccess = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic | AccessWindowBind |
 	AccessZeroBased | AccessOnDemand | AccessHugeTLB | AccessFlushGlobal | AccessFlushPersistent |
 	AccessFlags(libibverbs.IBV_ACCESS_OPTIONAL_RANGE)

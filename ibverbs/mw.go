@@ -189,7 +189,8 @@ func (mw *MW) Bind(qp *QP, id uint64, flags SendFlags, b Binding) error {
 }
 
 // bindWR takes the window's next key and returns the fields of a work request
-// that binds a window of type 2. RKey and Remote then describe that bind.
+// that binds a window of type 2. After the call, RKey and Remote describe that
+// bind.
 func (mw *MW) bindWR(b Binding) (libibverbs.SendWrBindMw, error) {
 	const op = "SendBatch.BindMW"
 	var request libibverbs.SendWrBindMw

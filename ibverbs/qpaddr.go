@@ -439,8 +439,8 @@ const (
 
 func (qp *QP) refuse(op string, err error) error { return cerr.Argument(op, qp.object.Name(), err) }
 
-// step is a change of a queue pair's attributes. mask selects those of attr to
-// change.
+// step is a change of a queue pair's attributes. mask selects the fields of
+// attr to change.
 type step struct {
 	attr libibverbs.QpAttr
 	mask libibverbs.QpAttrMask

@@ -260,8 +260,8 @@ const NoTimeout time.Duration = math.MaxInt64
 // the peer has no receive posted.
 const RNRRetryForever = 7
 
-// timeoutUnit is 4.096 us in nanoseconds. Code 0 would stand for it, but means
-// no timeout.
+// timeoutUnit is 4.096 us in nanoseconds. By the formula of timeoutCode, code 0
+// would stand for this time, but code 0 means no timeout.
 const timeoutUnit = 4096
 
 // timeoutCode returns the code n of the shortest timeout 4.096 us * 2^n that is
@@ -294,7 +294,7 @@ func checkPositive(d time.Duration) error {
 }
 
 // rnrTimers lists the delays of the codes from 1 on, in units of 10 us. The
-// last is that of code 0, which is the longest.
+// last entry is the delay of code 0, which is the longest.
 var rnrTimers = [...]time.Duration{
 	1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
 	2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152, 65536,

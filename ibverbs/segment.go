@@ -17,8 +17,8 @@ type RemoteBuffer struct {
 	RKey uint32 // key of the peer's memory region or window
 	Len  uint64 // size in bytes
 
-	// outside marks a result of Sub that is outside the buffer it came from.
-	// Addr is then an offset.
+	// outside marks a result of Sub that is outside the buffer it came
+	// from. In such a result, Addr is an offset.
 	outside bool
 }
 
@@ -123,7 +123,7 @@ func (s *Segment) isValid() bool {
 }
 
 // owner returns the region of a valid segment, for a batch to keep. It does not
-// return s.mr, because the compiler would then assume that the batch also keeps
+// return s.mr: if it did, the compiler would assume that the batch also keeps
 // the memory of InlineBytes, and would move that memory to the heap.
 func (s *Segment) owner() *MR { return s.mr.itself }
 
@@ -192,7 +192,8 @@ func (s Segment) checkRecv() error {
 }
 
 // fill copies the start of data to a segment that passed checkRecv or is from
-// InlineBytes, and returns the rest. It fails if the region was closed since.
+// InlineBytes, and returns the rest. It fails if the region was closed after
+// that check.
 func (s Segment) fill(data []byte) (rest []byte, err error) {
 	if s.inline != nil {
 		return data[copy(s.Bytes(), data):], nil
@@ -305,8 +306,8 @@ func notInline(k int, mr *MR) error { return inSegment(k, mr.notInline()) }
 func inSegment(k int, err error) error { return fmt.Errorf("segment %d: %w", k, err) }
 
 // readdress changes the addresses in the segments of request i. If inline is
-// set, it replaces those of the device by those of this process, where C reads
-// inline data; otherwise, it does the reverse.
+// set, it replaces addresses for the device by addresses in this process, where
+// C reads inline data. Otherwise, it does the reverse.
 func (b *SendBatch) readdress(i int, inline bool) {
 	sges := b.arena.place(i)
 	for k, mr := range b.owners(i) {

@@ -669,7 +669,7 @@ func (b *SendBatch) notDatagram() int {
 const maxCopied = 4096
 
 // copies is memory outside Go's heap for the bytes of InlineBytes. Slot i holds
-// those of request i.
+// the bytes of request i.
 type copies struct {
 	memory []byte
 	slot   int // size of a slot in bytes, a power of two

@@ -17,16 +17,16 @@ import (
 //     goroutine's thread. But the nap occupies that thread and, until the
 //     runtime's monitor takes it away, a processor of the runtime. Only an
 //     event ends a nap early, so deadlines and Close may have to wait for it.
-//   - It parks: it leaves the waiting to the runtime's netpoller. This occupies
-//     nothing, but the wake-up goes by way of another thread, which costs
-//     several context switches and system calls.
+//   - It parks: it leaves the waiting to the runtime's netpoller. Parking
+//     occupies no thread and no processor, but the wake-up goes by way of
+//     another thread, which costs several context switches and system calls.
 //
 // A wait spins, then naps, then parks. It leaves out spinning unless recent
-// completions of the queue usually came within the limit for spins, and
-// napping unless they usually came within the limit for naps. Each completion
-// that ends a wait tells whether a spin and a nap would have seen it, whatever
-// the wait did. So a queue whose completions come late soon parks at once, and
-// one whose completions come early again soon spins.
+// completions of the queue usually came within the limit for spins, and napping
+// unless they usually came within the limit for naps. Each completion that ends
+// a wait tells whether a spin and a nap would have seen it, whatever the wait
+// did. So if the completions of a queue begin to come late, its waits soon park
+// at once, and if they begin to come early again, its waits soon spin.
 //
 // Over all queues, only few goroutines spin at a time, and as few nap. If they
 // occupied all processors of the runtime, the goroutines that they wait for
@@ -144,7 +144,7 @@ func (p *waitPolicy) endPark(took time.Duration) {
 	p.addNap(took <= napLimit)
 }
 
-// record tells how spins or naps on one queue have done lately.
+// record tells whether spins or naps on one queue were successful lately.
 type record struct {
 	// score rises by 1 with each success, to at most bestScore, and falls by
 	// failureCost with each failure. The record is good while it is positive.

@@ -40,13 +40,13 @@ func isShed(ctx context.Context) bool {
 }
 
 // noticePatience is how long to wait for the peer's reason after a handshake
-// has failed. Usually the reason has arrived by then.
+// has failed. Usually the reason arrives before the handshake fails.
 const noticePatience = time.Second
 
 // orFull adds ErrBacklogFull to err, the error of a dialer's handshake, if the
 // peer sends that reason within noticePatience. A listener with a full backlog
-// can withdraw its acceptance. The handshake then fails before the reason
-// arrives.
+// can withdraw its acceptance. If it does, the handshake fails before the
+// reason arrives.
 func (c *Conn) orFull(ctx context.Context, err error) error {
 	if !errors.Is(err, backlog.ErrGone) {
 		return err

@@ -39,7 +39,7 @@ type Conn struct {
 	peerData    []byte         // private data of the peer's acceptance; guarded by mu
 	local, peer netip.AddrPort // addresses of the two ends; guarded by mu
 	noReads     atomic.Bool    // whether one end allows no reads or atomics
-	ending      sync.Once      // guards the part of Close that tells the peer
+	ending      sync.Once      // guards the part of Close that tells the peer of the end
 	keepAlive   keepAlive
 	log         connLog
 }
@@ -259,7 +259,8 @@ func (c *Conn) handshake(ctx context.Context, begin func() error) error {
 	return nil
 }
 
-// establish makes the queue pair ready and tells the peer.
+// establish makes the queue pair ready to send, and tells the peer that the
+// connection is established.
 func (c *Conn) establish() error {
 	if err := c.agreeECE(); err != nil {
 		return err

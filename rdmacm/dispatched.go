@@ -40,7 +40,7 @@ type dispatched struct {
 }
 
 // dispatch calls create, which creates C's ID, with the channel of the shared
-// dispatcher. The dispatcher then reads the ID's events.
+// dispatcher. After that, the dispatcher reads the ID's events.
 func (id *ID) dispatch(create func(*EventChannel) error) error {
 	d, err := useDispatcher()
 	if err != nil {
@@ -136,8 +136,8 @@ func (d *dispatched) start(to sink) {
 }
 
 // eventSettled is the type of an event that settle adds. When the dispatcher
-// hands it out, all events that were read before have been handed out. The
-// handler then closes the channel in Value.
+// hands it out, all events that were read before it have been handed out. The
+// handler of such an event closes the channel in Value.
 const eventSettled = ^EventType(0)
 
 // handle handles an event that the dispatcher on has read.

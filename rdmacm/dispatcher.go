@@ -238,8 +238,8 @@ func (d *dispatcher) handle(id *ID, f func(*Event)) {
 }
 
 // move moves an ID to another dispatcher, which the function use returns. It
-// sets the ID's handler to f unless f is nil. The caller then uses that
-// dispatcher instead of d.
+// sets the ID's handler to f unless f is nil. After the call, the caller uses
+// that dispatcher instead of d.
 func (d *dispatcher) move(id *ID, use func() (*dispatcher, error), f func(*dispatcher, *Event)) (*dispatcher, error) {
 	to, err := use()
 	if err != nil {
@@ -318,6 +318,6 @@ func (q *queue) work() {
 	}
 }
 
-// wait blocks until all functions have returned. Nothing may be added
-// meanwhile.
+// wait blocks until all functions have returned. During the call, no function
+// may be added.
 func (q *queue) wait() { q.working.Wait() }

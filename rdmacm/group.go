@@ -233,7 +233,7 @@ func (c *GroupConfig) joinIB(ctx context.Context, group IBAddr) (*DatagramConn, 
 // datagram was sent to a group. group is the path to the group; wc and header
 // are the datagram's completion and GRH. groupSender returns false for other
 // datagrams. C cannot determine the path, because it looks for the group's
-// address among those of the port.
+// address among the addresses of the port.
 func groupSender(group ibverbs.AHAttr, wc *ibverbs.WC, header []byte) (ibverbs.AHAttr, bool) {
 	// RoCE v2 over IPv4 puts the IPv4 header into the second half.
 	four := header[ibverbs.GRHLen/2:]

@@ -125,8 +125,8 @@ func (id *ID) call(f func() error) error {
 }
 
 // callBound is like call, for a C function that would follow a null pointer if
-// the ID had no device. Its error then says that the step named missing must
-// come first.
+// the ID had no device. Without a device, callBound returns an error, which
+// says that the step named missing must come first.
 func (id *ID) callBound(op, missing string, f func() error) error {
 	return id.call(func() error {
 		if id.verbs() == nil {
@@ -762,8 +762,8 @@ func backlogOf(n int) int {
 	return min(n, maxBacklog)
 }
 
-// unread is the kernel's backlog for a listener that reads each request at once
-// and then keeps or rejects it. 0 means as many requests as the system allows.
+// unread is the kernel's backlog for a listener that reads each request at
+// once, and keeps or rejects it. 0 means as many requests as the system allows.
 // The kernel does not answer requests for which it has no room.
 const unread = 0
 
@@ -792,8 +792,8 @@ func (id *ID) listen(backlog, kernel int) error {
 func (id *ID) Connect(p ConnParam) error { return id.connect(p, false) }
 
 // connect is like Connect. movesQP says that the caller changes the queue
-// pair's state itself; librdmacm then does not see the queue pair until
-// Establish.
+// pair's state itself. If it is set, librdmacm does not see the queue pair
+// until Establish.
 func (id *ID) connect(p ConnParam, movesQP bool) error {
 	const missing = "resolve the address and the route"
 	err := id.callBound("rdma_connect", missing, func() error {
@@ -813,8 +813,8 @@ func (id *ID) connect(p ConnParam, movesQP bool) error {
 func (id *ID) Accept(p ConnParam) error { return id.accept(p, false) }
 
 // accept is like Accept. movedQP says that the caller has changed the queue
-// pair's state itself; librdmacm then does not see the queue pair during the
-// call.
+// pair's state itself. If it is set, librdmacm does not see the queue pair
+// during the call.
 func (id *ID) accept(p ConnParam, movedQP bool) error {
 	return id.answer("rdma_accept", func() error {
 		if p.QPNum == 0 && !id.hasQP {
@@ -1139,9 +1139,9 @@ func (id *ID) migrate(to *EventChannel) error {
 // acknowledged, which happens at once.
 //
 // Since Linux 5.10, the kernel moves the event of an unread request, but not
-// the request's new ID. C then cannot use the request, and drops it silently.
-// So migrateC reads everything first. Dispatchers read all the time and never
-// move a listener, so a move between them needs no reading.
+// the request's new ID. Without that ID, C cannot use the request, and drops it
+// silently. So migrateC reads everything first. Dispatchers read all the time
+// and never move a listener, so a move between them needs no reading.
 func (id *ID) migrateC(from, to *EventChannel) error {
 	if !from.dispatched || !to.dispatched {
 		if err := drain(from, to); err != nil {
@@ -1199,8 +1199,8 @@ func (ch *EventChannel) remove(id *ID) {
 	delete(ch.ids, id.raw)
 }
 
-// leave removes the ID's events from those that were already read, and returns
-// them.
+// leave removes the ID's events from the events that were already read, and
+// returns the ID's events.
 func (ch *EventChannel) leave(id *ID) (events []*Event) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()

@@ -81,8 +81,9 @@ func (i idInternals) dispatched() (*dispatched, error) {
 	return nil, cerr.Refuse("rdma_migrate_id", i.id.name(), "the id no longer belongs to an endpoint.Endpoint or a handled.ID")
 }
 
-// Migrate moves the ID to a channel. It calls unread once the sink gets no more
-// events, and moves the events that unread returns to the channel too.
+// Migrate moves the ID to a channel. When the ID's sink gets no more events,
+// Migrate calls unread. It also moves the events that unread returns to the
+// channel.
 func (i idInternals) Migrate(channel *EventChannel, unread func() []*Event) error {
 	d, err := i.dispatched()
 	if err != nil {

@@ -109,7 +109,7 @@ func (o *pooled) hand(r *Receive, m *message) {
 }
 
 // giveUp ends the connection at both ends, since a message cannot be received.
-// A device does the same. The caller must hold o.mu.
+// A device also ends a connection in that case. The caller must hold o.mu.
 func (o *pooled) giveUp(cause error) {
 	o.messages.broken = true
 	if o.ops.queues.end(cause) {

@@ -45,7 +45,7 @@ type operations struct {
 	queues *queues
 	*collector
 	maxInline   int    // maximum number of inline bytes
-	prepared    bool   // whether the connection has a PreparedQP, on which the program posts; then there are no operations here
+	prepared    bool   // whether the program posts on a PreparedQP itself, so that no operations are held here
 	maxSegments int    // maximum number of segments of a receive
 	num         uint32 // queue pair number
 	base        uint64 // base of the request IDs; 0 if the queue pair has its own completion queue
@@ -84,7 +84,7 @@ type operations struct {
 
 // lastRequest is a bit in the ID of the last request, or the only one, of those
 // that were posted together. The other requests complete only if they fail. The
-// rest of an ID is a base and a place in operations.inFlight.
+// remaining bits of an ID are a base and a place in operations.inFlight.
 const lastRequest = 1 << 62
 
 // keptReceive is a receive that Recv posted before its context ended.
@@ -138,9 +138,9 @@ func (o *operations) check(ctx context.Context) error {
 // so a few goroutines could otherwise monopolize the processors.
 const yieldEvery = 8
 
-// wait blocks until op is over or ctx ends. done reports whether op is over,
-// and err is then the error of op. If op is over and ctx has ended, wait
-// returns the result of op.
+// wait blocks until op is over or ctx ends. done reports whether op is over. If
+// it is, err is the error of op. If op is over and ctx has ended, wait returns
+// the result of op.
 func (o *operations) wait(ctx context.Context, op *operation) (done bool, err error) {
 	if err := o.check(ctx); err != nil {
 		return false, err

@@ -21,7 +21,7 @@ const recvBatch = 64
 // receiveID is the ID of all receives. No send request has this ID.
 const receiveID = 1 << 63
 
-// init creates the batch. The caller must then set queue.
+// init creates the batch. After it, the caller must set queue.
 func (r *receives) init() (err error) {
 	r.batch, err = ibverbs.NewRecvBatch(recvBatch, 1)
 	return err

@@ -91,8 +91,8 @@ func (c *Conn) write(v *net.Buffers, total int) (int, error) {
 	return done, nil
 }
 
-// drop removes the first n bytes from the first buffer, and then all empty
-// buffers at the front.
+// drop removes the first n bytes from the first buffer. After that, it removes
+// all empty buffers at the front.
 func drop(v *net.Buffers, n int) {
 	if n > 0 {
 		(*v)[0] = (*v)[0][n:]
@@ -260,8 +260,8 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	}
 }
 
-// beginDirect allocates the memory for ReadFrom. ReadFrom must then call
-// endDirect.
+// beginDirect allocates the memory for ReadFrom. ReadFrom must call endDirect
+// when it ends.
 func (c *Conn) beginDirect() (err error) {
 	d := &c.direct
 	if c.part == nil {

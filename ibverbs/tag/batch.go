@@ -165,8 +165,8 @@ func (b *Batch) add(
 	return nil
 }
 
-// place stores the segments, to which the device will write, as those of
-// operation i, and returns them in C's form.
+// place stores the segments as the segments of operation i, and returns them in
+// C's form. The device will write to them.
 func (b *Batch) place(i int, segments []ibverbs.Segment) ([]libibverbs.Sge, error) {
 	if len(segments) > b.segments {
 		return nil, cerr.Invalid("the operation has %d segments, but the batch was made for %d", len(segments), b.segments)

@@ -65,7 +65,8 @@ func (m machine) unknown() string { return "" }
 const spareDescriptors = 16
 
 // openFiles returns a hint if this process can open few more files, or none. If
-// it can open none, the other methods cannot read files, and find nothing.
+// it can open none, the other methods of machine find nothing, because they
+// cannot read files.
 func (m machine) openFiles() string {
 	open, most, ok := m.descriptors()
 	if !ok || open < most-spareDescriptors {

@@ -50,8 +50,8 @@ func Use(name string) error { return devices.use(name) }
 var devices choice
 
 // choice decides where C functions come from: from a device of the program or
-// from the installed libraries. The first library that is loaded makes the
-// decision final.
+// from the installed libraries. Once a library has been loaded, the decision
+// cannot change.
 type choice struct {
 	mutex    sync.Mutex
 	provided map[string]Device

@@ -68,7 +68,7 @@ type answers struct {
 }
 
 // add adds the messages in b. done reports whether the answer is complete. The
-// error is that of the kernel, or ErrShort.
+// error is the kernel's error, or ErrShort.
 func (a *answers) add(b []byte) (done bool, err error) {
 	for len(b) > 0 {
 		if len(b) < messageHeader {

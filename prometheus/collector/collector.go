@@ -104,8 +104,8 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// collectSoft collects the counters of a process's device in user space. The
-// metrics are those that a Soft-RoCE device would have.
+// collectSoft collects the counters of a process's device in user space. It
+// collects the same metrics as for a Soft-RoCE device of the kernel.
 func (c *Collector) collectSoft(to chan<- prometheus.Metric, p softroce.Process) {
 	d := p.Device
 	if d == nil {

@@ -479,7 +479,7 @@ func (ep *Endpoint) Disconnect(ctx context.Context) error {
 }
 
 // errOver reports that the event for the connection's end has already come. No
-// second one follows.
+// second such event follows.
 var errOver = errors.New("the connection is over")
 
 // ready returns the reason why no call that waits can begin, or nil.

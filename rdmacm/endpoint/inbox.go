@@ -98,8 +98,8 @@ func (in *inbox) notify() {
 	in.changed = make(chan struct{})
 }
 
-// await waits for the event that answers a call. If ctx ends first, next can
-// return the event when it comes.
+// await waits for the event that answers a call. If ctx ends before the event
+// comes, the method next can return the event later.
 func (in *inbox) await(ctx context.Context, c *call) (*rdmacm.Event, error) {
 	err := in.wait(ctx, func() bool { return c.event != nil })
 	in.mu.Lock()

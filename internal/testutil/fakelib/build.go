@@ -117,8 +117,9 @@ func buildCM(dir string) error {
 }
 
 // compile compiles a library from files of testdata, with the declarations of
-// libibverbs and librdmacm. The first file includes the others and functions.h,
-// whose content is functions. others are libraries to link it with.
+// libibverbs and librdmacm. The first file includes the other files and
+// functions.h, whose content is the parameter functions. others are libraries
+// to link the library with.
 func compile(dir, name, functions string, files []string, others ...string) error {
 	return compileWith(dir, name, "librdmacm", functions, files, others...)
 }

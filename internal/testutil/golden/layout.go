@@ -38,8 +38,8 @@ func Layout(t *testing.T, name string) *LayoutList {
 	return l
 }
 
-// readLayout returns the lines of NAME.layout, in which the lines of
-// NAME.ARCH.layout replace those for the same types and members.
+// readLayout returns the lines of NAME.layout. Lines of NAME.ARCH.layout
+// replace the lines of NAME.layout for the same types and members.
 func readLayout(t *testing.T, dir, name, arch string) string {
 	t.Helper()
 	common, err := os.ReadFile(filepath.Join(dir, name+".layout"))
