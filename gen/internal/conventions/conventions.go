@@ -24,8 +24,10 @@ const (
 	Status   Class = "status"
 	Count    Class = "count"
 	Pointer  Class = "pointer"
+	List     Class = "list"
 	Code     Class = "code"
 	Negative Class = "negative"
+	Minus    Class = "minus"
 	Poll     Class = "poll"
 	Wait     Class = "wait"
 	Rereg    Class = "rereg"
@@ -37,7 +39,7 @@ const (
 )
 
 var classes = []Class{
-	Status, Count, Pointer, Code, Negative, Poll, Wait, Rereg, EAI, Void, Value, String, Interior,
+	Status, Count, Pointer, List, Code, Negative, Minus, Poll, Wait, Rereg, EAI, Void, Value, String, Interior,
 }
 
 // Func is the line of a function.
@@ -89,6 +91,7 @@ type Library struct {
 	Debian, Fedora string   // packages of the distributions that contain it
 	Prefixes       []string // prefixes that Go's names lack; the first match counts
 	Program        string   // the package of this module for programs; empty for ibverbs and rdmacm
+	Apart          bool     // it has nothing to do with verbs
 }
 
 // Base has the libraries that each table knows.
@@ -212,6 +215,8 @@ func (t *Table) library(words []string) error {
 	}
 	for _, w := range words[2:] {
 		switch key, value, _ := strings.Cut(w, "="); {
+		case w == "apart":
+			l.Apart = true
 		case value == "":
 			return fmt.Errorf("library %s: unknown attribute %q", l.Name, w)
 		case key == "prefix":

@@ -83,8 +83,8 @@ func (p *pkg) fail(format string, args ...any) {
 // classes return a number.
 var results = map[conventions.Class]string{
 	conventions.Void:    "void",
-	conventions.Pointer: "a pointer", conventions.Interior: "a pointer",
-	conventions.String: "const char *",
+	conventions.Pointer: "a pointer", conventions.List: "a pointer", conventions.Interior: "a pointer",
+	conventions.String: "char *",
 }
 
 func (p *pkg) checkFunction(f *function) {
@@ -97,8 +97,8 @@ func (p *pkg) checkFunction(f *function) {
 	switch {
 	case result.IsVoid():
 		got = "void"
-	case isText(result) && f.Class == conventions.String:
-		got = "const char *"
+	case isString(result) && f.Class == conventions.String:
+		got = "char *"
 	case result.Kind == api.Pointer:
 		got = "a pointer"
 	}
@@ -144,8 +144,11 @@ func isOut(t *api.Type) bool {
 	return t.Elem.Kind == api.Pointer || t.Elem.Kind == api.Named && (isEnum || scalars[t.Elem.Name].wire != "")
 }
 
-func isText(t *api.Type) bool {
-	return t.Kind == api.Pointer && t.Elem.Kind == api.Named && t.Elem.Name == "char" && t.Elem.Const
+// isText reports whether a parameter is a string that C only reads.
+func isText(t *api.Type) bool { return isString(t) && t.Elem.Const }
+
+func isString(t *api.Type) bool {
+	return t.Kind == api.Pointer && t.Elem.Kind == api.Named && t.Elem.Name == "char"
 }
 
 func (p *pkg) checkEnum(e *api.Enum) {

@@ -76,6 +76,17 @@ func (r *report) headers(inputs []Input) {
 			}
 		}
 	}
+	// Headers of other packages than rdma-core's verbs.
+	for _, in := range inputs[1:] {
+		for _, h := range in.Known.Headers {
+			if h.Package != "" {
+				r.bound[h.Name] = true
+				if r.shares[h.Name] == nil {
+					r.shares[h.Name] = new([kinds]share)
+				}
+			}
+		}
+	}
 }
 
 // note counts a declaration. One that is not bound needs a reason.

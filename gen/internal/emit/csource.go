@@ -336,9 +336,9 @@ func (p *pkg) refusal(f *function) string {
 	switch f.Class {
 	case conventions.Code:
 		return "r.value = EOPNOTSUPP;"
-	case conventions.Poll, conventions.Negative:
+	case conventions.Poll, conventions.Negative, conventions.Minus:
 		return "r.value = -EOPNOTSUPP;"
-	case conventions.Pointer, conventions.Void, conventions.Value:
+	case conventions.Pointer, conventions.List, conventions.Void, conventions.Value:
 		return "r.error = EOPNOTSUPP;"
 	}
 	p.fail("a function of class %s cannot report that the object lacks the operation", f.Class)

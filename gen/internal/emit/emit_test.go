@@ -234,7 +234,7 @@ func TestRefused(t *testing.T) {
 		}, "infiniband/verbs.h: func ibv_free_device_list: a function of class status must return a number, but it returns void"},
 		{"class of a string", func(in *Input) {
 			in.Known.Funcs["ibv_alloc_pd"].Class = conventions.String
-		}, "infiniband/verbs.h: func ibv_alloc_pd: a function of class string must return const char *, but it returns struct ibv_pd *"},
+		}, "infiniband/verbs.h: func ibv_alloc_pd: a function of class string must return char *, but it returns struct ibv_pd *"},
 		{"result through what is no pointer", func(in *Input) {
 			in.Known.Funcs["ibv_create_cq"].Out = []string{"cqe"}
 		}, "infiniband/verbs.h: func ibv_create_cq: the conventions say that C stores something through cqe, which is no pointer to a number or to a pointer"},

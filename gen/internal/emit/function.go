@@ -187,7 +187,7 @@ func actual(t *api.Type) *api.Type {
 // nil if the result only reports whether the call failed.
 func (p *pkg) value(f *function) *jen.Statement {
 	switch f.Class {
-	case conventions.Pointer, conventions.Interior, conventions.Value:
+	case conventions.Pointer, conventions.List, conventions.Interior, conventions.Value:
 		return p.goType(f.Type.Elem)
 	case conventions.Count, conventions.Negative, conventions.Poll, conventions.Wait:
 		return jen.Int()

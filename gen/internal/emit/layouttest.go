@@ -95,9 +95,9 @@ func (p *pkg) leafLayouts(g *jen.Group, path, expr, kind string, members []*api.
 	for _, l := range leaves(members, 0, kind == "union") {
 		member := expr + "." + goName(l.Name)
 		setter := expr + ".Set" + goName(l.Name)
-		pointer := member + "()"
+		value, pointer := "*"+member+"()", member+"()"
 		if p.isField(l, size) {
-			pointer = "&" + member
+			value, pointer = member, "&"+member
 		}
 		distance := jen.Op(base).Op("+").Qual(goldenPkg, "Distance").Call(jen.Id(expr), jen.Op(pointer))
 		switch {
@@ -109,7 +109,7 @@ func (p *pkg) leafLayouts(g *jen.Group, path, expr, kind string, members []*api.
 		case l.IsFlexible():
 			g.Id("g").Dot("Member").Call(jen.Lit(path), jen.Lit(l.Name), distance, jen.Lit(0))
 		case p.isAligned(l, size):
-			g.Id("g").Dot("Member").Call(jen.Lit(path), jen.Lit(l.Name), distance, sizeof("*("+pointer+")"))
+			g.Id("g").Dot("Member").Call(jen.Lit(path), jen.Lit(l.Name), distance, sizeof(value))
 			p.innerLayouts(g, path, l, jen.Id("v").Op(":=").Op(pointer), distance)
 		default:
 			g.Qual(goldenPkg, "Access").Call(jen.Id("g"), jen.Lit(path), jen.Lit(l.Name), jen.Op(base), memory.Clone(), jen.Op(member), jen.Op(setter))

@@ -224,11 +224,11 @@ func (f *function) refusal(errno string) string {
 	switch f.Class {
 	case conventions.Code, conventions.Wait:
 		return "return " + errno + ";"
-	case conventions.Negative:
+	case conventions.Negative, conventions.Minus:
 		return "return -" + errno + ";"
 	case conventions.Status, conventions.Count, conventions.EAI, conventions.Rereg, conventions.Poll:
 		return "return errno = " + errno + ", -1;"
-	case conventions.Pointer, conventions.Interior:
+	case conventions.Pointer, conventions.List, conventions.Interior:
 		return "return errno = " + errno + ", NULL;"
 	case conventions.String:
 		return "return \"\";"

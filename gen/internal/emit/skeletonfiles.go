@@ -77,6 +77,7 @@ func (f *provided) Number() string { return "GO_" + f.Name() }
 // the class.
 var calls = map[conventions.Class]string{
 	conventions.Void: "soft_void", conventions.Value: "soft_value", conventions.Pointer: "soft_pointer",
+	conventions.List: "soft_pointer", conventions.Minus: "soft_negative",
 	conventions.Code: "soft_code", conventions.Status: "soft_status", conventions.Count: "soft_count",
 	conventions.Negative: "soft_negative", conventions.Poll: "soft_negative", conventions.Wait: "soft_wait",
 	conventions.Rereg: "soft_rereg", conventions.EAI: "soft_count",
@@ -233,7 +234,7 @@ func (s *skeleton) field(fn *provided) jen.Code {
 		return t.Add(errno)
 	case conventions.Value:
 		return t.Add(s.goType(fn.Type.Elem))
-	case conventions.Pointer:
+	case conventions.Pointer, conventions.List:
 		return t.Params(s.goType(fn.Type.Elem), errno)
 	}
 	return t.Params(jen.Int(), errno)
@@ -304,7 +305,7 @@ func (s *skeleton) forward(fn *provided) []jen.Code {
 			number = jen.Id("truth").Call(call)
 		}
 		return append(unless(value, jen.Lit(without[fn.Name()])), jen.Return(answer(value, number)))
-	case conventions.Pointer:
+	case conventions.Pointer, conventions.List:
 		return append(unless(errno, absent), both, jen.Return(answer(pointer, jen.Qual("unsafe", "Pointer").Call(jen.Id("r")), errno, code)))
 	case conventions.Rereg:
 		failed := jen.Int64().Call(jen.Qual(verbsPkg, "IBV_REREG_MR_ERR_CMD"))

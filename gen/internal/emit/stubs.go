@@ -39,7 +39,7 @@ func (p *pkg) stubsFile(f *jen.File) {
 	}
 	f.CgoPreamble(strings.Join(preamble, "\n"))
 
-	f.Var().Id("library").Op("=").Qual(dlPkg, "Library").Values(jen.Dict{
+	library := jen.Dict{
 		jen.Id("Name"):    jen.Lit(p.library.Soname),
 		jen.Id("Debian"):  jen.Lit(p.library.Debian),
 		jen.Id("Fedora"):  jen.Lit(p.library.Fedora),
@@ -48,7 +48,11 @@ func (p *pkg) stubsFile(f *jen.File) {
 		jen.Id("Set"): jen.Func().Params(jen.Id("i").Int(), jen.Id("f").Qual("unsafe", "Pointer")).Block(
 			jen.Qual("C", p.setter()).Call(jen.Qual("C", "int").Call(jen.Id("i")), jen.Id("f")),
 		),
-	})
+	}
+	if p.library.Apart {
+		library[jen.Id("Apart")] = jen.True()
+	}
+	f.Var().Id("library").Op("=").Qual(dlPkg, "Library").Values(library)
 	f.Comment("symbols is in the order of the table in stubs.c.")
 	f.Var().Id("symbols").Op("=").Index().String().ValuesFunc(func(g *jen.Group) {
 		for _, name := range p.symbols() {
@@ -226,7 +230,7 @@ func (p *pkg) argument(param param) (before []jen.Code, arg jen.Code) {
 // readers maps a class to the function of cerr that decodes its results.
 var readers = map[conventions.Class]string{
 	conventions.Status: "Status", conventions.Code: "Code", conventions.EAI: "Addrinfo",
-	conventions.Count: "Count", conventions.Negative: "Count",
+	conventions.Count: "Count", conventions.Negative: "Count", conventions.Minus: "Status",
 	conventions.Poll: "Poll", conventions.Wait: "Wait",
 }
 
@@ -256,17 +260,21 @@ func (p *pkg) finish(fn *function, outs []jen.Code) []jen.Code {
 		return jen.Return(slices.Concat([]jen.Code{result}, outs, []jen.Code{jen.Nil()})...)
 	}
 	switch fn.Class {
-	case conventions.Status, conventions.Code, conventions.EAI, conventions.Rereg:
+	case conventions.Status, conventions.Code, conventions.Minus, conventions.EAI, conventions.Rereg:
 		if len(outs) == 0 {
 			return []jen.Code{jen.Return(p.decoded(fn))}
 		}
 		return []jen.Code{p.onFailure(fn), jen.Return(append(outs, jen.Nil())...)}
 	case conventions.Count, conventions.Negative, conventions.Poll, conventions.Wait:
 		return []jen.Code{p.onFailure(fn), success(jen.Int().Call(value))}
-	case conventions.Pointer:
+	case conventions.Pointer, conventions.List:
+		failed := value.Clone().Op("==").Nil()
+		if fn.Class == conventions.List {
+			failed.Op("&&").Id("r").Dot("error").Op("!=").Lit(0)
+		}
 		null := jen.Qual(cerrPkg, "Null").Call(jen.Lit(fn.Name()), jen.Int32().Call(jen.Id("r").Dot("error")))
 		return []jen.Code{
-			jen.If(value.Clone().Op("==").Nil()).Block(p.fails(fn, null)),
+			jen.If(failed).Block(p.fails(fn, null)),
 			success(p.pointer(fn, value)),
 		}
 	case conventions.Interior:

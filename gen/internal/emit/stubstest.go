@@ -14,7 +14,7 @@ func (p *pkg) stubsTestFile(f *jen.File) {
 		jen.Qual(fakelibPkg, "Stubs").Call(jen.Id("t"), jen.Lit(p.library.Soname),
 			jen.Func().Params(jen.Id("check").Add(check)).BlockFunc(func(g *jen.Group) {
 				for _, fn := range p.bound() {
-					if fn.Inline == nil || fn.call() != own {
+					if fn.variable == nil && (fn.Inline == nil || fn.call() != own) {
 						g.Id("check").Call(jen.Lit(fn.Name()), jen.Lit(string(fn.Class)), jen.Id(fn.goName))
 					}
 				}

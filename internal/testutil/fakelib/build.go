@@ -5,6 +5,7 @@
 package fakelib
 
 import (
+	"cmp"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -57,10 +58,19 @@ func build(dir string, without []string) error {
 	return nil
 }
 
-// parts has the directory in headers of each driver's library.
-var parts = map[string]string{"libefa": "efa", "libmlx5": "mlx5"}
+// parts has the directory in headers of each library that has one of its own.
+var parts = map[string]string{"libefa": "efa", "libibmad": "ibmad", "libibumad": "ibumad", "libmlx5": "mlx5"}
 
-// buildPart compiles a driver's library without a device into dir.
+// soname returns the file name of a library.
+func soname(name string) string {
+	versions := map[string]string{"libibmad": "5", "libibumad": "3"}
+	return name + ".so." + cmp.Or(versions[name], "1")
+}
+
+// drivers are the libraries of these that belong to a driver.
+var drivers = []string{"libefa", "libmlx5"}
+
+// buildPart compiles such a library without a device into dir.
 func buildPart(dir, name string) error {
 	a, err := load(filepath.Join(parts[name], "api"))
 	if err != nil {
@@ -79,7 +89,8 @@ func buildVendors(dir string) error {
 	if err != nil {
 		return err
 	}
-	for name, folder := range parts {
+	for _, name := range drivers {
+		folder := parts[name]
 		a, err := load(filepath.Join(folder, "api"))
 		if err != nil {
 			return err
@@ -143,7 +154,7 @@ func compileWith(dir, name, declarations, functions string, files []string, othe
 		"-shared", "-fPIC", "-pthread", "-Wall", "-Werror",
 		"-Wl,-Bsymbolic", // both libraries have functions of the same names; each must call its own
 		"-I", filepath.Join(top(), "generated", declarations),
-		"-o", filepath.Join(dir, name+".so.1"), filepath.Join(sources, files[0]),
+		"-o", filepath.Join(dir, soname(name)), filepath.Join(sources, files[0]),
 	}
 	cc := exec.Command("cc", append(args, others...)...)
 	if out, err := cc.CombinedOutput(); err != nil {

@@ -22,7 +22,7 @@ type control struct {
 	outValue          int64
 
 	calls  int64
-	args   [7]int64
+	args   [9]int64
 	called [64]byte
 }
 
@@ -84,7 +84,7 @@ func (l *Library) Writes(index, size int, value int64) {
 // Called returns the name of the function that was called last, the number of
 // calls of all functions, and the first arguments of the last call. Only the
 // bits that the type of a parameter has are valid.
-func (l *Library) Called() (function string, times int, args [7]int64) {
+func (l *Library) Called() (function string, times int, args [9]int64) {
 	name, _, _ := bytes.Cut(l.control.called[:], []byte{0})
 	return string(name), int(l.control.calls), l.control.args
 }

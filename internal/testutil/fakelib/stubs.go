@@ -35,8 +35,10 @@ var failures = map[string]outcome{
 	"status":   {-1, syscall.EINVAL},
 	"count":    {-1, syscall.EINVAL},
 	"pointer":  {0, syscall.EINVAL},
+	"list":     {0, syscall.EINVAL},
 	"code":     {int64(syscall.EINVAL), 0},
 	"negative": {-int64(syscall.EINVAL), 0},
+	"minus":    {-int64(syscall.EINVAL), 0},
 	"poll":     {-int64(syscall.EINVAL), 0},
 	"wait":     {int64(syscall.EINVAL), 0},
 	"rereg":    {-4, syscall.EINVAL},
@@ -73,6 +75,12 @@ func (s stub) test(t *testing.T, l *Library) {
 	require.Equal(t, want, got)
 	s.requireCalled(t, l, args)
 
+	if s.class == "list" {
+		l.Returns(0, 0)
+		got, err := s.call(args)
+		require.NoError(t, err)
+		require.Zero(t, got)
+	}
 	if failure, ok := failures[s.class]; ok {
 		l.Returns(failure.result, int32(failure.errno))
 		_, err := s.call(args)
@@ -88,7 +96,7 @@ func (s stub) success(l *Library) (result int64, value any) {
 	switch s.class {
 	case "count", "negative", "poll", "wait", "value":
 		return 1, int64(1)
-	case "pointer", "interior":
+	case "pointer", "list", "interior":
 		return object, object
 	case "string":
 		return int64(uintptr(unsafe.Pointer(&l.control.called))), s.function
@@ -129,7 +137,7 @@ func (s stub) call(args []reflect.Value) (any, error) {
 	results := reflect.ValueOf(s.golang).Call(args)
 	err, _ := results[len(results)-1].Interface().(error)
 	switch value := results[0]; {
-	case slices.Contains([]string{"status", "code", "eai", "rereg", "void"}, s.class):
+	case slices.Contains([]string{"status", "code", "minus", "eai", "rereg", "void"}, s.class):
 		return nil, err
 	case value.Kind() == reflect.String:
 		return value.String(), err

@@ -17,7 +17,7 @@ struct control {
 	int64_t out_value;
 
 	int64_t calls;
-	int64_t args[7];
+	int64_t args[9];
 	char called[64]; /* name of the function that was called last */
 } control;
 
@@ -38,14 +38,14 @@ static int64_t enter(const char *name, const int64_t *args)
 }
 
 #define ENTRY(identifier, name) \
-	int64_t identifier(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e, int64_t f, int64_t g) \
+	int64_t identifier(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e, int64_t f, int64_t g, int64_t h, int64_t i) \
 	{ \
-		return enter(name, (int64_t[]){ a, b, c, d, e, f, g }); \
+		return enter(name, (int64_t[]){ a, b, c, d, e, f, g, h, i }); \
 	}
 
 /* The prototypes are abi.h's, so the compiler must not see the name. */
 #define EXPORTED(name) \
-	int64_t exported_##name(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t) __asm__(#name); \
+	int64_t exported_##name(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t) __asm__(#name); \
 	ENTRY(exported_##name, #name)
 
 static struct verbs_context *new_context(void)
