@@ -3,7 +3,6 @@
 package fabric
 
 import (
-	"encoding/binary"
 	"encoding/hex"
 	"strings"
 	"syscall"
@@ -11,7 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/umad"
+	"github.com/verbena-go/verbena/generated/libibumad"
+	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
 // The headers of datagrams, byte by byte as the specification has them.
@@ -72,16 +72,19 @@ func TestDescription(t *testing.T) {
 }
 
 func TestDecodeUmad(t *testing.T) {
-	buffer := &umadBuffer{umad.LID: 0x12, umad.LID + 1: 0x34, umad.QPN + 3: 1, umad.Size: 1, umad.Size + madSize - 1: 9}
+	buffer := &umadBuffer{
+		header: header{Addr: libibumad.MadAddr{Lid: libibverbs.NewBe16(0x1234), Qpn: libibverbs.NewBe32(1)}},
+		mad:    mad{0: 1, madSize - 1: 9},
+	}
 	var p packet
 	p.decode(buffer, madSize)
 	require.Equal(t, packet{lid: 0x1234, qp: 1, mad: mad{0: 1, madSize - 1: 9}}, p)
 	p.decode(buffer, madSize-1)
 	require.True(t, p.short)
-	setStatus(buffer, syscall.ETIMEDOUT)
+	buffer.header.Status = uint32(syscall.ETIMEDOUT)
 	p.decode(buffer, madSize)
 	require.Equal(t, ErrNoAnswer, p.failed)
-	setStatus(buffer, syscall.EHOSTUNREACH)
+	buffer.header.Status = uint32(syscall.EHOSTUNREACH)
 	p.decode(buffer, madSize)
 	require.ErrorIs(t, p.failed, syscall.EHOSTUNREACH)
 }
@@ -122,8 +125,4 @@ func FuzzAnswers(f *testing.F) {
 			require.LessOrEqual(t, c.Value, c.Max, c.Name)
 		}
 	})
-}
-
-func setStatus(buffer *umadBuffer, errno syscall.Errno) {
-	binary.NativeEndian.PutUint32(buffer[umad.Status:], uint32(errno))
 }

@@ -3,17 +3,24 @@
 package fabric
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
+	"github.com/verbena-go/verbena/generated/libibumad"
+	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
-	"github.com/verbena-go/verbena/internal/umad"
 )
+
+// header is what precedes a datagram in libibumad's buffers.
+type header = libibumad.UserMad
+
+// headerSize is the length of a header.
+const headerSize = int(unsafe.Sizeof(header{}))
 
 // defaultQKey is the Q_Key of queue pair 1, which receives all management
 // datagrams except those of subnet management.
@@ -29,9 +36,9 @@ var umadLock sync.Mutex
 
 // umadPort is a local port that libibumad has opened.
 type umadPort struct {
-	id     int
-	agents map[uint8]int // number of the agent of each class
-	errors int           // number of calls of receive that have failed in succession
+	id     int32
+	agents map[uint8]int32 // number of the agent of each class
+	errors int             // number of calls of receive that have failed in succession
 }
 
 // openUmad opens a port; see Config.
@@ -39,23 +46,23 @@ func openUmad(config *Config) (*umadPort, error) {
 	umadLock.Lock()
 	defer umadLock.Unlock()
 	object := config.name()
-	id, err := umad.Open(config.Device, config.Port)
+	id, err := libibumad.OpenPort(config.Device, int32(config.Port))
 	if err != nil {
 		return nil, notOpened(object, err)
 	}
-	u := &umadPort{id: id, agents: map[uint8]int{}}
-	if size, err := umad.HeaderSize(); err != nil || size != umad.Size {
+	u := &umadPort{id: int32(id), agents: map[uint8]int32{}}
+	if size, err := libibumad.Size(); err != nil || size != uint64(headerSize) {
 		u.closeLocked()
 		return nil, cerr.Argument("umad_open_port", object, cerr.InvalidAs(errors.ErrUnsupported,
-			"the kernel's interface for management datagrams is too old: their header has %d bytes, want %d", size, umad.Size))
+			"the kernel's interface for management datagrams is too old: their header has %d bytes, want %d", size, headerSize))
 	}
 	for _, class := range classes {
-		agent, err := umad.Register(id, class)
+		agent, err := libibumad.Register(u.id, int32(class), 1, 0, nil)
 		if err != nil {
 			u.closeLocked()
 			return nil, notOpened(object, err)
 		}
-		u.agents[class] = agent
+		u.agents[class] = int32(agent)
 	}
 	return u, nil
 }
@@ -78,18 +85,21 @@ func notOpened(object string, err error) error {
 }
 
 // umadBuffer holds a datagram, preceded by libibumad's header.
-type umadBuffer [umad.Size + madSize]byte
+type umadBuffer struct {
+	header header
+	mad    mad
+}
 
 func (u *umadPort) send(p *packet) error {
-	var b umadBuffer
-	binary.BigEndian.PutUint32(b[umad.QPN:], p.qp)
+	b := umadBuffer{mad: p.mad}
+	addr := &b.header.Addr
+	addr.Qpn = libibverbs.NewBe32(p.qp)
 	if p.qp != 0 {
-		binary.BigEndian.PutUint32(b[umad.QKey:], defaultQKey)
+		addr.Qkey = libibverbs.NewBe32(defaultQKey)
 	}
-	binary.BigEndian.PutUint16(b[umad.LID:], uint16(p.lid))
-	copy(b[umad.Size:], p.mad[:])
+	addr.Lid = libibverbs.NewBe16(uint16(p.lid))
 	timeout := min(max(p.timeout.Milliseconds(), 1), math.MaxInt32)
-	return umad.Send(u.id, u.agents[p.mad[offClass]], b[:], int(timeout))
+	return libibumad.Send(u.id, u.agents[p.mad[offClass]], unsafe.Pointer(&b), madSize, int32(timeout), 0)
 }
 
 // maxErrors is the number of calls of receive that must fail in succession
@@ -99,7 +109,8 @@ const maxErrors = 10
 
 func (u *umadPort) receive(p *packet) (bool, error) {
 	var b umadBuffer
-	length, err := umad.Receive(u.id, b[:], int(receiveTimeout.Milliseconds()))
+	length := int32(madSize)
+	_, err := libibumad.Recv(u.id, unsafe.Pointer(&b), &length, int32(receiveTimeout.Milliseconds()))
 	switch {
 	case errors.Is(err, syscall.ETIMEDOUT), errors.Is(err, syscall.EAGAIN):
 		u.errors = 0
@@ -111,18 +122,18 @@ func (u *umadPort) receive(p *packet) (bool, error) {
 		return false, err
 	}
 	u.errors = 0
-	p.decode(&b, length)
+	p.decode(&b, int(length))
 	return true, nil
 }
 
 // decode decodes a received buffer into p. length is the length of the datagram
 // without libibumad's header.
 func (p *packet) decode(b *umadBuffer, length int) {
-	p.lid = LID(binary.BigEndian.Uint16(b[umad.LID:]))
-	p.qp = binary.BigEndian.Uint32(b[umad.QPN:])
+	p.lid = LID(b.header.Addr.Lid.Host())
+	p.qp = b.header.Addr.Qpn.Host()
 	p.short = length < madSize
-	p.mad = mad(b[umad.Size:])
-	switch errno := syscall.Errno(binary.NativeEndian.Uint32(b[umad.Status:])); errno {
+	p.mad = b.mad
+	switch errno := syscall.Errno(b.header.Status); errno {
 	case 0:
 	case syscall.ETIMEDOUT:
 		p.failed = ErrNoAnswer
@@ -141,7 +152,7 @@ func (u *umadPort) close() {
 // only for a port that is not open.
 func (u *umadPort) closeLocked() {
 	for _, agent := range u.agents {
-		_ = umad.Unregister(u.id, agent)
+		_ = libibumad.Unregister(u.id, agent)
 	}
-	_ = umad.Close(u.id)
+	_ = libibumad.ClosePort(u.id)
 }

@@ -96,15 +96,14 @@ var (
 )
 
 // parts are of the headers that stand on those of the upgrade.
-var parts = []string{
-	"headers/efa", "headers/mlx5", "generated/libefa", "generated/libmlx5", "tests/golden/libefa.layout", "tests/golden/libmlx5.layout",
-}
+var parts = []string{"efa", "ibmad", "ibumad", "mlx5"}
 
 // restoreParts brings those back, with what gen makes of them anew.
 func (r *repository) restoreParts(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{"headers/efa", "headers/mlx5"} {
-		require.NoError(t, os.CopyFS(filepath.Join(r.top, name), os.DirFS(filepath.Join(headertest.Top(t), name))))
+	for _, name := range parts {
+		folder := filepath.Join("headers", name)
+		require.NoError(t, os.CopyFS(filepath.Join(r.top, folder), os.DirFS(filepath.Join(headertest.Top(t), folder))))
 	}
 	r.gen(t, "emit")
 	r.gen(t, "check", "-headers", headertest.Dir(t, "65.0"), "-update")
@@ -117,7 +116,9 @@ func (r *repository) forget(t *testing.T) {
 	t.Helper()
 	facts := filepath.Join(r.top, "headers")
 	for _, name := range parts {
-		require.NoError(t, os.RemoveAll(filepath.Join(r.top, name)))
+		for _, made := range []string{"headers/" + name, "generated/lib" + name, "tests/golden/lib" + name + ".layout"} {
+			require.NoError(t, os.RemoveAll(filepath.Join(r.top, made)))
+		}
 	}
 	for _, version := range []string{"56.1", "65.0"} {
 		require.NoError(t, os.Remove(filepath.Join(facts, "api", version+".json")))

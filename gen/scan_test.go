@@ -31,7 +31,9 @@ func TestSnapshot(t *testing.T) {
 	facts := filepath.Join(headertest.Top(t), "headers")
 	folders, err := emit.Folders(facts)
 	require.NoError(t, err)
-	require.Equal(t, []string{facts, filepath.Join(facts, "efa"), filepath.Join(facts, "mlx5")}, folders)
+	require.Equal(t, []string{
+		facts, filepath.Join(facts, "efa"), filepath.Join(facts, "ibmad"), filepath.Join(facts, "ibumad"), filepath.Join(facts, "mlx5"),
+	}, folders)
 	for _, folder := range folders {
 		versions, err := api.Versions(filepath.Join(folder, "api"))
 		require.NoError(t, err)

@@ -49,8 +49,7 @@ var rooms = map[string][]string{
 	"ibverbs/efa":     {"ibverbs", "ibverbs/internal/sibling", "generated", "internal/sealed"},
 	"ibverbs/mlx5":    {"ibverbs", "ibverbs/internal/sibling", "generated", "internal/cerr", "internal/sealed"},
 	"internal/owned":  {"ibverbs"},
-	"internal/umad":   {"internal/cerr", "internal/dl"},
-	"fabric":          {"ibverbs/link", "internal/cerr", "internal/enum", "internal/object", "internal/umad"},
+	"fabric":          {"ibverbs/link", "generated", "internal/cerr", "internal/enum", "internal/object"},
 	"rdmacm": {
 		"ibverbs", "ibverbs/link", "generated", "internal/backlog", "internal/cerr", "internal/mem", "internal/netpoll", "internal/object",
 		"internal/owned", "internal/sealed", "internal/turns",

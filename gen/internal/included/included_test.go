@@ -172,6 +172,8 @@ func TestSources(t *testing.T) {
 		"gen/testdata/headers/libmlx4/umbrella.h",
 		"gen/testdata/odd/infiniband/odd_inner.h",
 		"headers/efa/umbrella.h",
+		"headers/ibmad/umbrella.h",
+		"headers/ibumad/umbrella.h",
 		"headers/mlx5/umbrella.h",
 		"headers/umbrella.h",
 	}, found)
