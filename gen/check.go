@@ -53,10 +53,11 @@ func runCheck(o checkOptions) error {
 // comparison is the result of all comparisons.
 type comparison struct {
 	compared, different int
-	agree               bool // the golden layouts too
+	agree               bool // whether the golden layouts match the snapshot
 }
 
-// declarations returns the declarations to compare the snapshot with.
+// declarations returns the C declarations with which the snapshot is compared:
+// those of the headers, and those in the abi.h of each package.
 func (o checkOptions) declarations(in emit.Input, facts string) []check.Declarations {
 	home := func(names ...string) func(header string) bool {
 		return func(header string) bool { return slices.Contains(names, in.Home(header)) }
@@ -76,7 +77,7 @@ func (o checkOptions) declarations(in emit.Input, facts string) []check.Declarat
 		}
 		return all
 	}
-	if in.Base == nil { // librdmacm's has both
+	if in.Base == nil { // librdmacm's abi.h also has the declarations of libibverbs
 		verbs, cm := conventions.Base[0], conventions.Base[1]
 		return []check.Declarations{
 			read, {Name: cm.Name + "/abi.h", Source: source(cm)}, {Name: verbs.Name + "/abi.h", Source: source(verbs), Has: home(verbs.Name)},
@@ -90,11 +91,12 @@ func (o checkOptions) declarations(in emit.Input, facts string) []check.Declarat
 	return all
 }
 
-// compare compares the snapshot of one folder of facts with every compiler.
+// compare has each compiler check the snapshot of one folder of facts. If there
+// are no differences, it compares the golden layouts, too.
 func (o checkOptions) compare(in emit.Input, folder string, total *comparison) error {
 	own := func(header string) string {
 		if in.Base != nil && !in.Known.Binds(header) {
-			return "" // another folder's
+			return "" // another folder of facts has the header
 		}
 		return in.Home(header)
 	}
@@ -121,7 +123,7 @@ func (o checkOptions) compare(in emit.Input, folder string, total *comparison) e
 			total.compared += result.Total()
 			total.different += len(result.Different)
 		}
-		if total.different > 0 { // the golden layouts would be no better then
+		if total.different > 0 { // the golden layouts are made from this snapshot
 			continue
 		}
 		stale, err := golden.Check(cc.Arch)

@@ -85,7 +85,7 @@ func TestCheckSystem(t *testing.T) {
 			}
 			err := run(checkArgs(t, "-cc", compiler, "-headers", headers))
 			require.ErrorContains(t, err, compiler+" cannot compile headers of "+headertest.Newest(t)+": ")
-			require.ErrorContains(t, err, "infiniband/"+name+" is not that of ")
+			require.ErrorContains(t, err, "the compiler has taken infiniband/"+name+" from ")
 		}
 	}
 	require.NoError(t, run(checkArgs(t, "-golden", filepath.Join(headertest.Top(t), "tests", "golden"))))

@@ -68,8 +68,9 @@ func runDecide(facts, golden, from, to string, w io.Writer) error {
 	return nil
 }
 
-// refusedOf returns what emit refuses of a snapshot that follows the older
-// ones, with lines added to the conventions and to the releases.
+// refusedOf returns the reasons why emit would fail for the snapshot b, which
+// follows the snapshots before, if the given lines were added to the
+// conventions and to since.txt.
 func refusedOf(facts string, in emit.Input, before []*api.API, b *api.API, lines, releases []string) ([]string, error) {
 	added, err := conventions.Parse("proposed", []byte(strings.Join(lines, "\n")))
 	if err != nil {

@@ -14,7 +14,7 @@ func runEmit(facts, out, skeleton, libraries string) error {
 			return err
 		}
 	}
-	if all[0].Base != nil || all[0].Alone { // the skeleton belongs to libibverbs and librdmacm
+	if all[0].Base != nil || all[0].Alone { // the skeleton is made from libibverbs and librdmacm only
 		return nil
 	}
 	if err := emit.Skeleton(all[0], skeleton); err != nil {

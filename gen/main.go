@@ -32,8 +32,9 @@ const libcUsage = "folder with musl's and the kernel's headers, which then stand
 
 func main() {
 	if os.Getenv("GOGC") == "" {
-		// A run ends before it has much garbage: to look for it four times less
-		// often saves a third of the processor time.
+		// A run is short and makes little garbage. A garbage collection
+		// that starts four times less often saves a third of the
+		// processor time.
 		debug.SetGCPercent(400)
 	}
 	if err := run(os.Args[1:]); err != nil {

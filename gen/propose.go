@@ -16,8 +16,9 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/emit"
 )
 
-// runPropose prints the lines that the conventions of new headers lack. A
-// function whose way of reporting errors is unknown gives its result as C does.
+// runPropose prints the lines that the conventions of new headers lack. It does
+// not guess how a function reports errors: the proposed class returns C's
+// result as it is.
 func runPropose(facts, headers, libc, version string, w, notes io.Writer) error {
 	if headers == "" || version == "" {
 		return errors.New("propose needs -headers and -version")
@@ -71,7 +72,7 @@ func proposedEnum(e *api.Enum) string {
 			kind = "values"
 		}
 	}
-	if single < 3 { // 1 and 2 are as likely to be two of a row
+	if single < 3 { // 1 and 2 may be two flags or the numbers 1 and 2
 		kind = "values"
 	}
 	if e.Name == "" {
@@ -80,8 +81,8 @@ func proposedEnum(e *api.Enum) string {
 	return kind
 }
 
-// byValue reports whether f takes or gives a struct by value that the
-// conventions call opaque.
+// byValue reports whether f has a parameter or result that is, by value, a
+// struct that the conventions call opaque.
 func byValue(f *api.Function, known *conventions.Table) bool {
 	return slices.ContainsFunc(append(f.Type.Params, f.Type.Elem), func(t *api.Type) bool {
 		return t.Kind == api.Named && known.Structs[tagOf(t.Name)] != ""
@@ -115,8 +116,9 @@ func tagOf(name string) string {
 	return tag
 }
 
-// proposedNames returns words that name, in Go, what would be called like
-// something else: a struct like a function, and functions like each other.
+// proposedNames returns a word such as " name=GoName" for each declaration
+// whose Go name would be that of another one. These are structs with the name
+// of a function, and functions with the same name.
 func proposedNames(a *api.API, known *conventions.Table) map[string]string {
 	words, functions := map[string]string{}, map[string]string{}
 	for _, f := range a.Functions {

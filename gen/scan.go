@@ -18,9 +18,9 @@ import (
 )
 
 // runScan writes the snapshots of one version of the headers: of the folder
-// facts, and of each folder in it that describes other libraries. A draft goes
-// to a named file, covers only facts itself, and asks for no lines in the
-// conventions.
+// facts, and of each folder in it that describes other libraries. If draft is
+// not empty, it writes a draft to this file instead: the snapshot of facts
+// alone, for which the conventions may lack lines.
 func runScan(facts, headers, libc, version, draft string) error {
 	if headers == "" || version == "" {
 		return errors.New("scan needs the flags -headers and -version")
@@ -59,8 +59,8 @@ func writeSnapshot(facts, headers, libc, version, path string, draft bool) error
 	return os.WriteFile(path, text, 0o644)
 }
 
-// makeSnapshot scans the headers and, if they are present, the libraries. It
-// reports to notes if they are not.
+// makeSnapshot scans the headers, and the libraries if they are present. If
+// they are not, it writes a message to notes.
 func makeSnapshot(facts, headers, libc, version string, known *conventions.Table, draft bool, notes io.Writer) (*api.API, error) {
 	options := scan.Options{
 		Headers: headers, Libc: libc, Shim: filepath.Join(facts, "shim"), Source: filepath.Join(facts, "umbrella.h"),
@@ -75,7 +75,7 @@ func makeSnapshot(facts, headers, libc, version string, known *conventions.Table
 		options.Shim, options.Base = filepath.Join(facts, "..", "shim"), base.API
 		options.Known = known.Over(base.Known)
 	}
-	if !draft { // a name can be settled in the conventions
+	if !draft { // lines that a draft still lacks may change the names
 		options.Check = func(a *api.API) []api.Finding { return emit.Check(a, known, base) }
 	}
 	snapshot, err := scan.Scan(options)
@@ -97,8 +97,9 @@ func makeSnapshot(facts, headers, libc, version string, known *conventions.Table
 	return snapshot, nodes.Record(snapshot, exported, known, draft)
 }
 
-// loadBase loads what the headers of other libraries build on: the facts of the
-// folder around theirs, with the snapshot of one version.
+// loadBase loads the facts about the headers that the headers of other
+// libraries include, with the snapshot of one version. facts is the folder with
+// them.
 func loadBase(facts, version string) (*emit.Input, error) {
 	base := new(emit.Input)
 	var err error

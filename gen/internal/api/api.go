@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api is the model of a header snapshot: the declarations of
-// rdma-core's public headers, as facts, without their text. A snapshot is a
-// JSON file with one declaration per line, so that diffs are readable.
+// Package api is the model of a header snapshot. A snapshot describes the
+// declarations in rdma-core's public headers, without the text of the headers.
+// A snapshot is a JSON file with one declaration per line, so that diffs are
+// readable.
 package api
 
 import (
@@ -33,9 +34,10 @@ type API struct {
 	Undeclared []*Export
 }
 
-// Header is one of rdma-core's headers, or a kernel header that they include.
+// Header is one of rdma-core's headers, or a kernel header that one of them
+// includes.
 type Header struct {
-	Name string `json:"name"` // as a program includes it
+	Name string `json:"name"` // name in #include
 	// Included is true if the header is read: because it is bound, or because a
 	// bound header includes it.
 	Included bool `json:"included,omitempty"`
@@ -76,11 +78,13 @@ func (f *Function) ParamNames() []string {
 // Inline describes a static inline function.
 type Inline struct {
 	// Call is the operation that the body calls with all its parameters in
-	// order, such as qp->context->ops.post_send. Empty: the body has logic
-	// of its own.
+	// order, such as qp->context->ops.post_send. It is empty if the body
+	// does anything else.
 	Call string `json:"call,omitempty"`
-	// Guard is the expression of the ibv_context whose verbs_context must
-	// have the operation, such as qp->context; Call then starts with vctx.
+	// Guard is set if the body first checks that a verbs_context has the
+	// operation. It is the C expression for the ibv_context, such as
+	// qp->context, and Call begins with vctx, the variable with the
+	// verbs_context.
 	Guard string `json:"guard,omitempty"`
 	// Body is a digest of the body's words, after preprocessing.
 	Body string `json:"body,omitempty"`
@@ -91,8 +95,8 @@ type Enum struct {
 	Name   string       `json:"name,omitempty"`
 	Header string       `json:"header"`
 	Signed bool         `json:"signed,omitempty"`
-	Size   int64        `json:"size,omitempty"`    // in bytes, if not 4
-	Bare   bool         `json:"typedef,omitempty"` // the name is a typedef's, and the enum has no tag
+	Size   int64        `json:"size,omitempty"`    // size in bytes; 0 means 4
+	Bare   bool         `json:"typedef,omitempty"` // whether the name is that of a typedef and the enum has no tag
 	Values []Enumerator `json:"values"`
 }
 
@@ -111,18 +115,19 @@ type Enumerator struct {
 	Value int64  `json:"value"`
 }
 
-// Struct is a struct or union, complete or (without members) opaque.
+// Struct is a struct or union. One without members is opaque.
 type Struct struct {
-	Name   string `json:"name"` // with its keyword: struct ibv_qp
+	Name   string `json:"name"` // name with the keyword, such as struct ibv_qp
 	Header string `json:"header"`
-	Size   int64  `json:"size,omitempty"`    // on linux/amd64, in bytes
-	Align  int64  `json:"align,omitempty"`   // likewise
-	Bare   bool   `json:"typedef,omitempty"` // the name is a typedef's, and the struct has no tag
+	Size   int64  `json:"size,omitempty"`    // size on linux/amd64, in bytes
+	Align  int64  `json:"align,omitempty"`   // alignment on linux/amd64, in bytes
+	Bare   bool   `json:"typedef,omitempty"` // whether the name is that of a typedef and the struct has no tag
 	Rules
 	Members []*Member `json:"members,omitempty"`
 }
 
-// C returns the name of s as C writes it.
+// C returns the name of s in C code: without the keyword if it is that of a
+// typedef.
 func (s *Struct) C() string { return Spelled(s.Name, s.Bare) }
 
 // Keyword returns struct or union.
@@ -131,23 +136,24 @@ func (s *Struct) Keyword() string {
 	return keyword
 }
 
-// Rules are what a header says about the layout of a struct or union.
+// Rules holds what a header says about the layout of a struct, a union or a
+// member.
 type Rules struct {
-	Pack    int64 `json:"pack,omitempty"`    // bounds the alignment of the members, in bytes; a packed struct has 1
-	Pragma  bool  `json:"pragma,omitempty"`  // because of #pragma pack, not of an attribute
-	Aligned int64 `json:"aligned,omitempty"` // the least alignment, of the whole or of a member of it, in bytes
+	Pack    int64 `json:"pack,omitempty"`    // maximum alignment of the members, in bytes; 1 if the struct is packed
+	Pragma  bool  `json:"pragma,omitempty"`  // whether Pack comes from #pragma pack rather than from an attribute
+	Aligned int64 `json:"aligned,omitempty"` // minimum alignment of the struct or member, in bytes
 }
 
 // Member is a named member, or an anonymous struct or union.
 type Member struct {
 	Name   string `json:"name,omitempty"`
-	Offset int64  `json:"offset"` // from the start of the enclosing aggregate
-	// Type is set for a member of a type with a name; Aggregate ("struct" or
-	// "union") and Members for one whose type is written in place.
+	Offset int64  `json:"offset"` // in bytes, from the start of the struct or union around it
+	// Type is the member's type. It is nil for a nested struct or union,
+	// whose Aggregate ("struct" or "union") and Members are set instead.
 	Type      *Type     `json:"type,omitempty"`
 	Aggregate string    `json:"aggregate,omitempty"`
-	Rules               // of an aggregate its own, of a type the member's
-	Bits      *Bits     `json:"bits,omitempty"` // set for a bit-field, of type Type
+	Rules               // rules of the nested struct or union, or of the member
+	Bits      *Bits     `json:"bits,omitempty"` // place of a bit-field; nil for other members
 	Members   []*Member `json:"members,omitempty"`
 }
 
@@ -155,11 +161,12 @@ type Member struct {
 // the memory behind the struct.
 func (m *Member) IsFlexible() bool { return m.Type != nil && m.Type.Kind == Array && m.Type.Len == 0 }
 
-// Bits is where a bit-field is. An unnamed one only takes room.
+// Bits is the place of a bit-field. A bit-field without a name only takes
+// space.
 type Bits struct {
-	// At is how many bits lie before it in the enclosing aggregate. Where bytes
-	// have their lowest bit first, it counts from there, and otherwise, on s390x,
-	// from the highest.
+	// At is the number of bits before the bit-field in the struct or union
+	// around it. The first bit of a byte is the lowest one; on s390x, it is
+	// the highest one.
 	At    int64 `json:"at"`
 	Width int64 `json:"width"`
 }
@@ -168,17 +175,17 @@ type Bits struct {
 type Macro struct {
 	Name   string `json:"name"`
 	Header string `json:"header"`
-	Type   string `json:"type"` // int, unsigned, unsigned long long, pointer
+	Type   string `json:"type"` // type of the value, such as int, unsigned long long, pointer or string
 	Value  int64  `json:"value"`
-	// Text is the value of a macro of type char *, as Go quotes it, and of one of
-	// type double or float, in hexadecimal.
+	// Text is the value of a string, in Go's quotes, or of a double or
+	// float, in hexadecimal. For other macros, Value is set instead.
 	Text string `json:"text,omitempty"`
-	// Enumerator is the enumerator that the macro is another name of, if any.
+	// Enumerator is set if the macro is another name of an enumerator.
 	Enumerator string `json:"enumerator,omitempty"`
 }
 
-// Typedef is a second name of a type. In the types of all other declarations,
-// it is replaced by that type.
+// Typedef is a second name of a type. The types of all other declarations have
+// the type itself in place of the typedef.
 type Typedef struct {
 	Name   string `json:"name"`
 	Header string `json:"header"`
@@ -190,7 +197,7 @@ type Variable struct {
 	Name   string `json:"name"`
 	Header string `json:"header"`
 	Type   *Type  `json:"type"`
-	Node   string `json:"node,omitempty"` // as that of a Function
+	Node   string `json:"node,omitempty"` // see Function.Node
 }
 
 // Alias is a macro that gives an enum or struct tag a second name.
@@ -200,8 +207,8 @@ type Alias struct {
 	Target string `json:"target"`
 }
 
-// Unvalued is a macro without a value of its own: a function-like macro, or one
-// that stands for other text.
+// Unvalued is a macro without a value: a function-like macro, or one that
+// stands for text that is not a constant.
 type Unvalued struct {
 	Name   string `json:"name"`
 	Header string `json:"header"`
@@ -216,8 +223,8 @@ type Export struct {
 	Node string `json:"node"`
 }
 
-// Over returns the declarations of a and of below, the snapshot that a builds
-// on. If both declare a name, a's declaration is returned.
+// Over returns the declarations of a and of below, the snapshot of headers that
+// a's headers include. If both declare a name, the result has a's declaration.
 func (a *API) Over(below *API) *API {
 	return &API{
 		Version:    a.Version,
@@ -235,7 +242,7 @@ func (a *API) Over(below *API) *API {
 }
 
 // over returns the items of below whose names no item of above has, followed by
-// the items of above: a header comes after the headers that it includes.
+// the items of above. So a header comes after the headers that it includes.
 func over[T any](above, below []T, name func(T) string) []T {
 	taken := map[string]bool{}
 	for _, item := range above {

@@ -4,16 +4,16 @@ package api
 
 import "strings"
 
-// Name is the name of a declaration, which a release of rdma-core has added.
+// Name is the name of a declaration, with its kind.
 type Name struct {
 	Kind string // func, enum, enumerator, struct, union, member, macro, alias, typedef or variable
-	Name string // a member's is TAG.MEMBER, with more members between if it is nested
+	Name string // name in C; that of a member is TAG.MEMBER, or TAG.MEMBER.MEMBER in a nested struct
 }
 
 func (n Name) String() string { return n.Kind + " " + n.Name }
 
-// Finding is a problem with a declaration. Without a name, it is about no
-// particular declaration.
+// Finding is a problem with a declaration. If Of is the zero value, it is a
+// problem with no particular declaration.
 type Finding struct {
 	Of     Name
 	Header string
@@ -27,7 +27,7 @@ func (f Finding) String() string {
 	return f.Header + ": " + f.Of.String() + ": " + f.Text
 }
 
-// Kinds are the kinds of names.
+// Kinds lists the kinds of names.
 var Kinds = []string{"func", "enum", "enumerator", "struct", "union", "member", "macro", "alias", "typedef", "variable"}
 
 // Names returns the names of all declarations, each once, in the headers'
@@ -86,8 +86,8 @@ func (a *API) Names() []Name {
 	return all
 }
 
-// addMembers adds the members of the aggregate that path names. As in C, an
-// anonymous aggregate adds nothing to the path.
+// addMembers adds the members of the struct or union with the name path. The
+// members of an anonymous struct or union have the path of the one around it.
 func addMembers(path string, members []*Member, add func(kind, name string)) {
 	for _, m := range members {
 		inner := path

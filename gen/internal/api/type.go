@@ -14,10 +14,10 @@ import (
 type Kind int
 
 const (
-	Named   Kind = iota // int, uint32_t, struct ibv_qp, enum ibv_mtu
-	Pointer             // *Elem
-	Array               // [Len]Elem
-	Func                // func(Params) Elem
+	Named   Kind = iota // a type with a name, such as int, uint32_t, struct ibv_qp or enum ibv_mtu
+	Pointer             // a pointer to Elem
+	Array               // an array of Len elements of type Elem
+	Func                // a function with the parameters Params and the result Elem
 )
 
 // Type is a C type. Its text form reads from left to right, as Go's types do:
@@ -25,12 +25,12 @@ const (
 //	*const char    [16]uint8_t    *func(*struct ibv_cq, int) int    typedef struct fi_info_t
 type Type struct {
 	Kind Kind
-	Name string // of a Named type
-	// Bare is whether the struct, union or enum has no tag, but a typedef of that
-	// name, so that C writes the name without the keyword.
+	Name string // name of a Named type
+	// Bare reports whether a struct, union or enum has no tag, and Name is
+	// that of a typedef, which C code writes without the keyword.
 	Bare     bool
 	Const    bool
-	Elem     *Type // pointee, element or result
+	Elem     *Type // type of the pointer's target, of the elements, or of the result
 	Len      int64
 	Params   []*Type
 	Variadic bool
@@ -39,8 +39,9 @@ type Type struct {
 // IsVoid reports whether t is C's void.
 func (t *Type) IsVoid() bool { return t.Kind == Named && t.Name == "void" }
 
-// Tag returns the tag, such as "ibv_qp" for struct ibv_qp. It returns false if
-// t is not of that kind ("struct", "union" or "enum").
+// Tag returns the tag of a struct, union or enum, such as "ibv_qp" for struct
+// ibv_qp. It returns false unless t is of the given kind: "struct", "union" or
+// "enum".
 func (t *Type) Tag(kind string) (string, bool) {
 	if t.Kind != Named {
 		return "", false
@@ -91,8 +92,8 @@ func (t *Type) String() string {
 	return c + bareWord(t.Bare) + t.Name
 }
 
-// Spelled returns a name with its keyword as C writes it: without, if it is
-// that of a typedef.
+// Spelled returns a name such as "struct ibv_qp" in the form of C code. If bare
+// is set, it is the name of a typedef, and the form has no keyword.
 func Spelled(name string, bare bool) string {
 	if _, tag, ok := strings.Cut(name, " "); ok && bare {
 		return tag

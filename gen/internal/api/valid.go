@@ -7,8 +7,7 @@ import (
 	"fmt"
 )
 
-// valid returns an error if a lacks something that all readers of a snapshot
-// rely on.
+// valid returns an error if a lacks something that every snapshot must have.
 func (a *API) valid() error {
 	for i, h := range a.Headers {
 		if h == nil || h.Name == "" {
@@ -69,7 +68,7 @@ func (a *API) valid() error {
 func validMembers(members []*Member) error {
 	for _, m := range members {
 		if m == nil || (m.Type == nil) == (m.Aggregate == "") || m.Name == "" && m.Type != nil && m.Bits == nil || m.Bits != nil && m.Type == nil {
-			return errors.New("a member without a name and a type")
+			return errors.New("a member has neither a name nor a type")
 		}
 		if err := validMembers(m.Members); err != nil {
 			return err

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Version is a release of rdma-core, number by number; 59 and 59.0 are the
-// same.
+// Version is the version of a release of rdma-core, as a list of numbers. 59
+// and 59.0 are the same version.
 type Version []int
 
 // ParseVersion reads a version such as 65.0.
@@ -31,8 +31,8 @@ func ParseVersion(s string) (Version, error) {
 	return v, nil
 }
 
-// Compare returns -1, 0 or 1 for a v that is older than, the same as or newer
-// than w.
+// Compare returns -1 if v is older than w, 0 if they are the same, and 1 if v
+// is newer.
 func (v Version) Compare(w Version) int { return slices.Compare(v, w) }
 
 // Versions returns the versions of the snapshots in a folder, oldest first.
@@ -54,8 +54,8 @@ func Versions(dir string) ([]string, error) {
 	return names, nil
 }
 
-// LoadAll reads the snapshots in a folder, oldest first: the last one is what
-// the bindings are made from.
+// LoadAll reads the snapshots in a folder, oldest first. The bindings are made
+// from the last one.
 func LoadAll(dir string) ([]*API, error) {
 	versions, err := Versions(dir)
 	if err != nil {

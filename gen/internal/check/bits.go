@@ -13,14 +13,16 @@ import (
 	"strings"
 )
 
-// bitField is where a bit-field is. No constant expression of C tells, so that
-// the compiler makes an object file of structs in which one bit-field is set.
+// bitField is the place of a bit-field. No constant expression of C has this
+// place. So the compiler makes an object file with structs in each of which one
+// bit-field is set.
 type bitField struct {
-	name, designator string // of the struct, and the member in it
+	name, designator string // name of the struct, and path of the member in it
 	at, width        int64
 }
 
-// bitDifferences returns a line for each fact about a bit-field that is not so.
+// bitDifferences returns a line for each fact about a bit-field that the
+// compiler contradicts.
 func bitDifferences(c *Compiler, include string, facts []Fact, d Declarations) ([]string, error) {
 	if len(facts) == 0 {
 		return nil, nil
@@ -81,7 +83,8 @@ func variables(object string) (map[string][]byte, binary.ByteOrder, error) {
 	return memory, f.ByteOrder, nil
 }
 
-// set returns the bits that are set in memory, if they are in one place.
+// set returns the place and number of the bits that are set in memory. ok is
+// false unless they are adjacent.
 func set(memory []byte, order binary.ByteOrder) (at, width int, ok bool) {
 	first, last := -1, -1
 	for i := range 8 * len(memory) {

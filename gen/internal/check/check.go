@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package check has C compilers confirm what a snapshot says of the headers:
-// it writes a file of static assertions, which a compiler for another
-// architecture can judge too, since nothing is run.
+// Package check compares a snapshot with the headers. It writes a C file with a
+// static assertion for each fact of the snapshot, and lets a C compiler check
+// the assertions. A cross compiler can do this, too, because no compiled code
+// is run.
 package check
 
 import (
@@ -16,11 +17,11 @@ import (
 // the snapshot.
 type Declarations struct {
 	Name    string
-	Source  string                   // file to include
-	Include string                   // folder of system headers, if any
-	After   string                   // folder with the kernel's headers, for those that the system lacks
-	Macros  bool                     // whether rdma-core's macros are among them
-	Has     func(header string) bool // reports whether the declarations of a header are among them; nil means those of all are
+	Source  string                   // path of the file with the declarations
+	Include string                   // folder in which the compiler looks first for headers; may be empty
+	After   string                   // folder in which the compiler looks last, with the kernel's headers; may be empty
+	Macros  bool                     // whether the declarations include rdma-core's macros and typedefs
+	Has     func(header string) bool // reports whether they include the declarations of a header; nil means that they include those of all headers
 }
 
 // Result says how many facts of each kind were compared, and which of them the
@@ -39,7 +40,8 @@ func (r *Result) Total() int {
 	return n
 }
 
-// String counts the kinds.
+// String returns the number of facts of each kind, and the number of
+// differences.
 func (r *Result) String() string {
 	var b strings.Builder
 	for kind, n := range r.Compared {
@@ -49,7 +51,8 @@ func (r *Result) String() string {
 	return b.String()
 }
 
-// Compare has the compiler judge the facts that d can tell.
+// Compare has the compiler check the facts about the declarations that d
+// includes.
 func Compare(c *Compiler, facts []Fact, d Declarations) (*Result, error) {
 	r := new(Result)
 	var told []Fact
@@ -66,8 +69,9 @@ func Compare(c *Compiler, facts []Fact, d Declarations) (*Result, error) {
 	return r, nil
 }
 
-// differences returns a line for each fact that is not so. Where the compiler
-// only refuses an assertion, it is asked again, for what is so instead.
+// differences returns a line for each fact that the compiler contradicts. A
+// failed assertion does not say what holds instead, so differences asks the
+// compiler for that in a second file.
 func differences(c *Compiler, facts []Fact, d Declarations) ([]string, error) {
 	source, err := filepath.Abs(d.Source)
 	if err != nil {
@@ -101,7 +105,7 @@ func differences(c *Compiler, facts []Fact, d Declarations) ([]string, error) {
 	}
 	for i, f := range wrong {
 		said, ok := answer(answers[i], f.pointer)
-		if !ok { // there is nothing to show: the first message says why
+		if !ok { // the compiler cannot show the value: the first message says why
 			said = says[i]
 		}
 		out = append(out, fmt.Sprintf("%s: snapshot %s, compiler %s", f.Name, f.Want, said))

@@ -25,8 +25,9 @@ type Compiler struct {
 	roots   included.Roots
 }
 
-// predefined are the macros that tell an architecture, with its byte order
-// where there are two.
+// predefined lists the predefined macros by which an architecture is
+// recognised. Where an architecture has two byte orders, one of the macros says
+// which.
 var predefined = map[string][]string{
 	"amd64":   {"__x86_64__"},
 	"arm64":   {"__aarch64__", "__AARCH64EL__"},
@@ -36,7 +37,7 @@ var predefined = map[string][]string{
 	"s390x":   {"__s390x__"},
 }
 
-// Find returns the compiler that a command with arguments runs.
+// Find returns the compiler that is run by a command with arguments.
 func Find(command ...string) (*Compiler, error) {
 	if len(command) == 0 {
 		return nil, errors.New("no C compiler is named")
@@ -67,7 +68,7 @@ func Find(command ...string) (*Compiler, error) {
 	if c.roots, err = included.RootsOf(command...); err != nil {
 		return nil, err
 	}
-	if isDefined("__clang__") { // which stops after 20 errors
+	if isDefined("__clang__") { // clang stops after 20 errors
 		c.command = append(slices.Clone(c.command), "-ferror-limit=0")
 	}
 	return c, nil
@@ -76,10 +77,10 @@ func Find(command ...string) (*Compiler, error) {
 // String returns the command without its arguments.
 func (c *Compiler) String() string { return c.command[0] }
 
-// run compiles source and returns what the compiler says.
+// run compiles source, and returns what the compiler writes to its two outputs.
 func (c *Compiler) run(source string, args ...string) (out, errs string, err error) {
 	cmd := exec.Command(c.command[0], slices.Concat(c.command[1:], args, []string{"-x", "c", "-"})...)
-	cmd.Env = append(os.Environ(), "LC_ALL=C") // messages are read
+	cmd.Env = append(os.Environ(), "LC_ALL=C") // this package parses the messages
 	cmd.Stdin = strings.NewReader(source)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -89,9 +90,10 @@ func (c *Compiler) run(source string, args ...string) (out, errs string, err err
 
 var diagnostic = regexp.MustCompile(`(?m)^(.+?):(\d+):(?:\d+:)? (?:fatal )?error: (.*)$`)
 
-// complaints compiles s with the headers in a folder, if that is not empty, and
-// returns the first error of every fact, by its index. An error anywhere else
-// means that nothing was compared, and so does a header of the system's.
+// complaints compiles s, and returns the first error in the line of each fact,
+// by the fact's index. headers and after are folders as in Declarations.
+// complaints fails if there is an error in any other line, or if the compiler
+// took one of rdma-core's headers from the system.
 func (c *Compiler) complaints(s source, headers, after string) (map[int]string, error) {
 	// From C23 on, int f() would have a prototype.
 	args := append([]string{"-fsyntax-only", "-w", "-std=gnu17", included.Option}, folders(headers, after)...)
@@ -110,7 +112,7 @@ func (c *Compiler) complaints(s source, headers, after string) (map[int]string, 
 	found := map[int]string{}
 	var elsewhere []string
 	for _, d := range diagnostic.FindAllStringSubmatch(errs, -1) {
-		line, _ := strconv.Atoi(d[2]) // it matched: this is a number
+		line, _ := strconv.Atoi(d[2]) // cannot fail: the pattern has digits only
 		i := line - s.before - 1
 		if d[1] != "<stdin>" || i < 0 || i >= s.facts {
 			elsewhere = append(elsewhere, d[0])
@@ -121,14 +123,14 @@ func (c *Compiler) complaints(s source, headers, after string) (map[int]string, 
 	if len(elsewhere) > 0 {
 		return nil, fmt.Errorf("%w%s", err, shorten(strings.Join(elsewhere, "\n")))
 	}
-	if len(found) == 0 { // no error that we can read
+	if len(found) == 0 { // no error has the expected form
 		return nil, fmt.Errorf("%w%s", err, shorten(errs))
 	}
 	return found, nil
 }
 
-// folders returns the arguments for a folder of headers, and for one that has
-// what the system lacks. Each may be empty.
+// folders returns the compiler's arguments for the folders in which it looks
+// first and last for headers. Each may be empty.
 func folders(headers, after string) (args []string) {
 	if headers != "" {
 		args = append(args, "-isystem", headers)
@@ -139,8 +141,8 @@ func folders(headers, after string) (args []string) {
 	return args
 }
 
-// shorten returns the first lines of a compiler's messages, if any, on lines of
-// their own.
+// shorten returns a newline and the first lines of a compiler's messages, or ""
+// if there are none.
 func shorten(errs string) string {
 	const most = 10
 	errs = strings.TrimSpace(errs)

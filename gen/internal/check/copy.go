@@ -31,7 +31,8 @@ func copyType(t *api.Type) *api.Type {
 	return &c
 }
 
-// copyEach copies every item, and what deep replaces in it.
+// copyEach returns copies of the items. deep replaces the pointers in a copy by
+// pointers to copies.
 func copyEach[T any](items []*T, deep func(*T)) []*T {
 	var out []*T
 	for _, item := range items {

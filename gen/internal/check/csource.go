@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// source is a C file with one line for each of some facts.
+// source is a C file in which each of the facts has one line.
 type source struct {
 	text   string
 	before int // number of lines before the first fact
@@ -44,7 +44,7 @@ func lines(include string, facts []Fact, line func(Fact) string) source {
 	return source{b.String(), before, len(facts)}
 }
 
-// literal writes a number so that C treats it as 64 bits wide.
+// literal returns a number as a C constant of 64 bits.
 func literal(n int64) string {
 	if n == math.MinInt64 {
 		return "(-0x7fffffffffffffffLL - 1)"
@@ -52,8 +52,9 @@ func literal(n int64) string {
 	return fmt.Sprintf("%dLL", n)
 }
 
-// showNumber returns an expression whose type encodes the number: a function of
-// two arrays whose lengths are its halves plus one.
+// showNumber returns a C expression whose type encodes the value of expr. The
+// type is a pointer to a function with two parameters, which point to arrays:
+// the array lengths are the upper and the lower half of the value, plus one.
 func showNumber(expr string) string {
 	number := fmt.Sprintf("(unsigned long long)(%s)", expr)
 	constant := fmt.Sprintf("(__builtin_constant_p(%s) ? %s : 0)", number, number)
@@ -65,8 +66,8 @@ var (
 	shownNumber = regexp.MustCompile(`^void \(\*\)\(char \(\*\)\[(\d{1,10})\], char \(\*\)\[(\d{1,10})\]\)$`)
 )
 
-// answer extracts the number or the type, or the type that it points to, from
-// the compiler's message to a question.
+// answer returns what the compiler's message to a question shows: a number or a
+// type. If pointer is set, it returns the type that the type points to.
 func answer(message string, pointer bool) (string, bool) {
 	found := quotedType.FindStringSubmatch(message)
 	if found == nil {
@@ -74,7 +75,7 @@ func answer(message string, pointer bool) (string, bool) {
 	}
 	text := strings.Join(strings.Fields(found[1]), " ")
 	if halves := shownNumber.FindStringSubmatch(text); halves != nil {
-		high, _ := strconv.ParseUint(halves[1], 10, 64) // it matched: these are numbers
+		high, _ := strconv.ParseUint(halves[1], 10, 64) // cannot fail: the pattern has digits only
 		low, _ := strconv.ParseUint(halves[2], 10, 64)
 		return fmt.Sprint(int64((high-1)<<32 | (low - 1))), true
 	}

@@ -16,10 +16,10 @@ type Kind int
 
 // The kinds, in the report's order.
 const (
-	Layout    Kind = iota // what a struct, union or enum takes
-	Member                // where a member is, and its type
-	Value                 // of an enumerator or a macro
-	Prototype             // of a function
+	Layout    Kind = iota // size and alignment of a struct, union or enum
+	Member                // place and type of a member
+	Value                 // value of an enumerator or a macro
+	Prototype             // type of a function
 	kinds
 )
 
@@ -32,16 +32,16 @@ type Fact struct {
 	Kind   Kind
 	Header string
 	Macro  bool   // whether only declarations with rdma-core's macros can confirm it
-	Name   string // struct ibv_qp_cap size
-	Want   string // 20
+	Name   string // what the fact is about, such as "struct ibv_qp_cap size"
+	Want   string // value in the snapshot, such as 20
 
 	claim   string    // C expression that is true if the fact holds
 	show    string    // C expression whose type shows the actual value
-	pointer bool      // with that type's pointee
-	bits    *bitField // for a fact that no expression can tell
+	pointer bool      // whether that type is a pointer to the actual value
+	bits    *bitField // place of a bit-field, which no expression has; nil for other facts
 }
 
-// Facts returns all facts about a for arch.
+// Facts returns all facts of a snapshot, with the layouts of an architecture.
 func Facts(a *api.API, arch layout.Arch) ([]Fact, error) {
 	l := list{types: newTypes(a), arch: arch}
 	a, err := place(a, arch)
@@ -86,8 +86,8 @@ func Facts(a *api.API, arch layout.Arch) ([]Fact, error) {
 // list collects facts.
 type list struct {
 	types  types
-	header string // the header being listed
-	macros bool   // whether it is one with macros
+	header string // header of the next fact
+	macros bool   // value of Macro of the next fact
 	arch   layout.Arch
 	facts  []Fact
 }
@@ -99,13 +99,13 @@ func (l *list) add(kind Kind, name, want, claim, show string, pointer bool) {
 	})
 }
 
-// number adds the fact that the C expression equals want.
+// number adds the fact that the C expression expr has the value want.
 func (l *list) number(kind Kind, name string, want int64, expr string) {
 	l.add(kind, name, fmt.Sprint(want), fmt.Sprintf("%s == (long long)(%s)", literal(want), expr), showNumber(expr), false)
 }
 
-// typed adds the fact that the C expression is a pointer to t, or the function
-// t.
+// typed adds the fact that the C expression expr is a pointer to t or, if t is
+// a function type, a function of type t.
 func (l *list) typed(kind Kind, name string, t *api.Type, expr string) {
 	l.add(kind, name, t.C(""), l.types.claim(t, "__typeof__("+expr+")"), expr, true)
 }
@@ -121,13 +121,13 @@ func (l *list) member(s *api.Struct, m member) {
 	}
 	at := fmt.Sprintf("((%s *)0)->%s", s.C(), m.designator)
 	l.number(Member, m.path+" offset", m.offset, fmt.Sprintf("__builtin_offsetof(%s, %s)", s.C(), m.designator))
-	if !m.IsFlexible() { // else it has no size
+	if !m.IsFlexible() { // a flexible array has no size
 		l.number(Member, m.path+" size", m.size.Size, "sizeof("+at+")")
-		if !m.ruled { // else compilers differ in what they tell
+		if !m.ruled { // with rules, compilers report different alignments
 			l.number(Member, m.path+" alignment", m.size.Align, "_Alignof("+at+")")
 		}
 	}
-	if m.Type != nil { // else its type has no name
+	if m.Type != nil { // a nested struct or union has no type name
 		l.typed(Member, m.path+" type", m.Type, "&"+at)
 	}
 }
@@ -158,7 +158,7 @@ func (l *list) macro(m *api.Macro) {
 	case m.Type == "string":
 		text, err := strconv.Unquote(m.Text)
 		if err != nil {
-			text = m.Text // which no compiler confirms
+			text = m.Text // a text that no compiler confirms
 		}
 		claim := fmt.Sprintf("sizeof(%s) == %d && __builtin_memcmp(%s, %s, %d) == 0", m.Name, len(text)+1, m.Name, cString(text), len(text))
 		l.add(Value, m.Name+" value", m.Text, claim, m.Name, false)
@@ -170,7 +170,7 @@ func (l *list) macro(m *api.Macro) {
 	}
 	l.number(Value, m.Name+" value", m.Value, m.Name)
 	claim := compatible("__typeof__("+m.Name+")", m.Type)
-	if long, ok := strings.CutSuffix(m.Type, "long long"); ok && l.arch.Name == "ppc64le" { // where the kernel's __u64 is a long
+	if long, ok := strings.CutSuffix(m.Type, "long long"); ok && l.arch.Name == "ppc64le" { // there, the kernel's __u64 is a long
 		claim = "(" + claim + " || " + compatible("__typeof__("+m.Name+")", long+"long") + ")"
 	}
 	if m.Type == "pointer" {
@@ -180,7 +180,7 @@ func (l *list) macro(m *api.Macro) {
 	l.add(Value, m.Name+" type", m.Type, claim, m.Name, false)
 }
 
-// cString writes a text as C does.
+// cString returns a text as a C string constant.
 func cString(text string) string {
 	var b strings.Builder
 	for i := range len(text) {
@@ -189,8 +189,7 @@ func cString(text string) string {
 	return `"` + b.String() + `"`
 }
 
-// typedef adds the fact that a typedef stands for its type. Only the headers
-// have it.
+// typedef adds the fact that a typedef stands for its type.
 func (l *list) typedef(t *api.Typedef) {
 	l.header = t.Header
 	actual := t.Name
@@ -207,8 +206,8 @@ func (l *list) alias(a *api.Alias) {
 	l.add(Value, a.Name+" target", kind+" "+a.Target, compatible(pointer, kind+" "+a.Target+" *"), "("+pointer+")0", true)
 }
 
-// place returns a copy of a with the layouts of arch. The layouts of amd64 stay
-// those of the snapshot, so that the snapshot itself is compared.
+// place returns a copy of a with the layouts of arch. For amd64, it keeps the
+// layouts of the snapshot, so that these are compared.
 func place(a *api.API, arch layout.Arch) (*api.API, error) {
 	a = copyAPI(a)
 	if arch == layout.AMD64 {

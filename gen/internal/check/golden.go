@@ -22,8 +22,8 @@ import (
 type Golden struct {
 	Dir    string
 	API    *api.API
-	Home   func(header string) string // names the package of a header; empty: its layouts are not kept here
-	Update bool                       // write the files instead of comparing them
+	Home   func(header string) string // returns the package of a header, or "" if the files do not have the header's layouts
+	Update bool                       // whether to write the files before comparing them
 }
 
 // Check compares the files of arch with the snapshot, and returns a line for
@@ -91,7 +91,8 @@ func (g *Golden) texts(arch layout.Arch) (map[string]string, error) {
 	return texts, err
 }
 
-// changedLines returns the lines of other that text lacks.
+// changedLines returns the lines of other that differ from those of text. Both
+// have the same number of lines.
 func changedLines(text, other string) string {
 	var b strings.Builder
 	lines := strings.SplitAfter(text, "\n")

@@ -12,17 +12,17 @@ import (
 // member is a named member at any depth of a struct or union.
 type member struct {
 	*api.Member
-	path       string // struct ibv_wc.imm_data
-	designator string // from the outermost aggregate
-	offset     int64  // likewise
+	path       string // path with the struct's name, such as "struct ibv_wc.imm_data"
+	designator string // path in C code, from the outermost struct
+	offset     int64  // in bytes, from the start of the outermost struct
 	size       layout.Size
-	ruled      bool // attributes or #pragma pack say something about its place
+	ruled      bool // whether attributes or #pragma pack affect its place
 }
 
 // eachMember visits the named members of every struct and union of a, which
 // has the layouts of arch.
 func eachMember(a *api.API, arch layout.Arch, visit func(*api.Struct, member)) error {
-	// The engine sets offsets: those of a copy.
+	// The engine sets offsets, so it gets a copy.
 	w := walker{engine: layout.New(copyAPI(a), arch), visit: visit}
 	for _, s := range a.Structs {
 		if err := w.walk(s, s.Name, "", 0, s.Members, s.Rules != (api.Rules{})); err != nil {
@@ -40,7 +40,7 @@ type walker struct {
 func (w *walker) walk(s *api.Struct, path, prefix string, base int64, members []*api.Member, ruled bool) error {
 	for _, m := range members {
 		inPath, inPrefix := path, prefix
-		if m.Name != "" { // else its members are reached through the enclosing aggregate
+		if m.Name != "" { // members of an anonymous one have the path of the struct around it
 			size, err := w.engine.OfMember(copyMembers([]*api.Member{m})[0])
 			if err != nil {
 				return err
@@ -57,5 +57,5 @@ func (w *walker) walk(s *api.Struct, path, prefix string, base int64, members []
 	return nil
 }
 
-// bit returns how many bits lie before a bit-field in the outermost aggregate.
+// bit returns the number of bits before a bit-field in the outermost struct.
 func (m member) bit() int64 { return 8*(m.offset-m.Offset) + m.Bits.At }

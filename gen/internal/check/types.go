@@ -10,12 +10,13 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// types writes claims about types. In C, an enum is compatible with its integer
-// type but not with another enum. Two enums that no declaration uses serve to
-// tell them apart.
+// types makes C expressions that check types. In C, an enum is compatible with
+// its integer type but not with another enum. To tell an enum from its integer
+// type, the expressions also compare with enums that no declaration uses
+// (probes).
 type types struct {
-	kinds map[string]string // tag to enum, struct or union
-	enums map[string]string // an enum's name to the probe for its integer type
+	kinds map[string]string // enum, struct or union, by tag
+	enums map[string]string // probe with the same integer type, by the enum's name
 }
 
 const (
@@ -28,7 +29,8 @@ const (
 	probeUnsigned = "enum verbena_unsigned"
 )
 
-// integers has the probes for the possible integer types of an enum.
+// integers maps an integer type that an enum can have to the probe with this
+// type.
 var integers = map[string]string{
 	"int": probeSigned, "int32_t": probeSigned, "__s32": probeSigned,
 	"unsigned int": probeUnsigned, "uint32_t": probeUnsigned, "__u32": probeUnsigned, "__be32": probeUnsigned,
@@ -54,24 +56,24 @@ func newTypes(a *api.API) types {
 	return t
 }
 
-// claim returns the C expression which is true if the type actual is exactly a
-// pointer to t, or the function t.
+// claim returns a C expression that is true if the C type actual is exactly a
+// pointer to t or, if t is a function type, exactly t.
 func (ts types) claim(t *api.Type, actual string) string {
 	claims := []string{compatible(actual, reference(t))}
 	asEnums := copyType(t)
 	for i, part := range parts(t) {
 		probe, isEnum := ts.enums[part.Name]
 		switch {
-		case part.Kind == api.Func: // without a prototype, it would be compatible with anything
+		case part.Kind == api.Func: // a function without a prototype would be compatible with any parameters
 			more := copyType(t)
 			f := parts(more)[i]
 			f.Params = append(f.Params, &api.Type{Name: "struct verbena_none *"})
 			claims = append(claims, "!"+compatible(actual, reference(more)))
-		case isEnum: // not its integer type
+		case isEnum: // the type must not be the enum's integer type
 			other := copyType(t)
 			parts(other)[i].Name, parts(other)[i].Bare = probe, false
 			claims = append(claims, "!"+compatible(actual, reference(other)))
-		case integers[part.Name] != "" && !part.Const: // not an enum; a const one would not be compatible anyway
+		case integers[part.Name] != "" && !part.Const: // the type must not be an enum; a const enum is not compatible anyway
 			parts(asEnums)[i].Name = integers[part.Name]
 		}
 	}
@@ -93,9 +95,9 @@ func parts(t *api.Type) []*api.Type {
 	return all
 }
 
-// reference returns a pointer to t in C, since the qualifiers of t itself would
-// not be compared. Those of a function must not be compared: gcc has them for
-// attributes.
+// reference returns the C type that is compared in place of t: a pointer to t,
+// because the compiler ignores the qualifiers of t itself. A function type is
+// compared without a pointer, because gcc uses its qualifiers for attributes.
 func reference(t *api.Type) string {
 	if t.Kind == api.Func {
 		return t.C("")

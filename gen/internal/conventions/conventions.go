@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conventions reads headers/conventions.txt: the bound headers, and
-// facts about each function and enum that no C declaration has.
+// Package conventions reads headers/conventions.txt. It says which headers are
+// bound, and what C declarations do not say about functions, enums, structs and
+// macros.
 package conventions
 
 import (
@@ -16,7 +17,7 @@ import (
 	"strings"
 )
 
-// Class is the way in which a function reports an error.
+// Class is the way in which a C function reports an error.
 type Class string
 
 // The classes; headers/conventions.txt describes each.
@@ -42,7 +43,7 @@ var classes = []Class{
 	Status, Count, Pointer, List, Code, Negative, Minus, Poll, Wait, Rereg, EAI, Void, Value, String, Interior,
 }
 
-// Func is the line of a function.
+// Func is the line of a C function.
 type Func struct {
 	Name   string
 	Class  Class
@@ -50,51 +51,54 @@ type Func struct {
 	Nil    []string // parameters that may be NULL
 	Keeps  []string // parameters whose memory C uses after the call
 	Out    []string // parameters that are results
-	Own    bool     // the inline function has logic of its own
-	Forms  []Form   // the bound forms of a variadic function
+	Own    bool     // whether gen has a C function in place of the header's inline function
+	Forms  []Form   // functions that are bound instead of a variadic one
 	Skip   string   // the reason why it is not bound
 }
 
-// Form is a variadic function with a fixed list of additional arguments.
+// Form is a function that is bound instead of a variadic one: it has a fixed
+// list of additional arguments.
 type Form struct {
-	Name string // as a C name
+	Name string // name in the style of C
 	Args []Arg
 }
 
 // Arg is an additional argument of a variadic function.
 type Arg struct{ Type, Name string }
 
-// Named returns all parameters that the line mentions.
+// Named returns the names of all parameters in the line.
 func (f *Func) Named() []string { return slices.Concat(f.Nil, f.Keeps, f.Out) }
 
 // Enum is the line of an enum.
 type Enum struct {
-	Key    string // its tag, or :FIRST_ENUMERATOR
+	Key    string // tag of the enum, or a colon and its first enumerator
 	Flags  bool
-	GoName string // empty for a name from the tag; "-" for constants without a type
-	// Modifier is the enumerator of a bit that is added to other values.
+	GoName string // name in Go; if empty, it is made from the tag; "-" means constants without a type
+	// Modifier, if set, is the enumerator of a bit that may be added to
+	// each of the other values.
 	Modifier string
 }
 
 // Header is the line of a header. One of Package, Skip and Other is set.
 type Header struct {
-	Name    string // as a program includes it; where Other is set, a pattern for path.Match
-	Package string // the Go package that binds it
+	Name    string // name in #include; if Other is set, a pattern for path.Match
+	Package string // Go package that binds the header
 	Skip    string // the reason why it is not bound
-	Other   string // the distribution's package that contains it, if not rdma-core's
+	Other   string // distribution's package that contains the header, if that is not one of rdma-core
 }
 
 // Library is a C library, and the Go package that binds its headers.
 type Library struct {
-	Name           string   // of the package
-	Soname         string   // of the library, such as libibverbs.so.1
-	Debian, Fedora string   // packages of the distributions that contain it
-	Prefixes       []string // prefixes that Go's names lack; the first match counts
-	Program        string   // the package of this module for programs; empty for ibverbs and rdmacm
-	Apart          bool     // it has nothing to do with verbs
+	Name           string   // name of the Go package
+	Soname         string   // such as libibverbs.so.1
+	Debian, Fedora string   // distributions' packages that contain the library
+	Prefixes       []string // prefixes of C names that Go names leave out; the first that fits counts
+	Program        string   // package that programs should use instead; empty for Base, whose packages are ibverbs and rdmacm
+	Apart          bool     // whether VERBENA_DEVICE has no effect on the library; see dl.Library.Apart
 }
 
-// Base has the libraries that each table knows.
+// Base holds libibverbs and librdmacm. A table whose file defines no libraries
+// is about these.
 var Base = []*Library{
 	{
 		Name: "libibverbs", Soname: "libibverbs.so.1", Prefixes: []string{"ibv_"},
@@ -106,18 +110,18 @@ var Base = []*Library{
 	},
 }
 
-// Table is the content of the file.
+// Table is the content of a conventions file.
 type Table struct {
-	Libraries []*Library // the bound libraries; empty for Base
+	Libraries []*Library // libraries that the file defines; empty means Base
 	Headers   []*Header
 	Funcs     map[string]*Func
 	Enums     map[string]*Enum
-	Structs   map[string]string // structs whose members are not bound, with the reason
-	Names     map[string]string // names in Go, by func NAME or struct TAG, where C's give none that is free
-	Macros    map[string]string // macros without a value, with the reason why they are not bound
+	Structs   map[string]string // by tag of a struct whose members are not bound: the reason
+	Names     map[string]string // by "func NAME" or "struct TAG": the Go name, if it is not made from the C name
+	Macros    map[string]string // by name of a macro without a value: the reason why it is not bound
 }
 
-// Own returns the libraries that this table describes.
+// Own returns the libraries that this table is about.
 func (t *Table) Own() []*Library {
 	if len(t.Libraries) == 0 {
 		return Base
@@ -131,14 +135,14 @@ func (t *Table) Binds(header string) bool {
 	return line != nil && slices.ContainsFunc(t.Own(), func(l *Library) bool { return l.Name == line.Package })
 }
 
-// Over returns a table with the facts of t, and of below for everything else.
-// Its own libraries are t's.
+// Over returns a table with the lines of t and of below. Where both have a
+// line, that of t counts. The libraries are those of t.
 func (t *Table) Over(below *Table) *Table {
 	merged := &Table{
 		Libraries: t.Libraries, Funcs: maps.Clone(below.Funcs), Enums: maps.Clone(below.Enums),
 		Structs: maps.Clone(below.Structs), Names: map[string]string{}, Macros: maps.Clone(below.Macros),
 	}
-	merged.Headers = slices.Concat(t.Headers, below.Headers) // the first line counts
+	merged.Headers = slices.Concat(t.Headers, below.Headers) // Header returns the first line that fits
 	maps.Copy(merged.Funcs, t.Funcs)
 	maps.Copy(merged.Enums, t.Enums)
 	maps.Copy(merged.Structs, t.Structs)
@@ -167,7 +171,7 @@ func Load(path string) (*Table, error) {
 	return Parse(path, data)
 }
 
-// Parse reads the table; name is for messages.
+// Parse reads the table. name is the file name in errors.
 func Parse(name string, data []byte) (*Table, error) {
 	t := &Table{Funcs: map[string]*Func{}, Enums: map[string]*Enum{}, Structs: map[string]string{}, Names: map[string]string{}, Macros: map[string]string{}}
 	lines := bufio.NewScanner(bytes.NewReader(data))
@@ -218,7 +222,7 @@ func (t *Table) library(words []string) error {
 		case w == "apart":
 			l.Apart = true
 		case value == "":
-			return fmt.Errorf("library %s: unknown attribute %q", l.Name, w)
+			return fmt.Errorf("library %s: expected apart, or prefix=, debian=, fedora= or program= with a value, found %q", l.Name, w)
 		case key == "prefix":
 			l.Prefixes = strings.Split(value, ",")
 		case key == "debian":
@@ -228,7 +232,7 @@ func (t *Table) library(words []string) error {
 		case key == "program":
 			l.Program = value
 		default:
-			return fmt.Errorf("library %s: unknown attribute %q", l.Name, w)
+			return fmt.Errorf("library %s: unknown attribute %q: expected prefix=, debian=, fedora=, program= or apart", l.Name, w)
 		}
 	}
 	if len(l.Prefixes) == 0 || l.Debian == "" || l.Fedora == "" || l.Program == "" {
@@ -270,7 +274,8 @@ func (t *Table) packages() []string {
 	return names
 }
 
-// fields splits a line at blanks outside quotes, and drops a comment.
+// fields returns the words of a line. Words are separated by blanks outside
+// quotes. A comment is left out.
 func fields(line string) ([]string, error) {
 	var words []string
 	var word strings.Builder
@@ -362,7 +367,7 @@ func (f *Func) attribute(w string) bool {
 
 var goIdentifier = regexp.MustCompile(`^[A-Z][0-9A-Za-z]*$`)
 
-// name reads what a declaration is called in Go.
+// name stores the Go name of a declaration.
 func (t *Table) name(kind, c, name string) error {
 	key := kind + " " + c
 	if !goIdentifier.MatchString(name) {
@@ -394,14 +399,14 @@ func (t *Table) enum(words []string) error {
 		}
 	}
 	if strings.HasPrefix(e.Key, ":") && e.GoName == "" {
-		return fmt.Errorf("enum %s: an anonymous enum needs a name", e.Key)
+		return fmt.Errorf("enum %s: an enum without a tag needs name=", e.Key)
 	}
 	t.Enums[e.Key] = e
 	return nil
 }
 
-// explain reads a line with a name and the reason why the named declaration, or
-// its content, is not bound.
+// explain reads a line with a name and the reason why the declaration, or what
+// is in it, is not bound.
 func explain(reasons map[string]string, what, key string, words []string) error {
 	why, ok := strings.CutPrefix(words[1], key+"=")
 	if len(words) != 2 || !ok || why == "" {

@@ -72,7 +72,7 @@ func TestParseErrors(t *testing.T) {
 		{"typedef ibv_x code", `expected library, header, func, enum, struct or macro, found "typedef"`},
 		{"struct ibv_x code", `struct ibv_x: expected only opaque=`},
 		{`library libfoo libfoo.so.1 prefix=foo_`, `library libfoo: prefix=, debian=, fedora= and program= are needed`},
-		{`library libfoo libfoo.so.1 suffix=foo_`, `library libfoo: unknown attribute "suffix=foo_"`},
+		{`library libfoo libfoo.so.1 suffix=foo_`, `library libfoo: unknown attribute "suffix=foo_": expected prefix=, debian=, fedora=, program= or apart`},
 		{`library libibverbs libfoo.so.1 prefix=foo_`, `library libibverbs: already defined`},
 		{"header a.h libmlx5", "header a.h: expected only libibverbs, librdmacm, skip= or other="},
 		{"header a.h libibverbs skip=b", "header a.h: expected only libibverbs, librdmacm, skip= or other="},
@@ -104,7 +104,7 @@ func TestParseErrors(t *testing.T) {
 		{"enum ibv_e values modifier=", `enum ibv_e: unknown attribute "modifier="`},
 		{"enum ibv_e flags modifier=E", `enum ibv_e: unknown attribute "modifier=E"`},
 		{"enum ibv_twice values", "enum ibv_twice: listed twice"},
-		{"enum :FIRST values", "enum :FIRST: an anonymous enum needs a name"},
+		{"enum :FIRST values", "enum :FIRST: an enum without a tag needs name="},
 	}
 	for _, tt := range tests {
 		t.Run(tt.line, func(t *testing.T) {
@@ -134,8 +134,8 @@ func TestParseStringsErrors(t *testing.T) {
 		{"strings f e o\nA", `s.txt:2: expected an enumerator and its text, found "A"`},
 		{"strings f e", `s.txt:1: expected an enumerator and its text, found "strings f e"`},
 		{"strings f e o\nA \"", "s.txt:2: a quote is not closed"},
-		{"strings f e o\nA a\nA b", "s.txt:3: a second text for A"},
-		{"strings f e o\nstrings g e o", "s.txt:2: a second list for e"},
+		{"strings f e o\nA a\nA b", "s.txt:3: the enumerator A has a second text"},
+		{"strings f e o\nstrings g e o", "s.txt:2: the enum e has a second list"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.text, func(t *testing.T) {
@@ -163,8 +163,8 @@ func TestParseManualErrors(t *testing.T) {
 		{"ibv_reg_mr(3)", `m.txt:1: expected a page such as ibv_reg_mr(3) and its functions, found "ibv_reg_mr(3)"`},
 		{"\nibv_reg_mr ibv_reg_mr", `m.txt:2: expected a page such as ibv_reg_mr(3) and its functions, found "ibv_reg_mr ibv_reg_mr"`},
 		{"a(0) a", `m.txt:1: expected a page such as ibv_reg_mr(3) and its functions, found "a(0) a"`},
-		{"a(3) a\nb(3) b a", "m.txt:2: a second page for a, after a(3)"},
-		{"a(3) a a", "m.txt:1: a second page for a, after a(3)"},
+		{"a(3) a\nb(3) b a", "m.txt:2: the function a has a second page, after a(3)"},
+		{"a(3) a a", "m.txt:1: the function a has a second page, after a(3)"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.text, func(t *testing.T) {

@@ -21,7 +21,7 @@ func LoadManual(path string) (map[string]string, error) {
 	return ParseManual(path, data)
 }
 
-// ParseManual reads the pages; name is for messages.
+// ParseManual reads the pages. name is the file name in errors.
 func ParseManual(name string, data []byte) (map[string]string, error) {
 	pages := map[string]string{}
 	for n, line := range strings.Split(string(data), "\n") {
@@ -36,7 +36,7 @@ func ParseManual(name string, data []byte) (map[string]string, error) {
 		}
 		for _, function := range words[1:] {
 			if old, ok := pages[function]; ok {
-				return nil, fmt.Errorf("%s:%d: a second page for %s, after %s", name, n+1, function, old)
+				return nil, fmt.Errorf("%s:%d: the function %s has a second page, after %s", name, n+1, function, old)
 			}
 			pages[function] = page
 		}

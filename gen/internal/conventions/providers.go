@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// Provider is a driver's library, with its exports for programs.
+// Provider is the library of a driver, with the functions that it exports for
+// programs.
 type Provider struct {
 	Soname    string
 	Functions []ProviderFunction
@@ -35,7 +36,7 @@ func LoadProviders(path string) ([]*Provider, error) {
 	return ParseProviders(path, data)
 }
 
-// ParseProviders reads the libraries; name is for messages.
+// ParseProviders reads the libraries. name is the file name in errors.
 func ParseProviders(name string, data []byte) ([]*Provider, error) {
 	var all []*Provider
 	known := map[string]bool{}

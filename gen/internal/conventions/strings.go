@@ -12,11 +12,12 @@ import (
 type Strings struct {
 	Func  string
 	Enum  string
-	Other string            // the text of every other value
-	Text  map[string]string // texts by enumerator
+	Other string            // text of values that are not in Text
+	Text  map[string]string // text of each enumerator, by name
 }
 
-// LoadStrings reads headers/strings.txt; the result is keyed by enum.
+// LoadStrings reads headers/strings.txt. The keys of the result are tags of
+// enums.
 func LoadStrings(path string) (map[string]*Strings, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -25,7 +26,7 @@ func LoadStrings(path string) (map[string]*Strings, error) {
 	return ParseStrings(path, data)
 }
 
-// ParseStrings reads the strings; name is for messages.
+// ParseStrings reads the strings. name is the file name in errors.
 func ParseStrings(name string, data []byte) (map[string]*Strings, error) {
 	all := map[string]*Strings{}
 	var current *Strings
@@ -37,12 +38,12 @@ func ParseStrings(name string, data []byte) (map[string]*Strings, error) {
 		case words[0] == "strings" && len(words) == 4:
 			current = &Strings{Func: words[1], Enum: words[2], Other: words[3], Text: map[string]string{}}
 			if all[current.Enum] != nil {
-				err = fmt.Errorf("a second list for %s", current.Enum)
+				err = fmt.Errorf("the enum %s has a second list", current.Enum)
 			}
 			all[current.Enum] = current
 		case current != nil && len(words) == 2:
 			if _, ok := current.Text[words[0]]; ok {
-				err = fmt.Errorf("a second text for %s", words[0])
+				err = fmt.Errorf("the enumerator %s has a second text", words[0])
 			}
 			current.Text[words[0]] = words[1]
 		default:

@@ -13,7 +13,8 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 )
 
-// missing returns the lines that the conventions lack, header by header.
+// missing returns the lines that the conventions lack, in the order of the
+// headers.
 func missing(a *api.API, known *conventions.Table) []string {
 	lines := map[string][]string{}
 	var headers []string
@@ -66,8 +67,8 @@ func missing(a *api.API, known *conventions.Table) []string {
 	return out
 }
 
-// headerLine returns the line of a header, with the library that its folder
-// suggests. A header that is not included cannot be bound.
+// headerLine returns the line to propose for a header. It guesses the library
+// from the header's folder. A header that no bound header includes is skipped.
 func headerLine(h *api.Header) string {
 	switch {
 	case !h.Included:
@@ -95,8 +96,8 @@ func enumLine(e *api.Enum) string {
 
 var flagName = regexp.MustCompile(`(flags|mask|caps|bits)\d*$`)
 
-// looksLikeFlags guesses from the name, and from the values if there are more
-// than two: 1 and 2 may be flags or not.
+// looksLikeFlags guesses whether an enum lists flags, from its name and, if it
+// has more than two, from its values. Two values 1 and 2 may be flags or not.
 func looksLikeFlags(e *api.Enum) bool {
 	if flagName.MatchString(e.Name) {
 		return true

@@ -2,7 +2,8 @@
 
 // Package decide finds the decisions that a person must make about a new
 // version of the headers before bindings can be made from it. It also finds
-// what a person should look at, although the bindings can be made without.
+// changes that a person should look at, although the bindings can be made
+// without a decision about them.
 package decide
 
 import (
@@ -18,26 +19,28 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/since"
 )
 
-// Facts has the decisions so far.
+// Facts holds the decisions that have been made, and other facts for the next
+// ones.
 type Facts struct {
 	Known   *conventions.Table
 	Since   *since.Table
-	Older   []*api.API                      // the snapshots before the new one, oldest first
+	Older   []*api.API                      // snapshots before the new one, oldest first
 	Others  []*api.API                      // snapshots of other folders of facts
-	Strings map[string]*conventions.Strings // by enum
+	Strings map[string]*conventions.Strings // texts of an enum's values, by enum
 	Texts   *Texts
-	Manual  map[string]string          // manual page, by function
-	Written func(function string) bool // reports whether our C function exists
-	// Refused returns what else keeps bindings from being made, with the lines
-	// that are proposed for the conventions and the releases.
+	Manual  map[string]string          // name of the manual page, by function
+	Written func(function string) bool // reports whether gen has a C function in place of an inline function
+	// Refused returns the reasons why the bindings could not be made even
+	// if the given lines were added to conventions.txt and since.txt.
 	Refused func(conventions, since []string) ([]string, error)
 }
 
-// List has the decisions that are left, as lines for files and as sentences.
+// List holds the decisions that are still to be made.
 type List struct {
-	Conventions, Since, Strings []string // lines to add
-	Mend                        []string // lines and declarations that do not fit
-	Write, Look                 []string
+	Conventions, Since, Strings []string // proposed lines for the files of these names
+	Mend                        []string // lines and declarations that do not fit each other
+	Write                       []string // C functions that gen needs
+	Look                        []string // what to look at
 }
 
 // For compares the facts with the new snapshot b. a is the snapshot before it.
@@ -85,8 +88,8 @@ func For(a, b *api.API, facts Facts) (*List, error) {
 	return l, nil
 }
 
-// since lists the names without a release. An exported function has its version
-// node beside it, as each release has its own nodes.
+// since lists the names for which since.txt has no line. The proposed line of
+// an exported function also has its version node, which hints at the release.
 func (l *List) since(b *api.API, facts Facts) error {
 	names, lines, err := facts.Since.Missing(append(slices.Clone(facts.Older), b), facts.Others...)
 	if err != nil {
@@ -113,10 +116,11 @@ func skipped(known *conventions.Table, f *api.Function) bool {
 	return line != nil && line.Skip != ""
 }
 
-// Open reports whether lines have to be added or changed.
+// Open reports whether a person must add or change lines before bindings can be
+// made.
 func (l *List) Open() bool { return len(l.Conventions)+len(l.Since)+len(l.Strings)+len(l.Mend) > 0 }
 
-// Print writes the list without its empty parts.
+// Print writes the list. It leaves out parts without lines.
 func (l *List) Print(w io.Writer) {
 	section := func(title string, lines []string, prefix string) {
 		if len(lines) > 0 {

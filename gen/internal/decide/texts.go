@@ -13,14 +13,14 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// Texts has the results of C's string functions in one version, from the file
-// that tests/update-strings writes.
+// Texts holds the results of C functions such as ibv_wc_status_str in one
+// version. They come from the file that tests/update-strings writes.
 type Texts struct {
 	Version string
-	texts   map[string]map[int64]string // by function and value
+	texts   map[string]map[int64]string // results, by function and argument
 }
 
-// LoadTexts reads the file. If there is none, no texts are known.
+// LoadTexts reads the file. If it does not exist, the result has no texts.
 func LoadTexts(path string) (*Texts, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -34,7 +34,7 @@ func LoadTexts(path string) (*Texts, error) {
 
 const firstLine = "# What the functions of rdma-core "
 
-// ParseTexts reads the text of the file; name is for messages.
+// ParseTexts reads the content of the file. name is the file name in errors.
 func ParseTexts(name string, data []byte) (*Texts, error) {
 	t := &Texts{texts: map[string]map[int64]string{}}
 	for n, line := range strings.Split(string(data), "\n") {
@@ -61,8 +61,8 @@ func ParseTexts(name string, data []byte) (*Texts, error) {
 	return t, nil
 }
 
-// texts lists the new enumerators with a text in C's string function and none
-// in strings.txt.
+// texts lists the new enumerators for which a C function returns a text that
+// strings.txt lacks.
 func (l *List) texts(a, b *api.API, facts Facts) {
 	old := map[string]bool{}
 	for _, e := range a.Enums {

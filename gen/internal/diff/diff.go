@@ -15,20 +15,20 @@ type Change struct {
 	From string `json:"from"`
 	To   string `json:"to"`
 	// At most one of these is true.
-	Break     bool   `json:"break"`     // a break of the ABI
-	Undecided bool   `json:"undecided"` // may be a break of the ABI; the snapshots do not tell
-	Source    bool   `json:"source"`    // a break of the source only
+	Break     bool   `json:"break"`     // whether it is an ABI break
+	Undecided bool   `json:"undecided"` // whether it may be an ABI break, which the snapshots do not show
+	Source    bool   `json:"source"`    // whether it breaks the source only
 	Why       string `json:"why"`
 }
 
-// Report has all changes from one version to another.
+// Report holds all changes from one version to another.
 type Report struct {
 	From      string   `json:"from"`
 	To        string   `json:"to"`
 	Breaks    int      `json:"breaks"`
 	Undecided int      `json:"undecided"`
 	Sources   int      `json:"sources"`
-	Changes   []Change `json:"changes"` // by kind, then in the headers' order
+	Changes   []Change `json:"changes"` // ordered by kind, and within a kind in the headers' order
 }
 
 // Compare returns what changed from a to b.
@@ -75,7 +75,7 @@ const (
 	abi
 )
 
-// when returns s if bad, and compatible otherwise.
+// when returns s if bad is true, and compatible otherwise.
 func (s severity) when(bad bool) severity {
 	if bad {
 		return s
@@ -88,7 +88,8 @@ func (c *comparer) add(s severity, change Change) {
 	c.byKind[change.Kind] = append(c.byKind[change.Kind], change)
 }
 
-// headers compares the lists of headers, which old snapshots lack.
+// headers compares the lists of headers. It does nothing if a snapshot is so
+// old that it has no such list.
 func (c *comparer) headers() {
 	if len(c.from.Headers) == 0 || len(c.to.Headers) == 0 {
 		return
@@ -113,17 +114,18 @@ func (c *comparer) header(name, from, to string) {
 	}
 }
 
-// spelling records that C writes the name of a struct, union or enum in another
-// way: without its keyword, or with it.
+// spelling records that C code writes the name of a struct, union or enum in
+// another way: it has lost its tag and has a typedef, or the reverse.
 func (c *comparer) spelling(name, from, to string) {
 	if from != to {
 		c.add(source, Change{Kind: SpellingChanged, Name: name, From: from, To: to, Why: "its layout is the same"})
 	}
 }
 
-// pairs calls each with the declarations of each name in two lists, one of
-// which is nil if the list lacks the name: first in the order of from, then the
-// new ones in the order of to.
+// pairs calls each for all names in two lists, with the name's declaration in
+// each list. A declaration is nil if the list lacks the name. The names of from
+// come first, in their order. The names that only to has follow, in their
+// order.
 func pairs[T any](from, to []*T, name func(*T) string, each func(name string, a, b *T)) {
 	index := func(list []*T) map[string]*T {
 		byName := map[string]*T{}

@@ -9,10 +9,10 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// member of an enum, with the enum.
+// enumerator is an enumerator with its enum.
 type enumerator struct {
 	api.Enumerator
-	enum string // "enum ibv_mtu", or "enum" if it has no tag
+	enum string // such as "enum ibv_mtu"; "enum" if the enum has no tag
 }
 
 func (c *comparer) enums() {

@@ -28,7 +28,8 @@ func (c *comparer) functions() {
 		})
 }
 
-// hasNodes reports whether a snapshot was made with the libraries at hand.
+// hasNodes reports whether the libraries were available when a snapshot was
+// made, so that it has version nodes.
 func hasNodes(a *api.API) bool {
 	return len(a.Undeclared) > 0 || slices.ContainsFunc(a.Functions, func(f *api.Function) bool { return f.Node != "" })
 }
@@ -51,8 +52,9 @@ func (c *comparer) removed(f *api.Function) (severity, string) {
 	return source, "the library still exports it, so compiled programs start"
 }
 
-// leftNode returns the node under which the new library exports a function that
-// the headers do not declare as exported. It returns "" if it does not.
+// leftNode returns the node under which the new library still exports a
+// function that the new headers no longer declare as exported. It returns "" if
+// the library does not export it.
 func (c *comparer) leftNode(name string) string {
 	for _, e := range c.to.Undeclared {
 		if e.Name == name {
@@ -94,15 +96,15 @@ func (c *comparer) function(name string, a, b *api.Function) {
 	}
 }
 
-// differ compares two digests. A snapshot that was made before there were any
-// has none.
+// differ reports whether two digests differ. If one is empty, because its
+// snapshot is too old to have digests, it returns false.
 func differ(a, b string) bool { return a != "" && b != "" && a != b }
 
 func (c *comparer) node(name string, a, b *api.Function) {
 	change := Change{Kind: NodeChanged, Name: name, From: a.Node, To: b.Node}
 	const why = "a program that was linked with the old node asks for it"
 	switch {
-	case a.Node == b.Node, a.Inline == nil && b.Inline != nil: // this is a change of its own
+	case a.Node == b.Node, a.Inline == nil && b.Inline != nil: // function reports that a function is now inline
 	case a.Node == "":
 		change.Kind = NodeGained
 		c.add(compatible, change)

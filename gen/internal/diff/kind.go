@@ -60,8 +60,8 @@ const (
 	HeaderChanged     Kind = "header changed"
 )
 
-// kinds has every kind in the order of the output, with words for one change
-// of it and for several.
+// kinds lists every kind in the order of the output, with the words for one
+// change of the kind and for several.
 var kinds = []struct {
 	kind      Kind
 	one, many string

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// noValue is the type of a macro that has none: a function-like one, or one
-// that stands for other text.
+// noValue stands for the type of a macro without a value: a function-like
+// macro, or one that stands for text that is not a constant.
 const noValue = "no value"
 
 func (c *comparer) macros() {
@@ -58,7 +58,8 @@ func macroText(m *api.Macro) string {
 	return macroValue(m) + ", " + macroType(m)
 }
 
-// macroValue has wide values, which are masks or addresses, in hexadecimal.
+// macroValue returns the value of a macro as text. Values of 64 bits, which are
+// masks or addresses, are in hexadecimal.
 func macroValue(m *api.Macro) string {
 	if m.Text != "" {
 		return m.Text

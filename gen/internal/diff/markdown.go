@@ -101,8 +101,8 @@ func described(changes []Change) string {
 	return b.String()
 }
 
-// String is the change in a line of Markdown. Its kind is told of breaks, which
-// stand together.
+// String returns the change as a line of Markdown. The line of a break names
+// the kind, because breaks of all kinds are in one list.
 func (c Change) String() string {
 	var b strings.Builder
 	name := c.Name

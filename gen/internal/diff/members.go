@@ -9,18 +9,19 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// field is a member of a struct at any depth. As in C, members of an anonymous
-// struct or union belong to the enclosing one.
+// field is a member of a struct at any depth. As in C, the members of an
+// anonymous struct or union belong to the struct around it.
 type field struct {
-	path      string // "wr.rdma.rkey"
+	path      string // path in the outermost struct, such as "wr.rdma.rkey"
 	offset    int64  // from the start of the outermost struct
 	t         *api.Type
-	aggregate string // "struct" or "union", if the type is written in place
+	aggregate string // "struct" or "union", if the member is nested; otherwise ""
 	bits      *api.Bits
 	rules     api.Rules
 }
 
-// fields returns the members of s. For a repeated path, the first counts.
+// fields returns the members of s. If several members have the same path, it
+// returns the first.
 func fields(s *api.Struct) []field {
 	var out []field
 	seen := map[string]bool{}
@@ -42,8 +43,9 @@ func fields(s *api.Struct) []field {
 	return out
 }
 
-// bitsOf returns where a bit-field is in a struct in which the aggregate around
-// it begins at a byte.
+// bitsOf returns the place of a bit-field in the outermost struct, or nil for
+// another member. base is the offset of the struct or union around the member,
+// in bytes.
 func bitsOf(m *api.Member, base int64) *api.Bits {
 	if m.Bits == nil {
 		return nil
@@ -59,7 +61,7 @@ func index(list []field) map[string]field {
 	return byPath
 }
 
-// text returns the C type.
+// text returns the member's C type.
 func (f field) text() string {
 	if f.t == nil {
 		return f.aggregate
@@ -70,7 +72,8 @@ func (f field) text() string {
 	return f.t.C("")
 }
 
-// at is where f begins. A bit-field is where its first bit is.
+// at returns a text with the offset of f or, for a bit-field, the number of its
+// first bit.
 func (f field) at() string {
 	if f.bits != nil {
 		return fmt.Sprintf("bit %d", f.bits.At)
@@ -80,7 +83,7 @@ func (f field) at() string {
 
 func (f field) String() string { return f.text() + " at " + f.at() }
 
-// reserved reports whether f only holds space.
+// reserved reports whether f only reserves space, according to its name.
 func (f field) reserved() bool { return strings.Contains(f.path, "reserved") }
 
 func (f field) sameForm(g field) bool {
@@ -145,7 +148,7 @@ func (c *comparer) member(name string, f, g field) {
 	c.add(bad, change)
 }
 
-// without returns the fields that others lacks.
+// without returns the fields of list that others does not have.
 func without(list []field, others map[string]field) []field {
 	var out []field
 	for _, f := range list {
@@ -156,8 +159,9 @@ func without(list []field, others map[string]field) []field {
 	return out
 }
 
-// renames maps each field of a list to the field of another list with the same
-// place and form, if each list has only one such field.
+// renames returns the fields that were only renamed. It maps the path of a
+// field in list to that of the field in others with the same place and form, if
+// each list has only one field with these.
 func renames(list, others []field) map[string]string {
 	partners := func(f field, in []field) (found []field) {
 		for _, g := range in {

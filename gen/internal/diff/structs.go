@@ -75,8 +75,9 @@ func (c *comparer) structure(name string, a, b *api.Struct) {
 	c.members(name, old, now)
 }
 
-// rules compares what the headers say about the layout of a struct, or of a
-// member of the struct "of". What it does to the layout is another change.
+// rules compares what the headers say about the layout of the struct or member
+// with a name. of is the member's struct, or "". Members that move because of
+// the rules are reported as changes of their own.
 func (c *comparer) rules(of, name string, a, b api.Rules) {
 	if from, to := rulesText(a), rulesText(b); from != to {
 		c.add(compatible, Change{
@@ -85,8 +86,8 @@ func (c *comparer) rules(of, name string, a, b api.Rules) {
 	}
 }
 
-// rulesText has the rules as attributes; an attribute and a pragma that say the
-// same are alike.
+// rulesText returns the rules in the form of attributes. A pragma has the same
+// form as an attribute with the same effect.
 func rulesText(r api.Rules) string {
 	var words []string
 	switch r.Pack {
@@ -130,10 +131,10 @@ func hasCompMask(s *api.Struct) bool {
 	return false
 }
 
-// grownAtFront reports whether a became b by gaining members at its front
-// only: the old ones keep their types and their distances from the end, and
-// the last is still the last and a struct, so that its address leads to the
-// others.
+// grownAtFront reports whether b is a with additional members at its front
+// only. The old members must keep their types and their distances from the end.
+// The last member must still be the last one, and a struct: programs find the
+// other members from its address.
 func grownAtFront(a, b *api.Struct, old, now []field) bool {
 	grown := b.Size - a.Size
 	if grown <= 0 || a.Align != b.Align {

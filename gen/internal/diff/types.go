@@ -9,28 +9,30 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
-// signedNarrow has the signed types that are sign-extended when they are
-// passed.
+// signedNarrow lists the signed types that are sign-extended when they are
+// passed to a function.
 var signedNarrow = []string{"signed char", "short", "int8_t", "int16_t", "__s8", "__s16"}
 
-// samePassed reports whether an argument or result of type a is passed as one
-// of type b is. const does not count. Scalars are passed alike if they have one
-// size and, where they are narrower than an int, one sign; an enum is a scalar
-// of four bytes. Pointers are passed alike if what they point to is stored
-// alike, or if one of them is *void.
+// samePassed reports whether an argument or result of type a is passed in the
+// same way as one of type b. It ignores const. Scalars are passed in the same
+// way if they have the same size and, if they are narrower than an int, the
+// same sign. An enum is a scalar of four bytes. Pointers are passed in the same
+// way if their targets are stored in the same way, or if one of them is *void.
 func samePassed(a, b *api.Type) bool {
 	return same(a, b, func(a, b string) bool {
 		return scalarSize(a) >= 4 || a != "char" && b != "char" && slices.Contains(signedNarrow, a) == slices.Contains(signedNarrow, b)
 	})
 }
 
-// sameStored reports whether a value of type a is stored as one of type b is:
-// as samePassed, but the sign of scalars does not count.
+// sameStored reports whether a value of type a is stored in memory in the same
+// way as one of type b. It compares types as samePassed does, but ignores the
+// sign of scalars.
 func sameStored(a, b *api.Type) bool {
 	return same(a, b, func(string, string) bool { return true })
 }
 
-// same compares types; sameSign is asked about scalars of one size.
+// same compares types for samePassed and sameStored. It calls sameSign for two
+// scalars of the same size.
 func same(a, b *api.Type, sameSign func(a, b string) bool) bool {
 	if a.Kind != b.Kind || a.Len != b.Len || a.Variadic != b.Variadic || len(a.Params) != len(b.Params) {
 		return false
@@ -63,8 +65,8 @@ func scalarSize(name string) int64 {
 	return size.Size
 }
 
-// refers reports whether t contains the type with that name, behind any number
-// of pointers.
+// refers reports whether t contains the type with that name, also behind
+// pointers.
 func refers(t *api.Type, name string) bool {
 	return t != nil && (t.Kind == api.Named && t.Name == name || refers(t.Elem, name) ||
 		slices.ContainsFunc(t.Params, func(p *api.Type) bool { return refers(p, name) }))

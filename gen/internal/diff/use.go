@@ -11,10 +11,10 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// user returns an exported function, or a member of another struct, that refers
-// to a struct in either snapshot, and so could give its address to a program or
-// take it from one. Inline functions do not count, as their code is part of the
-// program.
+// user returns the name of an exported function, a member or a variable whose
+// type contains a struct or a pointer to it, in either snapshot. Through it,
+// the library and programs may pass the struct's address. Inline functions do
+// not count, because their code is part of the program.
 func (c *comparer) user(name string) string {
 	for _, a := range []*api.API{c.from, c.to} {
 		for _, f := range a.Functions {
@@ -38,8 +38,8 @@ func (c *comparer) user(name string) string {
 	return ""
 }
 
-// holder returns a function or array, if any, that has a struct by value, so
-// that the struct cannot grow.
+// holder returns a text about a function, array or variable that has a struct
+// by value, so that the struct cannot grow. It returns "" if there is none.
 func (c *comparer) holder(name string) string {
 	byValue := isNamed(name)
 	for _, f := range c.from.Functions {
@@ -77,10 +77,10 @@ func isNamed(name string) func(*api.Type) bool {
 // number matches the names of element counts in the headers.
 var number = regexp.MustCompile(`^(num|nr|n)_\w+$|^max_?\w+$|^n[a-z]+s$|^nsge$|(cnt|count)$`)
 
-// counted returns a function or struct with a pointer to a struct beside a
-// count of elements, so that programs have arrays of the struct. Structs that a
-// library function returns do not count, as the library allocates them one by
-// one.
+// counted returns a text about a function or struct that has a pointer to a
+// struct beside a number of elements: programs have arrays of this struct. It
+// returns "" if there is none, or if a function returns a pointer to the
+// struct, because the library allocates such structs one by one.
 func (c *comparer) counted(name string) string {
 	is := isNamed(name)
 	for _, f := range c.from.Functions {
@@ -102,8 +102,10 @@ func (c *comparer) counted(name string) string {
 		return "", ""
 	}
 	for _, f := range c.from.Functions {
-		// The code of the other functions is in the programs. It passes on the
-		// size that these were compiled with.
+		// Other functions are skipped: an inline function that does
+		// more than call an operation is part of the program, and a
+		// function with a size learns the size that the program was
+		// compiled with.
 		if ownLogic := f.Inline != nil && f.Inline.Call == ""; ownLogic || len(f.Params) != len(f.Type.Params) || slices.ContainsFunc(f.Params, isSize) {
 			continue
 		}
@@ -121,7 +123,8 @@ func (c *comparer) counted(name string) string {
 
 func isSize(name string) bool { return strings.HasSuffix(name, "size") }
 
-// besideMember applies beside to members at any depth.
+// besideMember returns the first result of beside for the members of a struct
+// or of a nested one.
 func besideMember(members []*api.Member, beside func([]string, []*api.Type) (string, string)) (pointer, count string) {
 	var names []string
 	var types []*api.Type

@@ -180,7 +180,7 @@ func TestRefused(t *testing.T) {
 		}, "conventions: a manual page for the function ibv_gone" + lack},
 		{"new function without a release", func(in *Input) {
 			in.API.Functions = append(in.API.Functions, &api.Function{Name: "ibv_new", Type: &api.Type{Kind: api.Func, Elem: &api.Type{Name: "void"}}})
-		}, "func ibv_new came after " + before + ", at the latest with " + newest + "; add the line, with the first release that has it: " + release + " func ibv_new"},
+		}, "no line for func ibv_new, which was added after " + before + ", in " + newest + " at the latest; add a line with the first release that has it, such as: " + release + " func ibv_new"},
 		{"function without a convention", func(in *Input) {
 			delete(in.Known.Funcs, "ibv_poll_cq")
 		}, "package libibverbs: infiniband/verbs.h: func ibv_poll_cq: no line in the conventions"},

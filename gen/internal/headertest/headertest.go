@@ -25,14 +25,14 @@ func Versions(t testing.TB) []string {
 	return versions
 }
 
-// Newest returns the last of them.
+// Newest returns the newest version of the snapshots.
 func Newest(t testing.TB) string {
 	t.Helper()
 	versions := Versions(t)
 	return versions[len(versions)-1]
 }
 
-// Top returns the top of the repository.
+// Top returns the root folder of the repository.
 func Top(t testing.TB) string {
 	t.Helper()
 	_, file, _, ok := runtime.Caller(0)
@@ -42,11 +42,11 @@ func Top(t testing.TB) string {
 	return top
 }
 
-// Dir returns the folder with the headers of a version and their libraries, as
-// scripts/fetch-headers brought them. Without them the test is skipped, or
-// fails if VERBENA_REQUIRE_HEADERS is 1. The go command takes no old result of
-// the test if a file in the folder has changed, unless the folder is outside of
-// the module.
+// Dir returns the folder into which scripts/fetch-headers has downloaded the
+// headers and libraries of a version. If they are missing, Dir skips the test,
+// or fails it if VERBENA_REQUIRE_HEADERS is 1. If a file in the folder has
+// changed, the go command does not use a cached result of the test, unless the
+// folder is outside the module.
 func Dir(t testing.TB, version string) string {
 	t.Helper()
 	cache := os.Getenv("VERBENA_CACHE")
@@ -67,8 +67,9 @@ func Dir(t testing.TB, version string) string {
 	return ""
 }
 
-// seen reads all folders in dir. The go command notes what the test process
-// reads, but not what C compilers read that it runs.
+// seen reads all folders in dir. For its cache of test results, the go command
+// records what the test's process reads, but not what C compilers that the test
+// runs read.
 func seen(t testing.TB, dir string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(dir, func(string, fs.DirEntry, error) error { return nil }))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package included tells where a C compiler found the headers that it read. A
-// compiler takes from the system what a folder of headers lacks, and that may
-// be of another version of rdma-core.
+// Package included finds out which headers a C compiler has read. If a header
+// is missing in the folder that the compiler should use, the compiler takes it
+// from the system, where it may be of another version of rdma-core.
 package included
 
 import (
@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// Folders are where rdma-core has its headers, in any folder of headers.
+// Folders lists the folders of rdma-core's headers, below an include folder.
 var Folders = []string{"infiniband", "rdma"}
 
 // Option makes gcc and clang list, in their messages, the files that they
@@ -26,11 +26,13 @@ const Option = "-H"
 
 var (
 	listed = regexp.MustCompile(`(?m)^\.+ (.+)\n`)
-	// gcc names some files again, which could be read twice.
+	// gcc lists files without an include guard once more, under this
+	// heading.
 	twice = regexp.MustCompile(`(?m)^Multiple include guards may be useful for:\n(?:[^:\n]+\n)*`)
 )
 
-// List takes the list of files out of a compiler's messages.
+// List returns the files that a compiler has listed in its messages, and the
+// other messages.
 func List(messages string) (files []string, rest string) {
 	for _, m := range listed.FindAllStringSubmatch(messages, -1) {
 		files = append(files, m[1])
@@ -38,11 +40,11 @@ func List(messages string) (files []string, rest string) {
 	return files, twice.ReplaceAllString(listed.ReplaceAllString(messages, ""), "")
 }
 
-// Roots are the folders in which a compiler looks for headers by itself.
+// Roots lists the folders in which a compiler looks for headers without being
+// told to.
 type Roots []string
 
-// RootsOf asks a compiler, started by command, for the folders in which it
-// looks for headers by itself.
+// RootsOf asks the compiler that command runs for its Roots.
 func RootsOf(command ...string) (Roots, error) {
 	cmd := exec.Command(command[0], slices.Concat(command[1:], []string{"-E", "-v", "-x", "c", os.DevNull})...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
@@ -69,8 +71,9 @@ func parseRoots(messages string) (Roots, error) {
 	return roots, nil
 }
 
-// Check fails if one of the files is a header of rdma-core's that does not lie
-// in dir, where the compiler was told to look first, if anywhere.
+// Check fails if one of the files is a header of rdma-core that the compiler
+// has taken from its Roots instead of from dir. dir is the folder in which the
+// compiler was told to look first, or "".
 func (r Roots) Check(dir string, files []string) error {
 	var errs []error
 	for _, file := range files {
@@ -80,7 +83,7 @@ func (r Roots) Check(dir string, files []string) error {
 		for _, root := range r {
 			name, ok := under(root, file)
 			if folder, _, _ := strings.Cut(name, string(filepath.Separator)); ok && slices.Contains(Folders, folder) {
-				errs = append(errs, fmt.Errorf("%s is not that of %q: the compiler took %s", name, dir, filepath.Clean(file)))
+				errs = append(errs, fmt.Errorf("the compiler has taken %s from %s, not from the folder %q", name, filepath.Clean(file), dir))
 				break
 			}
 		}
@@ -88,8 +91,9 @@ func (r Roots) Check(dir string, files []string) error {
 	return errors.Join(errs...)
 }
 
-// under returns the name of a file in a folder, if it lies there. gcc resolves
-// links in what it lists, if that makes it shorter.
+// under returns the path of a file below a folder. It returns false if the file
+// is not below the folder. It compares the paths with links resolved, too,
+// because gcc lists a resolved path if that is shorter.
 func under(dir, file string) (name string, ok bool) {
 	for _, form := range []func(string) (string, error){filepath.Abs, filepath.EvalSymlinks} {
 		d, errDir := form(dir)
@@ -105,7 +109,7 @@ func under(dir, file string) (name string, ok bool) {
 }
 
 // Run runs a compiler that was told to take headers from dir. It fails if the
-// compiler does, or took some of rdma-core's from elsewhere.
+// compiler fails, or if Check does.
 func (r Roots) Run(cmd *exec.Cmd, dir string) (messages string, err error) {
 	cmd.Args = append(cmd.Args, Option)
 	out, err := cmd.CombinedOutput()

@@ -60,11 +60,11 @@ func TestCheck(t *testing.T) {
 		"of libc":                  {"/new", "/usr/include/stdio.h", ""},
 		"of a name that is alike":  {"/new", "/usr/include/rdma.h", ""},
 		"of a checkout in rdma":    {"/new", "/home/rdma/verbena/headers/umbrella.h", ""},
-		"of the system":            {"/new", "/usr/include/rdma/x.h", `rdma/x.h is not that of "/new": the compiler took /usr/include/rdma/x.h`},
-		"of the system, by detour": {"/new", "/usr/lib/../include/infiniband/a/x.h", `infiniband/a/x.h is not that of "/new": the compiler took /usr/include/infiniband/a/x.h`},
-		"of an inner root":         {"/new", "/usr/include/x86/rdma/x.h", `rdma/x.h is not that of "/new": the compiler took /usr/include/x86/rdma/x.h`},
-		"of a folder alike":        {"/usr/include/rd", "/usr/include/rdma/x.h", `rdma/x.h is not that of "/usr/include/rd": the compiler took /usr/include/rdma/x.h`},
-		"where none is wanted":     {"", "/sys/rdma/x.h", `rdma/x.h is not that of "": the compiler took /sys/rdma/x.h`},
+		"of the system":            {"/new", "/usr/include/rdma/x.h", `the compiler has taken rdma/x.h from /usr/include/rdma/x.h, not from the folder "/new"`},
+		"of the system, by detour": {"/new", "/usr/lib/../include/infiniband/a/x.h", `the compiler has taken infiniband/a/x.h from /usr/include/infiniband/a/x.h, not from the folder "/new"`},
+		"of an inner root":         {"/new", "/usr/include/x86/rdma/x.h", `the compiler has taken rdma/x.h from /usr/include/x86/rdma/x.h, not from the folder "/new"`},
+		"of a folder alike":        {"/usr/include/rd", "/usr/include/rdma/x.h", `the compiler has taken rdma/x.h from /usr/include/rdma/x.h, not from the folder "/usr/include/rd"`},
+		"where none is wanted":     {"", "/sys/rdma/x.h", `the compiler has taken rdma/x.h from /sys/rdma/x.h, not from the folder ""`},
 		"where the folder is it":   {"/usr/include", "/usr/include/rdma/x.h", ""},
 	}
 	for name, tt := range tests {
@@ -108,7 +108,7 @@ func TestRun(t *testing.T) {
 			_, err = run(t, ours, both)
 			require.NoError(t, err)
 			_, err = run(t, ours, both+only)
-			require.ErrorContains(t, err, "the compiler took "+filepath.Join(system, "infiniband", "only.h"))
+			require.ErrorContains(t, err, "the compiler has taken infiniband/only.h from "+filepath.Join(system, "infiniband", "only.h"))
 			messages, err := run(t, ours, both+"int x = y;\n")
 			require.ErrorContains(t, err, "exit status 1")
 			require.Contains(t, messages, "error: ")
@@ -119,7 +119,7 @@ func TestRun(t *testing.T) {
 			require.NoError(t, os.Symlink(system, linked))
 			t.Setenv("C_INCLUDE_PATH", linked)
 			_, err = run(t, ours, both+only)
-			require.ErrorContains(t, err, "infiniband/only.h is not that of")
+			require.ErrorContains(t, err, "the compiler has taken infiniband/only.h from ")
 			require.NoError(t, os.Symlink(ours, linked+"ed"))
 			_, err = run(t, linked+"ed", both)
 			require.NoError(t, err)
@@ -127,7 +127,7 @@ func TestRun(t *testing.T) {
 			t.Setenv("C_INCLUDE_PATH", "")
 			t.Setenv("CPATH", system) // comes before the folder
 			_, err = run(t, ours, both)
-			require.ErrorContains(t, err, "the compiler took "+filepath.Join(system, "infiniband", "both.h"))
+			require.ErrorContains(t, err, "the compiler has taken infiniband/both.h from "+filepath.Join(system, "infiniband", "both.h"))
 		})
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// operations writes a fake for each operation of an object in the arena.
+// operations writes a fake for each operation of the objects in the arena, the
+// memory with all objects of the program.
 func (g *generator) operations() {
 	done := map[string]bool{}
 	for _, name := range g.objects {
@@ -26,8 +27,9 @@ func (g *generator) operations() {
 	}
 }
 
-// exported writes a fake for each function that the stubs look up, with its
-// own name, so that the real inline functions are linked with it.
+// exported writes a fake for each exported function that the stubs look up. The
+// fake has the name of the function, so that the headers' inline functions are
+// linked with it.
 func (g *generator) exported(symbols map[string][]string) {
 	for _, f := range g.API.Functions {
 		if !slices.Contains(symbols["libibverbs"], f.Name) && !slices.Contains(symbols["librdmacm"], f.Name) {
@@ -44,9 +46,10 @@ func (g *generator) exported(symbols map[string][]string) {
 	}
 }
 
-// fake writes a function that notes its arguments, writes through its
-// pointers, and gives a random result. It crashes where a library would
-// follow NULL, if followed says so.
+// fake writes a C function that records its arguments, writes through its
+// pointers, and returns a random result. followed has the indexes of the
+// parameters that a library would follow: the fake crashes if one of them is
+// NULL.
 func (g *generator) fake(storage, name, label string, t *api.Type, followed []int) {
 	params := []string{}
 	for i, p := range t.Params {
@@ -91,8 +94,9 @@ func (g *generator) fake(storage, name, label string, t *api.Type, followed []in
 	g.printf("}\n\n")
 }
 
-// output has a fake write through a parameter as a provider or library may:
-// not to objects, and not to memory of a size that the type does not tell.
+// output writes the statement with which a fake writes through a parameter, as
+// a provider or library may. It writes none for objects and for memory whose
+// size the type does not say.
 func (g *generator) output(i int, t *api.Type) {
 	if t.Kind != api.Pointer || t.Elem.Const || t.Elem.IsVoid() || t.Elem.Name == "char" {
 		return
@@ -104,19 +108,19 @@ func (g *generator) output(i int, t *api.Type) {
 	case g.object(t.Elem) >= 0:
 		g.printf("\toutput_object(a%d, %d);\n", i, g.object(t.Elem))
 	case t.Elem.Kind == api.Pointer:
-	case isStruct && g.structs[t.Elem.Name] == nil: // an older struct than the caller's
+	case isStruct && g.structs[t.Elem.Name] == nil: // the struct of an older library, which is smaller than the caller's
 		g.printf("\toutput(a%d, 1);\n", i)
 	case !g.lives(t.Elem.Name):
 		g.printf("\toutput(a%d, sizeof(*a%d));\n", i, i)
 	}
 }
 
-// eventContext returns the type of the objects that librdmacm gives its CQs as
-// cq_context.
+// eventContext returns the index in g.objects of struct rdma_cm_id, to which
+// cq_context points in librdmacm's completion queues.
 func (g *generator) eventContext() int { return slices.Index(g.objects, "struct rdma_cm_id") }
 
-// lives reports whether a struct is an object of the library, which belongs to
-// a context or has operations, and is not just for passing arguments.
+// lives reports whether a struct is an object of the library rather than a
+// struct for arguments. An object has operations, or a pointer to a context.
 func (g *generator) lives(name string) bool {
 	found := false
 	if g.structs[name] != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 )
 
-// withoutErrno are the classes of functions that leave errno alone.
+// withoutErrno lists the classes of functions that do not report an errno.
 var withoutErrno = []conventions.Class{conventions.Void, conventions.Value, conventions.Interior}
 
-// real writes the file that is compiled with the real headers.
+// real returns the file that is compiled with the real headers.
 func (g *generator) real(umbrella string, symbols map[string][]string) string {
 	g.printf("#include %q\n\n#include <errno.h>\n\n#include \"harness.h\"\n#include \"macros.h\"\n\n", umbrella)
 	g.exported(symbols)
@@ -28,11 +28,12 @@ func (g *generator) real(umbrella string, symbols map[string][]string) string {
 	return g.flush()
 }
 
-// callReal writes the function through which the harness calls the header's.
+// callReal writes the C function through which the harness calls the header's
+// function.
 func (g *generator) callReal(f *api.Function) {
 	var args []string
 	for i, t := range f.Type.Params {
-		if p := pointee(t); p != nil { // of the type that the macro takes, if there is one
+		if p := pointee(t); p != nil { // pointee has the type that a macro of the same name takes
 			t = &api.Type{Kind: api.Pointer, Elem: p}
 		}
 		args = append(args, fmt.Sprintf("(%s)a[%d]", t.C(""), i))
@@ -69,8 +70,9 @@ func (g *generator) table() {
 	g.printf("};\n\nconst size_t function_count = %d;\n", len(Tested(g.Input)))
 }
 
-// operation returns the offset of the operation in a verbs_context that the
-// function calls, which bears its name if the snapshot does not tell.
+// operation returns the C expression for the offset, in a verbs_context, of the
+// operation that a function calls, or -1. If the snapshot does not name the
+// operation, it has the function's name.
 func (g *generator) operation(f *api.Function) string {
 	name := strings.TrimPrefix(f.Name, "ibv_")
 	if f.Inline != nil && f.Inline.Guard != "" {
@@ -84,7 +86,8 @@ func (g *generator) operation(f *api.Function) string {
 	return "-1"
 }
 
-// param returns what the harness passes for a parameter.
+// param returns the kind of argument that the harness passes for a parameter
+// and, for an object, its number.
 func (g *generator) param(t *api.Type) (kind string, number int) {
 	_, isEnum := t.Tag("enum")
 	switch {
@@ -102,8 +105,8 @@ func (g *generator) param(t *api.Type) (kind string, number int) {
 	return "NUMBER", 0
 }
 
-// ours writes the file that includes the stubs of a package in dir, which look
-// up the functions of table.
+// ours returns the file that includes the stubs of the package in dir. table
+// has the functions that these stubs look up.
 func (g *generator) ours(name, dir string, table []string) string {
 	g.printf("#include %q\n\n#include \"harness.h\"\n\n", filepath.Join(dir, "stubs.c"))
 	g.printf("void %s_table(bool present)\n{\n", name)
@@ -115,7 +118,7 @@ func (g *generator) ours(name, dir string, table []string) string {
 		if g.Home(f.Header) != name {
 			continue
 		}
-		var pointers, memory, numbers []string // in which order a stub has them
+		var pointers, memory, numbers []string // a stub's parameters are in this order
 		for i, t := range f.Type.Params {
 			switch arg := fmt.Sprintf("a[%d]", i); {
 			case t.Kind != api.Pointer:

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inlinetest writes a C program that calls each inline function of the
-// real headers and our stub for it on the same objects, with the same fakes in
-// place of a provider and of the libraries, and compares what they do. The
-// fixed part of the program is in testdata.
+// Package inlinetest writes a C program that compares the stubs with the
+// headers' inline functions. For each inline function, the program calls the
+// function and its stub with the same objects, and compares what they do. Fake
+// functions stand in for the provider and the libraries. The part of the
+// program that is not generated, the harness, is in testdata.
 package inlinetest
 
 import (
@@ -33,8 +34,8 @@ func Sources(in emit.Input, umbrella, generated string) (map[string]string, erro
 	return files, nil
 }
 
-// Tested returns the functions that are compared: those that are inline, or
-// hidden by a macro that calls an inline function, and bound.
+// Tested returns the functions that are compared: the bound ones that are
+// inline, or hidden by a macro that calls an inline function.
 func Tested(in emit.Input) []*api.Function {
 	var out []*api.Function
 	for _, f := range in.API.Functions {
@@ -49,12 +50,12 @@ func Tested(in emit.Input) []*api.Function {
 type generator struct {
 	emit.Input
 	structs map[string]*api.Struct
-	objects []string // the types of which the arena has objects
+	objects []string // types of the objects in the arena
 	out     strings.Builder
 }
 
-// contextHolder has the only ibv_context that a function may take for a part
-// of a verbs_context.
+// contextHolder is the struct that contains an ibv_context. Some functions
+// compute its address from that of the ibv_context.
 const (
 	context       = "struct ibv_context"
 	contextHolder = "struct verbs_context"
@@ -77,9 +78,9 @@ func newGenerator(in emit.Input) *generator {
 	return g
 }
 
-// pointee returns what t points to, nil for no pointer. ibv_query_port's
-// prototype names a struct that does not exist, to catch callers that bypass
-// its macro.
+// pointee returns the type to which t points, or nil if t is not a pointer. For
+// the special struct in the prototype of ibv_query_port, which catches callers
+// that bypass the macro, it returns the struct that the macro takes.
 func pointee(t *api.Type) *api.Type {
 	if t.Kind != api.Pointer {
 		return nil
@@ -90,8 +91,8 @@ func pointee(t *api.Type) *api.Type {
 	return t.Elem
 }
 
-// reach gives the arena objects of t, if it is a struct, and of every struct
-// that can be reached from it.
+// reach adds t to the types of the arena's objects, if it is a struct, and all
+// structs to which its members point, directly or not.
 func (g *generator) reach(t *api.Type) {
 	if t == nil || g.structs[t.Name] == nil || slices.Contains(g.objects, t.Name) {
 		return
@@ -100,7 +101,7 @@ func (g *generator) reach(t *api.Type) {
 	g.walk(t.Name, func(m leaf) { g.reach(pointee(m.Type)) })
 }
 
-// object returns the number of the objects that t points to, or -1.
+// object returns the index in g.objects of the type to which t points, or -1.
 func (g *generator) object(t *api.Type) int {
 	p := pointee(t)
 	if p == nil {
@@ -111,7 +112,7 @@ func (g *generator) object(t *api.Type) int {
 
 func (g *generator) printf(format string, args ...any) { fmt.Fprintf(&g.out, format, args...) }
 
-// flush returns what was printed.
+// flush returns the text that was printed since the last call.
 func (g *generator) flush() string {
 	defer g.out.Reset()
 	return g.out.String()

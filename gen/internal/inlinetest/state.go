@@ -11,8 +11,8 @@ import (
 // leaf is a member of a struct, or of a struct that it holds by value.
 type leaf struct {
 	*api.Member
-	owner string // tag of the innermost struct with a name
-	path  string // from the outermost struct, as C writes it
+	owner string // tag of the innermost struct around it that has a tag
+	path  string // path in C code, from the outermost struct
 }
 
 // walk calls visit for all members of a struct that have a type of their own.
@@ -44,15 +44,18 @@ func tag(name string) string {
 
 func isOperation(t *api.Type) bool { return t.Kind == api.Pointer && t.Elem.Kind == api.Func }
 
-// label names an operation: ibv_context_ops.post_send.
+// label returns the name of a member with its struct, such as
+// ibv_context_ops.post_send.
 func (m leaf) label() string { return m.owner + "." + m.Name }
 
 func identifier(label string) string { return "fake_" + strings.ReplaceAll(label, ".", "_") }
 
-// optional has the members for which the headers' functions take NULL.
+// optional lists the members that may be NULL when the headers' functions use
+// them.
 var optional = map[string]bool{"rdma_cm_id.srq": true, "ibv_mw_bind_info.mr": true}
 
-// slot writes the line of a member that is more than random bytes.
+// slot writes the line of a member that the harness must fill with meaningful
+// data. It writes nothing for one that can have random bytes.
 func (g *generator) slot(object string, m leaf) {
 	kind, number, operation := "", 0, "NULL"
 	_, isEnum := m.Type.Tag("enum")
@@ -79,7 +82,8 @@ func (g *generator) slot(object string, m leaf) {
 	g.printf("\t{offsetof(%s, %s), %s, %d, %t, %s},\n", object, m.path, kind, number, optional[m.label()], operation)
 }
 
-// state writes the arena and the table of the types in it.
+// state writes the arena, which has the objects of all types, and the table of
+// these types.
 func (g *generator) state() {
 	g.printf("static struct {\n")
 	for _, name := range g.objects {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package layout computes sizes, alignments and offsets as the System V ABIs
-// of 64-bit Linux do: everything is aligned naturally.
+// Package layout computes sizes, alignments and offsets by the rules of the
+// System V ABIs of 64-bit Linux. Without attributes, each number is aligned to
+// its size.
 package layout
 
 import (
@@ -12,22 +13,23 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// Size is what a type takes, in bytes.
+// Size is the size and alignment of a type, in bytes.
 type Size struct{ Size, Align int64 }
 
-// Arch is what differs between 64-bit architectures.
+// Arch describes the layout rules that differ between 64-bit architectures.
 type Arch struct {
-	Name  string // as GOARCH
+	Name  string // name in GOARCH
 	Mutex int64  // size of glibc's pthread_mutex_t
-	// Unnamed is whether an unnamed bit-field aligns the struct that it is in.
+	// Unnamed reports whether a bit-field without a name affects the
+	// alignment of its struct.
 	Unnamed bool
 }
 
-// AMD64 is the architecture whose layouts a snapshot holds.
+// AMD64 is the architecture for which a snapshot has layouts.
 var AMD64 = Arch{Name: "amd64", Mutex: 40}
 
-// Arches are the architectures that the bindings call C on. Between them,
-// nothing but the mutex differs in what rdma-core declares.
+// Arches lists the architectures on which the bindings can call C. Of the
+// layouts of rdma-core's structs, only those with a mutex differ between them.
 var Arches = []Arch{
 	AMD64,
 	{Name: "arm64", Mutex: 48, Unnamed: true},
@@ -50,7 +52,8 @@ var scalars = map[string]int64{
 // IsScalar reports whether name is an arithmetic type, as a header spells it.
 func IsScalar(name string) bool { return scalars[name] != 0 }
 
-// ScalarSize returns what an arithmetic type takes, or 0 for another type.
+// ScalarSize returns the size of an arithmetic type in bytes, or 0 for another
+// type.
 func ScalarSize(name string) int64 { return scalars[name] }
 
 // SameScalar reports whether two arithmetic types have the same values.
@@ -64,16 +67,16 @@ func isUnsigned(name string) bool {
 		slices.Contains([]string{"size_t", "socklen_t", "nfds_t", "sa_family_t"}, name)
 }
 
-// IsFloat reports whether name is a floating type.
+// IsFloat reports whether name is a floating-point type.
 func IsFloat(name string) bool { return name == "float" || name == "double" }
 
 // Engine computes layouts for the declarations of one snapshot.
 type Engine struct {
 	arch    Arch
 	structs map[string]*api.Struct
-	enums   map[string]int64 // sizes
+	enums   map[string]int64 // sizes of enums
 	done    map[string]Size
-	open    map[string]bool // being placed
+	open    map[string]bool // structs whose layout is being computed
 }
 
 // New returns an engine for a.
@@ -99,7 +102,8 @@ func (e *Engine) Apply(s *api.Struct) error {
 	return err
 }
 
-// OfMember returns what a member takes, and sets the offsets inside it.
+// OfMember returns the size of a member. In a nested struct or union, it sets
+// the offsets of the members.
 func (e *Engine) OfMember(m *api.Member) (Size, error) {
 	if m.Type != nil {
 		return e.Of(m.Type)
@@ -107,7 +111,7 @@ func (e *Engine) OfMember(m *api.Member) (Size, error) {
 	return e.place(m.Members, m.Aggregate == "union", m.Rules)
 }
 
-// Of returns what t takes.
+// Of returns the size of t.
 func (e *Engine) Of(t *api.Type) (Size, error) {
 	switch t.Kind {
 	case api.Pointer:

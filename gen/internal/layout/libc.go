@@ -2,9 +2,9 @@
 
 package layout
 
-// opaque are types of libc that are structs or unions without a tag, or whose
-// tag differs from one libc to another, each with the header that declares it.
-// Only libc looks into them, and the bindings know pointers to them.
+// opaque maps types of libc to the header that declares them. They are structs
+// or unions without a tag, or with a tag that differs from one libc to another.
+// Only libc uses their members, and the bindings only have pointers to them.
 var opaque = map[string]string{
 	"DIR": "dirent.h", "FILE": "stdio.h", "cnd_t": "threads.h", "cpu_set_t": "sched.h", "fd_set": "", "fenv_t": "fenv.h",
 	"fexcept_t": "fenv.h", "fpos_t": "stdio.h", "glob_t": "glob.h", "iconv_t": "iconv.h", "mbstate_t": "wchar.h", "mcontext_t": "ucontext.h",
@@ -15,8 +15,9 @@ var opaque = map[string]string{
 	"ucontext_t": "ucontext.h", "wordexp_t": "wordexp.h",
 }
 
-// Opaque returns the header that declares a type of libc which only libc looks
-// into. It is empty for one that every package includes.
+// Opaque reports whether name is a type of libc whose members only libc uses,
+// and returns the header that declares it. The header is empty if every package
+// includes it.
 func Opaque(name string) (header string, ok bool) {
 	header, ok = opaque[name]
 	return header, ok

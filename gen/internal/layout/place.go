@@ -8,8 +8,8 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// place sets the members' offsets and returns what they take together. It
-// counts in bits, as bit-fields share bytes.
+// place sets the offsets of the members of a struct or union, and returns its
+// size. It counts in bits, because bit-fields share bytes.
 func (e *Engine) place(members []*api.Member, isUnion bool, rules api.Rules) (Size, error) {
 	total := Size{Align: 1}
 	var end, largest int64 // in bits
@@ -36,13 +36,13 @@ func (e *Engine) place(members []*api.Member, isUnion bool, rules api.Rules) (Si
 	return total, nil
 }
 
-// memberAlign returns the alignment of a member of a type with such an
-// alignment, in a struct with such rules.
+// memberAlign returns the alignment of a member in a struct with the given
+// rules. natural is the alignment of the member's type.
 func memberAlign(m *api.Member, natural int64, rules api.Rules) int64 {
 	if rules.Pack > 0 {
 		natural = min(natural, rules.Pack)
 	}
-	if m.Type == nil { // its own rules are those of its members
+	if m.Type == nil { // m.Rules are about the members of the nested struct
 		return natural
 	}
 	if m.Pack > 0 {
@@ -51,8 +51,9 @@ func memberAlign(m *api.Member, natural int64, rules api.Rules) int64 {
 	return max(natural, m.Aligned)
 }
 
-// placeBits places a bit-field behind what ends at end, in bits. It returns the
-// alignment that the struct needs because of it.
+// placeBits places a bit-field at or after the bit *end, and sets *end to the
+// bit after it. It returns the alignment that the struct needs because of the
+// bit-field.
 func (e *Engine) placeBits(m *api.Member, size Size, rules api.Rules, end *int64) int64 {
 	packed := rules.Pack > 0 && !rules.Pragma || m.Pack > 0
 	unit := size.Align
@@ -63,7 +64,7 @@ func (e *Engine) placeBits(m *api.Member, size Size, rules api.Rules, end *int64
 		unit = min(unit, m.Pack)
 	}
 	switch bits := 8 * unit; {
-	case m.Bits.Width == 0: // what follows begins in another unit
+	case m.Bits.Width == 0: // the next member begins in another unit
 		*end = align(*end, 8*size.Align)
 		unit = size.Align
 	case !packed && ((*end)%bits+m.Bits.Width+bits-1)/bits > size.Size/unit:

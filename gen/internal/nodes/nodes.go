@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodes finds in the libraries the ELF version node of each function,
-// such as IBVERBS_1.15: the name under which a program that was linked asks for
-// it, and the mark of the release that added it.
+// Package nodes reads the ELF version node of each function from the libraries.
+// A node is a name such as IBVERBS_1.15. A linked program asks for a function
+// under its node, and the node shows which release added the function.
 package nodes
 
 import (
@@ -20,11 +20,12 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 )
 
-// Dir returns where the libraries of a folder with headers are.
+// Dir returns the folder of the libraries that belong to a folder with headers.
 func Dir(headers string) string { return filepath.Join(headers, "usr", "lib") }
 
-// Read returns the node of each function that the libraries of these names in
-// dir export. The error is fs.ErrNotExist if there are none at all.
+// Read returns the node of each function that the libraries in dir export.
+// libraries has their file names. If dir has none of them, the error matches
+// fs.ErrNotExist.
 func Read(dir string, libraries []string) (map[string]string, error) {
 	nodes := map[string]string{}
 	var missing []error
@@ -53,15 +54,16 @@ func read(path string, nodes map[string]string) error {
 	defer data.Close()
 	file, err := elf.NewFile(data)
 	if err != nil {
-		return fmt.Errorf("%s is not a whole library: %w", path, err)
+		return fmt.Errorf("%s is not an ELF library, or is incomplete: %w", path, err)
 	}
 	symbols, err := file.DynamicSymbols()
 	if err != nil {
-		return fmt.Errorf("%s is not a whole library: %w", path, err)
+		return fmt.Errorf("read the dynamic symbols of %s: %w", path, err)
 	}
 	for _, s := range symbols {
 		defined := s.Section != elf.SHN_UNDEF && elf.ST_TYPE(s.Info) == elf.STT_FUNC
-		// A hidden version is an old one, for programs that were linked long ago.
+		// A hidden version is for programs that were linked with an
+		// older library.
 		if defined && s.HasVersion && !s.VersionIndex.IsHidden() && s.Version != "" {
 			nodes[s.Name] = s.Version
 		}
@@ -69,11 +71,11 @@ func read(path string, nodes map[string]string) error {
 	return nil
 }
 
-// Record writes the nodes into a snapshot, and the functions that are exported
-// and not declared as such. The error joins the functions that the headers
-// declare and the libraries have not, or not for programs, unless the
-// conventions say that they are not bound, and those of the library that
-// another package opens; a draft is not checked.
+// Record adds to a snapshot the nodes, and the functions that a library exports
+// although no header declares them as exported. Unless draft is set, it fails
+// if a bound function is not exported, is exported only for private use, or has
+// a node of another library than the header's. The error has a line for each
+// such function.
 func Record(a *api.API, nodes map[string]string, known *conventions.Table, draft bool) error {
 	declared := map[string]bool{}
 	for _, f := range a.Functions {
@@ -94,8 +96,8 @@ func Record(a *api.API, nodes map[string]string, known *conventions.Table, draft
 			f.Node = node
 		}
 		if f.Node != "" && !draft && !belongs(f.Node, known.Header(f.Header)) {
-			errs = append(errs, fmt.Errorf("%s declares %s, which is exported under the node %s, and not by the library of the package "+
-				"that the conventions name for the header", f.Header, f.Name, f.Node))
+			errs = append(errs, fmt.Errorf("%s declares %s, whose node %s is that of another library than the one "+
+				"to which the conventions assign the header", f.Header, f.Name, f.Node))
 		}
 		if f.Node != "" || draft || isSkipped(known, f.Name) {
 			continue
@@ -115,7 +117,7 @@ func isSkipped(known *conventions.Table, function string) bool {
 	return line != nil && line.Skip != ""
 }
 
-// unexported returns the part of a sentence that says that no library of the
+// unexported returns the words of an error that say that no library of the
 // table exports a function.
 func unexported(known *conventions.Table) string {
 	var names []string
@@ -128,8 +130,8 @@ func unexported(known *conventions.Table) string {
 	return "neither " + strings.Join(names, " nor ") + " exports under a version node"
 }
 
-// belongs reports whether a node such as IBVERBS_1.15 is of the library that
-// the header's package opens.
+// belongs reports whether a node such as IBVERBS_1.15 belongs to the library of
+// the header's package.
 func belongs(node string, header *conventions.Header) bool {
 	library, _, _ := strings.Cut(node, "_")
 	return header != nil && header.Package == "lib"+strings.ToLower(library)

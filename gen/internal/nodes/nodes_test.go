@@ -84,7 +84,7 @@ func TestReadErrors(t *testing.T) {
 	for _, size := range []int{0, 3, 100, len(library) / 2, len(library) - 1} {
 		require.NoError(t, os.WriteFile(path, library[:size], 0o600))
 		_, err = Read(dir, libraries)
-		require.ErrorContains(t, err, path+" is not a whole library: ", "%d of %d bytes", size, len(library))
+		require.ErrorContains(t, err, path+" is not an ELF library, or is incomplete: ", "%d of %d bytes", size, len(library))
 	}
 }
 
@@ -101,7 +101,7 @@ func TestRecord(t *testing.T) {
 		{name: "exported", f: api.Function{Name: "ibv_a"}, node: "IBVERBS_1.0"},
 		{name: "exported and skipped", f: api.Function{Name: "ibv_a"}, skip: "why", node: "IBVERBS_1.0"},
 		{name: "of the other library", f: api.Function{Name: "rdma_a"}, err: "infiniband/verbs.h declares rdma_a, " +
-			"which is exported under the node RDMACM_1.0, and not by the library of the package that the conventions name for the header"},
+			"whose node RDMACM_1.0 is that of another library than the one to which the conventions assign the header"},
 		{name: "of the other library in a draft", f: api.Function{Name: "rdma_a"}, draft: true, node: "RDMACM_1.0"},
 		{name: "inline", f: api.Function{Name: "ibv_inline", Inline: &api.Inline{}}},
 		{name: "private", f: api.Function{Name: "ibv_private"}, err: "infiniband/verbs.h declares ibv_private, " +

@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// snapshot is what the check needs of one.
+// snapshot holds the version and the names of a snapshot.
 type snapshot struct {
 	text    string
 	version api.Version
@@ -19,10 +19,10 @@ type snapshot struct {
 }
 
 // Check compares the table with the snapshots, oldest first. A name that is new
-// in a snapshot needs a line, with a release after that of the previous
-// snapshot and not after its own. The error joins all problems, and has the
-// line to add for each missing one. The table does not cover the declarations
-// of others, on which these headers build.
+// in a snapshot needs a line. Its release must come after that of the previous
+// snapshot, and not after that of the snapshot itself. The error lists all
+// problems, with the line to add for each missing one. Names in the snapshots
+// others, of headers that these headers include, need no lines.
 func (t *Table) Check(all []*api.API, others ...*api.API) error {
 	snapshots, err := parse(all, others)
 	if err != nil {
@@ -44,9 +44,9 @@ func (t *Table) Check(all []*api.API, others ...*api.API) error {
 	return errors.Join(errs...)
 }
 
-// Missing returns the names that need a line and have none, each with the line
-// that is right if no release lies between the snapshots. Those of others do
-// not count.
+// Missing returns the names that need a line and have none, with a proposed
+// line for each. The proposal is right if there was no release between the two
+// snapshots. Names in the snapshots others need no lines.
 func (t *Table) Missing(all []*api.API, others ...*api.API) (names []api.Name, lines []string, err error) {
 	snapshots, err := parse(all, others)
 	if err != nil {
@@ -79,8 +79,9 @@ func parse(all, others []*api.API) ([]snapshot, error) {
 	return snapshots, nil
 }
 
-// eachNew calls visit with each name that a snapshot has and the ones before it
-// lack, and with the one before. It returns which snapshot has each name first.
+// eachNew calls visit for each name that a snapshot has and the snapshots
+// before it do not have. old is the previous snapshot, and s the one with the
+// name. eachNew returns the index of the first snapshot that has each name.
 func eachNew(snapshots []snapshot, visit func(name api.Name, old, s snapshot)) map[api.Name]int {
 	first := map[api.Name]int{}
 	for i, s := range snapshots {
@@ -97,22 +98,23 @@ func eachNew(snapshots []snapshot, visit func(name api.Name, old, s snapshot)) m
 	return first
 }
 
-// between returns an error if there is no right line for a name that came after
-// the snapshot old, at the latest with the snapshot s.
+// between returns an error if the table has no line, or a wrong one, for a name
+// that is not in the snapshot old but in s.
 func (t *Table) between(name api.Name, old, s snapshot) error {
 	l, ok := t.lines[name]
 	switch {
 	case !ok:
-		return fmt.Errorf("%s: %s came after %s, at the latest with %s; add the line, with the first release that has it: %s",
+		return fmt.Errorf("%s: no line for %s, which was added after %s, in %s at the latest; add a line with the first release that has it, such as: %s",
 			t.path, name, old.text, s.text, proposal(name, old, s))
 	case l.version.Compare(old.version) <= 0 || l.version.Compare(s.version) > 0:
-		return fmt.Errorf("%s:%d: %s came after %s, at the latest with %s, so not with %s; put, with the first release that has it: %s",
+		return fmt.Errorf("%s:%d: %s was added after %s, in %s at the latest, but the line says %s; name the first release that has it, such as: %s",
 			t.path, l.number, name, old.text, s.text, l.release, proposal(name, old, s))
 	}
 	return nil
 }
 
-// proposal is the line that is right if nothing lies between the snapshots.
+// proposal returns the line that is right if there was no release between the
+// snapshots old and s.
 func proposal(name api.Name, old, s snapshot) string {
 	release := s.text
 	if s.version[0] > old.version[0] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package since reads headers/since.txt: the releases of rdma-core that added
-// what the oldest supported release lacks.
+// Package since reads headers/since.txt. It says, for each name that the oldest
+// supported release of rdma-core lacks, which release has added it.
 package since
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// Table is the content of the file.
+// Table is the content of a file such as headers/since.txt.
 type Table struct {
 	path  string
-	order []api.Name // in the file's order
+	order []api.Name // names in the order of the file
 	lines map[api.Name]line
 }
 
@@ -35,7 +35,7 @@ func Load(path string) (*Table, error) {
 	return Parse(path, data)
 }
 
-// Parse reads the table; path is for messages.
+// Parse reads the table. path is the file name in errors.
 func Parse(path string, data []byte) (*Table, error) {
 	t := &Table{path: path, lines: map[api.Name]line{}}
 	for i, text := range strings.Split(string(data), "\n") {
@@ -61,10 +61,10 @@ func (t *Table) add(number int, words []string) error {
 	}
 	name := api.Name{Kind: words[1], Name: words[2]}
 	if !slices.Contains(api.Kinds, name.Kind) {
-		return fmt.Errorf("no kind %q, only %s", name.Kind, strings.Join(api.Kinds, ", "))
+		return fmt.Errorf("unknown kind %q: expected one of %s", name.Kind, strings.Join(api.Kinds, ", "))
 	}
 	if first, ok := t.lines[name]; ok {
-		return fmt.Errorf("a second line for %s, after line %d", name, first.number)
+		return fmt.Errorf("%s has a second line, after line %d", name, first.number)
 	}
 	t.order = append(t.order, name)
 	t.lines[name] = line{number, words[0], version}

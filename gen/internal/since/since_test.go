@@ -45,8 +45,8 @@ func TestParseErrors(t *testing.T) {
 		{"59. func ibv_x", `"59." is not a version such as 65.0`},
 		{"059 func ibv_x", `"059" is not a version such as 65.0`},
 		{"-1 func ibv_x", `"-1" is not a version such as 65.0`},
-		{"59 function ibv_x", `no kind "function", only func, enum, enumerator, struct, union, member, macro, alias, typedef, variable`},
-		{"60 func ibv_twice", "a second line for func ibv_twice, after line 2"},
+		{"59 function ibv_x", `unknown kind "function": expected one of func, enum, enumerator, struct, union, member, macro, alias, typedef, variable`},
+		{"60 func ibv_twice", "func ibv_twice has a second line, after line 2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.line, func(t *testing.T) {
@@ -77,24 +77,24 @@ func TestCheck(t *testing.T) {
 		{"not the last of the interval", "34 func mid\n33.3 func between\n44.1 func new\n", ""},
 		{
 			"missing", "44 func between\n45 func new\n",
-			"s.txt: func mid came after 33.2, at the latest with 44.0; add the line, with the first release that has it: 44 func mid",
+			"s.txt: no line for func mid, which was added after 33.2, in 44.0 at the latest; add a line with the first release that has it, such as: 44 func mid",
 		},
 		{
 			"two missing", "44 func mid\n",
-			"s.txt: func between came after 33.2, at the latest with 44.0; add the line, with the first release that has it: 44 func between\n" +
-				"s.txt: func new came after 44.0, at the latest with 45.0; add the line, with the first release that has it: 45 func new",
+			"s.txt: no line for func between, which was added after 33.2, in 44.0 at the latest; add a line with the first release that has it, such as: 44 func between\n" +
+				"s.txt: no line for func new, which was added after 44.0, in 45.0 at the latest; add a line with the first release that has it, such as: 45 func new",
 		},
 		{
 			"too old", "33 func mid\n44 func between\n45 func new\n",
-			"s.txt:1: func mid came after 33.2, at the latest with 44.0, so not with 33; put, with the first release that has it: 44 func mid",
+			"s.txt:1: func mid was added after 33.2, in 44.0 at the latest, but the line says 33; name the first release that has it, such as: 44 func mid",
 		},
 		{
 			"of the snapshot before", "44 func mid\n44 func between\n44 func new\n",
-			"s.txt:3: func new came after 44.0, at the latest with 45.0, so not with 44; put, with the first release that has it: 45 func new",
+			"s.txt:3: func new was added after 44.0, in 45.0 at the latest, but the line says 44; name the first release that has it, such as: 45 func new",
 		},
 		{
 			"too new", "45 func mid\n44 func between\n45 func new\n",
-			"s.txt:1: func mid came after 33.2, at the latest with 44.0, so not with 45; put, with the first release that has it: 44 func mid",
+			"s.txt:1: func mid was added after 33.2, in 44.0 at the latest, but the line says 45; name the first release that has it, such as: 44 func mid",
 		},
 		{"of nothing", right + "45 func ibv_x\n", "s.txt:4: func ibv_x is in no snapshot: remove the line"},
 		{
