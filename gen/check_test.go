@@ -32,7 +32,6 @@ func checkArgs(t *testing.T, more ...string) []string {
 
 func TestCheck(t *testing.T) {
 	golden := filepath.Join(headertest.Top(t), "tests", "golden")
-	require.NoError(t, run(checkArgs(t, "-golden", golden)))
 	require.NoError(t, run(checkArgs(t, "-golden", golden, "-cc", "cc,cc -std=gnu11")))
 }
 

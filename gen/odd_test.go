@@ -219,13 +219,33 @@ func TestOddHeadersRefused(t *testing.T) {
 			"1:1: enum ibv_x: name=- is for enums without a tag",
 		},
 	}
-	dir := newestHeaders(t)
-	appendTo(t, filepath.Join(dir, "infiniband", "verbs.h"), "\n#ifndef X\n#define X\n#include <infiniband/x.h>\n#endif\n")
+	facts, dir := smallHeaders(t)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "infiniband", "x.h"), []byte(tt.text+"\n"), 0o600))
-			_, err := changedInput(t, dir, "header infiniband/x.h libibverbs\n"+tt.lines+"\n")
-			require.EqualError(t, err, "infiniband/x.h:"+tt.want)
+			known, err := conventions.Parse("conventions.txt", []byte("header infiniband/verbs.h libibverbs\nheader rdma/rdma_cma.h librdmacm\n"+
+				"header infiniband/x.h libibverbs\n"+tt.lines+"\n"))
+			require.NoError(t, err)
+			_, err = makeSnapshot(facts, dir, "", "1.0", known, false, io.Discard)
+			require.Error(t, err)
+			require.Equal(t, "infiniband/x.h:"+tt.want, strings.ReplaceAll(err.Error(), dir+"/", ""))
 		})
 	}
+}
+
+// smallHeaders makes headers of both libraries, with a struct each, which
+// include infiniband/x.h, and facts that have the umbrella and the shims alone.
+func smallHeaders(t *testing.T) (facts, dir string) {
+	t.Helper()
+	facts, dir = t.TempDir(), t.TempDir()
+	require.NoError(t, os.CopyFS(filepath.Join(facts, "shim"), os.DirFS(filepath.Join(headertest.Top(t), "headers", "shim"))))
+	for path, text := range map[string]string{
+		filepath.Join(facts, "umbrella.h"):          "#include <rdma/rdma_cma.h>\n",
+		filepath.Join(dir, "infiniband", "verbs.h"): "struct ibv_qp { int n; };\n#include <infiniband/x.h>\n",
+		filepath.Join(dir, "rdma", "rdma_cma.h"):    "#include <infiniband/verbs.h>\nstruct rdma_cm_id { struct ibv_qp *qp; };\n",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	return facts, dir
 }

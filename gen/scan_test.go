@@ -26,7 +26,7 @@ func knownIn(t *testing.T, facts string) *conventions.Table {
 }
 
 // TestSnapshot proves that each file in headers/api is what the headers and the
-// libraries of its version say, to the byte.
+// libraries of its version say, to the byte. TestScanAll does so for the newest.
 func TestSnapshot(t *testing.T) {
 	facts := filepath.Join(headertest.Top(t), "headers")
 	folders, err := emit.Folders(facts)
@@ -38,7 +38,7 @@ func TestSnapshot(t *testing.T) {
 		versions, err := api.Versions(filepath.Join(folder, "api"))
 		require.NoError(t, err)
 		require.Equal(t, headertest.Versions(t), versions)
-		for _, version := range versions {
+		for _, version := range versions[:len(versions)-1] {
 			t.Run(filepath.Base(folder)+" "+version, func(t *testing.T) {
 				snapshot, err := makeSnapshot(folder, headertest.Dir(t, version), "", version, knownIn(t, folder), false, io.Discard)
 				require.NoError(t, err)

@@ -84,8 +84,11 @@ func headerTexts(t testing.TB, folder string) []string {
 
 // FuzzScan is about any text.
 func FuzzScan(f *testing.F) {
-	for _, folder := range []string{"good", "bad"} {
-		for _, text := range headerTexts(f, folder) {
+	for _, text := range headerTexts(f, "good") {
+		f.Add(text)
+	}
+	for i, text := range headerTexts(f, "bad") {
+		if i%6 == 0 && len(text) < 1000 { // go test -fuzz runs all of them first
 			f.Add(text)
 		}
 	}

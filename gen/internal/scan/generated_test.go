@@ -58,12 +58,12 @@ var errorLine = regexp.MustCompile(`(?m)^infiniband/verbs\.h:(\d+):`)
 // snapshot, exactly, and that each line with something unsupported gives an
 // error, and no other line.
 func FuzzGenerated(f *testing.F) {
-	for n := range byte(40) {
+	for n := range byte(20) {
 		var data []byte
 		for i := range 200 {
 			data = append(data, byte((int(n)+7)*(i*i+i+3*int(n))>>2))
 		}
-		f.Add(data[:5*int(n)], n%4 == 3)
+		f.Add(data[:10*int(n)], n%4 == 3)
 	}
 	dir := headerFolder(f)
 	f.Fuzz(func(t *testing.T, data []byte, unsupported bool) {

@@ -27,7 +27,7 @@ var tooDeep = fmt.Sprintf("brackets are nested more than %d deep", maxDepth)
 // and output that is beyond the limits, because the parser has none. It returns
 // the macros that cannot be evaluated.
 func (t *translation) preprocess() (bad map[string]unusable, problems []problem) {
-	c := new(counter)
+	c := &counter{all: map[string]bool{}}
 	var names []string
 	end := &later{text: func() string { // text behind the headers that uses each of their macros
 		names = slices.Sorted(maps.Keys(t.files.macros))
@@ -46,6 +46,7 @@ func (t *translation) preprocess() (bad map[string]unusable, problems []problem)
 	case c.unfinished:
 		problems = append(problems, t.files.lastEnd)
 	}
+	t.words = c.all
 	bad = map[string]unusable{}
 	t.expansions = map[string][]string{}
 	for i, words := range c.expansions {
@@ -107,7 +108,8 @@ var (
 // output is that of the headers, followed by the expansion of each macro and a
 // semicolon.
 type counter struct {
-	words      []string // words of the headers, or of the current macro
+	words      []string        // words of the headers, or of the current macro
+	all        map[string]bool // all words so far
 	tokens     int
 	depth      int
 	inMacros   bool
@@ -121,6 +123,7 @@ func (c *counter) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	c.words = append(c.words, word)
+	c.all[word] = true
 	if c.tokens++; c.tokens > maxTokens {
 		return 0, errTooMany
 	}

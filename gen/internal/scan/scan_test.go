@@ -147,6 +147,19 @@ func TestDigests(t *testing.T) {
 // inPlace is what every error looks like.
 var inPlace = regexp.MustCompile(`^(infiniband/verbs|infiniband/libc|umbrella)\.h:[1-9]\d*:[1-9]\d*: \S`)
 
+// badErrors has the errors of the headers in testdata/bad that were scanned.
+var badErrors = map[string]error{}
+
+// scanBad scans a header in testdata/bad, once.
+func scanBad(t *testing.T, header string) error {
+	t.Helper()
+	if badErrors[header] == nil {
+		_, badErrors[header] = scanFile(t, filepath.Join("bad", filepath.Base(header)))
+		require.Error(t, badErrors[header])
+	}
+	return badErrors[header]
+}
+
 // TestBad compares the errors that the headers in testdata/bad give with the
 // text files beside them.
 func TestBad(t *testing.T) {
@@ -158,8 +171,7 @@ func TestBad(t *testing.T) {
 	for _, header := range headers {
 		name := strings.TrimSuffix(filepath.Base(header), ".h")
 		t.Run(name, func(t *testing.T) {
-			_, err := scanFile(t, filepath.Join("bad", name+".h"))
-			require.Error(t, err)
+			err := scanBad(t, header)
 			for line := range strings.Lines(err.Error()) {
 				require.Regexp(t, inPlace, line)
 			}
@@ -176,9 +188,8 @@ func TestOpaque(t *testing.T) {
 	advice := regexp.MustCompile(`(?m); to bind its name alone, say in the conventions: (struct .*)$`)
 	followed := 0
 	for _, header := range headers {
-		_, err := scanFile(t, filepath.Join("bad", filepath.Base(header)))
 		var lines strings.Builder
-		for _, m := range advice.FindAllStringSubmatch(err.Error(), -1) {
+		for _, m := range advice.FindAllStringSubmatch(scanBad(t, header).Error(), -1) {
 			lines.WriteString(m[1] + "\n")
 		}
 		if lines.Len() == 0 {
@@ -247,7 +258,7 @@ func TestLimits(t *testing.T) {
 		"#include \"/etc/hostname\"\n":                              "infiniband/verbs.h:1:10: include file not found: \"/etc/hostname\"",
 		"#include </etc/hostname>\n":                                "infiniband/verbs.h:1:10: include file not found: </etc/hostname>",
 		"#include \"../../../../../../../../../etc/hostname\"\n":    "infiniband/verbs.h:1:10: include file not found: \"../../../../../../../../../etc/hostname\"",
-		"int ibv_plain(int a" + strings.Repeat("[1]", 3e4) + ");\n": "infiniband/verbs.h:1:5: the type of ibv_plain is nested more than 30 deep",
+		"int ibv_plain(int a" + strings.Repeat("[1]", 3e3) + ");\n": "infiniband/verbs.h:1:5: the type of ibv_plain is nested more than 30 deep",
 	} {
 		_, err := scanText(t, headerFolder(t), text, &conventions.Table{Funcs: map[string]*conventions.Func{"ibv_plain": {Name: "ibv_plain"}}})
 		require.ErrorContains(t, err, want)
@@ -256,7 +267,7 @@ func TestLimits(t *testing.T) {
 
 // TestLongConstants has expressions of many operands.
 func TestLongConstants(t *testing.T) {
-	const many = 10_000
+	const many = 2_000
 	a, err := scanText(t, headerFolder(t), "enum long_sum { ONE = 1, SUM = ONE"+strings.Repeat(" + ONE", many)+" };\n"+
 		"enum { CASTS = "+strings.Repeat("(enum long_sum)", many)+"SUM };\n"+
 		"struct ibv_s { char a["+strings.Repeat("- ", 2*many)+"'\\n'"+"]; };\n", &conventions.Table{Enums: map[string]*conventions.Enum{

@@ -33,6 +33,7 @@ type translation struct {
 	predefined, umbrella string // contents of these files
 	files                *files
 	packs                packs
+	words                map[string]bool     // words of the headers and of expansions, once they are preprocessed
 	expansions           map[string][]string // expansions of object-like macros, by name
 }
 
@@ -191,7 +192,7 @@ func (t *translation) config(maxWork int, atMark func()) *cc.Config {
 func (t *translation) sources(end any) []cc.Source {
 	return []cc.Source{
 		{Name: "<predefined>", Value: t.predefined}, // cc treats this name specially
-		{Name: "<builtin>", Value: cc.Builtin},
+		{Name: "<builtin>", Value: builtinsFor(t.words)},
 		{Name: t.source, Value: t.umbrella},
 		{Name: endName, Value: end},
 	}
