@@ -19,8 +19,8 @@ import (
 
 // CompChannel delivers the events of the completion queues created with it.
 // Waiting for events occupies no OS thread. Several queues may share a channel.
-// An event of one queue then also costs time for goroutines that wait for other
-// queues. Its methods may be called concurrently.
+// If they do, an event of one queue also costs time for goroutines that wait
+// for the other queues. Its methods may be called concurrently.
 type CompChannel struct {
 	object object.Object
 	device *Device

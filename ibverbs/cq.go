@@ -424,8 +424,8 @@ func (cq *CQ) pollOrArm(wcs []WC) (int, error) {
 
 // WaitOne waits for one completion and takes it; see ibv_poll_cq(3). To take
 // many, use Wait, which costs less for each. If the work request failed, the
-// error is its *WCError, and the WC identifies the request. Other errors are
-// those of Wait.
+// error is its *WCError, and the WC identifies the request. Otherwise, WaitOne
+// returns the same errors as Wait.
 func (cq *CQ) WaitOne(ctx context.Context) (WC, error) {
 	var wcs [1]WC
 	if _, err := cq.Wait(ctx, wcs[:]); err != nil {

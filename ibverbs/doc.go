@@ -58,9 +58,9 @@
 //
 // # Waiting
 //
-// [CQ.Wait] waits for completions of a queue created with a [CompChannel]. It
-// parks the goroutine on Go's netpoller, occupies no OS thread then, and
-// returns when its context ends.
+// [CQ.Wait] waits for completions of a queue created with a [CompChannel],
+// until its context ends. It parks the goroutine on Go's netpoller, and
+// occupies no OS thread while it waits.
 //
 // # Events
 //

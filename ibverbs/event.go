@@ -259,7 +259,7 @@ func (d *Device) NextEvent(ctx context.Context) (Event, error) {
 }
 
 // PollEvent returns an event without waiting; see ibv_get_async_event(3). If
-// there is none, ok is false. Its errors are those of NextEvent.
+// there is none, ok is false. It returns the same errors as NextEvent.
 func (d *Device) PollEvent() (ev Event, ok bool, err error) {
 	if err := d.self().Use(); err != nil {
 		return Event{}, false, err

@@ -299,11 +299,12 @@ func (e GIDEntry) inZone(zone string) bool {
 }
 
 // BestGID returns the GID of a port to connect with. On RoCE it prefers IPv4
-// and global IPv6 addresses to those of the link or the loopback interface, and
-// then RoCE v2 to v1. Of equally good GIDs it returns the first, which on
-// InfiniBand is at index 0. It never returns a GID whose network interface is
-// in another network namespace, such as the host's in a container. If options
-// allow none, the error matches ErrNoGID and lists the port's GIDs.
+// and global IPv6 addresses to addresses of the link or the loopback interface.
+// Among equally good addresses, it prefers RoCE v2 to v1. Of equally good GIDs
+// it returns the first, which on InfiniBand is at index 0. It never returns a
+// GID whose network interface is in another network namespace, such as the
+// host's in a container. If options allow none, the error matches ErrNoGID and
+// lists the port's GIDs.
 func (d *Device) BestGID(port int, options GIDConfig) (GIDEntry, error) {
 	entries, err := d.portGIDs(port)
 	if err != nil {

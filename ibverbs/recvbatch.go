@@ -88,8 +88,8 @@ func (b *RecvBatch) Recv(id uint64, segments ...Segment) error {
 func (b *RecvBatch) WR(i int) RecvWR { return RecvWR{b, i} }
 
 // RecvWR is a receive of a batch. It is valid until Reset. Its methods fail if
-// the batch does not have the receive, or if Recv would refuse the new value;
-// the receive is then unchanged.
+// the batch does not have the receive, or if Recv would refuse the new value. A
+// method that fails leaves the receive unchanged.
 type RecvWR struct {
 	batch *RecvBatch
 	i     int

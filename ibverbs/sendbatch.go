@@ -267,7 +267,7 @@ func (b *SendBatch) WR(i int) SendWR { return SendWR{b, i} }
 
 // SendWR is a request of a batch. It is valid until Reset. Its methods fail if
 // the request does not have what they set, or if adding the request with the
-// new value would fail; the request is then unchanged.
+// new value would fail. A method that fails leaves the request unchanged.
 type SendWR struct {
 	batch *SendBatch
 	i     int

@@ -149,7 +149,7 @@ type record struct {
 	// score rises by 1 with each success, to at most bestScore, and falls by
 	// failureCost with each failure. The record is good while it is positive.
 	score    atomic.Int32
-	tries    atomic.Uint32 // number of spins or naps that were wanted
+	tries    atomic.Uint32 // number of times that a wait wanted to spin or to nap
 	refusals atomic.Uint32 // number of refusals that the queue has seen; see places.take
 }
 

@@ -513,8 +513,8 @@ func (c *DatagramConn) PostRecv(segments ...ibverbs.Segment) (*Receive, error) {
 
 // Recv posts a receive, waits for its datagram, and returns the datagram's
 // length in bytes and its sender. If ctx ends first, the receive stays posted
-// for the next Recv with the same segments; a Recv with other segments then
-// fails with an error matching syscall.EBUSY.
+// for the next Recv with the same segments; while it is posted, a Recv with
+// other segments fails with an error matching syscall.EBUSY.
 func (c *DatagramConn) Recv(ctx context.Context, segments ...ibverbs.Segment) (int, Peer, error) {
 	if err := c.self().check(); err != nil {
 		return 0, Peer{}, err

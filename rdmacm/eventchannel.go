@@ -33,7 +33,7 @@ type EventChannel struct {
 	// of its queue pair. It guards the fields below.
 	mu     sync.Mutex
 	ids    map[*librdmacm.CmId]*ID
-	ahead  []*Event // events that were read early because an ID moves; they precede those that C still has
+	ahead  []*Event // events that were read early because an ID moves; they precede the events that C still has
 	paused int      // number of IDs that are moving to or from this channel
 }
 

@@ -296,9 +296,9 @@ func (ln *Listener) Close() error {
 // goroutine. It rejects a request that handle neither accepts nor rejects.
 // ListenConfig.MaxServed limits the number of concurrent calls.
 //
-// When ctx ends, so does the context passed to handle. Serve then accepts no
-// more requests, waits for all calls to return, and returns nil. Work that
-// should outlast ctx needs another context, such as that of
+// When ctx ends, so does the context passed to handle. After the end of ctx,
+// Serve accepts no more requests, waits for all calls to return, and returns
+// nil. Work that should outlast ctx needs another context, such as that of
 // context.WithoutCancel. Later requests wait in the backlog until Close rejects
 // them. Close may be called while Serve waits.
 //

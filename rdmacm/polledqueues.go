@@ -97,9 +97,9 @@ func (o foreignReceives) settle() {
 }
 
 // Completed processes a completion that the program has polled from
-// PolledQueues. It returns true if the Conn posted the request; the program
-// then ignores the completion. It returns false if the program posted the
-// request, on QP with an ID of 1<<63 or more, or as a receive in
+// PolledQueues. It returns true if the Conn posted the request, so that the
+// program must ignore the completion. It returns false if the program posted
+// the request, on QP with an ID of 1<<63 or more, or as a receive in
 // PolledQueues.SRQ. If such a request failed, Err returns its error from then
 // on.
 //

@@ -64,9 +64,10 @@ type Pool struct {
 	// Config.Spin of the connections is ignored.
 	Spin time.Duration
 	// PD, if not nil, is the protection domain of the connections, for
-	// memory that they share. All connections must then be on its device.
-	// If PD is nil, the pool allocates a protection domain for each device;
-	// close memory registered on that domain before the last connection.
+	// memory that they share. With a PD, all connections must be on its
+	// device. If PD is nil, the pool allocates a protection domain for each
+	// device; close memory registered on that domain before the last
+	// connection.
 	PD *ibverbs.PD
 
 	mu    sync.Mutex

@@ -15,17 +15,17 @@ import (
 type PreparedQP struct {
 	// Prepare creates the queue pair with ID.CreateQP on the Conn's ID,
 	// with completion queues of the program. Setup is called after Prepare.
-	// Close closes the queue pair; the program then closes its completion
-	// queues.
+	// Close closes the queue pair. The program closes its completion queues
+	// after that.
 	//
 	// The queue pair may be on the Conn's PD or on another protection
 	// domain of the device, for example one that connections share. In the
 	// second case, the Conn uses that domain and does not close it.
 	//
 	// Prepare runs in the goroutine of Dial or Accept, may block, and may
-	// call anything. QP returns nil meanwhile. If Close is called
-	// meanwhile, Dial or Accept fails; if the queue pair exists already,
-	// Close returns an *ibverbs.BusyError.
+	// call anything. During Prepare, Conn.QP returns nil. If Conn.Close is
+	// called during Prepare, Dial or Accept fails; if the queue pair exists
+	// already, Close returns an *ibverbs.BusyError.
 	Prepare func(*Conn) (*ibverbs.QP, error)
 	// Flushed, if not nil, is called before the queue pair is destroyed. At
 	// that time, the queue pair is in the error state and, as far as the

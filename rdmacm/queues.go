@@ -253,8 +253,8 @@ func (c *queues) flush() {
 }
 
 // checkQP ends the connection if the queue pair has failed. A flushed request
-// means that it has, unless an event reports the cause before the next call of
-// checkQP.
+// shows that it has failed. In that case, checkQP ends the connection only at
+// its next call, because an event may report the cause before that.
 func (c *queues) checkQP() {
 	if event, failed := c.qp.Failure(); failed {
 		c.fail(&QPError{Num: c.qp.Num(), Event: event})

@@ -129,11 +129,11 @@ func (op *operation) isWrite() bool { return op.wc.Opcode() == ibverbs.WCRecvImm
 
 // Recv posts a receive, waits for its message, and returns the number of bytes
 // in the segments. If ctx ends first, the receive stays posted for the next
-// Recv with the same segments; a Recv with other segments then fails with an
-// error matching syscall.EBUSY, so that no message is lost. To receive in
-// several goroutines or to have several receives posted, use PostRecv or a
-// Receiver. A message that is longer than its receive ends the connection at
-// both ends.
+// Recv with the same segments; while it is posted, a Recv with other segments
+// fails with an error matching syscall.EBUSY, so that no message is lost. To
+// receive in several goroutines or to have several receives posted, use
+// PostRecv or a Receiver. A message that is longer than its receive ends the
+// connection at both ends.
 func (c *Conn) Recv(ctx context.Context, segments ...ibverbs.Segment) (int, error) {
 	if err := c.self().check(); err != nil {
 		return 0, err

@@ -62,7 +62,7 @@ type Conn struct {
 	connected   bool          // whether establish was called
 	early       []ibverbs.WC  // completions that goroutines of the pool's other connections took before establish was called
 	filling     bool          // whether a Write is copying to the send buffer
-	released    bool          // whether only calls that have not returned yet may still use the memory
+	released    bool          // whether Close has released the memory, which calls in progress may still use
 	linger      time.Duration // longest time for which Close waits
 
 	keepAlive  keepAlive

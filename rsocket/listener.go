@@ -31,9 +31,9 @@ type ListenConfig struct {
 	// At most 64 handshakes are in progress at a time. While requests wait,
 	// the listener ends a handshake that the peer does not complete, to
 	// make room for a request: after 5 s, or after 0.75 s if no other peer
-	// completes a handshake meanwhile. If Dial has already returned at the
-	// peer, its connection fails with an error matching syscall.ECONNRESET
-	// and rdmacm.ErrBacklogFull.
+	// completes a handshake in that time. If Dial has already returned at
+	// the peer, its connection fails with an error matching
+	// syscall.ECONNRESET and rdmacm.ErrBacklogFull.
 	Backlog int
 	// ReuseAddr permits other IDs that do not listen to use the same
 	// address; see rdmacm.ListenConfig.

@@ -11,11 +11,12 @@ import (
 
 // Pool shares resources that each connection would otherwise own: a protection
 // domain, a completion queue with its channel, receives, and the memory from
-// which Write and ReadFrom send. A connection then needs little more than its
-// queue pair and its ReadBuffer. All connections with the Pool in their
-// Config.Pool use it, whether they were dialed or accepted, and on any device.
-// The zero Pool is usable. A Pool must not be copied. It need not be closed: it
-// frees shared resources when the last connection that uses them is closed.
+// which Write and ReadFrom send. Apart from these, a connection needs little
+// more than its queue pair and its ReadBuffer. All connections with the Pool in
+// their Config.Pool use it, whether they were dialed or accepted, and on any
+// device. The zero Pool is usable. A Pool must not be copied. It need not be
+// closed: it frees shared resources when the last connection that uses them is
+// closed.
 //
 // Of the goroutines that wait on these connections, one takes the completions
 // for all. A connection from which the program does not read does not delay the

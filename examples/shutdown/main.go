@@ -68,8 +68,8 @@ type server struct {
 	done        atomic.Int64 // number of requests that are done
 }
 
-// serve serves clients until ctx ends, and then until they are gone. stop
-// restores the default behavior of signals.
+// serve serves clients. When ctx ends, serve accepts no more clients, and waits
+// until all clients are gone. stop restores the default behavior of signals.
 func (s *server) serve(ctx context.Context, stop func(), address string) error {
 	ln, err := rdmacm.Listen(ctx, address, nil)
 	if err != nil {

@@ -59,7 +59,7 @@ func (s Ethernet) put(b *buffer, _ *ibverbs.Device) error {
 type IPv4 struct {
 	Inner            bool         // whether to match the packet in a tunnel
 	Src, Dst         netip.Prefix // addresses to match; zero means any address
-	SrcMask, DstMask netip.Addr   // bits to compare; zero means those of the prefix
+	SrcMask, DstMask netip.Addr   // bits to compare; zero means the bits of the prefix
 }
 
 func (s IPv4) put(b *buffer, _ *ibverbs.Device) (err error) {
@@ -80,7 +80,7 @@ func (s IPv4) put(b *buffer, _ *ibverbs.Device) (err error) {
 type IPv4Ext struct {
 	Inner            bool         // whether to match the packet in a tunnel
 	Src, Dst         netip.Prefix // addresses to match; zero means any address
-	SrcMask, DstMask netip.Addr   // bits to compare; zero means those of the prefix
+	SrcMask, DstMask netip.Addr   // bits to compare; zero means the bits of the prefix
 	Protocol         Match[uint8]
 	TOS              Match[uint8]
 	TTL              Match[uint8]
@@ -109,7 +109,7 @@ func (s IPv4Ext) put(b *buffer, _ *ibverbs.Device) (err error) {
 type IPv6 struct {
 	Inner            bool          // whether to match the packet in a tunnel
 	Src, Dst         netip.Prefix  // addresses to match; zero means any address
-	SrcMask, DstMask netip.Addr    // bits to compare; zero means those of the prefix
+	SrcMask, DstMask netip.Addr    // bits to compare; zero means the bits of the prefix
 	FlowLabel        Match[uint32] // 20 bits
 	NextHeader       Match[uint8]
 	TrafficClass     Match[uint8]

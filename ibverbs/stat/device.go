@@ -182,7 +182,7 @@ func group(path string, g Group) (counters []Counter, lifespan time.Duration, er
 			return nil, 0, err
 		}
 		if err != nil {
-			continue // removed, or not supported by the device: drivers then return errors such as EINVAL and EOPNOTSUPP
+			continue // removed, or not supported by the device, for which drivers return errors such as EINVAL and EOPNOTSUPP
 		}
 		value, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
 		switch {

@@ -28,8 +28,8 @@ type Resources struct {
 }
 
 // Owner is the creator of an object: a process, or a part of the kernel. It is
-// zero if the thread that created the object has ended, because the kernel then
-// no longer knows the process.
+// zero if the thread that created the object has ended, because the kernel no
+// longer knows the process of such a thread.
 type Owner struct {
 	PID     int    `json:"pid,omitempty"`     // ID of the process; 0 for the kernel
 	Program string `json:"program,omitempty"` // name of the process, as ps shows it; empty if the process ended during the call

@@ -45,9 +45,9 @@ func defaultIn(file string) int {
 var ErrFull = errors.New("the listener's backlog is full")
 
 // ErrGone is the error of a dial whose peer gave up before the handshake was
-// complete. The reason is often that the listener's backlog is full: the
-// listener then destroys an unfinished handshake, and drivers in the kernel do
-// not tell the dialer why.
+// complete. The reason is often that the listener's backlog is full: a listener
+// with a full backlog destroys an unfinished handshake, and drivers in the
+// kernel do not tell the dialer why.
 var ErrGone = fmt.Errorf("the peer has given up: %w", syscall.ECONNRESET)
 
 // maxGone is the number of errors matching ErrGone at which Retry gives up.

@@ -35,8 +35,8 @@ var looks = map[call]func(machine) string{
 	{"rdma_create_event_channel", syscall.EPERM}:  machine.access,
 	noDMABufs: machine.dmabuf,
 
-	// For these calls, the machine may show no cause. The hint then names
-	// verbena doctor.
+	// For these calls, the machine may show no cause. If it shows none, the
+	// hint names verbena doctor.
 	{"ibv_reg_mr", syscall.ENOMEM}:               machine.unknown,
 	{"ibv_reg_mr", syscall.EFAULT}:               machine.unknown,
 	{"ibv_reg_mr", syscall.EAGAIN}:               machine.unknown,

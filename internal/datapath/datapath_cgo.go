@@ -80,8 +80,8 @@ var idle atomic.Pointer[func(cq unsafe.Pointer)]
 
 // SetIdle makes Poll, Spin and an Exchange that spins call f whenever they find
 // a queue empty. A device in this process can use the time for its work. f runs
-// in the caller's thread, and C holds no lock meanwhile. If f is nil, nothing
-// is called any more.
+// in the caller's thread, and C holds no lock while f runs. If f is nil,
+// nothing is called any more.
 func SetIdle(f func(cq unsafe.Pointer)) {
 	if f == nil {
 		idle.Store(nil)

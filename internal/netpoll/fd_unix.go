@@ -109,10 +109,10 @@ func (f *FD) Kick() {
 	_ = f.file.SetReadDeadline(past) // fails only when closed
 }
 
-// Close wakes all waiting goroutines, whose Wait then returns an error matching
-// os.ErrClosed. After Close has returned, no try is running and none will run.
-// Further calls of Close, even concurrent ones, also wait for this, and return
-// the same error. The original descriptor stays open.
+// Close wakes all waiting goroutines, and makes their calls of Wait return an
+// error matching os.ErrClosed. After Close has returned, no try is running and
+// none will run. Further calls of Close, even concurrent ones, also wait for
+// this, and return the same error. The original descriptor stays open.
 //
 // Close panics if a try calls it, because it would wait for itself.
 func (f *FD) Close() error {

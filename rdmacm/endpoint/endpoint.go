@@ -202,9 +202,9 @@ func (ep *Endpoint) Next(ctx context.Context) (*rdmacm.Event, error) {
 // rdma_create_ep(3).
 //
 // With rdmacm.AddrPassive, it binds the endpoint to the source address. Call
-// Listen next; each endpoint from GetRequest then has a queue pair on pd with
-// this config. Otherwise, it resolves the address and the route and creates the
-// queue pair. Call Connect next.
+// Listen next. Each endpoint that GetRequest returns has a queue pair on pd
+// with this config. Otherwise, it resolves the address and the route and
+// creates the queue pair. Call Connect next.
 //
 // If config is nil, there is no queue pair. The queue pair's type is
 // info.QPType, if that is set. If pd is nil, or config lacks completion queues,

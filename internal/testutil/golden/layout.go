@@ -88,7 +88,7 @@ func (l *LayoutList) Member(path, name string, offset, size uintptr) {
 
 // Bits adds a bit-field to the list. memory is the memory of the struct that
 // has it, and base is the struct's offset in the outermost one. set sets all
-// its bits, and reports whether they then read as set.
+// bits of the field, and reports whether they read as set afterwards.
 func (l *LayoutList) Bits(path, name string, base uintptr, memory []byte, set func() bool) {
 	clear(memory)
 	ok := set()
