@@ -28,7 +28,7 @@ var classes = [...]uint8{classLIDRouted, classDirected, classPerf}
 const (
 	methodGet      = 0x01
 	methodSet      = 0x02
-	methodResponse = 0x81 // answer to both
+	methodResponse = 0x81 // response to a Get or a Set
 )
 
 // attributeID identifies the attribute that a request asks for. Subnet

@@ -57,8 +57,8 @@ func (c *cmtime) answer(ev *rdmacm.Event) (err error) {
 	return errors.Join(err, ev.ID.Close())
 }
 
-// domains holds, for each device, the objects that its connections share, as in
-// C.
+// domains holds, for each device, the objects that its connections share, as
+// those of C's cmtime do.
 type domains map[*ibverbs.Device]struct {
 	pd *ibverbs.PD
 	cq *ibverbs.CQ

@@ -26,7 +26,7 @@ import (
 // InfiniBand's subnet manager may still be setting up switches.
 const settle = 3 * time.Second
 
-// options are the flags.
+// options holds the values of the flags.
 type options struct {
 	group, unmapped, bind    string
 	sender, sendOnly         bool

@@ -17,7 +17,7 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
-// options are the flags and operands.
+// options holds the values of the flags and operands.
 type options struct {
 	source, target, bind string
 	port                 int

@@ -18,7 +18,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
-// options are the flags.
+// options holds the values of the flags.
 type options struct {
 	server program.Server
 	kind   peers.Kind

@@ -19,7 +19,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
-// options are the flags.
+// options holds the values of the flags.
 type options struct {
 	port int
 	kind peers.Kind

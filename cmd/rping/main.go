@@ -20,10 +20,10 @@ import (
 
 const (
 	minSize = len("rdma-ping-2147483647: ") + 1 // the longest beginning, and a zero; as in C
-	maxSize = 64<<10 - 1                        // as in C
+	maxSize = 64<<10 - 1                        // the same as in C's rping
 )
 
-// options are the flags.
+// options holds the values of the flags.
 type options struct {
 	client, server, persistent, manualQP bool
 	verbose, validate, debug             bool

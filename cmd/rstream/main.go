@@ -18,13 +18,13 @@ import (
 	"github.com/verbena-go/verbena/cmd/internal/program"
 )
 
-// options are the flags.
+// options holds the values of the flags.
 type options struct {
 	server, bind                string
 	numeric                     bool
 	port, buffer, inline        int
 	keepAlive                   int // interval of keep-alive checks in seconds
-	size, transfers, iterations int // 0: not given
+	size, transfers, iterations int // values of -S, -C and -I; 0 if the flag was not given
 	all                         bool
 	how
 }

@@ -20,7 +20,7 @@ import (
 // addresses holds the address to connect to or listen on, and the address to
 // connect from.
 type addresses struct {
-	server string // host:port
+	server string // address of the server, as host:port
 	local  string // host to connect from; empty means any
 }
 

@@ -14,7 +14,7 @@ import (
 type connection struct {
 	*endpoint.Endpoint
 	memory *ibverbs.MR     // memory of all messages
-	life   context.Context // ends with the connection
+	life   context.Context // context that ends with the connection
 	end    context.CancelCauseFunc
 }
 

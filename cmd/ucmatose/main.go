@@ -19,7 +19,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// options are the flags.
+// options holds the values of the flags.
 type options struct {
 	server, bind             string
 	hints                    rdmacm.AddrInfo

@@ -21,7 +21,7 @@ import (
 
 const port = "7174" // as in C, which has no flag for it
 
-// options are the flags.
+// options holds the values of the flags.
 type options struct {
 	server, bind             string
 	format, space            string

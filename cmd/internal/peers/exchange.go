@@ -14,7 +14,7 @@ import (
 // Limits of the flags. What a device allows may be less.
 const (
 	MaxCount = 1 << 16
-	MaxSize  = 4096 // the largest MTU
+	MaxSize  = 4096 // the largest MTU that a port can have
 )
 
 // End is one end of an exchange of datagrams, with its memory. Each message has

@@ -130,7 +130,7 @@ type Struct struct {
 // typedef.
 func (s *Struct) C() string { return Spelled(s.Name, s.Bare) }
 
-// Keyword returns struct or union.
+// Keyword returns "struct" or "union".
 func (s *Struct) Keyword() string {
 	keyword, _, _ := strings.Cut(s.Name, " ")
 	return keyword

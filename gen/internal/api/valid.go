@@ -7,7 +7,8 @@ import (
 	"fmt"
 )
 
-// valid returns an error if a lacks something that every snapshot must have.
+// valid returns an error if the snapshot lacks something that every snapshot
+// must have.
 func (a *API) valid() error {
 	for i, h := range a.Headers {
 		if h == nil || h.Name == "" {

@@ -4,7 +4,8 @@ package check
 
 import "github.com/verbena-go/verbena/gen/internal/api"
 
-// copyAPI returns a copy of a whose layouts can be changed.
+// copyAPI returns a copy of a snapshot. A change of the copy's layouts does not
+// change the snapshot.
 func copyAPI(a *api.API) *api.API {
 	c := *a
 	c.Structs = copyEach(a.Structs, func(s *api.Struct) { s.Members = copyMembers(s.Members) })

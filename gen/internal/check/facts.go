@@ -206,8 +206,8 @@ func (l *list) alias(a *api.Alias) {
 	l.add(Value, a.Name+" target", kind+" "+a.Target, compatible(pointer, kind+" "+a.Target+" *"), "("+pointer+")0", true)
 }
 
-// place returns a copy of a with the layouts of arch. For amd64, it keeps the
-// layouts of the snapshot, so that these are compared.
+// place returns a copy of the snapshot a with the layouts of arch. For amd64,
+// it keeps the layouts of the snapshot, so that these are compared.
 func place(a *api.API, arch layout.Arch) (*api.API, error) {
 	a = copyAPI(a)
 	if arch == layout.AMD64 {

@@ -19,8 +19,8 @@ type member struct {
 	ruled      bool // whether attributes or #pragma pack affect its place
 }
 
-// eachMember visits the named members of every struct and union of a, which
-// has the layouts of arch.
+// eachMember calls visit for the named members of every struct and union of the
+// snapshot a, which has the layouts of arch.
 func eachMember(a *api.API, arch layout.Arch, visit func(*api.Struct, member)) error {
 	// The engine sets offsets, so it gets a copy.
 	w := walker{engine: layout.New(copyAPI(a), arch), visit: visit}

@@ -68,7 +68,8 @@ func missing(a *api.API, known *conventions.Table) []string {
 }
 
 // headerLine returns the line to propose for a header. It guesses the library
-// from the header's folder. A header that no bound header includes is skipped.
+// from the header's folder. For a header that no bound header includes, the
+// line has skip=.
 func headerLine(h *api.Header) string {
 	switch {
 	case !h.Included:

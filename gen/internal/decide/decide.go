@@ -40,7 +40,7 @@ type List struct {
 	Conventions, Since, Strings []string // proposed lines for the files of these names
 	Mend                        []string // lines and declarations that do not fit each other
 	Write                       []string // C functions that gen needs
-	Look                        []string // what to look at
+	Look                        []string // changes that a person should look at
 }
 
 // For compares the facts with the new snapshot b. a is the snapshot before it.

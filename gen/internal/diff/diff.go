@@ -14,7 +14,7 @@ type Change struct {
 	Of   string `json:"of"`
 	From string `json:"from"`
 	To   string `json:"to"`
-	// At most one of these is true.
+	// At most one of Break, Undecided and Source is true.
 	Break     bool   `json:"break"`     // whether it is an ABI break
 	Undecided bool   `json:"undecided"` // whether it may be an ABI break, which the snapshots do not show
 	Source    bool   `json:"source"`    // whether it breaks the source only

@@ -74,7 +74,8 @@ func isNamed(name string) func(*api.Type) bool {
 	return func(t *api.Type) bool { return t != nil && t.Kind == api.Named && t.Name == name }
 }
 
-// number matches the names of element counts in the headers.
+// number matches the names of parameters and members that are numbers of
+// elements.
 var number = regexp.MustCompile(`^(num|nr|n)_\w+$|^max_?\w+$|^n[a-z]+s$|^nsge$|(cnt|count)$`)
 
 // counted returns a text about a function or struct that has a pointer to a

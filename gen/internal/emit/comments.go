@@ -125,8 +125,8 @@ func (p *pkg) history(f *function) string {
 
 // sinceSentence and sinceClause return the text that names the release which
 // added something. The sentence is for the end of a paragraph, and the clause
-// for the end of a short comment. Both are "" if release is, because every
-// supported release has it.
+// for the end of a short comment. Both are "" if release is "", as it is for
+// everything that all supported releases have.
 func (p *pkg) sinceSentence(release string) string {
 	if release == "" {
 		return ""

@@ -123,8 +123,8 @@ func (p *pkg) abiHeader() ([]byte, error) {
 	return p.execute(abiTemplate, d)
 }
 
-// mentioned returns the structs and unions that declarations mention and that
-// are not among those declared.
+// mentioned returns the names of the structs and unions that the package's
+// declarations mention but that are not in declared.
 func (p *pkg) mentioned(declared []string) []string {
 	var names []string
 	visit := func(t *api.Type) {
@@ -156,7 +156,7 @@ func declaration(v *api.Variable) string {
 	return "extern " + t.C(name) + ";"
 }
 
-// system lists the structs that libc's headers define, of those that every
+// system lists the structs that are defined in the libc headers which every
 // abi.h includes.
 var system = []string{
 	"timespec", "timeval", "itimerspec", "sockaddr", "sockaddr_storage", "sockaddr_in", "sockaddr_in6", "in_addr", "in6_addr", "iovec",
@@ -237,21 +237,21 @@ type stub struct {
 	Name   string
 	Ptr    bool     // whether the result is a pointer
 	Params string   // C parameters of the stub, which are those of its kind
-	Locals []string // C statements that convert these to the function's parameters
+	Locals []string // C statements that convert the stub's parameters to those of the function
 	Call   string   // the C expression of the call, with its arguments
-	Test   string   // C condition under which the call exists; "" if it always does
-	Refuse string   // C statement for the case that the call does not exist
+	Test   string   // C condition under which the call is possible; "" if it always is
+	Refuse string   // C statement that reports that the call is not possible
 	Guard  string
 	Op     string
 	Void   bool
 	Record string // C type of a pointer to the result, if that is a struct or union
-	Place  string // name of the parameter with this pointer
+	Place  string // name of the C parameter that points to the memory for such a result
 	Float  bool   // whether the result is a floating-point number, whose bits are returned
 	Errno  bool   // whether errno is meaningful after the call
 	// Again is the call with a limit of 0 completions. Its result shows
 	// whether that of Call is an errno or a number of completions.
 	Again string
-	Fast  bool // whether programs call it for every message
+	Fast  bool // whether programs call the function for every message
 }
 
 func (p *pkg) stub(f *function) stub {

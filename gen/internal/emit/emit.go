@@ -131,8 +131,8 @@ func prepare(in Input) []*pkg {
 	return all
 }
 
-// addStruct adds a struct or union. One without members, which are not bound,
-// is opaque.
+// addStruct adds a struct or union. A struct without members, because they are
+// not bound, is opaque.
 func (p *pkg) addStruct(s *api.Struct) {
 	if len(s.Members) > 0 {
 		p.structs = append(p.structs, s)

@@ -59,10 +59,10 @@ func (f *function) limit() string {
 type call int
 
 const (
-	symbol   call = iota // through the table of the library's symbols
-	dispatch             // through an operation table of an object
-	guarded              // through the verbs_context of an object, if it has the operation
-	own                  // through a C function of the bindings' own; see ownSources
+	symbol   call = iota // the address of the function is in the table of the library's symbols
+	dispatch             // the address is in an operation table of an object
+	guarded              // the address is in the verbs_context of an object, which may lack it
+	own                  // the function is one of the bindings' own C functions; see ownSources
 )
 
 func (f *function) call() call {

@@ -41,8 +41,8 @@ func Load(facts string) (Input, error) {
 	return loadOver(facts, &base)
 }
 
-// loadOver reads the facts in a folder whose headers build on base, if it is
-// not nil.
+// loadOver reads the facts in a folder. base is the input for the headers that
+// these headers include, or nil.
 func loadOver(facts string, base *Input) (in Input, err error) {
 	in.Base = base
 	if in.Snapshots, err = api.LoadAll(filepath.Join(facts, "api")); err != nil {
@@ -111,7 +111,8 @@ func IsPart(facts string) bool {
 	return err == nil
 }
 
-// project returns what the versions are of.
+// project returns the name of the project to which the headers and their
+// versions belong.
 func (in Input) project() string {
 	if in.Alone && len(in.Known.Libraries) > 0 {
 		return in.Known.Libraries[0].Name

@@ -12,8 +12,8 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
-// layoutTestFile writes a test that lists every layout as Go sees it, in the
-// words of the golden file that a C program wrote.
+// layoutTestFile writes a test that lists the layouts of all Go types, in the
+// format of the golden file with C's layouts.
 func (p *pkg) layoutTestFile(f *jen.File) {
 	f.Func().Id("TestLayout").Params(jen.Id("t").Op("*").Qual("testing", "T")).BlockFunc(func(g *jen.Group) {
 		g.Id("g").Op(":=").Qual(goldenPkg, "Layout").Call(jen.Id("t"), jen.Lit(p.name))

@@ -30,7 +30,7 @@ var libraryMap string
 
 // privateNodes is how the names of libibverbs' private version nodes begin.
 // Behind it is a number that changes with the release. ibv_devinfo uses a
-// function in such a node, which no header declares.
+// function that is in such a node and that no header declares.
 const privateNodes = "IBVERBS_PRIVATE_"
 
 // node is a version node of a library.
@@ -143,8 +143,8 @@ func (s *skeleton) Undeclared() []undeclared {
 	return all
 }
 
-// privateNodes returns the private nodes of the releases from the oldest
-// snapshot's to the newest snapshot's.
+// privateNodes returns the private node of each release from that of the oldest
+// snapshot to that of the newest.
 func (s *skeleton) privateNodes() []string {
 	if s.verbs != nil {
 		return nil

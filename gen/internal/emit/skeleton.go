@@ -30,7 +30,8 @@ var skeletonSource string
 //go:embed c/own_skeleton.c
 var ownSkeleton string
 
-// skeleton is the part of the skeleton that has the functions of one C library.
+// skeleton describes the skeleton of one C library: C functions with the same
+// names, most of which call Go functions of package capi.
 type skeleton struct {
 	*pkg
 	file      string // name of its files, without the ending
@@ -102,7 +103,8 @@ func skeletons(all []*pkg) []*skeleton {
 	return []*skeleton{verbs, cm}
 }
 
-// exported returns a function that the library exports.
+// exported returns the skeleton's function for a function that the library
+// exports.
 func (s *skeleton) exported(f *function) *provided {
 	if n := len(f.forms); n > 0 { // the last one has the most arguments
 		last := *f.forms[n-1]
@@ -123,8 +125,9 @@ func (f *function) isOwn() bool {
 	return strings.Contains(ownSkeleton, " soft_"+f.Name()+"(") || strings.Contains(ownSkeleton, "*soft_"+f.Name()+"(")
 }
 
-// addOperations adds the functions of the operation tables. An operation with
-// the prototype of an exported function is that function.
+// addOperations adds the functions of the operation tables. If an exported
+// function has the name and prototype of an operation, it is the operation's
+// function, too.
 func (s *skeleton) addOperations() {
 	var ops []entry
 	for _, tag := range operations {

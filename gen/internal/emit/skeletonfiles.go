@@ -39,7 +39,7 @@ func (s *skeleton) ToGo() []*provided {
 	return s.which(func(f *provided) bool { return !f.inC })
 }
 
-// ByHand returns the functions that C files beside the skeleton define.
+// ByHand returns the functions that C files written by hand define.
 func (s *skeleton) ByHand() []*provided {
 	return s.which(func(f *provided) bool { return f.inC && !s.here(f) })
 }

@@ -22,7 +22,7 @@ func (p *pkg) variable(v *api.Variable) *function {
 	}
 }
 
-// kind returns the kind of name that since.txt has.
+// kind returns the kind of the function's name in since.txt: func or variable.
 func (f *function) kind() string {
 	if f.variable != nil {
 		return "variable"

@@ -118,5 +118,6 @@ func (g *generator) flush() string {
 	return g.out.String()
 }
 
-// class returns the harness's name for how a function reports errors.
+// class returns the harness's name for the class of a function, which says how
+// it reports errors.
 func class(f *conventions.Func) string { return "CLASS_" + strings.ToUpper(string(f.Class)) }

@@ -15,7 +15,8 @@ type leaf struct {
 	path  string // path in C code, from the outermost struct
 }
 
-// walk calls visit for all members of a struct that have a type of their own.
+// walk calls visit for the members of a struct, at any depth, that are not
+// structs or unions themselves.
 func (g *generator) walk(name string, visit func(leaf)) {
 	g.members(g.structs[name].Members, tag(name), "", visit)
 }

@@ -79,7 +79,7 @@ type Engine struct {
 	open    map[string]bool // structs whose layout is being computed
 }
 
-// New returns an engine for a.
+// New returns an engine for the snapshot a.
 func New(a *api.API, arch Arch) *Engine {
 	e := &Engine{arch: arch, structs: map[string]*api.Struct{}, enums: map[string]int64{}, done: map[string]Size{}, open: map[string]bool{}}
 	for _, s := range a.Structs {

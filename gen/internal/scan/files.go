@@ -24,7 +24,7 @@ type files struct {
 	checked  map[string]bool    // files that were checked, and whether they passed
 	texts    map[string]string  // texts of the checked files
 	last     string             // header, not of the system, that was checked last
-	lastEnd  problem            // problem at the end of last
+	lastEnd  problem            // problem with the position of the end of last
 	macros   map[string]problem // where the object-like macros of all files are defined
 	deep     *problem           // first place at which brackets may be nested too deep
 	problems []problem

@@ -13,7 +13,8 @@ import (
 
 // packs holds the settings of #pragma pack, which cc does not apply. A setting
 // holds for the structs up to the next setting in the same file. A setting that
-// is in effect in another file is rejected.
+// is still in effect where another file is included, or where its own file
+// ends, is rejected.
 type packs struct {
 	settings []packing
 	stack    []int64

@@ -22,15 +22,15 @@ import (
 var patience = 30 * time.Second
 
 const (
-	endName = "<end>" // name of the text behind the headers
-	mark    = "#pragma verbena\n"
+	endName = "<end>"             // name of the text behind the headers
+	mark    = "#pragma verbena\n" // pragma that separates the parts of this text
 )
 
-// translation is the reading of headers with cc.
+// translation holds the input and the state of reading headers with cc.
 type translation struct {
 	system               []string // folders of libc's and the kernel's headers
 	include, source      string
-	predefined, umbrella string // contents of these files
+	predefined, umbrella string // contents of predefined.h and of the umbrella file
 	files                *files
 	packs                packs
 	words                map[string]bool     // words of the headers and of expansions, once they are preprocessed

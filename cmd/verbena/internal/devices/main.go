@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// options are the flags.
+// options holds the values of the flags.
 type options struct {
 	device            string
 	all, gids, asJSON bool

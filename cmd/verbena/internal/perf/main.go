@@ -17,7 +17,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// options are the flags.
+// options holds the values of the flags.
 type options struct {
 	name                  string // name of the test
 	transport             string // transport of the queue pairs

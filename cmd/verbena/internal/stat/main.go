@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs/stat"
 )
 
-// options are the flags.
+// options holds the values of the flags.
 type options struct {
 	device, sysfs          string
 	resources, all, asJSON bool

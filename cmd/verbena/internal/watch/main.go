@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-go/verbena/cmd/internal/program"
 )
 
-// options are the flags.
+// options holds the values of the flags.
 type options struct {
 	devices []string
 	count   int
