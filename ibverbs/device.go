@@ -233,10 +233,10 @@ func OpenNetDev(name string) (*Device, int, error) {
 	return c, port, err
 }
 
-// OpenAddr opens the device with an IP address of this machine in a GID table,
-// and returns that entry, RoCE v2 first; see ibv_open_device(3). If there is
-// none, the error matches ErrNoDevice. It opens devices in turn, so it needs
-// access to them.
+// OpenAddr opens the device that has an IP address of this machine in a GID
+// table, and returns that entry of the table; see ibv_open_device(3). If there
+// are several entries, it prefers RoCE v2. If there is none, the error matches
+// ErrNoDevice. It opens devices in turn, so it needs access to them.
 func OpenAddr(addr netip.Addr) (*Device, GIDEntry, error) {
 	if !addr.IsValid() {
 		return nil, GIDEntry{}, cerr.Refuse("OpenAddr", "", "addr is the zero Addr")

@@ -302,9 +302,9 @@ func (e GIDEntry) inZone(zone string) bool {
 // and global IPv6 addresses to addresses of the link or the loopback interface.
 // Among equally good addresses, it prefers RoCE v2 to v1. Of equally good GIDs
 // it returns the first, which on InfiniBand is at index 0. It never returns a
-// GID whose network interface is in another network namespace, such as the
-// host's in a container. If options allow none, the error matches ErrNoGID and
-// lists the port's GIDs.
+// GID whose network interface is in another network namespace, such as that of
+// the host, for a program in a container. If options allow none, the error
+// matches ErrNoGID and lists the port's GIDs.
 func (d *Device) BestGID(port int, options GIDConfig) (GIDEntry, error) {
 	entries, err := d.portGIDs(port)
 	if err != nil {
@@ -317,9 +317,9 @@ func (d *Device) BestGID(port int, options GIDConfig) (GIDEntry, error) {
 	return best, nil
 }
 
-// FindGID returns the GID of an IP address on any port, RoCE v2 first. It
-// ignores addresses in other network namespaces. If there is none, the error
-// matches ErrNoGID and lists the device's GIDs.
+// FindGID returns the GID of an IP address on any port. If there are several,
+// it prefers RoCE v2. It ignores addresses in other network namespaces. If
+// there is none, the error matches ErrNoGID and lists the device's GIDs.
 func (d *Device) FindGID(addr netip.Addr) (GIDEntry, error) {
 	entries, err := d.gidTable()
 	if err != nil {

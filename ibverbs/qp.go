@@ -740,7 +740,8 @@ func (b *RecvBatch) failed(to *object.Object, bad *libibverbs.RecvWr, err error)
 }
 
 // PostError reports a request of a batch that could not be posted. The requests
-// before it were posted, unless None is set. It and those after it were not.
+// before it were posted, unless None is set. That request and the requests
+// after it were not posted.
 type PostError struct {
 	Index int    // index in the batch; -1 means that C does not say which request failed
 	ID    uint64 // ID of the request

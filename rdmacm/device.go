@@ -42,10 +42,10 @@ type openDevice struct {
 // them. The caller need not close the devices. Closing a Device does not close
 // it in C.
 //
-// When a device was removed from the machine, the kernel gets it back as soon
-// as no ID and no object created on the Device uses it any more. The Device is
-// closed automatically at that time. A program without an ID on the device does
-// not learn of the removal until its next call of Devices.
+// When a device was removed from the machine, this package releases it in the
+// kernel as soon as no ID and no object created on the Device uses it any more.
+// The Device is closed automatically at that time. A program without an ID on
+// the device does not learn of the removal until its next call of Devices.
 func Devices() ([]*ibverbs.Device, error) {
 	devices, err := opened.list()
 	opened.letGoUnlisted()

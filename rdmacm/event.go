@@ -54,13 +54,13 @@ const (
 	// EventDeviceRemoval reports that the device was removed from the machine.
 	// Close the ID and all objects of the device; the kernel may wait for that.
 	EventDeviceRemoval EventType = librdmacm.RDMA_CM_EVENT_DEVICE_REMOVAL
-	// EventMulticastJoin reports that the ID has joined a multicast group. Value
-	// is the one given to JoinMulticast. Path, QPNum and QKey address the group's
-	// members.
+	// EventMulticastJoin reports that the ID has joined a multicast group.
+	// Value is the value that was passed to JoinMulticast. Path, QPNum and
+	// QKey address the group's members.
 	EventMulticastJoin EventType = librdmacm.RDMA_CM_EVENT_MULTICAST_JOIN
-	// EventMulticastError reports that the ID could not join a multicast group, or
-	// has lost it. Value is the one given to JoinMulticast. Call
-	// ID.LeaveMulticast.
+	// EventMulticastError reports that the ID could not join a multicast
+	// group, or has lost it. Value is the value that was passed to
+	// JoinMulticast. Call ID.LeaveMulticast.
 	EventMulticastError EventType = librdmacm.RDMA_CM_EVENT_MULTICAST_ERROR
 	// EventAddrChange reports that another network interface has taken over the
 	// address of the ID, so the connection may stop working. Connect again.

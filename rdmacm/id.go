@@ -959,7 +959,7 @@ var joins table[unsafe.Pointer, *join]
 // JoinMulticast joins a multicast group; see rdma_join_multicast_ex(3). The ID
 // must be for datagrams and bound to an address. EventMulticastJoin or
 // EventMulticastError follows, with the value as Event.Value. If the ID has a
-// queue pair, it receives the group's messages from then on. Call
+// queue pair, it receives the group's messages after EventMulticastJoin. Call
 // LeaveMulticast even after EventMulticastError, and for a group that was lost
 // later.
 //

@@ -91,8 +91,8 @@ func (cs *Counters) Attach(index int, kind CounterKind, rule *Rule) error {
 }
 
 // Read reads the counters into values, from index 0; see ibv_read_counters(3).
-// If cached is set, Read prefers numbers that the driver has, which may be old,
-// to asking the device.
+// If cached is set, Read may return numbers that the driver has stored, which
+// may be old, instead of asking the device.
 func (cs *Counters) Read(values []uint64, cached bool) error {
 	if err := cs.self().Use(); err != nil {
 		return err

@@ -23,10 +23,10 @@ type DCIConfig struct {
 	SendSegments int // maximum number of segments in a request; 0 means 1
 	SignalAll    bool
 
-	// LogStreams is the binary logarithm of the number of streams. Requests of
-	// one stream do not wait for those of another. LogErrored is the binary
-	// logarithm of the number of streams that may fail before the initiator
-	// fails. If both are 0, the initiator has no streams.
+	// LogStreams is the binary logarithm of the number of streams. Requests
+	// of one stream do not wait for requests of another. LogErrored is the
+	// binary logarithm of the number of streams that may fail before the
+	// initiator fails. If both are 0, the initiator has no streams.
 	LogStreams, LogErrored uint8
 }
 
