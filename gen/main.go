@@ -9,6 +9,7 @@
 //	go run ./gen coverage                       what is bound, and what is not and why
 //	go run ./gen diff A B                       what changed from one snapshot to another
 //	go run ./gen decide A B                     what a person must say of B's new names
+//	gen bind -header FILE -library SONAME -into DIR   a package in another module
 //
 // It is run from the top of the repository, by go generate and make. The exit
 // status is 1 if check finds a difference, coverage something unexplained, diff
@@ -23,10 +24,11 @@ import (
 	"path/filepath"
 	"runtime/debug"
 
+	"github.com/verbena-go/verbena/gen/internal/bind"
 	"github.com/verbena-go/verbena/gen/internal/emit"
 )
 
-const usage = "usage: gen scan -headers DIR -version V | gen propose -headers DIR -version V | gen emit | gen check -headers DIR | gen coverage | gen diff [-json] A B | gen decide A B"
+const usage = "usage: gen scan -headers DIR -version V | gen propose -headers DIR -version V | gen emit | gen check -headers DIR | gen coverage | gen diff [-json] A B | gen decide A B | gen bind -header FILE -library SONAME -into DIR"
 
 const libcUsage = "folder with musl's and the kernel's headers, which then stand in for libc's; without it, those of the facts"
 
@@ -39,7 +41,7 @@ func main() {
 	}
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
-		for _, found := range []error{errDifferent, emit.ErrUnexplained, errBreak, errUndecided} {
+		for _, found := range []error{errDifferent, bind.ErrUndecided, bind.ErrDifferent, emit.ErrUnexplained, errBreak, errUndecided} {
 			if errors.Is(err, found) {
 				os.Exit(1)
 			}
@@ -81,9 +83,26 @@ func run(args []string) error {
 		flags.StringVar(&o.generated, "generated", "generated", "folder with the bindings, whose C declarations are compared too")
 		flags.StringVar(&o.golden, "golden", filepath.Join("tests", "golden"), "folder with the layouts that Go is tested against")
 		flags.BoolVar(&o.update, "update", false, "write the layouts that the compilers agreed with to the golden folder")
-		command = func() error { o.facts = *facts; return runCheck(o) }
+		into := flags.String("into", "", "folder of a package of bind, to be compared with its header")
+		include := flags.String("I", "", "folder with the header of bind's package, if the C compiler does not know it")
+		command = func() error {
+			if *into != "" {
+				return bind.Check(bind.Options{Into: *into, Include: *include, Libc: o.libc, Compilers: o.compilers}, os.Stdout)
+			}
+			o.facts = *facts
+			return runCheck(o)
+		}
 	case "coverage":
 		command = func() error { return runCoverage(*facts) }
+	case "bind":
+		var o bind.Options
+		flags.StringVar(&o.Header, "header", "", "C header, as a program includes it, or its path")
+		flags.StringVar(&o.Include, "I", "", "folder in which programs look for the header, if the C compiler does not know it")
+		flags.StringVar(&o.Library, "library", "", "soname of the C library, such as libnuma.so.1")
+		flags.StringVar(&o.Into, "into", "", "folder of the package, in the module of the current folder")
+		flags.StringVar(&o.Libc, "libc", "", "folder with Debian's packages musl-dev and linux-libc-dev, unpacked; without it, what is installed")
+		flags.StringVar(&o.Compilers, "cc", "", "C compilers to ask besides cgo's, separated by commas; each may have arguments")
+		command = func() error { return bind.Run(o, os.Stdout) }
 	case "diff":
 		asJSON := flags.Bool("json", false, "print JSON instead of Markdown")
 		operands = 2

@@ -17,6 +17,8 @@ import (
 // its own may import, besides each other. Where one is in another, the inner
 // one counts.
 var rooms = map[string][]string{
+	"internal":          {}, // the sources that gen bind copies
+	"internal/bound":    {},
 	"internal/cerr":     {},
 	"internal/enum":     {},
 	"internal/mem":      {},
@@ -71,7 +73,7 @@ var rooms = map[string][]string{
 		"cmd/internal", "fabric", "rdmacm/endpoint", "rdmacm/handled", "rdmacm", "ibverbs", "ibverbs/link", "ibverbs/stat", "generated", "softroce",
 	},
 	"examples": {"rsocket", "rdmacm", "ibverbs", "softroce"},
-	"gen":      {},
+	"gen":      {"internal"},
 	"":         {}, // doc.go
 
 	"softroce/internal/wire":   {},

@@ -37,6 +37,9 @@ var predefined = map[string][]string{
 	"s390x":   {"__s390x__"},
 }
 
+// Predefined returns the macros by which headers tell an architecture.
+func Predefined(arch layout.Arch) []string { return predefined[arch.Name] }
+
 // Find returns the compiler that is run by a command with arguments.
 func Find(command ...string) (*Compiler, error) {
 	if len(command) == 0 {

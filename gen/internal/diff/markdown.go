@@ -62,8 +62,13 @@ func count(n int, one, many string) string {
 // Markdown returns the report for readers: first the ABI breaks, the undecided
 // changes and the source breaks, then the compatible changes, kind by kind.
 func (r *Report) Markdown() string {
+	return fmt.Sprintf("# rdma-core %s -> %s\n\n", r.From, r.To) + r.Body()
+}
+
+// Body returns the report without its title.
+func (r *Report) Body() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# rdma-core %s -> %s\n\n%s\n", r.From, r.To, r.Summary())
+	fmt.Fprintln(&b, r.Summary())
 	section := func(title string, wanted func(Change) bool, lines func([]Change) string) {
 		var found []Change
 		for _, c := range r.Changes {

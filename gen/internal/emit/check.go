@@ -18,8 +18,14 @@ import (
 // the headers of a include those of other libraries, base is the input of
 // these; otherwise it is nil.
 func Check(a *api.API, known *conventions.Table, base *Input) []api.Finding {
+	return Findings(Input{API: a, Known: known, Since: new(since.Table), Base: base})
+}
+
+// Findings returns the declarations of the newest snapshot that cannot be
+// bound.
+func Findings(in Input) []api.Finding {
 	var all []api.Finding
-	for _, p := range prepare(Input{API: a, Known: known, Since: new(since.Table), Base: base}) {
+	for _, p := range prepare(in) {
 		p.check()
 		all = append(all, p.findings...)
 	}

@@ -14,15 +14,22 @@ import (
 //go:embed golang/doc.go.tmpl
 var docTemplate string
 
+//go:embed golang/elsewhere.go.tmpl
+var docElsewhere string
+
 func (p *pkg) docFile() ([]byte, error) {
-	t, err := template.New("").Parse(docTemplate)
+	text := docTemplate
+	if p.isElsewhere() {
+		text = docElsewhere
+	}
+	t, err := template.New("").Parse(text)
 	if err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
 	if err := t.Execute(&b, map[string]any{
 		"Marker": marker, "License": license, "Name": p.name, "Prefix": strings.Join(p.library.Prefixes, " or "), "Headers": p.headers(),
-		"Soname": p.library.Soname, "Program": p.library.Program, "Oldest": p.Snapshots[0].Version, "Version": p.API.Version, "Module": module, "Project": p.project(),
+		"Soname": p.library.Soname, "Program": p.library.Program, "Oldest": p.oldest(), "Version": p.API.Version, "Module": module, "Project": p.project(),
 	}); err != nil {
 		return nil, err
 	}
@@ -39,4 +46,12 @@ func (p *pkg) headers() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// oldest is the version of the oldest snapshot.
+func (p *pkg) oldest() string {
+	if len(p.Snapshots) == 0 {
+		return p.API.Version
+	}
+	return p.Snapshots[0].Version
 }

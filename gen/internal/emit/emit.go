@@ -54,7 +54,8 @@ type pkg struct {
 	typedefs  []*api.Typedef
 	own       string // source of the bindings' own C functions; see ownSources
 	engine    *layout.Engine
-	at        api.Finding // the declaration that is being checked or written
+	used      map[string]bool // types of libc that the package declares, by Go name; elsewhere only
+	at        api.Finding     // the declaration that is being checked or written
 	findings  []api.Finding
 }
 
@@ -105,7 +106,7 @@ func prepare(in Input) []*pkg {
 		}
 	}
 	for _, p := range all {
-		p.spoken = map[string]api.Finding{}
+		p.spoken, p.used = map[string]api.Finding{}, map[string]bool{}
 		p.engine = layout.New(in.API, layout.AMD64)
 		for _, f := range in.API.Functions {
 			if in.Home(f.Header) == p.name {

@@ -26,6 +26,9 @@ type Input struct {
 	// Alone reports whether the input is for other libraries whose headers
 	// include none of libibverbs' and librdmacm's.
 	Alone bool
+	// Path is the import path of the package if that is of another module, where
+	// copies of this module's internal packages lie below it; see Render.
+	Path string
 }
 
 // Load reads the facts in a folder: headers/, or a folder in it that describes

@@ -45,7 +45,7 @@ type kind struct {
 }
 
 func (p *pkg) kind(f *function) kind {
-	k := kind{library: p.name, pointer: f.Type.Elem.Kind == api.Pointer, keeps: len(f.Keeps) > 0, path: f.dataPath()}
+	k := kind{library: p.inC(), pointer: f.Type.Elem.Kind == api.Pointer, keeps: len(f.Keeps) > 0, path: f.dataPath()}
 	for _, g := range groups {
 		for _, param := range f.params {
 			if p.group(param) == g {

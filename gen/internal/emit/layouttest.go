@@ -16,7 +16,11 @@ import (
 // format of the golden file with C's layouts.
 func (p *pkg) layoutTestFile(f *jen.File) {
 	f.Func().Id("TestLayout").Params(jen.Id("t").Op("*").Qual("testing", "T")).BlockFunc(func(g *jen.Group) {
-		g.Id("g").Op(":=").Qual(goldenPkg, "Layout").Call(jen.Id("t"), jen.Lit(p.name))
+		if p.isElsewhere() {
+			g.Id("g").Op(":=").Qual(goldenPkg, "LayoutIn").Call(jen.Id("t"), jen.Lit("testdata"), jen.Lit(p.name))
+		} else {
+			g.Id("g").Op(":=").Qual(goldenPkg, "Layout").Call(jen.Id("t"), jen.Lit(p.name))
+		}
 		for _, s := range p.structs {
 			_, tag, _ := strings.Cut(s.Name, " ")
 			name := p.typeName(tag)

@@ -85,6 +85,9 @@ func local(c string) string {
 // constName returns the Go name of a macro.
 func constName(c string) string { return strings.TrimLeft(c, "_") }
 
+// Prototype returns a function as C declares it.
+func Prototype(f *api.Function) string { return prototype(f, f.ParamNames()) }
+
 // prototype returns the C declaration of f, with the given names of its
 // parameters.
 func prototype(f *api.Function, names []string) string {

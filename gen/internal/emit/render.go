@@ -48,6 +48,9 @@ func (p *pkg) render() (map[string][]byte, error) {
 		"stubs.h":        p.stubsHeader,
 		"stubs.c":        p.stubsSource,
 	}
+	if p.isElsewhere() {
+		delete(files, "stubs_test.go") // which needs a library in the place of C's
+	}
 	if p.verbs == nil {
 		files["byteorder.go"] = copied(byteOrder)
 		files["byteorder_test.go"] = copied(byteOrderTest)
@@ -68,6 +71,11 @@ func (p *pkg) render() (map[string][]byte, error) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		written[name] = text
+	}
+	if p.isElsewhere() {
+		if err := p.elsewhere(written); err != nil {
+			return nil, err
+		}
 	}
 	return written, p.failed()
 }
@@ -114,7 +122,12 @@ func (p *pkg) goFile(fill func(*jen.File)) func() ([]byte, error) {
 }
 
 // path is the package's import path.
-func (p *pkg) path() string { return module + "/generated/" + p.name }
+func (p *pkg) path() string {
+	if p.isElsewhere() {
+		return p.Path
+	}
+	return module + "/generated/" + p.name
+}
 
 // goFile returns a function that renders a Go file of the package at path. fill
 // adds the declarations.

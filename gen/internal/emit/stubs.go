@@ -44,13 +44,15 @@ func (p *pkg) stubsFile(f *jen.File) {
 		jen.Id("Debian"):  jen.Lit(p.library.Debian),
 		jen.Id("Fedora"):  jen.Lit(p.library.Fedora),
 		jen.Id("Symbols"): jen.Id("symbols"),
-		jen.Id("Since"):   jen.Id("since"),
 		jen.Id("Set"): jen.Func().Params(jen.Id("i").Int(), jen.Id("f").Qual("unsafe", "Pointer")).Block(
 			jen.Qual("C", p.setter()).Call(jen.Qual("C", "int").Call(jen.Id("i")), jen.Id("f")),
 		),
 	}
-	if p.library.Apart {
+	if p.library.Apart && !p.isElsewhere() {
 		library[jen.Id("Apart")] = jen.True()
+	}
+	if !p.isElsewhere() {
+		library[jen.Id("Since")] = jen.Id("since")
 	}
 	f.Var().Id("library").Op("=").Qual(dlPkg, "Library").Values(library)
 	f.Comment("symbols is in the order of the table in stubs.c.")
@@ -69,6 +71,17 @@ func (p *pkg) stubsFile(f *jen.File) {
 			}
 		}
 	})
+	if !p.isElsewhere() {
+		p.sinceTable(f)
+	}
+	for _, fn := range p.bound() {
+		f.Comment(lines(p.doc(fn)))
+		f.Add(p.signature(fn, p.body(fn)...))
+	}
+}
+
+// sinceTable writes the releases with which functions came.
+func (p *pkg) sinceTable(f *jen.File) {
 	f.Comment("since has the functions that an older library lacks.")
 	f.Var().Id("since").Op("=").Map(jen.String()).Qual(dlPkg, "Since").ValuesFunc(func(g *jen.Group) {
 		for _, fn := range p.functions {
@@ -83,10 +96,6 @@ func (p *pkg) stubsFile(f *jen.File) {
 		}
 		g.Line()
 	})
-	for _, fn := range p.bound() {
-		f.Comment(lines(p.doc(fn)))
-		f.Add(p.signature(fn, p.body(fn)...))
-	}
 }
 
 // number returns the name of the constant with the stub's number.

@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-func (p *pkg) setter() string { return "verbena_" + p.name + "_set" }
+func (p *pkg) setter() string { return "verbena_" + p.inC() + "_set" }
 
 // Symbols returns, for each package, the functions that its stubs look up, in
 // the order of their table.

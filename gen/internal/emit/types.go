@@ -53,7 +53,7 @@ func (p *pkg) goType(t *api.Type) *jen.Statement {
 	}
 	if s, ok := scalars[t.Name]; ok {
 		if verbsTypes[s.goType] {
-			return jen.Qual(verbsPkg, s.goType)
+			return jen.Qual(p.libcTypes(s.goType), s.goType)
 		}
 		return jen.Id(s.goType)
 	}
@@ -65,7 +65,7 @@ func (p *pkg) goType(t *api.Type) *jen.Statement {
 		return p.tagged(tag)
 	}
 	if tag, ok := t.Tag("struct"); ok {
-		if p.verbs != nil && p.verbs.names(tag) {
+		if p.verbs != nil && p.verbs.names(tag) && !p.isElsewhere() {
 			return jen.Qual(verbsPkg, p.verbs.typeName(tag))
 		}
 		return jen.Qual(p.path(), p.typeName(tag))
@@ -127,7 +127,7 @@ func (p *pkg) isForeign(t *api.Type) bool {
 	if !ok || p.declared(t.Name) != nil || slices.Contains(p.opaque, tag) {
 		return false
 	}
-	return p.verbs != nil && !p.names(tag) && !p.verbs.names(tag)
+	return p.verbs != nil && !p.names(tag) && (!p.verbs.names(tag) || p.isElsewhere())
 }
 
 // enumSize returns the size of an enum in bytes.

@@ -29,11 +29,22 @@ func openCompiler(name string) (fs.File, bool, error) {
 	return file, true, err
 }
 
-// predefined returns the macros that a compiler predefines.
-func predefined() string {
+// amd64 is the line of the macro by which headers tell the architecture.
+const amd64 = "#define __x86_64__ 1\n"
+
+// predefined returns what a compiler predefines, for amd64 or with the macros
+// of another machine.
+func predefined(machine []string) string {
 	text, err := compilers.ReadFile("compiler/predefined.h")
 	if err != nil {
 		panic(err) // it is part of this program
 	}
-	return string(text)
+	if len(machine) == 0 {
+		return string(text)
+	}
+	var others strings.Builder
+	for _, name := range machine {
+		others.WriteString("#define " + name + " 1\n")
+	}
+	return strings.Replace(string(text), amd64, others.String(), 1)
 }

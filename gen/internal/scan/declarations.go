@@ -142,7 +142,15 @@ func (s *scanner) declarator(l *cc.InitDeclaratorList, header string, bound bool
 // addFunction records f, unless it is recorded already: C allows several
 // declarations of a function. A definition replaces a declaration.
 func (s *scanner) addFunction(n cc.Node, f *api.Function) {
+	before := len(s.problems)
 	s.passable(n, f.Name, f.Type)
+	if len(s.problems) > before && s.unfit != nil {
+		why := s.problems[before].text
+		s.problems = s.problems[:before]
+		s.ordinary[f.Name] = n // so that it is not missed
+		s.unfit(f, why)
+		return
+	}
 	old := s.recorded(f.Name)
 	switch {
 	case old == nil:

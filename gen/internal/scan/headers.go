@@ -29,8 +29,8 @@ func (s *scanner) headers(opened []string, source string) error {
 	read := map[string]bool{}
 	for _, file := range opened {
 		file = filepath.Clean(file)
-		if name, ok := strings.CutPrefix(file, s.include); ok && file != filepath.Clean(source) {
-			read[filepath.ToSlash(name)] = true
+		if name, ok := s.below(file); ok && file != filepath.Clean(source) && !isBelow(file, s.system) {
+			read[name] = true
 		}
 	}
 	all := maps.Clone(read)

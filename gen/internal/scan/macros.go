@@ -106,7 +106,7 @@ func (s *scanner) explained(at problem, name string) {
 		s.rejectAt(at, "the macro %s has no value; add to the conventions a line such as: macro %s skip=\"why\"", name, name)
 	}
 	for _, f := range s.api.Functions {
-		if known := s.known.Funcs[name]; f.Name == name && known != nil && !known.Own {
+		if known := s.known.Funcs[name]; f.Name == name && known != nil && !known.Own && !s.behind {
 			s.rejectAt(at, "the macro %s hides the function of this name, which the conventions must mark as inline=own", name)
 		}
 	}

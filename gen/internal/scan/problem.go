@@ -12,6 +12,9 @@ import (
 	"strings"
 )
 
+// NotFound is in the error of a scan in which a header is missing.
+const NotFound = "include file not found"
+
 // problem is an error in the headers, with its position.
 type problem struct {
 	file         string

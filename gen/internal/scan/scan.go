@@ -26,7 +26,9 @@ import (
 // Options says what to read.
 type Options struct {
 	Headers string // folder with the headers, or one that has them in usr/include
-	Shim    string // folder with the replacements for libc's headers, and predefined.h
+	// More are folders in which headers are looked for that Headers lacks.
+	More []string
+	Shim string // folder with the replacements for libc's headers, and predefined.h
 	// Libc, if set, is a folder with Debian's packages musl-dev and
 	// linux-libc-dev, whose headers are used instead of those in Shim.
 	Libc    string
@@ -42,6 +44,18 @@ type Options struct {
 	// Draft makes Scan succeed although Known lacks lines. Headers for
 	// which Known has no line count as bound.
 	Draft bool
+	// Named is whether a draft binds only the headers that Known says so of.
+	// Others that are included are then another library's.
+	Named bool
+	// Unfit, if set, is told of each function that cannot be represented, and why.
+	// The function is then left out, and the scan does not fail for it.
+	Unfit func(f *api.Function, why string)
+	// Behind is whether a function that a macro stands in front of is bound as the
+	// library has it.
+	Behind bool
+	// Machine has the macros by which headers tell an architecture, in the place
+	// of amd64's. Only with Libc.
+	Machine []string
 	// Check, if set, returns further problems with the declarations.
 	Check func(*api.API) []api.Finding
 }
@@ -61,6 +75,9 @@ func Scan(opts Options) (*api.API, error) {
 	s := &scanner{
 		known:      opts.Known,
 		draft:      opts.Draft,
+		named:      opts.Named,
+		unfit:      opts.Unfit,
+		behind:     opts.Behind,
 		base:       opts.Base,
 		packs:      headers.packs,
 		expansions: headers.expansions,
@@ -68,6 +85,7 @@ func Scan(opts Options) (*api.API, error) {
 		texts:      headers.texts,
 		api:        &api.API{Version: opts.Version},
 		include:    include + string(filepath.Separator),
+		more:       opts.More,
 		system:     systemDirs(opts),
 		structs:    map[string]*structure{},
 		memberAt:   map[*api.Member]cc.Node{},
@@ -108,9 +126,13 @@ func Scan(opts Options) (*api.API, error) {
 type scanner struct {
 	known      *conventions.Table
 	draft      bool
+	named      bool
+	unfit      func(f *api.Function, why string)
+	behind     bool
 	base       *api.API
 	api        *api.API
 	include    string
+	more       []string              // folders of other headers
 	system     []string              // folders of libc's and the kernel's headers
 	structs    map[string]*structure // by name, such as "struct ibv_qp"
 	order      []*structure          // in the order of the headers
@@ -188,21 +210,32 @@ func (s *scanner) header(n cc.Node) (string, bool) { return s.headerName(n.Posit
 
 func (s *scanner) headerName(file string) (string, bool) {
 	file = filepath.Clean(file) // a header may be included as "../rdma/rdma_cma.h"
-	name, ok := strings.CutPrefix(file, s.include)
+	name, ok := s.below(file)
 	if !ok {
 		for _, dir := range s.system {
 			file = strings.TrimPrefix(file, dir+string(filepath.Separator))
 		}
 		return filepath.ToSlash(file), false
 	}
-	name = filepath.ToSlash(name)
 	return name, s.isBound(name)
+}
+
+// below returns the name of a file in a folder of headers that are not libc's:
+// in the innermost, where one lies in another.
+func (s *scanner) below(file string) (name string, ok bool) {
+	for _, dir := range append([]string{s.include}, s.more...) {
+		rest, in := strings.CutPrefix(file, strings.TrimSuffix(dir, string(filepath.Separator))+string(filepath.Separator))
+		if in && (!ok || len(rest) < len(name)) {
+			name, ok = rest, true
+		}
+	}
+	return filepath.ToSlash(name), ok
 }
 
 // isBound reports whether a header, which is not one of libc or the kernel, is
 // bound.
 func (s *scanner) isBound(header string) bool {
-	return s.known.Binds(header) || s.draft && !s.isPart() && s.known.Header(header) == nil
+	return s.known.Binds(header) || s.draft && !s.named && !s.isPart() && s.known.Header(header) == nil
 }
 
 // isPart reports whether the headers include others that are in the snapshot

@@ -30,7 +30,8 @@ const (
 type translation struct {
 	system               []string // folders of libc's and the kernel's headers
 	include, source      string
-	predefined, umbrella string // contents of predefined.h and of the umbrella file
+	more                 []string // folders of other headers
+	predefined, umbrella string   // contents of predefined.h and of the umbrella file
 	files                *files
 	packs                packs
 	words                map[string]bool     // words of the headers and of expansions, once they are preprocessed
@@ -49,7 +50,7 @@ type translated struct {
 
 // translate has cc preprocess, parse and type-check the headers.
 func translate(opts Options, include string) (*translated, error) {
-	known := predefined()
+	known := predefined(opts.Machine)
 	if opts.Libc == "" {
 		text, err := os.ReadFile(filepath.Join(opts.Shim, "predefined.h"))
 		if err != nil {
@@ -62,8 +63,8 @@ func translate(opts Options, include string) (*translated, error) {
 		return nil, err
 	}
 	t := &translation{
-		system: systemDirs(opts), include: include, source: opts.Source, predefined: known, umbrella: string(umbrella),
-		files: newFiles(systemDirs(opts), include, filepath.Dir(opts.Source)),
+		system: systemDirs(opts), include: include, more: opts.More, source: opts.Source, predefined: known, umbrella: string(umbrella),
+		files: newFiles(systemDirs(opts), append([]string{include, filepath.Dir(opts.Source)}, opts.More...)...),
 	}
 	t.files.packs = &t.packs
 	if !t.files.passes(t.source, t.umbrella) {
@@ -174,7 +175,7 @@ func (t *translation) translated(end string) (*cc.AST, []problem) {
 
 // config returns the settings of one pass over the headers.
 func (t *translation) config(maxWork int, atMark func()) *cc.Config {
-	folders := append(slices.Clone(t.system), t.include)
+	folders := slices.Concat(t.system, []string{t.include}, t.more)
 	abi, err := cc.NewABI("linux", "amd64")
 	if err != nil {
 		panic(err) // cc supports linux/amd64

@@ -16,7 +16,7 @@ func parsed(t *testing.T, text string) *cc.AST {
 	abi, err := cc.NewABI("linux", "amd64")
 	require.NoError(t, err)
 	ast, err := cc.Translate(&cc.Config{ABI: abi}, []cc.Source{
-		{Name: "<predefined>", Value: predefined()}, {Name: "<builtin>", Value: cc.Builtin}, {Name: "h", Value: text},
+		{Name: "<predefined>", Value: predefined(nil)}, {Name: "<builtin>", Value: cc.Builtin}, {Name: "h", Value: text},
 	})
 	require.NoError(t, err)
 	return ast

@@ -23,16 +23,24 @@ type LayoutList struct {
 }
 
 // Layout returns an empty list. At the end of a test that has not failed, the
-// list must equal tests/golden/NAME.layout, in which the lines of
-// NAME.ARCH.layout replace those for the same types and members. These files
-// have the layouts in C, and only "gen check -update" changes them. The package
-// of the test must be two directories below the root of the repository.
+// list must equal tests/golden/NAME.layout, as LayoutIn says. The package of
+// the test must be two directories below the root of the repository.
 func Layout(t *testing.T, name string) *LayoutList {
+	t.Helper()
+	return LayoutIn(t, filepath.Join("..", "..", "tests", "golden"), name)
+}
+
+// LayoutIn returns an empty list. At the end of a test that has not failed, the
+// list must equal dir/NAME.layout, in which the lines of NAME.ARCH.layout
+// replace those for the same types and members. These files have the layouts in
+// C, and only gen changes them.
+func LayoutIn(t *testing.T, dir, name string) *LayoutList {
+	t.Helper()
 	l := new(LayoutList)
 	t.Cleanup(func() {
 		if !t.Failed() {
-			want := readLayout(t, filepath.Join("..", "..", "tests", "golden"), name, runtime.GOARCH)
-			require.Equal(t, want, l.b.String(), "Go's layouts on %s differ from those in tests/golden", runtime.GOARCH)
+			want := readLayout(t, dir, name, runtime.GOARCH)
+			require.Equal(t, want, l.b.String(), "Go's layouts on %s differ from those in %s", runtime.GOARCH, dir)
 		}
 	})
 	return l

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package propose guesses what the conventions say of headers that they do not
+// know.
+package propose
+
+import (
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
+	"github.com/verbena-go/verbena/gen/internal/emit"
+)
+
+// Line is a line that the conventions lack.
+type Line struct {
+	Kind string // header, enum, func, struct or macro
+	Text string
+	C    string // the declaration of a function; otherwise empty
+}
+
+// Lines returns the lines that conventions of new headers lack. It does not
+// guess how a function reports errors: the proposed class returns C's result as
+// it is.
+func Lines(a *api.API, known *conventions.Table) []Line {
+	var all []Line
+	add := func(kind, name, text string) {
+		all = append(all, Line{Kind: kind, Text: kind + " " + name + " " + text})
+	}
+	binds := func(header string) bool { return known.Binds(header) }
+	names := proposedNames(a, known)
+	for _, h := range a.Headers {
+		if h.Included && known.Header(h.Name) == nil {
+			add("header", h.Name, `skip="only for what bound headers need of it"`)
+		}
+	}
+	for _, e := range a.Enums {
+		if binds(e.Header) && known.Enums[e.Key()] == nil {
+			add("enum", e.Key(), proposedEnum(e))
+		}
+	}
+	for _, f := range a.Functions {
+		if binds(f.Header) && known.Funcs[f.Name] == nil {
+			add("func", f.Name, proposedFunc(f, known)+names[f.Name])
+			all[len(all)-1].C = emit.Prototype(f)
+		}
+	}
+	for _, s := range a.Structs {
+		if tag := tagOf(s.Name); names[s.Name] != "" && known.Names["struct "+tag] == "" && known.Structs[tag] == "" {
+			add("struct", tag, strings.TrimSpace(names[s.Name]))
+		}
+	}
+	for _, m := range a.Unvalued {
+		if binds(m.Header) && known.Macros[m.Name] == "" {
+			add("macro", m.Name, `skip="it has no value"`)
+		}
+	}
+	return all
+}
+
+func proposedEnum(e *api.Enum) string {
+	kind, single := "flags", 0
+	for _, v := range e.Values {
+		switch bits.OnesCount64(uint64(v.Value)) {
+		case 0:
+		case 1:
+			single++
+		default:
+			kind = "values"
+		}
+	}
+	if single < 3 { // 1 and 2 may be two flags or the numbers 1 and 2
+		kind = "values"
+	}
+	if e.Name == "" {
+		return kind + " name=-"
+	}
+	return kind
+}
+
+// byValue reports whether f has a parameter or result that is, by value, a
+// struct that the conventions call opaque.
+func byValue(f *api.Function, known *conventions.Table) bool {
+	return slices.ContainsFunc(append(f.Type.Params, f.Type.Elem), func(t *api.Type) bool {
+		return t.Kind == api.Named && known.Structs[tagOf(t.Name)] != ""
+	})
+}
+
+func proposedFunc(f *api.Function, known *conventions.Table) string {
+	result := f.Type.Elem
+	class := conventions.Value
+	switch {
+	case result.IsVoid():
+		class = conventions.Void
+	case result.Kind == api.Pointer && result.Elem.Kind == api.Named && result.Elem.Name == "char" && result.Elem.Const:
+		class = conventions.String
+	case result.Kind == api.Pointer:
+		class = conventions.Pointer
+	}
+	switch {
+	case byValue(f, known):
+		return string(class) + ` skip="it takes or gives a struct by value whose members are not bound"`
+	case f.Type.Variadic:
+		return string(class) + ` skip="variadic, and what it takes depends on the other arguments"`
+	case f.Inline != nil && f.Inline.Call == "":
+		return string(class) + ` skip="inline with logic of its own"`
+	}
+	return string(class)
+}
+
+func tagOf(name string) string {
+	_, tag, _ := strings.Cut(name, " ")
+	return tag
+}
+
+// proposedNames returns a word such as " name=GoName" for each declaration
+// whose Go name would be that of another one. These are structs with the name
+// of a function, and functions with the same name.
+func proposedNames(a *api.API, known *conventions.Table) map[string]string {
+	words, functions := map[string]string{}, map[string]string{}
+	for _, f := range a.Functions {
+		if !known.Binds(f.Header) || f.Inline != nil && f.Inline.Call == "" || f.Type.Variadic {
+			continue
+		}
+		name := emit.GoName(known, f.Name)
+		if other := functions[name]; other != "" && isInternal(f.Name) {
+			words[f.Name] = " name=" + name + "Internal"
+		} else if other != "" && isInternal(other) {
+			words[other] = " name=" + name + "Internal"
+		}
+		functions[name] = f.Name
+	}
+	for _, s := range a.Structs {
+		if name := emit.GoName(known, tagOf(s.Name)); functions[name] != "" && known.Binds(s.Header) {
+			words[s.Name] = " name=" + name + "Struct"
+		}
+	}
+	return words
+}
+
+// isInternal reports whether a name looks like that of a function which
+// programs are not to call.
+func isInternal(name string) bool {
+	return strings.HasPrefix(name, "_") || strings.HasSuffix(name, "_")
+}
