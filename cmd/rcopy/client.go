@@ -112,7 +112,7 @@ func writeFile(conn io.ReadWriter, file io.Reader, size int64) error {
 		if answer := readAnswer(conn, write); answer != nil && !errors.Is(answer, io.ErrUnexpectedEOF) {
 			err = errors.Join(err, answer)
 		}
-		return fmt.Errorf("after %d bytes of %d: %w", n, size, err)
+		return fmt.Errorf("send the file: failed after %d bytes of %d: %w", n, size, err)
 	}
 	return readAnswer(conn, write)
 }

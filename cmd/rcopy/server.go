@@ -121,7 +121,7 @@ func (s *session) open(body []byte, perm fs.FileMode) (err error) {
 	s.size, s.written = 0, false
 	s.file, err = s.create(s.path, perm)
 	if err != nil {
-		s.file = nil // because it may hold a nil pointer, which is not nil
+		s.file = nil // create may return an interface with a nil pointer, which is not nil
 	}
 	return err
 }
@@ -143,7 +143,7 @@ func (s *session) write(body []byte) (err error) {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return fmt.Errorf("%s: after %d bytes of %d: %w", s.path, n, s.size, err)
+		return fmt.Errorf("store %s: failed after %d bytes of %d: %w", s.path, n, s.size, err)
 	}
 	return nil
 }

@@ -231,7 +231,8 @@ func completeFish(w io.Writer, all []node) {
 				fmt.Fprintf(w, "complete -c verbena -f -n %s -a %s -d %s\n", alone, command.Name, fishWord(command.Summary()))
 			}
 			fmt.Fprintf(w, "complete -c verbena -f -n %s -a help -d 'say more about a command'\ncomplete -c verbena -f -n %[1]s -s h -l help\n", alone)
-			// Commands follow help, and no files.
+			// After help, the script completes commands but no
+			// files.
 			fmt.Fprintf(w, "complete -c verbena -f -n %s\n", fishWord(strings.TrimSpace("__verbena_at "+n.key())+" help"))
 			for _, command := range n.commands {
 				fmt.Fprintf(w, "complete -c verbena -f -n %s -a %s -d %s\n",

@@ -76,7 +76,7 @@ func (r *report) headers(inputs []Input) {
 			}
 		}
 	}
-	// Headers of other packages than rdma-core's verbs.
+	// The bound headers of the other inputs.
 	for _, in := range inputs[1:] {
 		for _, h := range in.Known.Headers {
 			if h.Package != "" {

@@ -84,7 +84,7 @@ func LoadAll(facts string) ([]Input, error) {
 		return nil, err
 	}
 	all := []Input{first}
-	for _, folder := range folders[1:] { // which are parts of the first
+	for _, folder := range folders[1:] { // these folders are in the first one
 		in, err := loadOver(folder, &first)
 		if err != nil {
 			return nil, err

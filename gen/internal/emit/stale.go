@@ -38,7 +38,7 @@ func stale(in Input) error {
 	for _, f := range in.API.Functions {
 		functions[f.Name] = f
 	}
-	before := map[string]bool{} // in any of the headers
+	before := map[string]bool{} // functions that any of the snapshots has
 	for _, a := range in.Snapshots {
 		for _, f := range a.Functions {
 			before[f.Name] = true
@@ -54,7 +54,7 @@ func stale(in Input) error {
 			continue
 		}
 		if f == nil {
-			if in.Known.Funcs[name].Skip == "" || !before[name] { // scanning old headers needs the line
+			if in.Known.Funcs[name].Skip == "" || !before[name] { // a scan of old headers still needs the line
 				gone("function", name)
 			}
 			continue

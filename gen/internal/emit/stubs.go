@@ -87,7 +87,7 @@ func (p *pkg) sinceTable(f *jen.File) {
 		for _, fn := range p.functions {
 			if release := p.Since.Release(fn.kind(), fn.Name()); release != "" && fn.why == "" && fn.needsLibrary() {
 				g.Line().Lit(fn.Name()).Op(":").ValuesFunc(func(g *jen.Group) {
-					if !p.standsAlone() { // the error calls it a release of rdma-core
+					if !p.standsAlone() { // dl's errors take a Release for one of rdma-core
 						g.Id("Release").Op(":").Lit(release)
 					}
 					g.Id("Node").Op(":").Lit(fn.Node)

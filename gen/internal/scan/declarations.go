@@ -173,7 +173,7 @@ func (s *scanner) convention(n cc.Node, f *api.Function) {
 		return
 	}
 	if known == nil {
-		s.reject(n, "no convention for %s; add to the conventions a line such as: func %s %s", f.Name, f.Name, guess(f.Type.Elem))
+		s.reject(n, "the conventions have no line for the function %s; add a line such as: func %s %s", f.Name, f.Name, guess(f.Type.Elem))
 		return
 	}
 	for _, name := range known.Named() {

@@ -56,7 +56,7 @@ func (s *scanner) enum(header, bare string, e *cc.EnumSpecifier) {
 		if out.Name == "" {
 			name = " name=GoName"
 		}
-		s.reject(e, "no kind for enum %s; add to the conventions a line such as: enum %s values%s", out.Key(), out.Key(), name)
+		s.reject(e, "the conventions have no line for the enum %s; add a line such as: enum %s values%s", out.Key(), out.Key(), name)
 	}
 	s.api.Enums = append(s.api.Enums, out)
 }

@@ -94,7 +94,7 @@ func (f *files) read(name string, file *os.File) error {
 func (f *files) passes(name, content string) bool {
 	before := len(f.problems)
 	if len(content) > maxFile {
-		f.reject(problem{name, 1, 1, fmt.Sprintf("a header of more than %d bytes", maxFile)})
+		f.reject(problem{name, 1, 1, fmt.Sprintf("the header has more than %d bytes", maxFile)})
 	} else if end := f.check(name, content); !isBelow(name, f.system) {
 		f.last, f.lastEnd = name, end
 	}

@@ -74,10 +74,10 @@ func (s *scanner) prototype(n cc.Node, list *cc.ParameterTypeList, result *api.T
 			break // (void)
 		}
 		if param.IsVoid() {
-			s.reject(p, "a parameter of type void")
+			s.reject(p, "a parameter has the type void")
 		}
 		if name != "" && slices.Contains(names, name) {
-			s.reject(p, "a second parameter %s", name)
+			s.reject(p, "two parameters have the name %s", name)
 		}
 		s.name(p, name)
 		t.Params = append(t.Params, param)

@@ -251,7 +251,7 @@ func TestMissingFiles(t *testing.T) {
 func TestLimits(t *testing.T) {
 	const verbs = "infiniband/verbs.h:1:1: "
 	for text, want := range map[string]string{
-		strings.Repeat(" ", maxFile) + "\n":                         verbs + "a header of more than 1048576 bytes",
+		strings.Repeat(" ", maxFile) + "\n":                         verbs + "the header has more than 1048576 bytes",
 		strings.Repeat("int ibv_plain(void);\n", 2e4):               verbs + "the headers expand to more than 100000 words",
 		"#include \"../infiniband\"\n":                              "infiniband/verbs.h:1:10: include file not found: \"../infiniband\"",
 		"#include \"../../../../dev/zero\"\n":                       "infiniband/verbs.h:1:10: include file not found: \"../../../../dev/zero\"",

@@ -123,7 +123,7 @@ func (s *scanner) distinct(n cc.Node, members []*api.Member, names map[string]bo
 		}
 		s.name(n, m.Name)
 		if names[m.Name] {
-			s.reject(n, "a second member %s", m.Name)
+			s.reject(n, "two members have the name %s", m.Name)
 		}
 		names[m.Name] = true
 	}

@@ -59,7 +59,7 @@ func (t *text) problem(format string, args ...any) problem {
 
 func (t *text) word(word, rest string) {
 	if strings.Contains(word, "\x00") {
-		t.reject(t.problem("a NUL byte"))
+		t.reject(t.problem("the header contains a NUL byte"))
 	}
 	switch {
 	case word == "\n":
@@ -89,7 +89,7 @@ func (t *text) backslash(word, rest string) {
 	case rest == "":
 		t.reject(t.problem("a backslash ends the file"))
 	case strings.HasPrefix(t.before, `\`):
-		t.reject(t.problem("a line with a backslash alone"))
+		t.reject(t.problem("a line has a backslash and nothing else"))
 	}
 }
 

@@ -126,7 +126,7 @@ func (e *end) connPing(ctx context.Context, size int, posted []time.Duration) ([
 	if err := e.transfer(ctx, size); err != nil {
 		return posted, err
 	}
-	if e.control.isClient { // the server has had the last message before
+	if e.control.isClient { // the server has received the client's last message above
 		_, err = e.receiver.Next(ctx)
 	}
 	return posted, err

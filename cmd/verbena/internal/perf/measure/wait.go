@@ -81,7 +81,7 @@ var errExpired = errors.New("the duration of the test is over")
 // turn posts receives and requests, either of which may be nil, and waits for
 // the given number of completions.
 func (e *end) turn(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.SendBatch, cq *ibverbs.CQ, wcs []ibverbs.WC, completions int) error {
-	if ctx.Err() != nil { // even if all completions are there at once
+	if ctx.Err() != nil { // the end of ctx counts even if there is nothing to wait for
 		return context.Cause(ctx)
 	}
 	if send != nil && e.answered() {
@@ -136,7 +136,7 @@ func (e *end) answeredTurn(ctx context.Context, recv *ibverbs.RecvBatch, send *i
 // poll waits for completions and returns their number, which is 0 if the
 // duration is over.
 func (e *end) poll(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, error) {
-	if ctx.Err() != nil { // even if there are some at once, each time
+	if ctx.Err() != nil { // the end of ctx counts even if there is nothing to wait for
 		return 0, context.Cause(ctx)
 	}
 	for {
