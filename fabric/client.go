@@ -3,6 +3,7 @@
 package fabric
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ type Config struct {
 	Device   string        // name of the RDMA device, such as mlx5_0; empty means the first with an active InfiniBand port
 	Port     int           // port of the device; 0 means the first that is active
 	Timeout  time.Duration // time to wait for an answer each time that a request is sent; 0 means DefaultTimeout
-	Retries  int           // number of times that an unanswered request is sent again; 0 means DefaultRetries, a negative value means never
+	Retries  int           // number of times that a request is sent again, unanswered or refused by a busy node; 0 means DefaultRetries, a negative value means never
 	InFlight int           // maximum number of requests that wait for an answer at a time; 0 means DefaultInFlight
 	MKey     uint64        // M_Key of the fabric's ports, if the subnet manager protects them
 }
@@ -87,7 +88,7 @@ type Client struct {
 	mu      sync.Mutex
 	pending map[uint32]*exchange
 	reading chan struct{} // closed when the goroutine that receives ends; nil if there is no such goroutine
-	closing bool
+	closing chan struct{} // closed when Close has been called
 }
 
 // exchange is a request in flight.
@@ -118,17 +119,20 @@ func Open(config Config) (*Client, error) {
 // name returns what the local port is called in errors.
 func (config *Config) name() string {
 	switch {
-	case config.Device == "":
-		return "fabric"
 	case config.Port == 0:
-		return config.Device
+		return cmp.Or(config.Device, "fabric")
+	case config.Device == "":
+		return fmt.Sprintf("fabric at port %d", config.Port)
 	}
 	return fmt.Sprintf("%s port %d", config.Device, config.Port)
 }
 
 // newClient returns a client with a checked configuration.
 func newClient(config Config, t transport) *Client {
-	c := &Client{config: config, transport: t, slots: make(chan struct{}, config.InFlight), pending: map[uint32]*exchange{}}
+	c := &Client{
+		config: config, transport: t, slots: make(chan struct{}, config.InFlight),
+		pending: map[uint32]*exchange{}, closing: make(chan struct{}),
+	}
 	c.object.Init(config.name())
 	return c
 }
@@ -155,7 +159,7 @@ func (c *Client) Close() error {
 func (c *Client) interrupt() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closing = true
+	close(c.closing)
 	c.fail(&portError{os.ErrClosed})
 }
 
@@ -232,6 +236,8 @@ const grace = time.Second
 
 // ask sends a request and returns the data of the answer. It sends the request
 // again if it is not answered or the node is busy, up to Config.Retries times.
+// A busy node answers at once, so ask waits for Config.Timeout before it asks
+// such a node again.
 func (c *Client) ask(ctx context.Context, r *request) (*attribute, error) {
 	select {
 	case c.slots <- struct{}{}:
@@ -249,11 +255,25 @@ func (c *Client) ask(ctx context.Context, r *request) (*attribute, error) {
 			return answer.attribute(r.attribute.perf), nil
 		case errors.Is(err, ErrNoAnswer), errors.Is(err, StatusBusy):
 			if retries < c.config.Retries {
+				if errors.Is(err, StatusBusy) {
+					c.pause(ctx)
+				}
 				continue
 			}
 			return nil, fmt.Errorf("%w (requests sent: %d, timeout %v)", err, retries+1, c.config.Timeout)
 		}
 		return nil, err
+	}
+}
+
+// pause waits for Config.Timeout, or until ctx ends or Close is called.
+func (c *Client) pause(ctx context.Context) {
+	timer := time.NewTimer(c.config.Timeout)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-c.closing:
 	}
 }
 
@@ -305,8 +325,10 @@ func (c *Client) attempt(ctx context.Context, r *request) (*mad, error) {
 func (c *Client) register(x *exchange) (tid uint32, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closing {
+	select {
+	case <-c.closing:
 		return 0, &portError{os.ErrClosed}
+	default:
 	}
 	for {
 		tid = rand.Uint32()

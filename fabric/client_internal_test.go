@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -69,15 +70,15 @@ func TestRetries(t *testing.T) {
 		want          string
 	}{
 		{retries: -1, lost: 0},
-		{retries: -1, lost: 1, want: "NodeInfo (0): no answer (requests sent: 1, timeout 1s)"},
+		{retries: -1, lost: 1, want: "NodeInfo (0): no answer (requests sent: 1, timeout 1ms)"},
 		{retries: 0, lost: DefaultRetries},
-		{retries: 0, lost: DefaultRetries + 1, want: "NodeInfo (0): no answer (requests sent: 3, timeout 1s)"},
+		{retries: 0, lost: DefaultRetries + 1, want: "NodeInfo (0): no answer (requests sent: 3, timeout 1ms)"},
 		{retries: 5, lost: 5},
 		{retries: 1, lost: 1, busy: true},
-		{retries: 1, lost: 2, busy: true, want: "NodeInfo (0): the node is busy (status 0x01) (requests sent: 2, timeout 1s)"},
+		{retries: 1, lost: 2, busy: true, want: "NodeInfo (0): the node is busy (status 0x01) (requests sent: 2, timeout 1ms)"},
 	} {
 		var lost atomic.Int64
-		c, f := newFake(t, Config{Retries: tt.retries}, func(p *packet) []*packet {
+		c, f := newFake(t, Config{Retries: tt.retries, Timeout: time.Millisecond}, func(p *packet) []*packet {
 			switch {
 			case lost.Add(1) > int64(tt.lost):
 				return []*packet{right(p)}
@@ -96,6 +97,43 @@ func TestRetries(t *testing.T) {
 		require.Equal(t, !tt.busy, errors.Is(err, ErrNoAnswer))
 		require.Equal(t, tt.busy, errors.Is(err, StatusBusy))
 	}
+}
+
+// A busy node gets time before it is asked again. The context and Close end the
+// wait.
+func TestBusyNodeGetsTime(t *testing.T) {
+	const timeout = time.Hour
+	synctest.Test(t, func(t *testing.T) {
+		var asked []time.Time
+		c, _ := newFake(t, Config{Timeout: timeout, Retries: 3}, func(p *packet) []*packet {
+			if asked = append(asked, time.Now()); len(asked)%4 == 0 {
+				return []*packet{right(p)}
+			}
+			return []*packet{response(p, StatusBusy, nil)}
+		})
+		_, err := local(c)
+		require.NoError(t, err)
+		require.Len(t, asked, 4)
+		for i, at := range asked[1:] {
+			require.GreaterOrEqual(t, at.Sub(asked[i]), timeout)
+		}
+
+		ctx, cancel := context.WithTimeout(t.Context(), timeout/2)
+		defer cancel()
+		_, err = c.NodeInfo(ctx, Address{})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+
+		ended := make(chan error)
+		go func() {
+			_, err := local(c)
+			ended <- err
+		}()
+		synctest.Wait()
+		start := time.Now()
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, <-ended, os.ErrClosed)
+		require.Less(t, time.Since(start), timeout)
+	})
 }
 
 // A kernel that reports nothing does not hold a request up for good.
@@ -247,7 +285,7 @@ func TestConfig(t *testing.T) {
 		config Config
 		want   string
 	}{
-		{Config{Port: -1}, "fabric.Open (fabric): port is -1, want 0 to 254"},
+		{Config{Port: -1}, "fabric.Open (fabric at port -1): port is -1, want 0 to 254"},
 		{Config{Device: "mlx5_0", Port: 255}, "fabric.Open (mlx5_0 port 255): port is 255, want 0 to 254"},
 		{Config{Device: "mlx5_0", Timeout: -1}, "fabric.Open (mlx5_0): timeout is -1ns, want 1ms to 1h0m0s"},
 		{Config{Timeout: 2 * time.Hour}, "fabric.Open (fabric): timeout is 2h0m0s, want 1ms to 1h0m0s"},

@@ -79,11 +79,16 @@ func (n *Node) Name() string { return cmp.Or(n.Description, n.GUID.String()) }
 
 // Port returns the port with a number, or nil if it is not known.
 func (n *Node) Port(number int) *Port {
-	i, ok := slices.BinarySearchFunc(n.Ports, number, func(p *Port, number int) int { return cmp.Compare(p.Number, number) })
-	if !ok {
-		return nil
+	if i, ok := n.find(number); ok {
+		return n.Ports[i]
 	}
-	return n.Ports[i]
+	return nil
+}
+
+// find returns the index in Ports of the port with a number, or if there is
+// none, the index at which to insert it.
+func (n *Node) find(number int) (int, bool) {
+	return slices.BinarySearchFunc(n.Ports, number, func(p *Port, number int) int { return cmp.Compare(p.Number, number) })
 }
 
 // BaseLID returns the LID to which management datagrams for the node are sent.
@@ -143,16 +148,21 @@ func (t *Topology) Links() iter.Seq2[*Port, *Port] {
 // over directed routes, up to Config.InFlight at a time.
 //
 // A node that does not answer, or whose route would be longer than MaxHops, is
-// in Problems. Discover fails if the local node does not answer. If ctx ends,
-// or the local port fails, it returns what was found so far with the error.
-func (c *Client) Discover(ctx context.Context) (*Topology, error) {
+// in Problems, and so are nodes that have the same GUID. Discover
+// fails if the local node does not answer. If ctx ends, the local port fails,
+// or the nodes have more than 1048576 ports, which no fabric has, it returns
+// what was found so far with the error.
+func (c *Client) Discover(ctx context.Context) (*Topology, error) { return c.discover(ctx, maxPorts) }
+
+// discover is Discover for a topology with about maxPorts ports at most.
+func (c *Client) discover(ctx context.Context, maxPorts int) (*Topology, error) {
 	if err := c.use(ctx, "Discover"); err != nil {
 		return nil, err
 	}
 	defer c.object.Done()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	d := &discovery{client: c, fail: cancel, nodes: map[GUID]*Node{}}
+	d := &discovery{client: c, fail: cancel, nodes: map[GUID]*Node{}, room: maxPorts}
 	d.wake.L = &d.mu
 	d.add(func() { d.visit(ctx, Route{}, nil) })
 	d.run(ctx)
@@ -183,7 +193,14 @@ type discovery struct {
 	nodes    map[GUID]*Node
 	problems []*Problem
 	ends     []*Port // ports whose peers are more than MaxHops away
+	room     int     // number of ports that may still be added
 }
+
+// maxPorts is about the maximum number of ports of a Topology. A subnet has at
+// most 49151 LIDs for nodes, and switches for so many nodes have fewer ports
+// than this. A faulty or hostile node, which can answer for any number of nodes
+// behind it, must not fill the memory.
+const maxPorts = 1 << 20
 
 // add adds a task for run.
 func (d *discovery) add(task func()) {
@@ -274,6 +291,12 @@ func (d *discovery) visit(ctx context.Context, route Route, from *Port) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := d.nodes[info.GUID]
+	if n != nil && !n.sameNode(&info) {
+		d.problems = append(d.problems, &Problem{before, port, &Error{Op: "Discover", Address: AtRoute(route), Err: fmt.Errorf(
+			"two nodes have the GUID %s: a %s (ports: %d), and the %s at %s (ports: %d)",
+			info.GUID, info.Type, info.NumPorts, n.Type, n.Route, n.NumPorts)}})
+		return
+	}
 	if n == nil {
 		n = &Node{NodeInfo: info, Route: route}
 		d.nodes[info.GUID] = n
@@ -297,6 +320,12 @@ func (d *discovery) visit(ctx context.Context, route Route, from *Port) {
 	}
 }
 
+// sameNode reports whether info can be an answer of the node, at any port.
+func (n *Node) sameNode(info *NodeInfo) bool {
+	return n.Type == info.Type && n.NumPorts == info.NumPorts && n.SystemGUID == info.SystemGUID &&
+		n.VendorID == info.VendorID && n.DeviceID == info.DeviceID
+}
+
 // port returns a port of a node. If the port is new, it adds the task that asks
 // for its PortInfo. The caller holds mu.
 func (d *discovery) port(ctx context.Context, n *Node, route Route, number int) *Port {
@@ -304,11 +333,17 @@ func (d *discovery) port(ctx context.Context, n *Node, route Route, number int) 
 		return p
 	}
 	p := &Port{Node: n, Number: number, GUID: n.PortGUID}
-	n.Ports = append(n.Ports, p)
-	slices.SortFunc(n.Ports, func(a, b *Port) int { return cmp.Compare(a.Number, b.Number) })
+	i, _ := n.find(number)
+	n.Ports = slices.Insert(n.Ports, i, p)
+	if d.room--; d.room < 0 {
+		d.fail(&Error{Op: "Discover", Address: AtRoute(route), Err: errTooLarge})
+		return p
+	}
 	d.addLocked(func() { d.askPort(ctx, p, route) })
 	return p
 }
+
+var errTooLarge = fmt.Errorf("the nodes have more than %d ports, which no fabric has: a node answers for nodes that do not exist", maxPorts)
 
 // link links two ports. If one of them was linked to another port before, link
 // replaces the link and adds a problem: a cable was moved, or two nodes have
@@ -415,12 +450,26 @@ func (d *discovery) topology() *Topology {
 		_, err := p.Node.Route.Then(p.Number)
 		d.problems = append(d.problems, &Problem{p.Node, p.Number, &Error{Op: "Discover", Address: AtRoute(p.Node.Route), Err: err}})
 	}
+	for _, n := range d.nodes {
+		for _, p := range n.Ports {
+			if p.Peer != nil && p.Known && p.down() {
+				d.problems = append(d.problems, &Problem{n, p.Number, &Error{Op: "Discover", Address: AtRoute(n.Route), Port: p.Number, Err: fmt.Errorf(
+					"the port is linked to port %d of %s, but has answered that its link is down: a cable was moved, or two nodes have the same GUID",
+					p.Peer.Number, p.Peer.Node.GUID)}})
+			}
+		}
+	}
 	t := &Topology{Nodes: slices.Collect(maps.Values(d.nodes)), Problems: d.problems}
 	slices.SortFunc(t.Nodes, func(a, b *Node) int { return cmp.Or(a.Route.Compare(b.Route), cmp.Compare(a.GUID, b.GUID)) })
 	slices.SortStableFunc(t.Problems, func(a, b *Problem) int {
 		return cmp.Or(a.Err.Address.route.Compare(b.Err.Address.route), cmp.Compare(a.Err.Port, b.Err.Port), cmp.Compare(a.Err.Op, b.Err.Op))
 	})
 	return t
+}
+
+// down reports whether the port has no link.
+func (p *Port) down() bool {
+	return p.PhysState == link.PhysSleep || p.PhysState == link.PhysPolling || p.PhysState == link.PhysDisabled
 }
 
 // Rate returns the speed of the link, or 0 if the link is down.

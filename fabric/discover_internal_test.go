@@ -4,7 +4,10 @@ package fabric
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"hash/maphash"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -204,6 +207,67 @@ func TestDiscoverSameGUID(t *testing.T) {
 	require.Len(t, got.Problems, 1)
 	require.ErrorContains(t, got.Problems[0], "a cable was moved, or two nodes have the same GUID")
 }
+
+// Two nodes with one GUID are found out by what they are, or by a port that has
+// no link. Only one of them is a Node, with its own ports.
+func TestDiscoverNodesWithOneGUID(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		other *fakeNode
+		port  int // of other
+		want  string
+	}{
+		{"another type", newAdapter(2, 1), 1, "Channel Adapter |Switch "},
+		{"another size", newSwitch(2, 36), 9, "(ports: 36)|(ports: 4)"},
+		{"the same kind", newSwitch(2, 4), 3, "has answered that its link is down: a cable was moved, or two nodes have the same GUID"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a, s, twin, behind := newAdapter(0xa, 1), newSwitch(1, 4), newSwitch(2, 4), newAdapter(0xb, 1)
+			connect(a, 1, s, 1)
+			connect(s, 2, twin, 1)
+			connect(s, 3, tt.other, tt.port)
+			connect(twin, 2, behind, 1)
+			for range 20 { // in whatever order the answers come
+				got, _ := discover(t, fakePort{a, 1}, Config{})
+				require.Len(t, got.Problems, 1)
+				first, second, _ := strings.Cut(tt.want, "|")
+				require.ErrorContains(t, got.Problems[0], first)
+				require.ErrorContains(t, got.Problems[0], second)
+				n := got.Node(2)
+				require.LessOrEqual(t, len(n.Ports), n.NumPorts+1)
+			}
+		})
+	}
+}
+
+// A node that answers for any number of nodes behind it fills no memory.
+func TestDiscoverEndlessFabric(t *testing.T) {
+	c, f := newFake(t, Config{}, func(p *packet) []*packet {
+		var a attribute
+		switch binary.BigEndian.Uint16(p.mad[offAttribute:]) {
+		case attrNodeInfo.number:
+			a.setField(16, 8, uint64(Switch))
+			a.setField(24, 8, maxPort)
+			a.setField(96, 64, maphash.Bytes(seed, p.mad[offPath:offPath+1+int(p.mad[offHopCount])]))
+			a.setField(288, 8, 1)
+		case attrPortInfo.number:
+			a.setField(264, 4, 5)
+		}
+		return []*packet{response(p, 0, a[:smpSize])}
+	})
+	const limit = 20000
+	got, err := c.discover(t.Context(), limit)
+	require.ErrorContains(t, err, "a node answers for nodes that do not exist")
+	ports := 0
+	for _, n := range got.Nodes {
+		ports += len(n.Ports)
+	}
+	require.GreaterOrEqual(t, ports, limit)
+	require.Less(t, ports, limit+(maxPort+1)*DefaultInFlight, "one node more for each request in flight")
+	require.Less(t, f.sent, 3*limit)
+}
+
+var seed = maphash.MakeSeed()
 
 // A hostile node that says of itself what it likes does no harm.
 func TestDiscoverHostile(t *testing.T) {

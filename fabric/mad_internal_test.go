@@ -59,11 +59,12 @@ func TestMarshal(t *testing.T) {
 
 func TestDescription(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                      "",
-		"node1 HCA-1\x00junk":   "node1 HCA-1",
-		strings.Repeat("x", 80): strings.Repeat("x", smpSize),
-		"a\x1b[2Jb\n":           "a\ufffd[2Jb\ufffd",
-		"\xff\u00e4\u0085":      "\ufffd\u00e4\ufffd",
+		"":                       "",
+		"node1 HCA-1\x00junk":    "node1 HCA-1",
+		strings.Repeat("x", 80):  strings.Repeat("x", smpSize),
+		"a\x1b[2Jb\n":            "a\ufffd[2Jb\ufffd",
+		"host\u202e\u2028\u200b": "host\ufffd\ufffd\ufffd",
+		"\xff\u00e4\u0085":       "\ufffd\u00e4\ufffd",
 	} {
 		var a attribute
 		copy(a[:], text)

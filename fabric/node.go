@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"strings"
+	"unicode"
 
 	"github.com/verbena-go/verbena/internal/enum"
 )
@@ -78,16 +79,17 @@ func (c *Client) NodeInfo(ctx context.Context, to Address) (NodeInfo, error) {
 }
 
 // decodeDescription returns the text of an attribute NodeDescription, which is
-// UTF-8 and ends at a 0. It replaces bytes that are not UTF-8, and control
-// characters, by the Unicode replacement character, because the text is
-// printed.
+// UTF-8 and ends at a 0. It replaces bytes that are not UTF-8, and characters
+// that are not graphic, such as control characters and those that reverse the
+// direction of the text, by the Unicode replacement character, because the text
+// is printed.
 func decodeDescription(a *attribute) string {
 	text, _, _ := bytes.Cut(a[:smpSize], []byte{0})
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '\ufffd'
+		if unicode.IsGraphic(r) {
+			return r
 		}
-		return r
+		return unicode.ReplacementChar
 	}, strings.ToValidUTF8(string(text), "\ufffd"))
 }
 

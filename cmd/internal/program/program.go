@@ -129,6 +129,9 @@ func (p *Program) Parse(args []string) error {
 		if i >= len(p.Operands) {
 			return fmt.Errorf("unexpected argument %q", operand)
 		}
+		if operand == "" { // not the same as none: a variable of the shell may be empty
+			return fmt.Errorf("argument %d is empty", i+1)
+		}
 		*p.Operands[i] = operand
 	}
 	return nil

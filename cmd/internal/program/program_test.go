@@ -85,6 +85,8 @@ func TestOperands(t *testing.T) {
 	require.Equal(t, "port", port)
 	require.Equal(t, 8, v.size)
 	require.ErrorContains(t, p.Parse([]string{"host", "port", "more"}), `unexpected argument "more"`)
+	require.EqualError(t, p.Parse([]string{"-v", ""}), "argument 1 is empty")
+	require.EqualError(t, p.Parse([]string{"host", ""}), "argument 2 is empty")
 }
 
 func FuzzParse(f *testing.F) {

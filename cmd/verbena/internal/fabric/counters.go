@@ -4,6 +4,7 @@ package fabric
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -34,6 +35,9 @@ have missed events. With -r, sets the counters to 0 after it has shown them.
 
 An address that is a route is asked for its LID first, as only LIDs have
 counters: a subnet manager must have assigned it.
+
+If the node refuses the request for a port, the other ports are still shown. If
+it no longer answers, the ports before are shown, as they may have been reset.
 
 JSON has all digits of counters, which may have 64 bits.
 
@@ -66,21 +70,44 @@ func (c *counters) run(ctx context.Context, out program.Output) error {
 		return err
 	}
 	return c.ask(ctx, c.address, func(ctx context.Context, client *fabric.Client, address fabric.Address) error {
-		reports, err := c.read(ctx, client, address, number)
-		if err != nil {
-			return err
-		}
-		if c.asJSON {
-			return out.JSON(reports)
-		}
-		return printCounters(out.Stdout, reports)
+		return c.show(ctx, out, client, address, number)
 	})
+}
+
+// show prints what read returns. If read fails, show also prints the counters
+// that were read before, which may have been reset.
+func (c *counters) show(ctx context.Context, out program.Output, client counterClient, address fabric.Address, number int) error {
+	reports, failed := c.read(ctx, client, address, number)
+	if failed != nil && len(reports) == 0 {
+		return failed
+	}
+	write := func() error { return printCounters(out.Stdout, reports) }
+	if c.asJSON {
+		write = func() error { return out.JSON(reports) }
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	return failed
+}
+
+// counterClient has the methods of a [fabric.Client] that read calls.
+type counterClient interface {
+	NodeInfo(ctx context.Context, to fabric.Address) (fabric.NodeInfo, error)
+	PortInfo(ctx context.Context, to fabric.Address, port int) (fabric.PortInfo, error)
+	Performance(ctx context.Context, lid fabric.LID) (fabric.Performance, error)
+	Counters(ctx context.Context, lid fabric.LID, port int) (fabric.Counters, error)
+	ExtendedCounters(ctx context.Context, lid fabric.LID, port int) (fabric.ExtendedCounters, error)
+	ResetCounters(ctx context.Context, lid fabric.LID, port int) error
+	ResetExtendedCounters(ctx context.Context, lid fabric.LID, port int) error
 }
 
 // read reads the counters of the port with the given number, and resets them if
 // the command has -r. If number is -1, it does so for all ports of a switch, or
-// for the port of another node that has received the request.
-func (c *counters) read(ctx context.Context, client *fabric.Client, address fabric.Address, number int) ([]counterReport, error) {
+// for the port of another node that has received the request. If the node
+// refuses the request for one of the ports, read continues with the next port.
+// With an error, read returns the counters that it has read.
+func (c *counters) read(ctx context.Context, client counterClient, address fabric.Address, number int) ([]counterReport, error) {
 	info, err := client.NodeInfo(ctx, address)
 	if err != nil {
 		return nil, err
@@ -111,26 +138,36 @@ func (c *counters) read(ctx context.Context, client *fabric.Client, address fabr
 		return nil, err
 	}
 	reports := []counterReport{}
+	var failed []error
 	for _, n := range numbers {
 		report, err := c.readPort(ctx, client, can, lid, n)
-		if err != nil {
-			return nil, err
+		if report != nil {
+			reports = append(reports, *report)
 		}
-		reports = append(reports, report)
+		if err == nil {
+			continue
+		}
+		failed = append(failed, err)
+		if _, refused := errors.AsType[fabric.Status](err); !refused {
+			break // nor would the node answer for the other ports
+		}
 	}
-	return reports, nil
+	return reports, errors.Join(failed...)
 }
 
-func (c *counters) readPort(ctx context.Context, client *fabric.Client, can fabric.Performance, lid fabric.LID, number int) (counterReport, error) {
+// readPort reads the counters of a port, and resets them if the command has -r.
+// If it could not reset the counters that it has read, it returns them with the
+// error.
+func (c *counters) readPort(ctx context.Context, client counterClient, can fabric.Performance, lid fabric.LID, number int) (*counterReport, error) {
 	read, err := client.Counters(ctx, lid, number)
 	if err != nil {
-		return counterReport{}, err
+		return nil, err
 	}
-	report := counterReport{LID: lid, Port: number, Counters: read, Saturated: []string{}}
+	report := &counterReport{LID: lid, Port: number, Counters: read, Saturated: []string{}}
 	if can.Extended() {
 		extended, err := client.ExtendedCounters(ctx, lid, number)
 		if err != nil {
-			return counterReport{}, err
+			return nil, err
 		}
 		report.Extended = &extended
 	}
@@ -142,11 +179,11 @@ func (c *counters) readPort(ctx context.Context, client *fabric.Client, can fabr
 	}
 	if c.reset {
 		if err := client.ResetCounters(ctx, lid, number); err != nil {
-			return counterReport{}, err
+			return report, err
 		}
 		if can.Extended() {
 			if err := client.ResetExtendedCounters(ctx, lid, number); err != nil {
-				return counterReport{}, err
+				return report, err
 			}
 		}
 		report.Reset = true

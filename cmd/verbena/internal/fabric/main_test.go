@@ -4,6 +4,7 @@ package fabric
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -185,6 +186,86 @@ func TestBestCounters(t *testing.T) {
 		for _, name := range tt.absent {
 			require.NotContains(t, got, name)
 		}
+	}
+}
+
+// fakeClient is a switch with 5 ports. Its functions say which requests fail.
+type fakeClient struct {
+	read, reset func(port int) error
+	have        map[int]bool // ports whose counters are not 0
+}
+
+func (f *fakeClient) NodeInfo(context.Context, fabric.Address) (fabric.NodeInfo, error) {
+	return fabric.NodeInfo{Type: fabric.Switch, NumPorts: 5}, nil
+}
+
+func (f *fakeClient) PortInfo(context.Context, fabric.Address, int) (fabric.PortInfo, error) {
+	return fabric.PortInfo{LID: 3}, nil
+}
+
+func (f *fakeClient) Performance(context.Context, fabric.LID) (fabric.Performance, error) {
+	return fabric.Performance{Capabilities: 1 << 9}, nil
+}
+
+func (f *fakeClient) Counters(_ context.Context, _ fabric.LID, port int) (fabric.Counters, error) {
+	return fabric.Counters{SymbolErrors: 7}, f.read(port)
+}
+
+func (f *fakeClient) ExtendedCounters(_ context.Context, _ fabric.LID, port int) (fabric.ExtendedCounters, error) {
+	return fabric.ExtendedCounters{}, nil
+}
+
+func (f *fakeClient) ResetCounters(_ context.Context, _ fabric.LID, port int) error {
+	delete(f.have, port)
+	return nil
+}
+
+func (f *fakeClient) ResetExtendedCounters(_ context.Context, _ fabric.LID, port int) error {
+	return f.reset(port)
+}
+
+// What was reset was shown, whichever request fails.
+func TestResetCountersAreShown(t *testing.T) {
+	fail := func(at int, err error) func(int) error {
+		return func(port int) error {
+			if port == at {
+				return err
+			}
+			return nil
+		}
+	}
+	for _, tt := range []struct {
+		name        string
+		read, reset func(port int) error
+		shown       []int
+		reset3      bool
+		err         error
+	}{
+		{"nothing fails", fail(0, nil), fail(0, nil), []int{1, 2, 3, 4, 5}, true, nil},
+		{"no answer", fail(3, fabric.ErrNoAnswer), fail(0, nil), []int{1, 2}, false, fabric.ErrNoAnswer},
+		{"no answer to the reset", fail(0, nil), fail(3, fabric.ErrNoAnswer), []int{1, 2, 3}, false, fabric.ErrNoAnswer},
+		{"a port is refused", fail(3, fabric.StatusInvalidValue), fail(0, nil), []int{1, 2, 4, 5}, false, fabric.StatusInvalidValue},
+		{"all are refused", func(int) error { return fabric.StatusUnsupported }, fail(0, nil), nil, false, fabric.StatusUnsupported},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &fakeClient{tt.read, tt.reset, map[int]bool{1: true, 2: true, 3: true, 4: true, 5: true}}
+			var b bytes.Buffer
+			c := counters{reset: true}
+			c.asJSON = true
+			require.ErrorIs(t, c.show(t.Context(), program.Output{Stdout: &b}, f, fabric.Address{}, -1), tt.err)
+			var reports []counterReport
+			if len(tt.shown) > 0 {
+				require.NoError(t, json.Unmarshal(b.Bytes(), &reports))
+			}
+			var shown []int
+			for _, r := range reports {
+				shown = append(shown, r.Port)
+				require.Equal(t, r.Port != 3 || tt.reset3, r.Reset)
+				delete(f.have, r.Port)
+			}
+			require.Equal(t, tt.shown, shown)
+			require.Len(t, f.have, 5-len(shown), "the counters of others are not 0")
+		})
 	}
 }
 
