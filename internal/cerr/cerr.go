@@ -274,17 +274,17 @@ type LibraryError struct {
 }
 
 func (e *LibraryError) Error() string {
-	if e.Library == umadLibrary {
+	if slices.Contains(apart, e.Library) {
 		return fmt.Sprintf("cannot load %s (on Debian and Ubuntu install %s, on Fedora %s): %s", e.Library, e.Debian, e.Fedora, e.Reason)
 	}
 	return fmt.Sprintf("cannot load %s (on Debian and Ubuntu install %s, on Fedora %s, or use package softroce, which needs no library): %s%s",
 		e.Library, e.Debian, e.Fedora, e.Reason, Doctor)
 }
 
-// umadLibrary is the one library for which the error text mentions neither
-// package softroce nor verbena doctor. It has nothing to do with verbs:
-// softroce does not have its functions, and verbena doctor does not check it.
-const umadLibrary = "libibumad.so.3"
+// apart lists the libraries for which the error text mentions neither package
+// softroce nor verbena doctor. They have nothing to do with verbs: softroce
+// lacks their functions, and verbena doctor does not check them.
+var apart = []string{"libibumad.so.3", "libibmad.so.5"}
 
 // Unwrap returns errors.ErrUnsupported.
 func (e *LibraryError) Unwrap() error { return errors.ErrUnsupported }

@@ -244,6 +244,7 @@ func TestTexts(t *testing.T) {
 		"cannot load libx.so.1 (on Debian and Ubuntu install libx1, on Fedora libx, or use package softroce, which needs no library): not found; verbena doctor says more")
 	require.EqualError(t, &LibraryError{Library: "libibumad.so.3", Debian: "libibumad3", Fedora: "libibumad", Reason: "not found"},
 		"cannot load libibumad.so.3 (on Debian and Ubuntu install libibumad3, on Fedora libibumad): not found")
+	require.NotContains(t, (&LibraryError{Library: "libibmad.so.5"}).Error(), "softroce")
 }
 
 func TestHints(t *testing.T) {

@@ -177,9 +177,9 @@ func (r *report) write(w io.Writer, version string) error {
 	fmt.Fprintf(w, "<!-- %s -->\n\n# Coverage\n\n", marker)
 	fmt.Fprintf(w, "What the bindings have of the headers of rdma-core %s that are bound: declarations bound, of all that there\n"+
 		"are. Of other headers, in part, there are the structs that those hold by value. Every header of the packages\n"+
-		"libibverbs-dev and librdmacm-dev is in this table or in the last one. `make coverage` writes this page and fails if\n"+
-		"anything is neither bound nor explained below. Constants are macros with a value; aliases are macros that give a\n"+
-		"struct or an enum a second name.\n\n", version)
+		"libibverbs-dev and librdmacm-dev is in this table or in the last one; headers of libibumad-dev and libibmad-dev are\n"+
+		"in this one. `make coverage` writes this page and fails if anything is neither bound nor explained below. Constants\n"+
+		"are macros with a value; aliases are macros that give a struct or an enum a second name.\n\n", version)
 	t := tabwriter.NewWriter(w, 0, 8, 1, ' ', tabwriter.Debug)
 	row := func(cells ...any) {
 		fmt.Fprint(t, "|")
