@@ -299,39 +299,39 @@ func TestBindRefuses(t *testing.T) {
 		options bind.Options // those that are empty are right
 		want    string
 	}{
-		"no module":          {files: map[string]string{"go.mod": ""}, want: "this folder is in no module: run go mod init first"},
+		"no module":          {files: map[string]string{"go.mod": ""}, want: "the current folder is not in a module: run go mod init first"},
 		"outside":            {options: bind.Options{Into: "../x"}, want: "-into ../x: the folder is not in the module in "},
 		"another module":     {files: map[string]string{"sub/go.mod": "module sub\n"}, options: bind.Options{Into: "sub/x"}, want: "-into sub/x: the folder is in another module, of "},
 		"vendor":             {options: bind.Options{Into: "vendor/x"}, want: "-into vendor/x: Go ignores folders that are called vendor"},
 		"hidden":             {options: bind.Options{Into: "_a/x"}, want: "-into _a/x: Go ignores folders that are called _a"},
 		"file":               {options: bind.Options{Into: "go.mod"}, want: "go.mod is not a folder"},
-		"no identifier":      {options: bind.Options{Into: "go-x"}, want: `-into go-x: the package would be called "go-x", which is no identifier of Go: choose another folder`},
-		"keyword":            {options: bind.Options{Into: "type"}, want: `-into type: the package would be called "type", which is no identifier of Go`},
-		"main":               {options: bind.Options{Into: "main"}, want: `-into main: the package would be called "main", which is taken`},
-		"upper case":         {options: bind.Options{Into: "Lib"}, want: `-into Lib: the package would be called "Lib", and the names of packages are lower-case words`},
-		"file name":          {options: bind.Options{Library: "/usr/lib/libx.so.1"}, want: "-library /usr/lib/libx.so.1: a soname such as libx.so.1, which the dynamic loader looks for, and no path"},
+		"no identifier":      {options: bind.Options{Into: "go-x"}, want: `-into go-x: the package would be called "go-x", which is not an identifier of Go: choose another folder`},
+		"keyword":            {options: bind.Options{Into: "type"}, want: `-into type: the package would be called "type", which is not an identifier of Go`},
+		"main":               {options: bind.Options{Into: "main"}, want: `-into main: the package would be called "main", which is reserved`},
+		"upper case":         {options: bind.Options{Into: "Lib"}, want: `-into Lib: the package would be called "Lib", which is not a lower-case word`},
+		"file name":          {options: bind.Options{Library: "/usr/lib/libx.so.1"}, want: "-library /usr/lib/libx.so.1: expected a soname, such as libx.so.1, rather than a path"},
 		"no soname":          {options: bind.Options{Library: "x"}, want: "-library x: expected a soname, such as libnuma.so.1; readelf -d FILE shows that of a library"},
-		"no header":          {options: bind.Options{Header: "y.h"}, want: "-header y.h: -I c has no such header"},
-		"header in a folder": {options: bind.Options{Header: "../c/x.h"}, want: "-header ../c/x.h: -I c has no such header"},
+		"no header":          {options: bind.Options{Header: "y.h"}, want: "-header y.h: the folder of -I, c, has no such header"},
+		"header in a folder": {options: bind.Options{Header: "../c/x.h"}, want: "-header ../c/x.h: the folder of -I, c, has no such header"},
 		"missing include": {files: map[string]string{"c/x.h": "#include <nosuch.h>\n"}, want: "c/x.h:1:10: include file not found: <nosuch.h>\n" +
-			"headers are looked for in "},
+			"the folders of headers are "},
 		"syntax":                {files: map[string]string{"c/x.h": "int x_call(;\n"}, want: "the headers end in the middle of a declaration"},
-		"no form in Go":         {files: map[string]string{"c/x.h": "struct x { long double d; };\nint x(struct x *);\n"}, want: "lines with opaque= and skip= in "},
+		"no form in Go":         {files: map[string]string{"c/x.h": "struct x { long double d; };\nint x(struct x *);\n"}, want: "to leave out a declaration that cannot be represented in Go, add a line with opaque= or skip= to "},
 		"nothing":               {files: map[string]string{"c/x.h": "\n"}, want: "nothing is declared in the headers that are bound"},
 		"hand-written":          {files: map[string]string{"x/x.go": "package x\n", "x/README.md": "Hello\n"}, want: "has files that gen has not written: README.md, x.go; "},
 		"hand-written below":    {files: map[string]string{"x/internal/dl/x.go": "package dl\n"}, want: "has files that gen has not written: internal/dl/x.go; "},
-		"second header":         {files: map[string]string{"x/conventions.txt": "library x libx.so.1 prefix=x_ debian=- fedora=- program=-\nheader y.h x\n"}, want: "x is for y.h, not for x.h: each header has a folder of its own"},
-		"other library":         {files: map[string]string{"x/conventions.txt": "library x libx.so.2 prefix=x_ debian=- fedora=- program=-\nheader x.h x\n"}, want: "x/conventions.txt says that the library is libx.so.2, and -library says libx.so.1"},
-		"other table":           {files: map[string]string{"x/conventions.txt": "header x.h libibverbs\n"}, want: "x/conventions.txt: one line begins with: library x"},
+		"second header":         {files: map[string]string{"x/conventions.txt": "library x libx.so.1 prefix=x_ debian=- fedora=- program=-\nheader y.h x\n"}, want: "the package in x is for y.h, not for x.h: use another folder for each header"},
+		"other library":         {files: map[string]string{"x/conventions.txt": "library x libx.so.2 prefix=x_ debian=- fedora=- program=-\nheader x.h x\n"}, want: "x/conventions.txt says that the library is libx.so.2, but -library says libx.so.1"},
+		"other table":           {files: map[string]string{"x/conventions.txt": "header x.h libibverbs\n"}, want: "x/conventions.txt: expected exactly one line for a library, which begins with: library x"},
 		"broken table":          {files: map[string]string{"x/conventions.txt": "library x\n"}, want: `x/conventions.txt:1: expected at least three words, found "library x"`},
 		"class of rdma-core":    {files: map[string]string{"x/conventions.txt": "library x libx.so.1 prefix=x_ debian=- fedora=- program=-\nheader x.h x\nfunc x_call rereg\n"}, want: "x/conventions.txt: func x_call: the class rereg is for functions of rdma-core"},
 		"function of rdma-core": {files: map[string]string{"x/conventions.txt": "library x libx.so.1 prefix=x_ debian=- fedora=- program=-\nheader x.h x\nfunc x_call code inline=own\n"}, want: "x/conventions.txt: func x_call: inline=own is for functions of rdma-core"},
 		"wrong class":           {files: map[string]string{"x/conventions.txt": "library x libx.so.1 prefix=x_ debian=- fedora=- program=-\nheader x.h x\nfunc x_call pointer\nenum x_kind values\n"}, want: "x.h:1:5: func x_call: a function of class pointer must return a pointer, but it returns int"},
 		"no such parameter":     {files: map[string]string{"x/conventions.txt": "library x libx.so.1 prefix=x_ debian=- fedora=- program=-\nheader x.h x\nfunc x_call code nil=m\nenum x_kind values\n"}, want: "the conventions name a parameter m of x_call, which has no such parameter"},
-		"no cgo":                {env: "CGO_ENABLED=0", want: "cgo is disabled, and the package calls C by it: set CGO_ENABLED=1 where there is a C compiler, such as gcc"},
+		"no cgo":                {env: "CGO_ENABLED=0", want: "cgo is disabled, but the package needs it to call C: install a C compiler, such as gcc, and set CGO_ENABLED=1"},
 		"no compiler":           {env: "CC=nosuchcc", want: "the C compiler that cgo uses: nosuchcc does not work: "},
 		"no cross compiler":     {options: bind.Options{Compilers: "nosuchcc"}, want: "-cc: nosuchcc does not work: "},
-		"no libc":               {options: bind.Options{Libc: "c"}, want: "-libc c: no usr/include/x86_64-linux-musl/stdio.h, as Debian's package musl-dev has it"},
+		"no libc":               {options: bind.Options{Libc: "c"}, want: "-libc c: the folder has no usr/include/x86_64-linux-musl/stdio.h, which is in Debian's package musl-dev"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newClient(t)
@@ -367,7 +367,7 @@ func TestBindRefuses(t *testing.T) {
 		})
 	}
 	require.EqualError(t, run([]string{"bind", "-into", "x"}), "bind needs the flags -header, -library and -into")
-	require.ErrorContains(t, run([]string{"check", "-into", "internal/bind"}), "internal/bind has no conventions.txt: it is no folder of gen bind")
+	require.ErrorContains(t, run([]string{"check", "-into", "internal/bind"}), "internal/bind has no conventions.txt: gen bind has not made this folder")
 }
 
 // boundElsewhere are libraries whose headers TestBindOthers binds as a person

@@ -26,7 +26,8 @@ func knownIn(t *testing.T, facts string) *conventions.Table {
 }
 
 // TestSnapshot proves that each file in headers/api is what the headers and the
-// libraries of its version say, to the byte. TestScanAll does so for the newest.
+// libraries of its version say, to the byte. TestScanAll does so for the
+// newest.
 func TestSnapshot(t *testing.T) {
 	facts := filepath.Join(headertest.Top(t), "headers")
 	folders, err := emit.Folders(facts)

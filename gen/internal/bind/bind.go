@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bind makes, in another module, a package of a C header: from the
-// header to the decisions that a person must make, and from these to the
-// package, which imports nothing of this module.
+// Package bind makes a Go package for a C header, in another module. It first
+// proposes the decisions that a person must make about the header. When these
+// are made, it writes the package, which imports nothing of this module.
 package bind
 
 import (
@@ -30,42 +30,43 @@ import (
 
 // Options says what to bind.
 type Options struct {
-	Header    string // as a program includes it, or a path
-	Include   string // folder in which programs look for it; empty: the compiler's
-	Library   string // soname
-	Into      string // folder of the package
-	Libc      string // folder with musl's and the kernel's headers; empty: the installed ones
-	Compilers string // further C compilers to ask, separated by commas
+	Header    string // name of the header in #include, or its path
+	Include   string // folder in which programs look for the header; empty means the compiler's own folders
+	Library   string // soname of the library, such as libnuma.so.1
+	Into      string // folder for the package
+	Libc      string // folder with musl's and the kernel's headers; empty means the installed ones
+	Compilers string // further C compilers that check the result, separated by commas
 }
 
-// Errors that say that a run has done what it could.
+// The errors of a run that cannot go on without a person. ErrUndecided means
+// that lines of the table are still marked as unread.
 var (
 	ErrUndecided = errors.New("decisions are missing")
 	ErrDifferent = errors.New("a C compiler contradicts the snapshot")
 )
 
-// Names of files below the folder.
+// The paths of files in the package's folder.
 const (
 	snapshotName = "testdata/header.json"
 	claimsName   = "testdata/header.c"
 )
 
-// job is one run.
+// job is the state of a run.
 type job struct {
 	Options
 	*place
 	log       io.Writer
 	header    *header
-	more      []string // folders of headers that the compiler knows
+	more      []string // the compiler's own folders of headers, without that of the header
 	libc      string
 	compilers []*check.Compiler
-	umbrella  string         // file that includes the header
-	unfit     []propose.Line // functions that cannot be represented
-	isLinked  bool           // whether libc is a folder of links, at whose top / is
+	umbrella  string         // path of a file that includes the header
+	unfit     []propose.Line // proposed lines for functions that cannot be bound
+	isLinked  bool           // whether libc is a folder of links; a path below it is, without the folder, that of the installed file
 }
 
-// Run proposes decisions or, if all are made, writes the package. It reports to
-// log what it did.
+// Run proposes decisions or, if all decisions are made, writes the package. It
+// writes to log what it has done.
 func Run(o Options, log io.Writer) error {
 	if o.Header == "" || o.Library == "" || o.Into == "" {
 		return errors.New("bind needs the flags -header, -library and -into")
@@ -81,18 +82,20 @@ func Run(o Options, log io.Writer) error {
 	return j.plain(j.run())
 }
 
-// validSoname fails if a name is not one that the dynamic loader looks for.
+// validSoname fails if a name cannot be the soname of a library.
 func validSoname(name string) error {
 	switch {
 	case strings.ContainsRune(name, filepath.Separator):
-		return fmt.Errorf("-library %s: a soname such as %s, which the dynamic loader looks for, and no path", name, filepath.Base(name))
+		return fmt.Errorf("-library %s: expected a soname, such as %s, rather than a path", name, filepath.Base(name))
 	case !strings.Contains(name, ".so") || strings.ContainsAny(name, " \t\"#"):
 		return fmt.Errorf("-library %s: expected a soname, such as libnuma.so.1; readelf -d FILE shows that of a library", name)
 	}
 	return nil
 }
 
-// prepare finds the folder, the compilers and the headers.
+// prepare returns the job for a run, for which it finds the package's folder,
+// the compilers and the headers. It also returns a function that removes
+// temporary files.
 func prepare(o Options, log io.Writer) (*job, func(), error) {
 	p, env, err := find(o.Into)
 	if err != nil {
@@ -149,7 +152,7 @@ func (j *job) locate(roots included.Roots) (err error) {
 	return nil
 }
 
-// headerPath returns where a header is that the scan has read.
+// headerPath returns the path of a header that the scan has read.
 func (j *job) headerPath(name string) string {
 	file := filepath.FromSlash(name)
 	for _, root := range j.more {
@@ -163,15 +166,16 @@ func (j *job) headerPath(name string) string {
 	return filepath.Join(j.header.root, file)
 }
 
-// libcName names the folder of libc's headers.
+// libcName returns a description of the folder with libc's headers, for errors.
 func (j *job) libcName() string {
 	if j.isLinked {
-		return "what is installed of musl's"
+		return "the folders in which they are installed"
 	}
 	return j.libc
 }
 
-// plain names the installed headers in an error, not the links to them.
+// plain returns err with the paths of installed headers in the place of the
+// links to them.
 func (j *job) plain(err error) error {
 	if err == nil || !j.isLinked || !strings.Contains(err.Error(), j.libc) {
 		return err
@@ -202,7 +206,7 @@ func (j *job) run() error {
 	before := t.text
 	a, failed := j.decide(t, isNew)
 	if failed != nil && strings.Contains(failed.Error(), scan.NotFound) {
-		return fmt.Errorf("%w\nheaders are looked for in %s, and libc's and the kernel's in %s", failed,
+		return fmt.Errorf("%w\nthe folders of headers are %s; libc's and the kernel's headers are in %s", failed,
 			strings.Join(append([]string{j.header.root}, j.more...), ", "), j.libcName())
 	}
 	if isNew || t.text != before {
@@ -211,7 +215,7 @@ func (j *job) run() error {
 		}
 	}
 	if failed != nil {
-		return fmt.Errorf("%w\nlines with opaque= and skip= in %s leave out what has no form in Go", failed, t.file)
+		return fmt.Errorf("%w\nto leave out a declaration that cannot be represented in Go, add a line with opaque= or skip= to %s", failed, t.file)
 	}
 	digests, err := j.digests(a)
 	if err != nil {
@@ -227,22 +231,24 @@ func (j *job) run() error {
 	return j.emit(t, digests, old)
 }
 
-// isSame fails if the folder is for another header or library.
+// isSame fails if the table is for another header or library than those of the
+// run.
 func (j *job) isSame(t *table) error {
 	library, name, err := t.bound(j.place)
 	if err != nil {
 		return err
 	}
 	if name != j.header.name {
-		return fmt.Errorf("%s is for %s, not for %s: each header has a folder of its own", j.Into, name, j.header.name)
+		return fmt.Errorf("the package in %s is for %s, not for %s: use another folder for each header", j.Into, name, j.header.name)
 	}
 	if library.Soname != j.Library {
-		return fmt.Errorf("%s says that the library is %s, and -library says %s", t.file, library.Soname, j.Library)
+		return fmt.Errorf("%s says that the library is %s, but -library says %s", t.file, library.Soname, j.Library)
 	}
 	return nil
 }
 
-// options returns what to scan with the decisions made so far.
+// options returns the options of a scan with the decisions in known. During the
+// scan, functions that cannot be bound are added to j.unfit.
 func (j *job) options(known *conventions.Table) scan.Options {
 	j.unfit = nil
 	return scan.Options{
@@ -253,14 +259,16 @@ func (j *job) options(known *conventions.Table) scan.Options {
 	}
 }
 
-// draft scans without asking for decisions.
+// draft scans the headers although decisions are missing. machine has the
+// macros of another architecture than amd64.
 func (j *job) draft(t *table, machine ...string) (*api.API, error) {
 	o := j.options(t.known)
 	o.Draft, o.Named, o.Machine = true, true, machine
 	return scan.Scan(o)
 }
 
-// decide adds the lines that the table lacks, and returns the snapshot.
+// decide adds proposals for the lines that the table lacks, and returns the
+// snapshot.
 func (j *job) decide(t *table, isNew bool) (*api.API, error) {
 	a, err := j.draft(t)
 	if err != nil {
@@ -291,8 +299,9 @@ func (j *job) decide(t *table, isNew bool) (*api.API, error) {
 	return a, t.add(append(lines, propose.Lines(a, t.known)...))
 }
 
-// compareMachines scans as if for each other architecture, and adds lines for
-// what these have differently.
+// compareMachines scans the headers as compilers for the other architectures
+// read them. It adds lines that leave out declarations which differ there, and
+// returns the snapshot without them.
 func (j *job) compareMachines(a *api.API, t *table) (*api.API, error) {
 	var others []machine
 	for _, arch := range layout.Arches {
@@ -301,7 +310,7 @@ func (j *job) compareMachines(a *api.API, t *table) (*api.API, error) {
 		}
 		other, err := j.draft(t, check.Predefined(arch)...)
 		if err != nil {
-			return nil, fmt.Errorf("as %s has it: %w", arch.Name, err)
+			return nil, fmt.Errorf("the headers for the architecture %s: %w", arch.Name, err)
 		}
 		others = append(others, machine{arch.Name, other})
 	}
@@ -318,8 +327,8 @@ func (j *job) compareMachines(a *api.API, t *table) (*api.API, error) {
 	return j.draft(t)
 }
 
-// digests returns a line for each header that was read, by which to see that it
-// has changed.
+// digests returns a line with a hash of each header that was read. The lines
+// show later whether a header has changed.
 func (j *job) digests(a *api.API) (string, error) {
 	var b strings.Builder
 	for _, h := range a.Headers {
@@ -335,7 +344,8 @@ func (j *job) digests(a *api.API) (string, error) {
 	return b.String(), nil
 }
 
-// reportChanges says what is new in the headers since the package was written.
+// reportChanges writes to log what has changed in the headers since the package
+// was written.
 func (j *job) reportChanges(a *api.API, digests string) error {
 	before, err := os.ReadFile(filepath.Join(j.dir, filepath.FromSlash(claimsName)))
 	if errors.Is(err, os.ErrNotExist) {
@@ -355,7 +365,7 @@ func (j *job) reportChanges(a *api.API, digests string) error {
 	return nil
 }
 
-// ask says what a person must decide.
+// ask writes to log what a person must decide.
 func (j *job) ask(t *table, open []string) {
 	count := map[string]int{}
 	for _, line := range open {
@@ -424,8 +434,8 @@ func (j *job) emit(t *table, digests string, old []string) error {
 //go:embed golang/header_test.go.txt
 var headerTest string
 
-// tests adds the tests that no template of emit has: the layouts to compare
-// with, and the comparison with the header.
+// tests adds the files of tests that package emit does not write: the golden
+// layouts, and a test that compares the package with the header.
 func (j *job) tests(in emit.Input, digests string, files map[string][]byte) error {
 	layouts, err := os.MkdirTemp("", "gen-bind-")
 	if err != nil {
@@ -514,7 +524,7 @@ func Check(o Options, log io.Writer) error {
 		return err
 	}
 	if t == nil {
-		return fmt.Errorf("%s has no %s: it is no folder of gen bind", o.Into, tableName)
+		return fmt.Errorf("%s has no %s: gen bind has not made this folder", o.Into, tableName)
 	}
 	if _, o.Header, err = t.bound(p); err != nil {
 		return err
@@ -524,7 +534,7 @@ func Check(o Options, log io.Writer) error {
 		return err
 	}
 	defer clean()
-	if len(j.compilers) > 1 { // cgo's was not asked for
+	if len(j.compilers) > 1 { // with -cc, leave out cgo's compiler
 		j.compilers = j.compilers[1:]
 	}
 	in := emit.Input{Known: t.known}

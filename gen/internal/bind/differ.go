@@ -13,14 +13,16 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/propose"
 )
 
-// machine is the snapshot that the headers give for another architecture.
+// machine is the snapshot of the headers as compilers for another architecture
+// read them.
 type machine struct {
 	arch string
 	api  *api.API
 }
 
-// differing returns lines for what the headers declare in another way for
-// another architecture, and errors for what no line can leave out.
+// differing compares the snapshot a with those for other architectures. It
+// returns lines that leave out the declarations which differ, and errors for
+// those that no line can leave out.
 func differing(a *api.API, others []machine, known *conventions.Table) (lines []propose.Line, errs []error) {
 	add := func(kind, name, text string) {
 		lines = append(lines, propose.Line{Kind: kind, Text: kind + " " + name + " " + text})
@@ -31,7 +33,7 @@ func differing(a *api.API, others []machine, known *conventions.Table) (lines []
 			continue
 		}
 		if arch := differs(s, others, func(a *api.API) []*api.Struct { return a.Structs }, func(s *api.Struct) string { return s.Name }); arch != "" {
-			add("struct", tag, fmt.Sprintf(`opaque="%s has another one"`, arch))
+			add("struct", tag, fmt.Sprintf(`opaque="%s has another struct"`, arch))
 		}
 	}
 	for _, m := range a.Macros {
@@ -54,20 +56,20 @@ func differing(a *api.API, others []machine, known *conventions.Table) (lines []
 			add("func", f.Name, fmt.Sprintf(`value skip="%s has another prototype"`, arch))
 			lines[len(lines)-1].C = emit.Prototype(f)
 		default:
-			errs = append(errs, fmt.Errorf(`%s: %s has another prototype of %s: add skip="why" to its line`, f.Header, arch, f.Name))
+			errs = append(errs, fmt.Errorf(`%s: %s has another prototype of %s: add skip="why" to the function's line`, f.Header, arch, f.Name))
 		}
 	}
 	for _, e := range a.Enums {
 		arch := differs(e, others, func(a *api.API) []*api.Enum { return a.Enums }, (*api.Enum).Key)
 		if arch != "" && known.Binds(e.Header) {
-			errs = append(errs, fmt.Errorf("%s: %s has another enum %s, which has no form in Go", e.Header, arch, e.Key()))
+			errs = append(errs, fmt.Errorf("%s: on %s, the enum %s is another one, which cannot be represented in Go", e.Header, arch, e.Key()))
 		}
 	}
 	return lines, errs
 }
 
-// differs returns the first architecture that has something else of the name,
-// or nothing.
+// differs returns the first architecture whose snapshot has another declaration
+// of the item's name, or none. It returns "" if all have the same.
 func differs[T any](item T, others []machine, all func(*api.API) []T, name func(T) string) (arch string) {
 	text := marshal(item)
 	for _, other := range others {
@@ -85,7 +87,7 @@ func differs[T any](item T, others []machine, all func(*api.API) []T, name func(
 func marshal(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // a snapshot is written in this form
+		panic(err) // cannot fail: a snapshot is written as JSON, too
 	}
 	return string(text)
 }

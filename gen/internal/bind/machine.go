@@ -14,12 +14,13 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/scan"
 )
 
-// header is a C header: the folder in which programs look for it, and its name
-// as they include it.
+// header is a C header. root is the folder in which programs look for it, and
+// name is its name in #include.
 type header struct{ root, name string }
 
-// locate finds the header that FILE names: in dir, if that is not empty, at the
-// path FILE, or where the compiler looks for headers.
+// locate finds the header that file names. If dir is not empty, the header must
+// be in dir. Otherwise, file is a path, or a name in one of the folders in
+// which the compiler looks for headers.
 func locate(file, dir string, roots included.Roots) (*header, error) {
 	if file == "" {
 		return nil, errors.New("-header is empty")
@@ -37,7 +38,7 @@ func locate(file, dir string, roots included.Roots) (*header, error) {
 			file = in
 		}
 		if !filepath.IsLocal(file) || !isFile(filepath.Join(abs, file)) {
-			return nil, fmt.Errorf("-header %s: -I %s has no such header", file, dir)
+			return nil, fmt.Errorf("-header %s: the folder of -I, %s, has no such header", file, dir)
 		}
 		return &header{abs, filepath.ToSlash(file)}, nil
 	}
@@ -62,32 +63,33 @@ func locate(file, dir string, roots included.Roots) (*header, error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("-header %s: there is no such header, neither here nor in %s: install the package that has it, or name the folder that it is in with -I",
+	return nil, fmt.Errorf("-header %s: there is no such header here or in %s: install the package that contains it, or name its folder with -I",
 		file, strings.Join(roots, ", "))
 }
 
-// libcHeaders are folders in which distributions have musl's headers: Debian,
-// Fedora, Arch Linux, and Alpine, whose libc it is.
+// libcHeaders lists the folders in which distributions install musl's headers:
+// Debian, Fedora, Arch Linux and Alpine.
 var libcHeaders = []string{
 	"/usr/include/x86_64-linux-musl", "/usr/include/aarch64-linux-musl", "/usr/x86_64-linux-musl/include", "/usr/lib/musl/include",
 }
 
-// kernelFolders are those that the kernel's headers have in /usr/include.
+// kernelFolders lists the folders of the kernel's headers in /usr/include.
 var kernelFolders = []string{"asm-generic", "drm", "linux", "misc", "mtd", "rdma", "scsi", "sound", "video", "xen"}
 
-// asmFolders are where distributions have the folder asm.
+// asmFolders lists the folders that distributions use for the kernel's headers
+// asm/*.h.
 var asmFolders = []string{"/usr/include/x86_64-linux-gnu/asm", "/usr/include/aarch64-linux-gnu/asm", "/usr/include/asm"}
 
-var errNoLibc = errors.New("the C library's headers are read from musl's, which are not installed here: on Debian and Ubuntu install musl-dev and linux-libc-dev, " +
+var errNoLibc = errors.New("gen reads musl's headers in place of the C library's, but they are not installed here: on Debian and Ubuntu install musl-dev and linux-libc-dev, " +
 	"or unpack these packages into a folder and name it with -libc")
 
-// libc returns a folder with musl's and the kernel's headers as Debian's
-// packages have them: dir, if that is not empty, or a new one with links to
-// those that are installed. clean removes it.
+// libc returns a folder with musl's and the kernel's headers, laid out as in
+// Debian's packages. It returns dir, if that is not empty, or a new folder with
+// links to the installed headers, which clean removes.
 func libc(dir string) (folder string, clean func(), err error) {
 	if dir != "" {
 		if _, err := os.Stat(filepath.Join(scan.IncludeDir(dir), "x86_64-linux-musl", "stdio.h")); err != nil {
-			return "", nil, fmt.Errorf("-libc %s: no usr/include/x86_64-linux-musl/stdio.h, as Debian's package musl-dev has it", dir)
+			return "", nil, fmt.Errorf("-libc %s: the folder has no usr/include/x86_64-linux-musl/stdio.h, which is in Debian's package musl-dev", dir)
 		}
 		return dir, func() {}, nil
 	}
@@ -102,7 +104,7 @@ func libc(dir string) (folder string, clean func(), err error) {
 	return linked(links)
 }
 
-// first returns the first of the folders that has a file.
+// first returns the first of the folders that contains a file, or "".
 func first(folders []string, file string) string {
 	for _, folder := range folders {
 		if _, err := os.Stat(filepath.Join(folder, file)); err == nil {
@@ -112,11 +114,11 @@ func first(folders []string, file string) string {
 	return ""
 }
 
-// compiler returns the C compiler that cgo uses, and where it looks for
-// headers.
+// compiler returns the C compiler that cgo uses, and the folders in which it
+// looks for headers.
 func compiler(env *goEnv) (*check.Compiler, included.Roots, error) {
 	if env.CGO_ENABLED != "1" {
-		return nil, nil, errors.New("cgo is disabled, and the package calls C by it: set CGO_ENABLED=1 where there is a C compiler, such as gcc")
+		return nil, nil, errors.New("cgo is disabled, but the package needs it to call C: install a C compiler, such as gcc, and set CGO_ENABLED=1")
 	}
 	words := strings.Fields(env.CC)
 	cc, err := check.Find(words...)
@@ -127,10 +129,11 @@ func compiler(env *goEnv) (*check.Compiler, included.Roots, error) {
 	return cc, roots, err
 }
 
-// linked makes a folder of links: to libc's headers, for the scan, and to a
-// header and those that it includes, so that a compiler for another
-// architecture finds these and nothing else of this machine's. What links lead
-// to may be missing. clean removes the folder.
+// linked makes a folder with the given symbolic links. links maps the path of a
+// link in the folder to its target, which may be missing. clean removes the
+// folder. A scan finds libc's headers in such a folder. A compiler for another
+// architecture finds the header and those that it includes in one, without all
+// other headers of this machine.
 func linked(links map[string]string) (folder string, clean func(), err error) {
 	top, err := os.MkdirTemp("", "gen-bind-")
 	if err != nil {

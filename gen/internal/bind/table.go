@@ -18,20 +18,21 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/propose"
 )
 
-// tableName is the file of what a person has decided.
+// tableName is the name of the file with the decisions.
 const tableName = "conventions.txt"
 
 //go:embed legend.txt
 var legend string
 
-// table is the text of the decisions, and what it says.
+// table is the file with the decisions: its text, and the parsed lines.
 type table struct {
 	file  string
 	text  string
 	known *conventions.Table
 }
 
-// openTable reads the decisions of a place. It returns nil if there are none.
+// openTable reads the table of a place. It returns nil if the file does not
+// exist.
 func openTable(p *place) (*table, error) {
 	t := &table{file: filepath.Join(p.dir, tableName)}
 	text, err := os.ReadFile(t.file)
@@ -50,23 +51,25 @@ func (t *table) parse() (err error) {
 	return err
 }
 
-// bound returns the library and the header that the table is about.
+// bound returns the library that the table defines, and the name of the header
+// that it binds.
 func (t *table) bound(p *place) (*conventions.Library, string, error) {
 	if len(t.known.Libraries) != 1 || t.known.Libraries[0].Name != p.name {
-		return nil, "", fmt.Errorf("%s: one line begins with: library %s", t.file, p.name)
+		return nil, "", fmt.Errorf("%s: expected exactly one line for a library, which begins with: library %s", t.file, p.name)
 	}
 	for _, h := range t.known.Headers {
 		if h.Package != "" {
 			return t.known.Libraries[0], h.Name, nil
 		}
 	}
-	return nil, "", fmt.Errorf("%s: no header is bound", t.file)
+	return nil, "", fmt.Errorf("%s: no line binds a header", t.file)
 }
 
-// foreign are the classes of rdma-core's functions alone.
+// foreign lists the classes that only functions of rdma-core can have.
 var foreign = []conventions.Class{conventions.Poll, conventions.Wait, conventions.Rereg, conventions.EAI}
 
-// supported fails if the table has what only tables of this module can have.
+// supported fails if the table has classes or attributes that only tables of
+// this module can have.
 func (t *table) supported() error {
 	var errs []error
 	for _, f := range t.known.Funcs {
@@ -81,7 +84,8 @@ func (t *table) supported() error {
 	return errors.Join(errs...)
 }
 
-// newTable returns the table for a header of which nothing is known.
+// newTable returns the first table for a header, with the lines of the library
+// and the header.
 func newTable(p *place, h *header, soname string) (*table, error) {
 	t := &table{file: filepath.Join(p.dir, tableName)}
 	t.text = fmt.Sprintf(legend, h.name, p.name) + fmt.Sprintf("library %s %s prefix=%s_ debian=- fedora=- program=-%s\n\nheader %s %s\n", p.name, soname, p.name, unread, h.name, p.name)
@@ -92,11 +96,11 @@ const unread = "  # unread"
 
 var isUnread = regexp.MustCompile(`(?m)^[^#\n].*#[ \t]*unread[ \t\r]*$`)
 
-// unread returns the lines that are marked as such.
+// unread returns the lines that are marked as unread.
 func (t *table) unread() []string { return isUnread.FindAllString(t.text, -1) }
 
-// add adds lines. Those of headers are as good as their names, but the rest is
-// for a person to read.
+// add adds lines to the table, marked as unread. Above the line of a function,
+// it writes the C declaration as a comment.
 func (t *table) add(lines []propose.Line) error {
 	kind := ""
 	for _, line := range lines {
@@ -112,8 +116,9 @@ func (t *table) add(lines []propose.Line) error {
 	return t.parse()
 }
 
-// lacking returns those of the lines for functions that the table lacks. It
-// fails if the table binds one of the functions.
+// lacking returns those of the lines whose functions have no line in the table.
+// The lines are for functions that cannot be bound, so lacking fails if the
+// table binds one of them.
 func (t *table) lacking(lines []propose.Line) (lacks []propose.Line, err error) {
 	for _, line := range lines {
 		name := strings.Fields(line.Text)[1]
@@ -121,15 +126,15 @@ func (t *table) lacking(lines []propose.Line) (lacks []propose.Line, err error) 
 		case f == nil && !slices.Contains(lacks, line):
 			lacks = append(lacks, line)
 		case f != nil && f.Skip == "":
-			return nil, fmt.Errorf("%s: func %s cannot be bound; its line is to be: %s", t.file, name, line.Text)
+			return nil, fmt.Errorf("%s: func %s cannot be bound; replace its line by: %s", t.file, name, line.Text)
 		}
 	}
 	return lacks, nil
 }
 
-// family returns lines for the headers that belong to h: those that it includes
-// and that lie in its folder, unless that is where all headers lie, or in one
-// of its name.
+// family returns lines that bind the headers that belong to h. These are
+// headers that h includes and that are in the same subfolder of the include
+// folder, or in a folder with the name of h.
 func family(a *api.API, h *header, known *conventions.Table, pkg string) []propose.Line {
 	var lines []propose.Line
 	dir, stem := path.Dir(h.name), strings.TrimSuffix(path.Base(h.name), ".h")
@@ -142,7 +147,8 @@ func family(a *api.API, h *header, known *conventions.Table, pkg string) []propo
 	return lines
 }
 
-// prefix returns the prefix that most functions of a header have.
+// prefix returns the prefix that at least half of the functions of a header
+// have, or otherwise.
 func prefix(a *api.API, binds func(header string) bool, otherwise string) string {
 	count := map[string]int{}
 	best, all := "", 0

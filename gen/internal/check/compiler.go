@@ -37,7 +37,8 @@ var predefined = map[string][]string{
 	"s390x":   {"__s390x__"},
 }
 
-// Predefined returns the macros by which headers tell an architecture.
+// Predefined returns the predefined macros by which headers recognise an
+// architecture.
 func Predefined(arch layout.Arch) []string { return predefined[arch.Name] }
 
 // Find returns the compiler that is run by a command with arguments.

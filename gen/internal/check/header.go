@@ -11,12 +11,13 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
-// NotInstalled is part of the compiler's message if Header does not find a
-// header.
+// NotInstalled is part of the compiler's message if a header that the result of
+// [Header] includes is missing.
 const NotInstalled = "is not among the compiler's headers"
 
-// Header returns a C file that compiles, for each architecture, where the
-// headers are what the snapshot says. Where bit-fields are, it does not tell.
+// Header returns the text of a C file that compiles, on any architecture, if
+// the headers are as the snapshot says. The file does not check the places of
+// bit-fields.
 func Header(a *api.API, headers ...string) (string, error) {
 	var b strings.Builder
 	for _, h := range headers {
@@ -29,7 +30,7 @@ func Header(a *api.API, headers ...string) (string, error) {
 	b.WriteString("#define VERBENA(text, ...) _Static_assert(__builtin_constant_p(__VA_ARGS__) ? (__VA_ARGS__) : 0, text);\n")
 
 	var order []string
-	in := map[string]int{} // for how many architectures an assertion holds
+	in := map[string]int{} // number of architectures that have the assertion
 	of := map[string][]string{}
 	for _, arch := range layout.Arches {
 		facts, err := Facts(a, arch)

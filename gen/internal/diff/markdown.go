@@ -65,7 +65,7 @@ func (r *Report) Markdown() string {
 	return fmt.Sprintf("# rdma-core %s -> %s\n\n", r.From, r.To) + r.Body()
 }
 
-// Body returns the report without its title.
+// Body returns the text of Markdown without the title.
 func (r *Report) Body() string {
 	var b strings.Builder
 	fmt.Fprintln(&b, r.Summary())

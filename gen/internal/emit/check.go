@@ -21,8 +21,8 @@ func Check(a *api.API, known *conventions.Table, base *Input) []api.Finding {
 	return Findings(Input{API: a, Known: known, Since: new(since.Table), Base: base})
 }
 
-// Findings returns the declarations of the newest snapshot that cannot be
-// bound.
+// Findings returns a finding for each declaration of the newest snapshot that
+// cannot be bound.
 func Findings(in Input) []api.Finding {
 	var all []api.Finding
 	for _, p := range prepare(in) {

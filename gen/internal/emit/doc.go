@@ -48,7 +48,7 @@ func (p *pkg) headers() []string {
 	return names
 }
 
-// oldest is the version of the oldest snapshot.
+// oldest returns the version of the oldest snapshot.
 func (p *pkg) oldest() string {
 	if len(p.Snapshots) == 0 {
 		return p.API.Version

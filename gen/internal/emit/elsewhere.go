@@ -18,23 +18,24 @@ import (
 	"github.com/verbena-go/verbena/internal"
 )
 
-// copies has, for each package of this module that packages of other modules
-// need, the folder below theirs that has the copy.
+// copies maps the import path of a package to the folder in which a package of
+// another module has its copy. The first five are the packages that are copied.
 var copies = map[string]string{
 	module + "/internal/bound/cerr":    "internal/cerr",
 	module + "/internal/bound/dl":      "internal/dl",
 	module + "/internal/bound/require": "internal/require",
 	enumPkg:                            "internal/enum",
 	goldenPkg:                          "internal/golden",
-	// What the packages here import in the place of one of these.
+	// Generated code of this module imports these instead. They become the
+	// copies, too.
 	cerrPkg:                               "internal/cerr",
 	dlPkg:                                 "internal/dl",
 	"github.com/stretchr/testify/require": "internal/require",
 }
 
-// Render returns the files of a package of another module, in.Path, by their
-// paths below its folder. It imports nothing outside of that but the standard
-// library.
+// Render returns the files of the package in.Path, which is one of another
+// module, by their paths below the package's folder. The package imports only
+// packages below this folder and the standard library.
 func Render(in Input) (map[string][]byte, error) {
 	all, err := packages(in)
 	if err != nil {
@@ -51,11 +52,12 @@ func Render(in Input) (map[string][]byte, error) {
 	return files, nil
 }
 
-// isElsewhere reports whether the package is one of another module.
+// isElsewhere reports whether the package belongs to another module.
 func (p *pkg) isElsewhere() bool { return p.Path != "" }
 
-// inC is what the package is called in the names of its C functions, of which a
-// program must not have two.
+// inC returns the part of the names of C functions that stands for the package.
+// It differs for packages with the same name, because a program cannot have two
+// C functions with the same name.
 func (p *pkg) inC() string {
 	if p.isElsewhere() {
 		return fmt.Sprintf("%s_%x", p.name, sha256.Sum256([]byte(p.Path)))[:len(p.name)+9]
@@ -64,7 +66,8 @@ func (p *pkg) inC() string {
 }
 
 // libcTypes returns the path of the package that declares a type of libc, such
-// as Be16. A package elsewhere declares those that it uses.
+// as Be16. A package of another module declares those types itself that it
+// uses.
 func (p *pkg) libcTypes(name string) string {
 	if p.isElsewhere() {
 		p.used[name] = true
@@ -73,8 +76,8 @@ func (p *pkg) libcTypes(name string) string {
 	return verbsPkg
 }
 
-// elsewhere adds what only a package of another module needs, and has the files
-// import the copies.
+// elsewhere adds the files that only a package of another module needs, and
+// makes all files import the copies.
 func (p *pkg) elsewhere(files map[string][]byte) error {
 	add := func(name, text string) error {
 		all, err := copied(strings.Replace(text, "package libibverbs\n", "package "+p.name+"\n", 1))()
@@ -114,7 +117,8 @@ func (p *pkg) elsewhere(files map[string][]byte) error {
 	return nil
 }
 
-// relocated returns a Go file that imports the copies below a package.
+// relocated returns a Go file with the imports changed to the copies, which are
+// below the package to.
 func relocated(text []byte, to string) ([]byte, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, "", text, parser.ParseComments)

@@ -54,7 +54,7 @@ type pkg struct {
 	typedefs  []*api.Typedef
 	own       string // source of the bindings' own C functions; see ownSources
 	engine    *layout.Engine
-	used      map[string]bool // types of libc that the package declares, by Go name; elsewhere only
+	used      map[string]bool // Go names of the types of libc that a package of another module declares
 	at        api.Finding     // the declaration that is being checked or written
 	findings  []api.Finding
 }

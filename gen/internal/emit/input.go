@@ -26,8 +26,8 @@ type Input struct {
 	// Alone reports whether the input is for other libraries whose headers
 	// include none of libibverbs' and librdmacm's.
 	Alone bool
-	// Path is the import path of the package if that is of another module, where
-	// copies of this module's internal packages lie below it; see Render.
+	// Path is the import path of the package if it belongs to another
+	// module; otherwise it is empty. See Render.
 	Path string
 }
 

@@ -85,7 +85,7 @@ func local(c string) string {
 // constName returns the Go name of a macro.
 func constName(c string) string { return strings.TrimLeft(c, "_") }
 
-// Prototype returns a function as C declares it.
+// Prototype returns the C declaration of a function.
 func Prototype(f *api.Function) string { return prototype(f, f.ParamNames()) }
 
 // prototype returns the C declaration of f, with the given names of its

@@ -50,7 +50,7 @@ func stale(in Input) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(in.Known.Funcs)) {
 		f := functions[name]
-		if f == nil && in.Path != "" && in.Known.Funcs[name].Skip != "" { // it may be one that has no form
+		if f == nil && in.Path != "" && in.Known.Funcs[name].Skip != "" { // the scan has left out functions that cannot be represented
 			continue
 		}
 		if f == nil {
@@ -104,7 +104,7 @@ func stale(in Input) error {
 	return errors.Join(errs...)
 }
 
-// described names the headers, for messages.
+// described returns a description of the headers for errors.
 func (in Input) described() string {
 	if in.Path != "" {
 		return "the headers"

@@ -80,7 +80,7 @@ func (p *pkg) stubsFile(f *jen.File) {
 	}
 }
 
-// sinceTable writes the releases with which functions came.
+// sinceTable writes the table of the releases that added functions.
 func (p *pkg) sinceTable(f *jen.File) {
 	f.Comment("since has the functions that an older library lacks.")
 	f.Var().Id("since").Op("=").Map(jen.String()).Qual(dlPkg, "Since").ValuesFunc(func(g *jen.Group) {

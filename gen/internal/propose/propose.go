@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package propose guesses what the conventions say of headers that they do not
-// know.
+// Package propose proposes the lines that the conventions need for new headers.
 package propose
 
 import (
@@ -14,14 +13,14 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/emit"
 )
 
-// Line is a line that the conventions lack.
+// Line is a proposed line for the conventions.
 type Line struct {
 	Kind string // header, enum, func, struct or macro
 	Text string
-	C    string // the declaration of a function; otherwise empty
+	C    string // C declaration of a function; otherwise empty
 }
 
-// Lines returns the lines that conventions of new headers lack. It does not
+// Lines returns proposals for the lines that the conventions lack. It does not
 // guess how a function reports errors: the proposed class returns C's result as
 // it is.
 func Lines(a *api.API, known *conventions.Table) []Line {
@@ -140,8 +139,8 @@ func proposedNames(a *api.API, known *conventions.Table) map[string]string {
 	return words
 }
 
-// isInternal reports whether a name looks like that of a function which
-// programs are not to call.
+// isInternal reports whether a function is probably internal to the library:
+// its name begins or ends with an underscore.
 func isInternal(name string) bool {
 	return strings.HasPrefix(name, "_") || strings.HasSuffix(name, "_")
 }

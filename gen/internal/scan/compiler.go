@@ -29,11 +29,12 @@ func openCompiler(name string) (fs.File, bool, error) {
 	return file, true, err
 }
 
-// amd64 is the line of the macro by which headers tell the architecture.
+// amd64 is the line of predefined.h with the macro by which headers recognise
+// amd64.
 const amd64 = "#define __x86_64__ 1\n"
 
-// predefined returns what a compiler predefines, for amd64 or with the macros
-// of another machine.
+// predefined returns the macros that a compiler predefines. They are those of
+// amd64, unless machine has the names of another architecture's macros.
 func predefined(machine []string) string {
 	text, err := compilers.ReadFile("compiler/predefined.h")
 	if err != nil {

@@ -147,7 +147,7 @@ func (s *scanner) addFunction(n cc.Node, f *api.Function) {
 	if len(s.problems) > before && s.unfit != nil {
 		why := s.problems[before].text
 		s.problems = s.problems[:before]
-		s.ordinary[f.Name] = n // so that it is not missed
+		s.ordinary[f.Name] = n // everything must not report it
 		s.unfit(f, why)
 		return
 	}

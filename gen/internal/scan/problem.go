@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// NotFound is in the error of a scan in which a header is missing.
+// NotFound is part of the error of a scan that has not found a header.
 const NotFound = "include file not found"
 
 // problem is an error in the headers, with its position.

@@ -26,7 +26,7 @@ import (
 // Options says what to read.
 type Options struct {
 	Headers string // folder with the headers, or one that has them in usr/include
-	// More are folders in which headers are looked for that Headers lacks.
+	// More lists the folders of headers that are not in Headers.
 	More []string
 	Shim string // folder with the replacements for libc's headers, and predefined.h
 	// Libc, if set, is a folder with Debian's packages musl-dev and
@@ -44,17 +44,18 @@ type Options struct {
 	// Draft makes Scan succeed although Known lacks lines. Headers for
 	// which Known has no line count as bound.
 	Draft bool
-	// Named is whether a draft binds only the headers that Known says so of.
-	// Others that are included are then another library's.
+	// Named limits a draft to the headers that Known binds. Without it, a
+	// draft also binds the headers for which Known has no line.
 	Named bool
-	// Unfit, if set, is told of each function that cannot be represented, and why.
-	// The function is then left out, and the scan does not fail for it.
+	// Unfit, if set, is called with each function that cannot be
+	// represented, and the reason. The snapshot does not have the function,
+	// and Scan does not fail because of it.
 	Unfit func(f *api.Function, why string)
-	// Behind is whether a function that a macro stands in front of is bound as the
-	// library has it.
+	// Behind allows a macro to hide a function of the same name. The
+	// bindings call the function, and not the macro.
 	Behind bool
-	// Machine has the macros by which headers tell an architecture, in the place
-	// of amd64's. Only with Libc.
+	// Machine, if set, lists the predefined macros of another architecture,
+	// which replace those of amd64. It needs Libc.
 	Machine []string
 	// Check, if set, returns further problems with the declarations.
 	Check func(*api.API) []api.Finding
@@ -220,8 +221,9 @@ func (s *scanner) headerName(file string) (string, bool) {
 	return name, s.isBound(name)
 }
 
-// below returns the name of a file in a folder of headers that are not libc's:
-// in the innermost, where one lies in another.
+// below returns the name of a file below the folders of headers, without those
+// of libc's. If one folder is inside another, the name is that below the inner
+// one.
 func (s *scanner) below(file string) (name string, ok bool) {
 	for _, dir := range append([]string{s.include}, s.more...) {
 		rest, in := strings.CutPrefix(file, strings.TrimSuffix(dir, string(filepath.Separator))+string(filepath.Separator))
