@@ -444,7 +444,8 @@ func (d *discovery) route() {
 	}
 }
 
-// topology returns the result, in which d.ends are problems.
+// topology returns the result. It reports the ports whose peers are too far
+// away (d.ends) in its Problems.
 func (d *discovery) topology() *Topology {
 	for _, p := range d.ends {
 		_, err := p.Node.Route.Then(p.Number)

@@ -421,7 +421,7 @@ func (pd *PD) Advise(advice Advice, flush bool, segments ...Segment) error {
 func adviceProblem(pd *PD, advice Advice, mr *MR) string {
 	switch {
 	case mr.keyOnly:
-		return "is not a memory region of this package"
+		return "is known by its key only"
 	case mr.pd.raw != pd.raw:
 		return "belongs to " + mr.pd.object.Name() + ", not to " + pd.object.Name()
 	case mr.access&AccessOnDemand == 0:

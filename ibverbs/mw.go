@@ -237,7 +237,7 @@ func (mw *MW) bindInfo(op string, b Binding) (info libibverbs.MwBindInfo, err er
 	case extra != 0:
 		err = mw.refuse(op, "a window cannot have %s", accessName(extra))
 	case mr.keyOnly:
-		err = mw.refuse(op, "%s is not a memory region of this package", name)
+		err = mw.refuse(op, "%s is known by its key only, so a window cannot be bound to it", name)
 	case b.Memory.n == 0:
 		err = mw.refuse(op, "the binding has 0 bytes of %s", name)
 	case mr.pd.raw != mw.pd.raw:

@@ -118,7 +118,7 @@ func (c QPConfig) check() error {
 			return cerr.Invalid("SendCQ or RecvCQ is nil")
 		}
 	default:
-		return cerr.Invalid("Type is %v, which this package does not make", t)
+		return cerr.Invalid("Type is %v, which package ibverbs does not make", t)
 	}
 	if c.XRCD != nil && c.qpType() != QPTypeXRCRecv {
 		return cerr.Invalid("Type is %v, and XRCD is for QPTypeXRCRecv alone", c.qpType())

@@ -119,11 +119,11 @@ func TestRawSegment(t *testing.T) {
 
 	pd := &PD{device: &Device{}}
 	pd.object.InitUnlisted("fake PD")
-	require.ErrorContains(t, pd.Advise(AdvicePrefetch, false, s), "raw memory with key 0x66 is not a memory region of this package")
+	require.ErrorContains(t, pd.Advise(AdvicePrefetch, false, s), "raw memory with key 0x66 is known by its key only")
 	mw := &MW{pd: pd, typ: MWType2}
 	mw.object.InitUnlisted("fake MW")
 	_, err = mw.bindWR(Binding{Memory: s, Access: AccessRemoteRead})
-	require.ErrorContains(t, err, "(fake MW): raw memory with key 0x66 is not a memory region of this package")
+	require.ErrorContains(t, err, "(fake MW): raw memory with key 0x66 is known by its key only, so a window cannot be bound to it")
 	require.ErrorIs(t, err, syscall.EINVAL)
 }
 

@@ -4,8 +4,6 @@ package rdmacm
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -35,9 +33,10 @@ const (
 // handles caches the address handles of a DatagramConn. It creates a handle for
 // the first datagram to each path.
 type handles struct {
-	create func(ibverbs.AHAttr) (*ibverbs.AH, error) // creates a handle; no context can cancel it
-	limit  int                                       // maximum number of cached handles
-	makers sync.WaitGroup
+	create    func(ibverbs.AHAttr) (*ibverbs.AH, error) // creates a handle; no context can cancel it
+	errClosed func() error                              // returns the error after close
+	limit     int                                       // maximum number of cached handles
+	makers    sync.WaitGroup
 
 	mu     sync.Mutex // guards the fields below, and the handles
 	known  map[ibverbs.AHAttr]*handle
@@ -55,8 +54,8 @@ type handle struct {
 	users   int       // number of callers of get that have not called put
 }
 
-func (hs *handles) init(create func(ibverbs.AHAttr) (*ibverbs.AH, error)) {
-	hs.create, hs.limit, hs.known = create, maxHandles, map[ibverbs.AHAttr]*handle{}
+func (hs *handles) init(create func(ibverbs.AHAttr) (*ibverbs.AH, error), errClosed func() error) {
+	hs.create, hs.errClosed, hs.limit, hs.known = create, errClosed, maxHandles, map[ibverbs.AHAttr]*handle{}
 }
 
 // get returns the handle for a path and waits until it has been created. The
@@ -104,7 +103,7 @@ func (hs *handles) find(path ibverbs.AHAttr) (*handle, error) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	if hs.closed {
-		return nil, errHandlesClosed
+		return nil, hs.errClosed()
 	}
 	h := hs.known[path]
 	if h == nil || h.err != nil && time.Now().After(h.expires) {
@@ -126,8 +125,6 @@ func (hs *handles) find(path ibverbs.AHAttr) (*handle, error) {
 	h.users++
 	return h, nil
 }
-
-var errHandlesClosed = fmt.Errorf("datagrams: %w", os.ErrClosed)
 
 // make creates a handle, then every handle that waits for creation.
 func (hs *handles) make(h *handle) {
@@ -168,7 +165,7 @@ func (hs *handles) close() error {
 	hs.mu.Lock()
 	hs.closed = true
 	for _, h := range hs.queued {
-		h.err = errHandlesClosed
+		h.err = hs.errClosed()
 		close(h.made)
 	}
 	hs.queued = nil

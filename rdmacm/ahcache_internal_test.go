@@ -49,7 +49,7 @@ func withSlowKernel(t *testing.T, f func(t *testing.T, k *slowKernel, hs *handle
 	synctest.Test(t, func(t *testing.T) {
 		k := &slowKernel{takes: time.Second}
 		hs := new(handles)
-		hs.init(k.create)
+		hs.init(k.create, func() error { return os.ErrClosed })
 		f(t, k, hs)
 		hs.makers.Wait()
 		require.Zero(t, hs.making)

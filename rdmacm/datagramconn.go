@@ -144,7 +144,7 @@ func (c *DatagramConn) create(name string) error {
 		return err
 	}
 	c.qkey = attr.QKey
-	c.handles.init(c.pd.CreateAH)
+	c.handles.init(c.pd.CreateAH, c.errClosed)
 	mr, err := c.alloc(c.config.RecvQueue*ibverbs.GRHLen, ibverbs.AccessLocalWrite)
 	if err != nil {
 		return err

@@ -106,7 +106,8 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 }
 
 // Listener accepts connections. It is a net.Listener. Its methods may be called
-// concurrently. Handshakes proceed while no call of Accept is in progress.
+// concurrently. Handshakes with peers also proceed in the background when no
+// call of Accept is in progress.
 type Listener struct {
 	config   Config
 	rdma     *rdmacm.Listener

@@ -25,7 +25,8 @@ func PostSend(_ unsafe.Pointer, _ libibverbs.QpCreateSendOpsFlags, _ *libibverbs
 // PostRecv fails with syscall.ENOSYS.
 func PostRecv(_ *libibverbs.Qp, _ *libibverbs.RecvWr, p *Posted) { *p = cannotPost }
 
-// HasIdle reports false.
+// HasIdle reports whether SetIdle has set a function. It always returns false,
+// as nothing can be polled.
 func HasIdle() bool { return false }
 
 // Poll fails with syscall.ENOSYS.

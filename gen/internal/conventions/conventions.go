@@ -51,7 +51,7 @@ type Func struct {
 	Nil    []string // parameters that may be NULL
 	Keeps  []string // parameters whose memory C uses after the call
 	Out    []string // parameters that are results
-	Own    bool     // whether gen has a C function in place of the header's inline function
+	Own    bool     // whether the bindings have a C function of their own in place of the header's inline function
 	Forms  []Form   // functions that are bound instead of a variadic one
 	Skip   string   // the reason why it is not bound
 }
@@ -253,7 +253,7 @@ func (t *Table) header(words []string) error {
 	case len(words) == 2 && isReason && value != "" && key == "other":
 		h.Other = value
 	default:
-		return fmt.Errorf("header %s: expected only %s, skip= or other=", h.Name, strings.Join(t.packages(), ", "))
+		return fmt.Errorf("header %s: expected one of %s, skip=REASON and other=PACKAGE, found %q", h.Name, strings.Join(t.packages(), ", "), strings.Join(words[1:], " "))
 	}
 	if _, err := path.Match(h.Name, ""); err != nil {
 		return fmt.Errorf("header %s: %w", h.Name, err)
@@ -405,8 +405,8 @@ func (t *Table) enum(words []string) error {
 	return nil
 }
 
-// explain reads a line with a name and the reason why the declaration, or what
-// is in it, is not bound.
+// explain reads a line with a name and the reason why the declaration, or its
+// members, are not bound.
 func explain(reasons map[string]string, what, key string, words []string) error {
 	why, ok := strings.CutPrefix(words[1], key+"=")
 	if len(words) != 2 || !ok || why == "" {

@@ -17,7 +17,10 @@ type Provider struct {
 	Functions []ProviderFunction
 }
 
-// ProviderFunction is a function of a Provider.
+// ProviderFunction is a function that a Provider exports. Node is its ELF
+// version node. Kind is what it returns: "pointer", "code" for an errno,
+// "count" for a number that is -1 with errno set if the function fails, "bool"
+// or "void".
 type ProviderFunction struct{ Name, Node, Kind string }
 
 var (

@@ -331,7 +331,8 @@ func (f *function) inStub(expression string) string {
 }
 
 // refusal returns the C statement with which a stub reports that the object
-// lacks the operation, in the way of the function's class.
+// lacks the operation. The function's class (see conventions.Class) says where
+// the errno goes.
 func (p *pkg) refusal(f *function) string {
 	switch f.Class {
 	case conventions.Code:

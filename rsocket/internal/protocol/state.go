@@ -130,11 +130,12 @@ func (id ID) slots() int { return int(id & (controlBack - 1) / slotBack) }
 // controls returns the number of control messages that become free.
 func (id ID) controls() int { return int(id & (disconnects - 1) / controlBack) }
 
-// signal returns the ID of a request. Its completion frees the resources in
-// back, and those of earlier unsignaled requests. If must is false and these
-// resources are few, the ID is 0, and a later request's completion frees them.
-// So an end that waits for an answer is not woken by the completion of its own
-// request.
+// signal returns the ID of a request that uses the resources of the parameter
+// back. The ID also has the resources of earlier unsignaled requests, as the
+// request's completion frees all of them. If these resources are few, and must
+// and Config.Prompt are false, signal returns 0: the request is not signaled,
+// and the completion of a later request frees them. So an end that waits for an
+// answer is not woken by the completion of its own request.
 func (s *State) signal(back ID, must bool) ID {
 	s.unsignaled += back
 	q := s.unsignaled

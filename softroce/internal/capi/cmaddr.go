@@ -109,8 +109,8 @@ func (l *cmLibrary) queryAddr(i *id) syscall.Errno {
 // is exact rather than a limit.
 const exactly = 2
 
-// queryPath copies the path to the peer to the program's struct, if the ID has
-// one.
+// queryPath copies the path to the peer to the program's struct if the ID has a
+// path.
 func (l *cmLibrary) queryPath(i *id) {
 	path, ok := i.e.Path()
 	if !ok {

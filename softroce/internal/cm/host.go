@@ -12,8 +12,9 @@ import (
 // Host connects a Manager to the machine and the process. The errors of its
 // methods are of type syscall.Errno. The methods must not call the Manager.
 type Host interface {
-	// Route returns the source address for packets to dst: src if that is
-	// valid. It fails with ENETUNREACH if there is no route.
+	// Route returns the source address for packets to dst. src is the address
+	// that the program has bound, and is returned if it is not the zero Addr.
+	// Route fails with ENETUNREACH if there is no route.
 	Route(dst, src netip.Addr) (netip.Addr, error)
 	// Port returns the device port that has the address addr. It fails with
 	// EADDRNOTAVAIL if the machine does not have the address, and with

@@ -63,8 +63,9 @@ func interfaceAddresses(wanted func(net.Interface) bool) (all []machineAddress, 
 	return all, nil
 }
 
-// Route returns the source address that the system uses for packets to dst: src
-// if that is valid. Route fails if there is no route. It sends no packet.
+// Route returns the source address that the system uses for packets to dst. It
+// returns src, the address that the program has bound, if that is not the zero
+// Addr. Route fails if there is no route. It sends no packet.
 func Route(dst, src netip.Addr) (netip.Addr, error) {
 	family := syscall.AF_INET
 	if dst.Is6() {

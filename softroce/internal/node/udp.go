@@ -398,8 +398,9 @@ func (u *internet) send(p *wire.Packet) {
 	}
 }
 
-// claim lists the port in /proc/net/unix, where tools can see it. It never
-// fails, as no other node has the addresses of this node.
+// claim never fails, as no other node has the addresses of this node, and so
+// there is nothing to claim. It opens a Unix socket with the name, so that
+// tools can see the port in /proc/net/unix.
 func (u *internet) claim(name string) (io.Closer, error) {
 	closer, err := link.Announce(fmt.Sprintf("udp/%d/%s", os.Getpid(), name))
 	if err != nil {

@@ -89,8 +89,8 @@ func build(ctx context.Context, stderr io.Writer) (string, error) {
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("build the libraries: there is no folder to keep them in: %w; verbena softroce run -l FOLDER takes those "+
-			"that verbena softroce libs FOLDER has written elsewhere", err)
+		return "", fmt.Errorf("build the libraries: no cache folder to keep them in: %w; "+
+			"instead, build them with verbena softroce libs FOLDER, and use them with verbena softroce run -l FOLDER", err)
 	}
 	where := sha256.Sum256([]byte(source + " " + runtime.Version()))
 	folder := filepath.Join(cache, "verbena", "softroce-"+hex.EncodeToString(where[:6]))

@@ -61,7 +61,7 @@ func TestBuild(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", "")
 	t.Setenv("HOME", "")
 	_, err = build(t.Context(), io.Discard)
-	require.ErrorContains(t, err, "no folder to keep them in")
+	require.ErrorContains(t, err, "no cache folder to keep them in")
 	require.ErrorContains(t, err, "verbena softroce run -l FOLDER")
 
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())

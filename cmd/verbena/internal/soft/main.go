@@ -96,7 +96,7 @@ func (r *run) run(ctx context.Context, out program.Output) error {
 	}
 	if strings.ContainsAny(folder, " :;") {
 		return fmt.Errorf("the system's loader takes no libraries from %q, whose path has a space, a colon or a semicolon: "+
-			"verbena softroce libs FOLDER writes them to another folder, and run -l FOLDER takes them from there", folder)
+			"build them with verbena softroce libs FOLDER, and use them with verbena softroce run -l FOLDER", folder)
 	}
 	return fmt.Errorf("%s: %w", path, become(path, r.args, environment(folder)))
 }

@@ -15,13 +15,14 @@ import (
 	"strings"
 )
 
-// scripts is the maximum number of interpreters that are scripts themselves.
-const scripts = 4
+// maxScripts is the number of scripts in a row, the program and the
+// interpreters of each, after which suits gives up.
+const maxScripts = 4
 
 // suits returns an error if a program cannot use libraries other than the
 // system's.
 func suits(path string) error {
-	for range scripts {
+	for range maxScripts {
 		interpreter, err := interpreterOf(path)
 		if err != nil {
 			return err

@@ -220,7 +220,7 @@ func (c *control) settle(mtu ibverbs.MTU) (ibverbs.MTU, error) {
 	if m := ibverbs.MTU(theirs[0] - '0'); m.Bytes() != 0 {
 		return m, nil
 	}
-	return 0, fmt.Errorf("the peer's MTU is %q", theirs)
+	return 0, fmt.Errorf("the peer's MTU is %q, not a digit from 1 (256 bytes) to 5 (4096 bytes)", theirs[:1])
 }
 
 // keys sends the key of queue pair i to the peer, and returns the peer's.

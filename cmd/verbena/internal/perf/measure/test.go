@@ -50,7 +50,7 @@ type Test struct {
 	Iterations int            // number of messages of each size on each queue pair; Endless if Duration is set
 	Duration   time.Duration  // duration; 0 means until all messages are transferred
 	Depth      int            // number of messages in flight (bandwidth)
-	List       int            // number of requests in each call (bandwidth)
+	List       int            // number of requests that each call of ibv_post_send posts (bandwidth)
 	Moderation int            // number of requests for each completion (bandwidth)
 	Receives   int            // number of receives posted in advance
 	Timeout    time.Duration  // time after which RC resends a packet that is not acknowledged; 0 means the default of ibverbs
