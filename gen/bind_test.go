@@ -95,6 +95,12 @@ const (
 #include <linux/types.h>
 #include <point/units.h>
 
+#ifdef __GNUC__
+#define POINT_PACKED __attribute__((packed))
+#else
+#define POINT_PACKED
+#endif
+struct point_wire { char kind; int length; } POINT_PACKED;
 struct point { int x, y; };
 struct point_flags { unsigned int is_set : 1, count : 7; };
 typedef int (*point_visit)(void *of, int n);
@@ -217,7 +223,7 @@ func point_mirror value  # unread
 	decided := c.read(t, "point/conventions.txt")
 	said, err = again()
 	require.NoError(t, err)
-	require.Regexp(t, `^example.org/tools/point: 7 functions and variables of libpoint.so.1, 2 structs, 1 enums, 1 constants; cc agrees with \d+ facts for linux/`, said)
+	require.Regexp(t, `^example.org/tools/point: 7 functions and variables of libpoint.so.1, 3 structs, 1 enums, 1 constants; cc agrees with \d+ facts for linux/`, said)
 	require.Equal(t, decided, c.read(t, "point/conventions.txt"))
 
 	c.goTool(t, "vet", "./...")

@@ -209,7 +209,7 @@ func (s *scanner) direct(d *cc.DirectDeclarator, t *api.Type) (*api.Type, []stri
 		return t, nil
 	case cc.DirectDeclaratorDecl:
 		return s.declared(d.Declarator, t)
-	case cc.DirectDeclaratorArr:
+	case cc.DirectDeclaratorArr, cc.DirectDeclaratorStaticArr, cc.DirectDeclaratorArrStatic:
 		return s.direct(d.DirectDeclarator, s.array(d, d.AssignmentExpression, t))
 	case cc.DirectDeclaratorFuncParam:
 		fn, names := s.prototype(d, d.ParameterTypeList, t)

@@ -26,3 +26,6 @@
 #define __x86_64__ 1
 #define __INT_MAX__ 0x7fffffff
 #define __LONG_MAX__ 0x7fffffffffffffffL
+/* clang says the same, so headers know this version. */
+#define __GNUC__ 4
+#define __GNUC_MINOR__ 2

@@ -9,3 +9,4 @@ void ibv_printf(const char *format, ...);
 int ibv_twice(int first);
 extern int ibv_twice(int first);
 uint64_t ibv_number(void);
+void ibv_least(const uint8_t key[static 16], int numbers[const static 2], char text[static 1]);
