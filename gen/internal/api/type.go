@@ -30,6 +30,7 @@ type Type struct {
 	// that of a typedef, which C code writes without the keyword.
 	Bare     bool
 	Const    bool
+	Volatile bool
 	Elem     *Type // type of the pointer's target, of the elements, or of the result
 	Len      int64
 	Params   []*Type
@@ -69,11 +70,21 @@ func WalkMembers(members []*Member, visit func(*Type)) {
 	}
 }
 
-func (t *Type) String() string {
-	c := ""
+// qualifiers returns const and volatile, as far as t has them, each with a
+// blank behind it.
+func (t *Type) qualifiers() string {
+	q := ""
 	if t.Const {
-		c = "const "
+		q = "const "
 	}
+	if t.Volatile {
+		q += "volatile "
+	}
+	return q
+}
+
+func (t *Type) String() string {
+	c := t.qualifiers()
 	switch t.Kind {
 	case Pointer:
 		return c + "*" + t.Elem.String()
@@ -110,10 +121,7 @@ func bareWord(bare bool) string {
 
 // C returns the C declaration of name with type t.
 func (t *Type) C(name string) string {
-	c := ""
-	if t.Const {
-		c = "const "
-	}
+	c := t.qualifiers()
 	switch t.Kind {
 	case Pointer:
 		inner := "*" + strings.TrimSuffix(c, " ")
@@ -175,6 +183,7 @@ const maxTypeDepth = 32
 
 var (
 	typeName   = regexp.MustCompile(`^[A-Za-z_]\w*( [A-Za-z_]\w*)*$`)
+	qualifier  = regexp.MustCompile(`^(const|volatile)\b`)
 	taggedName = regexp.MustCompile(`^(struct|union|enum) \w+$`)
 )
 
@@ -188,23 +197,24 @@ func (p *typeParser) parse(depth int) (*Type, error) {
 	if depth > maxTypeDepth {
 		return nil, fmt.Errorf("nested more than %d deep", maxTypeDepth)
 	}
-	isConst := p.cut("const ")
+	isConst, isVolatile := p.cut("const "), p.cut("volatile ")
+	isQualified := isConst || isVolatile
 	switch {
 	case p.cut("*"):
 		elem, err := p.parse(depth + 1)
-		return &Type{Kind: Pointer, Const: isConst, Elem: elem}, err
+		return &Type{Kind: Pointer, Const: isConst, Volatile: isVolatile, Elem: elem}, err
 	case p.cut("["):
 		n, rest, ok := strings.Cut(p.rest, "]")
 		length, err := strconv.ParseInt(n, 10, 64)
-		if !ok || err != nil || length < 0 || isConst || strconv.FormatInt(length, 10) != n {
+		if !ok || err != nil || length < 0 || isQualified || strconv.FormatInt(length, 10) != n {
 			return nil, fmt.Errorf("bad array length %q", n)
 		}
 		p.rest = rest
 		elem, err := p.parse(depth + 1)
 		return &Type{Kind: Array, Len: length, Elem: elem}, err
 	case p.cut("func("):
-		if isConst {
-			return nil, errors.New("a function cannot be const")
+		if isQualified {
+			return nil, errors.New("a function cannot be const or volatile")
 		}
 		return p.parseFunc(depth)
 	}
@@ -214,12 +224,12 @@ func (p *typeParser) parse(depth int) (*Type, error) {
 		end = len(p.rest)
 	}
 	name := p.rest[:end]
-	if !typeName.MatchString(name) || name == "const" || strings.HasPrefix(name, "const ") ||
+	if !typeName.MatchString(name) || qualifier.MatchString(name) ||
 		bare && !taggedName.MatchString(name) {
 		return nil, fmt.Errorf("bad type name %q", name)
 	}
 	p.rest = p.rest[end:]
-	return &Type{Name: name, Const: isConst, Bare: bare}, nil
+	return &Type{Name: name, Const: isConst, Volatile: isVolatile, Bare: bare}, nil
 }
 
 func (p *typeParser) parseFunc(depth int) (*Type, error) {

@@ -19,6 +19,10 @@ func TestType(t *testing.T) {
 		{"*void", "void *x", "void *"},
 		{"*const char", "const char *x", "const char *"},
 		{"const *char", "char *const x", "char *const"},
+		{"volatile int", "volatile int x", "volatile int"},
+		{"const volatile int", "const volatile int x", "const volatile int"},
+		{"volatile *volatile struct s", "volatile struct s *volatile x", "volatile struct s *volatile"},
+		{"const volatile *int", "int *const volatile x", "int *const volatile"},
 		{"*const *const char", "const char *const *x", "const char *const *"},
 		{"**struct ibv_send_wr", "struct ibv_send_wr **x", "struct ibv_send_wr **"},
 		{"[16]uint8_t", "uint8_t x[16]", "uint8_t [16]"},
@@ -49,7 +53,7 @@ func TestTypeErrors(t *testing.T) {
 	for _, text := range []string{
 		"", "*", "const ", "const", "[", "[]int", "[x]int", "[-1]int", "[4", "[4]", "const [4]int", "[99999999999999999999]int",
 		"func(", "func()", "func() ", "func(int", "func(int, ) int", "func(, int) int",
-		"func(..., int) int", "func(int, ..., ...) int", "func(int, ..., int) int", "[04]int", "[+4]int", "const const int", "int;", "func(int,int) int", "const func() int",
+		"func(..., int) int", "func(int, ..., ...) int", "func(int, ..., int) int", "[04]int", "[+4]int", "const const int", "volatile const int", "volatile volatile int", "volatile", "volatile [4]int", "volatile func() int", "int;", "func(int,int) int", "const func() int",
 		"int ", " int", "int  x", "4", "int)", "int, int", "int*", "a(b", deep,
 	} {
 		_, err := ParseType(text)

@@ -68,8 +68,8 @@ func variables(object string) (map[string][]byte, binary.ByteOrder, error) {
 	}
 	memory := map[string][]byte{}
 	for _, s := range symbols {
-		if elf.ST_TYPE(s.Info) != elf.STT_OBJECT || int(s.Section) >= len(f.Sections) {
-			continue
+		if elf.ST_TYPE(s.Info) != elf.STT_OBJECT || int(s.Section) >= len(f.Sections) || f.Sections[s.Section].Type == elf.SHT_NOBITS {
+			continue // no bit is set in a section without content
 		}
 		data, err := f.Sections[s.Section].Data()
 		if err != nil {

@@ -3,6 +3,7 @@
 package check
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -181,6 +182,15 @@ func TestConstants(t *testing.T) {
 // scanned scans a text as a header.
 func scanned(t *testing.T, text string) *api.API {
 	t.Helper()
+	a, err := scanText(t, text)
+	require.NoError(t, err)
+	return a
+}
+
+// scanText scans a text as a header. Paths in errors start at the include
+// folder.
+func scanText(t *testing.T, text string) (*api.API, error) {
+	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "infiniband"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "infiniband", "constants.h"), []byte(text), 0o600))
@@ -191,6 +201,8 @@ func scanned(t *testing.T, text string) *api.API {
 	a, err := scan.Scan(scan.Options{
 		Headers: dir, Shim: filepath.Join(headertest.Top(t), "headers", "shim"), Source: source, Version: "1.0", Known: known, Draft: true,
 	})
-	require.NoError(t, err)
-	return a
+	if err != nil {
+		return nil, errors.New(strings.ReplaceAll(err.Error(), dir+"/", ""))
+	}
+	return a, nil
 }

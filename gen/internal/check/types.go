@@ -73,7 +73,7 @@ func (ts types) claim(t *api.Type, actual string) string {
 			other := copyType(t)
 			parts(other)[i].Name, parts(other)[i].Bare = probe, false
 			claims = append(claims, "!"+compatible(actual, reference(other)))
-		case integers[part.Name] != "" && !part.Const: // the type must not be an enum; a const enum is not compatible anyway
+		case integers[part.Name] != "" && !part.Const && !part.Volatile: // the type must not be an enum; a const or volatile enum is not compatible anyway
 			parts(asEnums)[i].Name = integers[part.Name]
 		}
 	}

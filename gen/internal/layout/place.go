@@ -48,14 +48,18 @@ func memberAlign(m *api.Member, natural int64, rules api.Rules) int64 {
 	if m.Pack > 0 {
 		natural = min(natural, m.Pack)
 	}
-	return max(natural, m.Aligned)
+	natural = max(natural, m.Aligned)
+	if rules.Pragma { // #pragma pack also limits the attribute aligned
+		natural = min(natural, rules.Pack)
+	}
+	return natural
 }
 
 // placeBits places a bit-field at or after the bit *end, and sets *end to the
 // bit after it. It returns the alignment that the struct needs because of the
 // bit-field.
 func (e *Engine) placeBits(m *api.Member, size Size, rules api.Rules, end *int64) int64 {
-	packed := rules.Pack > 0 && !rules.Pragma || m.Pack > 0
+	packed := rules.Pack > 0 || m.Pack > 0
 	unit := size.Align
 	if rules.Pack > 0 {
 		unit = min(unit, rules.Pack)

@@ -14,7 +14,7 @@ var harmless = []string{
 	"access", "alloc_align", "alloc_size", "assume_aligned", "always_inline", "artificial", "bitwise", "cold", "const", "constructor", "copy", "destructor", "deprecated", "diagnose_if", "enum_extensibility", "error", "fd_arg", "fd_arg_read", "fd_arg_write", "flag_enum", "flatten", "force", "format",
 	"format_arg", "hot", "leaf", "malloc", "may_alias", "no_icf", "no_instrument_function", "no_profile_instrument_function", "no_reorder", "no_sanitize", "no_sanitize_address",
 	"no_sanitize_undefined", "no_split_stack", "no_stack_limit", "no_stack_protector", "noclone", "noinline", "noipa", "nonstring", "nonnull", "noreturn", "nothrow", "null_terminated_string_arg", "nullable", "optimize", "patchable_function_entry", "pure", "retain", "returns_twice", "section", "returns_nonnull",
-	"sentinel", "simd", "stack_protect", "symver", "tainted_args", "target", "tls_model", "unavailable", "unused", "used", "visibility", "warn_if_not_aligned", "warn_unused_result", "warning", "weak", "zero_call_used_regs",
+	"sentinel", "simd", "stack_protect", "symver", "tainted_args", "target", "tls_model", "unused", "used", "visibility", "warn_if_not_aligned", "warn_unused_result", "warning", "weak", "zero_call_used_regs",
 }
 
 // attributes rejects all attributes that are not harmless.

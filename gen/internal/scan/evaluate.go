@@ -25,7 +25,7 @@ func newConstants(ast *cc.AST) *constants {
 	c := &constants{enumerators: map[*cc.Enumerator]constant{}, odd: map[string]bool{}}
 	for name, nodes := range ast.Scope.Nodes {
 		for _, n := range nodes {
-			if e, ok := n.(*cc.Enumerator); ok && e.Type().Kind() != cc.Int && c.ccs(e).isInt() {
+			if e, ok := n.(*cc.Enumerator); ok && e.Type().Kind() != cc.Int && (e.Type().Size() == 8 || c.ccs(e).isInt()) {
 				c.odd[name] = true
 			}
 		}
@@ -36,16 +36,28 @@ func newConstants(ast *cc.AST) *constants {
 // integerKind returns t if it is an integer type. For an enum, it returns the
 // integer type that gcc and clang use: unsigned int if no value is negative.
 func (c *constants) integerKind(t cc.Type) (cc.Kind, bool) {
-	if e, ok := t.(*cc.EnumType); ok && e.Size() == 4 {
-		for _, n := range e.Enumerators() {
-			if c.enumerators[n].value < 0 {
-				return cc.Int, true
-			}
-		}
-		return cc.UInt, true
+	if e, ok := t.(*cc.EnumType); ok && (e.Size() == 4 || e.Size() == 8) {
+		return c.enumKind(e.Enumerators(), e.Size()), true
 	}
 	_, ok := integers[t.Kind()]
 	return t.Kind(), ok
+}
+
+// enumKind returns the integer type of an enum.
+func (c *constants) enumKind(enumerators []*cc.Enumerator, size int64) cc.Kind {
+	isSigned := slices.ContainsFunc(enumerators, func(n *cc.Enumerator) bool {
+		v := c.enumerators[n]
+		return v.value < 0 && !integers[v.kind].unsigned
+	})
+	switch {
+	case size == 8 && isSigned:
+		return cc.Long
+	case size == 8:
+		return cc.ULong
+	case isSigned:
+		return cc.Int
+	}
+	return cc.UInt
 }
 
 // enum evaluates and records the enumerators of an enum.
@@ -70,10 +82,10 @@ func (c *constants) enum(e *cc.EnumSpecifier) {
 		all = append(all, l.Enumerator)
 	}
 	c.inside = nil
+	kind := c.enumKind(all, e.Type().Size())
 	for _, n := range all {
-		v := c.enumerators[n]
-		if !v.isInt() && e.Type().Size() == 4 {
-			v.kind = cc.UInt
+		if v := c.enumerators[n]; !v.isInt() {
+			v.kind = kind
 			c.enumerators[n] = v
 		}
 	}

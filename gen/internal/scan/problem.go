@@ -49,17 +49,27 @@ var (
 func problemsOf(err error) []problem {
 	var all []problem
 	for line := range strings.Lines(err.Error()) {
-		m := positioned.FindStringSubmatch(strings.TrimSpace(line))
+		line, isLacking := strings.CutPrefix(strings.TrimSpace(line), lacking)
+		m := positioned.FindStringSubmatch(line)
 		if m == nil {
 			continue
 		}
 		p := problem{file: m[1], text: plain(m[4])}
+		if isLacking {
+			p.text = beyond
+		}
 		p.line, _ = strconv.Atoi(m[2]) // the pattern has digits only
 		p.column, _ = strconv.Atoi(m[3])
 		all = append(all, p)
 	}
 	return all
 }
+
+// lacking begins errors of cc about what it does not do. The position follows
+// it, or precedes it.
+const lacking = "TODO "
+
+const beyond = "this is beyond the C parser"
 
 const tooFar = "macros expand too far, or headers include each other without end"
 
@@ -69,8 +79,8 @@ func plain(text string) string {
 	switch {
 	case strings.HasPrefix(text, "macro expansion limit exceeded"):
 		return tooFar
-	case strings.HasPrefix(text, "TODO "):
-		return "this is beyond the C parser"
+	case strings.HasPrefix(text, lacking):
+		return beyond
 	}
 	return text
 }

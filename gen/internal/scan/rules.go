@@ -3,6 +3,7 @@
 package scan
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,8 +22,11 @@ func (s *scanner) rules(u *cc.StructOrUnionSpecifier) api.Rules {
 	rules := s.layoutAttributes(api.Rules{}, u.AttributeSpecifierList)
 	rules = s.layoutAttributes(rules, u.AttributeSpecifierList2)
 	at := u.Position()
-	if pack := s.packs.at(at.Filename, at.Line); pack > 0 && rules.Pack == 0 {
+	switch pack := s.packs.at(at.Filename, at.Line); {
+	case pack > 0 && rules.Pack == 0:
 		rules.Pack, rules.Pragma = pack, true
+	case pack > 0 && slices.ContainsFunc(wordsOf(u), func(word string) bool { return word == ":" || strings.Contains(word, "aligned") }):
+		s.reject(u, "packed where #pragma pack is in effect cannot be represented for bit-fields and aligned members")
 	}
 	return rules
 }
@@ -32,6 +36,9 @@ func (s *scanner) memberRules(d *cc.StructDeclaration, sp *specifiers) api.Rules
 	rules := s.layoutAttributes(sp.rules, d.AttributeSpecifierList)
 	if sp.aggregate != nil && sp.base == nil && rules != (api.Rules{}) {
 		s.reject(d, "an attribute about the layout of an unnamed struct's member cannot be represented")
+	}
+	if sp.aggregate != nil && sp.base == nil && (sp.qualified.Const || sp.qualified.Volatile) { // each member would have them
+		s.reject(d, "const or volatile before an unnamed struct cannot be represented")
 	}
 	return rules
 }

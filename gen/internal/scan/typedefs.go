@@ -32,18 +32,17 @@ func isLibcs(name string) bool {
 	return isOpaque || layout.IsScalar(name) || slices.Contains(libcTypes, name)
 }
 
-// withConst returns the type of a typedef of t with const before it, if isConst
-// is set. For an array, const belongs to the elements. For a function, it has
-// no meaning.
-func withConst(t *api.Type, isConst bool) *api.Type {
-	if !isConst || t.Kind == api.Func {
+// qualified returns t with qualifiers added. For an array, they belong to the
+// elements. For a function, they have no meaning.
+func qualified(t *api.Type, by api.Type) *api.Type {
+	if t.Kind == api.Func || !by.Const && !by.Volatile {
 		return t
 	}
 	c := *t
 	if t.Kind == api.Array {
-		c.Elem = withConst(t.Elem, true)
+		c.Elem = qualified(t.Elem, by)
 	} else {
-		c.Const = true
+		c.Const, c.Volatile = t.Const || by.Const, t.Volatile || by.Volatile
 	}
 	return &c
 }
@@ -70,7 +69,10 @@ func (s *scanner) bare(l *cc.InitDeclaratorList, sp *specifiers) string {
 			s.reject(d, "%s is a tag of %s and the name of an unnamed %s", name, old, kind)
 		}
 		s.kinds[name] = "a typedef of " + kind
-		sp.base = &api.Type{Name: kind + " " + name, Bare: true, Const: sp.isConst}
+		if sp.qualified.Const || sp.qualified.Volatile { // the name itself would mean that
+			s.reject(d, "const or volatile before an unnamed %s cannot be represented", kind)
+		}
+		sp.base = &api.Type{Name: kind + " " + name, Bare: true}
 		return name
 	}
 	return ""

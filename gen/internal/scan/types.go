@@ -23,7 +23,7 @@ type specifiers struct {
 	tagged    bool // whether the specifiers name a struct, union or enum by its tag
 	static    bool
 	typedef   bool
-	isConst   bool
+	qualified api.Type // has the qualifiers alone
 	words     []string
 }
 
@@ -77,19 +77,28 @@ func (s *scanner) memberQualifier(sp *specifiers, q *cc.TypeQualifier) {
 
 func (s *scanner) qualifier(sp *specifiers, q *cc.TypeQualifier) {
 	switch q.Case {
-	case cc.TypeQualifierConst:
-		sp.isConst = true
 	case cc.TypeQualifierAtomic:
 		s.reject(q, "_Atomic cannot be represented")
+	default:
+		sp.qualify(q)
 	}
 	s.attributes(q.AttributeSpecifierList)
 }
 
+func (sp *specifiers) qualify(q *cc.TypeQualifier) {
+	switch q.Case {
+	case cc.TypeQualifierConst:
+		sp.qualified.Const = true
+	case cc.TypeQualifierVolatile:
+		sp.qualified.Volatile = true
+	}
+}
+
 func (sp *specifiers) finish() *specifiers {
 	if sp.renamed != nil && len(sp.words) == 0 {
-		sp.base = withConst(sp.renamed, sp.isConst)
+		sp.base = qualified(sp.renamed, sp.qualified)
 	} else if len(sp.words) > 0 {
-		sp.base = &api.Type{Name: plainName(sp.words), Const: sp.isConst}
+		sp.base = qualified(&api.Type{Name: plainName(sp.words)}, sp.qualified)
 	}
 	return sp
 }
@@ -167,7 +176,7 @@ func (s *scanner) memberSpecifiers(n *cc.SpecifierQualifierList) *specifiers {
 		case n.TypeSpecifier != nil:
 			s.specifier(sp, n.TypeSpecifier)
 		case n.TypeQualifier != nil:
-			sp.isConst = sp.isConst || n.TypeQualifier.Case == cc.TypeQualifierConst
+			sp.qualify(n.TypeQualifier)
 			s.memberQualifier(sp, n.TypeQualifier)
 		case n.AlignmentSpecifier != nil:
 			s.reject(n, "_Alignas cannot be represented")
@@ -188,7 +197,7 @@ func (s *scanner) pointers(p *cc.Pointer, t *api.Type) *api.Type {
 				s.qualifier(sp, q.TypeQualifier)
 			}
 		}
-		t = &api.Type{Kind: api.Pointer, Elem: t, Const: sp.isConst}
+		t = qualified(&api.Type{Kind: api.Pointer, Elem: t}, sp.qualified)
 	}
 	return t
 }

@@ -29,3 +29,11 @@ union flexible { int n; long more[0]; };
 enum marked { MARKED_OLD __attribute__((deprecated)), MARKED_NEW };
 int ibv_marked(int a) __attribute__((alloc_align(1), no_sanitize("address"), nonstring, tainted_args));
 _Pragma("GCC diagnostic push") int ibv_pragma(void); _Pragma("GCC diagnostic pop")
+#pragma pack(push, 2)
+struct pragma_bits { char a[5]; uint32_t b : 31; uint64_t c : 40; uint16_t d : 16; uint8_t e; uint8_t : 0; uint16_t f : 9; };
+struct pragma_aligned { char a; int b __attribute__((aligned(8))); struct { char c; long d; } e; };
+#pragma pack(8)
+struct pragma_wide { char a[5]; uint64_t b : 40; long c __attribute__((aligned(32))); };
+#pragma pack(pop)
+struct volatiles { volatile int a; const volatile char *b; void *volatile c; volatile enum bits_kind d; volatile uint16_t e : 9; };
+int ibv_moving(volatile int *to, const volatile void *from);

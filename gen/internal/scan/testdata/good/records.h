@@ -15,3 +15,9 @@ enum wide_bits { WIDE_BIT_0 = 1, WIDE_BIT_63 = 1ULL << 63 };
 enum wide_below { WIDE_BELOW = -1LL << 40 };
 struct wides { char c; enum wide w; enum wide_bits b; };
 enum wide ibv_wide(enum wide_bits b);
+#define WIDE_RENAMED WIDE_TOP
+#define WIDE_SMALL WIDE_FIRST
+#define WIDE_NEGATIVE WIDE_BELOW
+#define WIDE_SUM (WIDE_TOP | WIDE_FIRST)
+#define WIDE_LESS (WIDE_FIRST - 2 < 0)
+#define WIDE_COMPLEMENT ~WIDE_BIT_63

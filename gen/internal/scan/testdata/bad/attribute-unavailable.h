@@ -1,0 +1,1 @@
+int ibv_plain(void) __attribute__((unavailable));
