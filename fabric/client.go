@@ -29,7 +29,7 @@ type Config struct {
 	Device   string        // name of the RDMA device, such as mlx5_0; empty means the first with an active InfiniBand port
 	Port     int           // port of the device; 0 means the first that is active
 	Timeout  time.Duration // time to wait for an answer each time that a request is sent; 0 means DefaultTimeout
-	Retries  int           // number of times that a request is sent again, unanswered or refused by a busy node; 0 means DefaultRetries, a negative value means never
+	Retries  int           // number of times that a request is sent again if it is not answered or the node is busy; 0 means DefaultRetries, a negative value means never
 	InFlight int           // maximum number of requests that wait for an answer at a time; 0 means DefaultInFlight
 	MKey     uint64        // M_Key of the fabric's ports, if the subnet manager protects them
 }

@@ -148,13 +148,14 @@ func (t *Topology) Links() iter.Seq2[*Port, *Port] {
 // over directed routes, up to Config.InFlight at a time.
 //
 // A node that does not answer, or whose route would be longer than MaxHops, is
-// in Problems, and so are nodes that have the same GUID. Discover
-// fails if the local node does not answer. If ctx ends, the local port fails,
-// or the nodes have more than 1048576 ports, which no fabric has, it returns
-// what was found so far with the error.
+// in Problems, and so are nodes that have the same GUID. Discover fails if the
+// local node does not answer. It returns what it has found so far, and an
+// error, if ctx ends, if the local port fails, or if the nodes have more than
+// 1048576 ports, which no real fabric has.
 func (c *Client) Discover(ctx context.Context) (*Topology, error) { return c.discover(ctx, maxPorts) }
 
-// discover is Discover for a topology with about maxPorts ports at most.
+// discover does the work of Discover. It fails if the topology has more than
+// about maxPorts ports.
 func (c *Client) discover(ctx context.Context, maxPorts int) (*Topology, error) {
 	if err := c.use(ctx, "Discover"); err != nil {
 		return nil, err
@@ -196,10 +197,10 @@ type discovery struct {
 	room     int     // number of ports that may still be added
 }
 
-// maxPorts is about the maximum number of ports of a Topology. A subnet has at
-// most 49151 LIDs for nodes, and switches for so many nodes have fewer ports
-// than this. A faulty or hostile node, which can answer for any number of nodes
-// behind it, must not fill the memory.
+// maxPorts is the approximate maximum number of ports of a Topology. A subnet
+// has at most 49151 LIDs for nodes, and switches for so many nodes have fewer
+// ports than this. A faulty or hostile node, which can answer for any number of
+// nodes behind it, must not fill the memory.
 const maxPorts = 1 << 20
 
 // add adds a task for run.

@@ -26,11 +26,12 @@
 // # Requests
 //
 // Each request is sent again, Config.Retries times, if nothing answers it
-// within Config.Timeout. So is a request that a node is too busy for, after
-// Config.Timeout. The context ends the wait at any time. At most
-// Config.InFlight requests are in flight, since the datagrams have no flow
-// control: ports drop what comes too fast. An answer counts only if it belongs
-// to the request. The package does not verify what an answer says about a node.
+// within Config.Timeout. It is sent again, too, if the node answers that it is
+// busy, but only after Config.Timeout. The context ends the wait at any time.
+// At most Config.InFlight requests are in flight, since the datagrams have no
+// flow control: ports drop what comes too fast. An answer counts only if it
+// belongs to the request. The package does not verify what an answer says about
+// a node.
 //
 // # Errors
 //

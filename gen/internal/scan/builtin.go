@@ -9,11 +9,12 @@ import (
 	"modernc.org/cc/v4"
 )
 
-// builtins are the lines of cc's own declarations.
+// builtins holds cc's own declarations, line by line.
 var builtins = splitBuiltins()
 
-// builtin is a line, with the name of the function that it declares. A header
-// may use the function without the prefix.
+// builtin is a line of cc's own declarations. If it declares a function, it has
+// the function's name without builtinPrefix, because a header may use the
+// function without it.
 type builtin struct{ line, function string }
 
 const builtinPrefix = "__builtin_"
@@ -31,8 +32,9 @@ func splitBuiltins() (all []builtin) {
 	return all
 }
 
-// builtinsFor returns what cc declares itself, without the functions that are
-// not among the words: to parse 180 of them takes longer than a small header.
+// builtinsFor returns cc's own declarations, without the functions that are not
+// in words. Parsing all 180 of them would take longer than parsing a small
+// header.
 func builtinsFor(words map[string]bool) string {
 	var text strings.Builder
 	for _, b := range builtins {

@@ -109,7 +109,7 @@ var (
 // semicolon.
 type counter struct {
 	words      []string        // words of the headers, or of the current macro
-	all        map[string]bool // all words so far
+	all        map[string]bool // all words that have come so far
 	tokens     int
 	depth      int
 	inMacros   bool
