@@ -45,6 +45,20 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// Signal handlers may have little stack.
+func TestFilesInSignalHandler(t *testing.T) {
+	p := process.Run(t, softroce(t, compile(t, "handler", "-Wl,-z,now")))
+	require.Zero(t, p.Wait(), "%s", p.Output())
+}
+
+// Constructors of libraries see the files, too.
+func TestFilesInConstructor(t *testing.T) {
+	t.Setenv("LD_PRELOAD", compile(t, "early", "-shared", "-fPIC"))
+	p := process.Run(t, softroce(t, "true"))
+	require.Zero(t, p.Wait(), "%s", p.Output())
+	require.Equal(t, "the file is there\n", p.Stdout())
+}
+
 // What the files say is what libibverbs says.
 func TestFilesAreTheDevices(t *testing.T) {
 	if _, err := exec.LookPath("ibv_devinfo"); err != nil {

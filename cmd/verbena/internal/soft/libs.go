@@ -166,7 +166,11 @@ func buildLibraries(ctx context.Context, source, folder string) error {
 		script, _, _ := strings.Cut(l.soname, ".")
 		args := append(strings.Fields(compiler)[1:], "-O2", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-pthread",
 			"-Wl,-z,nodelete", "-Wl,--no-undefined", "-Wl,-soname,"+l.soname, "-o", next)
-		if l.soname != preload { // its functions have no versions
+		if l.soname == preload {
+			// Its functions have no versions, and may be called where there is
+			// not enough stack for the loader to find libc's.
+			args = append(args, "-Wl,-z,now")
+		} else {
 			args = append(args, "-Wl,--version-script="+script+".map")
 		}
 		args = append(args, l.sources...)
