@@ -24,7 +24,8 @@ var errUndecided = errors.New("the files of facts lack lines, listed above")
 
 // runDecide prints the decisions that a person must make about the snapshot
 // "to", which follows the snapshot "from".
-func runDecide(facts, golden, from, to string, w io.Writer) error {
+// The headers may build on those of a draft at the path base.
+func runDecide(facts, golden, skeleton, base, from, to string, w io.Writer) error {
 	if from == "" || to == "" {
 		return errors.New("decide needs two operands, each a version or a file with a snapshot")
 	}
@@ -40,11 +41,16 @@ func runDecide(facts, golden, from, to string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if base != "" && in.Base != nil {
+		if in.Base.API, err = api.Load(base); err != nil {
+			return err
+		}
+	}
 	table := in.Known
 	if in.Base != nil {
 		table = table.Over(in.Base.Known)
 	}
-	known := decide.Facts{Known: table, Since: in.Since, Strings: in.Strings, Manual: in.Manual, Written: emit.Written}
+	known := decide.Facts{Folder: facts, Known: table, Since: in.Since, Strings: in.Strings, Manual: in.Manual, Written: emit.Written}
 	if known.Older, err = older(in.Snapshots, b.Version); err != nil {
 		return err
 	}
@@ -54,8 +60,8 @@ func runDecide(facts, golden, from, to string, w io.Writer) error {
 	if in.Base != nil {
 		known.Others = []*api.API{in.Base.API}
 	}
-	known.Refused = func(lines, releases []string) ([]string, error) {
-		return refusedOf(facts, in, known.Older, b, lines, releases)
+	known.Refused = func(lines, releases []string) (decide.Refusal, error) {
+		return refusedOf(facts, skeleton, in, known.Older, b, lines, releases)
 	}
 	list, err := decide.For(a, b, known)
 	if err != nil {
@@ -71,10 +77,10 @@ func runDecide(facts, golden, from, to string, w io.Writer) error {
 // refusedOf returns the reasons why emit would fail for the snapshot b, which
 // follows the snapshots before, if the given lines were added to the
 // conventions and to since.txt.
-func refusedOf(facts string, in emit.Input, before []*api.API, b *api.API, lines, releases []string) ([]string, error) {
+func refusedOf(facts, skeleton string, in emit.Input, before []*api.API, b *api.API, lines, releases []string) (r decide.Refusal, err error) {
 	added, err := conventions.Parse("proposed", []byte(strings.Join(lines, "\n")))
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	own := in.Known.Libraries
 	in.Known = added.Over(in.Known)
@@ -82,13 +88,24 @@ func refusedOf(facts string, in emit.Input, before []*api.API, b *api.API, lines
 	path := filepath.Join(facts, "since.txt")
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	if in.Since, err = since.Parse(path, append(text, strings.Join(releases, "\n")...)); err != nil {
-		return nil, err
+		return r, err
 	}
 	in.API, in.Snapshots = b, append(slices.Clone(before), b)
-	return emit.Refused(in), nil
+	r.Lines = emit.Refused(in)
+	if in.Base != nil || in.Alone || len(before) == 0 { // the skeleton belongs to libibverbs and librdmacm
+		return r, nil
+	}
+	var more []string
+	r.Functions, more, err = emit.Unwritten(in, before[len(before)-1], skeleton)
+	for _, line := range more {
+		if !slices.Contains(r.Lines, line) {
+			r.Lines = append(r.Lines, line)
+		}
+	}
+	return r, err
 }
 
 // older returns the snapshots before a version.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -29,7 +30,7 @@ func decideOn(t *testing.T, change func(*api.API)) (string, error) {
 	draft := filepath.Join(t.TempDir(), "draft.json")
 	require.NoError(t, os.WriteFile(draft, text, 0o600))
 	var out strings.Builder
-	err = runDecide(facts, filepath.Join(top, "tests", "golden"), newest, draft, &out)
+	err = runDecide(facts, filepath.Join(top, "tests", "golden"), filepath.Join(top, "softroce", "internal", "capi"), "", newest, draft, &out)
 	return out.String(), err
 }
 
@@ -50,15 +51,24 @@ func TestDecideAtOnce(t *testing.T) {
 			&api.Function{Name: "ibv_newThing", Header: "infiniband/verbs.h", Type: fn, Node: "IBVERBS_1.99"})
 	})
 	require.ErrorIs(t, err, errUndecided)
+	line := func(begin string) string { return lineIn(t, begin) }
 	for _, want := range []string{
 		"\nfunc ibv_new_thing code # int ibv_new_thing(void)\n",
 		"\n1000 func ibv_new_thing # IBVERBS_1.99\n",
-		"\n- conventions: a line for the function ibv_fork_init, which the headers of rdma-core 1000.0 do not have\n",
-		"\n- conventions: a line for the macro IBV_OPCODE, which is a macro with a value in the headers of rdma-core 1000.0: remove or change the line\n",
+		"headers/conventions.txt:" + line("func ibv_fork_init ") + ": a line for the function ibv_fork_init, which the headers of rdma-core 1000.0 do not have: remove the line\n",
+		"headers/conventions.txt:" + line("macro IBV_OPCODE ") + ": a line for the macro IBV_OPCODE, which is a macro with a value in the headers of rdma-core 1000.0: remove or change the line\n",
 		"\n- infiniband/verbs.h: func ibv_newThing: ibv_new_thing and ibv_newThing would both be called NewThing\n",
 	} {
 		require.Contains(t, out, want)
 	}
+}
+
+// lineIn returns the number of the line of the conventions that begins so.
+func lineIn(t *testing.T, begin string) string {
+	t.Helper()
+	before, _, ok := strings.Cut(read(t, filepath.Join(headertest.Top(t), conventionsFile)), "\n"+begin)
+	require.True(t, ok, begin)
+	return strconv.Itoa(strings.Count(before, "\n") + 2)
 }
 
 // TestDecideMisfit has what does not fit alone: that is a decision too.
@@ -67,5 +77,5 @@ func TestDecideMisfit(t *testing.T) {
 		a.Enums = slices.DeleteFunc(a.Enums, func(e *api.Enum) bool { return e.Name == "ibv_mtu" })
 	})
 	require.ErrorIs(t, err, errUndecided)
-	require.Contains(t, out, "- conventions: a line for the enum ibv_mtu, which the headers of rdma-core 1000.0 do not have\n")
+	require.Contains(t, out, "headers/conventions.txt:"+lineIn(t, "enum ibv_mtu ")+": a line for the enum ibv_mtu, which the headers of rdma-core 1000.0 do not have: remove the line\n")
 }

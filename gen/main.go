@@ -32,6 +32,8 @@ const usage = "usage: gen scan -headers DIR -version V | gen propose -headers DI
 
 const libcUsage = "folder with musl's and the kernel's headers, which then stand in for libc's; without it, those of the facts"
 
+const baseUsage = "draft of the headers that those of the folder of facts build on; without it, their snapshot of the version"
+
 func main() {
 	if os.Getenv("GOGC") == "" {
 		// A run is short and makes little garbage. A garbage collection
@@ -64,7 +66,8 @@ func run(args []string) error {
 		version := flags.String("version", "", "rdma-core version of the headers")
 		libc := flags.String("libc", "", libcUsage)
 		draft := flags.String("draft", "", "file to write the snapshot to, without asking for conventions")
-		command = func() error { return runScan(*facts, *headers, *libc, *version, *draft) }
+		base := flags.String("base", "", baseUsage)
+		command = func() error { return runScan(*facts, *headers, *libc, *version, *draft, *base) }
 	case "propose":
 		headers := flags.String("headers", "", "folder with the C headers")
 		libc := flags.String("libc", "", libcUsage)
@@ -109,8 +112,12 @@ func run(args []string) error {
 		command = func() error { return runDiff(*facts, flags.Arg(0), flags.Arg(1), *asJSON, os.Stdout) }
 	case "decide":
 		golden := flags.String("golden", filepath.Join("tests", "golden"), "folder with what C's string functions return")
+		skeleton := flags.String("skeleton", filepath.Join("softroce", "internal", "capi"), "folder with the C functions of the device in user space")
+		base := flags.String("base", "", baseUsage)
 		operands = 2
-		command = func() error { return runDecide(*facts, *golden, flags.Arg(0), flags.Arg(1), os.Stdout) }
+		command = func() error {
+			return runDecide(*facts, *golden, *skeleton, *base, flags.Arg(0), flags.Arg(1), os.Stdout)
+		}
 	default:
 		return fmt.Errorf("gen has no command %q; %s", args[0], usage)
 	}

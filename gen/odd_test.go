@@ -43,7 +43,7 @@ func changedInput(t *testing.T, dir, lines string) (emit.Input, error) {
 	text := read(t, filepath.Join(facts, "conventions.txt")) + "\n" + lines
 	known, err := conventions.Parse("conventions.txt", []byte(text))
 	require.NoError(t, err)
-	snapshot, err := makeSnapshot(facts, dir, "", headertest.Newest(t), known, false, io.Discard)
+	snapshot, err := makeSnapshot(facts, dir, "", headertest.Newest(t), known, false, "", io.Discard)
 	if err != nil {
 		return emit.Input{}, errors.New(strings.ReplaceAll(err.Error(), dir+"/", ""))
 	}
@@ -226,7 +226,7 @@ func TestOddHeadersRefused(t *testing.T) {
 			known, err := conventions.Parse("conventions.txt", []byte("header infiniband/verbs.h libibverbs\nheader rdma/rdma_cma.h librdmacm\n"+
 				"header infiniband/x.h libibverbs\n"+tt.lines+"\n"))
 			require.NoError(t, err)
-			_, err = makeSnapshot(facts, dir, "", "1.0", known, false, io.Discard)
+			_, err = makeSnapshot(facts, dir, "", "1.0", known, false, "", io.Discard)
 			require.Error(t, err)
 			require.Equal(t, "infiniband/x.h:"+tt.want, strings.ReplaceAll(err.Error(), dir+"/", ""))
 		})

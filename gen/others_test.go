@@ -119,7 +119,7 @@ func (w workshop) bind(t *testing.T, name string, isPart bool) {
 	require.NoError(t, runPropose(facts, headers, libc, headertest.Newest(t), &proposed, io.Discard))
 	require.NoError(t, os.WriteFile(table, append(byHand, proposed.Bytes()...), 0o600))
 
-	require.NoError(t, runScan(facts, headers, libc, headertest.Newest(t), ""))
+	require.NoError(t, runScan(facts, headers, libc, headertest.Newest(t), "", ""))
 	generated := filepath.Join(w.dir, "generated")
 	require.NoError(t, runEmit(facts, generated, "", ""))
 	golden := filepath.Join(w.dir, "tests", "golden")
@@ -175,7 +175,7 @@ func TestKindsInGo(t *testing.T) {
 	require.NoError(t, os.CopyFS(filepath.Join(facts, "shim"), os.DirFS(filepath.Join(top, "headers", "shim"))))
 	require.NoError(t, os.Mkdir(filepath.Join(facts, "api"), 0o700))
 	headers := filepath.Join(top, "gen", "internal", "scan", "testdata", "good")
-	require.NoError(t, runScan(facts, headers, "", "1.0", ""))
+	require.NoError(t, runScan(facts, headers, "", "1.0", "", ""))
 	require.NoError(t, runEmit(facts, filepath.Join(w.dir, "generated"), "", ""))
 	a, err := api.Load(filepath.Join(facts, "api", "1.0.json"))
 	require.NoError(t, err)

@@ -21,7 +21,7 @@ func runPropose(facts, headers, libc, version string, w, notes io.Writer) error 
 	if err != nil {
 		return err
 	}
-	a, err := makeSnapshot(facts, headers, libc, version, known, true, notes)
+	a, err := makeSnapshot(facts, headers, libc, version, known, true, "", notes)
 	if err != nil {
 		return err
 	}

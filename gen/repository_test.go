@@ -34,22 +34,35 @@ type repository struct {
 // 44.0 is the newest that is known.
 func newRepository(t *testing.T) *repository {
 	t.Helper()
+	r := copyRepository(t)
+	r.forget(t)
+	r.commit(t)
+	return r
+}
+
+// copyRepository copies what an upgrade needs, and the folders named.
+func copyRepository(t *testing.T, more ...string) *repository {
+	t.Helper()
 	r := &repository{top: t.TempDir()}
 	top := headertest.Top(t)
-	for _, name := range []string{"gen", "generated", "headers", "scripts", "docs", "tests/golden"} {
+	for _, name := range append([]string{"gen", "generated", "headers", "scripts", "docs", "tests/golden"}, more...) {
 		require.NoError(t, os.CopyFS(filepath.Join(r.top, name), os.DirFS(filepath.Join(top, name))))
 	}
 	r.restore(t, "go.mod", "go.sum", "Makefile", ".gitignore")
-	r.forget(t)
+	return r
+}
+
+// commit makes the state of the files the one that upgrade compares with.
+func (r *repository) commit(t *testing.T) {
+	t.Helper()
 	for _, args := range [][]string{
 		{"git", "init", "-q"},
 		{"git", "add", "."},
-		{"git", "-c", "user.name=test", "-c", "user.email=test@example.com", "commit", "-q", "-m", "44.0"},
+		{"git", "-c", "user.name=test", "-c", "user.email=test@example.com", "commit", "-q", "-m", "before"},
 	} {
 		out, err := r.run(args...)
 		require.NoError(t, err, out)
 	}
-	return r
 }
 
 // run runs a command in the copy.
@@ -57,6 +70,9 @@ func (r *repository) run(args ...string) (string, error) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir = r.top
 	cmd.Env = append(os.Environ(), "VERBENA_CACHE=", "MAKEFLAGS=", "GIT_CONFIG_GLOBAL=/dev/null")
+	if args[0] == "make" { // gen, which is compiled once for all folders then
+		cmd.Env = append(cmd.Env, "GOFLAGS=-trimpath")
+	}
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -168,7 +184,7 @@ func (r *repository) forget(t *testing.T) {
 // gen runs the copy's own generator.
 func (r *repository) gen(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := r.run(append([]string{"go", "run", "./gen"}, args...)...)
+	out, err := r.run(append([]string{"go", "run", "-trimpath", "./gen"}, args...)...)
 	require.NoError(t, err, out)
 	return out
 }

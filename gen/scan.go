@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -20,8 +21,9 @@ import (
 // runScan writes the snapshots of one version of the headers: of the folder
 // facts, and of each folder in it that describes other libraries. If draft is
 // not empty, it writes a draft to this file instead: the snapshot of facts
-// alone, for which the conventions may lack lines.
-func runScan(facts, headers, libc, version, draft string) error {
+// alone, for which the conventions may lack lines. The headers may build on
+// those of a draft at the path base.
+func runScan(facts, headers, libc, version, draft, base string) error {
 	if headers == "" || version == "" {
 		return errors.New("scan needs the flags -headers and -version")
 	}
@@ -29,26 +31,26 @@ func runScan(facts, headers, libc, version, draft string) error {
 		return err
 	}
 	if draft != "" {
-		return writeSnapshot(facts, headers, libc, version, draft, true)
+		return writeSnapshot(facts, headers, libc, version, draft, true, base)
 	}
 	folders, err := emit.Folders(facts)
 	if err != nil {
 		return err
 	}
 	for _, folder := range folders {
-		if err := writeSnapshot(folder, headers, libc, version, filepath.Join(folder, "api", version+".json"), false); err != nil {
+		if err := writeSnapshot(folder, headers, libc, version, filepath.Join(folder, "api", version+".json"), false, ""); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func writeSnapshot(facts, headers, libc, version, path string, draft bool) error {
+func writeSnapshot(facts, headers, libc, version, path string, draft bool, base string) error {
 	known, err := conventions.Load(filepath.Join(facts, "conventions.txt"))
 	if err != nil {
 		return err
 	}
-	snapshot, err := makeSnapshot(facts, headers, libc, version, known, draft, os.Stderr)
+	snapshot, err := makeSnapshot(facts, headers, libc, version, known, draft, base, os.Stderr)
 	if err != nil {
 		return err
 	}
@@ -61,7 +63,7 @@ func writeSnapshot(facts, headers, libc, version, path string, draft bool) error
 
 // makeSnapshot scans the headers, and the libraries if they are present. If
 // they are not, it writes a message to notes.
-func makeSnapshot(facts, headers, libc, version string, known *conventions.Table, draft bool, notes io.Writer) (*api.API, error) {
+func makeSnapshot(facts, headers, libc, version string, known *conventions.Table, draft bool, onDraft string, notes io.Writer) (*api.API, error) {
 	options := scan.Options{
 		Headers: headers, Libc: libc, Shim: filepath.Join(facts, "shim"), Source: filepath.Join(facts, "umbrella.h"),
 		Version: version, Known: known, Draft: draft,
@@ -69,7 +71,7 @@ func makeSnapshot(facts, headers, libc, version string, known *conventions.Table
 	var base *emit.Input
 	if emit.IsPart(facts) {
 		var err error
-		if base, err = loadBase(filepath.Dir(filepath.Clean(facts)), version); err != nil {
+		if base, err = loadBase(filepath.Dir(filepath.Clean(facts)), cmp.Or(onDraft, filepath.Join(filepath.Dir(filepath.Clean(facts)), "api", version+".json"))); err != nil {
 			return nil, err
 		}
 		options.Shim, options.Base = filepath.Join(facts, "..", "shim"), base.API
@@ -98,14 +100,14 @@ func makeSnapshot(facts, headers, libc, version string, known *conventions.Table
 }
 
 // loadBase loads the facts about the headers that the headers of other
-// libraries include, with the snapshot of one version. facts is the folder with
+// libraries include, with the snapshot at a path. facts is the folder with
 // them.
-func loadBase(facts, version string) (*emit.Input, error) {
+func loadBase(facts, path string) (*emit.Input, error) {
 	base := new(emit.Input)
 	var err error
 	if base.Known, err = conventions.Load(filepath.Join(facts, "conventions.txt")); err != nil {
 		return nil, err
 	}
-	base.API, err = api.Load(filepath.Join(facts, "api", version+".json"))
+	base.API, err = api.Load(path)
 	return base, err
 }

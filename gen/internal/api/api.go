@@ -32,6 +32,9 @@ type API struct {
 	// headers no longer declare them as exported. Programs compiled with older
 	// headers call them.
 	Undeclared []*Export
+	// Places says where declarations are, such as infiniband/verbs.h:71, by kind
+	// and name. Only drafts have it.
+	Places map[string]string
 }
 
 // Header is one of rdma-core's headers, or a kernel header that one of them
@@ -241,6 +244,15 @@ func (a *API) Over(below *API) *API {
 	}
 }
 
+// Place returns where a declaration is: its line, if the snapshot is a draft,
+// and otherwise its header.
+func (a *API) Place(name Name, header string) string {
+	if place := a.Places[name.String()]; place != "" {
+		return place
+	}
+	return header
+}
+
 // over returns the items of below whose names no item of above has, followed by
 // the items of above. So a header comes after the headers that it includes.
 func over[T any](above, below []T, name func(T) string) []T {
@@ -316,6 +328,13 @@ func (a *API) Marshal() ([]byte, error) {
 	}
 	if err := writeSection(&b, "undeclared", a.Undeclared); err != nil {
 		return nil, err
+	}
+	if len(a.Places) > 0 {
+		places, err := json.Marshal(a.Places)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&b, ",\n\"places\": %s", places)
 	}
 	b.WriteString("\n}\n")
 	return b.Bytes(), nil

@@ -8,6 +8,7 @@ package conventions
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -119,6 +120,12 @@ type Table struct {
 	Structs   map[string]string // by tag of a struct whose members are not bound: the reason
 	Names     map[string]string // by "func NAME" or "struct TAG": the Go name, if it is not made from the C name
 	Macros    map[string]string // by name of a macro without a value: the reason why it is not bound
+	Lines     map[string]string // by the first two words of a line: where it is, such as conventions.txt:7
+}
+
+// At returns where the line is that begins with these words.
+func (t *Table) At(kind, name string) string {
+	return cmp.Or(t.Lines[kind+" "+name], "conventions")
 }
 
 // Own returns the libraries that this table is about.
@@ -139,6 +146,7 @@ func (t *Table) Binds(header string) bool {
 // line, that of t counts. The libraries are those of t.
 func (t *Table) Over(below *Table) *Table {
 	merged := &Table{
+		Lines:     map[string]string{},
 		Libraries: t.Libraries, Funcs: maps.Clone(below.Funcs), Enums: maps.Clone(below.Enums),
 		Structs: maps.Clone(below.Structs), Names: map[string]string{}, Macros: maps.Clone(below.Macros),
 	}
@@ -149,6 +157,8 @@ func (t *Table) Over(below *Table) *Table {
 	maps.Copy(merged.Names, below.Names)
 	maps.Copy(merged.Names, t.Names)
 	maps.Copy(merged.Macros, t.Macros)
+	maps.Copy(merged.Lines, below.Lines)
+	maps.Copy(merged.Lines, t.Lines)
 	return merged
 }
 
@@ -173,23 +183,29 @@ func Load(path string) (*Table, error) {
 
 // Parse reads the table. name is the file name in errors.
 func Parse(name string, data []byte) (*Table, error) {
-	t := &Table{Funcs: map[string]*Func{}, Enums: map[string]*Enum{}, Structs: map[string]string{}, Names: map[string]string{}, Macros: map[string]string{}}
+	t := &Table{Funcs: map[string]*Func{}, Enums: map[string]*Enum{}, Structs: map[string]string{}, Names: map[string]string{}, Macros: map[string]string{}, Lines: map[string]string{}}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	for n := 1; lines.Scan(); n++ {
-		if err := t.line(lines.Text()); err != nil {
+		words, err := fields(lines.Text())
+		if err == nil && len(words) > 0 {
+			err = t.line(words)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", name, n, err)
+		}
+		if len(words) == 0 {
+			continue
+		}
+		if key := words[0] + " " + words[1]; t.Lines[key] == "" {
+			t.Lines[key] = fmt.Sprintf("%s:%d", name, n)
 		}
 	}
 	return t, lines.Err()
 }
 
-func (t *Table) line(line string) error {
-	words, err := fields(line)
-	if err != nil || len(words) == 0 {
-		return err
-	}
+func (t *Table) line(words []string) error {
 	if len(words) < 3 {
-		return fmt.Errorf("expected at least three words, found %q", line)
+		return fmt.Errorf("expected at least three words, found %q", strings.Join(words, " "))
 	}
 	switch words[0] {
 	case "library":

@@ -28,6 +28,11 @@ enum ibv_spec values name=Spec modifier=SPEC_INNER
 macro ibv_get skip="a call"
 `))
 	require.NoError(t, err)
+	require.Equal(t, "c.txt:6", table.At("func", "ibv_all"))
+	require.Equal(t, "c.txt:15", table.At("macro", "ibv_get"))
+	require.Equal(t, "conventions", table.At("macro", "ibv_all"))
+	require.Equal(t, "c.txt:6", new(Table).Over(table).At("func", "ibv_all"))
+	table.Lines = nil
 	require.Equal(t, &Table{
 		Headers: []*Header{
 			{Name: "infiniband/verbs.h", Package: "libibverbs"},

@@ -31,7 +31,7 @@ func missing(a *api.API, known *conventions.Table) []string {
 	}
 	for _, e := range a.Enums {
 		if known.Enums[e.Key()] == nil {
-			add(e.Header, enumLine(e))
+			add(e.Header, enumLine(e)+placed(a, "enum", e.Key(), enumValues(e)))
 		}
 	}
 	hasNodes := slices.ContainsFunc(a.Functions, func(f *api.Function) bool { return f.Node != "" })
@@ -51,12 +51,12 @@ func missing(a *api.API, known *conventions.Table) []string {
 			case f.Inline == nil && f.Node == "" && hasNodes:
 				line += ` skip="declared, but not exported by the library"`
 			}
-			add(f.Header, line+" # "+declaration(f))
+			add(f.Header, line+placed(a, "func", f.Name, declaration(f)))
 		}
 	}
 	for _, m := range a.Unvalued {
 		if known.Macros[m.Name] == "" {
-			add(m.Header, fmt.Sprintf(`macro %s skip="no value"`, m.Name))
+			add(m.Header, fmt.Sprintf(`macro %s skip="no value"`, m.Name)+placed(a, "macro", m.Name, ""))
 		}
 	}
 	var out []string
@@ -88,11 +88,30 @@ func enumLine(e *api.Enum) string {
 	if e.Name == "" {
 		kind += " name=-"
 	}
+	return fmt.Sprintf("enum %s %s", e.Key(), kind)
+}
+
+func enumValues(e *api.Enum) string {
 	var values []string
 	for _, v := range e.Values {
 		values = append(values, fmt.Sprintf("%s=%d", v.Name, v.Value))
 	}
-	return fmt.Sprintf("enum %s %s # %s", e.Key(), kind, strings.Join(values, " "))
+	return strings.Join(values, " ")
+}
+
+// placed returns a comment for a line: where the declaration is, if the snapshot
+// tells, and what it says.
+func placed(a *api.API, kind, name, text string) string {
+	var parts []string
+	for _, part := range []string{a.Place(api.Name{Kind: kind, Name: name}, ""), text} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " # " + strings.Join(parts, ": ")
 }
 
 var flagName = regexp.MustCompile(`(flags|mask|caps|bits)\d*$`)

@@ -22,6 +22,7 @@ import (
 // Facts holds the decisions that have been made, and other facts for the next
 // ones.
 type Facts struct {
+	Folder  string // where they are, such as headers
 	Known   *conventions.Table
 	Since   *since.Table
 	Older   []*api.API                      // snapshots before the new one, oldest first
@@ -30,31 +31,38 @@ type Facts struct {
 	Texts   *Texts
 	Manual  map[string]string          // name of the manual page, by function
 	Written func(function string) bool // reports whether gen has a C function in place of an inline function
-	// Refused returns the reasons why the bindings could not be made even
-	// if the given lines were added to conventions.txt and since.txt.
-	Refused func(conventions, since []string) ([]string, error)
+	// Refused returns what would keep the bindings from being made even if the
+	// given lines were added to conventions.txt and since.txt.
+	Refused func(conventions, since []string) (Refusal, error)
 }
+
+// Refusal holds the reasons why the bindings cannot be made, and the prototypes
+// of the C functions that the device in user space lacks.
+type Refusal struct{ Lines, Functions []string }
 
 // List holds the decisions that are still to be made.
 type List struct {
 	Conventions, Since, Strings []string // proposed lines for the files of these names
 	Mend                        []string // lines and declarations that do not fit each other
 	Write                       []string // C functions that gen needs
+	Post                        []string // C functions that the device in user space needs
 	Look                        []string // changes that a person should look at
+	folder                      string
 }
 
 // For compares the facts with the new snapshot b. a is the snapshot before it.
 func For(a, b *api.API, facts Facts) (*List, error) {
-	l := &List{Conventions: missing(b, facts.Known)}
+	l := &List{Conventions: missing(b, facts.Known), folder: cmp.Or(facts.Folder, "headers")}
 	if err := l.since(b, facts); err != nil {
 		return nil, err
 	}
 	l.texts(a, b, facts)
 	if facts.Refused != nil {
-		var err error
-		if l.Mend, err = facts.Refused(l.Conventions, l.Since); err != nil {
+		refusal, err := facts.Refused(l.Conventions, l.Since)
+		if err != nil {
 			return nil, err
 		}
+		l.Mend, l.Post = refusal.Lines, refusal.Functions
 	}
 	old := map[string]*api.Function{}
 	for _, f := range a.Functions {
@@ -64,14 +72,14 @@ func For(a, b *api.API, facts Facts) (*List, error) {
 	for _, f := range b.Functions {
 		was := old[f.Name]
 		if ownLogic(f) && (was == nil || !ownLogic(was)) && !skipped(facts.Known, f) && !facts.Written(f.Name) {
-			l.Write = append(l.Write, "own_"+f.Name+" for "+declaration(f))
+			l.Write = append(l.Write, "own_"+f.Name+" for "+declaration(f)+placed(b, "func", f.Name, ""))
 		}
 		if was == nil && !skipped(facts.Known, f) && facts.Manual[f.Name] == "" {
 			undescribed = append(undescribed, f.Name)
 		}
 	}
 	if len(undescribed) > 0 {
-		l.Look = append(l.Look, "headers/manual.txt has no manual page for "+strings.Join(undescribed, ", "))
+		l.Look = append(l.Look, l.folder+"/manual.txt has no manual page for "+strings.Join(undescribed, ", "))
 	}
 	for _, c := range diff.Compare(a, b).Changes {
 		switch {
@@ -101,8 +109,15 @@ func (l *List) since(b *api.API, facts Facts) error {
 	}
 	for i, name := range names {
 		line := lines[i]
+		var notes []string
+		if place := b.Place(name, ""); place != "" {
+			notes = append(notes, place)
+		}
 		if node := nodes[name.Name]; name.Kind == "func" && node != "" {
-			line += " # " + node
+			notes = append(notes, node)
+		}
+		if len(notes) > 0 {
+			line += " # " + strings.Join(notes, ", ")
 		}
 		l.Since = append(l.Since, line)
 	}
@@ -127,14 +142,16 @@ func (l *List) Print(w io.Writer) {
 			fmt.Fprintf(w, "%s\n\n%s%s\n\n", title, prefix, strings.Join(lines, "\n"+prefix))
 		}
 	}
-	section("Lines for headers/conventions.txt, each below its neighbours in the header. The class is a guess, and so is\n"+
+	section("Lines for "+l.folder+"/conventions.txt, each below its neighbours in the header. The class is a guess, and so is\n"+
 		"values or flags; decide also blocks, nil=, keeps=, out= and skip=, as the file explains. Of a header that gets\n"+
 		"skip=, nothing else is needed.", l.Conventions, "")
-	section("Lines for headers/since.txt, with the first release that has the name: the one here is right if no release\n"+
+	section("Lines for "+l.folder+"/since.txt, with the first release that has the name: the one here is right if no release\n"+
 		"lies between the two versions.", l.Since, "")
-	section("Lines for headers/strings.txt, in the list of their enum.", l.Strings, "")
-	section("Lines of headers/ that do not fit any more, and declarations that do not fit them. The generator refuses these also\n"+
+	section("Lines for "+l.folder+"/strings.txt, in the list of their enum.", l.Strings, "")
+	section("Lines of "+l.folder+"/ that do not fit any more, and declarations that do not fit them. The generator refuses these also\n"+
 		"with the lines above.", l.Mend, "- ")
 	section("C functions of our own, for gen/internal/emit/c. The header's body is more than a call.", l.Write, "- ")
+	section("C functions of the device in user space, for softroce/internal/capi, post.c or poll.c. An operation that is set to\n"+
+		"NULL in a queue pair needs none, but must exist: return EOPNOTSUPP, or do nothing.", l.Post, "- ")
 	section("To look at. The bindings can be made without a decision.", l.Look, "- ")
 }

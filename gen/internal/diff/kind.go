@@ -41,6 +41,7 @@ const (
 	MemberRenamed     Kind = "member renamed"
 	MemberMoved       Kind = "member moved"
 	MemberTypeChanged Kind = "member type changed"
+	MemberUnion       Kind = "member union changed"
 	MacroAdded        Kind = "macro added"
 	MacroRemoved      Kind = "macro removed"
 	MacroValueChanged Kind = "macro value changed"
@@ -100,6 +101,7 @@ var kinds = []struct {
 	{MemberRenamed, "member renamed", "members renamed"},
 	{MemberMoved, "member moved", "members moved"},
 	{MemberTypeChanged, "member with another type", "members with another type"},
+	{MemberUnion, "member that went into a union or out of one", "members that went into a union or out of one"},
 	{MacroAdded, "macro added", "macros added"},
 	{MacroRemoved, "macro removed", "macros removed"},
 	{MacroValueChanged, "macro with another value", "macros with another value"},

@@ -17,6 +17,7 @@ type field struct {
 	t         *api.Type
 	aggregate string // "struct" or "union", if the member is nested; otherwise ""
 	bits      *api.Bits
+	union     bool // in an anonymous union, so that it is no field in Go
 	rules     api.Rules
 }
 
@@ -25,21 +26,21 @@ type field struct {
 func fields(s *api.Struct) []field {
 	var out []field
 	seen := map[string]bool{}
-	var walk func(prefix string, base int64, list []*api.Member)
-	walk = func(prefix string, base int64, list []*api.Member) {
+	var walk func(prefix string, base int64, inUnion bool, list []*api.Member)
+	walk = func(prefix string, base int64, inUnion bool, list []*api.Member) {
 		for _, m := range list {
 			if m.Name == "" {
-				walk(prefix, base+m.Offset, m.Members)
+				walk(prefix, base+m.Offset, inUnion || m.Aggregate == "union", m.Members)
 				continue
 			}
 			if path := prefix + m.Name; !seen[path] {
 				seen[path] = true
-				out = append(out, field{path, base + m.Offset, m.Type, m.Aggregate, bitsOf(m, base), m.Rules})
+				out = append(out, field{path, base + m.Offset, m.Type, m.Aggregate, bitsOf(m, base), inUnion, m.Rules})
 			}
-			walk(prefix+m.Name+".", base+m.Offset, m.Members)
+			walk(prefix+m.Name+".", base+m.Offset, false, m.Members)
 		}
 	}
-	walk("", 0, s.Members)
+	walk("", 0, strings.HasPrefix(s.Name, "union "), s.Members)
 	return out
 }
 
@@ -134,6 +135,12 @@ func (c *comparer) member(name string, f, g field) {
 		c.add(bad, Change{Kind: MemberMoved, Name: f.path, Of: name, From: f.at(), To: g.at(), Why: why})
 	}
 	c.rules(name, f.path, f.rules, g.rules)
+	if f.union != g.union {
+		c.add(source, Change{
+			Kind: MemberUnion, Name: f.path, Of: name, From: beside(f), To: beside(g),
+			Why: "C programs write it as before; in Go, a field is a method now, or a method a field",
+		})
+	}
 	if f.text() == g.text() {
 		return
 	}
@@ -146,6 +153,14 @@ func (c *comparer) member(name string, f, g field) {
 		change.Why = "old programs store it in another way"
 	}
 	c.add(bad, change)
+}
+
+// beside says whether a member shares its place with others.
+func beside(f field) string {
+	if f.union {
+		return "in a union"
+	}
+	return "alone"
 }
 
 // without returns the fields of list that others does not have.

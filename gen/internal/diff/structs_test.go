@@ -96,7 +96,11 @@ func TestStructs(t *testing.T) {
 		},
 		{
 			"into an anonymous union", structs(s(m("a", "int"))), structs(s(union("", m("a", "int"), m("b", "uint32_t")))),
-			[]string{"member added: struct s.b:  -> uint32_t at offset 0"},
+			[]string{"member added: struct s.b:  -> uint32_t at offset 0", "?member union changed: struct s.a: alone -> in a union"},
+		},
+		{
+			"out of an anonymous union", structs(s(union("", m("a", "int"), m("b", "int")))), structs(s(m("a", "int"))),
+			[]string{"!member removed: struct s.b: int at offset 0 -> ", "?member union changed: struct s.a: in a union -> alone"},
 		},
 		{
 			"into a named union", structs(s(m("a", "int"))), structs(s(union("u", m("a", "int")))),

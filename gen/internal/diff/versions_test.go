@@ -71,7 +71,7 @@ var opposites = map[Kind]Kind{
 	EnumSignedness: EnumSignedness, EnumeratorChanged: EnumeratorChanged, EnumeratorMoved: EnumeratorMoved,
 	AlignmentChanged: AlignmentChanged, MemberTypeChanged: MemberTypeChanged,
 	MacroValueChanged: MacroValueChanged, MacroTypeChanged: MacroTypeChanged, MacroTextChanged: MacroTextChanged, AliasChanged: AliasChanged, HeaderChanged: HeaderChanged,
-	EnumSize: EnumSize, TypedefChanged: TypedefChanged, VariableChanged: VariableChanged, RulesChanged: RulesChanged, SpellingChanged: SpellingChanged,
+	MemberUnion: MemberUnion, EnumSize: EnumSize, TypedefChanged: TypedefChanged, VariableChanged: VariableChanged, RulesChanged: RulesChanged, SpellingChanged: SpellingChanged,
 }
 
 func properties(t *testing.T, a, b *api.API) {

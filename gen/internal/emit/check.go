@@ -40,7 +40,7 @@ func Refused(in Input) []string {
 		lines = strings.Split(err.Error(), "\n")
 	}
 	for _, f := range Check(in.API, in.Known, in.Base) {
-		lines = append(lines, fmt.Sprintf("%s: %s: %s", f.Header, f.Of, f.Text))
+		lines = append(lines, fmt.Sprintf("%s: %s: %s", in.API.Place(f.Of, f.Header), f.Of, f.Text))
 	}
 	return lines
 }

@@ -165,19 +165,19 @@ func TestRefused(t *testing.T) {
 		}, "conventions: a line for the header infiniband/gone.h" + lack},
 		{"stale parameter", func(in *Input) {
 			in.Known.Funcs["ibv_poll_cq"].Nil = []string{"gone"}
-		}, "conventions: the line for ibv_poll_cq names a parameter gone" + lack},
+		}, "headers/conventions.txt:456: the line for ibv_poll_cq names a parameter gone" + lack},
 		{"stale enum", func(in *Input) {
 			in.Known.Enums["gone"] = &conventions.Enum{Key: "gone"}
 		}, "conventions: a line for the enum gone" + lack},
 		{"stale strings", func(in *Input) {
 			in.Strings["gone"] = &conventions.Strings{Enum: "gone"}
-		}, "conventions: strings for the enum gone" + lack},
+		}, "strings.txt: strings for the enum gone" + lack},
 		{"stale string", func(in *Input) {
 			in.Strings["ibv_port_state"].Text["IBV_PORT_GONE"] = "gone"
-		}, "conventions: a string for IBV_PORT_GONE of enum ibv_port_state" + lack},
+		}, "strings.txt: a string for IBV_PORT_GONE of enum ibv_port_state" + lack},
 		{"stale manual page", func(in *Input) {
 			in.Manual["ibv_gone"] = "ibv_gone(3)"
-		}, "conventions: a manual page for the function ibv_gone" + lack},
+		}, "manual.txt: a manual page for the function ibv_gone" + lack},
 		{"new function without a release", func(in *Input) {
 			in.API.Functions = append(in.API.Functions, &api.Function{Name: "ibv_new", Type: &api.Type{Kind: api.Func, Elem: &api.Type{Name: "void"}}})
 		}, "no line for func ibv_new, which was added after " + before + ", in " + newest + " at the latest; add a line with the first release that has it, such as: " + release + " func ibv_new"},
@@ -194,7 +194,7 @@ func TestRefused(t *testing.T) {
 					f.Inline = &api.Inline{}
 				}
 			}
-		}, "package libibverbs: infiniband/verbs.h: func ibv_query_port: inline function of a form that is not recognised, and its line in the conventions does not say inline=own"},
+		}, "package libibverbs: infiniband/verbs.h: func ibv_query_port: inline function of a form that is not recognised, and its line at "},
 		{"modifier that is gone", func(in *Input) {
 			in.Known.Enums["ibv_mtu"].Modifier = "IBV_GONE"
 		}, "the line for the enum ibv_mtu names a modifier IBV_GONE" + lack},

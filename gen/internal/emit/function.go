@@ -130,7 +130,7 @@ func (p *pkg) function(fn *api.Function) *function {
 		f.why = notWritten
 	case !f.Own && f.Inline != nil && f.Inline.Call == "":
 		f.why = "inline function of a form that is not recognised"
-		p.fail("%s, and its line in the conventions does not say inline=own", f.why)
+		p.fail("%s, and its line at %s says neither inline=own nor skip=", f.why, p.Known.At("func", fn.Name))
 	case fn.Type.Variadic != (len(f.Forms) > 0):
 		f.why = "a variadic function must have forms in the conventions, and no other function may have them"
 		p.fail("%s", f.why)

@@ -3,8 +3,12 @@
 package emit
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/conventions"
@@ -29,6 +33,9 @@ type Input struct {
 	// Path is the import path of the package if it belongs to another
 	// module; otherwise it is empty. See Render.
 	Path string
+	// places says where the files manual.txt and strings.txt speak of a name, by
+	// file and name.
+	places map[string]string
 }
 
 // Load reads the facts in a folder: headers/, or a folder in it that describes
@@ -58,14 +65,20 @@ func loadOver(facts string, base *Input) (in Input, err error) {
 	if in.Since, err = since.Load(filepath.Join(facts, "since.txt")); err != nil {
 		return in, err
 	}
-	if in.Manual, err = conventions.LoadManual(filepath.Join(facts, "manual.txt")); err != nil {
+	in.places = map[string]string{}
+	for _, name := range []string{manualFile, stringsFile} {
+		if err = in.locate(filepath.Join(facts, name), name); err != nil {
+			return in, err
+		}
+	}
+	if in.Manual, err = conventions.LoadManual(filepath.Join(facts, manualFile)); err != nil {
 		return in, err
 	}
 	in.Alone = in.Base == nil && len(in.Known.Libraries) > 0
 	if in.Base != nil || in.Alone {
 		return in, nil
 	}
-	if in.Strings, err = conventions.LoadStrings(filepath.Join(facts, "strings.txt")); err != nil {
+	if in.Strings, err = conventions.LoadStrings(filepath.Join(facts, stringsFile)); err != nil {
 		return in, err
 	}
 	in.Providers, err = conventions.LoadProviders(filepath.Join(facts, "providers.txt"))
@@ -105,7 +118,30 @@ func Folders(facts string) ([]string, error) {
 	return folders, err
 }
 
-const conventionsFile = "conventions.txt"
+const (
+	conventionsFile = "conventions.txt"
+	manualFile      = "manual.txt"
+	stringsFile     = "strings.txt"
+)
+
+// locate notes where a file speaks of names. There may be no such file.
+func (in Input) locate(path, file string) error {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		line, _, _ = strings.Cut(line, "#")
+		for _, word := range strings.Fields(line) {
+			if in.places[file+" "+word] == "" {
+				in.places[file+" "+word] = fmt.Sprintf("%s:%d", path, number)
+			}
+		}
+	}
+	return err
+}
 
 // IsPart reports whether a folder of facts is in another folder of facts. Its
 // headers include those that the outer folder describes.

@@ -46,6 +46,8 @@ type provided struct {
 	C     string // name of the skeleton's C function
 	inC   bool   // whether the C function never calls Go
 	owner string // struct of the operation; empty for an exported function
+	// through is the function by which programs call the operation.
+	through string
 }
 
 // table is a C struct whose members are pointers to operations.
@@ -87,6 +89,58 @@ func Skeleton(in Input, dir string) error {
 		}
 	}
 	return nil
+}
+
+// Unwritten returns what the skeleton of in lacks, which the snapshot before
+// did not need: the prototypes of the functions that stay in C and that no C file
+// in dir defines, and what keeps it from being written. Without such a folder
+// there is no skeleton.
+func Unwritten(in Input, before *api.API, dir string) (prototypes, refused []string, err error) {
+	source, err := sources(dir)
+	if err != nil || source == "" {
+		return nil, nil, err
+	}
+	old := in
+	old.API = before
+	have := map[string]bool{}
+	for _, s := range skeletons(prepare(old)) {
+		for _, f := range s.ByHand() {
+			have[f.C] = true
+		}
+	}
+	for _, s := range skeletons(prepare(in)) {
+		unclear := map[string]bool{} // what is to be said of these decides
+		for _, f := range s.findings {
+			refused = append(refused, fmt.Sprintf("%s: %s: %s", in.API.Place(f.Of, f.Header), f.Of, f.Text))
+			unclear[f.Of.Name] = true
+		}
+		for _, f := range s.ByHand() {
+			if !have[f.C] && !unclear[f.through] && !strings.Contains(source, f.C+"(") {
+				prototypes = append(prototypes, f.Prototype())
+			}
+		}
+	}
+	return prototypes, refused, nil
+}
+
+// sources returns the C files in dir that are written by hand.
+func sources(dir string) (string, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.c"))
+	if err != nil {
+		return "", err
+	}
+	var all strings.Builder
+	for _, path := range files {
+		if strings.HasSuffix(path, "_skeleton.c") {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
+		}
+		all.Write(text)
+	}
+	return all.String(), nil
 }
 
 func skeletons(all []*pkg) []*skeleton {
@@ -184,7 +238,7 @@ func (s *skeleton) operation(tag string, m *api.Member) string {
 	}
 	f.settle()
 	s.functions = append(s.functions, &provided{
-		function: f, C: "soft_" + name, owner: tag,
+		function: f, C: "soft_" + name, owner: tag, through: through.Name(),
 		inC: tag == "ibv_qp_ex" || tag == "ibv_cq_ex" || through.dataPath() || name == "bind_mw", // that posts
 	})
 	return "soft_" + name

@@ -3,6 +3,7 @@
 package emit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,21 +18,23 @@ import (
 // that the headers do not have, and for each that does not fit the snapshots.
 func stale(in Input) error {
 	var errs []error
-	report := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("conventions: "+format+", which "+in.described()+" do not have", args...))
+	report := func(at, format string, args ...any) {
+		errs = append(errs, fmt.Errorf(at+": "+format+", which "+in.described()+" do not have", args...))
 	}
 	kinds := kindsOf(in.API)
+	words := map[string]string{"function": "func"}
 	gone := func(kind, name string) {
+		at := in.Known.At(cmp.Or(words[kind], kind), name)
 		if now := kinds[name]; now != "" {
-			errs = append(errs, fmt.Errorf("conventions: a line for the %s %s, which is %s in %s: remove or change the line",
-				kind, name, now, in.described()))
+			errs = append(errs, fmt.Errorf("%s: a line for the %s %s, which is %s in %s: remove or change the line",
+				at, kind, name, now, in.described()))
 			return
 		}
-		report("a line for the %s %s", kind, name)
+		errs = append(errs, fmt.Errorf("%s: a line for the %s %s, which %s do not have: remove the line", at, kind, name, in.described()))
 	}
 	for _, h := range in.Known.Headers {
 		if h.Other == "" && !slices.ContainsFunc(in.API.Headers, func(have *api.Header) bool { return have.Name == h.Name }) {
-			report("a line for the header %s", h.Name)
+			gone("header", h.Name)
 		}
 	}
 	functions := map[string]*api.Function{}
@@ -61,7 +64,7 @@ func stale(in Input) error {
 		}
 		for _, param := range in.Known.Funcs[name].Named() {
 			if !slices.Contains(f.ParamNames(), param) {
-				report("the line for %s names a parameter %s", name, param)
+				report(in.Known.At("func", name), "the line for %s names a parameter %s", name, param)
 			}
 		}
 	}
@@ -71,7 +74,7 @@ func stale(in Input) error {
 		case e == nil:
 			gone("enum", key)
 		case modifier != "" && !has(e, modifier):
-			report("the line for the enum %s names a modifier %s", key, modifier)
+			report(in.Known.At("enum", key), "the line for the enum %s names a modifier %s", key, modifier)
 		}
 	}
 	for _, tag := range slices.Sorted(maps.Keys(in.Known.Structs)) {
@@ -85,11 +88,11 @@ func stale(in Input) error {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(in.Strings)) {
-		staleTexts(in.Strings[key], enums[key], report)
+		in.staleTexts(in.Strings[key], enums[key], report)
 	}
 	for _, name := range slices.Sorted(maps.Keys(in.Manual)) {
 		if functions[name] == nil {
-			report("a manual page for the function %s", name)
+			report(in.at(manualFile, name), "a manual page for the function %s", name)
 		}
 	}
 	var others []*api.API
@@ -146,17 +149,20 @@ func kindsOf(a *api.API) map[string]string {
 	return kinds
 }
 
-func staleTexts(texts *conventions.Strings, e *api.Enum, report func(format string, args ...any)) {
+func (in Input) staleTexts(texts *conventions.Strings, e *api.Enum, report func(at, format string, args ...any)) {
 	if e == nil {
-		report("strings for the enum %s", texts.Enum)
+		report(in.at(stringsFile, texts.Enum), "strings for the enum %s", texts.Enum)
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(texts.Text)) {
 		if !has(e, name) {
-			report("a string for %s of enum %s", name, texts.Enum)
+			report(in.at(stringsFile, name), "a string for %s of enum %s", name, texts.Enum)
 		}
 	}
 }
+
+// at returns where a file speaks of a name.
+func (in Input) at(file, name string) string { return cmp.Or(in.places[file+" "+name], file) }
 
 func has(e *api.Enum, name string) bool {
 	return slices.ContainsFunc(e.Values, func(v api.Enumerator) bool { return v.Name == name })

@@ -121,7 +121,26 @@ func Scan(opts Options) (*api.API, error) {
 	if len(s.problems) > 0 {
 		return nil, report(s.problems)
 	}
+	if opts.Draft {
+		s.api.Places = s.places()
+	}
 	return s.api, nil
+}
+
+// places says where the declarations are.
+func (s *scanner) places() map[string]string {
+	all := map[string]string{}
+	names := s.api.Names()
+	for _, m := range s.api.Unvalued {
+		names = append(names, api.Name{Kind: "macro", Name: m.Name})
+	}
+	for _, name := range names {
+		at := s.placeOf(api.Finding{Of: name})
+		if header, _ := s.headerName(at.file); at.file != s.include {
+			all[name.String()] = fmt.Sprintf("%s:%d", header, at.line)
+		}
+	}
+	return all
 }
 
 type scanner struct {
