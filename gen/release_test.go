@@ -593,7 +593,7 @@ func (r *repository) compiles(t *testing.T) {
 // undecided change and ? before a source break.
 func (r *repository) changes(t *testing.T) (all []string) {
 	t.Helper()
-	for _, folder := range []string{"headers", "headers/efa", "headers/mlx5"} {
+	for _, folder := range []string{"headers", "headers/efa", "headers/ibmad", "headers/ibumad", "headers/mlx5"} {
 		var both []*api.API
 		for _, version := range []string{"65.0", "66.0"} {
 			a, err := api.Load(filepath.Join(r.top, folder, "api", version+".json"))

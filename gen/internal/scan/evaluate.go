@@ -15,6 +15,7 @@ import (
 // int64 inside its enum; outside the enum, it is unsigned if the value of
 // another enumerator of the enum does not fit an int. cc also makes either all
 // enums compatible with int, or none; see its Config.UnsignedEnums.
+// TestCCEnumerators fails when a new version of cc does as C.
 type constants struct {
 	enumerators map[*cc.Enumerator]constant
 	odd         map[string]bool // enumerators to which cc gives another type than C

@@ -80,7 +80,7 @@ func dropNeedless(m *api.Member, around api.Rules) {
 
 // hasRules reports whether the layout of st, or of a struct in it, follows
 // rules that cc does not apply. It counts all bit-fields, because cc misplaces
-// some.
+// some: see TestCCLayouts.
 func (s *scanner) hasRules(st *structure) bool {
 	return st != nil && (st.Rules != (api.Rules{}) || s.membersHaveRules(st.Members))
 }

@@ -13,7 +13,8 @@ import (
 var pragmaText = regexp.MustCompile(`^\s*\(\s*"((?:\\.|[^"\\\n])*)"`)
 
 // directives lists the allowed directives: those that cc obeys, and #warning,
-// which it may ignore. Others are rejected, because cc ignores misspelt ones.
+// which it may ignore. Others are rejected, because cc ignores misspelt ones:
+// see TestCCTakes.
 // #line is not allowed, because with it a declaration could seem to be in
 // another header.
 var directives = []string{

@@ -110,7 +110,7 @@ func await[T any](done <-chan T, spent func() time.Duration) (r T, ok bool) {
 
 func (t *translation) run() (ast *cc.AST, bad map[string]unusable, problems []problem) {
 	defer func() {
-		if p := recover(); p != nil { // cc panics on input that it does not expect
+		if p := recover(); p != nil { // cc panics on input that it does not expect: see TestCCPanics
 			ast, bad, problems = nil, nil, []problem{t.gaveUp(fmt.Sprint(p))}
 		}
 	}()
@@ -203,7 +203,8 @@ func (t *translation) sources(end any) []cc.Source {
 // exports only.
 var harmlessPragmas = []string{"GCC diagnostic", "GCC visibility", "GCC system_header", "GCC warning", "clang diagnostic"}
 
-// pragmaOperator is the file name that cc reports for a _Pragma.
+// pragmaOperator is the file name that cc reports for a _Pragma: see
+// TestCCPragmaOperator.
 const pragmaOperator = "_Pragma_"
 
 func isHarmless(pragma []string) bool {

@@ -3,12 +3,19 @@
 package scan
 
 import (
+	"io"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 	"modernc.org/cc/v4"
 )
+
+// These tests are about the faults of cc that the scanner works around. Each is
+// worked around in one file, which the test names, and fails when a new version
+// of cc no longer has it. cc's own list is at
+// https://gitlab.com/cznic/cc/-/issues.
 
 // parsed returns what cc makes of a text.
 func parsed(t *testing.T, text string) *cc.AST {
@@ -54,4 +61,65 @@ func TestCCLayouts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestCCEnumerators shows that cc still gives enumerators other types than C,
+// in which A is an int. When it fails, evaluate.go is no longer needed.
+func TestCCEnumerators(t *testing.T) {
+	ast := parsed(t, "enum e { A = 1, B = 0x80000000u };\n")
+	kinds := map[string]cc.Kind{}
+	for name, nodes := range ast.Scope.Nodes {
+		for _, n := range nodes {
+			if e, ok := n.(*cc.Enumerator); ok {
+				kinds[name] = e.Type().Kind()
+			}
+		}
+	}
+	require.Equal(t, cc.UInt, kinds["B"])
+	require.NotEqual(t, cc.Int, kinds["A"], "cc gives enumerators the types that C gives them")
+}
+
+// TestCCTakes shows which texts cc still takes, though they are no C. When it
+// fails, text.go, or the rest of what a row names, can leave that one to cc.
+func TestCCTakes(t *testing.T) {
+	for _, tt := range []struct{ text, rejectedBy string }{
+		{"#frobnicate\nint f(void);\n", "text.named"},
+		{"#line 7 \"other.h\"\nint f(void);\n", "text.named"},
+		{"int f(void);\n\\", "text.backslash"},
+		{"struct s { int a; int a; };\n", "structs.go"},
+		{"static int f(void);\n", "scanner.everything"},
+	} {
+		require.NotPanics(t, func() { parsed(t, tt.text) }, tt.rejectedBy)
+	}
+}
+
+// TestCCPragmaOperator shows that cc still does not say in which file and line a
+// _Pragma is. When it fails, pragmaOperator in translate.go is no longer needed.
+func TestCCPragmaOperator(t *testing.T) {
+	abi, err := cc.NewABI("linux", "amd64")
+	require.NoError(t, err)
+	var file string
+	_, err = cc.Translate(&cc.Config{ABI: abi, PragmaHandler: func(words []cc.Token) error {
+		file = words[0].Position().Filename
+		return nil
+	}}, []cc.Source{
+		{Name: "<predefined>", Value: predefined()}, {Name: "<builtin>", Value: cc.Builtin},
+		{Name: "h", Value: "\n_Pragma(\"GCC diagnostic push\") int f(void);\n"},
+	})
+	require.NoError(t, err)
+	require.Equal(t, pragmaOperator, file, "cc says where a _Pragma is")
+}
+
+// TestCCPanics shows that cc still panics at a header without an end. When it
+// fails, translation.run need not recover.
+func TestCCPanics(t *testing.T) {
+	abi, err := cc.NewABI("linux", "amd64")
+	require.NoError(t, err)
+	endless := fstest.MapFS{"a.h": {Data: []byte("#include \"a.h\"\n")}}
+	require.Panics(t, func() { // a limit is set, so that the stack does not overflow
+		err := cc.Preprocess(&cc.Config{ABI: abi, FS: endless, FSOnly: true, ExpansionLimit: maxWork, IncludePaths: []string{""}}, []cc.Source{
+			{Name: "<predefined>", Value: predefined()}, {Name: "<builtin>", Value: cc.Builtin}, {Name: "h", Value: "#include \"a.h\"\n"},
+		}, io.Discard)
+		t.Log(err)
+	})
 }
