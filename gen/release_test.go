@@ -638,8 +638,8 @@ func (r *repository) decide(t *testing.T, asked string) {
 	r.replace(t, stringsFile, `IBV_EVENT_DEVICE_SPEED_CHANGE "Device link speed change"`, "IBV_EVENT_DEVICE_SPEED_CHANGE \"Device link speed change\"\nIBV_EVENT_DEVICE_TOO_HOT \"Device too hot\"")
 	r.replace(t, "headers/mlx5/manual.txt", " mlx5dv_reserved_qpn_dealloc", "")
 	r.edit(t, "headers/mlx5/conventions.txt", func(text string) string {
-		return regexp.MustCompile(`(?m)^func mlx5dv_reserved_qpn_dealloc .*\n`).ReplaceAllString(text, "")
-	})
+		return regexp.MustCompile(`(?m)^func mlx5dv_reserved_qpn_dealloc .*`).ReplaceAllString(text, `$0 skip="declared until 65"`)
+	}) // a scan of 65.0 needs the line
 }
 
 func (r *repository) replace(t *testing.T, name, old, text string) {

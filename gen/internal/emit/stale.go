@@ -57,7 +57,11 @@ func stale(in Input) error {
 			continue
 		}
 		if f == nil {
-			if in.Known.Funcs[name].Skip == "" || !before[name] { // a scan of old headers still needs the line
+			switch { // a scan of old headers still needs the line
+			case before[name] && in.Known.Funcs[name].Skip == "":
+				errs = append(errs, fmt.Errorf(`%s: a line for the function %s, which %s do not have: add skip="why" to it, as older headers have the function`,
+					in.Known.At("func", name), name, in.described()))
+			case !before[name]:
 				gone("function", name)
 			}
 			continue

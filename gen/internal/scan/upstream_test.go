@@ -103,7 +103,7 @@ func TestCCPragmaOperator(t *testing.T) {
 		file = words[0].Position().Filename
 		return nil
 	}}, []cc.Source{
-		{Name: "<predefined>", Value: predefined()}, {Name: "<builtin>", Value: cc.Builtin},
+		{Name: "<predefined>", Value: predefined(nil)}, {Name: "<builtin>", Value: cc.Builtin},
 		{Name: "h", Value: "\n_Pragma(\"GCC diagnostic push\") int f(void);\n"},
 	})
 	require.NoError(t, err)
@@ -118,7 +118,7 @@ func TestCCPanics(t *testing.T) {
 	endless := fstest.MapFS{"a.h": {Data: []byte("#include \"a.h\"\n")}}
 	require.Panics(t, func() { // a limit is set, so that the stack does not overflow
 		err := cc.Preprocess(&cc.Config{ABI: abi, FS: endless, FSOnly: true, ExpansionLimit: maxWork, IncludePaths: []string{""}}, []cc.Source{
-			{Name: "<predefined>", Value: predefined()}, {Name: "<builtin>", Value: cc.Builtin}, {Name: "h", Value: "#include \"a.h\"\n"},
+			{Name: "<predefined>", Value: predefined(nil)}, {Name: "<builtin>", Value: cc.Builtin}, {Name: "h", Value: "#include \"a.h\"\n"},
 		}, io.Discard)
 		t.Log(err)
 	})
