@@ -505,7 +505,7 @@ func TestNextRelease(t *testing.T) {
 		t.Skip("it compiles the bindings anew")
 	}
 	headers := nextRelease(t)
-	r := copyRepository(t, "softroce", "internal", "ibverbs", "rdmacm")
+	r := copyRepository(t, "softroce", "ibverbs", "rdmacm")
 	r.commit(t)
 	out := r.upgrade(t, false, "66.0", headers)
 	require.Contains(t, out, "upgrade: stopped. Decide each of the lines above and add it.\n")

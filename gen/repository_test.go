@@ -45,7 +45,7 @@ func copyRepository(t *testing.T, more ...string) *repository {
 	t.Helper()
 	r := &repository{top: t.TempDir()}
 	top := headertest.Top(t)
-	for _, name := range append([]string{"gen", "generated", "headers", "scripts", "docs", "tests/golden"}, more...) {
+	for _, name := range append([]string{"gen", "generated", "headers", "internal", "scripts", "docs", "tests/golden"}, more...) {
 		require.NoError(t, os.CopyFS(filepath.Join(r.top, name), os.DirFS(filepath.Join(top, name))))
 	}
 	r.restore(t, "go.mod", "go.sum", "Makefile", ".gitignore")
