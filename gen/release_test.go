@@ -460,8 +460,8 @@ var newExports = map[string]map[string]string{
 	"libmlx5.so.1":   {"mlx5dv_var_size": "MLX5_1.28"},
 }
 
-// corrections are what a person decides in another way than gen proposes, by the
-// begin of the proposed line.
+// corrections are what a person decides in another way than gen proposes, by
+// the begin of the proposed line.
 var corrections = map[string]string{
 	"func ibv_query_dm_usage ":  "func ibv_query_dm_usage code out=used",
 	"func _ibv_query_buf_caps ": `func _ibv_query_buf_caps code skip="for ibv_query_buf_caps, which passes the size of the struct"`,
@@ -616,8 +616,8 @@ func (r *repository) changes(t *testing.T) (all []string) {
 	return all
 }
 
-// decide adds the lines that an upgrade has asked for, and changes those that do
-// not fit, as a person does.
+// decide adds the lines that an upgrade has asked for, and changes those that
+// do not fit, as a person does.
 func (r *repository) decide(t *testing.T, asked string) {
 	t.Helper()
 	for _, m := range regexp.MustCompile(`(?ms)^Lines for (\S+),.*?\n\n(.*?)\n\n`).FindAllStringSubmatch(asked, -1) {

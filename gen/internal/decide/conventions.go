@@ -99,8 +99,8 @@ func enumValues(e *api.Enum) string {
 	return strings.Join(values, " ")
 }
 
-// placed returns a comment for a line: where the declaration is, if the snapshot
-// tells, and what it says.
+// placed returns a comment for a line: where the declaration is, if the
+// snapshot tells, and what it says.
 func placed(a *api.API, kind, name, text string) string {
 	var parts []string
 	for _, part := range []string{a.Place(api.Name{Kind: kind, Name: name}, ""), text} {

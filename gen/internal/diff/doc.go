@@ -64,9 +64,9 @@
 //     programs reserve room for the variable as they were compiled.
 //   - A struct, union or enum that gets a tag, or loses it, breaks the source.
 //     An enum of another size is a break.
-//   - A member that an anonymous union takes in, or gives free, is where it was, and
-//     C programs write it as before. Go's field turns into a method, or back, so
-//     that is a break of the source.
+//   - A member that an anonymous union takes in, or gives free, is where it
+//     was, and C programs write it as before. Go's field turns into a method,
+//     or back, so that is a break of the source.
 //   - A declaration that is in another header now breaks the source of programs
 //     that include the old one only.
 //

@@ -92,9 +92,9 @@ func Skeleton(in Input, dir string) error {
 }
 
 // Unwritten returns what the skeleton of in lacks, which the snapshot before
-// did not need: the prototypes of the functions that stay in C and that no C file
-// in dir defines, and what keeps it from being written. Without such a folder
-// there is no skeleton.
+// did not need: the prototypes of the functions that stay in C and that no C
+// file in dir defines, and what keeps it from being written. Without such a
+// folder there is no skeleton.
 func Unwritten(in Input, before *api.API, dir string) (prototypes, refused []string, err error) {
 	source, err := sources(dir)
 	if err != nil || source == "" {

@@ -93,8 +93,9 @@ func TestCCTakes(t *testing.T) {
 	}
 }
 
-// TestCCPragmaOperator shows that cc still does not say in which file and line a
-// _Pragma is. When it fails, pragmaOperator in translate.go is no longer needed.
+// TestCCPragmaOperator shows that cc still does not say in which file and line
+// a _Pragma is. When it fails, pragmaOperator in translate.go is no longer
+// needed.
 func TestCCPragmaOperator(t *testing.T) {
 	abi, err := cc.NewABI("linux", "amd64")
 	require.NoError(t, err)
@@ -103,7 +104,8 @@ func TestCCPragmaOperator(t *testing.T) {
 		file = words[0].Position().Filename
 		return nil
 	}}, []cc.Source{
-		{Name: "<predefined>", Value: predefined(nil)}, {Name: "<builtin>", Value: cc.Builtin},
+		{Name: "<predefined>", Value: predefined(nil)},
+		{Name: "<builtin>", Value: cc.Builtin},
 		{Name: "h", Value: "\n_Pragma(\"GCC diagnostic push\") int f(void);\n"},
 	})
 	require.NoError(t, err)
