@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,6 +47,8 @@ const (
 
 func (config *Config) check() error {
 	switch {
+	case strings.ContainsRune(config.Device, 0): // at which C's text would end
+		return cerr.Invalid("the name of the device contains a zero byte")
 	case config.Port < 0 || config.Port > maxPort:
 		return cerr.Invalid("port is %d, want 0 to %d", config.Port, maxPort)
 	case config.Timeout != 0 && (config.Timeout < minTimeout || config.Timeout > maxTimeout):

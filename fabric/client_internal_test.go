@@ -286,6 +286,7 @@ func TestConfig(t *testing.T) {
 		want   string
 	}{
 		{Config{Port: -1}, "fabric.Open (fabric at port -1): port is -1, want 0 to 254"},
+		{Config{Device: "mlx5_0\x00x"}, "fabric.Open (mlx5_0\x00x): the name of the device contains a zero byte"},
 		{Config{Device: "mlx5_0", Port: 255}, "fabric.Open (mlx5_0 port 255): port is 255, want 0 to 254"},
 		{Config{Device: "mlx5_0", Timeout: -1}, "fabric.Open (mlx5_0): timeout is -1ns, want 1ms to 1h0m0s"},
 		{Config{Timeout: 2 * time.Hour}, "fabric.Open (fabric): timeout is 2h0m0s, want 1ms to 1h0m0s"},

@@ -118,6 +118,17 @@ func TestPrintTopology(t *testing.T) {
 	}
 }
 
+// A node that says it is of an unknown type has question marks, as with
+// ibnetdiscover.
+func TestPrintUnknownType(t *testing.T) {
+	topology := madeUp()
+	topology.Nodes[0].Type = 77
+	var b bytes.Buffer
+	require.NoError(t, printNet(&b, topology))
+	require.Contains(t, b.String(), "\n???guid=0x2c90300000002\n???\t1 \"?-0002c90300000002\"\t")
+	require.Contains(t, b.String(), "\n[1]\t\"?-0002c90300000002\"[1]")
+}
+
 // The fields of JSON are those of docs/guide/programs.md.
 func TestJSON(t *testing.T) {
 	topology := madeUp()

@@ -40,8 +40,18 @@ var netTypes = map[fabric.NodeType]struct{ letter, word string }{
 	fabric.Router:         {"R", "Rt"},
 }
 
+// netType returns the letter and the word of a node's type, or question marks
+// for an unknown type, as ibnetdiscover prints them.
+func netType(n *fabric.Node) (letter, word string) {
+	if t, ok := netTypes[n.Type]; ok {
+		return t.letter, t.word
+	}
+	return "?", "???"
+}
+
 func netName(n *fabric.Node) string {
-	return fmt.Sprintf("%q", fmt.Sprintf("%s-%016x", netTypes[n.Type].letter, uint64(n.GUID)))
+	letter, _ := netType(n)
+	return fmt.Sprintf("%q", fmt.Sprintf("%s-%016x", letter, uint64(n.GUID)))
 }
 
 func printSwitch(b *bufio.Writer, n *fabric.Node) {
@@ -68,7 +78,7 @@ func printSwitch(b *bufio.Writer, n *fabric.Node) {
 }
 
 func printEnd(b *bufio.Writer, n *fabric.Node) {
-	word := netTypes[n.Type].word
+	_, word := netType(n)
 	fmt.Fprintf(b, "%sguid=%#x\n%s\t%d %s\t\t# \"%s\"\n", strings.ToLower(word), uint64(n.GUID), word, n.NumPorts, netName(n), n.Description)
 	for _, p := range n.Ports {
 		if p.Peer == nil {
