@@ -50,17 +50,28 @@ func deviceFiles() map[string]string {
 	return all
 }
 
+// filesFolder is the folder with the files, in the folder of the libraries.
+const filesFolder = "files"
+
 // writeFiles writes the files of deviceFiles, below the folder of the
-// libraries. The files in /dev/infiniband are links to /dev/null: programs on
+// libraries. Running programs may read the files, so it replaces each file as a
+// whole, and leaves a file alone that has the right text. The files in /dev/infiniband are links to /dev/null: programs on
 // the device in user space only look whether they exist.
 func writeFiles(folder string) error {
-	folder = filepath.Join(folder, "files")
+	next := filepath.Join(folder, ".file")
+	folder = filepath.Join(folder, filesFolder)
 	for path, text := range deviceFiles() {
 		path = filepath.Join(folder, path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		if before, err := os.ReadFile(path); err == nil && string(before) == text {
+			continue
+		}
+		if err := os.WriteFile(next, []byte(text), 0o644); err != nil {
+			return err
+		}
+		if err := os.Rename(next, path); err != nil {
 			return err
 		}
 	}

@@ -56,9 +56,9 @@ func names(folder string) []string {
 }
 
 // whole returns the absolute path of a directory, which must contain all
-// libraries.
+// libraries, and the files that one of them shows.
 func whole(folder string) (string, error) {
-	for _, name := range names(folder) {
+	for _, name := range append(names(folder), filepath.Join(folder, filesFolder)) {
 		if _, err := os.Stat(name); err != nil {
 			return "", fmt.Errorf("%w: verbena softroce libs %s builds the libraries", err, folder)
 		}
@@ -259,6 +259,11 @@ func install(from, to string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
+	unlock, err := lock(filepath.Join(to, ".lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	for _, name := range names(from) {
 		text, err := os.ReadFile(name)
 		if err != nil {

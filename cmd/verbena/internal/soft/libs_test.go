@@ -12,10 +12,38 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
+
+// Programs that have opened a file of the device read its whole text while the
+// files are written again.
+func TestFilesAreReplaced(t *testing.T) {
+	folder := t.TempDir()
+	require.NoError(t, writeFiles(folder))
+	state := filepath.Join(folder, filesFolder, "sys/class/infiniband/soft0/ports/1/state")
+	require.NoError(t, os.WriteFile(state, []byte("another version's\n"), 0o644))
+	opened, err := os.Open(state)
+	require.NoError(t, err)
+	defer opened.Close()
+	require.NoError(t, writeFiles(folder))
+	text, err := io.ReadAll(opened)
+	require.NoError(t, err)
+	require.Equal(t, "another version's\n", string(text))
+	text, err = os.ReadFile(state)
+	require.NoError(t, err)
+	require.Equal(t, "4: ACTIVE\n", string(text))
+
+	before, err := os.Stat(state)
+	require.NoError(t, err)
+	require.NoError(t, writeFiles(folder))
+	after, err := os.Stat(state)
+	require.NoError(t, err)
+	require.True(t, os.SameFile(before, after))
+	require.Equal(t, before.ModTime(), after.ModTime())
+}
 
 // The libraries are built once, and again when something has changed.
 func TestBuild(t *testing.T) {
@@ -53,6 +81,23 @@ func TestBuild(t *testing.T) {
 	whole, err := whole(to)
 	require.NoError(t, err)
 	require.Equal(t, to, whole)
+
+	var group sync.WaitGroup
+	for range 8 { // at once, and over what is there
+		group.Go(func() {
+			if err := install(folder, to); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	for i, name := range names(to) {
+		want, err := os.ReadFile(names(folder)[i])
+		require.NoError(t, err)
+		got, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(want, got), name)
+	}
 
 	t.Setenv("CC", "/no/such/compiler")
 	_, err = build(t.Context(), io.Discard)
