@@ -13,7 +13,7 @@ import (
 
 // NotInstalled is part of the compiler's message if a header that the result of
 // [Header] includes is missing.
-const NotInstalled = "is not among the compiler's headers"
+const NotInstalled = "is not among the headers of the compiler"
 
 // Header returns the text of a C file that compiles, on any architecture, if
 // the headers are as the snapshot says. The file does not check the places of

@@ -206,7 +206,7 @@ func (p *pkg) claim(in claims, name, c string) {
 // ours lists the names in a package that do not come from a C declaration.
 var ours = []string{
 	"Be16", "NewBe16", "Be32", "NewBe32", "Be64", "NewBe64", "PthreadMutex", "PthreadCond",
-	"TestLayout", "TestUnions", "TestEnums", "FuzzEnums", "TestStubs",
+	"TestLayout", "TestUnions", "TestEnums", "FuzzEnums", "TestStubs", "TestHeader",
 }
 
 // claimNames claims the names of everything that the package declares.
