@@ -55,8 +55,9 @@ const filesFolder = "files"
 
 // writeFiles writes the files of deviceFiles, below the folder of the
 // libraries. Running programs may read the files, so it replaces each file as a
-// whole, and leaves a file alone that has the right text. The files in /dev/infiniband are links to /dev/null: programs on
-// the device in user space only look whether they exist.
+// whole, and leaves a file alone that has the right text. The files in
+// /dev/infiniband are links to /dev/null: programs on the device in user space
+// only look whether they exist.
 func writeFiles(folder string) error {
 	next := filepath.Join(folder, ".file")
 	folder = filepath.Join(folder, filesFolder)
