@@ -322,8 +322,10 @@ func TestBindRefuses(t *testing.T) {
 		"missing include": {files: map[string]string{"c/x.h": "#include <nosuch.h>\n"}, want: "c/x.h:1:10: include file not found: <nosuch.h>\n" +
 			"the folders of headers are "},
 		"syntax":                {files: map[string]string{"c/x.h": "int x_call(;\n"}, want: "the headers end in the middle of a declaration"},
-		"no form in Go":         {files: map[string]string{"c/x.h": "struct x { long double d; };\nint x(struct x *);\n"}, want: "to leave out a declaration that cannot be represented in Go, add a line with opaque= or skip= to "},
-		"nothing":               {files: map[string]string{"c/x.h": "\n"}, want: "nothing is declared in the headers that are bound"},
+		"no form in Go":         {files: map[string]string{"c/x.h": "struct x { long double d; };\nint x(struct x *);\n"}, want: "conventions.txt leave out what has no form in Go, or give it another name:"},
+		"name of libc's":        {files: map[string]string{"c/stdint.h": "int x_call(void);\n"}, options: bind.Options{Header: "stdint.h"}, want: "-header stdint.h: the C library has a header of this name; name yours with its folder: -I "},
+		"no usable name":        {files: map[string]string{"c/x.h": "struct x { int _; };\nint x_call(struct x *);\n", "x/conventions.txt": "library x libx.so.1 prefix=x_ debian=- fedora=- program=-\nheader x.h x\nfunc x_call value\n"}, want: "\n    struct TAG opaque=\"why\" "},
+		"nothing":               {files: map[string]string{"c/x.h": "\n"}, want: "x.h: nothing is declared in the headers that are bound"},
 		"hand-written":          {files: map[string]string{"x/x.go": "package x\n", "x/README.md": "Hello\n"}, want: "has files that gen has not written: README.md, x.go; "},
 		"hand-written below":    {files: map[string]string{"x/internal/dl/x.go": "package dl\n"}, want: "has files that gen has not written: internal/dl/x.go; "},
 		"second header":         {files: map[string]string{"x/conventions.txt": "library x libx.so.1 prefix=x_ debian=- fedora=- program=-\nheader y.h x\n"}, want: "the package in x is for y.h, not for x.h: use another folder for each header"},

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -125,6 +126,10 @@ func prepare(o Options, log io.Writer) (*job, func(), error) {
 		return nil, nil, err
 	}
 	j.isLinked = o.Libc == ""
+	if err := j.isHidden(roots); err != nil {
+		removeLinks()
+		return nil, nil, err
+	}
 	dir, err := os.MkdirTemp("", "gen-bind-")
 	if err != nil {
 		removeLinks()
@@ -152,6 +157,23 @@ func (j *job) locate(roots included.Roots) (err error) {
 	return nil
 }
 
+// isHidden fails if libc or the kernel has a header of the same name. The scan
+// would read that one.
+func (j *job) isHidden(roots included.Roots) error {
+	if scan.FindLibcs(j.libc, j.header.name) == "" {
+		return nil
+	}
+	if slices.Contains(roots, j.header.root) {
+		return fmt.Errorf("-header %s: the C library and the kernel have their own header of this name, and gen does not bind these", j.Header)
+	}
+	abs, err := filepath.Abs(j.header.root)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("-header %s: the C library has a header of this name; name yours with its folder: -I %s -header %s",
+		j.Header, filepath.Dir(abs), path.Join(filepath.Base(abs), j.header.name))
+}
+
 // headerPath returns the path of a header that the scan has read.
 func (j *job) headerPath(name string) string {
 	file := filepath.FromSlash(name)
@@ -175,12 +197,19 @@ func (j *job) libcName() string {
 }
 
 // plain returns err with the paths of installed headers in the place of the
-// links to them.
+// links to them, and the name of the header in the place of the umbrella.
 func (j *job) plain(err error) error {
-	if err == nil || !j.isLinked || !strings.Contains(err.Error(), j.libc) {
+	if err == nil {
+		return nil
+	}
+	text := strings.ReplaceAll(err.Error(), j.umbrella+":1:1: ", j.header.name+": ")
+	if j.isLinked {
+		text = strings.ReplaceAll(text, j.libc, "")
+	}
+	if text == err.Error() {
 		return err
 	}
-	return errors.New(strings.ReplaceAll(err.Error(), j.libc, ""))
+	return errors.New(text)
 }
 
 func (j *job) run() error {
@@ -215,7 +244,7 @@ func (j *job) run() error {
 		}
 	}
 	if failed != nil {
-		return fmt.Errorf("%w\nto leave out a declaration that cannot be represented in Go, add a line with opaque= or skip= to %s", failed, t.file)
+		return t.advise(failed)
 	}
 	digests, err := j.digests(a)
 	if err != nil {
@@ -399,7 +428,7 @@ func (j *job) emit(t *table, digests string, old []string) error {
 	}
 	var err error
 	if in.API, err = scan.Scan(o); err != nil {
-		return err
+		return t.advise(err)
 	}
 	if _, err := t.lacking(j.unfit); err != nil {
 		return err
@@ -519,7 +548,7 @@ func (j *job) compare(in emit.Input, declarations []byte) (string, error) {
 		agree = append(agree, fmt.Sprintf("%s agrees with %d facts for linux/%s", cc, total, cc.Arch.Name))
 	}
 	if len(differ) > 0 {
-		return "", fmt.Errorf("%w; a line with opaque= in conventions.txt leaves out the members of a struct:\n%s", ErrDifferent, strings.Join(slices.Compact(differ), "\n"))
+		return "", fmt.Errorf("%w; in conventions.txt, opaque= leaves out the members of a struct, and skip= a function or macro:\n%s", ErrDifferent, strings.Join(slices.Compact(differ), "\n"))
 	}
 	return strings.Join(agree, ", "), nil
 }

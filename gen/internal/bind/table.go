@@ -51,6 +51,19 @@ func (t *table) parse() (err error) {
 	return err
 }
 
+// advise adds to the error of a scan which lines help.
+func (t *table) advise(err error) error {
+	return fmt.Errorf(`%w
+Lines in %s leave out what has no form in Go, or give it another name:
+    func NAME value skip="why"     a function or variable
+    func NAME CLASS name=GoName    a function
+    struct TAG opaque="why"        the members of a struct or union
+    struct TAG name=GoName         a struct, union or typedef
+    enum TAG values name=GoName    an enum
+    macro NAME skip="why"          a macro
+For all else, bind a header of your own that declares what you need`, err, t.file)
+}
+
 // bound returns the library that the table defines, and the name of the header
 // that it binds.
 func (t *table) bound(p *place) (*conventions.Library, string, error) {

@@ -82,6 +82,15 @@ func local(c string) string {
 	return name
 }
 
+// ConstName returns the Go name of a macro.
+func ConstName(c string) string { return constName(c) }
+
+// WholeName returns a C name in Go's mixed caps, with the library's prefix.
+func WholeName(c string) string { return goName(c) }
+
+// IsUsable reports whether Go programs can use a name of a package.
+func IsUsable(name string) bool { return exported.MatchString(name) }
+
 // constName returns the Go name of a macro.
 func constName(c string) string { return strings.TrimLeft(c, "_") }
 

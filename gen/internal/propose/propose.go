@@ -4,6 +4,7 @@
 package propose
 
 import (
+	"fmt"
 	"math/bits"
 	"slices"
 	"strings"
@@ -49,6 +50,11 @@ func Lines(a *api.API, known *conventions.Table) []Line {
 	for _, s := range a.Structs {
 		if tag := tagOf(s.Name); names[s.Name] != "" && known.Names["struct "+tag] == "" && known.Structs[tag] == "" {
 			add("struct", tag, strings.TrimSpace(names[s.Name]))
+		}
+	}
+	for _, m := range a.Macros {
+		if binds(m.Header) && known.Macros[m.Name] == "" && !emit.IsUsable(emit.ConstName(m.Name)) {
+			add("macro", m.Name, `skip="its name does not begin with a capital letter"`)
 		}
 	}
 	for _, m := range a.Unvalued {
@@ -115,8 +121,9 @@ func tagOf(name string) string {
 }
 
 // proposedNames returns a word such as " name=GoName" for each declaration
-// whose Go name would be that of another one. These are structs with the name
-// of a function, and functions with the same name.
+// whose Go name would be that of another one, or one that programs cannot use.
+// These are functions, and structs with the name of a function, a variable or
+// another struct.
 func proposedNames(a *api.API, known *conventions.Table) map[string]string {
 	words, functions := map[string]string{}, map[string]string{}
 	for _, f := range a.Functions {
@@ -124,19 +131,50 @@ func proposedNames(a *api.API, known *conventions.Table) map[string]string {
 			continue
 		}
 		name := emit.GoName(known, f.Name)
+		if !emit.IsUsable(name) {
+			if name = emit.WholeName(f.Name); emit.IsUsable(name) {
+				words[f.Name] = " name=" + name
+			}
+		}
 		if other := functions[name]; other != "" && isInternal(f.Name) {
 			words[f.Name] = " name=" + name + "Internal"
 		} else if other != "" && isInternal(other) {
 			words[other] = " name=" + name + "Internal"
+		} else if other != "" && other != f.Name && emit.IsUsable(name) {
+			name = free(functions, name)
+			words[f.Name] = " name=" + name
 		}
 		functions[name] = f.Name
 	}
-	for _, s := range a.Structs {
-		if name := emit.GoName(known, tagOf(s.Name)); functions[name] != "" && known.Binds(s.Header) {
-			words[s.Name] = " name=" + name + "Struct"
+	for _, v := range a.Variables {
+		if known.Binds(v.Header) {
+			functions[emit.GoName(known, v.Name)] = v.Name
 		}
 	}
+	structs := map[string]string{}
+	for _, s := range a.Structs {
+		name := emit.GoName(known, tagOf(s.Name))
+		switch {
+		case functions[name] != "" && known.Binds(s.Header):
+			name += "Struct"
+		case structs[name] != "":
+			name = free(structs, name)
+		}
+		if name != emit.GoName(known, tagOf(s.Name)) {
+			words[s.Name] = " name=" + name
+		}
+		structs[name] = s.Name
+	}
 	return words
+}
+
+// free returns name with the first number that makes it none of those taken.
+func free(taken map[string]string, name string) string {
+	for n := 2; ; n++ {
+		if numbered := fmt.Sprintf("%s%d", name, n); taken[numbered] == "" {
+			return numbered
+		}
+	}
 }
 
 // isInternal reports whether a function is probably internal to the library:

@@ -37,6 +37,10 @@ func (s *scanner) everything(ast *cc.AST) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.bodiless)) {
+		if s.skips(name) {
+			s.remove(name)
+			continue
+		}
 		s.reject(s.bodiless[name], "the static function %s has no body", name)
 	}
 	for _, f := range s.api.Functions {

@@ -14,6 +14,57 @@ import (
 
 func (s *scanner) external(e *cc.ExternalDeclaration) {
 	s.current = e
+	before := len(s.problems)
+	s.recordExternal(e)
+	if len(s.problems) > before && s.leaveOut(e) {
+		s.problems = s.problems[:before]
+	}
+}
+
+// leaveOut removes the functions and variables that e declares from the
+// snapshot, and reports whether it did. It does so only if the conventions
+// skip all of them.
+func (s *scanner) leaveOut(e *cc.ExternalDeclaration) bool {
+	names := map[string]cc.Node{}
+	switch e.Case {
+	case cc.ExternalDeclarationFuncDef:
+		d := e.FunctionDefinition.Declarator
+		names[d.Name()] = d
+	case cc.ExternalDeclarationDecl:
+		for l := e.Declaration.InitDeclaratorList; l != nil; l = l.InitDeclaratorList {
+			d := l.InitDeclarator.Declarator
+			if d.IsTypename() {
+				return false
+			}
+			names[d.Name()] = d
+		}
+	}
+	for name := range names {
+		if !s.skips(name) {
+			return false
+		}
+	}
+	for name, n := range names {
+		s.ordinary[name] = n // everything must not report it
+		delete(s.bodiless, name)
+		s.remove(name)
+	}
+	return len(names) > 0
+}
+
+// skips reports whether the conventions skip a function or variable.
+func (s *scanner) skips(name string) bool {
+	known := s.known.Funcs[name]
+	return known != nil && known.Skip != ""
+}
+
+// remove removes a function or variable from the snapshot.
+func (s *scanner) remove(name string) {
+	s.api.Functions = slices.DeleteFunc(s.api.Functions, func(f *api.Function) bool { return f.Name == name })
+	s.api.Variables = slices.DeleteFunc(s.api.Variables, func(v *api.Variable) bool { return v.Name == name })
+}
+
+func (s *scanner) recordExternal(e *cc.ExternalDeclaration) {
 	switch e.Case {
 	case cc.ExternalDeclarationFuncDef:
 		s.definition(e.FunctionDefinition)

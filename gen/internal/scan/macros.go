@@ -33,7 +33,7 @@ func (s *scanner) macros(ast *cc.AST, unusable map[string]unusable) {
 		m := ast.Macros[name]
 		header, bound := s.header(m)
 		target := m.ReplacementList()
-		if !bound || len(target) == 0 {
+		if !bound || len(target) == 0 || isPlaceMacro(name) {
 			continue
 		}
 		if !m.IsConst && !m.IsFnLike {
@@ -54,6 +54,10 @@ func (s *scanner) macros(ast *cc.AST, unusable map[string]unusable) {
 			continue
 		}
 		if s.known.Macros[name] != "" {
+			s.unvalued(s.place(m), name, header, wordsOfMacro(m))
+			continue
+		}
+		if s.isBeyond(m, map[string]bool{}) {
 			s.unvalued(s.place(m), name, header, wordsOfMacro(m))
 			continue
 		}
@@ -79,6 +83,35 @@ func (s *scanner) macros(ast *cc.AST, unusable map[string]unusable) {
 		}
 	}
 	slices.SortFunc(s.api.Unvalued, func(a, b *api.Unvalued) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// isPlaceMacro reports whether a macro is one of the compiler's whose value
+// depends on where or when it is expanded. cc reports it as if the header that
+// uses it had defined it.
+func isPlaceMacro(name string) bool {
+	switch name {
+	case "__LINE__", "__FILE__", "__COUNTER__", "__DATE__", "__TIME__", "__TIMESTAMP__", "__BASE_FILE__", "__INCLUDE_LEVEL__":
+		return true
+	}
+	return false
+}
+
+// isBeyond reports whether m has no value that holds in every program, or one
+// that cc reads wrongly: it takes u8"x" for the string 8"x.
+func (s *scanner) isBeyond(m *cc.Macro, seen map[string]bool) bool {
+	for _, t := range m.ReplacementList() {
+		word := t.SrcStr()
+		if isPlaceMacro(word) || strings.HasPrefix(word, `u8"`) {
+			return true
+		}
+		if inner := s.macroNamed[word]; inner != nil && !seen[word] {
+			seen[word] = true
+			if s.isBeyond(inner, seen) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // wordsOfMacro returns the words of a macro's parameters and definition.

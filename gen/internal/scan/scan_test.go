@@ -294,3 +294,56 @@ func TestIncludeChain(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 7, a.Structs[0].Size)
 }
+
+// TestLeftOut has declarations that have no form in a snapshot. A line with
+// skip= leaves them out; without it they are refused.
+func TestLeftOut(t *testing.T) {
+	const skip = "func ibv_x value skip=\"of the test\"\n"
+	tests := map[string]struct{ text, want string }{
+		"no prototype":      {"int ibv_x();", "1:5: a function without a prototype cannot be represented"},
+		"static variable":   {"static const int ibv_x = 5;", "1:18: the static variable ibv_x cannot be represented"},
+		"defined variable":  {"int ibv_x = 5;", "1:5: the variable ibv_x is defined in the header"},
+		"body":              {"int ibv_x(void) { return 1; }", "1:5: the function ibv_x has a body and is not static"},
+		"asm label":         {"int ibv_x(int) __asm__(\"y\");", "1:16: the asm label of ibv_x cannot be represented"},
+		"attribute":         {"int ibv_x(int) __attribute__((ms_abi));", "1:31: the attribute ms_abi cannot be represented"},
+		"no body":           {"static int ibv_x(int);", "1:12: the static function ibv_x has no body"},
+		"thread's variable": {"extern _Thread_local int ibv_x;", "1:8: the storage class _Thread_local cannot be represented"},
+		"name":              {"int ibv_x(int größe);", `1:11: the name "größe" cannot be represented`},
+		"flexible array":    {"int ibv_x(int (*)[]);", "1:11: a flexible array cannot be represented"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			for lines, isRefused := range map[string]bool{"func ibv_ok code\nfunc ibv_x value\n": true, "func ibv_ok code\n" + skip: false} {
+				known, err := conventions.Parse("conventions.txt", []byte(lines))
+				require.NoError(t, err)
+				a, err := scanText(t, headerFolder(t), tt.text+"\nint ibv_ok(void);\n", known)
+				if isRefused {
+					require.EqualError(t, err, "infiniband/verbs.h:"+tt.want)
+					continue
+				}
+				require.NoError(t, err)
+				require.Len(t, a.Functions, 1)
+				require.Equal(t, "ibv_ok", a.Functions[0].Name)
+				require.Empty(t, a.Variables)
+			}
+		})
+	}
+	known, err := conventions.Parse("conventions.txt", []byte(skip))
+	require.NoError(t, err)
+	_, err = scanText(t, headerFolder(t), "int ibv_x(), ibv_y();\n", known)
+	require.ErrorContains(t, err, "1:14: a function without a prototype cannot be represented", "ibv_y has no line")
+}
+
+// TestNoLastingValue has macros without a value that holds in every program, or
+// with one that cc reads wrongly.
+func TestNoLastingValue(t *testing.T) {
+	for _, text := range []string{"__LINE__", "__FILE__", "__COUNTER__", "__DATE__ \" \" __TIME__", "(__LINE__ + 1)", `u8"x"`, `"a" u8"x"`} {
+		t.Run(text, func(t *testing.T) {
+			known, err := conventions.Parse("conventions.txt", []byte("func ibv_ok code\nmacro IBV_Z skip=\"of the test\"\n"))
+			require.NoError(t, err)
+			_, err = scanText(t, headerFolder(t), "#define IBV_X "+text+"\n#define IBV_Y (IBV_X)\n#define IBV_Z IBV_Y\nint ibv_ok(void);\n", known)
+			require.EqualError(t, err, "infiniband/verbs.h:1:9: the macro IBV_X has no value; add to the conventions a line such as: macro IBV_X skip=\"why\"\n"+
+				"infiniband/verbs.h:2:9: the macro IBV_Y has no value; add to the conventions a line such as: macro IBV_Y skip=\"why\"")
+		})
+	}
+}

@@ -3,6 +3,7 @@
 package scan
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,6 +25,22 @@ func systemDirs(opts Options) []string {
 		filepath.Join(include, "x86_64-linux-gnu"),
 		include,
 	}
+}
+
+// FindLibcs returns the path of the header of libc or the kernel with the given
+// name, or "" if there is none. libc is Options.Libc.
+func FindLibcs(libc, name string) string {
+	for _, dir := range systemDirs(Options{Libc: libc})[1:] { // without cc's own
+		if file := filepath.Join(dir, filepath.FromSlash(name)); isFile(file) {
+			return file
+		}
+	}
+	return ""
+}
+
+func isFile(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Mode().IsRegular()
 }
 
 func (s *scanner) isSystem(n cc.Node) bool { return isBelow(n.Position().Filename, s.system) }
