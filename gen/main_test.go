@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/headertest"
 )
 
@@ -58,7 +59,13 @@ func TestCommands(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(facts, "conventions.txt"), []byte(lines), 0o600))
 	require.Error(t, run([]string{"scan", "-facts", facts, "-headers", headers, "-version", newest}))
 	require.NoError(t, run([]string{"scan", "-facts", facts, "-headers", headers, "-version", newest, "-draft", draft}))
-	require.Equal(t, read(t, filepath.Join(top, "headers", snapshot)), read(t, draft))
+	drafted, err := api.Load(draft)
+	require.NoError(t, err)
+	require.NotEmpty(t, drafted.Places)
+	drafted.Places = nil // which only drafts have
+	text, err := drafted.Marshal()
+	require.NoError(t, err)
+	require.True(t, read(t, filepath.Join(top, "headers", snapshot)) == string(text), "the draft is not the snapshot")
 	facts = filepath.Join(top, "headers")
 
 	out, capi, libraries := t.TempDir(), t.TempDir(), t.TempDir()
