@@ -154,6 +154,8 @@ func main() {
 	fmt.Println(id, err)
 	_, err = point.Open("elsewhere")
 	fmt.Println(err, errors.Is(err, syscall.ENOENT))
+	_, err = point.Open("") // no NULL, which C would follow
+	fmt.Println(errors.Is(err, syscall.ENOENT))
 	next, err := point.Next()
 	fmt.Println(next, err)
 	count, err := point.Count()
@@ -233,7 +235,7 @@ func point_mirror value  # unread
 		require.Contains(t, tests, "--- PASS: "+name)
 	}
 	c.write(t, "main.go", pointProgram)
-	require.Equal(t, "{-3 -4} <nil>\n42 <nil>\npoint_open: no such file or directory true\n9 <nil>\n5 <nil>\n1 <nil>\n"+
+	require.Equal(t, "{-3 -4} <nil>\n42 <nil>\npoint_open: no such file or directory true\ntrue\n9 <nil>\n5 <nil>\n1 <nil>\n"+
 		"point_lost: the installed libpoint.so.1 does not have it true\nPOINT_Y 7\n", c.goTool(t, "run", "."))
 	require.NoError(t, os.Remove(filepath.Join(c.dir, "libpoint.so.1")))
 	require.Contains(t, c.goTool(t, "run", "."), "cannot load libpoint.so.1 (on Debian and Ubuntu install libpoint1): ")

@@ -207,6 +207,13 @@ func (p *pkg) argument(param param) (before []jen.Code, arg jen.Code) {
 		return before, jen.Qual("unsafe", "Pointer").Call(jen.Op("&").Add(name))
 	case param.t.Kind == api.Pointer && param.t.Elem.IsVoid():
 		return nil, jen.Parens(jen.Op("*").Qual("C", "uint8_t")).Call(name)
+	case param.text && !param.mayNil:
+		c := param.copied()
+		before = []jen.Code{
+			jen.Id(c).Op(":=").Qual("unsafe", "Pointer").Call(jen.Qual("C", "CString").Call(name)),
+			jen.Defer().Qual("C", "free").Call(jen.Id(c)),
+		}
+		return before, jen.Id(c)
 	case param.text:
 		c := param.copied()
 		before = []jen.Code{
