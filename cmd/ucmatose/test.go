@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -102,7 +101,7 @@ func (t *test) each(step func(*connection) error) error {
 	for _, c := range t.all {
 		working.Go(func() {
 			if err := step(c); err != nil {
-				t.fail(cmp.Or(context.Cause(c.life), err))
+				t.fail(c.cause(err))
 			}
 		})
 	}
