@@ -114,6 +114,7 @@ enum point_axis { POINT_X = 1, POINT_Y = 2, POINT_Z = 4 };
 #define POINT_INLINE inline
 struct point point_mirror(struct point p, enum point_axis axis);
 int point_open(const char *name, unit *id);
+int point_find(const char *all, int all_size);
 int point_each(point_visit visit, void *of);
 int point_print(const char *format, __builtin_va_list list);
 int point_next(void);
@@ -129,6 +130,7 @@ __be32 point_order(__be32 n);
 int point_count = 5;
 struct point point_mirror(struct point p, enum point_axis axis) { if (axis & POINT_X) p.x = -p.x; if (axis & POINT_Y) p.y = -p.y; return p; }
 int point_open(const char *name, unit *id) { if (strcmp(name, "origin")) { errno = ENOENT; return -1; } *id = 42; return 0; }
+int point_find(const char *all, int all_size) { for (int i = 0; i < all_size; i++) if (all[i] == 'x') return i; return -ENOENT; }
 int point_each(point_visit visit, void *of) { return visit != 0; }
 int point_print(const char *format, __builtin_va_list list) { return 0; }
 int point_next(void) { return 9; }
@@ -156,6 +158,13 @@ func main() {
 	fmt.Println(err, errors.Is(err, syscall.ENOENT))
 	_, err = point.Open("") // no NULL, which C would follow
 	fmt.Println(errors.Is(err, syscall.ENOENT))
+	id, err = point.Open("origin\x00and more")
+	fmt.Println(id, err, errors.Is(err, syscall.EINVAL))
+	memory := []byte("\x00\x00x")
+	at, err := point.Find(&memory[0], int32(len(memory)))
+	fmt.Println(at, err)
+	_, err = point.Find(nil, 0)
+	fmt.Println(err)
 	next, err := point.Next()
 	fmt.Println(next, err)
 	count, err := point.Count()
@@ -199,7 +208,7 @@ func TestBind(t *testing.T) {
 
 	said, err := again()
 	require.ErrorIs(t, err, bind.ErrUndecided)
-	require.Contains(t, said, "7 func ")
+	require.Contains(t, said, "8 func ")
 	table := c.read(t, "point/conventions.txt")
 	require.Contains(t, table, "\nlibrary point libpoint.so.1 prefix=point_ debian=- fedora=- program=-  # unread\n\nheader point.h point\n")
 	_, proposed, _ := strings.Cut(table, "\nheader point.h point\n")
@@ -218,14 +227,15 @@ func point_mirror value  # unread
 `, proposed[:strings.Index(proposed, "\n# int point_open")], table)
 	require.Equal(t, 1, len(c.files(t, "point")), "the package is not written yet")
 
-	c.edit(t, "point/conventions.txt", "func point_open value", "func point_open status out=id # mine:", "func point_lost value", "func point_lost status")
+	c.edit(t, "point/conventions.txt", "func point_open value", "func point_open status out=id # mine:", "func point_lost value", "func point_lost status",
+		"func point_find value bytes=all  # unread", "func point_find negative bytes=all")
 	_, err = again()
 	require.ErrorIs(t, err, bind.ErrUndecided)
 	c.edit(t, "point/conventions.txt", "  # unread", "", "debian=-", "debian=libpoint1")
 	decided := c.read(t, "point/conventions.txt")
 	said, err = again()
 	require.NoError(t, err)
-	require.Regexp(t, `^example.org/tools/point: 7 functions and variables of libpoint.so.1, 3 structs, 1 enums, 1 constants; cc agrees with \d+ facts for linux/`, said)
+	require.Regexp(t, `^example.org/tools/point: 8 functions and variables of libpoint.so.1, 3 structs, 1 enums, 1 constants; cc agrees with \d+ facts for linux/`, said)
 	require.Equal(t, decided, c.read(t, "point/conventions.txt"))
 
 	c.goTool(t, "vet", "./...")
@@ -235,7 +245,8 @@ func point_mirror value  # unread
 		require.Contains(t, tests, "--- PASS: "+name)
 	}
 	c.write(t, "main.go", pointProgram)
-	require.Equal(t, "{-3 -4} <nil>\n42 <nil>\npoint_open: no such file or directory true\ntrue\n9 <nil>\n5 <nil>\n1 <nil>\n"+
+	require.Equal(t, "{-3 -4} <nil>\n42 <nil>\npoint_open: no such file or directory true\ntrue\n"+
+		"0 point_open: name contains a zero byte true\n2 <nil>\npoint_find: all is nil\n9 <nil>\n5 <nil>\n1 <nil>\n"+
 		"point_lost: the installed libpoint.so.1 does not have it true\nPOINT_Y 7\n", c.goTool(t, "run", "."))
 	require.NoError(t, os.Remove(filepath.Join(c.dir, "libpoint.so.1")))
 	require.Contains(t, c.goTool(t, "run", "."), "cannot load libpoint.so.1 (on Debian and Ubuntu install libpoint1): ")

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
-	"strings"
 	"syscall"
 	"unsafe"
 
@@ -196,9 +195,6 @@ func (a *AddrInfo) with(host, service string, f func(*librdmacm.Addrinfo) error)
 }
 
 func (a *AddrInfo) call(host, service string, f func(*librdmacm.Addrinfo) error) error {
-	if strings.Contains(host+service, "\x00") {
-		return cerr.Refuse("rdma_getaddrinfo", "", "the host or the service contains a zero byte") // a zero byte would end C's string
-	}
 	if a == nil {
 		return f(nil)
 	}

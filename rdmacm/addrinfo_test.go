@@ -95,7 +95,10 @@ func TestGetAddrInfoFails(t *testing.T) {
 	_, err = rdmacm.GetAddrInfo(none, d.IPv4.String(), "7", nil)
 	require.ErrorContains(t, err, "rdma_getaddrinfo: ctx is nil")
 	_, err = rdmacm.GetAddrInfo(bounded(t), "localhost\x00b", "7", nil)
-	require.ErrorContains(t, err, "the host or the service contains a zero byte")
+	require.EqualError(t, err, `host "localhost\x00b", service "7": rdma_getaddrinfo: node contains a zero byte`)
+	require.ErrorIs(t, err, syscall.EINVAL)
+	_, err = rdmacm.GetAddrInfo(bounded(t), "localhost", "7\x00", &rdmacm.AddrInfo{})
+	require.ErrorContains(t, err, "rdma_getaddrinfo: service contains a zero byte")
 	asGID := &rdmacm.AddrInfo{Flags: rdmacm.AddrFamily | rdmacm.AddrNumericHost, Family: rdmacm.FamilyIB}
 	for _, host := range []string{d.IPv4.String(), "localhost", ""} {
 		_, err = rdmacm.GetAddrInfo(bounded(t), host, "7", asGID)

@@ -7,6 +7,7 @@ package libibmad
 import (
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/dl"
+	"strings"
 	"unsafe"
 )
 
@@ -651,6 +652,9 @@ func EncodeField(buf *uint8, field MADFIELDS, val unsafe.Pointer) error {
 //
 // In every supported rdma-core (IBMAD_1.3).
 func PrintField(field MADFIELDS, name string, val unsafe.Pointer) (int32, error) {
+	if strings.IndexByte(name, 0) >= 0 {
+		return 0, cerr.ZeroByte("mad_print_field", "name")
+	}
 	if val == nil {
 		return 0, cerr.Nil("mad_print_field", "val")
 	}
@@ -3847,6 +3851,9 @@ func DumpFields(buf *byte, bufsz int32, val unsafe.Pointer, valsz int32, start i
 func Xdump(file unsafe.Pointer, msg string, p unsafe.Pointer, size int32) error {
 	if file == nil {
 		return cerr.Nil("xdump", "file")
+	}
+	if strings.IndexByte(msg, 0) >= 0 {
+		return cerr.ZeroByte("xdump", "msg")
 	}
 	if p == nil {
 		return cerr.Nil("xdump", "p")

@@ -32,7 +32,9 @@
 //
 // Every function returns an error last. The errno is taken in the same C call,
 // and the library's several ways of reporting errors are decoded: errors.Is
-// works with a syscall.Errno. A nil pointer that C would follow is refused.
+// works with a syscall.Errno. A nil pointer that C would follow is refused, and so
+// is a string with a zero byte, at which C's string would end: C is not called, and
+// the error, syscall.EINVAL, names the parameter.
 //
 // # What the comments say
 //

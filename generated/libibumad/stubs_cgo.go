@@ -8,6 +8,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/dl"
+	"strings"
 	"unsafe"
 )
 
@@ -219,6 +220,9 @@ func GetCasNames(cas *[20]byte, max_ int32) (int32, error) {
 //
 // In every supported rdma-core (IBUMAD_1.0). See umad_get_ca_portguids(3).
 func GetCaPortguids(caName string, portguids *libibverbs.Be64, max_ int32) (int, error) {
+	if strings.IndexByte(caName, 0) >= 0 {
+		return 0, cerr.ZeroByte("umad_get_ca_portguids", "ca_name")
+	}
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
@@ -247,6 +251,9 @@ func GetCaPortguids(caName string, portguids *libibverbs.Be64, max_ int32) (int,
 //
 // In every supported rdma-core (IBUMAD_1.0). See umad_get_ca(3).
 func GetCa(caName string, ca *Ca) error {
+	if strings.IndexByte(caName, 0) >= 0 {
+		return cerr.ZeroByte("umad_get_ca", "ca_name")
+	}
 	if ca == nil {
 		return cerr.Nil("umad_get_ca", "ca")
 	}
@@ -297,6 +304,9 @@ func ReleaseCa(ca *Ca) error {
 //
 // In every supported rdma-core (IBUMAD_1.0). See umad_get_port(3).
 func GetPort(caName string, portnum int32, port *Port) error {
+	if strings.IndexByte(caName, 0) >= 0 {
+		return cerr.ZeroByte("umad_get_port", "ca_name")
+	}
 	if port == nil {
 		return cerr.Nil("umad_get_port", "port")
 	}
@@ -347,6 +357,9 @@ func ReleasePort(port *Port) error {
 //
 // In every supported rdma-core (IBUMAD_1.0). See umad_get_issm_path(3).
 func GetIssmPath(caName string, portnum int32, path *byte, max_ int32) error {
+	if strings.IndexByte(caName, 0) >= 0 {
+		return cerr.ZeroByte("umad_get_issm_path", "ca_name")
+	}
 	if path == nil {
 		return cerr.Nil("umad_get_issm_path", "path")
 	}
@@ -375,6 +388,9 @@ func GetIssmPath(caName string, portnum int32, path *byte, max_ int32) error {
 //
 // In every supported rdma-core (IBUMAD_1.0). See umad_open_port(3).
 func OpenPort(caName string, portnum int32) (int, error) {
+	if strings.IndexByte(caName, 0) >= 0 {
+		return 0, cerr.ZeroByte("umad_open_port", "ca_name")
+	}
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
@@ -403,6 +419,9 @@ func OpenPort(caName string, portnum int32) (int, error) {
 //
 // Since rdma-core 53 (IBUMAD_1.3). See umad_open_smi_port(3).
 func OpenSmiPort(caName string, portnum int32) (int, error) {
+	if strings.IndexByte(caName, 0) >= 0 {
+		return 0, cerr.ZeroByte("umad_open_smi_port", "ca_name")
+	}
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
@@ -981,6 +1000,9 @@ func GetSmiGsiPairs(cas *CaPair, max_ uint64) (int, error) {
 //
 // Since rdma-core 56 (IBUMAD_1.4). See umad_get_smi_gsi_pair_by_ca_name(3).
 func GetSmiGsiPairByCaName(devname string, portnum uint8, caPair *CaPair, enforceSmi uint32) error {
+	if strings.IndexByte(devname, 0) >= 0 {
+		return cerr.ZeroByte("umad_get_smi_gsi_pair_by_ca_name", "devname")
+	}
 	if caPair == nil {
 		return cerr.Nil("umad_get_smi_gsi_pair_by_ca_name", "ca_pair")
 	}

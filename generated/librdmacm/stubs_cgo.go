@@ -8,6 +8,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/dl"
+	"strings"
 	"unsafe"
 )
 
@@ -1075,6 +1076,12 @@ func MigrateId(id *CmId, channel *EventChannel) error {
 //
 // In every supported rdma-core (RDMACM_1.0). See rdma_getaddrinfo(3).
 func Getaddrinfo(node string, service string, hints *Addrinfo) (*Addrinfo, error) {
+	if strings.IndexByte(node, 0) >= 0 {
+		return nil, cerr.ZeroByte("rdma_getaddrinfo", "node")
+	}
+	if strings.IndexByte(service, 0) >= 0 {
+		return nil, cerr.ZeroByte("rdma_getaddrinfo", "service")
+	}
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
@@ -1212,6 +1219,12 @@ func GetRemoteEce(id *CmId, ece *libibverbs.Ece) error {
 func ResolveAddrinfo(id *CmId, node string, service string, hints *Addrinfo) error {
 	if id == nil {
 		return cerr.Nil("rdma_resolve_addrinfo", "id")
+	}
+	if strings.IndexByte(node, 0) >= 0 {
+		return cerr.ZeroByte("rdma_resolve_addrinfo", "node")
+	}
+	if strings.IndexByte(service, 0) >= 0 {
+		return cerr.ZeroByte("rdma_resolve_addrinfo", "service")
 	}
 	if err := library.Load(); err != nil {
 		return err

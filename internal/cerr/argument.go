@@ -64,6 +64,11 @@ func Refuse(op, object, format string, args ...any) error {
 	return Argument(op, object, Invalid(format, args...))
 }
 
+// ZeroByte returns the error for a call of op that was refused because the
+// string for the parameter param contains a zero byte, at which C's string would
+// end.
+func ZeroByte(op, param string) error { return Refuse(op, "", "%s contains a zero byte", param) }
+
 // Nil returns the error for a call of op that was refused because the parameter
 // param is nil.
 func Nil(op, param string) error { return Refuse(op, "", "%s is nil", param) }

@@ -51,6 +51,7 @@ type Func struct {
 	Blocks bool
 	Nil    []string // parameters that may be NULL
 	Keeps  []string // parameters whose memory C uses after the call
+	Bytes  []string // parameters of type const char * that are memory with a length, not strings
 	Out    []string // parameters that are results
 	Own    bool     // whether the bindings have a C function of their own in place of the header's inline function
 	Forms  []Form   // functions that are bound instead of a variadic one
@@ -68,7 +69,7 @@ type Form struct {
 type Arg struct{ Type, Name string }
 
 // Named returns the names of all parameters in the line.
-func (f *Func) Named() []string { return slices.Concat(f.Nil, f.Keeps, f.Out) }
+func (f *Func) Named() []string { return slices.Concat(f.Nil, f.Keeps, f.Bytes, f.Out) }
 
 // Enum is the line of an enum.
 type Enum struct {
@@ -358,6 +359,8 @@ func (f *Func) attribute(w string) bool {
 		f.Nil = strings.Split(value, ",")
 	case "keeps":
 		f.Keeps = strings.Split(value, ",")
+	case "bytes":
+		f.Bytes = strings.Split(value, ",")
 	case "out":
 		f.Out = strings.Split(value, ",")
 	case "inline":

@@ -16,7 +16,7 @@ func TestParse(t *testing.T) {
 header infiniband/verbs.h libibverbs
 header infiniband/arch.h skip="of old"
 header rdma/*-abi.h other=linux-libc-dev
-func ibv_all  status blocks nil=a,b keeps=c out=d,e # rest
+func ibv_all  status blocks nil=a,b keeps=c bytes=f,g out=d,e # rest
 func ibv_own	code	inline=own
 func ibv_left_out string skip="two words # no comment"
 func ibv_forms count form=ibv_forms form="ibv_forms_two int a *char b"
@@ -42,7 +42,7 @@ macro ibv_get skip="a call"
 		Funcs: map[string]*Func{
 			"ibv_all": {
 				Name: "ibv_all", Class: Status, Blocks: true,
-				Nil: []string{"a", "b"}, Keeps: []string{"c"}, Out: []string{"d", "e"},
+				Nil: []string{"a", "b"}, Keeps: []string{"c"}, Bytes: []string{"f", "g"}, Out: []string{"d", "e"},
 			},
 			"ibv_own":      {Name: "ibv_own", Class: Code, Own: true},
 			"ibv_left_out": {Name: "ibv_left_out", Class: String, Skip: "two words # no comment"},
@@ -61,7 +61,7 @@ macro ibv_get skip="a call"
 		Names:   map[string]string{},
 		Macros:  map[string]string{"ibv_get": "a call"},
 	}, table)
-	require.Equal(t, []string{"a", "b", "c", "d", "e"}, table.Funcs["ibv_all"].Named())
+	require.Equal(t, []string{"a", "b", "c", "f", "g", "d", "e"}, table.Funcs["ibv_all"].Named())
 	for name, want := range map[string]*Header{
 		"infiniband/verbs.h": table.Headers[0], "infiniband/arch.h": table.Headers[1], "rdma/hns-abi.h": table.Headers[2],
 		"rdma/*-abi.h": table.Headers[2], "rdma/hfi/hns-abi.h": nil, "infiniband/new.h": nil, "verbs.h": nil,
@@ -92,6 +92,7 @@ func TestParseErrors(t *testing.T) {
 		{"func ibv_x maybe", `func ibv_x: unknown class "maybe"`},
 		{"func ibv_x code nil", `func ibv_x: unknown attribute "nil"`},
 		{"func ibv_x code nil=", `func ibv_x: unknown attribute "nil="`},
+		{"func ibv_x code bytes=", `func ibv_x: unknown attribute "bytes="`},
 		{"func ibv_x code blocks=yes", `func ibv_x: unknown attribute "blocks=yes"`},
 		{"func ibv_x code inline=other", `func ibv_x: unknown attribute "inline=other"`},
 		{"func ibv_x code since=60", `func ibv_x: unknown attribute "since=60"`},

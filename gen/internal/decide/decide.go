@@ -143,7 +143,7 @@ func (l *List) Print(w io.Writer) {
 		}
 	}
 	section("Lines for "+l.folder+"/conventions.txt, each below its neighbours in the header. The class is a guess, and so is\n"+
-		"values or flags; decide also blocks, nil=, keeps=, out= and skip=, as the file explains. Of a header that gets\n"+
+		"values or flags; decide also blocks, nil=, keeps=, bytes=, out= and skip=, as the file explains. Of a header that gets\n"+
 		"skip=, nothing else is needed.", l.Conventions, "")
 	section("Lines for "+l.folder+"/since.txt, with the first release that has the name: the one here is right if no release\n"+
 		"lies between the two versions.", l.Since, "")

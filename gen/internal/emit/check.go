@@ -131,6 +131,9 @@ func (p *pkg) checkFunction(f *function) {
 		if param.out && !isOut(param.t) {
 			p.fail("the conventions say that C stores something through %s, which is no pointer to a number or to a pointer", param.cName)
 		}
+		if slices.Contains(f.Bytes, param.cName) && !IsText(param.t) {
+			p.fail("its line at %s says bytes=%s, which is %s, not const char *", p.Known.At("func", f.Name()), param.cName, param.t.C(""))
+		}
 	}
 	if limit := limits[f.Class]; limit != "" && f.limit() == "" {
 		p.fail("a function of class %s must have a parameter %s", f.Class, limit)
@@ -150,8 +153,8 @@ func isOut(t *api.Type) bool {
 	return t.Elem.Kind == api.Pointer || t.Elem.Kind == api.Named && (isEnum || scalars[t.Elem.Name].wire != "")
 }
 
-// isText reports whether a parameter is a string that C only reads.
-func isText(t *api.Type) bool { return isString(t) && t.Elem.Const }
+// IsText reports whether a parameter is a const char *.
+func IsText(t *api.Type) bool { return isString(t) && t.Elem.Const }
 
 func isString(t *api.Type) bool {
 	return t.Kind == api.Pointer && t.Elem.Kind == api.Named && t.Elem.Name == "char"
@@ -285,7 +288,7 @@ func (p *pkg) claimMembers(all, fields claims, name, path string, members []*api
 // goReserved lists the names that Go stubs use for something other than a
 // parameter.
 var goReserved = append(types.Universe.Names(), "cerr", "dl", "enum", "libibverbs", "library", "unsafe", "err", "r",
-	"librdmacm", "syscall", "result", "math", "verbs", "cm", "absent", "counted")
+	"librdmacm", "syscall", "result", "math", "strings", "verbs", "cm", "absent", "counted")
 
 // cReserved lists the names that C stubs use for something other than a
 // parameter, and the keywords of newer versions of C.

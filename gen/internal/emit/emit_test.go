@@ -241,6 +241,12 @@ func TestRefused(t *testing.T) {
 		{"result that is a struct", func(in *Input) {
 			in.Known.Funcs["ibv_query_device"].Out = []string{"device_attr"}
 		}, "func ibv_query_device: the conventions say that C stores something through device_attr, which is no pointer to a number or to a pointer"},
+		{"memory that is no const char *", func(in *Input) {
+			in.Known.Funcs["ibv_reg_mr"].Bytes = []string{"addr"}
+		}, " says bytes=addr, which is void *, not const char *"},
+		{"memory that is no parameter", func(in *Input) {
+			in.Known.Funcs["ibv_poll_cq"].Bytes = []string{"gone"}
+		}, ": the line for ibv_poll_cq names a parameter gone" + lack},
 		{"poll without a limit", func(in *Input) {
 			in.Known.Funcs["ibv_resize_cq"].Class = conventions.Poll
 		}, "infiniband/verbs.h: func ibv_resize_cq: a function of class poll must have a parameter num_entries"},
@@ -262,6 +268,28 @@ func TestRefused(t *testing.T) {
 			require.ErrorContains(t, Emit(in, dir), tt.want)
 			require.NoDirExists(t, filepath.Join(dir, "libibverbs"))
 		})
+	}
+}
+
+// TestStrings has a const char * as a string, as memory with a length, and as
+// memory that C keeps. A string lives only for the call.
+func TestStrings(t *testing.T) {
+	for want, change := range map[string]func(*conventions.Func){
+		"func Getaddrinfo(node string, service string, hints *Addrinfo)": func(*conventions.Func) {},
+		"func Getaddrinfo(node *byte, service string, hints *Addrinfo)":  func(f *conventions.Func) { f.Bytes = []string{"node"} },
+		"func Getaddrinfo(node string, service *byte, hints *Addrinfo)":  func(f *conventions.Func) { f.Keeps = []string{"service"} },
+	} {
+		in := load(t)
+		change(in.Known.Funcs["rdma_getaddrinfo"])
+		all, err := packages(in)
+		require.NoError(t, err)
+		files, err := all[1].render()
+		require.NoError(t, err)
+		for _, name := range []string{"stubs_cgo.go", "stubs_other.go"} {
+			require.Contains(t, string(files[name]), want+" (*Addrinfo, error) {\n")
+		}
+		refusal := "\tif strings.IndexByte(node, 0) >= 0 {\n\t\treturn nil, cerr.ZeroByte(\"rdma_getaddrinfo\", \"node\")\n\t}\n"
+		require.Equal(t, strings.Contains(want, "node string"), strings.Contains(string(files["stubs_cgo.go"]), refusal))
 	}
 }
 

@@ -34,7 +34,7 @@ type param struct {
 	t      *api.Type
 	mayNil bool
 	out    bool
-	text   bool // whether it is a const char *, for which Go has a string
+	text   bool // whether it is a string that C only reads, of which the stub makes a copy
 }
 
 // copied returns the name of the Go variable with C's copy of a string.
@@ -151,7 +151,7 @@ func (f *function) param(name string, t *api.Type) param {
 		cName: name, t: t,
 		mayNil: slices.Contains(f.Nil, name),
 		out:    slices.Contains(f.Out, name),
-		text:   isText(t),
+		text:   IsText(t) && !slices.Contains(f.Bytes, name) && !slices.Contains(f.Keeps, name),
 	}
 }
 

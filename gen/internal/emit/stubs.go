@@ -143,7 +143,7 @@ func zero(t *jen.Statement, isRecord bool) jen.Code {
 
 // body returns the statements of a stub that calls C.
 func (p *pkg) body(fn *function) []jen.Code {
-	out := p.nilChecks(fn)
+	out := p.refusals(fn)
 	if fn.needsLibrary() {
 		out = append(out, jen.If(jen.Err().Op(":=").Id("library").Dot("Load").Call(), jen.Err().Op("!=").Nil()).Block(
 			p.fails(fn, jen.Err()),
@@ -183,16 +183,24 @@ func (p *pkg) body(fn *function) []jen.Code {
 	return append(out, p.finish(fn, outs)...)
 }
 
-// nilChecks returns the statements that refuse nil pointers which C would
-// follow.
-func (p *pkg) nilChecks(fn *function) []jen.Code {
+// refusals returns the statements that refuse nil pointers which C would
+// follow, and strings with a zero byte, at which C's string would end.
+func (p *pkg) refusals(fn *function) []jen.Code {
 	var out []jen.Code
 	for _, param := range fn.params {
-		if param.t.Kind == api.Pointer && !param.mayNil && !param.out && !param.text {
-			out = append(out, jen.If(jen.Id(param.name).Op("==").Nil()).Block(
-				p.fails(fn, jen.Qual(cerrPkg, "Nil").Call(jen.Lit(fn.Name()), jen.Lit(param.cName))),
-			))
+		name, reason := jen.Id(param.name), ""
+		var isWrong jen.Code
+		switch {
+		case param.text:
+			isWrong, reason = jen.Qual("strings", "IndexByte").Call(name, jen.Lit(0)).Op(">=").Lit(0), "ZeroByte"
+		case param.t.Kind == api.Pointer && !param.mayNil && !param.out:
+			isWrong, reason = name.Op("==").Nil(), "Nil"
+		default:
+			continue
 		}
+		out = append(out, jen.If(isWrong).Block(
+			p.fails(fn, jen.Qual(cerrPkg, reason).Call(jen.Lit(fn.Name()), jen.Lit(param.cName))),
+		))
 	}
 	return out
 }

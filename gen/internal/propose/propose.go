@@ -112,7 +112,25 @@ func proposedFunc(f *api.Function, known *conventions.Table) string {
 	case f.Inline != nil && f.Inline.Call == "":
 		return string(class) + ` skip="inline with logic of its own"`
 	}
+	if names := counted(f); len(names) > 0 {
+		return string(class) + " bytes=" + strings.Join(names, ",")
+	}
 	return string(class)
+}
+
+// counted returns the parameters of type const char * that are probably memory
+// and no strings: the next parameter is a number with a name like len or
+// data_size.
+func counted(f *api.Function) []string {
+	var names []string
+	all := f.ParamNames()
+	for i, t := range f.Type.Params[:max(len(f.Type.Params)-1, 0)] {
+		isLength := strings.Contains(all[i+1], "len") || strings.Contains(all[i+1], "size")
+		if emit.IsText(t) && isLength && f.Type.Params[i+1].Kind == api.Named {
+			names = append(names, all[i])
+		}
+	}
+	return names
 }
 
 func tagOf(name string) string {

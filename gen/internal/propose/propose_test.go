@@ -3,6 +3,8 @@
 package propose
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +12,29 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 )
+
+// TestMemory has const char * parameters: those with a length are memory, which
+// may contain zero bytes.
+func TestMemory(t *testing.T) {
+	known, err := conventions.Parse("conventions.txt", []byte("library x libx.so.1 prefix=x_ debian=- fedora=- program=-\nheader x.h x\n"))
+	require.NoError(t, err)
+	text := &api.Type{Kind: api.Pointer, Elem: &api.Type{Name: "char", Const: true}}
+	written := &api.Type{Kind: api.Pointer, Elem: &api.Type{Name: "char"}}
+	number := &api.Type{Name: "size_t"}
+	for want, params := range map[string]map[string]*api.Type{
+		"func x value bytes=b":         {"a": text, "b": text, "b_len": number},
+		"func x value bytes=buf,value": {"buf": text, "buf_size": number, "value": text, "value_len": number},
+		"func x value":                 {"a": written, "b_len": number, "c": text, "c_len": written, "d": text, "flags": number, "last": text},
+	} {
+		f := &api.Function{Name: "x", Header: "x.h", Type: &api.Type{Kind: api.Func, Elem: &api.Type{Name: "int"}}}
+		for _, name := range slices.Sorted(maps.Keys(params)) {
+			f.Params, f.Type.Params = append(f.Params, name), append(f.Type.Params, params[name])
+		}
+		lines := Lines(&api.API{Functions: []*api.Function{f}}, known)
+		require.Len(t, lines, 1)
+		require.Equal(t, want, lines[0].Text)
+	}
+}
 
 // TestNames has declarations whose names in Go would be taken, or could not be
 // used: each gets a proposal with another one.

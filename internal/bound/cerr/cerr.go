@@ -66,18 +66,26 @@ func number(result int64, errno int32) syscall.Errno {
 	return syscall.Errno(errno)
 }
 
-// ArgumentError reports a call that was refused before C was called, because a
-// parameter is nil. It matches syscall.EINVAL.
-type ArgumentError struct{ Op, Param string }
+// ArgumentError reports a call that was refused before C was called. It matches
+// syscall.EINVAL.
+type ArgumentError struct {
+	Op     string // C function
+	Param  string // parameter whose argument is invalid
+	Reason string // what is wrong with it, such as "is nil"
+}
 
-func (e *ArgumentError) Error() string { return e.Op + ": " + e.Param + " is nil" }
+func (e *ArgumentError) Error() string { return e.Op + ": " + e.Param + " " + e.Reason }
 
 // Unwrap returns syscall.EINVAL.
 func (e *ArgumentError) Unwrap() error { return syscall.EINVAL }
 
 // Nil returns the error that the call of op was refused because the parameter
 // param is nil.
-func Nil(op, param string) error { return &ArgumentError{op, param} }
+func Nil(op, param string) error { return &ArgumentError{op, param, "is nil"} }
+
+// ZeroByte returns the error that the call of op was refused because the string
+// for the parameter param contains a zero byte, at which C's string would end.
+func ZeroByte(op, param string) error { return &ArgumentError{op, param, "contains a zero byte"} }
 
 // SymbolError reports that the installed library does not have a function.
 type SymbolError struct{ Symbol, Library string }

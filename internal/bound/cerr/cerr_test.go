@@ -28,6 +28,7 @@ func TestResults(t *testing.T) {
 		"null":                    {Null("f", 13), syscall.EACCES},
 		"null without errno":      {Null("f", 0), syscall.EIO},
 		"nil":                     {Nil("f", "p"), syscall.EINVAL},
+		"zero byte":               {ZeroByte("f", "p"), syscall.EINVAL},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorIs(t, tt.err, tt.want)
@@ -50,6 +51,8 @@ func TestUnsupported(t *testing.T) {
 		require.EqualError(t, err, text)
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 	}
+	require.EqualError(t, Nil("f", "p"), "f: p is nil")
+	require.EqualError(t, ZeroByte("f", "p"), "f: p contains a zero byte")
 	require.ErrorIs(t, Platform("f"), errors.ErrUnsupported)
 	require.ErrorContains(t, Platform("f"), "f: ")
 	require.Contains(t, whyNot("linux", "amd64"), "CGO_ENABLED=1")

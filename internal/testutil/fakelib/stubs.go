@@ -47,7 +47,8 @@ var failures = map[string]outcome{
 
 // Stubs tests each function of a library that all passes to check. The Go
 // function must call the C function once, with the arguments in order, and must
-// decode the result as the function's class says.
+// decode the result as the function's class says. It must refuse a string with
+// a zero byte, at which C's string would end.
 func Stubs(t *testing.T, library string, all func(check func(function, class string, stub any))) {
 	if os.Getenv(inChild) == "" {
 		name, _, _ := strings.Cut(library, ".")
@@ -86,6 +87,28 @@ func (s stub) test(t *testing.T, l *Library) {
 		_, err := s.call(args)
 		require.ErrorIs(t, err, syscall.EINVAL)
 		require.ErrorContains(t, err, s.function+": ")
+	}
+	for i := range args {
+		if args[i].Kind() == reflect.String {
+			s.refusesZero(t, l, args, i)
+		}
+	}
+}
+
+// refusesZero calls the Go function with a string argument that contains a zero
+// byte.
+func (s stub) refusesZero(t *testing.T, l *Library, args []reflect.Value, i int) {
+	t.Helper()
+	l.Returns(0, 0)
+	for _, text := range []string{"\x00", "\x00name", "na\x00me", "name\x00"} {
+		args := slices.Clone(args)
+		args[i] = reflect.ValueOf(text)
+		got, err := s.call(args)
+		require.ErrorIs(t, err, syscall.EINVAL)
+		require.Regexp(t, "^"+s.function+": [a-z_]+ contains a zero byte$", err.Error())
+		require.Zero(t, got)
+		_, times, _ := l.Called()
+		require.Zero(t, times, "C was called")
 	}
 }
 
