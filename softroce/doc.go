@@ -36,7 +36,8 @@
 // [SetFaults] loses, duplicates, delays and corrupts packets. [SetPort],
 // [Remove], [Insert] and [SetAddresses] change the device as an administrator
 // changes a card. [Config] has a hostile mode, which loses nothing but delays,
-// duplicates and reorders packets. [Capture] writes sent packets to a file for
+// duplicates and reorders packets. It also has limits, with which the device
+// lacks what cards lack. [Capture] writes sent packets to a file for
 // Wireshark, as does the environment variable VERBENA_CAPTURE, which names a
 // file.
 //

@@ -33,6 +33,16 @@ type Config struct {
 	// If Hostile is empty, the seed is the value of the environment
 	// variable VERBENA_HOSTILE.
 	Hostile string
+
+	// Limits, if not empty, limits what the device has, so that a program
+	// meets what network cards lack. It is the name of a set, or limits such
+	// as "sge=1,inline=0", or both: "siw,wr=16". The device reports its
+	// limits as cards do, and refuses what exceeds them with the errors of
+	// their drivers. docs/softroce.md lists the limits and the sets.
+	//
+	// If Limits is empty, the limits are the value of the environment
+	// variable VERBENA_LIMITS.
+	Limits string
 }
 
 // Packet is a packet that the device sends from one queue pair to another.

@@ -355,4 +355,11 @@ func TestUseAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualError(t, softroce.Use(softroce.Config{Hostile: "late"}),
 		`softroce.Use: hostile mode "late": the device is in use already`)
+	require.EqualError(t, softroce.Use(softroce.Config{Limits: "sge=1"}),
+		`softroce.Use: limits "sge=1": the device is in use already`)
+	require.EqualError(t, softroce.Use(softroce.Config{Limits: "sge=0"}),
+		`softroce.Use: limits "sge=0": sge is "0": want a number from 1 to 32`)
+	require.ErrorContains(t, softroce.Use(softroce.Config{Limits: "siv"}),
+		`softroce.Use: limits "siv": unknown limit "siv": want sge=N, `)
+	require.ErrorContains(t, softroce.Use(softroce.Config{Limits: "siv"}), "or first a set, one of smallest, iwarp, ")
 }

@@ -16,14 +16,23 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-func init() { dl.Provide(name, dl.Device{Find: capi.Lookup, Open: node.SetNetwork}) }
+func init() { dl.Provide(name, dl.Device{Find: capi.Lookup, Open: open}) }
+
+// open makes the device ready for a program that VERBENA_DEVICE has chosen it
+// for.
+func open(network string) error {
+	if err := node.CheckLimits(); err != nil {
+		return err
+	}
+	return node.SetNetwork(network)
+}
 
 // Use selects the device for the program, even if VERBENA_DEVICE says something
 // else. It must be called before any call that needs libibverbs or librdmacm.
 //
 // Use fails if an earlier call has used the installed libraries. It fails if
-// the device is in use already and c.Network or c.Hostile is neither empty nor
-// the value in use. It also fails if the device cannot join the network: the
+// the device is in use already and c.Network, c.Hostile or c.Limits is neither
+// empty nor the value in use, and if the limits are none. It also fails if the device cannot join the network: the
 // error matches syscall.EADDRINUSE if another process or the kernel has the UDP
 // port, and syscall.EAGAIN if too many processes of this user are on the
 // machine's network. In a program that cannot call C, the error matches
@@ -36,6 +45,13 @@ func Use(c Config) error {
 	}
 	if err := node.SetNetwork(c.Network); err != nil {
 		return fmt.Errorf("softroce.Use: network %q: %w", c.Network, err)
+	}
+	if c.Limits != "" {
+		if err := node.SetLimits(c.Limits); err != nil {
+			return fmt.Errorf("softroce.Use: limits %q: %w", c.Limits, err)
+		}
+	} else if err := node.CheckLimits(); err != nil {
+		return fmt.Errorf("softroce.Use: %w", err)
 	}
 	if c.Hostile != "" {
 		if err := node.SetHostile(c.Hostile); err != nil {

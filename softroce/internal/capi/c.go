@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/engine"
 )
 
 // Only this file of the package uses C. For each file that does, and for each
@@ -90,9 +91,10 @@ func initContext(c *libibverbs.Context) {
 	C.soft_init_context((*C.struct_ibv_context)(unsafe.Pointer(c)))
 }
 
-func newQP(limits *libibverbs.QpCap, sendOps uint64) (*softQP, error) {
-	q, err := C.soft_new_qp(C.uint32_t(limits.MaxSendWr), C.uint32_t(limits.MaxSendSge), C.uint32_t(limits.MaxInlineData),
-		C.uint32_t(limits.MaxRecvWr), C.uint32_t(limits.MaxRecvSge), C.uint64_t(sendOps))
+func newQP(sizes *libibverbs.QpCap, sendOps uint64, limits engine.Limits) (*softQP, error) {
+	q, err := C.soft_new_qp(C.uint32_t(sizes.MaxSendWr), C.uint32_t(sizes.MaxSendSge), C.uint32_t(sizes.MaxInlineData),
+		C.uint32_t(sizes.MaxRecvWr), C.uint32_t(sizes.MaxRecvSge), C.uint64_t(sendOps),
+		C.uint32_t(limits.Lacks()), C.uint32_t(limits.ReadSGE))
 	return (*softQP)(unsafe.Pointer(q)), err
 }
 

@@ -38,7 +38,7 @@ void soft_init_context(struct ibv_context *context);
 /* Make and free objects whose queues have the given limits. The functions that make one
  * return NULL and set errno if there is not enough memory. */
 struct soft_qp *soft_new_qp(uint32_t max_send, uint32_t max_send_sge, uint32_t max_inline, uint32_t max_recv,
-			    uint32_t max_recv_sge, uint64_t send_ops);
+			    uint32_t max_recv_sge, uint64_t send_ops, uint32_t lacks, uint32_t max_read_sge);
 void soft_free_qp(struct soft_qp *qp);
 struct soft_cq *soft_new_cq(uint32_t entries, uint64_t wc_flags, int extended);
 void soft_free_cq(struct soft_cq *cq);

@@ -117,6 +117,9 @@ func (l *cmLibrary) accept(i *id, p *librdmacm.ConnParam) syscall.Errno {
 			return err
 		}
 	}
+	if q := l.qps[i.c.Qp]; q != nil {
+		q.e.HearFirst()
+	}
 	if err := i.e.Accept(l.Now(), param); err != nil {
 		l.modifyToError(i)
 		return errno(err)

@@ -80,6 +80,9 @@ func self() *cmLibrary {
 	makeLibrary.Do(func() {
 		l := newLibrary()
 		l.Node = node.New(l, doorbell())
+		if l.Node.Limits().IWARP {
+			softDevice.NodeType, softDevice.TransportType = libibverbs.IBV_NODE_RNIC, libibverbs.IBV_TRANSPORT_IWARP
+		}
 		l.acked.L = l.Node
 		setWord(l.Word(), l.Event())
 		watchFork()

@@ -57,7 +57,7 @@ void soft_init_context(struct ibv_context *context)
 }
 
 struct soft_qp *soft_new_qp(uint32_t max_send, uint32_t max_send_sge, uint32_t max_inline, uint32_t max_recv,
-			    uint32_t max_recv_sge, uint64_t send_ops)
+			    uint32_t max_recv_sge, uint64_t send_ops, uint32_t lacks, uint32_t max_read_sge)
 {
 	struct soft_qp *qp = calloc(1, sizeof(*qp));
 
@@ -76,6 +76,8 @@ struct soft_qp *soft_new_qp(uint32_t max_send, uint32_t max_send_sge, uint32_t m
 	}
 	qp->send.max_inline = max_inline;
 	qp->extended = send_ops != 0;
+	qp->lacks = lacks;
+	qp->max_read_sge = max_read_sge;
 	soft_set_wr_ops(&qp->ex, send_ops);
 	return qp;
 }

@@ -66,6 +66,18 @@ static int add_segments(const struct soft_wq *q, struct soft_send *s, const stru
 	return error;
 }
 
+/* Reports whether the device lacks an operation. */
+static int lacks(const struct soft_qp *qp, uint32_t opcode)
+{
+	return opcode < 32 && qp->lacks >> opcode & 1;
+}
+
+/* Reports whether a request has more segments than its operation may have. */
+static int too_many(const struct soft_qp *qp, uint32_t opcode, size_t n)
+{
+	return opcode == IBV_WR_RDMA_READ && n > qp->max_read_sge;
+}
+
 static void set_bind(struct soft_send *s, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
 {
 	s->swap = ((struct soft_mw *)mw)->id;
@@ -81,6 +93,8 @@ static int set_send(const struct soft_qp *qp, struct soft_send *s, const struct 
 	*s = (struct soft_send){
 		.id = wr->wr_id, .opcode = wr->opcode, .flags = wr->send_flags, .imm = wr->invalidate_rkey};
 
+	if (lacks(qp, wr->opcode))
+		return EINVAL;
 	switch (wr->opcode) {
 	case IBV_WR_SEND:
 	case IBV_WR_SEND_WITH_IMM:
@@ -116,7 +130,7 @@ static int set_send(const struct soft_qp *qp, struct soft_send *s, const struct 
 	default:
 		return EOPNOTSUPP;
 	}
-	if (wr->num_sge < 0)
+	if (wr->num_sge < 0 || too_many(qp, wr->opcode, wr->num_sge))
 		return EINVAL;
 	return add_segments(&qp->send, s, wr->sg_list, wr->num_sge);
 }
@@ -237,6 +251,8 @@ static struct soft_send *begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
 
 	if (!qp->error && full(&qp->send, qp->building))
 		qp->error = ENOMEM;
+	if (lacks(qp, opcode))
+		fail(qp, EINVAL);
 	/* The ring has one slot more than requests may be posted. After an error, further
 	 * requests are built in that slot, and never posted. */
 	qp->current = slot(&qp->send, qp->building);
@@ -356,7 +372,7 @@ void soft_wr_set_sge_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_sge *
 {
 	struct soft_qp *qp = of_ex(ex);
 
-	if (!qp->current || n > qp->send.max_sge) {
+	if (!qp->current || n > qp->send.max_sge || too_many(qp, qp->current->opcode, n)) {
 		fail(qp, EINVAL);
 		return;
 	}

@@ -133,18 +133,20 @@ func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context
 		}
 		config.SRQ = s.e
 	}
-	if err := l.deviceOf(p.Context).CheckQP(a); err != nil {
+	device := l.deviceOf(p.Context)
+	if err := device.CheckQP(a); err != nil {
 		return nil, errno(err)
 	}
+	limits := device.Limits()
 	cap := &a.Cap
 	// A slot has room for this much inline data anyway. Drivers grant such
 	// room, too, and programs use it although they have not asked for it.
-	cap.MaxInlineData = max(cap.MaxInlineData, cap.MaxSendSge*uint32(unsafe.Sizeof(libibverbs.Sge{})))
+	cap.MaxInlineData = max(cap.MaxInlineData, min(cap.MaxSendSge*uint32(unsafe.Sizeof(libibverbs.Sge{})), limits.Inline))
 	config.Attr.Cap = *cap
 	if a.Srq != nil {
 		cap.MaxRecvWr, cap.MaxRecvSge = 0, 0
 	}
-	raw, err := newQP(cap, a.SendOpsFlags)
+	raw, err := newQP(cap, a.SendOpsFlags, limits)
 	if raw == nil {
 		return nil, errno(err)
 	}

@@ -90,7 +90,9 @@ struct soft_qp {
 	pthread_mutex_t send_lock;
 	pthread_mutex_t recv_lock;
 
-	int extended; /* whether ibv_create_qp_ex made it, with send_ops_flags */
+	int extended;		/* whether ibv_create_qp_ex made it, with send_ops_flags */
+	uint32_t lacks;		/* mask of the opcodes that the device does not have */
+	uint32_t max_read_sge;	/* segments of an RDMA read */
 
 	/* The requests that are being built, between wr_start and wr_complete: the number of the
 	 * next one, the first error, and the slot of the newest one. */

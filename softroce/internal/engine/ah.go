@@ -19,18 +19,21 @@ type AH struct {
 // CreateAH creates an address handle. It fails with EINVAL if attr has a port
 // that does not exist, no global route, a service level out of range, or a
 // destination that is zero or of another address family than the source. It
-// fails with ENODATA if the entry of the GID table is empty, and with ENOMEM if
-// the device has too many handles.
+// fails with ENODATA if the entry of the GID table is empty, with ENOMEM if the
+// device has too many handles, and with EOPNOTSUPP if it has none.
 func (p *PD) CreateAH(attr *libibverbs.AhAttr) (*AH, error) {
 	d := p.device
 	if err := d.check(); err != nil {
 		return nil, err
 	}
+	if d.limits.AHs == 0 {
+		return nil, syscall.EOPNOTSUPP
+	}
 	path, err := d.pathOf(attr)
 	if err != nil {
 		return nil, err
 	}
-	if len(d.ahs) == maxAHs {
+	if len(d.ahs) == int(d.limits.AHs) {
 		return nil, syscall.ENOMEM
 	}
 	d.nextAH++

@@ -37,7 +37,7 @@ func (d *Device) CreateCQ(ring *CompletionQueue) (*CQ, error) {
 	if err := d.CheckCQE(ring.Max); err != nil {
 		return nil, err
 	}
-	if d.cqs == maxCQs {
+	if d.cqs == int(d.limits.CQs) {
 		return nil, syscall.ENOMEM
 	}
 	d.cqs++
@@ -50,7 +50,7 @@ func (d *Device) CheckCQE(n uint32) error {
 	if err := d.check(); err != nil {
 		return err
 	}
-	if n == 0 || n > maxCQE {
+	if n == 0 || n > d.limits.CQE {
 		return syscall.EINVAL
 	}
 	return nil

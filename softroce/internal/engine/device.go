@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// Limits of every device.
+// Limits of the largest device.
 const (
 	maxPDs       = 1 << 16
 	maxMRs       = 1 << 17
@@ -59,8 +59,11 @@ type Config struct {
 	QPNs uint32
 	// MaxQPs limits the number of queue pairs. 0 means QPNs.
 	MaxQPs uint32
+	// Limits are the limits of the device. If it is nil, they are the
+	// largest.
+	Limits *Limits
 	GUID   uint64
-	MTU    libibverbs.Mtu // the port's MTU; 0 means 4096 bytes
+	MTU    libibverbs.Mtu // the port's MTU, which Limits.MTU may reduce; 0 means 4096 bytes
 	// Window limits the packets of a reliable connection that are not
 	// acknowledged yet. 0 means 256. If Window is not 0, the device
 	// requests an RDMA read in parts, whose responses have at most Window
@@ -105,6 +108,7 @@ type Config struct {
 // Device is an RDMA device with one port.
 type Device struct {
 	config Config
+	limits Limits
 	now    time.Duration // time of the last Advance
 	start  int64         // absolute time at which now was 0, as Unix time in nanoseconds
 	gone   bool          // whether the device was removed
@@ -164,20 +168,19 @@ func New(c Config) *Device {
 	if c.MaxQPs == 0 {
 		c.MaxQPs = c.QPNs
 	}
+	limits := Largest()
+	if c.Limits != nil {
+		limits = *c.Limits
+	}
+	limits.QPs = min(limits.QPs, c.MaxQPs)
+	c.MTU = min(c.MTU, limits.MTU)
 	return &Device{
-		config: c, readPackets: reads,
+		config: c, limits: limits, readPackets: reads,
 		qps: map[uint32]*QP{}, mrs: map[uint32]*MR{}, mws: map[uint32]*MW{},
 		ahs: map[uint64]*AH{}, groups: map[wire.GID][]*QP{}, addresses: map[wire.GID]bool{},
 		start: c.Start.UnixNano(),
 	}
 }
-
-// capabilities has the capability flags of every device.
-// IBV_DEVICE_MEM_MGT_EXTENSIONS announces only requests that invalidate a key,
-// as C's API has no other memory management extensions.
-const capabilities = libibverbs.IBV_DEVICE_CURR_QP_STATE_MOD | libibverbs.IBV_DEVICE_PORT_ACTIVE_EVENT |
-	libibverbs.IBV_DEVICE_SYS_IMAGE_GUID | libibverbs.IBV_DEVICE_RC_RNR_NAK_GEN | libibverbs.IBV_DEVICE_SRQ_RESIZE |
-	libibverbs.IBV_DEVICE_MEM_WINDOW | libibverbs.IBV_DEVICE_MEM_MGT_EXTENSIONS | libibverbs.IBV_DEVICE_MEM_WINDOW_TYPE_2B
 
 // Attr returns what ibv_query_device_ex returns. The time stamps of completions
 // are in nanoseconds.
@@ -185,19 +188,19 @@ func (d *Device) Attr() (libibverbs.DeviceAttrEx, error) {
 	if err := d.check(); err != nil {
 		return libibverbs.DeviceAttrEx{}, err
 	}
-	guid := libibverbs.NewBe64(d.config.GUID)
+	guid, l := libibverbs.NewBe64(d.config.GUID), &d.limits
 	return libibverbs.DeviceAttrEx{
 		OrigAttr: libibverbs.DeviceAttr{
 			NodeGuid: guid, SysImageGuid: guid, VendorId: noVendor, PageSizeCap: math.MaxUint32 &^ (pageSize - 1),
-			DeviceCapFlags: uint32(capabilities), AtomicCap: libibverbs.IBV_ATOMIC_HCA, PhysPortCnt: 1, MaxPkeys: 1,
-			LocalCaAckDelay: ackDelay, MaxMrSize: maxMRSize, MaxMr: maxMRs, MaxMw: maxMWs, MaxPd: maxPDs, MaxAh: maxAHs,
-			MaxQp: int32(d.config.MaxQPs), MaxQpWr: maxWR, MaxSge: maxSGE, MaxSgeRd: maxSGE, MaxCq: maxCQs, MaxCqe: maxCQE,
-			MaxQpRdAtom: maxRDAtomic, MaxQpInitRdAtom: maxRDAtomic,
-			MaxResRdAtom: int32(min(maxRDAtomic*uint64(d.config.MaxQPs), math.MaxInt32)),
-			MaxSrq:       maxSRQs, MaxSrqWr: maxSRQWR, MaxSrqSge: maxSGE, MaxMcastGrp: maxGroups,
-			MaxMcastQpAttach: maxGroupQPs, MaxTotalMcastQpAttach: maxGroups * maxGroupQPs,
+			DeviceCapFlags: uint32(l.capabilities()), AtomicCap: l.atomicCap(), PhysPortCnt: 1, MaxPkeys: 1,
+			LocalCaAckDelay: ackDelay, MaxMrSize: maxMRSize, MaxMr: int32(l.MRs), MaxMw: int32(l.MWs), MaxPd: int32(l.PDs), MaxAh: int32(l.AHs),
+			MaxQp: int32(l.QPs), MaxQpWr: int32(l.WR), MaxSge: int32(l.SGE), MaxSgeRd: int32(l.ReadSGE), MaxCq: int32(l.CQs), MaxCqe: int32(l.CQE),
+			MaxQpRdAtom: int32(l.Reads), MaxQpInitRdAtom: int32(l.Reads),
+			MaxResRdAtom: int32(min(uint64(l.Reads)*uint64(l.QPs), math.MaxInt32)),
+			MaxSrq:       int32(l.SRQs), MaxSrqWr: int32(l.srqWR()), MaxSrqSge: int32(l.srqSGE()), MaxMcastGrp: int32(l.Groups),
+			MaxMcastQpAttach: int32(min(l.Groups, 1) * maxGroupQPs), MaxTotalMcastQpAttach: int32(l.Groups * maxGroupQPs),
 		},
-		DeviceCapFlagsEx: uint64(capabilities), CompletionTimestampMask: math.MaxUint64, HcaCoreClock: nanoseconds,
+		DeviceCapFlagsEx: uint64(l.capabilities()), CompletionTimestampMask: math.MaxUint64, HcaCoreClock: nanoseconds,
 		CqModCaps: libibverbs.CqModerationCaps{MaxCqCount: math.MaxUint16, MaxCqPeriod: math.MaxUint16}, PhysPortCntEx: 1,
 	}, nil
 }

@@ -12,12 +12,16 @@ import (
 
 // Attach adds a datagram queue pair to a multicast group. It does nothing if
 // the queue pair is in the group already. It fails with EINVAL if the queue
-// pair is of another type or group is not a multicast address, and with ENOMEM
-// if there are too many groups or the group has too many queue pairs.
+// pair is of another type or group is not a multicast address, with ENOMEM if
+// there are too many groups or the group has too many queue pairs, and with
+// EOPNOTSUPP if the device has no groups.
 func (q *QP) Attach(group wire.GID) error {
 	d := q.device
 	if err := d.check(); err != nil {
 		return err
+	}
+	if d.limits.Groups == 0 {
+		return syscall.EOPNOTSUPP
 	}
 	if q.kind != libibverbs.IBV_QPT_UD || !isMulticast(group) {
 		return syscall.EINVAL
@@ -26,7 +30,7 @@ func (q *QP) Attach(group wire.GID) error {
 	if slices.Contains(members, q) {
 		return nil
 	}
-	if len(members) == maxGroupQPs || !known && len(d.groups) == maxGroups {
+	if len(members) == maxGroupQPs || !known && len(d.groups) == int(d.limits.Groups) {
 		return syscall.ENOMEM
 	}
 	d.groups[group] = append(members, q)

@@ -80,7 +80,7 @@ func (p *PD) RegisterMR(memory []byte, iova uint64, access libibverbs.AccessFlag
 	if err := checkMemory(memory, iova, access); err != nil {
 		return nil, err
 	}
-	if len(d.mrs) == maxMRs {
+	if len(d.mrs) == int(d.limits.MRs) {
 		return nil, syscall.ENOMEM
 	}
 	m := &MR{pd: p, key: d.newKey(), iova: baseOf(iova, access), memory: memory, access: access &^ optionalAccess}

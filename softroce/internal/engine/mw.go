@@ -26,7 +26,8 @@ type MW struct {
 const windowAccess = mrAccess | optionalAccess
 
 // AllocMW creates a memory window that is not bound. It fails with EINVAL for
-// an unknown type, and with ENOMEM if there are too many windows.
+// an unknown type, with ENOMEM if there are too many windows, and with
+// EOPNOTSUPP if the device has none.
 func (p *PD) AllocMW(kind libibverbs.MwType) (*MW, error) {
 	d := p.device
 	if err := d.check(); err != nil {
@@ -35,7 +36,10 @@ func (p *PD) AllocMW(kind libibverbs.MwType) (*MW, error) {
 	if kind != libibverbs.IBV_MW_TYPE_1 && kind != libibverbs.IBV_MW_TYPE_2 {
 		return nil, syscall.EINVAL
 	}
-	if len(d.mws) == maxMWs {
+	if d.limits.MWs == 0 {
+		return nil, syscall.EOPNOTSUPP
+	}
+	if len(d.mws) == int(d.limits.MWs) {
 		return nil, syscall.ENOMEM
 	}
 	w := &MW{pd: p, kind: kind, key: d.newKey()}

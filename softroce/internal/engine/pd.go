@@ -16,7 +16,7 @@ func (d *Device) CreatePD() (*PD, error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}
-	if d.pds == maxPDs {
+	if d.pds == int(d.limits.PDs) {
 		return nil, syscall.ENOMEM
 	}
 	d.pds++

@@ -66,7 +66,7 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	if c.SendCQ == nil || c.RecvCQ == nil || c.SendCQ.device != d || c.RecvCQ.device != d || c.SRQ != nil && c.SRQ.pd.device != d {
 		return nil, syscall.EINVAL
 	}
-	if len(d.qps) == int(d.config.MaxQPs) {
+	if len(d.qps) == int(d.limits.QPs) {
 		return nil, syscall.ENOMEM
 	}
 	q := &QP{
@@ -97,24 +97,16 @@ const (
 )
 
 // CheckQP returns EINVAL if a has an unknown type or sizes above the device's
-// limits, such as more than 1024 bytes of inline data. It returns EOPNOTSUPP
-// for types, attributes, flags and operations that the device does not support.
+// limits. It returns EOPNOTSUPP for types, attributes, flags and operations that
+// the device does not support.
 func (d *Device) CheckQP(a *libibverbs.QpInitAttrEx) error {
 	if err := d.check(); err != nil {
 		return err
 	}
-	var ops libibverbs.QpCreateSendOpsFlags
-	switch a.QpType {
-	case libibverbs.IBV_QPT_RC:
-		ops = rcOps
-	case libibverbs.IBV_QPT_UC:
-		ops = ucOps
-	case libibverbs.IBV_QPT_UD:
-		ops = udOps
-	case libibverbs.IBV_QPT_RAW_PACKET, libibverbs.IBV_QPT_XRC_SEND, libibverbs.IBV_QPT_XRC_RECV, libibverbs.IBV_QPT_DRIVER:
-		return syscall.EOPNOTSUPP
-	default:
-		return syscall.EINVAL
+	l := &d.limits
+	ops, err := l.sendOps(a.QpType)
+	if err != nil {
+		return err
 	}
 	mask := libibverbs.QpInitAttrMask(a.CompMask)
 	const known = libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS | libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
@@ -123,7 +115,7 @@ func (d *Device) CheckQP(a *libibverbs.QpInitAttrEx) error {
 		return syscall.EOPNOTSUPP
 	}
 	c := &a.Cap
-	if c.MaxSendWr > maxWR || c.MaxRecvWr > maxWR || c.MaxSendSge > maxSGE || c.MaxRecvSge > maxSGE || c.MaxInlineData > maxInline {
+	if c.MaxSendWr > l.WR || c.MaxRecvWr > l.WR || c.MaxSendSge > l.SGE || c.MaxRecvSge > l.SGE || c.MaxInlineData > l.Inline {
 		return syscall.EINVAL
 	}
 	return nil

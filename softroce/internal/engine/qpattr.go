@@ -178,11 +178,11 @@ func (q *QP) inRange(a *libibverbs.QpAttr, mask libibverbs.QpAttrMask) bool {
 		{libibverbs.IBV_QP_RETRY_CNT, a.RetryCnt < 1<<3},
 		{libibverbs.IBV_QP_RNR_RETRY, a.RnrRetry < 1<<3},
 		{libibverbs.IBV_QP_RQ_PSN, a.RqPsn < 1<<24},
-		{libibverbs.IBV_QP_MAX_QP_RD_ATOMIC, a.MaxRdAtomic <= maxRDAtomic},
+		{libibverbs.IBV_QP_MAX_QP_RD_ATOMIC, uint32(a.MaxRdAtomic) <= q.device.limits.Reads},
 		{libibverbs.IBV_QP_ALT_PATH, false},
 		{libibverbs.IBV_QP_MIN_RNR_TIMER, a.MinRnrTimer < 1<<5},
 		{libibverbs.IBV_QP_SQ_PSN, a.SqPsn < 1<<24},
-		{libibverbs.IBV_QP_MAX_DEST_RD_ATOMIC, a.MaxDestRdAtomic <= maxRDAtomic},
+		{libibverbs.IBV_QP_MAX_DEST_RD_ATOMIC, uint32(a.MaxDestRdAtomic) <= q.device.limits.Reads},
 		{libibverbs.IBV_QP_PATH_MIG_STATE, a.PathMigState == libibverbs.IBV_MIG_MIGRATED},
 		{libibverbs.IBV_QP_DEST_QPN, a.DestQpNum < 1<<24},
 	} {

@@ -206,6 +206,9 @@ func (q *QP) begin() bool {
 // measure sets the request's length and number of packets. If the request
 // cannot be sent, measure returns the status with which it fails.
 func (q *QP) measure(req *request, s *SendSlot) libibverbs.WcStatus {
+	if q.responder.unheard {
+		return libibverbs.IBV_WC_LOC_QP_OP_ERR
+	}
 	var length uint64
 	if req.flags&libibverbs.IBV_SEND_INLINE != 0 {
 		length = uint64(s.InlineLen)
@@ -719,7 +722,7 @@ func (q *QP) storeAnswer(src [][]byte, offset, n uint32) bool {
 	d := q.device
 	segments, ok := q.send.sendSegments(q.send.send(q.requester.head))
 	if ok {
-		d.target, ok = d.slices(d.target[:0], q.pd, segments, offset, n, libibverbs.IBV_ACCESS_LOCAL_WRITE)
+		d.target, ok = d.slices(d.target[:0], q.pd, segments, offset, n, q.answerAccess())
 	}
 	f := targetFault
 	if ok {
@@ -729,6 +732,16 @@ func (q *QP) storeAnswer(src [][]byte, offset, n uint32) bool {
 		q.failHead(libibverbs.IBV_WC_LOC_PROT_ERR)
 	}
 	return f == noFault
+}
+
+// answerAccess returns the access that the memory for responses needs. On
+// iWARP, the peer names the memory in its response to an RDMA read, as it does
+// in a write.
+func (q *QP) answerAccess() libibverbs.AccessFlags {
+	if q.device.limits.IWARP {
+		return libibverbs.IBV_ACCESS_LOCAL_WRITE | libibverbs.IBV_ACCESS_REMOTE_WRITE
+	}
+	return libibverbs.IBV_ACCESS_LOCAL_WRITE
 }
 
 // complete completes the oldest request. If way is not nil, the completion

@@ -17,6 +17,7 @@ type responder struct {
 
 	nak         bool // whether a NAK for the expected PSN was sent
 	established bool // whether IBV_EVENT_COMM_EST was reported
+	unheard     bool // whether the queue pair may not send yet, as no request has arrived
 	refused     bool // whether a request of the peer has failed the queue pair; nothing is sent after the NAK for that request
 
 	message message
@@ -230,7 +231,7 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 	}
 	switch refused {
 	case nil:
-		r.nak = false
+		r.nak, r.unheard = false, false
 		r.psn = r.psn.Add(packets)
 		switch {
 		case p.AckReq && (p.Opcode.IsSend() || p.Opcode.IsWrite()):

@@ -20,14 +20,14 @@ type SRQ struct {
 
 // CreateSRQ creates a shared receive queue on the given ring. It fails with
 // EINVAL for sizes of 0 or above the device's limits, with EOPNOTSUPP for types
-// other than basic, and with ENOMEM if there are too many shared receive
-// queues.
+// other than basic and if the device has none, and with ENOMEM if there are too
+// many shared receive queues.
 func (p *PD) CreateSRQ(attr *libibverbs.SrqInitAttrEx, queue *WorkQueue) (*SRQ, error) {
 	d := p.device
 	if err := d.CheckSRQ(attr); err != nil {
 		return nil, err
 	}
-	if d.srqs == maxSRQs {
+	if d.srqs == int(d.limits.SRQs) {
 		return nil, syscall.ENOMEM
 	}
 	d.srqs++
@@ -49,9 +49,9 @@ func (d *Device) CheckSRQ(attr *libibverbs.SrqInitAttrEx) error {
 	switch a := &attr.Attr; {
 	case kind > libibverbs.IBV_SRQT_TM || mask >= libibverbs.IBV_SRQ_INIT_ATTR_RESERVED:
 		return syscall.EINVAL
-	case kind != libibverbs.IBV_SRQT_BASIC || mask&other != 0:
+	case d.limits.SRQs == 0 || kind != libibverbs.IBV_SRQT_BASIC || mask&other != 0:
 		return syscall.EOPNOTSUPP
-	case a.MaxWr == 0 || a.MaxWr > maxSRQWR || a.MaxSge > maxSGE:
+	case a.MaxWr == 0 || a.MaxWr > d.limits.SRQWR || a.MaxSge > d.limits.SGE:
 		return syscall.EINVAL
 	}
 	return nil
@@ -85,7 +85,7 @@ func (s *SRQ) Modify(attr libibverbs.SrqAttr, mask libibverbs.SrqAttrMask, slots
 		limit = attr.SrqLimit
 	}
 	if mask&^(libibverbs.IBV_SRQ_MAX_WR|libibverbs.IBV_SRQ_LIMIT) != 0 ||
-		maxWR == 0 || maxWR > maxSRQWR || limit > maxWR || q.posted()-q.Freed > maxWR {
+		maxWR == 0 || maxWR > s.pd.device.limits.SRQWR || limit > maxWR || q.posted()-q.Freed > maxWR {
 		return syscall.EINVAL
 	}
 	s.limit = limit

@@ -51,6 +51,7 @@ func (s *devices) plug() {
 		Send:            n.path.send,
 		Room:            n.network.room,
 		CompletionEvent: n.program.CompletionEvent,
+		Limits:          &n.limits,
 	}
 	n.network.configure(&c)
 	if n.path.hostile != nil {

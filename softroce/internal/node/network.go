@@ -75,6 +75,7 @@ var choices struct {
 	sync.Mutex
 	made     bool       // whether the node has been created
 	hostile  string     // seed of the hostile mode; empty: off
+	limits   string     // options of SetLimits
 	opened   bool       // whether SetNetwork has succeeded
 	network  string     // options of SetNetwork
 	internet *internet  // nil: this machine's network
@@ -115,7 +116,8 @@ func SetNetwork(options string) error {
 	return nil
 }
 
-// errInUse is the error of SetNetwork and SetHostile once the device is in use.
+// errInUse is the error of SetNetwork, SetHostile and SetLimits once the device
+// is in use.
 var errInUse = errors.New("the device is in use already")
 
 // chosenInternet returns the UDP network if SetNetwork or the environment chose

@@ -5,6 +5,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -50,6 +51,7 @@ type Node struct {
 	called bool         // whether a call of the program holds mu
 	used   []engine.Way // ways on which the call that holds mu has sent something to other processes
 
+	limits  engine.Limits // of the node's devices
 	devices devices
 	path    path
 	network network
@@ -65,7 +67,9 @@ func New(program Program, door Doorbell) *Node {
 	n := newNode(program, door)
 	n.mu.Lock() // no thread may use the device before New returns
 	defer n.mu.Unlock()
-	joinErr := n.join()
+	limits, err := chosenLimits()
+	n.limits = limits
+	joinErr := cmp.Or(err, n.join())
 	n.path.hostile = chosenHostility()
 	n.path.captures = chosenCaptures()
 	n.path.watch()
@@ -79,9 +83,12 @@ func New(program Program, door Doorbell) *Node {
 	return n
 }
 
+// Limits returns the limits of the node's devices.
+func (n *Node) Limits() engine.Limits { return n.limits }
+
 // newNode returns a node that has neither a network nor a device yet.
 func newNode(program Program, door Doorbell) *Node {
-	n := &Node{began: time.Now(), program: program, slot: 1 + rand.IntN(link.Slots-1)}
+	n := &Node{began: time.Now(), program: program, slot: 1 + rand.IntN(link.Slots-1), limits: engine.Largest()}
 	n.devices = devices{n: n, opens: map[*engine.Device]int{}}
 	n.path.n = n
 	n.groups = newGroups(n)

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package capi
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/node"
+)
+
+// limitedTo runs the calling test alone in a process whose device has limits,
+// and reports whether this is that process.
+func limitedTo(t *testing.T, limits string) bool {
+	t.Helper()
+	if os.Getenv(node.LimitsVariable) == limits {
+		return true
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), self, "-test.run", "^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), node.LimitsVariable+"="+limits)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "--- PASS: "+t.Name())
+	return false
+}
+
+// post posts a request with segments that are all the same.
+func (r *rig) post(qp *libibverbs.Qp, op libibverbs.WrOpcode, flags libibverbs.SendFlags, segments int32) syscall.Errno {
+	sges := allocMemory(uint64(max(segments, 1)), 16)
+	defer freeMemory(sges)
+	for i := range segments {
+		(*[8]libibverbs.Sge)(sges)[i] = r.part(0, 8)
+	}
+	*r.send = libibverbs.SendWr{Opcode: op, SendFlags: uint32(flags), SgList: (*libibverbs.Sge)(sges), NumSge: segments}
+	var bad *libibverbs.SendWr
+	return errno(libibverbs.PostSend(qp, r.send, &bad))
+}
+
+// withSegments returns a queue pair whose requests may have n segments.
+func (r *rig) withSegments(cq *libibverbs.Cq, n uint32) *libibverbs.Qp {
+	attr := alloc[libibverbs.QpInitAttr]()
+	defer free(attr)
+	attr.SendCq, attr.RecvCq, attr.QpType = cq, cq, libibverbs.IBV_QPT_RC
+	attr.Cap = libibverbs.QpCap{MaxSendWr: 32, MaxSendSge: n}
+	qp, err := libibverbs.CreateQp(r.pd, attr)
+	require.NoError(r.t, err)
+	return qp
+}
+
+// Posting beyond the limits fails at once, and what is within them is posted.
+func TestPostBeyondLimits(t *testing.T) {
+	if !limitedTo(t, "sge=4,read-sge=1,inline=16,atomics=0,imm=0,mws=0") {
+		return
+	}
+	r := newRig(t)
+	qp := r.withSegments(r.cq(64), 4)
+	r.ready(qp, qp.QpNum)
+	const inline = libibverbs.IBV_SEND_INLINE
+	for name, tt := range map[string]struct {
+		op       libibverbs.WrOpcode
+		flags    libibverbs.SendFlags
+		segments int32
+		want     syscall.Errno
+	}{
+		"read":             {libibverbs.IBV_WR_RDMA_READ, 0, 1, 0},
+		"read into two":    {libibverbs.IBV_WR_RDMA_READ, 0, 2, syscall.EINVAL},
+		"inline":           {libibverbs.IBV_WR_SEND, inline, 1, 0},
+		"too much inline":  {libibverbs.IBV_WR_SEND, inline, 3, syscall.EINVAL},
+		"atomic":           {libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 1, syscall.EINVAL},
+		"swap":             {libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, 0, 1, syscall.EINVAL},
+		"immediate, write": {libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM, 0, 1, syscall.EINVAL},
+		"immediate, send":  {libibverbs.IBV_WR_SEND_WITH_IMM, 0, 1, syscall.EINVAL},
+		"invalidation":     {libibverbs.IBV_WR_LOCAL_INV, 0, 0, syscall.EINVAL},
+	} {
+		require.Equal(t, tt.want, r.post(qp, tt.op, tt.flags, tt.segments), name)
+	}
+	device := qp.Context.Device
+	require.Equal(t, libibverbs.IBV_TRANSPORT_IB, device.TransportType)
+}
+
+// The functions ibv_wr_* refuse the same.
+func TestBuildBeyondLimits(t *testing.T) {
+	if !limitedTo(t, "read-sge=1,atomics=0,iwarp=1,uc=0,ud=0") {
+		return
+	}
+	r := newRig(t)
+	require.Equal(t, libibverbs.IBV_TRANSPORT_IWARP, r.c.Device.TransportType)
+	require.Equal(t, libibverbs.IBV_NODE_RNIC, r.c.Device.NodeType)
+	cq := r.cq(64)
+	create := func(ops libibverbs.QpCreateSendOpsFlags) (*libibverbs.Qp, error) {
+		a := alloc[libibverbs.QpInitAttrEx]()
+		defer free(a)
+		const mask = libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+		*a = libibverbs.QpInitAttrEx{
+			SendCq: cq, RecvCq: cq, QpType: libibverbs.IBV_QPT_RC, Pd: r.pd, CompMask: uint32(mask), SendOpsFlags: uint64(ops),
+			Cap: libibverbs.QpCap{MaxSendWr: 8, MaxSendSge: 2},
+		}
+		return libibverbs.CreateQpEx(r.c, a)
+	}
+	_, err := create(libibverbs.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+	require.ErrorIs(t, err, syscall.EOPNOTSUPP)
+	qp, err := create(libibverbs.IBV_QP_EX_WITH_RDMA_READ | libibverbs.IBV_QP_EX_WITH_RDMA_WRITE)
+	require.NoError(t, err)
+	r.ready(qp, qp.QpNum)
+	x, err := libibverbs.QpToQpEx(qp)
+	require.NoError(t, err)
+	sges := allocMemory(2, 16)
+	defer freeMemory(sges)
+	for _, tt := range []struct {
+		segments uint64
+		want     error
+	}{{1, nil}, {2, syscall.EINVAL}} {
+		libibverbs.WrStart(x)
+		libibverbs.WrRdmaRead(x, r.mr.Rkey, uint64(uintptr(start(r.memory))))
+		libibverbs.WrSetSgeList(x, tt.segments, (*libibverbs.Sge)(sges))
+		require.ErrorIs(t, libibverbs.WrComplete(x), tt.want)
+	}
+}
+
+// A queue pair gets no more inline data than the device has, although its
+// slots have room.
+func TestInlineWithinLimits(t *testing.T) {
+	if !limitedTo(t, "inline=0") {
+		return
+	}
+	r := newRig(t)
+	qp := r.withSegments(r.cq(64), 4)
+	attr, got := alloc[libibverbs.QpAttr](), alloc[libibverbs.QpInitAttr]()
+	defer free(attr)
+	defer free(got)
+	require.NoError(t, libibverbs.QueryQp(qp, attr, int32(libibverbs.IBV_QP_CAP), got))
+	require.Zero(t, got.Cap.MaxInlineData)
+	r.ready(qp, qp.QpNum)
+	require.Equal(t, syscall.EINVAL, r.post(qp, libibverbs.IBV_WR_SEND, libibverbs.IBV_SEND_INLINE, 1))
+	require.Zero(t, r.post(qp, libibverbs.IBV_WR_SEND, 0, 1))
+}
+
+// A mistake in the environment leaves programs in C without a device, and says
+// why.
+func TestWrongLimits(t *testing.T) {
+	if os.Getenv(node.LimitsVariable) == "sge=0" {
+		list, n, err := libibverbs.GetDeviceList()
+		require.NoError(t, err)
+		require.Zero(t, n)
+		libibverbs.FreeDeviceList(list)
+		return
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), self, "-test.run", "^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), node.LimitsVariable+"=sge=0")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), `softroce: VERBENA_LIMITS=sge=0: sge is "0": want a number from 1 to 32`)
+}

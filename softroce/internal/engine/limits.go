@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// Limits are what a device has of everything that devices differ in. Largest
+// returns the largest.
+type Limits struct {
+	SGE         uint32 // segments of a work request
+	ReadSGE     uint32 // segments of an RDMA read
+	Inline      uint32 // bytes of inline data in a request
+	Reads       uint32 // RDMA reads and atomics in flight on a queue pair, in each direction
+	WR          uint32 // work requests in a send or receive queue
+	SRQWR       uint32 // receives in a shared receive queue
+	CQE         uint32 // completions in a completion queue
+	QPs         uint32 // queue pairs; the range of their numbers may limit them further
+	CQs         uint32
+	SRQs        uint32 // shared receive queues; 0: creating one fails with EOPNOTSUPP
+	PDs         uint32
+	MRs         uint32
+	MWs         uint32 // memory windows; 0: creating one fails with EOPNOTSUPP
+	AHs         uint32
+	Groups      uint32         // multicast groups
+	MTU         libibverbs.Mtu // largest MTU
+	Atomics     bool           // whether there are atomic operations
+	Imm         bool           // whether messages and RDMA writes may have immediate data
+	UC, UD      bool           // whether there are queue pairs of these types
+	IWARP       bool           // whether the device reports iWARP, and the memory of an RDMA read needs remote write access
+	ClientFirst bool           // whether the side that accepts a connection may send only after it has received
+}
+
+// Largest returns the limits of the largest device.
+func Largest() Limits {
+	return Limits{
+		SGE: maxSGE, ReadSGE: maxSGE, Inline: maxInline, Reads: maxRDAtomic, WR: maxWR, SRQWR: maxSRQWR, CQE: maxCQE,
+		QPs: 1 << 24, CQs: maxCQs, SRQs: maxSRQs, PDs: maxPDs, MRs: maxMRs, MWs: maxMWs, AHs: maxAHs, Groups: maxGroups,
+		MTU: libibverbs.IBV_MTU_4096, Atomics: true, Imm: true, UC: true, UD: true,
+	}
+}
+
+// Limits returns the device's limits.
+func (d *Device) Limits() Limits { return d.limits }
+
+// capabilities returns the device's capability flags.
+// IBV_DEVICE_MEM_MGT_EXTENSIONS announces only requests that invalidate a key,
+// as C's API has no other memory management extensions.
+func (l *Limits) capabilities() libibverbs.DeviceCapFlags {
+	flags := libibverbs.IBV_DEVICE_CURR_QP_STATE_MOD | libibverbs.IBV_DEVICE_PORT_ACTIVE_EVENT |
+		libibverbs.IBV_DEVICE_SYS_IMAGE_GUID | libibverbs.IBV_DEVICE_RC_RNR_NAK_GEN
+	if l.SRQs > 0 {
+		flags |= libibverbs.IBV_DEVICE_SRQ_RESIZE
+	}
+	if l.MWs > 0 {
+		flags |= libibverbs.IBV_DEVICE_MEM_WINDOW | libibverbs.IBV_DEVICE_MEM_MGT_EXTENSIONS | libibverbs.IBV_DEVICE_MEM_WINDOW_TYPE_2B
+	}
+	return flags
+}
+
+// srqWR returns the largest number of receives in a shared receive queue.
+func (l *Limits) srqWR() uint32 {
+	if l.SRQs == 0 {
+		return 0
+	}
+	return l.SRQWR
+}
+
+// srqSGE returns the largest number of segments of such a receive.
+func (l *Limits) srqSGE() uint32 {
+	if l.SRQs == 0 {
+		return 0
+	}
+	return l.SGE
+}
+
+// atomicCap returns what the device says of its atomic operations.
+func (l *Limits) atomicCap() libibverbs.AtomicCap {
+	if l.has(libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		return libibverbs.IBV_ATOMIC_HCA
+	}
+	return libibverbs.IBV_ATOMIC_NONE
+}
+
+// has reports whether the device has an operation, apart from whether queue
+// pairs of a type have it.
+func (l *Limits) has(op libibverbs.WrOpcode) bool {
+	switch op {
+	case libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return l.Atomics && l.Reads > 0
+	case libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM, libibverbs.IBV_WR_SEND_WITH_IMM:
+		return l.Imm
+	case libibverbs.IBV_WR_BIND_MW, libibverbs.IBV_WR_LOCAL_INV, libibverbs.IBV_WR_SEND_WITH_INV:
+		return l.MWs > 0
+	case libibverbs.IBV_WR_RDMA_READ:
+		return l.Reads > 0
+	}
+	return true
+}
+
+// Lacks returns a mask of the opcodes that no queue pair of the device can
+// send: bit n stands for the opcode n.
+func (l *Limits) Lacks() (mask uint32) {
+	for op := range wcOpcodes {
+		if !l.has(libibverbs.WrOpcode(op)) {
+			mask |= 1 << op
+		}
+	}
+	return mask
+}
+
+// sendOps returns the flags of the operations that the device has, and that
+// ibv_wr_* functions may post to queue pairs of a type. It returns EOPNOTSUPP
+// for types that the device lacks, and EINVAL for those that do not exist.
+func (l *Limits) sendOps(kind libibverbs.QpType) (libibverbs.QpCreateSendOpsFlags, error) {
+	var ops libibverbs.QpCreateSendOpsFlags
+	there := true
+	switch kind {
+	case libibverbs.IBV_QPT_RC:
+		ops = rcOps
+	case libibverbs.IBV_QPT_UC:
+		ops, there = ucOps, l.UC
+	case libibverbs.IBV_QPT_UD:
+		ops, there = udOps, l.UD
+	case libibverbs.IBV_QPT_RAW_PACKET, libibverbs.IBV_QPT_XRC_SEND, libibverbs.IBV_QPT_XRC_RECV, libibverbs.IBV_QPT_DRIVER:
+		there = false
+	default:
+		return 0, syscall.EINVAL
+	}
+	if !there {
+		return 0, syscall.EOPNOTSUPP
+	}
+	for op, flag := range opFlags {
+		if !l.has(op) {
+			ops &^= flag
+		}
+	}
+	return ops, nil
+}
+
+// opFlags has the flag of each operation that a device may lack.
+var opFlags = map[libibverbs.WrOpcode]libibverbs.QpCreateSendOpsFlags{
+	libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM:  libibverbs.IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+	libibverbs.IBV_WR_SEND_WITH_IMM:        libibverbs.IBV_QP_EX_WITH_SEND_WITH_IMM,
+	libibverbs.IBV_WR_RDMA_READ:            libibverbs.IBV_QP_EX_WITH_RDMA_READ,
+	libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP:   libibverbs.IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP,
+	libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD: libibverbs.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+	libibverbs.IBV_WR_LOCAL_INV:            libibverbs.IBV_QP_EX_WITH_LOCAL_INV,
+	libibverbs.IBV_WR_BIND_MW:              libibverbs.IBV_QP_EX_WITH_BIND_MW,
+	libibverbs.IBV_WR_SEND_WITH_INV:        libibverbs.IBV_QP_EX_WITH_SEND_WITH_INV,
+}
+
+// HearFirst makes requests of the queue pair fail until the peer's first
+// request has arrived, if the device demands that.
+func (q *QP) HearFirst() { q.responder.unheard = q.device.limits.ClientFirst }

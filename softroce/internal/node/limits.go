@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package node
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/engine"
+)
+
+// LimitsVariable is the environment variable that has the limits of the device
+// if SetLimits was not called.
+const LimitsVariable = "VERBENA_LIMITS"
+
+// SetLimits limits what the node's devices have. options are the name of a set,
+// or limits such as "sge=1,inline=0", or the name of a set and limits that
+// differ from it. Empty options leave the choice to the environment. SetLimits
+// fails for unknown names and for values out of range. It also fails after the
+// first use of the device, unless the options are those in use.
+func SetLimits(options string) error {
+	if _, err := parseLimits(options); err != nil {
+		return err
+	}
+	choices.Lock()
+	defer choices.Unlock()
+	if choices.made && choices.limits != options {
+		return errInUse
+	}
+	choices.limits = options
+	return nil
+}
+
+// CheckLimits fails if the environment has limits that SetLimits would refuse.
+func CheckLimits() error {
+	_, err := limitsOfEnvironment()
+	return err
+}
+
+// chosenLimits returns the limits that SetLimits or the environment chose.
+func chosenLimits() (engine.Limits, error) {
+	choices.Lock()
+	defer choices.Unlock()
+	choices.made = true
+	if choices.limits == "" {
+		choices.limits = os.Getenv(LimitsVariable)
+		return limitsOfEnvironment()
+	}
+	return parseLimits(choices.limits)
+}
+
+// limitsOfEnvironment returns the limits that the environment chooses.
+func limitsOfEnvironment() (engine.Limits, error) {
+	text := os.Getenv(LimitsVariable)
+	l, err := parseLimits(text)
+	if err != nil {
+		return l, fmt.Errorf("%s=%s: %w", LimitsVariable, text, err)
+	}
+	return l, nil
+}
+
+// limit is a limit that a program can set by its name.
+type limit struct {
+	name string
+	min  uint32 // smallest value; the largest is that of the largest device
+	of   func(l *engine.Limits) *uint32
+	flag func(l *engine.Limits) *bool // for a limit that is 0 or 1, instead of of
+}
+
+// limits has all limits, in the order of the documentation.
+var limits = []limit{
+	{name: "sge", min: 1, of: func(l *engine.Limits) *uint32 { return &l.SGE }},
+	{name: "read-sge", min: 1, of: func(l *engine.Limits) *uint32 { return &l.ReadSGE }},
+	{name: "inline", of: func(l *engine.Limits) *uint32 { return &l.Inline }},
+	{name: "reads", of: func(l *engine.Limits) *uint32 { return &l.Reads }},
+	{name: "wr", min: 1, of: func(l *engine.Limits) *uint32 { return &l.WR }},
+	{name: "srq-wr", min: 1, of: func(l *engine.Limits) *uint32 { return &l.SRQWR }},
+	{name: "cqe", min: 1, of: func(l *engine.Limits) *uint32 { return &l.CQE }},
+	{name: "qps", min: 1, of: func(l *engine.Limits) *uint32 { return &l.QPs }},
+	{name: "cqs", min: 1, of: func(l *engine.Limits) *uint32 { return &l.CQs }},
+	{name: "srqs", of: func(l *engine.Limits) *uint32 { return &l.SRQs }},
+	{name: "pds", min: 1, of: func(l *engine.Limits) *uint32 { return &l.PDs }},
+	{name: "mrs", min: 1, of: func(l *engine.Limits) *uint32 { return &l.MRs }},
+	{name: "mws", of: func(l *engine.Limits) *uint32 { return &l.MWs }},
+	{name: "ahs", of: func(l *engine.Limits) *uint32 { return &l.AHs }},
+	{name: "groups", of: func(l *engine.Limits) *uint32 { return &l.Groups }},
+	{name: "mtu"},
+	{name: "atomics", flag: func(l *engine.Limits) *bool { return &l.Atomics }},
+	{name: "imm", flag: func(l *engine.Limits) *bool { return &l.Imm }},
+	{name: "uc", flag: func(l *engine.Limits) *bool { return &l.UC }},
+	{name: "ud", flag: func(l *engine.Limits) *bool { return &l.UD }},
+	{name: "iwarp", flag: func(l *engine.Limits) *bool { return &l.IWARP }},
+	{name: "client-first", flag: func(l *engine.Limits) *bool { return &l.ClientFirst }},
+}
+
+// set sets the limit in l. It fails if value is out of range.
+func (m *limit) set(l *engine.Limits, value string) error {
+	n, err := strconv.ParseUint(value, 10, 32)
+	switch {
+	case m.flag != nil:
+		if value != "0" && value != "1" {
+			return fmt.Errorf("%s is %q: want 0 or 1", m.name, value)
+		}
+		*m.flag(l) = n == 1
+	case m.of == nil: // the MTU
+		if err != nil || bits.OnesCount64(n) != 1 || n < 256 || n > 4096 {
+			return fmt.Errorf("%s is %q: want 256, 512, 1024, 2048 or 4096", m.name, value)
+		}
+		l.MTU = libibverbs.Mtu(bits.Len64(n / 256))
+	default:
+		largest := engine.Largest()
+		if most := *m.of(&largest); err != nil || n > math.MaxUint32 || uint32(n) < m.min || uint32(n) > most {
+			return fmt.Errorf("%s is %q: want a number from %d to %d", m.name, value, m.min, most)
+		}
+		*m.of(l) = uint32(n)
+	}
+	return nil
+}
+
+// limitSets has the named sets, as text that parseLimits takes, in the order of
+// the documentation.
+var limitSets = []struct{ name, limits string }{
+	{"smallest", "sge=1,read-sge=1,inline=0,reads=1,wr=64,srq-wr=64,cqe=256,srqs=0,mws=0,groups=0,mtu=256,atomics=0,uc=0"},
+	{"iwarp", "read-sge=1,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,client-first=1"},
+	{"bnxt_re", "sge=6,read-sge=6,inline=96,uc=0"},
+	{"cxgb4", "sge=4,read-sge=1,inline=280,reads=32,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1"},
+	{"erdma", "sge=1,read-sge=1,inline=96,wr=8192,srqs=0,mws=0,ahs=0,groups=0,atomics=0,uc=0,ud=0,iwarp=1"},
+	{"hns", "inline=32,ahs=0,groups=0,uc=0,ud=0"},
+	{"i40iw", "sge=3,read-sge=1,inline=48,reads=63,cqe=1048574,srqs=0,pds=32768,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1"},
+	{"irdma", "sge=13,read-sge=13,inline=101,reads=127,srqs=0,atomics=0,uc=0"},
+	{"siw", "sge=6,read-sge=1,inline=80,mws=0,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1"},
+}
+
+// parseLimits returns the limits that text chooses. The empty text chooses
+// those of the largest device.
+func parseLimits(text string) (engine.Limits, error) {
+	l := engine.Largest()
+	if text == "" {
+		return l, nil
+	}
+	first, rest, more := strings.Cut(text, ",")
+	for _, s := range limitSets {
+		if s.name != first {
+			continue
+		}
+		if err := setLimits(&l, s.limits); err != nil || !more {
+			return l, err
+		}
+		return l, setLimits(&l, rest)
+	}
+	return l, setLimits(&l, text)
+}
+
+// setLimits sets the limits in l that text has, such as "sge=1,inline=0".
+func setLimits(l *engine.Limits, text string) error {
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		m := findLimit(name)
+		if m == nil {
+			return fmt.Errorf("unknown limit %q: want %s; or first a set, one of %s", part, limitNames(), setNames())
+		}
+		if err := m.set(l, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findLimit returns the limit with that name, or nil.
+func findLimit(name string) *limit {
+	for i := range limits {
+		if limits[i].name == name {
+			return &limits[i]
+		}
+	}
+	return nil
+}
+
+// limitNames lists the names of limits, for errors.
+func limitNames() string {
+	var names []string
+	for _, m := range limits {
+		names = append(names, m.name+"=N")
+	}
+	return strings.Join(names, ", ")
+}
+
+// setNames lists the names of sets, for errors.
+func setNames() string {
+	var names []string
+	for _, s := range limitSets {
+		names = append(names, s.name)
+	}
+	return strings.Join(names, ", ")
+}
