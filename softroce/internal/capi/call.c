@@ -5,6 +5,7 @@
 #include "call.h"
 
 #include <errno.h>
+#include <signal.h>
 
 #include "_cgo_export.h"
 #include "c.h"
@@ -12,12 +13,41 @@
 /* The result of a Go function: a pointer (r0), a value (r1) and an errno (r2). */
 typedef struct soft_go_call_return soft_answer;
 
-/* Calls Go, unless this is a forked child, which lacks Go's threads. */
+/* The number of Go functions that this thread is in. */
+static __thread int inside;
+
+/* Reports whether a signal handler that has interrupted a call of Go is the caller. Go's runtime ends
+ * the process if the handler calls Go, too. Handlers run on the alternate signal stack. */
+static int interrupts_go(void)
+{
+	stack_t stack;
+
+	return inside && sigaltstack(NULL, &stack) == 0 && stack.ss_flags & SS_ONSTACK;
+}
+
+/* Calls Go, unless this is a forked child, which lacks Go's threads, or a signal handler that has
+ * interrupted such a call. With C's libraries, its call may wait for the interrupted one forever. */
 static soft_answer soft_call(int library, int function, void *args)
 {
+	soft_answer r;
+
 	if (soft_forked)
 		return (soft_answer){.r2 = ENODEV};
-	return soft_go_call(library, function, args);
+	if (interrupts_go())
+		return (soft_answer){.r2 = EDEADLK};
+	inside++;
+	r = soft_go_call(library, function, args);
+	inside--;
+	return r;
+}
+
+void soft_help(void *cq)
+{
+	if (soft_forked || interrupts_go())
+		return;
+	inside++;
+	soft_go_help(cq);
+	inside--;
 }
 
 void soft_void(int library, int function, void *args)

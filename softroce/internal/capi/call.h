@@ -33,5 +33,8 @@ int64_t soft_wait(int library, int function, void *args);
 /* Returns a pointer, or NULL and sets errno. */
 void *soft_pointer(int library, int function, void *args);
 
+/* Runs a step of the node's worker. cq is the queue whose poll has found nothing. */
+void soft_help(void *cq);
+
 /* Returns 0, or a value of enum ibv_rereg_mr_err_code and sets errno. */
 int soft_rereg(int library, int function, void *args);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "bell.h"
+#include "call.h"
 #include "ring.h"
 
 /* Returns the next completion, or NULL if there is none. The caller holds the queue's lock. */
@@ -35,9 +36,6 @@ void soft_help_programs(void)
 	programs_help = 1;
 }
 
-/* Runs a step of the node's worker. Go exports this function. */
-extern void soft_go_help(void *cq);
-
 /* Counts that the caller has found a queue empty. After many empty polls, it lets other threads
  * run: the work for which the caller waits may need its processor. In programs not written in
  * Go, it also runs a step of the worker. Go programs do that in Go, since a call of C that polls
@@ -48,8 +46,8 @@ static void count_empty_poll(struct soft_cq *cq)
 
 	if (empty % 16 == 0)
 		sched_yield();
-	if (programs_help && empty >= 16 && !soft_forked)
-		soft_go_help(cq);
+	if (programs_help && empty >= 16)
+		soft_help(cq);
 }
 
 int soft_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *out)

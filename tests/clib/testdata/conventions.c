@@ -137,6 +137,55 @@ static void interrupted(void)
 	CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
 }
 
+static struct ibv_context *device;
+static volatile sig_atomic_t refused, answered;
+
+static void query(int sig)
+{
+	struct ibv_device_attr attr;
+	int e = errno, status = ibv_query_device(device, &attr);
+
+	CHECK(status == 0 || status == EDEADLK);
+	if (status)
+		refused++;
+	else
+		answered++;
+	errno = e;
+}
+
+static void query_at_end(void)
+{
+	struct ibv_device_attr attr;
+	int status = ibv_query_device(device, &attr);
+
+	CHECK(status == 0 || status == EDEADLK);
+}
+
+static void exit_at_once(int sig)
+{
+	exit(8);
+}
+
+/* A signal handler may call functions, and may exit from within one. */
+static void handled(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct itimerval often = {{0, 100}, {0, 100}};
+	struct ibv_device_attr attr;
+
+	CHECK(list && (device = ibv_open_device(list[0])));
+	CHECK(signal(SIGALRM, query) != SIG_ERR);
+	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	while (refused < 100)
+		CHECK(ibv_query_device(device, &attr) == 0);
+	while (answered < 100)
+		;
+	CHECK(atexit(query_at_end) == 0);
+	CHECK(signal(SIGALRM, exit_at_once) != SIG_ERR);
+	for (;;)
+		CHECK(ibv_query_device(device, &attr) == 0);
+}
+
 /* Go's threads take no signals: one that the program blocks waits for it. */
 static void blocked(void)
 {
@@ -284,6 +333,7 @@ int main(int argc, char **argv)
 		{"errors", errors},
 		{"descriptors", descriptors},
 		{"interrupted", interrupted},
+		{"handled", handled},
 		{"blocked", blocked},
 		{"forked", forked},
 		{"forked_first", forked_first},
