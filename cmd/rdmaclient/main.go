@@ -67,7 +67,7 @@ func (o *options) exchange(ctx context.Context) (err error) {
 	if _, err := ep.Connect(ctx, rdmacm.ConnParam{}); err != nil {
 		return err
 	}
-	if err := peers.Ask(ctx, ep, sent); err != nil {
+	if err := peers.Ask(peers.Watch(ctx, ep), ep, sent); err != nil {
 		return err
 	}
 	return ep.Disconnect(ctx)

@@ -82,11 +82,12 @@ func exchange(ctx context.Context, ep *endpoint.Endpoint) error {
 	if err := ep.Accept(ctx, rdmacm.ConnParam{}); err != nil {
 		return err
 	}
-	if err := peers.Receive(ctx, ep); err != nil {
+	life := peers.Watch(ctx, ep)
+	if err := peers.Receive(life, ep); err != nil {
 		return err
 	}
-	if err := peers.Answer(ctx, ep, sent); err != nil {
+	if err := peers.Answer(life, ep, sent); err != nil {
 		return err
 	}
-	return peers.Leave(ctx, ep)
+	return peers.Leave(ctx, life, ep)
 }

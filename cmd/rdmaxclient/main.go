@@ -87,7 +87,7 @@ func (o *options) send(ctx context.Context) (err error) {
 	if _, err := ep.QP().PostSend(batch); err != nil {
 		return err
 	}
-	if _, err := ep.SendComp(ctx); err != nil {
+	if err := peers.Sent(peers.Watch(ctx, ep), ep); err != nil {
 		return err
 	}
 	return ep.Disconnect(ctx)

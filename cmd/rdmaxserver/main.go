@@ -129,8 +129,11 @@ func (o *options) receive(ctx context.Context, ep *endpoint.Endpoint) error {
 	if err := ep.Accept(ctx, answer); err != nil {
 		return err
 	}
-	if _, err := ep.RecvComp(ctx); err != nil {
+	// The device does not flush a shared receive queue when the connection ends,
+	// so only the event ends the wait.
+	life := peers.Watch(ctx, ep)
+	if err := peers.Receive(life, ep); err != nil {
 		return err
 	}
-	return peers.Leave(ctx, ep)
+	return peers.Leave(ctx, life, ep)
 }

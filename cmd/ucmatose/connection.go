@@ -3,10 +3,7 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rdmacm"
@@ -66,23 +63,6 @@ func (t *test) await(c *connection, completion func(context.Context) (ibverbs.WC
 		_, err := completion(c.life)
 		return err
 	})
-}
-
-// eventTimeout is how long a connection whose requests were flushed waits for
-// the event that says why.
-const eventTimeout = 5 * time.Second
-
-// cause returns why a step has failed with err: the end of the connection, if
-// it has ended. The device flushes requests before the program reads the event
-// of the end.
-func (c *connection) cause(err error) error {
-	if failed, ok := errors.AsType[*ibverbs.WCError](err); ok && failed.Status == ibverbs.WCFlushed {
-		select {
-		case <-c.life.Done():
-		case <-time.After(eventTimeout):
-		}
-	}
-	return cmp.Or(context.Cause(c.life), err)
 }
 
 // repeat calls do for each message.

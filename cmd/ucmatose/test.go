@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/verbena-go/verbena/cmd/internal/peers"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
@@ -87,8 +88,8 @@ func (t *test) open() (err error) {
 func (t *test) watch(next func(context.Context) (*rdmacm.Event, error)) {
 	t.reading.Go(func() {
 		for ev, err := next(t.life); err == nil; ev, err = next(t.life) {
-			if ev.Type == rdmacm.EventDisconnected || ev.Type == rdmacm.EventDeviceRemoval {
-				ev.ID.Value().(*connection).end(ev.Err())
+			if ended := peers.Ended(ev); ended != nil {
+				ev.ID.Value().(*connection).end(ended)
 				_ = ev.ID.Disconnect() // answers the peer, if it has disconnected first
 			}
 		}
@@ -101,7 +102,7 @@ func (t *test) each(step func(*connection) error) error {
 	for _, c := range t.all {
 		working.Go(func() {
 			if err := step(c); err != nil {
-				t.fail(c.cause(err))
+				t.fail(peers.Cause(c.life, err))
 			}
 		})
 	}

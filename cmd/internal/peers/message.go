@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
@@ -36,13 +37,18 @@ func Prepare(ep *endpoint.Endpoint) (sent *ibverbs.MR, err error) {
 // Answer sends the message in sent to the peer, and waits until the peer's
 // device has acknowledged it, or until the peer has ended the connection. A
 // peer ends the connection when it has received the message, which may be
-// before its device has acknowledged it.
-func Answer(ctx context.Context, ep *endpoint.Endpoint, sent *ibverbs.MR) error {
+// before its device has acknowledged it. life is what Watch has returned.
+func Answer(life context.Context, ep *endpoint.Endpoint, sent *ibverbs.MR) error {
 	if err := ep.PostSend(0, 0, sent.All()); err != nil {
-		return err
+		return Cause(life, err)
 	}
-	_, err := ep.SendComp(ctx)
-	if errors.Is(err, ibverbs.WCFlushed) {
+	return unlessDisconnected(Sent(life, ep))
+}
+
+// unlessDisconnected returns err, or nil if err is that the peer has ended the
+// connection.
+func unlessDisconnected(err error) error {
+	if ended, ok := errors.AsType[*rdmacm.EventError](err); ok && ended.Type == rdmacm.EventDisconnected {
 		return nil
 	}
 	return err
@@ -52,22 +58,27 @@ func Answer(ctx context.Context, ep *endpoint.Endpoint, sent *ibverbs.MR) error 
 // that the peer has received the message. Ask does not wait for the
 // acknowledgement of the message: it may never come if the peer ends the
 // connection at once.
-func Ask(ctx context.Context, ep *endpoint.Endpoint, sent *ibverbs.MR) error {
+// life is what Watch has returned.
+func Ask(life context.Context, ep *endpoint.Endpoint, sent *ibverbs.MR) error {
 	if err := ep.PostSend(0, 0, sent.All()); err != nil {
-		return err
+		return Cause(life, err)
 	}
-	err := Receive(ctx, ep)
-	if err == nil {
-		return nil
+	err := completed(life, ep.RecvComp)
+	if err != nil { // the receive may have been flushed because the send failed
+		err = cmp.Or(completed(life, ep.SendComp), err)
 	}
-	_, cause := ep.SendComp(ctx) // the receive may have been flushed because the send failed
-	return cmp.Or(cause, err)
+	return Cause(life, err)
 }
 
-// Receive waits for the peer's message.
-func Receive(ctx context.Context, ep *endpoint.Endpoint) error {
-	_, err := ep.RecvComp(ctx)
-	return err
+// Receive waits for the peer's message. life is what Watch has returned.
+func Receive(life context.Context, ep *endpoint.Endpoint) error {
+	return Cause(life, completed(life, ep.RecvComp))
+}
+
+// Sent waits until the peer's device has acknowledged a message. life is what
+// Watch has returned.
+func Sent(life context.Context, ep *endpoint.Endpoint) error {
+	return Cause(life, completed(life, ep.SendComp))
 }
 
 // patience is how long Leave waits for the peer.
@@ -76,12 +87,15 @@ const patience = 10 * time.Second
 // Leave waits until the peer has ended the connection, and then ends it at this
 // end. When the peer ends the connection, it has received all messages. If this
 // end ended the connection first, its device might not have acknowledged the
-// peer's message, and the peer would wait for the acknowledgement in vain.
-func Leave(ctx context.Context, ep *endpoint.Endpoint) error {
-	waiting, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if _, err := ep.Next(waiting); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return err
+// peer's message, and the peer would wait for the acknowledgement in vain. life
+// is what Watch has returned for ctx.
+func Leave(ctx, life context.Context, ep *endpoint.Endpoint) error {
+	select {
+	case <-life.Done():
+		if err := unlessDisconnected(context.Cause(life)); err != nil {
+			return err
+		}
+	case <-time.After(patience):
 	}
 	return ep.Disconnect(ctx)
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,18 +18,21 @@ import (
 	"github.com/verbena-go/verbena/softroce"
 )
 
-// Peer is the other end of rdmaclient or rdmaserver, in the process of the
+// Peer is the other end of rdmaclient or rdmaserver, or of rdmaxclient, in the process of the
 // test, over the device in user space.
 type Peer struct {
-	t    *testing.T
-	port string
+	t          *testing.T
+	port, args string // args are the arguments of the program
 }
 
 // peerAddress is the address of both ends.
 const peerAddress = "127.0.0.1"
 
 // NewPeer returns a peer with a random port.
-func NewPeer(t *testing.T) *Peer { return &Peer{t, strconv.Itoa(20000 + rand.IntN(10000))} }
+func NewPeer(t *testing.T) *Peer {
+	port := strconv.Itoa(20000 + rand.IntN(10000))
+	return &Peer{t, port, "-s " + peerAddress + " -p " + port}
+}
 
 // Endpoint returns an endpoint that is about to connect, or with
 // rdmacm.AddrPassive, to listen.
@@ -40,6 +44,23 @@ func (p *Peer) Endpoint(flags rdmacm.AddrInfoFlags) *endpoint.Endpoint {
 	ep, err := endpoint.Create(p.t.Context(), infos[0], nil, &peers.Queues)
 	require.NoError(p.t, err)
 	return ep
+}
+
+// Dial connects to the program as soon as it listens. prepare is called with
+// each endpoint before it connects.
+func (p *Peer) Dial(prepare func(*endpoint.Endpoint)) *endpoint.Endpoint {
+	p.t.Helper()
+	end := time.Now().Add(time.Minute)
+	for {
+		require.True(p.t, time.Now().Before(end), "the server does not listen")
+		ep := p.Endpoint(0)
+		prepare(ep)
+		_, err := ep.Connect(p.t.Context(), rdmacm.ConnParam{})
+		if err == nil {
+			return ep
+		}
+		require.NoError(p.t, ep.Close()) // the server does not listen yet
+	}
 }
 
 // Send sends a message and waits until it is acknowledged, as C's programs do.
@@ -67,11 +88,28 @@ func (p *Peer) LoseAck(n int32) {
 // succeed.
 func (p *Peer) With(program Main, f func()) {
 	p.t.Helper()
-	ended := make(chan string)
+	status, stderr := p.run(program, f)
+	require.Equal(p.t, "0", strconv.Itoa(status)+stderr, "status and what the program printed to stderr")
+}
+
+// Fails is like With, but the program must fail. It returns what the program
+// printed to stderr.
+func (p *Peer) Fails(program Main, f func()) string {
+	p.t.Helper()
+	status, stderr := p.run(program, f)
+	require.Equal(p.t, 1, status, stderr)
+	return stderr
+}
+
+// run runs the program while f does its part.
+func (p *Peer) run(program Main, f func()) (status int, stderr string) {
+	p.t.Helper()
+	ended := make(chan struct{})
 	go func() {
-		status, _, stderr := program.Run("-s " + peerAddress + " -p " + p.port)
-		ended <- strconv.Itoa(status) + stderr
+		defer close(ended)
+		status, _, stderr = program.Run(p.args)
 	}()
 	f()
-	require.Equal(p.t, "0", <-ended, "status and what the program printed to stderr")
+	<-ended
+	return status, stderr
 }
