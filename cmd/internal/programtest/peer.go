@@ -22,7 +22,7 @@ import (
 // test, over the device in user space.
 type Peer struct {
 	t          *testing.T
-	port, args string // args are the arguments of the program
+	port, args string // args are those of the program
 }
 
 // peerAddress is the address of both ends.
