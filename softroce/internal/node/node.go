@@ -67,9 +67,10 @@ func New(program Program, door Doorbell) *Node {
 	n := newNode(program, door)
 	n.mu.Lock() // no thread may use the device before New returns
 	defer n.mu.Unlock()
+	// The network is chosen first: with the limits, the choices are made.
+	joinErr := n.join()
 	limits, err := chosenLimits()
-	n.limits = limits
-	joinErr := cmp.Or(err, n.join())
+	n.limits, joinErr = limits, cmp.Or(err, joinErr)
 	n.path.hostile = chosenHostility()
 	n.path.captures = chosenCaptures()
 	n.path.watch()
