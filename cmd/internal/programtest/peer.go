@@ -18,7 +18,7 @@ import (
 	"github.com/verbena-go/verbena/softroce"
 )
 
-// Peer is the other end of rdmaclient or rdmaserver, or of rdmaxclient, in the process of the
+// Peer is the other end of a program of package peers, in the process of the
 // test, over the device in user space.
 type Peer struct {
 	t          *testing.T
