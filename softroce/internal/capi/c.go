@@ -40,12 +40,10 @@ func soft_go_call(library, function int32, args unsafe.Pointer) (unsafe.Pointer,
 //export soft_go_help
 func soft_go_help(queue unsafe.Pointer) { theLibrary.help(queue) }
 
-// soft_ready returns once Go's runtime has started and has set its signal
-// handlers. The shared library for programs that are not written in Go calls
-// it.
+// soft_go_ready returns once Go's runtime has started.
 //
-//export soft_ready
-func soft_ready() {}
+//export soft_go_ready
+func soft_go_ready() {}
 
 // Request codes of ioctl(2), which depend on the processor.
 const (
@@ -135,5 +133,3 @@ func theBell() *bell { return (*bell)(unsafe.Pointer(C.soft_bell())) }
 func setWord(word *uint32, event int) { C.soft_set_word((*C.uint32_t)(word), C.int(event)) }
 
 func watchFork() { C.soft_watch_fork() }
-
-func helpPrograms() { C.soft_help_programs() }

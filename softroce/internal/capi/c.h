@@ -73,5 +73,3 @@ struct soft_bell *soft_bell(void);
  * to event, an eventfd, or wakes the word as a futex if event is -1. */
 void soft_set_word(uint32_t *word, int event);
 
-/* Makes polling threads of programs not written in Go run steps of the node's worker. */
-void soft_help_programs(void);

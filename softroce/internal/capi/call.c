@@ -5,7 +5,9 @@
 #include "call.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 
 #include "_cgo_export.h"
 #include "c.h"
@@ -13,41 +15,134 @@
 /* The result of a Go function: a pointer (r0), a value (r1) and an errno (r2). */
 typedef struct soft_go_call_return soft_answer;
 
-/* The number of Go functions that this thread is in. */
+/* Signal handlers run on the alternate signal stack. If a handler calls Go, Go's system stack is there,
+ * too, for which Go assumes 32 KiB: as much as the alternate stack that Go would give the thread. */
+#define SIGNAL_STACK (256 << 10)
+#define ENOUGH (64 << 10)
+
+int soft_for_c;
+
+/* The number of Go functions that this thread is in, or HANDLER. */
 static __thread int inside;
+#define HANDLER -1
 
-/* Reports whether a signal handler that has interrupted a call of Go is the caller. Go's runtime ends
- * the process if the handler calls Go, too. Handlers run on the alternate signal stack. */
-static int interrupts_go(void)
+/* The alternate signal stack of this thread, if known is true and the thread has one. */
+static __thread struct {
+	uintptr_t start;
+	size_t size;
+	int known;
+} handlers;
+
+static pthread_key_t own_stack;
+
+/* Frees the signal stack of a thread that ends. The first time, it only asks to be called again: Go's
+ * runtime relies on the stack until its own destructor has run. */
+static void free_stack(void *stack)
 {
-	stack_t stack;
+	static __thread int called;
+	stack_t none = {.ss_flags = SS_DISABLE}, now;
 
-	return inside && sigaltstack(NULL, &stack) == 0 && stack.ss_flags & SS_ONSTACK;
+	if (!called++) {
+		pthread_setspecific(own_stack, stack);
+		return;
+	}
+	handlers.size = 0;
+	if (sigaltstack(NULL, &now) == 0 && now.ss_sp == stack && sigaltstack(&none, NULL))
+		return; /* the thread ends in a signal handler */
+	munmap(stack, SIGNAL_STACK);
 }
 
-/* Calls Go, unless this is a forked child, which lacks Go's threads, or a signal handler that has
- * interrupted such a call. With C's libraries, its call may wait for the interrupted one forever. */
-static soft_answer soft_call(int library, int function, void *args)
+/* Finds the alternate signal stack of this thread, and gives it one if it has none. Without memory for
+ * that, it gets Go's. */
+static void know_handlers(void)
 {
-	soft_answer r;
+	stack_t now, own = {.ss_size = SIGNAL_STACK};
+
+	handlers.known = 1;
+	if (sigaltstack(NULL, &now))
+		return;
+	if (now.ss_flags & SS_DISABLE) {
+		own.ss_sp = mmap(NULL, SIGNAL_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (own.ss_sp == MAP_FAILED)
+			return;
+		if (pthread_setspecific(own_stack, own.ss_sp) || sigaltstack(&own, NULL)) {
+			pthread_setspecific(own_stack, NULL);
+			munmap(own.ss_sp, SIGNAL_STACK);
+			return;
+		}
+		now = own;
+	}
+	handlers.start = (uintptr_t)now.ss_sp;
+	handlers.size = now.ss_size;
+}
+
+/* Precedes each call of Go, and leave follows it. enter returns 0, or an errno if the thread must not
+ * call Go. The mask is for leave. */
+static int enter(sigset_t *mask)
+{
+	sigset_t asynchronous;
 
 	if (soft_forked)
-		return (soft_answer){.r2 = ENODEV};
-	if (interrupts_go())
-		return (soft_answer){.r2 = EDEADLK};
-	inside++;
+		return ENODEV; /* a forked child lacks Go's threads */
+	if (soft_for_c && !handlers.known)
+		know_handlers();
+	if ((uintptr_t)__builtin_frame_address(0) - handlers.start >= handlers.size) {
+		inside++;
+		return 0;
+	}
+	/* The caller is a signal handler. Go's runtime ends the process if the handler has interrupted a
+	 * call of Go. C's libraries might wait for that call forever. */
+	if (inside || handlers.size < ENOUGH)
+		return EDEADLK;
+	/* While Go runs on a stack of its own, another signal's handler would overwrite this one's. */
+	sigfillset(&asynchronous);
+	for (const int *s = (int[]){SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, 0}; *s; s++)
+		sigdelset(&asynchronous, *s);
+	pthread_sigmask(SIG_BLOCK, &asynchronous, mask);
+	inside = HANDLER;
+	return 0;
+}
+
+static void leave(const sigset_t *mask)
+{
+	if (inside == HANDLER)
+		pthread_sigmask(SIG_SETMASK, mask, NULL);
+	inside = inside == HANDLER ? 0 : inside - 1;
+}
+
+void soft_start(void)
+{
+	sigset_t mask;
+
+	if (pthread_key_create(&own_stack, free_stack))
+		handlers.known = 1;
+	soft_for_c = 1;
+	enter(&mask);
+	soft_go_ready();
+	leave(&mask);
+}
+
+static soft_answer soft_call(int library, int function, void *args)
+{
+	sigset_t mask;
+	int e = enter(&mask);
+	soft_answer r = {.r2 = e};
+
+	if (e)
+		return r;
 	r = soft_go_call(library, function, args);
-	inside--;
+	leave(&mask);
 	return r;
 }
 
 void soft_help(void *cq)
 {
-	if (soft_forked || interrupts_go())
+	sigset_t mask;
+
+	if (enter(&mask))
 		return;
-	inside++;
 	soft_go_help(cq);
-	inside--;
+	leave(&mask);
 }
 
 void soft_void(int library, int function, void *args)
@@ -110,7 +205,7 @@ int soft_rereg(int library, int function, void *args)
 {
 	soft_answer r = soft_call(library, function, args);
 
-	if (soft_forked)
+	if (r.r2 == ENODEV || r.r2 == EDEADLK)
 		r.r1 = -1;
 	if (r.r1)
 		errno = r.r2;

@@ -33,6 +33,13 @@ int64_t soft_wait(int library, int function, void *args);
 /* Returns a pointer, or NULL and sets errno. */
 void *soft_pointer(int library, int function, void *args);
 
+/* True in programs that are not written in Go. */
+extern int soft_for_c;
+
+/* Returns once Go's runtime has started and has set its signal handlers. The shared library for
+ * programs that are not written in Go calls it, before any other function. */
+void soft_start(void);
+
 /* Runs a step of the node's worker. cq is the queue whose poll has found nothing. */
 void soft_help(void *cq);
 

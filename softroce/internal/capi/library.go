@@ -127,10 +127,6 @@ func (l *cmLibrary) help(queue unsafe.Pointer) {
 	}
 }
 
-// HelpPrograms is for programs that are not written in Go. It makes their
-// polling threads run steps of the worker, as those of Go programs do.
-func HelpPrograms() { helpPrograms() }
-
 // Objects returns the numbers of objects for "verbena softroce stat".
 func (l *library) Objects() stat.Objects {
 	return stat.Objects{

@@ -29,13 +29,6 @@ static void consume(struct soft_cq *cq, struct soft_wc *wc)
 	__atomic_store_n(&cq->ring.polled, cq->ring.polled + 1, __ATOMIC_RELEASE);
 }
 
-static int programs_help;
-
-void soft_help_programs(void)
-{
-	programs_help = 1;
-}
-
 /* Counts that the caller has found a queue empty. After many empty polls, it lets other threads
  * run: the work for which the caller waits may need its processor. In programs not written in
  * Go, it also runs a step of the worker. Go programs do that in Go, since a call of C that polls
@@ -46,7 +39,7 @@ static void count_empty_poll(struct soft_cq *cq)
 
 	if (empty % 16 == 0)
 		sched_yield();
-	if (programs_help && empty >= 16)
+	if (soft_for_c && empty >= 16)
 		soft_help(cq);
 }
 

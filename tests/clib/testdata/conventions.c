@@ -186,6 +186,47 @@ static void handled(void)
 		CHECK(ibv_query_device(device, &attr) == 0);
 }
 
+static void *query_once(void *nothing)
+{
+	struct ibv_device_attr attr;
+
+	CHECK(ibv_query_device(device, &attr) == 0);
+	return nothing;
+}
+
+static int mappings(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	int c, lines = 0;
+
+	CHECK(maps);
+	while ((c = getc(maps)) != EOF)
+		lines += c == '\n';
+	fclose(maps);
+	return lines;
+}
+
+/* Threads that end leave nothing behind, also while signals arrive. */
+static void threads_end(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct itimerval often = {{0, 100}, {0, 100}};
+	struct sigaction a = {.sa_handler = handler, .sa_flags = SA_RESTART};
+	pthread_t thread;
+	int before = 0;
+
+	CHECK(list && (device = ibv_open_device(list[0])));
+	CHECK(sigaction(SIGALRM, &a, NULL) == 0);
+	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	for (int i = 0; i < 1100; i++) {
+		if (i == 100)
+			before = mappings();
+		CHECK(pthread_create(&thread, NULL, query_once, NULL) == 0);
+		CHECK(pthread_join(thread, NULL) == 0);
+	}
+	CHECK(mappings() < before + 100);
+}
+
 /* Go's threads take no signals: one that the program blocks waits for it. */
 static void blocked(void)
 {
@@ -334,6 +375,7 @@ int main(int argc, char **argv)
 		{"descriptors", descriptors},
 		{"interrupted", interrupted},
 		{"handled", handled},
+		{"threads_end", threads_end},
 		{"blocked", blocked},
 		{"forked", forked},
 		{"forked_first", forked_first},

@@ -43,7 +43,7 @@ int soft_is_device(const char *other)
 static void load(void)
 {
 	sigset_t asynchronous, before;
-	void *device, (*ready)(void);
+	void *device, (*start)(void);
 
 	if (dlsym(RTLD_DEFAULT, "crosscall2")) {
 		fprintf(stderr, "softroce: this is a Go program, and one process cannot have Go twice: "
@@ -64,9 +64,9 @@ static void load(void)
 		fprintf(stderr, "softroce: %s\n", dlerror());
 		return;
 	}
-	*(void **)&ready = dlsym(device, "soft_ready");
-	ready();
-	soft_share_faults(ready);
+	*(void **)&start = dlsym(device, "soft_start");
+	start();
+	soft_share_faults(start);
 	verbs = dlsym(device, "soft_libibverbs_function");
 	cm = dlsym(device, "soft_librdmacm_function");
 }

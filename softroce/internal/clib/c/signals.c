@@ -17,8 +17,8 @@
  * There are two reasons.
  *
  * While a thread of C is in Go code, it uses a stack of Go's, on which there may be no room for a
- * signal handler. So each handler runs on the alternate signal stack, which Go sets up for threads
- * that are in Go code.
+ * signal handler. So each handler runs on the alternate signal stack, which the device sets up for
+ * threads that call it.
  *
  * If the program has unmapped memory of a region, the device's access to that memory is a fault, from
  * which Go's handler makes an error of the request. So the program's handlers of faults must not
