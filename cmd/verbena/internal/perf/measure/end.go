@@ -85,8 +85,9 @@ type end struct {
 	peers    []ibverbs.RemoteBuffer // the peer's memory for each queue pair
 	to       []ibverbs.Destination  // destinations of datagrams
 
-	deadline  time.Time // end of a test with a duration; zero if there is no duration, or if the test has not begun
-	expecting bool      // whether this end waits for messages of the peer
+	life      context.Context // ends with the connection, or with the control connection
+	deadline  time.Time       // end of a test with a duration; zero if there is no duration, or if the test has not begun
+	expecting bool            // whether this end waits for messages of the peer
 	progress  Progress
 }
 
@@ -95,7 +96,7 @@ const shortest = 4096
 
 // newEnd makes and connects an end.
 func newEnd(ctx context.Context, t *Test, where Where, c *control) (_ *end, err error) {
-	e := &end{Test: t, control: c, expecting: true, half: max(slices.Max(t.Sizes)+ibverbs.GRHLen, shortest)}
+	e := &end{Test: t, control: c, life: ctx, expecting: true, half: max(slices.Max(t.Sizes)+ibverbs.GRHLen, shortest)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.Close())

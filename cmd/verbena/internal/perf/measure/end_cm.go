@@ -4,9 +4,11 @@ package measure
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 
+	"github.com/verbena-go/verbena/cmd/internal/peers"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
@@ -55,6 +57,7 @@ func (e *end) connectWithCM(ctx context.Context, where Where) (err error) {
 		if err := request.Accept(ctx, param); err != nil {
 			return err
 		}
+		e.follow(ctx, request)
 	} else {
 		if err := e.meet(); err != nil {
 			return err
@@ -71,10 +74,33 @@ func (e *end) connectWithCM(ctx context.Context, where Where) (err error) {
 		if _, err := ep.Connect(ctx, param); err != nil {
 			return err
 		}
+		e.follow(ctx, ep)
 	}
 	e.offer()
 	_, err = e.agree()
 	return err
+}
+
+// follow sets the life of the end to that of the connection. If the device is
+// removed, it closes the control connection, at which the end and the peer may
+// wait for each other.
+func (e *end) follow(ctx context.Context, ep *endpoint.Endpoint) {
+	e.life = peers.Watch(ctx, ep)
+	context.AfterFunc(e.life, func() {
+		if e.removal() != nil {
+			e.control.hangUp()
+		}
+	})
+}
+
+// removal returns the event that the device was removed as an error, or nil if
+// no such event has come.
+func (e *end) removal() error {
+	ended, ok := errors.AsType[*rdmacm.EventError](context.Cause(e.life))
+	if ok && ended.Type == rdmacm.EventDeviceRemoval {
+		return ended
+	}
+	return nil
 }
 
 // meet calls settle, with any MTU: rdma_cm chooses the MTU, so neither end uses

@@ -3,6 +3,7 @@
 package measure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,9 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/verbena-go/verbena/cmd/internal/peers"
+	"github.com/verbena-go/verbena/ibverbs"
 )
 
 // Run connects to the peer, or waits for the peer to connect, and does the
@@ -49,10 +53,38 @@ func Run(ctx context.Context, t *Test, where Where, tell Tell) (err error) {
 	default:
 		err = e.runWrites(ctx, row)
 	}
+	err = e.cause(err)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+// cause returns why a test has failed with err: the removal of the device, if
+// there was one. Otherwise, if a request was flushed, it is the error of another
+// request, whose completion may be in the other queue, or the end of the
+// connection.
+func (e *end) cause(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(err, ibverbs.WCFlushed):
+		return cmp.Or(e.removal(), err)
+	}
+	for _, cq := range []*ibverbs.CQ{e.sends, e.recvs} {
+		if cq == nil { // of an rdmacm.Conn, which knows the cause
+			continue
+		}
+		var wcs [pollBatch]ibverbs.WC
+		for n, _ := cq.Poll(wcs[:]); n > 0; n, _ = cq.Poll(wcs[:]) {
+			for i := range wcs[:n] {
+				if failed := wcs[i].Err(); failed != nil && !errors.Is(failed, ibverbs.WCFlushed) {
+					return failed
+				}
+			}
+		}
+	}
+	return peers.Cause(e.life, err)
 }
 
 // Tell holds the functions that Run calls.
