@@ -25,8 +25,38 @@ func (l lifetime) Object() *object.Object { return l.object }
 // Internals is for packages of this module.
 func (mr *MR) Internals() sealed.Of[lifetime] { return sealed.Seal(lifetime{mr.self()}) }
 
+// cqInternals is the internals of a completion queue. Its methods other than
+// Object are for a caller that waits for the queue's events in poll(2), while no
+// other call waits for the queue.
+type cqInternals struct {
+	lifetime
+	cq *CQ
+}
+
 // Internals is for packages of this module.
-func (cq *CQ) Internals() sealed.Of[lifetime] { return sealed.Seal(lifetime{cq.self()}) }
+func (cq *CQ) Internals() sealed.Of[cqInternals] {
+	return sealed.Seal(cqInternals{lifetime{cq.self()}, cq})
+}
+
+// Descriptor returns the descriptor of the queue's channel, and makes Go's
+// netpoller stop watching it until a Wait parks again.
+func (i cqInternals) Descriptor() int {
+	i.cq.channel.unwatch()
+	return int(i.cq.channel.raw.Fd)
+}
+
+// PollOrArm is like Poll. If it returns no completion, it has requested an
+// event for the next one.
+func (i cqInternals) PollOrArm(wcs []WC) (int, error) { return i.cq.pollOrArm(wcs) }
+
+// TakeEvents takes the events of the channel without waiting.
+func (i cqInternals) TakeEvents() {
+	if i.cq.self().Use() != nil {
+		return
+	}
+	defer i.cq.object.Done()
+	_, _ = i.cq.channel.read(i.cq) // an error shows again in the next poll
+}
 
 // Internals is for packages of this module.
 func (qp *QP) Internals() sealed.Of[lifetime] { return sealed.Seal(lifetime{qp.self()}) }

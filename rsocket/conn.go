@@ -40,14 +40,15 @@ type Conn struct {
 	queues
 	memory
 
-	closed  chan struct{} // closed when Close begins
-	reader  side          // used by calls that read
-	writer  side          // used by calls that write
-	closer  side          // used by CloseRead, CloseWrite and Close; has no deadline
-	pump    *pump         // pump of the connection itself, or of its part of a pool
-	part    *part         // part of the pool with the shared resources; nil: no pool
-	direct  direct        // memory of ReadFrom
-	scratch []byte        // bytes that Peek returns; used by the call that reads
+	closed   chan struct{} // closed when Close begins
+	reader   side          // used by calls that read
+	writer   side          // used by calls that write
+	closer   side          // used by CloseRead, CloseWrite and Close; has no deadline
+	pump     *pump         // pump of the connection itself, or of its part of a pool
+	part     *part         // part of the pool with the shared resources; nil: no pool
+	direct   direct        // memory of ReadFrom
+	watchers watchers      // what is told about changes; see connInternals
+	scratch  []byte        // bytes that Peek returns; used by the call that reads
 
 	mu          sync.Mutex // guards the fields below, and posting
 	state       *protocol.State
@@ -96,7 +97,7 @@ func newConn(config Config) *Conn {
 
 // wake wakes the goroutine that waits for completions, which then checks all
 // conditions.
-func (c *Conn) wake() { c.pump.cq.Wake() }
+func (c *Conn) wake() { c.pump.wake() }
 
 // establish completes the connection after the handshake. peer is the peer's
 // Hello.
@@ -154,6 +155,7 @@ func (c *Conn) signalAll() {
 	c.reader.signal()
 	c.writer.signal()
 	c.closer.signal()
+	c.watchers.notify()
 }
 
 // wakeAll makes all waiting calls check their conditions, including the one

@@ -22,6 +22,7 @@ type pump struct {
 	channel *ibverbs.CompChannel
 	cq      *ibverbs.CQ
 	handle  func(wcs []ibverbs.WC, err error) // called with taken completions, and with the reason if the queue has failed
+	woken   func()                            // if not nil, also called to wake the goroutine that holds the pump; must not block
 	lock    chan struct{}                     // full while a goroutine holds the pump
 	wcs     []ibverbs.WC                      // completions that the goroutine that holds the pump is taking
 
@@ -66,7 +67,15 @@ func (p *pump) afterTaken(f func()) {
 	p.mu.Lock()
 	p.onTaken = append(p.onTaken, f)
 	p.mu.Unlock()
+	p.wake()
+}
+
+// wake makes the goroutine that holds the pump check all conditions.
+func (p *pump) wake() {
 	p.cq.Wake()
+	if p.woken != nil {
+		p.woken()
+	}
 }
 
 // takeAll takes all completions that are in the queue, or waits until the
@@ -164,6 +173,21 @@ func (p *pump) poll() {
 	default:
 		return
 	}
+	if n, err := p.cq.Poll(p.wcs); n > 0 || err != nil {
+		p.handle(p.wcs[:n], err)
+	}
+	<-p.lock
+}
+
+// refresh is like poll, and also calls the functions that were passed to
+// afterTaken.
+func (p *pump) refresh() {
+	select {
+	case p.lock <- struct{}{}:
+	default:
+		return
+	}
+	p.catchUp()
 	if n, err := p.cq.Poll(p.wcs); n > 0 || err != nil {
 		p.handle(p.wcs[:n], err)
 	}

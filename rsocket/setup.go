@@ -125,6 +125,7 @@ func (c *Conn) createQP(rdma *rdmacm.Conn) (err error) {
 	} else {
 		c.pump = new(pump)
 		c.pump.init(c.handle)
+		c.pump.woken = c.watchers.notify
 		if err := c.pump.create(device, c.config.SendQueue+receives, c.config.Spin); err != nil {
 			return err
 		}

@@ -68,12 +68,18 @@ func (c *Conn) write(v *net.Buffers, total int) (int, error) {
 		return 0, err
 	}
 	defer c.writer.end()
+	return c.writeNext(v, total, true)
+}
+
+// writeNext does the work of write for a caller that uses the writing
+// direction. If wait is false, it returns errWouldBlock instead of waiting.
+func (c *Conn) writeNext(v *net.Buffers, total int, wait bool) (int, error) {
 	if total == 0 {
 		return 0, c.canWrite()
 	}
 	done := 0
 	for step := protocol.FirstData; done < total; step = min(2*step, protocol.LongData) {
-		n, offset, err := c.room(min(total-done, step), false)
+		n, offset, err := c.room(min(total-done, step), false, wait)
 		if err != nil {
 			return done, err
 		}
@@ -127,8 +133,8 @@ func (c *Conn) mayWrite() error {
 
 // room waits until some of the next n bytes may be sent in one message, and
 // returns how many. If outside is false, it also returns their offset in the
-// send buffer.
-func (c *Conn) room(n int, outside bool) (room, offset int, err error) {
+// send buffer. If wait is false, it returns errWouldBlock instead of waiting.
+func (c *Conn) room(n int, outside, wait bool) (room, offset int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
@@ -149,6 +155,9 @@ func (c *Conn) room(n int, outside bool) (room, offset int, err error) {
 			}
 			c.filling = true
 			return room, c.state.Offset(), c.takeSendBuffer()
+		}
+		if !wait {
+			return 0, 0, errWouldBlock
 		}
 		if err := c.wait(&c.writer); err != nil {
 			return 0, 0, err
@@ -326,7 +335,7 @@ func (c *Conn) sendChunk(from *chunk) (int, error) {
 	}
 	defer c.writer.end()
 	for from.sent < from.segment.Len() {
-		n, _, err := c.room(from.segment.Len()-from.sent, true)
+		n, _, err := c.room(from.segment.Len()-from.sent, true, true)
 		if err != nil {
 			return from.sent, err
 		}

@@ -62,7 +62,8 @@ var rooms = map[string][]string{
 	"rdmacm/handled":            {"rdmacm", "ibverbs", "internal/cerr", "internal/netpoll", "internal/object", "internal/sealed"},
 	"rsocket/internal/protocol": {},
 	"rsocket": {
-		"rsocket/internal/protocol", "rdmacm", "ibverbs", "generated", "internal/backlog", "internal/cerr", "internal/mem", "internal/turns",
+		"rsocket/internal/protocol", "rdmacm", "ibverbs", "generated", "internal/backlog", "internal/cerr", "internal/mem",
+		"internal/sealed", "internal/turns",
 	},
 	"cmd/internal": {"rdmacm/endpoint", "rdmacm", "ibverbs", "softroce"},
 	"cmd": {
@@ -88,7 +89,10 @@ var rooms = map[string][]string{
 		"softroce/internal/node", "softroce/internal/cm", "softroce/internal/engine", "softroce/internal/stat", "softroce/internal/wire", "generated",
 		"internal/datapath",
 	},
-	"softroce/internal/clib": {"softroce/internal/capi"}, // a program
+	// C's rsockets, which only the shared library for programs in other languages
+	// has: over package rsocket, so above it, while the rest of softroce is not.
+	"softroce/internal/csocket": {"softroce/internal/capi", "rsocket", "rdmacm", "generated", "internal/dl", "internal/sealed"},
+	"softroce/internal/clib":    {"softroce/internal/capi", "softroce/internal/csocket"}, // a program
 	"softroce": {
 		"internal/cerr", "internal/dl", "softroce/internal/capi", "softroce/internal/node", "softroce/internal/link", "softroce/internal/stat",
 		"softroce/internal/wire",
@@ -213,6 +217,15 @@ func TestSoftroceIsChosen(t *testing.T) {
 		require.Contains(t, string(out), module+"ibverbs\n")
 		require.NotContains(t, string(out), module+"softroce")
 	}
+}
+
+// Programs that import the device do not contain C's rsockets, nor therefore
+// package rsocket unless they import it.
+func TestRsocketsAreOfTheLibrary(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", module+"softroce").Output()
+	require.NoError(t, err)
+	require.NotContains(t, string(out), module+"rsocket")
+	require.NotContains(t, string(out), "csocket")
 }
 
 // Programs do without large packages of Go's that the library would hardly use.

@@ -60,6 +60,7 @@ type kase struct {
 	telling bool // for each run, not only for VERBENA_INTEROP=all
 	v6      bool
 	mixed   bool // not for two C programs
+	apart   bool // only for programs that are not on one host
 	run     func(m meeting)
 }
 

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,8 +39,8 @@ func TestSoft(t *testing.T) {
 		}
 		k.row(t, meeting{server: server, client: client, at: h, from: h})
 	}
-	for _, k := range append(cases(), softCases()...) {
-		if !k.telling && which != "all" {
+	for _, k := range slices.Concat(cases(), rsocketCases(), softCases()) {
+		if !k.telling && which != "all" || k.apart {
 			continue
 		}
 		meet(k, ours, theirs)

@@ -56,6 +56,9 @@ func table(i int) unsafe.Pointer { return C.soft_table(C.int(i)) }
 
 func verbsFunction(name string) unsafe.Pointer { return C.soft_libibverbs_function(cString(name)) }
 
+// ownCreateCQ returns the ibv_create_cq of this program's own calls.
+func ownCreateCQ() unsafe.Pointer { return C.soft_own_create_cq_function() }
+
 func cmFunction(name string) unsafe.Pointer { return C.soft_librdmacm_function(cString(name)) }
 
 // cString returns a copy of s as a C string. The copy is in Go's memory.

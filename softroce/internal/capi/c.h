@@ -23,6 +23,9 @@ int soft_watch_fork(void);
 void *soft_libibverbs_function(const char *name);
 void *soft_librdmacm_function(const char *name);
 
+/* Returns the address of the function that Go calls as ibv_create_cq. */
+void *soft_own_create_cq_function(void);
+
 /* Returns a struct of operations. i is its number in verbs_skeleton.h. */
 const void *soft_table(int i);
 

@@ -42,7 +42,14 @@ func TestDocumentedFunctions(t *testing.T) {
 		}
 	}
 	verbsFunctions(check)
-	cmFunctions(check)
+	cmFunctions(func(function, class string, field, stub any) {
+		if strings.HasPrefix(function, "rdma_") {
+			check(function, class, field, stub)
+			return
+		}
+		require.NotEmpty(t, documented[function], "%s is not in the table", function) // the tests of package csocket check its status
+		delete(documented, function)
+	})
 
 	header, err := os.ReadFile("verbs_skeleton.h")
 	require.NoError(t, err)

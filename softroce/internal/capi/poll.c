@@ -39,8 +39,23 @@ static void count_empty_poll(struct soft_cq *cq)
 
 	if (empty % 16 == 0)
 		sched_yield();
-	if (soft_for_c && empty >= 16)
+	if (soft_for_c && !cq->own && empty >= 16)
 		soft_help(cq);
+}
+
+static struct ibv_cq *own_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+				    struct ibv_comp_channel *channel, int comp_vector)
+{
+	struct ibv_cq *cq = soft_ibv_create_cq(context, cqe, cq_context, channel, comp_vector);
+
+	if (cq)
+		((struct soft_cq *)cq)->own = 1;
+	return cq;
+}
+
+void *soft_own_create_cq_function(void)
+{
+	return (void *)own_create_cq;
 }
 
 int soft_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *out)

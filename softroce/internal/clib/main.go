@@ -7,6 +7,9 @@
 // all of them.
 package main
 
-import _ "github.com/verbena-go/verbena/softroce/internal/capi" // the library exports its C functions
+import (
+	_ "github.com/verbena-go/verbena/softroce/internal/capi"    // the library exports its C functions
+	_ "github.com/verbena-go/verbena/softroce/internal/csocket" // some of which need package rsocket
+)
 
 func main() {}

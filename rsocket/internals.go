@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rsocket
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/verbena-go/verbena/internal/sealed"
+	"github.com/verbena-go/verbena/rsocket/internal/protocol"
+)
+
+// connInternals gives the package with C's rsocket functions what programs in C
+// have and net.Conn lacks: calls that do not wait, and waiting for several
+// connections and descriptors in one thread. See package sealed.
+//
+// A connection has no descriptor that becomes readable with it. A thread that
+// wants to wait watches the connection and tries to take the pump with Hold. If
+// it gets the pump, it calls Arm and waits for the descriptor of the pump in
+// poll(2). Otherwise, another thread or goroutine takes the completions, and
+// the watcher is notified. The connection must not belong to a pool.
+type connInternals struct{ c *Conn }
+
+// Internals gives other packages of this module access to the connection. Other
+// modules cannot use the result.
+func (c *Conn) Internals() sealed.Of[connInternals] { return sealed.Seal(connInternals{c}) }
+
+// errWouldBlock is the error of calls that do not wait.
+var errWouldBlock = fmt.Errorf("the call would block: %w", syscall.EAGAIN)
+
+// tryBegin is like begin, but fails if another call uses the direction.
+func (c *Conn) tryBegin(s *side) error {
+	if fired(c.closed) {
+		return net.ErrClosed
+	}
+	select {
+	case s.lock <- struct{}{}:
+		return nil
+	default:
+		return errWouldBlock
+	}
+}
+
+// TryRead reads what has arrived into the buffers, one after the other. If peek
+// is true, the bytes remain unread. It fails with an error matching
+// syscall.EAGAIN instead of waiting. The buffers must have room for a byte.
+func (i connInternals) TryRead(to [][]byte, peek bool) (int, error) {
+	c := i.c
+	if err := c.tryBegin(&c.reader); err != nil {
+		return 0, err
+	}
+	defer c.reader.end()
+	offset, first, wrapped, err := c.tryNext()
+	if errors.Is(err, syscall.EAGAIN) {
+		c.pump.refresh()
+		offset, first, wrapped, err = c.tryNext()
+	}
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, part := range [2][]byte{c.received[offset : offset+first], c.received[:wrapped]} {
+		for len(part) > 0 && len(to) > 0 {
+			k := copy(to[0], part)
+			n, part, to[0] = n+k, part[k:], to[0][k:]
+			if len(to[0]) == 0 {
+				to = to[1:]
+			}
+		}
+	}
+	if !peek {
+		c.consume(n)
+	}
+	return n, nil
+}
+
+// tryNext is like next(1), but does not wait.
+func (c *Conn) tryNext() (offset, first, wrapped int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.readClosed:
+		return 0, 0, 0, io.EOF
+	case c.state.Unread() > 0:
+		offset, first = c.state.Next()
+		return offset, first, c.state.Unread() - first, nil
+	case c.state.Ended() && !errors.Is(c.err, protocol.ErrViolation):
+		return 0, 0, 0, io.EOF
+	case c.err != nil:
+		return 0, 0, 0, c.err
+	}
+	return 0, 0, 0, errWouldBlock
+}
+
+// TryWrite writes as many of the total bytes of the buffers as there is room
+// for, and removes them from *v. It fails with an error matching syscall.EAGAIN
+// instead of waiting for more room.
+func (i connInternals) TryWrite(v *net.Buffers, total int) (int, error) {
+	c := i.c
+	if err := c.tryBegin(&c.writer); err != nil {
+		return 0, err
+	}
+	defer c.writer.end()
+	n, err := c.writeNext(v, total, false)
+	if errors.Is(err, syscall.EAGAIN) {
+		c.pump.refresh()
+		var more int
+		more, err = c.writeNext(v, total-n, false)
+		n += more
+	}
+	return n, err
+}
+
+// readiness is what a program can do with a connection.
+type readiness struct {
+	Readable bool  // a read would not wait
+	Unread   bool  // a read would return bytes
+	Writable bool  // a write would not wait
+	Ended    bool  // a read would return the end of file after what has arrived
+	HungUp   bool  // nothing can be sent, and nothing more arrives
+	Err      error // why the connection has failed, or nil
+}
+
+// Readiness returns what the program can do now. If refresh is true, it takes
+// completions before that, unless another call does so.
+func (i connInternals) Readiness(refresh bool) readiness {
+	c := i.c
+	if refresh {
+		c.pump.refresh()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	failed := c.err != nil && !c.state.Disconnected() && !errors.Is(c.err, net.ErrClosed)
+	r := readiness{
+		Ended:  c.readClosed || c.state.Ended(),
+		HungUp: c.err != nil || c.state.Disconnected() || (c.readClosed || c.state.Ended()) && c.writeClosed,
+	}
+	if failed {
+		r.Err = c.err
+	}
+	r.Unread = c.state.Unread() > 0 && !c.readClosed
+	r.Readable = r.Unread || r.Ended || c.err != nil
+	r.Writable = c.writeClosed || r.HungUp || !c.isOver && c.state.Room(1) > 0
+	return r
+}
+
+// notifier is told that the readiness of a connection may have changed.
+type notifier interface {
+	// Notify must not block, and must not call the connection.
+	Notify()
+}
+
+// Watch makes the connection notify n until Unwatch.
+func (i connInternals) Watch(n notifier) { i.c.watchers.add(n) }
+
+// Unwatch ends Watch.
+func (i connInternals) Unwatch(n notifier) { i.c.watchers.remove(n) }
+
+// Hold takes the pump if it is free, and reports whether it was. The caller
+// must call Release soon after it was notified that the connection is closed.
+func (i connInternals) Hold() bool {
+	if fired(i.c.closed) {
+		return false
+	}
+	select {
+	case i.c.pump.lock <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// Release gives up the pump.
+func (i connInternals) Release() { <-i.c.pump.lock }
+
+// Descriptor returns a descriptor that becomes readable when completions have
+// arrived since Arm. The caller holds the pump.
+func (i connInternals) Descriptor() int { return sealed.Open(i.c.pump.cq.Internals()).Descriptor() }
+
+// Arm takes all completions and requests an event for the next one. The caller
+// holds the pump.
+func (i connInternals) Arm() {
+	p := i.c.pump
+	for {
+		p.catchUp()
+		n, err := sealed.Open(p.cq.Internals()).PollOrArm(p.wcs)
+		if n == 0 && err == nil {
+			return
+		}
+		p.handle(p.wcs[:n], err)
+		if err != nil {
+			return
+		}
+	}
+}
+
+// TakeEvents takes the events that have made the descriptor readable. The
+// caller holds the pump.
+func (i connInternals) TakeEvents() { sealed.Open(i.c.pump.cq.Internals()).TakeEvents() }
+
+// watchers are the notifiers of a connection.
+type watchers struct {
+	n   atomic.Int32 // number of notifiers
+	mu  sync.Mutex
+	all []notifier
+}
+
+func (w *watchers) add(n notifier) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, n)
+	w.n.Store(int32(len(w.all)))
+}
+
+func (w *watchers) remove(n notifier) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if i := slices.Index(w.all, n); i >= 0 {
+		w.all = slices.Delete(w.all, i, i+1)
+	}
+	w.n.Store(int32(len(w.all)))
+}
+
+// notify notifies all.
+func (w *watchers) notify() {
+	if w.n.Load() == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, n := range w.all {
+		n.Notify()
+	}
+}
+
+// configInternals gives the package with C's rsocket functions what a Config
+// stands for.
+type configInternals struct{ config Config }
+
+// Internals gives other packages of this module access to the Config. Other
+// modules cannot use the result.
+func (c Config) Internals() sealed.Of[configInternals] { return sealed.Seal(configInternals{c}) }
+
+// Complete returns the Config with all defaults filled in.
+func (i configInternals) Complete() Config { return i.config.complete() }
