@@ -113,17 +113,24 @@ func open(domain, typ, protocol int32) (int, syscall.Errno) {
 	return s.fd, 0
 }
 
-// closeSocket is rclose.
+// closeSocket is rclose. Until the descriptor is closed, it is that of a closed
+// socket: poll(2) of the descriptor itself would wait forever.
 func closeSocket(fd int32) syscall.Errno {
 	table.Lock()
 	s, set := table.sockets[int(fd)], table.sets[int(fd)]
-	delete(table.sockets, int(fd))
 	delete(table.sets, int(fd))
 	table.Unlock()
 	switch {
 	case s != nil:
-		s.end()
-		syscall.Close(s.fd) // last, so that no other descriptor has its number while threads wait for the socket
+		if !s.end() {
+			return syscall.EBADF
+		}
+		table.Lock()
+		defer table.Unlock()
+		if table.sockets[s.fd] == s {
+			delete(table.sockets, s.fd)
+			syscall.Close(s.fd)
+		}
 	case set != nil:
 		set.end()
 	default:
@@ -132,12 +139,13 @@ func closeSocket(fd int32) syscall.Errno {
 	return 0
 }
 
-// end ends what the socket is. Threads that wait for it return.
-func (s *socket) end() {
+// end ends what the socket is. Threads that wait for it return. end reports
+// whether this is the first call.
+func (s *socket) end() bool {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return
+		return false
 	}
 	s.closed = true
 	binding, listener := s.binding, s.listener
@@ -158,6 +166,7 @@ func (s *socket) end() {
 		}
 		c.Close()
 	}
+	return true
 }
 
 // isClosed reports whether rclose has begun.
@@ -332,9 +341,11 @@ func (s *socket) child(c *rsocket.Conn) (*socket, syscall.Errno) {
 	return child, 0
 }
 
-// connect is rconnect.
+// connect is rconnect. As in C, programs may call it again to find out whether
+// the socket is connected: librspreload takes a socket of the system after any
+// error but EINPROGRESS.
 func (s *socket) connect(peer netip.AddrPort) syscall.Errno {
-	if err := s.beginConnect(peer); err != 0 {
+	if err := s.beginConnect(peer); err != 0 || s.conn.Load() != nil {
 		return err
 	}
 	if s.nonblocking.Load() {
@@ -359,19 +370,23 @@ func (s *socket) connect(peer netip.AddrPort) syscall.Errno {
 	}
 }
 
-// beginConnect makes a goroutine connect.
+// beginConnect makes a goroutine connect, unless one does or has. If the last
+// attempt has failed and the program does not know that yet, it returns the
+// reason.
 func (s *socket) beginConnect(peer netip.AddrPort) syscall.Errno {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
 		return syscall.EBADF
-	case s.state == connecting:
-		return syscall.EALREADY
-	case s.state == connected:
-		return syscall.EISCONN
+	case s.state == connecting, s.state == connected:
+		return 0
 	case s.state == listening:
 		return syscall.EINVAL
+	case s.state == failed && s.err != 0:
+		err := s.err
+		s.state, s.err = idle, 0
+		return err
 	}
 	d := rsocket.Dialer{Config: s.config}
 	if s.local.IsValid() {
