@@ -98,7 +98,9 @@ func TestLoggerClosesListener(t *testing.T) {
 			open, accepted := len(ibverbs.OpenObjects()), make(chan struct{}, 1)
 			c := &listenerCloser{
 				slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}),
-				tt.message, atomic.Bool{}, make(chan *rsocket.Listener, 1), make(chan error, 1),
+				tt.message,
+				atomic.Bool{},
+				make(chan *rsocket.Listener, 1), make(chan error, 1),
 			}
 			config := shared(tt.config)
 			config.Logger = slog.New(tells{c, accepted})

@@ -188,16 +188,17 @@ func TestSlowHandlerDelaysOnlyItsID(t *testing.T) {
 // Requests in the hands of the handler count.
 func TestHandledBacklog(t *testing.T) {
 	b := cmtest.NewBench(t, cmtest.NeedDevice(t))
-	arrived, leave := make(chan struct{}, 2), make(chan struct{})
-	ln := b.Listen(2, func(*handled.ID, *rdmacm.Event) error {
-		arrived <- struct{}{}
+	arrived, leave := make(chan *handled.ID, 2), make(chan struct{})
+	ln := b.Listen(2, func(id *handled.ID, _ *rdmacm.Event) error {
+		arrived <- id
 		<-leave
 		return syscall.ECONNREFUSED
 	})
 	saw, seen := cmtest.Record()
+	var refused []*handled.ID
 	for range 2 {
 		b.Dial(ln, saw)
-		cmtest.Take(t, arrived, "a request")
+		refused = append(refused, cmtest.Take(t, arrived, "a request"))
 	}
 	require.Empty(t, seen)
 	third := b.Dial(ln, saw)
@@ -208,8 +209,11 @@ func TestHandledBacklog(t *testing.T) {
 	}
 	cmtest.Soon(t, "there is room again", func() bool { return handled.Requests(ln) == 0 })
 	b.Dial(ln, saw)
-	cmtest.Take(t, arrived, "another request")
+	refused = append(refused, cmtest.Take(t, arrived, "another request"))
 	cmtest.Await(t, seen, rdmacm.EventRejected)
+	for _, id := range refused { // the dialers hear of it before the ID is closed
+		cmtest.Take(t, id.Done(), "the end of a request")
+	}
 }
 
 // What the program has made on the ID by other means is the program's to close.

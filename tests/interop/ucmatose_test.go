@@ -91,8 +91,9 @@ func TestUcmatosePeerIsKilled(t *testing.T) {
 	their := theirUcmatose.start(t, "-c", "3", "-C", "2")
 	listens(t, their)
 	our := ourUcmatose.start(t, "-c", "3", "-C", "3", "-s", d.IPv4.String())
+	// The kernel says CONNECT of IDs that are connecting.
 	our.Eventually("all are connected", func() bool {
-		return strings.Count(strings.Join(resources(t, "cm_id"), "\n"), "state CONNECT ") == 2*3
+		return strings.Count(strings.Join(resources(t, "qp"), "\n"), "type RC state RTS") == 2*3
 	})
 	their.Signal(syscall.SIGKILL)
 	require.Equal(t, 1, our.Wait())

@@ -85,7 +85,7 @@ func again(args []string, build func(dir string) error) int {
 		return fail(err)
 	}
 	cmd := exec.Command(self, args...)
-	cmd.Env = append(os.Environ(), inChild+"=1", "LD_LIBRARY_PATH="+dir)
+	cmd.Env = append(os.Environ(), inChild+"=1", "LD_LIBRARY_PATH="+dir, "VERBENA_DEVICE=") // not the device in user space
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); cmd.ProcessState == nil {
 		return fail(err)

@@ -10,14 +10,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/softroce"
 
 	_ "github.com/verbena-go/verbena/internal/testutil/ownnetwork"
 )
 
-// The device in user space is shown for each process, here this one.
+// The device in user space is shown for each process, here this one. At the
+// test's begin, the process does not use it.
 func TestUserSpace(t *testing.T) {
-	t.Setenv("VERBENA_DEVICE", "soft")
+	if !process.Alone(t, "VERBENA_DEVICE=soft") {
+		return
+	}
 	status, _, stderr := tested.Run("")
 	require.Equal(t, 1, status)
 	require.Equal(t, "verbena stat: no process uses the device in user space\n", stderr)
@@ -40,10 +44,10 @@ func TestUserSpace(t *testing.T) {
 
 	comm, err := os.ReadFile("/proc/self/comm")
 	require.NoError(t, err)
-	process := fmt.Sprintf("%.*s (%d)", len(comm)-1, comm, os.Getpid())
+	shown := fmt.Sprintf("%.*s (%d)", len(comm)-1, comm, os.Getpid())
 	status, stdout, stderr := tested.Run("-v")
 	require.Zero(t, status, stderr)
-	require.Contains(t, stdout, "soft0 port 1 of "+process+", ACTIVE, Ethernet\n")
+	require.Contains(t, stdout, "soft0 port 1 of "+shown+", ACTIVE, Ethernet\n")
 	require.Contains(t, stdout, "  softroce  packets_sent ")
 
 	status, stdout, stderr = tested.Run("-j")
