@@ -54,6 +54,14 @@ func TestSoft(t *testing.T) {
 			meet(k, theirs, theirs)
 		}
 	}
+	older, newer, err := preloads()
+	if err != nil {
+		fmt.Printf("the programs under librspreload are left out: %v: run scripts/test setup\n", err)
+		return
+	}
+	for _, k := range preloadCases(older, newer) {
+		meet(k, theirs, theirs)
+	}
 }
 
 // softNames returns the names that processes on the device's network have
