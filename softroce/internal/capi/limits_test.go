@@ -162,3 +162,23 @@ func TestWrongLimits(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), `softroce: VERBENA_LIMITS=sge=0: sge is "0": want a number from 1 to 32`)
 }
+
+// The environment chooses the network and the limits of a program that does
+// not choose them itself, such as one in C.
+func TestChosenByTheEnvironment(t *testing.T) {
+	if os.Getenv(node.DeviceVariable) == "soft:" {
+		list, n, err := libibverbs.GetDeviceList()
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n)
+		libibverbs.FreeDeviceList(list)
+		require.EqualValues(t, 2, self().Node.Limits().SGE)
+		return
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), self, "-test.run", "^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), node.DeviceVariable+"=soft:", node.LimitsVariable+"=sge=2")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.NotContains(t, string(out), "softroce:")
+}

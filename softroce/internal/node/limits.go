@@ -127,7 +127,7 @@ func (m *limit) set(l *engine.Limits, value string) error {
 // limitSets has the named sets, as text that parseLimits takes, in the order of
 // the documentation.
 var limitSets = []struct{ name, limits string }{
-	{"smallest", "sge=1,read-sge=1,inline=0,reads=1,wr=64,srq-wr=64,cqe=256,srqs=0,mws=0,groups=0,mtu=256,atomics=0,uc=0"},
+	{"smallest", "sge=1,read-sge=1,inline=0,reads=1,wr=256,srq-wr=256,cqe=1024,srqs=0,mws=0,groups=0,mtu=256,atomics=0,uc=0"},
 	{"iwarp", "read-sge=1,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,client-first=1"},
 	{"bnxt_re", "sge=6,read-sge=6,inline=96,uc=0"},
 	{"cxgb4", "sge=4,read-sge=1,inline=280,reads=32,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1"},
