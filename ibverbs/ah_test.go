@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // udEnd makes an end for datagrams that is ready to send.
@@ -137,6 +138,7 @@ func joinGroup(t *testing.T, r *rig, group netip.Addr) {
 // A datagram for a group reaches the queue pair that is in it.
 func TestMulticast(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Groups)
 	a, b := r.udEnd(), r.udEnd()
 	addr := netip.MustParseAddr("239.1.2.3")
 	joinGroup(t, r, addr)
@@ -161,6 +163,7 @@ func TestMulticast(t *testing.T) {
 // Groups are left by hand, or by Close.
 func TestMulticastGroups(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Groups)
 	group := ibverbs.GID(netip.MustParseAddr("ff0e::4321").As16())
 	four := ibverbs.GID(netip.MustParseAddr("::ffff:239.1.2.3").As16())
 	e := r.typedEnd(ibverbs.QPConfig{Type: ibverbs.QPTypeUD})

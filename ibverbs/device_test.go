@@ -461,6 +461,12 @@ func TestTooMuch(t *testing.T) {
 	above := func(name string, n, limit int) string {
 		return fmt.Sprintf(", %s %d is above the device's limit of %d): ", name, n, limit)
 	}
+	ofSRQ := func(name string, n, limit int) []string {
+		if attr.MaxSRQ == 0 {
+			return []string{"ibv_create_srq (PD ", r.c.Name() + " has no shared receive queues"}
+		}
+		return []string{"ibv_create_srq (PD ", above(name, n, limit)}
+	}
 	for name, tt := range map[string]struct {
 		err  error
 		want []string
@@ -492,11 +498,11 @@ func TestTooMuch(t *testing.T) {
 		},
 		"shared receive queue": {
 			second(r.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: attr.MaxSRQWR + 1})),
-			[]string{"ibv_create_srq (PD ", above("RecvQueue", attr.MaxSRQWR+1, attr.MaxSRQWR)},
+			ofSRQ("RecvQueue", attr.MaxSRQWR+1, attr.MaxSRQWR),
 		},
 		"segments of a shared receive queue": {
 			second(r.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 1, RecvSegments: attr.MaxSRQSGE + 1})),
-			[]string{"ibv_create_srq (PD ", above("RecvSegments", attr.MaxSRQSGE+1, attr.MaxSRQSGE)},
+			ofSRQ("RecvSegments", attr.MaxSRQSGE+1, attr.MaxSRQSGE),
 		},
 		"resized": {cq.Resize(attr.MaxCQE + 1), []string{"ibv_resize_cq (CQ ", above("CompQueue", attr.MaxCQE+1, attr.MaxCQE)}},
 		"memory":  {second(r.pd.Alloc(math.MaxInt, 0)), []string{fmt.Sprintf("map %d bytes: cannot allocate memory", math.MaxInt)}},

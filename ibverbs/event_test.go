@@ -104,6 +104,7 @@ func TestCQOverrun(t *testing.T) {
 // newSRQ makes a shared receive queue with receives in it.
 func newSRQ(t *testing.T, r *rig, receives int) *ibverbs.SRQ {
 	t.Helper()
+	r.device.HaveAttr(t, r.c, &r.attr, testdevice.SRQs)
 	srq := must(r.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: depth}))(t)
 	r.cleanup(srq)
 	batch := must(ibverbs.NewRecvBatch(receives, 1))(t)

@@ -30,6 +30,7 @@ type rig struct {
 	t      testing.TB
 	device testdevice.Device
 	c      *ibverbs.Device
+	attr   ibverbs.DeviceAttr
 	pd     *ibverbs.PD
 }
 
@@ -40,6 +41,7 @@ func open(t testing.TB) *rig {
 	testdevice.NoLeaks(t)
 	r.c = must(ibverbs.Open(r.device.Name))(t)
 	r.cleanup(r.c)
+	r.attr = must(r.c.QueryDevice())(t)
 	r.pd = must(r.c.AllocPD())(t)
 	r.cleanup(r.pd)
 	return r
@@ -49,7 +51,7 @@ func open(t testing.TB) *rig {
 func (r *rig) sub(t testing.TB) *rig {
 	t.Helper()
 	testdevice.NoLeaks(t)
-	return &rig{t: t, device: r.device, c: r.c, pd: r.pd}
+	return &rig{t: t, device: r.device, c: r.c, attr: r.attr, pd: r.pd}
 }
 
 // must fails the test for an error and returns the value.
@@ -59,6 +61,26 @@ func must[T any](v T, err error) func(testing.TB) T {
 		require.NoError(t, err)
 		return v
 	}
+}
+
+// have skips the test if the device lacks what the test is about.
+func (r *rig) have(all ...testdevice.Feature) {
+	r.t.Helper()
+	r.device.HaveAttr(r.t, r.c, &r.attr, all...)
+}
+
+// lackingOps returns the flags of operations that the device lacks.
+func (r *rig) lackingOps() (ops libibverbs.QpCreateSendOpsFlags) {
+	if r.attr.AtomicCap == libibverbs.IBV_ATOMIC_NONE {
+		ops |= libibverbs.IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | libibverbs.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+	}
+	if r.attr.MaxMW == 0 {
+		ops |= libibverbs.IBV_QP_EX_WITH_BIND_MW | libibverbs.IBV_QP_EX_WITH_LOCAL_INV | libibverbs.IBV_QP_EX_WITH_SEND_WITH_INV
+	}
+	if r.c.Raw().Device.TransportType == libibverbs.IBV_TRANSPORT_IWARP {
+		ops |= libibverbs.IBV_QP_EX_WITH_SEND_WITH_IMM | libibverbs.IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+	}
+	return ops
 }
 
 func (r *rig) cleanup(c io.Closer) {
@@ -84,13 +106,29 @@ func (r *rig) channel() *ibverbs.CompChannel {
 // cq makes a queue; ch may be nil.
 func (r *rig) cq(entries int, ch *ibverbs.CompChannel) *ibverbs.CQ {
 	r.t.Helper()
+	r.have(testdevice.Completions(entries))
 	cq := must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: entries, Channel: ch}))(r.t)
 	r.cleanup(cq)
 	return cq
 }
 
+// qp makes a queue pair. It has no more segments, inline data and operations
+// than the device: a test that needs them says so, with have. If the device has
+// none of the type, the test is skipped.
 func (r *rig) qp(config ibverbs.QPConfig) *ibverbs.QP {
 	r.t.Helper()
+	r.have(testdevice.Requests(max(config.SendQueue, config.RecvQueue)))
+	switch config.Type {
+	case ibverbs.QPTypeUD:
+		r.have(testdevice.Datagrams)
+	case ibverbs.QPTypeUC:
+		r.have(testdevice.Unreliable)
+	}
+	config.SendSegments, config.RecvSegments = min(config.SendSegments, r.attr.MaxSGE), min(config.RecvSegments, r.attr.MaxSGE)
+	if config.MaxInline > 0 && !r.device.Has(r.t, testdevice.Inline(config.MaxInline)) {
+		config.MaxInline = 0
+	}
+	config.SendOps &^= r.lackingOps()
 	qp := must(r.pd.CreateQP(config))(r.t)
 	r.cleanup(qp)
 	return qp
@@ -158,6 +196,7 @@ func openOwn(t testing.TB) *rig {
 	testdevice.NoLeaks(t)
 	r := &rig{t: t, c: must(ibverbs.Open(ownName))(t)}
 	r.cleanup(r.c)
+	r.attr = must(r.c.QueryDevice())(t)
 	r.pd = must(r.c.AllocPD())(t)
 	r.cleanup(r.pd)
 	r.device = testdevice.Device{Name: ownName, Port: 1, NetDev: ownNetDev, IPv4: netip.MustParseAddr(ownAddr)}
@@ -230,7 +269,7 @@ func (r *rig) rtr(t ibverbs.QPType, peer uint32) ibverbs.RTRAttr {
 	case ibverbs.QPTypeUD:
 		return ibverbs.RTRAttr{}
 	case ibverbs.QPTypeRC:
-		rtr.MaxDestReadAtomic, rtr.MinRNRTimer = 2, 700*time.Microsecond
+		rtr.MaxDestReadAtomic, rtr.MinRNRTimer = r.reads(2), 700*time.Microsecond
 	}
 	return rtr
 }
@@ -238,10 +277,35 @@ func (r *rig) rtr(t ibverbs.QPType, peer uint32) ibverbs.RTRAttr {
 func (r *rig) rts(t ibverbs.QPType) ibverbs.RTSAttr {
 	if t == ibverbs.QPTypeRC {
 		return ibverbs.RTSAttr{
-			SendPSN: psn, Timeout: time.Second, RetryCount: 5, RNRRetryCount: ibverbs.RNRRetryForever, MaxReadAtomic: 2,
+			SendPSN: psn, Timeout: time.Second, RetryCount: 5, RNRRetryCount: ibverbs.RNRRetryForever, MaxReadAtomic: r.reads(2),
 		}
 	}
 	return ibverbs.RTSAttr{SendPSN: psn}
+}
+
+// reads returns n, or fewer if the device has fewer reads in flight.
+func (r *rig) reads(n int) int { return min(n, r.attr.MaxQPReadAtomic) }
+
+// need returns what the device must have for the requests.
+func need(sends []libibverbs.SendWr) (all []testdevice.Feature) {
+	for i := range sends {
+		wr := &sends[i]
+		all = append(all, testdevice.Segments(int(wr.NumSge)))
+		switch wr.Opcode {
+		case libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
+			all = append(all, testdevice.Atomics)
+		case libibverbs.IBV_WR_BIND_MW, libibverbs.IBV_WR_LOCAL_INV, libibverbs.IBV_WR_SEND_WITH_INV:
+			all = append(all, testdevice.Windows)
+		case libibverbs.IBV_WR_SEND_WITH_IMM, libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM:
+			all = append(all, testdevice.InfiniBand)
+		case libibverbs.IBV_WR_RDMA_READ:
+			all = append(all, testdevice.ReadSegments(int(wr.NumSge)))
+		}
+		if wr.SendFlags&uint32(libibverbs.IBV_SEND_INLINE) != 0 {
+			all = append(all, testdevice.Inline(inline))
+		}
+	}
+	return all
 }
 
 // bring brings a queue pair from reset to a state.
@@ -422,6 +486,7 @@ func (e *end) postSend(t testing.TB, fill func(b *ibverbs.SendBatch) error) {
 	t.Helper()
 	e.send.Reset()
 	require.NoError(t, fill(e.send))
+	e.rig.device.HaveAttr(t, e.rig.c, &e.rig.attr, need(ibverbs.RawSends(e.send))...)
 	require.Equal(t, e.send.Len(), must(e.qp.PostSend(e.send))(t))
 }
 
@@ -430,6 +495,7 @@ func (e *end) postRecv(t testing.TB, id uint64, s ...ibverbs.Segment) {
 	t.Helper()
 	e.recv.Reset()
 	require.NoError(t, e.recv.Recv(id, s...))
+	e.rig.device.HaveAttr(t, e.rig.c, &e.rig.attr, testdevice.Segments(len(s)))
 	require.Equal(t, 1, must(e.qp.PostRecv(e.recv))(t))
 }
 

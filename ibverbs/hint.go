@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
 )
@@ -33,6 +34,12 @@ var (
 // object locks in memory. The caller keeps the device open.
 func (d *Device) explain(err error, r resource, bytes int) error {
 	e, ok := err.(*Error)
+	if ok && e.Errno == syscall.EOPNOTSUPP {
+		if attr, attrErr := d.QueryDevice(); attrErr == nil && r.limit(attr) == 0 {
+			e.hint = d.Name() + " has no " + r.plural
+		}
+		return err
+	}
 	if !ok || e.Errno != syscall.ENOMEM && e.Errno != syscall.EAGAIN && e.Errno != syscall.ENOSPC {
 		return err
 	}
@@ -64,6 +71,34 @@ func (pd *PD) explainMemory(err error, addr uint64, size int, access AccessFlags
 		return err
 	}
 	return pd.device.explain(err, memoryRegions, size)
+}
+
+// lacksFor says which limit of the device a request exceeds, or returns "" if
+// it exceeds none that is known. The caller keeps the device open.
+func (d *Device) lacksFor(wr *libibverbs.SendWr) string {
+	attr, err := d.QueryDevice()
+	if err != nil {
+		return ""
+	}
+	iwarp := d.raw.Device.TransportType == libibverbs.IBV_TRANSPORT_IWARP
+	switch op := wr.Opcode; {
+	case isAtomic(op) && attr.AtomicCap == libibverbs.IBV_ATOMIC_NONE:
+		return d.Name() + " has no atomic operations"
+	case op == libibverbs.IBV_WR_RDMA_READ && attr.MaxQPInitReadAtomic == 0:
+		return d.Name() + " has no RDMA reads"
+	case op == libibverbs.IBV_WR_RDMA_READ && int(wr.NumSge) > attr.MaxSGERead:
+		return fmt.Sprintf("an RDMA read has %d segments, and %s allows %d", wr.NumSge, d.Name(), attr.MaxSGERead)
+	case (op == libibverbs.IBV_WR_BIND_MW || op == libibverbs.IBV_WR_LOCAL_INV || op == libibverbs.IBV_WR_SEND_WITH_INV) && attr.MaxMW == 0:
+		return d.Name() + " has no memory windows"
+	case (op == libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM || op == libibverbs.IBV_WR_SEND_WITH_IMM) && iwarp:
+		return d.Name() + " uses iWARP, and many such devices have no immediate data"
+	}
+	return ""
+}
+
+// isAtomic reports whether op is an atomic operation.
+func isAtomic(op libibverbs.WrOpcode) bool {
+	return op == libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP || op == libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD
 }
 
 // open returns the number of such objects that this process has on the device,

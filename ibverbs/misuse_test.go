@@ -15,6 +15,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/misuse"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // objects are one of each kind that the device has, parents last.
@@ -41,6 +42,7 @@ var ofTests = map[string]bool{"SysfsGIDTable": true, "SysfsGIDEntry": true, "Unl
 // it. tests/provider has this for all kinds of objects that there are.
 func TestMisuse(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.SRQs, testdevice.Windows, testdevice.Datagrams)
 	objects := r.objects(t)
 	noFile := (*os.File)(nil) // package os panics for one that it has not opened
 	call := func(m misuse.Method, args func(reflect.Type) reflect.Value) error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 const remoteBoth = ibverbs.AccessRemoteRead | ibverbs.AccessRemoteWrite
@@ -19,6 +20,7 @@ const remoteBoth = ibverbs.AccessRemoteRead | ibverbs.AccessRemoteWrite
 func (r *rig) window(typ ibverbs.MWType) (*ibverbs.MW, *ibverbs.MR) {
 	r.t.Helper()
 	mr := r.alloc(8192, ibverbs.AccessLocalWrite|ibverbs.AccessWindowBind)
+	r.have(testdevice.Windows)
 	mw := must(r.pd.AllocMW(typ))(r.t)
 	r.cleanup(mw)
 	require.Equal(r.t, typ, mw.Type())
@@ -329,7 +331,7 @@ func TestWindowTakenAway(t *testing.T) {
 			owner := r
 			if tt.do == nil { // the peer's queue pair has nothing to do with the window
 				if tt.typ == ibverbs.MWType1 {
-					owner = &rig{t: t, device: r.device, c: r.c, pd: must(r.c.AllocPD())(t)}
+					owner = &rig{t: t, device: r.device, c: r.c, attr: r.attr, pd: must(r.c.AllocPD())(t)}
 					r.cleanup(owner.pd)
 				}
 				_, b = owner.opPair(0, fullAccess)
@@ -424,7 +426,7 @@ func TestBindFails(t *testing.T) {
 		})
 		t.Run(name+"/QP of another domain", func(t *testing.T) {
 			r := r.sub(t)
-			theirs := &rig{t: t, device: r.device, c: r.c, pd: otherPD}
+			theirs := &rig{t: t, device: r.device, c: r.c, attr: r.attr, pd: otherPD}
 			_, b := theirs.opPair(0, fullAccess)
 			mw, mr := r.window(typ)
 			err := b.bind(t, mw, mr)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 const (
@@ -191,6 +192,7 @@ func TestOpcodes(t *testing.T) {
 // window binds a window of b's that peers may write.
 func window(t testing.TB, r *rig, b *end) *ibverbs.MW {
 	t.Helper()
+	r.device.HaveAttr(t, r.c, &r.attr, testdevice.Windows)
 	mw := must(r.pd.AllocMW(ibverbs.MWType2))(t)
 	r.cleanup(mw)
 	wc := b.done(t, func(s *ibverbs.SendBatch) error {

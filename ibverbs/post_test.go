@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // A list that is too long is posted as far as there is room.
@@ -136,6 +137,7 @@ func TestPostingAndPollingAllocateNothing(t *testing.T) {
 	for name, ch := range map[string]*ibverbs.CompChannel{"polled": nil, "with channel": r.channel()} {
 		t.Run(name, func(t *testing.T) {
 			r := r.sub(t)
+			r.have(testdevice.Inline(inline))
 			a, b := r.pair(ch)
 			wcs := make([]ibverbs.WC, depth)
 			poll := func(cq *ibverbs.CQ, n int) {

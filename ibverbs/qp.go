@@ -684,6 +684,9 @@ func (qp *QP) notSent(wrs []libibverbs.SendWr, p *datapath.Posted) (int, error) 
 	}
 	e := &PostError{Index: batchmem.Position(wrs, (*libibverbs.SendWr)(p.Bad)), Err: wrap(qp.object.Name(), cerr.Code(op, p.Value, p.Errno))}
 	e.ID = wrs[e.Index].WrId
+	if !errors.Is(e.Err, syscall.ENOMEM) && (p.Bad != nil || len(wrs) == 1) {
+		setHint(e.Err, qp.device.lacksFor(&wrs[e.Index]))
+	}
 	if e.None = p.None != 0; !e.None {
 		return e.Index, e
 	}

@@ -71,7 +71,7 @@ func TestRemovalWaits(t *testing.T) {
 	defer cancel()
 	var removal <-chan error
 	t.Run("in use", func(t *testing.T) {
-		sub := &rig{t: t, device: r.device, c: r.c, pd: r.pd} // closes what the removal waits for
+		sub := &rig{t: t, device: r.device, c: r.c, attr: r.attr, pd: r.pd} // closes what the removal waits for
 		ends, results := sub.load(ctx, 4)
 		removal = start(t, "rdma", "link", "delete", ownName)
 		soon(t, "the device is not listed any more", func() bool { return !ownExists(t) })
@@ -112,7 +112,7 @@ func TestRemovalTakes(t *testing.T) {
 	}
 	r := openOwn(t)
 	t.Run("in use", func(t *testing.T) {
-		sub := &rig{t: t, device: r.device, c: r.c, pd: r.pd}
+		sub := &rig{t: t, device: r.device, c: r.c, attr: r.attr, pd: r.pd}
 		idle, _ := sub.pair(sub.channel()) // waits for what never comes
 		idle.postRecv(t, 1)
 		completion := waiter(context.Background(), idle.recvCQ)
@@ -177,8 +177,8 @@ func TestInterfaceRemoved(t *testing.T) {
 	r := openOwn(t)
 	var removal <-chan error
 	t.Run("in use", func(t *testing.T) {
-		sub := &rig{t: t, device: r.device, c: r.c, pd: r.pd} // closes what the removal waits for
-		idle, _ := sub.pair(sub.channel())                    // waits for what never comes
+		sub := &rig{t: t, device: r.device, c: r.c, attr: r.attr, pd: r.pd} // closes what the removal waits for
+		idle, _ := sub.pair(sub.channel())                                  // waits for what never comes
 		idle.postRecv(t, 1)
 		w := waiter(context.Background(), idle.recvCQ)
 		ends, results := sub.load(context.Background(), 4)

@@ -13,10 +13,13 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 func (r *rig) srq(config ibverbs.SRQConfig) *ibverbs.SRQ {
 	r.t.Helper()
+	r.have(testdevice.SRQs)
+	config.RecvSegments = min(config.RecvSegments, r.attr.MaxSRQSGE)
 	srq := must(r.pd.CreateSRQ(config))(r.t)
 	r.cleanup(srq)
 	return srq
@@ -139,6 +142,7 @@ func TestSRQPostAllocatesNothing(t *testing.T) {
 // A queue closes after the queue pairs that use it, and before its domain.
 func TestSRQCloseOrder(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.SRQs)
 	pd := must(r.c.AllocPD())(t)
 	srq := must(pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 1}))(t)
 	cq := r.cq(1, nil)

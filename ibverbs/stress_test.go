@@ -18,6 +18,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // rallies is how many messages go in each direction of a ping-pong. Each of
@@ -77,6 +78,7 @@ func pingPong(ctx context.Context, me *end, begins bool, n int) error {
 
 func TestNoWakeUpIsLost(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Inline(inline))
 	for name, tt := range map[string]struct{ pairs, channels int }{
 		"one channel":             {pairs: 1, channels: 1},
 		"four pairs, one channel": {pairs: 4, channels: 1},
@@ -260,6 +262,7 @@ const (
 // close at random. Nothing crashes or hangs, and nothing is left.
 func TestChurn(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Completions(4096))
 	registered := ibverbs.Registered()
 	c := &churn{r: r, ch: r.channel(), mtu: libibverbs.Mtu(must(r.c.QueryPort(r.device.Port))(t).ActiveMTU)}
 	ctx, cancel := context.WithTimeout(t.Context(), churnTime(t))

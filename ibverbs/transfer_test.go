@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 func TestSendRecv(t *testing.T) {
@@ -81,6 +82,9 @@ func TestSendRecv(t *testing.T) {
 			pattern(a.mr.Bytes(), byte(len(name)))
 			clear(b.mr.Bytes())
 			sent := joined(tt.send)
+			a.send.Reset()
+			require.NoError(t, tt.add(a.send, tt.send...))
+			r.device.HaveAttr(t, r.c, &r.attr, need(ibverbs.RawSends(a.send))...) // before there is a receive
 			b.postRecv(t, 2, tt.recv...)
 			a.postSend(t, func(s *ibverbs.SendBatch) error { return tt.add(s, tt.send...) })
 
@@ -175,6 +179,7 @@ func TestRDMA(t *testing.T) {
 // The data of an inline request is taken while it is posted.
 func TestInlineIsCopied(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Inline(inline))
 	a, b := r.pair(nil)
 	message := must(r.pd.Alloc(inline, 0))(t)
 	want := bytes.Clone(pattern(message.Bytes(), 9))

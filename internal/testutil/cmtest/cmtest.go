@@ -174,10 +174,34 @@ func Pooled(config *rdmacm.Config) *rdmacm.Config {
 	return &out
 }
 
+// Have skips the test if the device lacks what the configs ask for. A config
+// may be nil.
+func Have(t testing.TB, configs ...*rdmacm.Config) {
+	t.Helper()
+	var need []testdevice.Feature
+	for _, c := range configs {
+		if c == nil {
+			continue
+		}
+		need = append(need, testdevice.Segments(c.Segments), testdevice.Requests(max(c.SendQueue, c.RecvQueue)),
+			testdevice.Completions(c.SendQueue+c.RecvQueue))
+		if c.MaxInline > 0 {
+			need = append(need, testdevice.Inline(c.MaxInline))
+		}
+		if _, shared := c.Queues.(*rdmacm.Pool); shared {
+			need = append(need, testdevice.SRQs)
+		}
+	}
+	if len(need) > 0 {
+		testdevice.Require(t).Have(t, need...)
+	}
+}
+
 // Connect returns the two ends of a connection, which are closed at the end of
 // the test.
 func Connect(t testing.TB, ip netip.Addr, clientConfig, serverConfig *rdmacm.Config) (client, server *rdmacm.Conn) {
 	t.Helper()
+	Have(t, Pooled(clientConfig), Pooled(serverConfig))
 	ctx := Bounded(t)
 	ln, err := rdmacm.Listen(ctx, netip.AddrPortFrom(ip, 0).String(), nil)
 	require.NoError(t, err)

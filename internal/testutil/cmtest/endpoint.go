@@ -14,7 +14,7 @@ import (
 )
 
 // EndpointQueues configures the queue pairs of endpoints in tests.
-var EndpointQueues = ibverbs.QPConfig{SendQueue: 4, RecvQueue: 4, SendSegments: 2, RecvSegments: 2, SignalAll: true}
+var EndpointQueues = ibverbs.QPConfig{SendQueue: 4, RecvQueue: 4, SendSegments: 1, RecvSegments: 1, SignalAll: true}
 
 // NewEndpoint returns an endpoint, which is closed at the end of the test.
 func NewEndpoint(t testing.TB, ps rdmacm.PortSpace) *endpoint.Endpoint {
@@ -29,8 +29,13 @@ func NewEndpoint(t testing.TB, ps rdmacm.PortSpace) *endpoint.Endpoint {
 // requests to it have queue pairs.
 func PassiveEndpoint(t testing.TB, ps rdmacm.PortSpace, ip netip.Addr) *endpoint.Endpoint {
 	t.Helper()
+	return passive(t, ps, ip, EndpointQueues)
+}
+
+func passive(t testing.TB, ps rdmacm.PortSpace, ip netip.Addr, queues ibverbs.QPConfig) *endpoint.Endpoint {
+	t.Helper()
 	info := rdmacm.AddrInfo{Flags: rdmacm.AddrPassive, PortSpace: ps, Src: netip.AddrPortFrom(ip, 0)}
-	ep, err := endpoint.Create(Bounded(t), info, nil, &EndpointQueues)
+	ep, err := endpoint.Create(Bounded(t), info, nil, &queues)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, ep.Close()) })
 	require.NoError(t, ep.Listen(0))
@@ -41,7 +46,12 @@ func PassiveEndpoint(t testing.TB, ps rdmacm.PortSpace, ip netip.Addr) *endpoint
 // to.
 func ActiveEndpoint(t testing.TB, ps rdmacm.PortSpace, to netip.AddrPort) *endpoint.Endpoint {
 	t.Helper()
-	ep, err := endpoint.Create(Bounded(t), rdmacm.AddrInfo{PortSpace: ps, Dst: to}, nil, &EndpointQueues)
+	return active(t, ps, to, EndpointQueues)
+}
+
+func active(t testing.TB, ps rdmacm.PortSpace, to netip.AddrPort, queues ibverbs.QPConfig) *endpoint.Endpoint {
+	t.Helper()
+	ep, err := endpoint.Create(Bounded(t), rdmacm.AddrInfo{PortSpace: ps, Dst: to}, nil, &queues)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, ep.Close()) })
 	return ep
@@ -61,9 +71,15 @@ func GetRequest(t testing.TB, ln *endpoint.Endpoint) *endpoint.Endpoint {
 // the end of the test.
 func ConnectEndpoints(t testing.TB, ip netip.Addr) (client, server *endpoint.Endpoint) {
 	t.Helper()
+	return ConnectEndpointsWith(t, ip, EndpointQueues)
+}
+
+// ConnectEndpointsWith is ConnectEndpoints with queue pairs of the test's own.
+func ConnectEndpointsWith(t testing.TB, ip netip.Addr, queues ibverbs.QPConfig) (client, server *endpoint.Endpoint) {
+	t.Helper()
 	ctx := Bounded(t)
-	ln := PassiveEndpoint(t, rdmacm.PortSpaceTCP, ip)
-	client = ActiveEndpoint(t, rdmacm.PortSpaceTCP, ln.ID().LocalAddr())
+	ln := passive(t, rdmacm.PortSpaceTCP, ip, queues)
+	client = active(t, rdmacm.PortSpaceTCP, ln.ID().LocalAddr(), queues)
 	connected := InBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
 	server = GetRequest(t, ln)
 	require.NoError(t, server.Accept(ctx, rdmacm.ConnParam{}))

@@ -114,14 +114,16 @@ func Needs(t testing.TB, need Need) Device {
 func SoftSkips() map[string]string { return maps.Clone(softSkips) }
 
 // checkSkip makes a test on the device in user space fail if it skips without
-// being in softSkips, or is in softSkips and does not skip.
+// being in softSkips, or is in softSkips and does not skip. On a device with
+// limits, a test may also skip for what the device lacks.
 func checkSkip(t testing.TB) {
 	t.Helper()
 	name := caller() + "." + t.Name()
 	t.Cleanup(func() {
 		_, listed := softSkips[name]
+		_, lacking := excused.Load(t.Name())
 		switch {
-		case t.Failed():
+		case t.Failed(), lacking && os.Getenv("VERBENA_LIMITS") != "":
 		case t.Skipped() && !listed:
 			t.Errorf("%s skips on the device in user space: let it run, or add it to softSkips in internal/testutil/testdevice", name)
 		case !t.Skipped() && listed:

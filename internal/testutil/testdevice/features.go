@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testdevice
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// Feature is something that a device may lack, or have too little of.
+type Feature struct {
+	what  string
+	there func(c *ibverbs.Device, a *ibverbs.DeviceAttr) bool
+}
+
+// Features that tests are about.
+var (
+	Atomics = Feature{"atomic operations", func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool {
+		return a.AtomicCap != libibverbs.IBV_ATOMIC_NONE
+	}}
+	Windows = Feature{"memory windows", func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool { return a.MaxMW > 0 }}
+	SRQs    = Feature{"shared receive queues", func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool { return a.MaxSRQ > 0 }}
+	Groups  = Feature{"multicast groups", func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool { return a.MaxMcastGroups > 0 }}
+	// Handles are address handles.
+	Handles = Feature{"address handles", func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool { return a.MaxAH > 0 }}
+	// InfiniBand is any transport but iWARP, whose devices have neither
+	// immediate data nor datagrams.
+	InfiniBand = Feature{"another transport than iWARP", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
+		return c.Raw().Device.TransportType != libibverbs.IBV_TRANSPORT_IWARP
+	}}
+	// Datagrams are datagram queue pairs with address handles.
+	Datagrams = Feature{"datagrams", func(c *ibverbs.Device, a *ibverbs.DeviceAttr) bool {
+		return a.MaxAH > 0 && creates(c, ibverbs.QPConfig{Type: ibverbs.QPTypeUD})
+	}}
+	// Unreliable are queue pairs of unreliable connections.
+	Unreliable = Feature{"unreliable connections", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
+		return creates(c, ibverbs.QPConfig{Type: ibverbs.QPTypeUC})
+	}}
+)
+
+// Segments is n segments in a request.
+func Segments(n int) Feature {
+	return Feature{fmt.Sprintf("%d segments in a request", n), func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool { return a.MaxSGE >= n }}
+}
+
+// Reads is n RDMA reads in flight.
+func Reads(n int) Feature {
+	return Feature{fmt.Sprintf("%d RDMA reads in flight", n), func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool { return a.MaxQPReadAtomic >= n }}
+}
+
+// ReadSegments is n segments in an RDMA read.
+func ReadSegments(n int) Feature {
+	return Feature{fmt.Sprintf("%d segments in an RDMA read", n), func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool { return a.MaxSGERead >= n }}
+}
+
+// Requests is n requests in a queue.
+func Requests(n int) Feature {
+	return Feature{fmt.Sprintf("%d requests in a queue", n), func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool { return a.MaxQPWR >= n }}
+}
+
+// Completions is n entries in a completion queue.
+func Completions(n int) Feature {
+	return Feature{fmt.Sprintf("%d entries in a completion queue", n), func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool { return a.MaxCQE >= n }}
+}
+
+// MTU is n bytes in a packet of the port 1.
+func MTU(n int) Feature {
+	return Feature{fmt.Sprintf("an MTU of %d bytes", n), func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
+		port, err := c.QueryPort(1)
+		return err == nil && port.ActiveMTU.Bytes() >= n
+	}}
+}
+
+// Inline is n bytes of inline data.
+func Inline(n int) Feature {
+	return Feature{fmt.Sprintf("%d bytes of inline data", n), func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
+		return creates(c, ibverbs.QPConfig{MaxInline: n})
+	}}
+}
+
+// creates reports whether the device has such queue pairs.
+func creates(c *ibverbs.Device, config ibverbs.QPConfig) bool {
+	pd, err := c.AllocPD()
+	if err != nil {
+		return false
+	}
+	defer func() { _ = pd.Close() }()
+	cq, err := c.CreateCQ(ibverbs.CQConfig{CompQueue: 1})
+	if err != nil {
+		return false
+	}
+	defer func() { _ = cq.Close() }()
+	config.SendCQ, config.RecvCQ, config.SendQueue = cq, cq, 1
+	qp, err := pd.CreateQP(config)
+	if err != nil {
+		return false
+	}
+	return qp.Close() == nil
+}
+
+// Has reports whether the device has all of these.
+func (d Device) Has(t testing.TB, all ...Feature) bool {
+	t.Helper()
+	lack := ""
+	d.open(t, func(c *ibverbs.Device, a *ibverbs.DeviceAttr) { lack = lacking(c, a, all) })
+	return lack == ""
+}
+
+// Have skips the test if the device lacks one of these, since the test is about
+// it.
+func (d Device) Have(t testing.TB, all ...Feature) {
+	t.Helper()
+	d.open(t, func(c *ibverbs.Device, a *ibverbs.DeviceAttr) { d.HaveAttr(t, c, a, all...) })
+}
+
+// HaveAttr is Have for a device that the test has opened, and its attributes.
+func (d Device) HaveAttr(t testing.TB, c *ibverbs.Device, a *ibverbs.DeviceAttr, all ...Feature) {
+	t.Helper()
+	if what := lacking(c, a, all); what != "" {
+		excused.Store(t.Name(), true)
+		t.Skipf("is about %s, which %s does not have", what, d.Name)
+	}
+}
+
+// excused has the names of the tests that skip as the device lacks something.
+var excused sync.Map
+
+// lacking returns the first of these that the device does not have, or "".
+func lacking(c *ibverbs.Device, a *ibverbs.DeviceAttr, all []Feature) string {
+	for _, f := range all {
+		if !f.there(c, a) {
+			return f.what
+		}
+	}
+	return ""
+}
+
+// open opens the device for a call of f.
+func (d Device) open(t testing.TB, f func(c *ibverbs.Device, a *ibverbs.DeviceAttr)) {
+	t.Helper()
+	c, err := ibverbs.Open(d.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	a, err := c.QueryDevice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f(c, &a)
+}
