@@ -13,7 +13,7 @@ import (
 
 // A connection gives its places in a pool's queues to the next one.
 func TestPoolPlacesComeBack(t *testing.T) {
-	needDevice(t)
+	needPool(t)
 	pool := &rsocket.Pool{Conns: 4}
 	ln := listen(t, rsocket.Config{})
 	dial := func() *rsocket.Conn {

@@ -72,12 +72,26 @@ func needDevice(t testing.TB) testdevice.Device {
 	if _, again := checked.LoadOrStore(t, true); again { // a pool may have more now than when the test began
 		return testdevice.Require(t)
 	}
-	return cmtest.NeedDevice(t)
+	d := cmtest.NeedDevice(t)
+	d.Have(t, testdevice.InfiniBand)
+	if sharedPool != nil {
+		d.Have(t, testdevice.SRQs)
+	}
+	return d
+}
+
+// needPool skips the test if the device has no pools.
+func needPool(t testing.TB) {
+	t.Helper()
+	needDevice(t).Have(t, testdevice.SRQs)
 }
 
 // listen returns a listener on the device, closed with the test.
 func listen(t testing.TB, config rsocket.Config) *rsocket.Listener {
 	t.Helper()
+	if config.Pool != nil {
+		needPool(t)
+	}
 	lc := rsocket.ListenConfig{Config: shared(config)}
 	ln, err := lc.Listen(bounded(t), "rdma", netip.AddrPortFrom(needDevice(t).IPv4, 0).String())
 	require.NoError(t, err)
@@ -94,6 +108,9 @@ func pair(t testing.TB, dialed, accepted rsocket.Config) (client, server *rsocke
 // pairOn is pair on a listener.
 func pairOn(t testing.TB, ln *rsocket.Listener, dialed rsocket.Config) (client, server *rsocket.Conn) {
 	t.Helper()
+	if dialed.Pool != nil {
+		needPool(t)
+	}
 	d := rsocket.Dialer{Config: shared(dialed)}
 	conn, err := d.DialContext(bounded(t), "rdma", ln.Addr().String())
 	require.NoError(t, err)

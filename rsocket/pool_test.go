@@ -40,6 +40,7 @@ func opened() map[string]int {
 // Memory to send from is used while there is something to send, and by other
 // connections then.
 func TestPoolMemory(t *testing.T) {
+	needPool(t)
 	pool := new(rsocket.Pool)
 	ln := listen(t, many) // so that only one end has the pool
 	var conns []*rsocket.Conn
@@ -72,7 +73,7 @@ func TestPoolMemory(t *testing.T) {
 // Connections of a pool have no queues of their own, and the last one takes the
 // pool's along.
 func TestPool(t *testing.T) {
-	needDevice(t)
+	needPool(t)
 	before := opened()
 	pool := &rsocket.Pool{Conns: 8}
 	ln := listen(t, pooled(pool))
@@ -111,6 +112,7 @@ func TestPool(t *testing.T) {
 // A connection that is not read, and one that is closed in the middle, do not
 // hold up others, however few receives there are.
 func TestPoolSlowReader(t *testing.T) {
+	needPool(t)
 	for name, receives := range map[string]int{"enough receives": 0, "few receives": 20} {
 		t.Run(name, func(t *testing.T) {
 			pool := &rsocket.Pool{Receives: receives}
@@ -158,6 +160,7 @@ func TestPoolSlowReader(t *testing.T) {
 // Deadlines, half closes and the ends of connections reach waiting calls,
 // although another goroutine takes the completions.
 func TestPoolEndsWaits(t *testing.T) {
+	needPool(t)
 	config := pooled(new(rsocket.Pool))
 	ln := listen(t, config)
 	leader, quiet := pairOn(t, ln, config)
@@ -196,6 +199,7 @@ func TestPoolEndsWaits(t *testing.T) {
 // A ReadFrom may return long after Close. Until then no other connection gets
 // its memory.
 func TestPoolMemoryAfterClose(t *testing.T) {
+	needPool(t)
 	pool := new(rsocket.Pool)
 	ln := listen(t, pooled(pool))
 	c, d := pairOn(t, ln, pooled(pool))
@@ -233,6 +237,7 @@ func TestPoolMemoryAfterClose(t *testing.T) {
 
 // Many connections of a pool talk at once, and come and go meanwhile.
 func TestPoolCrowd(t *testing.T) {
+	needPool(t)
 	pool := &rsocket.Pool{Conns: 5}
 	ln := listen(t, pooled(pool))
 	require.NoError(t, ln.SetDeadline(time.Time{}))

@@ -14,6 +14,7 @@ type queues struct {
 	send      *ibverbs.SendBatch
 	segments  [2]ibverbs.Segment // segments of the request that is being posted
 	maxInline int                // limit of inline data in bytes
+	most      int                // limit of segments in a request: 1 or 2
 	inFlight  int                // number of signaled requests that have not completed
 	receives  receives           // receives of the queue pair; with a pool, the part has them instead
 }

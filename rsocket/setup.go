@@ -77,6 +77,7 @@ func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
 		return nil, err
 	}
 	defer turns.Make()()
+	c.most = min(len(c.segments), attr.MaxSGE)
 	most := min(attr.MaxQPWR, math.MaxUint16-1, attr.MaxCQE/2) // MaxCQE/2, since both queues share a completion queue
 	c.config.SendQueue = min(max(c.config.SendQueue, minQueue), most)
 	c.config.RecvQueue = min(max(c.config.RecvQueue, minQueue), most-spareReceives)
@@ -116,7 +117,7 @@ func checkDevice(device *ibverbs.Device) error {
 func (c *Conn) createQP(rdma *rdmacm.Conn) (err error) {
 	device, pd := rdma.PD().Device(), rdma.PD()
 	receives := c.config.RecvQueue + spareReceives
-	config := ibverbs.QPConfig{SendQueue: c.config.SendQueue, SendSegments: len(c.segments), MaxInline: max(c.config.MaxInline, 0)}
+	config := ibverbs.QPConfig{SendQueue: c.config.SendQueue, SendSegments: c.most, MaxInline: max(c.config.MaxInline, 0)}
 	if c.config.Pool != nil {
 		if c.part, err = c.config.Pool.join(device, &c.config); err != nil {
 			return err
@@ -175,6 +176,7 @@ func (c *Conn) allocate(rdma *rdmacm.Conn) (err error) {
 	}
 	c.state = protocol.New(protocol.Config{
 		BigEndian: bigEndian, SendQueue: c.config.SendQueue, Credits: uint16(c.config.RecvQueue), SendBuffer: s,
+		Whole:  c.most == 1,
 		Prompt: c.part != nil, // since other connections of the pool wait for the memory and the places in the queue
 		Table:  protocol.Region{Addr: remote.Addr, Key: remote.RKey},
 		Buffer: protocol.Region{Addr: remote.Addr + headLen, Key: remote.RKey, Length: uint32(r)},

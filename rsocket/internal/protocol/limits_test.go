@@ -63,6 +63,24 @@ func TestRoomForTheLastBytes(t *testing.T) {
 	require.Zero(t, a.Room(2))
 }
 
+// A message has one piece of the send buffer if the device has no more
+// segments, and two pieces otherwise.
+func TestOnePiece(t *testing.T) {
+	for whole, want := range map[bool]int{false: 100, true: 40} {
+		config := defaults()
+		config.SendBuffer, config.Whole = 4*leastData, whole
+		a, b := connected(t, config, defaults())
+		first := config.SendBuffer - 40
+		require.Equal(t, first, a.write(make([]byte, first), first))
+		a.deliverAll(b)
+		b.read(first)
+		b.update()
+		b.deliverAll(a)
+		require.Equal(t, want, a.write(make([]byte, 100), 100))
+		require.Equal(t, 60, a.write(make([]byte, 60), 60))
+	}
+}
+
 // Bytes from outside the send buffer take a slot, whose completion is known,
 // and nothing of the buffer.
 func TestSendOutside(t *testing.T) {

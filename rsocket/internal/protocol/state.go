@@ -19,6 +19,7 @@ type Config struct {
 	SendBuffer int    // size of the send buffer in bytes
 	Table      Region // this end's target table (see Entries); Length is not used
 	Buffer     Region // the receive buffer; its length is even
+	Whole      bool   // whether the data of a message must be in one piece of the send buffer, and so does not continue at its start
 	Prompt     bool   // whether each request must be signaled, so that its resources become free soon
 }
 
@@ -169,6 +170,9 @@ func (s *State) canSend() int {
 func (s *State) Room(n int) int {
 	if s.free < min(n, leastData) {
 		return 0
+	}
+	if s.config.Whole {
+		n = min(n, s.config.SendBuffer-s.place)
 	}
 	return min(n, s.free, s.canSend())
 }

@@ -84,6 +84,9 @@ func (e *end) post(p Post, due bool) Word {
 	case p.HasEntry:
 		m.payload = p.Entry[:]
 	case p.Word.Kind() == KindData:
+		if e.config.Whole {
+			require.LessOrEqual(e.t, p.Offset+p.Len, e.config.SendBuffer, "one piece")
+		}
 		for i := range p.Len {
 			m.payload = append(m.payload, e.send[(p.Offset+i)%len(e.send)])
 		}
@@ -525,7 +528,7 @@ func anyOrder(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	config := func() Config {
 		c := defaults()
-		c.BigEndian, c.Prompt = r.IntN(2) == 0, r.IntN(2) == 0
+		c.BigEndian, c.Prompt, c.Whole = r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(2) == 0
 		c.SendQueue = ControlSlots + 1 + r.IntN(40)
 		c.Credits = uint16(1 + r.IntN(40))
 		c.SendBuffer = leastData + r.IntN(3*leastData)
