@@ -103,6 +103,7 @@ func TestBacklogStaysFull(t *testing.T) {
 // A listener without room for datagrams is asked again, too.
 func TestDatagramBacklog(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Datagrams)
 	ctx := bounded(t)
 	ln, err := rdmacm.ListenDatagram(ctx, netip.AddrPortFrom(d.IPv4, 0).String(), &rdmacm.ListenConfig{Backlog: 1})
 	require.NoError(t, err)

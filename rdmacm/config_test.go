@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -134,6 +135,7 @@ func TestReadDepth(t *testing.T) {
 	d := needDevice(t)
 	for _, tt := range []struct{ depth, want int }{{1, 1}, {4, 4}, {-1, 0}} {
 		t.Run(fmt.Sprint(tt.depth), func(t *testing.T) {
+			d.Have(t, testdevice.Reads(tt.want))
 			ctx := bounded(t)
 			ln := listenOn(t, d.IPv4)
 			result := acceptOne(ctx, ln, nil)
@@ -202,6 +204,7 @@ func TestManyConnectionsThroughOneListener(t *testing.T) {
 // docs/guide/connections.md names.
 func TestWhoseSettingRules(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Reads(16))
 	const (
 		tick  = 4096 * time.Nanosecond
 		timer = 640 * time.Microsecond

@@ -891,6 +891,7 @@ func TestOneContextEndsAllWaits(t *testing.T) {
 
 func TestAtomics(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Atomics)
 	client, server := connect(t, d.IPv4, nil, nil)
 	counter, err := server.Alloc(8, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteAtomic)
 	require.NoError(t, err)
@@ -961,6 +962,7 @@ func TestAddrsWhileDialing(t *testing.T) {
 func TestStorm(t *testing.T) {
 	d := needDevice(t)
 	noKernelLeaks(t, d)
+	d.Have(t, testdevice.Inline(16))
 	for round := range 12 {
 		config := &rdmacm.Config{SendQueue: 1, RecvQueue: 2, KeepAlive: 3 * time.Second, Queues: manual(round%3 == 2), MaxInline: 16}
 		ctx := bounded(t)

@@ -58,7 +58,10 @@ type DatagramConfig struct {
 	// requests in flight; 0 means 16.
 	SendQueue, RecvQueue int
 	// Segments is the maximum number of memory segments in one work request; 0
-	// means 1.
+	// means 1. A receive needs another one for the header that the device
+	// puts before the datagram. If the device has no more, the DatagramConn
+	// receives into memory of its own and copies the datagram from there,
+	// so that a receive's memory must be mapped.
 	Segments int
 	// MaxInline is the maximum number of bytes that a datagram sends inline: C
 	// copies them when it posts the request, and the device need not fetch
@@ -125,7 +128,15 @@ func newDatagramConn(d *dispatcher, id *ID, config DatagramConfig, name string, 
 }
 
 func (c *DatagramConn) create(name string) error {
-	config, err := c.allocate(c.config.sizes(name), c.supplyOwn)
+	sizes := c.config.sizes(name)
+	copies, err := c.copies(sizes)
+	if err != nil {
+		return err
+	}
+	if copies {
+		sizes.recvSegments--
+	}
+	config, err := c.allocate(sizes, c.supplyOwn)
 	if err != nil {
 		return err
 	}
@@ -145,7 +156,11 @@ func (c *DatagramConn) create(name string) error {
 	}
 	c.qkey = attr.QKey
 	c.handles.init(c.pd.CreateAH, c.errClosed)
-	mr, err := c.alloc(c.config.RecvQueue*ibverbs.GRHLen, ibverbs.AccessLocalWrite)
+	size := ibverbs.GRHLen
+	if copies {
+		size += c.mtu
+	}
+	mr, err := c.alloc(c.config.RecvQueue*size, ibverbs.AccessLocalWrite)
 	if err != nil {
 		return err
 	}
@@ -162,6 +177,18 @@ func (c *DatagramConn) create(name string) error {
 		return fmt.Errorf("set up the queue pair: %w", err)
 	}
 	return nil
+}
+
+// copies reports whether datagrams are received into memory of the
+// DatagramConn, and copied from there: on a device with too few segments for
+// the header and the datagram.
+func (c *DatagramConn) copies(sizes queueSizes) (bool, error) {
+	device, err := c.id.Device()
+	if err != nil {
+		return false, err
+	}
+	attr, err := device.QueryDevice()
+	return sizes.recvSegments == attr.MaxSGE+1, err
 }
 
 // handle handles the ID's events.
@@ -540,34 +567,60 @@ func (c *DatagramConn) post(r *Receive, segments []ibverbs.Segment) (*Receive, e
 }
 
 // headers is memory for the headers that the device puts before datagrams, so
-// that the caller's segments contain only the datagram. It is guarded by the
-// operations' mutex.
+// that the caller's segments contain only the datagram. On a device with too
+// few segments for that, it is also memory for the datagrams, which are copied
+// to the caller's segments. It is guarded by the operations' mutex.
 type headers struct {
 	mr       *ibverbs.MR
-	free     []int             // free slots, for one header each
+	size     int               // bytes of a slot: those of a header, or more if there is room for a datagram, too
+	free     []int             // free slots, one for each receive
 	segments []ibverbs.Segment // segments of the receive being posted
 }
 
 // newHeaders returns headers with a slot for each receive that can be posted.
 func newHeaders(mr *ibverbs.MR, receives int) *headers {
-	h := &headers{mr: mr}
+	h := &headers{mr: mr, size: mr.Len() / receives}
 	for slot := range receives {
 		h.free = append(h.free, slot)
 	}
 	return h
 }
 
-// add puts room for a header before the segments of a receive.
-func (h *headers) add(op *operation, segments []ibverbs.Segment) []ibverbs.Segment {
+// copies reports whether the slots have room for datagrams.
+func (h *headers) copies() bool { return h.size > ibverbs.GRHLen }
+
+// add puts room for a header before the segments of a receive. If datagrams are
+// copied, the result has room for the datagram instead of the segments; then
+// add fails if the program cannot copy to the segments.
+func (h *headers) add(op *operation, segments []ibverbs.Segment) ([]ibverbs.Segment, error) {
+	room := ibverbs.GRHLen
+	if h.copies() {
+		if err := checkRecv(segments); err != nil {
+			return nil, err
+		}
+		op.segments = append(op.segments[:0], segments...)
+		room = min(room+lengthOf(segments), h.size)
+		segments = nil
+	}
 	last := len(h.free) - 1
 	op.slot, h.free = h.free[last], h.free[:last]
-	h.segments = append(h.segments[:0], h.mr.Sub(op.slot*ibverbs.GRHLen, ibverbs.GRHLen))
+	h.segments = append(h.segments[:0], h.mr.Sub(op.slot*h.size, room))
 	h.segments = append(h.segments, segments...)
-	return h.segments
+	return h.segments, nil
 }
 
-// take copies the header of a completed receive and frees its slot.
+// take copies the header of a completed receive, and the datagram if it is not
+// in the segments, and frees the slot.
 func (h *headers) take(op *operation) {
-	copy(op.header[:], h.mr.Sub(op.slot*ibverbs.GRHLen, ibverbs.GRHLen).Bytes())
-	h.free = append(h.free, op.slot)
+	slot := h.mr.Bytes()[op.slot*h.size:][:h.size]
+	copy(op.header[:], slot)
+	if h.copies() && !op.failed {
+		if err := fill(op.segments, slot[ibverbs.GRHLen:max(op.wc.ByteLen(), ibverbs.GRHLen)]); err != nil {
+			op.err = err
+		}
+	}
+	h.release(op)
 }
+
+// release frees the slot of a receive that was not posted.
+func (h *headers) release(op *operation) { h.free = append(h.free, op.slot) }

@@ -39,6 +39,7 @@ func groupsOf(local, local6 netip.Addr) map[string]struct{ ip, group netip.Addr 
 
 func TestGroup(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Datagrams, testdevice.Groups)
 	for name, with := range groupsOf(d.IPv4, d.IPv6) {
 		t.Run(name, func(t *testing.T) {
 			ctx := bounded(t)
@@ -141,6 +142,7 @@ func isMember(t testing.TB, group netip.Addr) bool {
 // The network interface is a member as long as a local end listens.
 func TestGroupMembership(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Datagrams, testdevice.Groups)
 	for name, with := range groupsOf(d.IPv4, d.IPv6) {
 		t.Run(name, func(t *testing.T) {
 			require.False(t, isMember(t, with.group))
@@ -161,6 +163,7 @@ func TestGroupMembership(t *testing.T) {
 // Without a local address the routes choose the interface, as for sockets.
 func TestGroupByRoute(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Datagrams, testdevice.Groups)
 	zoned := netip.MustParseAddr("ff02::5642%" + d.NetDev)
 	c, err := rdmacm.JoinGroup(bounded(t), zoned, nil)
 	require.NoError(t, err)
@@ -236,6 +239,7 @@ func TestCancelJoinAtEachStage(t *testing.T) {
 // Soft-RoCE never loses a group. InfiniBand's subnet administrator may.
 func TestGroupLost(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Datagrams, testdevice.Groups)
 	c := joinOn(t, d.IPv4, groupIPv4, rdmacm.GroupConfig{})
 	pending, err := c.PostRecv()
 	require.NoError(t, err)

@@ -279,6 +279,13 @@ func acceptDatagram(t testing.TB, ln *rdmacm.DatagramListener, config *rdmacm.Da
 // datagrams returns two ends. The test closes them at the end.
 func datagrams(t testing.TB, ip netip.Addr, clientConfig, serverConfig *rdmacm.DatagramConfig) (client, server *rdmacm.DatagramConn) {
 	t.Helper()
+	d := testdevice.Require(t)
+	d.Have(t, testdevice.Datagrams)
+	for _, c := range []*rdmacm.DatagramConfig{clientConfig, serverConfig} {
+		if c != nil {
+			d.Have(t, testdevice.Segments(c.Segments), testdevice.Inline(c.MaxInline), testdevice.Requests(max(c.SendQueue, c.RecvQueue)))
+		}
+	}
 	ln, err := rdmacm.ListenDatagram(bounded(t), netip.AddrPortFrom(ip, 0).String(), nil)
 	require.NoError(t, err)
 	result := acceptDatagram(t, ln, serverConfig)

@@ -504,6 +504,7 @@ type udEnd struct {
 // newUDEnd returns an end that is bound to an address.
 func newUDEnd(t testing.TB, ip netip.Addr) *udEnd {
 	t.Helper()
+	testdevice.Require(t).Have(t, testdevice.Datagrams)
 	e := newIdleUDEnd(t)
 	require.NoError(t, e.id.BindAddr(netip.AddrPortFrom(ip, 0)))
 	e.makeQP()
@@ -604,6 +605,7 @@ func (e *udEnd) joinAs(group netip.Addr, flags rdmacm.JoinFlags, value any) *rdm
 
 func TestMulticastEvents(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Datagrams, testdevice.Groups)
 	sender, member, other := newUDEnd(t, d.IPv4), newUDEnd(t, d.IPv4), newUDEnd(t, d.IPv4)
 	type value struct{ name string }
 	mine := &value{"mine"}
@@ -640,6 +642,7 @@ func TestMulticastEvents(t *testing.T) {
 
 func TestMulticastMistakes(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Datagrams, testdevice.Groups)
 	e := newUDEnd(t, d.IPv4)
 	check := func(err error, want syscall.Errno, text string) {
 		t.Helper()
@@ -684,6 +687,7 @@ func TestMulticastMistakes(t *testing.T) {
 // memberships end with them.
 func TestMulticastEndsWithItsOwner(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Datagrams, testdevice.Groups)
 	inGroup := func() bool { return isMember(t, groupIPv4) }
 	require.False(t, inGroup())
 	e := newUDEnd(t, d.IPv4)

@@ -84,20 +84,33 @@ func (o ownReceives) take(r *Receive, segments []ibverbs.Segment) (*Receive, err
 	op.begin(0, &work{kind: receiving, bytes: lengthOf(segments)}, nil)
 	o.ops.recv.Reset()
 	place, id := o.ops.place(op)
-	if o.ops.headers != nil {
-		segments = o.ops.headers.add(op, segments)
-	}
-	err := o.ops.recv.Recv(id, segments...)
-	if err == nil {
-		_, err = o.ops.queues.qp.PostRecv(o.ops.recv)
-	}
-	if err != nil {
-		if o.ops.headers != nil {
-			o.ops.headers.take(op)
-		}
+	if err := o.post(op, id, segments); err != nil {
 		o.ops.withdraw(op, place)
 		return nil, err
 	}
 	o.ops.recvs.used++
 	return r, nil
+}
+
+// post posts a receive. For a datagram, it adds room for the header.
+func (o ownReceives) post(op *operation, id uint64, segments []ibverbs.Segment) (err error) {
+	recv, h := o.ops.recv, o.ops.headers
+	if h != nil {
+		if h.copies() { // the batch checks the segments to which the datagram is copied
+			if err := recv.Recv(id, segments...); err != nil {
+				return err
+			}
+			recv.Reset()
+		}
+		if segments, err = h.add(op, segments); err != nil {
+			return err
+		}
+	}
+	if err = recv.Recv(id, segments...); err == nil {
+		_, err = o.ops.queues.qp.PostRecv(recv)
+	}
+	if err != nil && h != nil {
+		h.release(op)
+	}
+	return err
 }

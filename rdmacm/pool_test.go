@@ -29,6 +29,7 @@ import (
 // nothing of the pool may be left.
 func newPool(t testing.TB, pool *rdmacm.Pool) *rdmacm.Pool {
 	t.Helper()
+	testdevice.Require(t).Have(t, testdevice.SRQs)
 	t.Cleanup(func() { require.Zero(t, rdmacm.PoolConns(pool)) })
 	return pool
 }

@@ -39,6 +39,7 @@ func say(t *testing.T, p *process.Process, line string) {
 
 func TestChat(t *testing.T) {
 	d := testdevice.Require(t)
+	d.Have(t, testdevice.Datagrams, testdevice.Groups)
 	for _, with := range []struct {
 		local netip.Addr
 		group string

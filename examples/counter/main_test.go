@@ -26,6 +26,7 @@ func TestWrongArguments(t *testing.T) {
 // Clients that take tickets at the same time get each number once.
 func TestTickets(t *testing.T) {
 	d := testdevice.Require(t)
+	d.Have(t, testdevice.Atomics)
 	server := process.StartMain(t, "-listen", d.IPv4.String()+":0")
 	address := server.Prints(`listening on (\S+)\n`)
 

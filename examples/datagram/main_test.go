@@ -24,6 +24,7 @@ func TestWrongArguments(t *testing.T) {
 
 func TestDatagrams(t *testing.T) {
 	d := testdevice.Require(t)
+	d.Have(t, testdevice.Datagrams)
 	server := process.StartMain(t, "-listen", d.IPv4.String()+":0")
 	address := server.Prints(`listening on (\S+)\n`)
 
@@ -51,6 +52,7 @@ func TestDatagrams(t *testing.T) {
 // A client whose server stops asks again, then gives up.
 func TestNoAnswer(t *testing.T) {
 	d := testdevice.Require(t)
+	d.Have(t, testdevice.Datagrams)
 	server := process.StartMain(t, "-listen", d.IPv4.String()+":0")
 	address := server.Prints(`listening on (\S+)\n`)
 	questions := make([]string, 100_000)

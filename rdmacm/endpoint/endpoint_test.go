@@ -116,7 +116,10 @@ func TestEndpointAddrError(t *testing.T) {
 func TestEndpointTransfers(t *testing.T) {
 	d := cmtest.NeedDevice(t)
 	ctx := cmtest.Bounded(t)
-	client, server := cmtest.ConnectEndpoints(t, d.IPv4)
+	d.Have(t, testdevice.Segments(2))
+	two := cmtest.EndpointQueues
+	two.SendSegments, two.RecvSegments = 2, 2
+	client, server := cmtest.ConnectEndpointsWith(t, d.IPv4, two)
 
 	send, recv := make([]byte, 16), make([]byte, 16)
 	copy(send, "in two pieces ..")
@@ -181,6 +184,7 @@ func TestEndpointPeerLeaves(t *testing.T) {
 // Requests take their receives from one shared queue.
 func TestEndpointSRQ(t *testing.T) {
 	d := cmtest.NeedDevice(t)
+	d.Have(t, testdevice.SRQs, testdevice.Segments(2))
 	ctx := cmtest.Bounded(t)
 	ln := cmtest.PassiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
 	client := cmtest.NewEndpoint(t, rdmacm.PortSpaceTCP)
@@ -369,6 +373,7 @@ func TestEndpointDatagrams(t *testing.T) {
 
 func TestEndpointMulticast(t *testing.T) {
 	d := cmtest.NeedDevice(t)
+	d.Have(t, testdevice.Datagrams, testdevice.Groups)
 	ctx := cmtest.Bounded(t)
 	group := netip.MustParseAddr("239.1.2.3")
 	ep := cmtest.NewEndpoint(t, rdmacm.PortSpaceUDP)
@@ -439,6 +444,7 @@ func TestEndpointBusy(t *testing.T) {
 // A queue pair that the caller has closed can be made again, on its own domain.
 func TestEndpointAnotherQP(t *testing.T) {
 	d := cmtest.NeedDevice(t)
+	d.Have(t, testdevice.Segments(3))
 	ep := cmtest.ActiveEndpoint(t, rdmacm.PortSpaceTCP, netip.AddrPortFrom(d.IPv4, 7))
 	first := ep.PD()
 	_, err := ep.RegMsgs(make([]byte, 8))
@@ -759,9 +765,12 @@ func TestEndpointPaths(t *testing.T) {
 	d := cmtest.NeedDevice(t)
 	ctx := cmtest.Bounded(t)
 	ln := cmtest.PassiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
+	device, err := ibverbs.QueryDeviceInfo(d.Name)
+	require.NoError(t, err)
+	mtu := min(ibverbs.MTU1024, device.Ports[d.Port-1].ActiveMTU)
 	info := rdmacm.AddrInfo{Dst: ln.ID().LocalAddr(), Paths: []rdmacm.IBPath{{
 		SGID: d.GID, DGID: d.GID, HopLimit: 64, Reversible: true, NumPaths: 1,
-		MTU: ibverbs.MTU1024, Rate: libibverbs.IBV_RATE_10_GBPS, PacketLifetime: time.Second,
+		MTU: mtu, Rate: libibverbs.IBV_RATE_10_GBPS, PacketLifetime: time.Second,
 	}}}
 	client, err := endpoint.Create(ctx, info, nil, &cmtest.EndpointQueues)
 	require.NoError(t, err)
@@ -772,5 +781,5 @@ func TestEndpointPaths(t *testing.T) {
 	require.NoError(t, <-connected)
 	attr, err := client.QP().Query()
 	require.NoError(t, err)
-	require.Equal(t, 1024, attr.PathMTU.Bytes())
+	require.Equal(t, mtu, attr.PathMTU)
 }

@@ -28,6 +28,7 @@ func needDevice(t *testing.T) testdevice.Device {
 func ends(t *testing.T, client, server *End) {
 	t.Helper()
 	d := needDevice(t)
+	d.Have(t, testdevice.Datagrams, testdevice.MTU(max(client.Size, server.Size)))
 	ctx := t.Context()
 	ln, err := rdmacm.ListenDatagram(ctx, d.IPv4.String()+":0", nil)
 	require.NoError(t, err)
