@@ -61,9 +61,9 @@ func Run(ctx context.Context, t *Test, where Where, tell Tell) (err error) {
 }
 
 // cause returns why a test has failed with err: the removal of the device, if
-// there was one. Otherwise, if a request was flushed, it is the error of another
-// request, whose completion may be in the other queue, or the end of the
-// connection.
+// there was one. Otherwise, if a request was flushed, it is the error of
+// another request, whose completion may be in the other queue, or the end of
+// the connection.
 func (e *end) cause(err error) error {
 	switch {
 	case err == nil:
