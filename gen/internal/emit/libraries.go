@@ -190,6 +190,16 @@ func chain(symbols map[string][]string) []node {
 	return all
 }
 
+// Alone returns what a function does while the process has no device, if that is
+// not what the device does. librspreload makes every select(2) of a program
+// rpoll(3), also before the program has sockets and in forked children.
+func (f *provided) Alone() string {
+	return map[string]string{
+		"rpoll":   "soft_system_poll(fds, nfds, timeout)",
+		"rselect": "soft_system_select(nfds, readfds, writefds, exceptfds, timeout)",
+	}[f.Name()]
+}
+
 // PassOn returns the statements that call the skeleton's function.
 func (f *provided) PassOn() string {
 	var lines, args []string

@@ -41,7 +41,9 @@ static void forked(void)
 
 int soft_watch_fork(void)
 {
-	return pthread_atfork(NULL, NULL, forked);
+	static int watches;
+
+	return __atomic_exchange_n(&watches, 1, __ATOMIC_RELAXED) ? 0 : pthread_atfork(NULL, NULL, forked);
 }
 
 void soft_ring_bell(struct soft_wq *q)

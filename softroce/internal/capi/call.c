@@ -117,6 +117,7 @@ void soft_start(void)
 	if (pthread_key_create(&own_stack, free_stack))
 		handlers.known = 1;
 	soft_for_c = 1;
+	soft_watch_fork(); /* some functions call Go without making the node */
 	enter(&mask);
 	soft_go_ready();
 	leave(&mask);

@@ -490,6 +490,8 @@ ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt)
 
 int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 {
+	if (!soft_has_device())
+		return soft_system_poll(fds, nfds, timeout);
 	SOFT(rpoll);
 	if (!found)
 		return errno = ENOSYS, -1;
@@ -498,6 +500,8 @@ int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 
 int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds, struct timeval *timeout)
 {
+	if (!soft_has_device())
+		return soft_system_select(nfds, readfds, writefds, exceptfds, timeout);
 	SOFT(rselect);
 	if (!found)
 		return errno = ENOSYS, -1;

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* The library that has the device. It is in the folder of this library. It is not loaded with the
  * program but at the first call of a function: what a program does before that, such as forking,
@@ -38,6 +40,36 @@ __attribute__((constructor)) static void locate(void)
 int soft_is_device(const char *other)
 {
 	return other && strcmp(other, path) == 0;
+}
+
+static int has_device;
+
+int soft_has_device(void)
+{
+	return __atomic_load_n(&has_device, __ATOMIC_ACQUIRE);
+}
+
+static void forked(void)
+{
+	has_device = 0;
+}
+
+int soft_system_poll(struct pollfd *fds, nfds_t nfds, int timeout)
+{
+	struct timespec t = {.tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000L};
+
+	return syscall(SYS_ppoll, fds, nfds, timeout < 0 ? NULL : &t, NULL, sizeof(uint64_t));
+}
+
+int soft_system_select(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds, struct timeval *timeout)
+{
+	struct timespec t = {0};
+
+	if (timeout) {
+		t.tv_sec = timeout->tv_sec + timeout->tv_usec / 1000000;
+		t.tv_nsec = timeout->tv_usec % 1000000 * 1000;
+	}
+	return syscall(SYS_pselect6, nfds, readfds, writefds, exceptfds, timeout ? &t : NULL, NULL);
 }
 
 static void load(void)
@@ -69,6 +101,8 @@ static void load(void)
 	soft_share_faults(start);
 	verbs = dlsym(device, "soft_libibverbs_function");
 	cm = dlsym(device, "soft_librdmacm_function");
+	pthread_atfork(NULL, NULL, forked);
+	__atomic_store_n(&has_device, 1, __ATOMIC_RELEASE);
 }
 
 void *soft_found(const char *function, void **known)

@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <poll.h>
 #include <stdint.h>
+#include <sys/select.h>
 
 /* SOFT declares found, a pointer to the device's function of that name, or NULL if there is no
  * device. */
@@ -16,6 +18,14 @@
 /* Returns the device's function of that name, and stores it in known for later calls. The first
  * call loads the device. */
 __attribute__((visibility("default"))) void *soft_found(const char *function, void **known);
+
+/* Reports whether the device was loaded, and not by a process that has forked this one. */
+__attribute__((visibility("default"))) int soft_has_device(void);
+
+/* poll(2) and select(2) of the system. A preloaded library may have others. */
+__attribute__((visibility("default"))) int soft_system_poll(struct pollfd *fds, nfds_t nfds, int timeout);
+__attribute__((visibility("default"))) int soft_system_select(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds,
+									   struct timeval *timeout);
 
 /* Reports whether path is that of libverbena-softroce.so, the library that has the device. */
 int soft_is_device(const char *path);
