@@ -57,7 +57,7 @@ func openUmad(config *Config) (*umadPort, error) {
 			"the kernel's interface for management datagrams is too old: their header has %d bytes, want %d", size, headerSize))
 	}
 	for _, class := range classes {
-		agent, err := libibumad.Register(u.id, int32(class), 1, 0, nil)
+		agent, err := libibumad.Register(u.id, libibumad.Class(class), 1, 0, nil)
 		if err != nil {
 			u.closeLocked()
 			return nil, notOpened(object, err)

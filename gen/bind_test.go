@@ -102,6 +102,7 @@ const (
 #endif
 struct point_wire { char kind; int length; } POINT_PACKED;
 struct point { int x, y; };
+struct point_turned { unsigned int axes; };
 struct point_flags { unsigned int is_set : 1, count : 7; };
 typedef int (*point_visit)(void *of, int n);
 enum point_axis { POINT_X = 1, POINT_Y = 2, POINT_Z = 4 };
@@ -114,6 +115,7 @@ enum point_axis { POINT_X = 1, POINT_Y = 2, POINT_Z = 4 };
 #define POINT_INLINE inline
 struct point point_mirror(struct point p, enum point_axis axis);
 int point_open(const char *name, unit *id);
+int point_turn(int axes, unsigned int *left);
 int point_find(const char *all, int all_size);
 int point_each(point_visit visit, void *of);
 int point_print(const char *format, __builtin_va_list list);
@@ -130,6 +132,7 @@ __be32 point_order(__be32 n);
 int point_count = 5;
 struct point point_mirror(struct point p, enum point_axis axis) { if (axis & POINT_X) p.x = -p.x; if (axis & POINT_Y) p.y = -p.y; return p; }
 int point_open(const char *name, unit *id) { if (strcmp(name, "origin")) { errno = ENOENT; return -1; } *id = 42; return 0; }
+int point_turn(int axes, unsigned int *left) { *left = ~axes & 7; return axes; }
 int point_find(const char *all, int all_size) { for (int i = 0; i < all_size; i++) if (all[i] == 'x') return i; return -ENOENT; }
 int point_each(point_visit visit, void *of) { return visit != 0; }
 int point_print(const char *format, __builtin_va_list list) { return 0; }
@@ -165,6 +168,10 @@ func main() {
 	fmt.Println(at, err)
 	_, err = point.Find(nil, 0)
 	fmt.Println(err)
+	var turned point.Turned
+	done, left, err := point.Turn(point.POINT_X | point.POINT_Z)
+	turned.Axes = done | left
+	fmt.Println(done, left, turned.Axes, err)
 	next, err := point.Next()
 	fmt.Println(next, err)
 	count, err := point.Count()
@@ -208,7 +215,7 @@ func TestBind(t *testing.T) {
 
 	said, err := again()
 	require.ErrorIs(t, err, bind.ErrUndecided)
-	require.Contains(t, said, "8 func ")
+	require.Contains(t, said, "9 func ")
 	table := c.read(t, "point/conventions.txt")
 	require.Contains(t, table, "\nlibrary point libpoint.so.1 prefix=point_ debian=- fedora=- program=-  # unread\n\nheader point.h point\n")
 	_, proposed, _ := strings.Cut(table, "\nheader point.h point\n")
@@ -228,14 +235,15 @@ func point_mirror value  # unread
 	require.Equal(t, 1, len(c.files(t, "point")), "the package is not written yet")
 
 	c.edit(t, "point/conventions.txt", "func point_open value", "func point_open status out=id # mine:", "func point_lost value", "func point_lost status",
-		"func point_find value bytes=all  # unread", "func point_find negative bytes=all")
+		"func point_find value bytes=all  # unread", "func point_find negative bytes=all",
+		"func point_turn value  # unread", "func point_turn value out=left enum=axes:point_axis,left:point_axis,return:point_axis\nstruct point_turned enum=axes:point_axis")
 	_, err = again()
 	require.ErrorIs(t, err, bind.ErrUndecided)
 	c.edit(t, "point/conventions.txt", "  # unread", "", "debian=-", "debian=libpoint1")
 	decided := c.read(t, "point/conventions.txt")
 	said, err = again()
 	require.NoError(t, err)
-	require.Regexp(t, `^example.org/tools/point: 8 functions and variables of libpoint.so.1, 3 structs, 1 enums, 1 constants; cc agrees with \d+ facts for linux/`, said)
+	require.Regexp(t, `^example.org/tools/point: 9 functions and variables of libpoint.so.1, 4 structs, 1 enums, 1 constants; cc agrees with \d+ facts for linux/`, said)
 	require.Equal(t, decided, c.read(t, "point/conventions.txt"))
 
 	c.goTool(t, "vet", "./...")
@@ -246,7 +254,8 @@ func point_mirror value  # unread
 	}
 	c.write(t, "main.go", pointProgram)
 	require.Equal(t, "{-3 -4} <nil>\n42 <nil>\npoint_open: no such file or directory true\ntrue\n"+
-		"0 point_open: name contains a zero byte true\n2 <nil>\npoint_find: all is nil\n9 <nil>\n5 <nil>\n1 <nil>\n"+
+		"0 point_open: name contains a zero byte true\n2 <nil>\npoint_find: all is nil\n"+
+		"POINT_X|POINT_Z POINT_Y POINT_X|POINT_Y|POINT_Z <nil>\n9 <nil>\n5 <nil>\n1 <nil>\n"+
 		"point_lost: the installed libpoint.so.1 does not have it true\nPOINT_Y 7\n", c.goTool(t, "run", "."))
 	require.NoError(t, os.Remove(filepath.Join(c.dir, "libpoint.so.1")))
 	require.Contains(t, c.goTool(t, "run", "."), "cannot load libpoint.so.1 (on Debian and Ubuntu install libpoint1): ")
@@ -349,6 +358,9 @@ func TestBindRefuses(t *testing.T) {
 		"function of rdma-core": {files: map[string]string{"x/conventions.txt": "library x libx.so.1 prefix=x_ debian=- fedora=- program=-\nheader x.h x\nfunc x_call code inline=own\n"}, want: "x/conventions.txt: func x_call: inline=own is for functions of rdma-core"},
 		"wrong class":           {files: map[string]string{"x/conventions.txt": "library x libx.so.1 prefix=x_ debian=- fedora=- program=-\nheader x.h x\nfunc x_call pointer\nenum x_kind values\n"}, want: "x.h:1:5: func x_call: a function of class pointer must return a pointer, but it returns int"},
 		"no such parameter":     {files: map[string]string{"x/conventions.txt": "library x libx.so.1 prefix=x_ debian=- fedora=- program=-\nheader x.h x\nfunc x_call code nil=m\nenum x_kind values\n"}, want: "the conventions name a parameter m of x_call, which has no such parameter"},
+		"no such enum":          {files: map[string]string{"x/conventions.txt": "library x libx.so.1 prefix=x_ debian=- fedora=- program=-\nheader x.h x\nfunc x_call code enum=n:x_kin\nenum x_kind values\n"}, want: "x/conventions.txt:3: the line for x_call names an enum x_kin, which the headers do not have"},
+		"no integer":            {files: map[string]string{"c/x.h": "int x_call(double n);\nenum x_kind { X_A, X_B };\n", "x/conventions.txt": "library x libx.so.1 prefix=x_ debian=- fedora=- program=-\nheader x.h x\nfunc x_call code enum=n:x_kind\nenum x_kind values\n"}, want: "x/conventions.txt:3: the line for x_call gives n the type of enum x_kind, but it is double, not an integer of 4 bytes"},
+		"no such member":        {files: map[string]string{"c/x.h": "int x_call(int n);\nenum x_kind { X_A, X_B };\nstruct x { int a; };\n", "x/conventions.txt": "library x libx.so.1 prefix=x_ debian=- fedora=- program=-\nheader x.h x\nfunc x_call code\nenum x_kind values\nstruct x enum=b:x_kind\n"}, want: "x/conventions.txt:5: the line for struct x names a member b, which the headers do not have"},
 		"no cgo":                {env: "CGO_ENABLED=0", want: "cgo is disabled, but the package needs it to call C: install a C compiler, such as gcc, and set CGO_ENABLED=1"},
 		"no compiler":           {env: "CC=nosuchcc", want: "the C compiler that cgo uses: nosuchcc does not work: "},
 		"no cross compiler":     {options: bind.Options{Compilers: "nosuchcc"}, want: "-cc: nosuchcc does not work: "},

@@ -104,7 +104,7 @@ func received(op string, c *Device, wc *WC, grh []byte, port int) (header libibv
 		return header, 0, bad("the completion is of a request that failed")
 	case wc.Opcode()&WCRecv == 0:
 		return header, 0, bad("the completion is not of a receive")
-	case wc.raw.WcFlags&uint32(libibverbs.IBV_WC_GRH) == 0:
+	case wc.raw.WcFlags&libibverbs.IBV_WC_GRH == 0:
 		return header, n, nil
 	case len(grh) < GRHLen:
 		return header, 0, bad("grh has %d bytes, fewer than the %d of the header", len(grh), GRHLen)

@@ -18,7 +18,7 @@ func TestAHFromBadCompletion(t *testing.T) {
 	c.object.InitUnlisted("fake")
 	pd := &PD{device: c}
 	pd.object.InitUnlisted("fake PD")
-	good := libibverbs.Wc{Opcode: WCRecv, WcFlags: uint32(libibverbs.IBV_WC_GRH)}
+	good := libibverbs.Wc{Opcode: WCRecv, WcFlags: libibverbs.IBV_WC_GRH}
 	failed, sent := good, good
 	failed.Status = libibverbs.IBV_WC_WR_FLUSH_ERR
 	sent.Opcode = WCSend

@@ -85,7 +85,7 @@ func (a *arena[T]) used() []T {
 
 // held reports whether C reads objects of request i while it posts the request.
 func (b *SendBatch) held(i int) bool {
-	return SendFlags(b.arena.wrs[i].SendFlags)&SendInline != 0 || b.more[i].used[0] != nil
+	return b.arena.wrs[i].SendFlags&SendInline != 0 || b.more[i].used[0] != nil
 }
 
 // noteObjects records the objects that C reads while it posts request i, which
@@ -117,7 +117,7 @@ func (b *SendBatch) listUses() {
 		for _, o := range b.more[i].used {
 			note(o)
 		}
-		if SendFlags(b.arena.wrs[i].SendFlags)&SendInline != 0 {
+		if b.arena.wrs[i].SendFlags&SendInline != 0 {
 			for _, mr := range b.owners(i) {
 				note(mr.self())
 			}

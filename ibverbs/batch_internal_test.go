@@ -113,7 +113,7 @@ func TestSendBatchLayout(t *testing.T) {
 				wr := list[1]
 				require.EqualValues(t, 9, wr.WrId)
 				require.Equal(t, tt.opcode, wr.Opcode)
-				require.Equal(t, uint32(tt.flags), wr.SendFlags)
+				require.Equal(t, tt.flags, wr.SendFlags)
 				require.Equal(t, tt.sges, append([]libibverbs.Sge(nil), sgesOf(wr.SgList, wr.NumSge)...))
 				if tt.imm {
 					require.Equal(t, immBytes, *(*[4]byte)(unsafe.Pointer(wr.ImmData())))
@@ -430,7 +430,7 @@ func TestChangeRequests(t *testing.T) {
 	require.NoError(t, b.WR(0).SetImm(0x01020304))
 	require.EqualValues(t, 0x01020304, wr(0).ImmData().Host())
 	require.NoError(t, b.WR(0).SetFlags(SendSignaled|SendInline))
-	require.Equal(t, uint32(SendSignaled|SendInline), wr(0).SendFlags)
+	require.Equal(t, SendSignaled|SendInline, wr(0).SendFlags)
 	require.NoError(t, b.WR(0).SetSegments(mr.Sub(5, 6), mr.Sub(7, 8)))
 	require.Equal(t, []libibverbs.Sge{{Addr: mr.addr() + 5, Length: 6, Lkey: 0x55}, {Addr: mr.addr() + 7, Length: 8, Lkey: 0x55}},
 		sgesOf(wr(0).SgList, wr(0).NumSge))

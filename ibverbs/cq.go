@@ -168,12 +168,12 @@ func (cq *CQ) create(config CQConfig) (err error) {
 		libibverbs.IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN:  config.IgnoreOverrun,
 	} {
 		if on {
-			attr.CompMask |= uint32(libibverbs.IBV_CQ_INIT_ATTR_MASK_FLAGS)
-			attr.Flags |= uint32(flag)
+			attr.CompMask |= libibverbs.IBV_CQ_INIT_ATTR_MASK_FLAGS
+			attr.Flags |= flag
 		}
 	}
 	if config.ParentDomain != nil {
-		attr.CompMask |= uint32(libibverbs.IBV_CQ_INIT_ATTR_MASK_PD)
+		attr.CompMask |= libibverbs.IBV_CQ_INIT_ATTR_MASK_PD
 		attr.ParentDomain = config.ParentDomain.raw
 	}
 	ex, err := libibverbs.CreateCqEx(cq.device.raw, &attr)
@@ -229,7 +229,7 @@ func (cq *CQ) Moderate(completions int, period time.Duration) error {
 			completions, period, math.MaxUint16, math.MaxUint16*time.Microsecond)
 	}
 	attr := libibverbs.ModifyCqAttr{
-		AttrMask: uint32(libibverbs.IBV_CQ_ATTR_MODERATE),
+		AttrMask: libibverbs.IBV_CQ_ATTR_MODERATE,
 		Moderate: libibverbs.ModerateCq{CqCount: uint16(completions), CqPeriod: uint16(us)},
 	}
 	return wrap(cq.object.Name(), libibverbs.ModifyCq(cq.raw, &attr))

@@ -308,11 +308,11 @@ func (d *Device) RawClock() (uint64, error) {
 		return 0, err
 	}
 	defer d.object.Done()
-	values := libibverbs.ValuesEx{CompMask: uint32(libibverbs.IBV_VALUES_MASK_RAW_CLOCK)}
+	values := libibverbs.ValuesEx{CompMask: libibverbs.IBV_VALUES_MASK_RAW_CLOCK}
 	if err := libibverbs.QueryRtValuesEx(d.raw, &values); err != nil {
 		return 0, wrap(d.Name(), err)
 	}
-	if values.CompMask&uint32(libibverbs.IBV_VALUES_MASK_RAW_CLOCK) == 0 {
+	if values.CompMask&libibverbs.IBV_VALUES_MASK_RAW_CLOCK == 0 {
 		return 0, &Error{Op: "ibv_query_rt_values_ex", Object: d.Name(), Errno: syscall.EOPNOTSUPP}
 	}
 	// C splits the count as if it were nanoseconds.

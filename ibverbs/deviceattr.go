@@ -117,13 +117,13 @@ func deviceAttr(extended *libibverbs.DeviceAttrEx) DeviceAttr {
 		CoreClock:               extended.HcaCoreClock,
 		MaxWQ:                   int(extended.MaxWqTypeRq),
 		MaxDeviceMemory:         extended.MaxDmSize,
-		RawPacket:               libibverbs.RawPacketCaps(extended.RawPacketCaps),
+		RawPacket:               extended.RawPacketCaps,
 		ODP: caps.ODP{
 			General: libibverbs.OdpGeneralCaps(extended.OdpCaps.GeneralCaps),
-			RC:      libibverbs.OdpTransportCapBits(odp.RcOdpCaps),
-			UC:      libibverbs.OdpTransportCapBits(odp.UcOdpCaps),
-			UD:      libibverbs.OdpTransportCapBits(odp.UdOdpCaps),
-			XRC:     libibverbs.OdpTransportCapBits(extended.XrcOdpCaps),
+			RC:      odp.RcOdpCaps,
+			UC:      odp.UcOdpCaps,
+			UD:      odp.UdOdpCaps,
+			XRC:     extended.XrcOdpCaps,
 		},
 		TSO: caps.TSO{MaxPayload: extended.TsoCaps.MaxTso, QPTypes: caps.QPTypes(extended.TsoCaps.SupportedQpts)},
 		RSS: caps.RSS{
@@ -141,7 +141,7 @@ func deviceAttr(extended *libibverbs.DeviceAttrEx) DeviceAttr {
 		TagMatching: caps.TagMatching{
 			MaxRendezvousHeader: extended.TmCaps.MaxRndvHdrSize,
 			MaxTags:             int(extended.TmCaps.MaxNumTags),
-			Flags:               libibverbs.TmCapFlags(extended.TmCaps.Flags),
+			Flags:               extended.TmCaps.Flags,
 			MaxOps:              int(extended.TmCaps.MaxOps),
 			MaxSGE:              int(extended.TmCaps.MaxSge),
 		},

@@ -89,7 +89,7 @@ func (pd *PD) withHandle(h *dmaHandle) (done func(), err error) {
 
 func (h *dmaHandle) register(pd *PD, memory unsafe.Pointer, size, iova uint64, access AccessFlags) (*libibverbs.Mr, error) {
 	return libibverbs.RegMrEx(pd.raw, &libibverbs.MrInitAttr{
-		Length: size, Access: int32(access), Iova: iova, Addr: memory, Dmah: h.raw,
+		Length: size, Access: access, Iova: iova, Addr: memory, Dmah: h.raw,
 		CompMask: uint64(libibverbs.IBV_REG_MR_MASK_ADDR | libibverbs.IBV_REG_MR_MASK_IOVA | libibverbs.IBV_REG_MR_MASK_DMAH),
 	})
 }

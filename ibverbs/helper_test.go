@@ -301,7 +301,7 @@ func need(sends []libibverbs.SendWr) (all []testdevice.Feature) {
 		case libibverbs.IBV_WR_RDMA_READ:
 			all = append(all, testdevice.ReadSegments(int(wr.NumSge)))
 		}
-		if wr.SendFlags&uint32(libibverbs.IBV_SEND_INLINE) != 0 {
+		if wr.SendFlags&libibverbs.IBV_SEND_INLINE != 0 {
 			all = append(all, testdevice.Inline(inline))
 		}
 	}
@@ -397,7 +397,7 @@ const psn = 0x1234
 func (r *rig) toInit(qp *ibverbs.QP) {
 	r.t.Helper()
 	require.NoError(r.t, qp.ModifyRaw(&libibverbs.QpAttr{
-		QpState: ibverbs.QPStateInit, PortNum: uint8(r.device.Port), QpAccessFlags: uint32(anyAccess),
+		QpState: ibverbs.QPStateInit, PortNum: uint8(r.device.Port), QpAccessFlags: anyAccess,
 	}, libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_PKEY_INDEX|libibverbs.IBV_QP_PORT|libibverbs.IBV_QP_ACCESS_FLAGS))
 }
 

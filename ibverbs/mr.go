@@ -285,9 +285,9 @@ func (pd *PD) registerRaw(r *region) (*libibverbs.Mr, error) {
 	var raw *libibverbs.Mr
 	var err error
 	if r.start == addr {
-		raw, err = libibverbs.RegMr(pd.raw, memory, n, int32(access))
+		raw, err = libibverbs.RegMr(pd.raw, memory, n, access)
 	} else {
-		raw, err = libibverbs.RegMrIova(pd.raw, memory, n, r.start, int32(access))
+		raw, err = libibverbs.RegMrIova(pd.raw, memory, n, r.start, access)
 	}
 	err = pd.explainMemory(err, addr, r.size, access)
 	return raw, wrap(fmt.Sprintf("%d bytes on %s", r.size, pd.object.Name()), err)
@@ -352,7 +352,7 @@ func (pd *PD) RegisterImplicit(access AccessFlags) (*MR, error) {
 	if err := pd.checkImplicit("ibv_reg_mr", access); err != nil {
 		return nil, err
 	}
-	raw, err := libibverbs.RegMr(pd.raw, nil, math.MaxUint64, int32(access))
+	raw, err := libibverbs.RegMr(pd.raw, nil, math.MaxUint64, access)
 	if err != nil {
 		return nil, wrap("the whole address space on "+pd.object.Name(), pd.device.explain(err, memoryRegions, 0))
 	}
@@ -410,9 +410,9 @@ func (pd *PD) Advise(advice Advice, flush bool, segments ...Segment) error {
 		}
 		sges[i] = s.sge()
 	}
-	var flags uint32
+	var flags libibverbs.IbUverbsAdviseMrFlag
 	if flush {
-		flags = uint32(libibverbs.IBV_ADVISE_MR_FLAG_FLUSH)
+		flags = libibverbs.IBV_ADVISE_MR_FLAG_FLUSH
 	}
 	err = libibverbs.AdviseMr(pd.raw, advice, flags, &sges[0], uint32(len(sges)))
 	return wrap(fmt.Sprintf("%d segments on %s", len(sges), pd.object.Name()), err)
@@ -491,10 +491,10 @@ func (pd *PD) registerDMABuf(b DMABuf, handle *dmaHandle, access AccessFlags) (*
 
 func (b DMABuf) register(pd *PD, handle *dmaHandle, access AccessFlags) (*libibverbs.Mr, error) {
 	if handle == nil {
-		return libibverbs.RegDmabufMr(pd.raw, b.Offset, uint64(b.Length), b.IOVA, int32(b.FD), int32(access))
+		return libibverbs.RegDmabufMr(pd.raw, b.Offset, uint64(b.Length), b.IOVA, int32(b.FD), access)
 	}
 	return libibverbs.RegMrEx(pd.raw, &libibverbs.MrInitAttr{
-		Length: uint64(b.Length), Access: int32(access), Iova: b.IOVA, Fd: int32(b.FD), FdOffset: b.Offset, Dmah: handle.raw,
+		Length: uint64(b.Length), Access: access, Iova: b.IOVA, Fd: int32(b.FD), FdOffset: b.Offset, Dmah: handle.raw,
 		CompMask: uint64(libibverbs.IBV_REG_MR_MASK_FD | libibverbs.IBV_REG_MR_MASK_FD_OFFSET |
 			libibverbs.IBV_REG_MR_MASK_IOVA | libibverbs.IBV_REG_MR_MASK_DMAH),
 	})
@@ -602,8 +602,8 @@ func (mr *MR) rereg(config ReregConfig) error {
 		next.bytes, next.start, next.size = config.Memory, addressOf(config.Memory), len(config.Memory)
 		next.release, giveBack = pin(config.Memory), mr.release
 	}
-	err := libibverbs.ReregMr(mr.raw, int32(flags), rawPD,
-		unsafe.Pointer(unsafe.SliceData(config.Memory)), uint64(len(config.Memory)), int32(access))
+	err := libibverbs.ReregMr(mr.raw, flags, rawPD,
+		unsafe.Pointer(unsafe.SliceData(config.Memory)), uint64(len(config.Memory)), access)
 	err = wrap(mr.object.Name(), err)
 	var failure *ReregError
 	switch {

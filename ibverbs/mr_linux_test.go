@@ -106,7 +106,7 @@ func TestRegionClosedUnderRequests(t *testing.T) {
 						return err
 					}
 				}
-				ibverbs.RawSends(s)[depth-1].SendFlags = uint32(ibverbs.SendSignaled)
+				ibverbs.RawSends(s)[depth-1].SendFlags = ibverbs.SendSignaled
 				return nil
 			})
 			require.NoError(t, mr.Close())

@@ -430,7 +430,7 @@ func TestMissingPermissions(t *testing.T) {
 				}
 				a.postSend(t, func(s *ibverbs.SendBatch) error {
 					err := k.add(s, b.mr.Remote().Sub(64, 8), raw(a.mr).Sub(64, 8))
-					ibverbs.RawSends(s)[0].SendFlags |= uint32(ibverbs.SendSignaled)
+					ibverbs.RawSends(s)[0].SendFlags |= ibverbs.SendSignaled
 					return err
 				})
 				requireVerdict(t, a.sendCQ, 1, a.qp, tt.want, r)

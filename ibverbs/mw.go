@@ -179,7 +179,7 @@ func (mw *MW) Bind(qp *QP, id uint64, flags SendFlags, b Binding) error {
 	if err != nil {
 		return err
 	}
-	bind := libibverbs.MwBind{WrId: id, SendFlags: uint32(flags), BindInfo: info}
+	bind := libibverbs.MwBind{WrId: id, SendFlags: flags, BindInfo: info}
 	if err := libibverbs.BindMw(qp.raw, mw.raw, &bind); err != nil {
 		return wrap(mw.object.Name()+" with "+qp.object.Name(), err)
 	}
@@ -248,7 +248,7 @@ func (mw *MW) bindInfo(op string, b Binding) (info libibverbs.MwBindInfo, err er
 		err = mw.refuse(op, "%s needs AccessLocalWrite, which %s does not have", accessName(b.Access&writing), name)
 	}
 	return libibverbs.MwBindInfo{
-		Mr: mr.raw, Addr: b.Memory.addr(), Length: uint64(b.Memory.n), MwAccessFlags: uint32(b.Access),
+		Mr: mr.raw, Addr: b.Memory.addr(), Length: uint64(b.Memory.n), MwAccessFlags: b.Access,
 	}, err
 }
 

@@ -32,7 +32,7 @@ func (r *rig) window(typ ibverbs.MWType) (*ibverbs.MW, *ibverbs.MR) {
 // post posts a request that this package has no method for.
 func (e *end) post(t testing.TB, wr libibverbs.SendWr) ibverbs.WC {
 	t.Helper()
-	wr.SendFlags = uint32(ibverbs.SendSignaled)
+	wr.SendFlags = ibverbs.SendSignaled
 	var bad *libibverbs.SendWr
 	require.NoError(t, libibverbs.PostSend(e.qp.Raw(), &wr, &bad))
 	return collect(t, e.sendCQ, 1)[0]

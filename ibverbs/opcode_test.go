@@ -50,7 +50,7 @@ func (r *rig) opPair(ops libibverbs.QpCreateSendOpsFlags, access ibverbs.AccessF
 	r.connect(b, linkTo(a.qp))
 	for _, e := range []*end{a, b} {
 		require.NoError(r.t, e.qp.ModifyRaw(
-			&libibverbs.QpAttr{QpAccessFlags: uint32(access &^ ibverbs.AccessWindowBind)}, libibverbs.IBV_QP_ACCESS_FLAGS))
+			&libibverbs.QpAttr{QpAccessFlags: access &^ ibverbs.AccessWindowBind}, libibverbs.IBV_QP_ACCESS_FLAGS))
 	}
 	return a, b
 }

@@ -84,7 +84,7 @@ func (pd *PD) allocParentDomain(td *TD, mask libibverbs.ParentDomainInitAttrMask
 		return nil, err
 	}
 	defer done()
-	attr := libibverbs.ParentDomainInitAttr{Pd: pd.raw, CompMask: uint32(mask)}
+	attr := libibverbs.ParentDomainInitAttr{Pd: pd.raw, CompMask: mask}
 	switch {
 	case pd.parent != nil:
 		return nil, cerr.Refuse(op, pd.object.Name(), "the domain is a parent domain; use a protection domain from AllocPD")

@@ -98,7 +98,7 @@ func portAttr(a *libibverbs.PortAttr) PortAttr {
 		GRHRequired:    uint32(a.Flags)&uint32(libibverbs.IBV_QPF_GRH_REQUIRED) != 0,
 		BadPKeys:       a.BadPkeyCntr,
 		QKeyViolations: a.QkeyViolCntr,
-		Capabilities:   libibverbs.PortCapFlags(a.PortCapFlags),
+		Capabilities:   a.PortCapFlags,
 		Capabilities2:  libibverbs.PortCapFlags2(a.PortCapFlags2),
 	}
 }

@@ -105,7 +105,7 @@ func (pd *PD) CreateQP(config QPConfig) (*QP, error) {
 const opCreateQP = "ibv_create_qp"
 
 func (pd *PD) createQP(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, error) {
-	if attr.CompMask != uint32(libibverbs.IBV_QP_INIT_ATTR_PD) {
+	if attr.CompMask != libibverbs.IBV_QP_INIT_ATTR_PD {
 		return libibverbs.CreateQpEx(pd.device.raw, attr)
 	}
 	basic := libibverbs.QpInitAttr{
@@ -325,7 +325,7 @@ func (qp *QP) modify(attr *libibverbs.QpAttr, mask QPAttrMask) error {
 			return err
 		}
 	}
-	err := libibverbs.ModifyQp(qp.raw, attr, int32(mask))
+	err := libibverbs.ModifyQp(qp.raw, attr, mask)
 	if errors.Is(err, syscall.EINVAL) {
 		if why := qp.refusalNow(attr, mask); why != nil {
 			return why
@@ -383,7 +383,7 @@ func (qp *QP) refusalNow(attr *libibverbs.QpAttr, mask QPAttrMask) error {
 func (qp *QP) askState() (QPState, error) {
 	var attr libibverbs.QpAttr
 	var init libibverbs.QpInitAttr
-	if err := libibverbs.QueryQp(qp.raw, &attr, int32(libibverbs.IBV_QP_STATE), &init); err != nil {
+	if err := libibverbs.QueryQp(qp.raw, &attr, libibverbs.IBV_QP_STATE, &init); err != nil {
 		return 0, wrap(qp.object.Name(), err)
 	}
 	return attr.QpState, nil
@@ -404,7 +404,7 @@ func (qp *QP) Query() (QPAttr, error) {
 	defer qp.state.Unlock()
 	var attr libibverbs.QpAttr
 	var init libibverbs.QpInitAttr
-	if err := libibverbs.QueryQp(qp.raw, &attr, int32(queried), &init); err != nil {
+	if err := libibverbs.QueryQp(qp.raw, &attr, queried, &init); err != nil {
 		return QPAttr{}, wrap(qp.object.Name(), err)
 	}
 	return QPAttrFromRaw(&attr), nil
@@ -470,7 +470,7 @@ func (qp *QP) DataInOrder(op libibverbs.WrOpcode) (DataInOrder, error) {
 		return 0, err
 	}
 	defer qp.object.Done()
-	caps, err := libibverbs.QueryQpDataInOrder(qp.raw, op, uint32(libibverbs.IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS))
+	caps, err := libibverbs.QueryQpDataInOrder(qp.raw, op, libibverbs.IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS)
 	return DataInOrder(caps), wrap(qp.object.Name(), err)
 }
 

@@ -116,7 +116,7 @@ func TestExtendedPost(t *testing.T) {
 			func(b *SendBatch) error {
 				wr, err := b.add(libibverbs.IBV_WR_BIND_MW, 0, 9, flags, unlimited, nil)
 				*wr.BindMw() = libibverbs.SendWrBindMw{Mw: window, Rkey: 0x99, BindInfo: libibverbs.MwBindInfo{
-					Mr: mr.raw, Addr: at(8), Length: 100, MwAccessFlags: uint32(AccessRemoteWrite),
+					Mr: mr.raw, Addr: at(8), Length: 100, MwAccessFlags: AccessRemoteWrite,
 				}}
 				return err
 			},

@@ -496,7 +496,7 @@ func (qp *QP) steps(local, remote QPAddr, options ConnectConfig) ([]step, error)
 func connectSteps(t QPType, local, remote QPAddr, port PortAttr, o connectValues) []step {
 	init := step{
 		libibverbs.QpAttr{
-			QpState: QPStateInit, PkeyIndex: uint16(o.PKeyIndex), PortNum: uint8(local.Port), QpAccessFlags: uint32(o.Access),
+			QpState: QPStateInit, PkeyIndex: uint16(o.PKeyIndex), PortNum: uint8(local.Port), QpAccessFlags: o.Access,
 		},
 		libibverbs.IBV_QP_STATE | libibverbs.IBV_QP_PKEY_INDEX | libibverbs.IBV_QP_PORT | libibverbs.IBV_QP_ACCESS_FLAGS,
 	}

@@ -124,7 +124,7 @@ func TestConnectSteps(t *testing.T) {
 	require.Len(t, steps, 3)
 	require.Equal(t, libibverbs.QpAttr{
 		QpState: QPStateInit, PortNum: 1,
-		QpAccessFlags: uint32(AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic),
+		QpAccessFlags: AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic,
 	}, steps[0].attr)
 	av := libibverbs.AhAttr{PortNum: 1, IsGlobal: 1, Grh: libibverbs.GlobalRoute{SgidIndex: 1, HopLimit: 64}}
 	*av.Grh.Dgid.Raw() = there.GID

@@ -47,7 +47,7 @@ func TestConnectTo(t *testing.T) {
 
 	var attr libibverbs.QpAttr
 	var init libibverbs.QpInitAttr
-	require.NoError(t, libibverbs.QueryQp(a.qp.Raw(), &attr, int32(libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_AV|libibverbs.IBV_QP_PATH_MTU|libibverbs.IBV_QP_TIMEOUT), &init))
+	require.NoError(t, libibverbs.QueryQp(a.qp.Raw(), &attr, libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_AV|libibverbs.IBV_QP_PATH_MTU|libibverbs.IBV_QP_TIMEOUT, &init))
 	require.Equal(t, atA.MTU, ibverbs.MTU(attr.PathMtu))
 	require.Equal(t, atB.QPNum, attr.DestQpNum)
 	require.EqualValues(t, 77, attr.RqPsn)
@@ -122,7 +122,7 @@ func TestActivate(t *testing.T) {
 	segment := &libibverbs.Sge{Addr: a.mr.Remote().Addr, Length: uint32(len(message)), Lkey: a.mr.LKey()}
 	pinner.Pin(segment)
 	wr := &libibverbs.SendWr{
-		SgList: segment, NumSge: 1, Opcode: libibverbs.IBV_WR_SEND, SendFlags: uint32(ibverbs.SendSignaled),
+		SgList: segment, NumSge: 1, Opcode: libibverbs.IBV_WR_SEND, SendFlags: ibverbs.SendSignaled,
 	}
 	*wr.Wr.Ud() = libibverbs.SendWrWrUd{Ah: ah, RemoteQpn: atB.QPNum, RemoteQkey: atB.QKey}
 	var bad *libibverbs.SendWr

@@ -63,7 +63,7 @@ type QPAttr struct {
 func (a *QPAttr) raw(mask QPAttrMask) (libibverbs.QpAttr, error) {
 	r := libibverbs.QpAttr{
 		QpState: a.State, CurQpState: a.CurState, PathMtu: libibverbs.Mtu(a.PathMTU), PathMigState: a.Migration,
-		Qkey: a.QKey, RqPsn: a.RecvPSN, SqPsn: a.SendPSN, DestQpNum: a.DestQPNum, QpAccessFlags: uint32(a.Access),
+		Qkey: a.QKey, RqPsn: a.RecvPSN, SqPsn: a.SendPSN, DestQpNum: a.DestQPNum, QpAccessFlags: a.Access,
 		PkeyIndex: uint16(a.PKeyIndex), AltPkeyIndex: uint16(a.AltPKeyIndex),
 		MaxRdAtomic: uint8(a.MaxReadAtomic), MaxDestRdAtomic: uint8(a.MaxDestReadAtomic),
 		PortNum: uint8(a.Port), RetryCnt: uint8(a.RetryCount), RnrRetry: uint8(a.RNRRetryCount),
@@ -117,7 +117,7 @@ func QPAttrFromRaw(r *libibverbs.QpAttr) QPAttr {
 	}
 	return QPAttr{
 		State: r.QpState, CurState: r.CurQpState, NotifyDrained: r.EnSqdAsyncNotify != 0, Draining: r.SqDraining != 0,
-		Access: AccessFlags(r.QpAccessFlags), Port: int(r.PortNum), PKeyIndex: int(r.PkeyIndex), QKey: r.Qkey,
+		Access: r.QpAccessFlags, Port: int(r.PortNum), PKeyIndex: int(r.PkeyIndex), QKey: r.Qkey,
 		Path: AHAttrFromRaw(&r.AhAttr), PathMTU: MTU(r.PathMtu), DestQPNum: r.DestQpNum,
 		RecvPSN: r.RqPsn, SendPSN: r.SqPsn, MinRNRTimer: rnrTimerOf(r.MinRnrTimer),
 		Timeout: timeoutOf(r.Timeout), RetryCount: int(r.RetryCnt), RNRRetryCount: int(r.RnrRetry),

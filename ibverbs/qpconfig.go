@@ -166,7 +166,7 @@ func (c QPConfig) initAttrEx(pd *PD) (libibverbs.QpInitAttrEx, error) {
 	}
 	if c.CreateFlags != 0 {
 		mask |= libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS
-		a.CreateFlags, a.SourceQpn = uint32(c.CreateFlags), c.SourceQPNum
+		a.CreateFlags, a.SourceQpn = c.CreateFlags, c.SourceQPNum
 	}
 	if c.MaxTSOHeader != 0 {
 		mask |= libibverbs.IBV_QP_INIT_ATTR_MAX_TSO_HEADER
@@ -176,7 +176,7 @@ func (c QPConfig) initAttrEx(pd *PD) (libibverbs.QpInitAttrEx, error) {
 		mask |= libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
 		a.SendOpsFlags = uint64(c.SendOps)
 	}
-	a.CompMask = uint32(mask)
+	a.CompMask = mask
 	return a, nil
 }
 

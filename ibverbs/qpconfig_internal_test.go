@@ -54,7 +54,7 @@ func TestQPConfigAsCTakesIt(t *testing.T) {
 	pd := &PD{raw: &libibverbs.Pd{}}
 	xrcd := &XRCD{raw: &libibverbs.Xrcd{}}
 	srq := &SRQ{raw: &libibverbs.Srq{}}
-	const maskPD = uint32(libibverbs.IBV_QP_INIT_ATTR_PD)
+	const maskPD = libibverbs.IBV_QP_INIT_ATTR_PD
 	tests := map[string]struct {
 		config QPConfig
 		want   libibverbs.QpInitAttrEx
@@ -80,8 +80,8 @@ func TestQPConfigAsCTakesIt(t *testing.T) {
 			},
 			libibverbs.QpInitAttrEx{
 				QpType: QPTypeRawPacket, SendCq: cq.raw, RecvCq: cq.raw, Pd: pd.raw,
-				CompMask: maskPD | uint32(libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS|
-					libibverbs.IBV_QP_INIT_ATTR_MAX_TSO_HEADER|libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS),
+				CompMask: maskPD | libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS |
+					libibverbs.IBV_QP_INIT_ATTR_MAX_TSO_HEADER | libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 				Cap:         libibverbs.QpCap{MaxSendSge: 1, MaxRecvSge: 1},
 				CreateFlags: 0x500, SourceQpn: 77, MaxTsoHeader: 64, SendOpsFlags: 4,
 			},
@@ -96,7 +96,7 @@ func TestQPConfigAsCTakesIt(t *testing.T) {
 		"XRC receive": {
 			QPConfig{Type: QPTypeXRCRecv, XRCD: xrcd},
 			libibverbs.QpInitAttrEx{
-				QpType: QPTypeXRCRecv, Xrcd: xrcd.raw, CompMask: uint32(libibverbs.IBV_QP_INIT_ATTR_XRCD),
+				QpType: QPTypeXRCRecv, Xrcd: xrcd.raw, CompMask: libibverbs.IBV_QP_INIT_ATTR_XRCD,
 			},
 		},
 	}

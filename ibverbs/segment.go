@@ -265,7 +265,7 @@ func (r SendWR) SetSegments(segments ...Segment) error {
 	if err != nil {
 		return r.refuse(wr, err)
 	}
-	b, inline := r.batch, SendFlags(wr.SendFlags)&SendInline != 0
+	b, inline := r.batch, wr.SendFlags&SendInline != 0
 	if len(segments) > b.arena.segments {
 		return r.refuse(wr, b.arena.refused(segments, false))
 	}

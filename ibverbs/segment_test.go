@@ -158,7 +158,7 @@ func TestZeroLength(t *testing.T) {
 				a, b := r.opPair(0, fullAccess)
 				k.spoiled(t, a, b, func(wr *libibverbs.SendWr) {
 					spoil(wr)
-					wr.SendFlags |= uint32(ibverbs.SendSignaled)
+					wr.SendFlags |= ibverbs.SendSignaled
 				})
 				requireVerdict(t, a.sendCQ, 1, a.qp, good, r)
 				if k.receive {

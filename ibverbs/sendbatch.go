@@ -104,7 +104,7 @@ func (b *SendBatch) add(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, 
 		return nil, ErrBatchFull
 	}
 	wr := &a.wrs[i]
-	wr.WrId, wr.NumSge, wr.Opcode, wr.SendFlags = id, int32(len(segments)), op, uint32(flags)
+	wr.WrId, wr.NumSge, wr.Opcode, wr.SendFlags = id, int32(len(segments)), op, flags
 	*wr.ImmData() = imm // or the key to invalidate
 	// Other fields of an earlier request stay, except for those that would
 	// have an effect on this one: the union starts with a datagram's
@@ -247,7 +247,7 @@ func (b *SendBatch) mark(id, last uint64, signaled bool) (fetches bool) {
 	wrs := b.arena.used()
 	for i := range wrs {
 		wrs[i].WrId = id
-		wrs[i].SendFlags &^= uint32(SendSignaled)
+		wrs[i].SendFlags &^= SendSignaled
 		switch wrs[i].Opcode {
 		case libibverbs.IBV_WR_RDMA_READ, libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
 			fetches = true
@@ -255,7 +255,7 @@ func (b *SendBatch) mark(id, last uint64, signaled bool) (fetches bool) {
 	}
 	wrs[len(wrs)-1].WrId = last
 	if signaled {
-		wrs[len(wrs)-1].SendFlags |= uint32(SendSignaled)
+		wrs[len(wrs)-1].SendFlags |= SendSignaled
 	}
 	runtime.KeepAlive(b)
 	return fetches
@@ -317,7 +317,7 @@ func (r SendWR) SetFlags(flags SendFlags) error {
 		return err
 	}
 	before := r.batch.held(r.i)
-	if was, inline := SendFlags(wr.SendFlags)&SendInline != 0, flags&SendInline != 0; was != inline {
+	if was, inline := wr.SendFlags&SendInline != 0, flags&SendInline != 0; was != inline {
 		if err := firstError(checkInline(wr.Opcode), r.batch.addressable(r.i)); err != nil {
 			return r.refuse(wr, err)
 		}
@@ -326,7 +326,7 @@ func (r SendWR) SetFlags(flags SendFlags) error {
 		}
 		r.batch.readdress(r.i, inline)
 	}
-	wr.SendFlags = uint32(flags)
+	wr.SendFlags = flags
 	r.batch.count(before, r.i)
 	runtime.KeepAlive(r.batch)
 	return nil
@@ -719,7 +719,7 @@ func (b *SendBatch) addOther(i int, segments []Segment) (*libibverbs.SendWr, err
 		return nil, err
 	}
 	wr := &b.arena.wrs[i]
-	if SendFlags(wr.SendFlags)&SendInline != 0 {
+	if wr.SendFlags&SendInline != 0 {
 		b.holds++
 	}
 	b.arena.n = i + 1
@@ -730,7 +730,7 @@ func (b *SendBatch) addOther(i int, segments []Segment) (*libibverbs.SendWr, err
 // setOther writes the segments of request i, whatever their kinds.
 func (b *SendBatch) setOther(i int, segments []Segment) error {
 	wr := &b.arena.wrs[i]
-	inline := SendFlags(wr.SendFlags)&SendInline != 0
+	inline := wr.SendFlags&SendInline != 0
 	if err := b.arena.check(segments, copiesFor(wr)); err != nil {
 		return refusedSend(wr.Opcode, i, err)
 	}
@@ -784,7 +784,7 @@ func copiesFor(wr *libibverbs.SendWr) bool {
 	case libibverbs.IBV_WR_RDMA_READ, libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
 		return false
 	}
-	return SendFlags(wr.SendFlags)&SendInline != 0
+	return wr.SendFlags&SendInline != 0
 }
 
 // copied returns the index of a segment of request i that came from

@@ -113,7 +113,7 @@ func (srq *SRQ) modify(what string, n int, attr *libibverbs.SrqAttr, mask libibv
 	if err := inRange(what, n, 0, math.MaxInt32); err != nil {
 		return cerr.Argument("ibv_modify_srq", srq.object.Name(), err)
 	}
-	return wrap(srq.object.Name(), libibverbs.ModifySrq(srq.raw, attr, int32(mask)))
+	return wrap(srq.object.Name(), libibverbs.ModifySrq(srq.raw, attr, mask))
 }
 
 // PostRecv posts the batch's receives in one call of C and returns how many it
@@ -224,13 +224,13 @@ func (c SRQConfig) create(pd *PD) (*libibverbs.Srq, error) {
 	}
 	attr := libibverbs.SrqInitAttrEx{
 		Attr: size, SrqType: c.Type, Pd: pd.raw, Cq: c.CQ.raw,
-		CompMask: uint32(libibverbs.IBV_SRQ_INIT_ATTR_TYPE | libibverbs.IBV_SRQ_INIT_ATTR_PD | libibverbs.IBV_SRQ_INIT_ATTR_CQ),
+		CompMask: libibverbs.IBV_SRQ_INIT_ATTR_TYPE | libibverbs.IBV_SRQ_INIT_ATTR_PD | libibverbs.IBV_SRQ_INIT_ATTR_CQ,
 	}
 	if c.Type == SRQTypeXRC {
-		attr.CompMask |= uint32(libibverbs.IBV_SRQ_INIT_ATTR_XRCD)
+		attr.CompMask |= libibverbs.IBV_SRQ_INIT_ATTR_XRCD
 		attr.Xrcd = c.XRCD.raw
 	} else {
-		attr.CompMask |= uint32(libibverbs.IBV_SRQ_INIT_ATTR_TM)
+		attr.CompMask |= libibverbs.IBV_SRQ_INIT_ATTR_TM
 		attr.TmCap = libibverbs.TmCap{MaxNumTags: uint32(c.MaxTags), MaxOps: uint32(c.MaxTagOps)}
 	}
 	return libibverbs.CreateSrqEx(pd.device.raw, &attr)

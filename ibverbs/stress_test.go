@@ -431,7 +431,7 @@ func (c *churn) newQP(random *rand.Rand) error {
 
 func (c *churn) connect(qp *ibverbs.QP) error {
 	d := c.r.device
-	init := &libibverbs.QpAttr{QpState: ibverbs.QPStateInit, PortNum: uint8(d.Port), QpAccessFlags: uint32(anyAccess)}
+	init := &libibverbs.QpAttr{QpState: ibverbs.QPStateInit, PortNum: uint8(d.Port), QpAccessFlags: anyAccess}
 	rtr := &libibverbs.QpAttr{
 		QpState: ibverbs.QPStateRTR, PathMtu: c.mtu, DestQpNum: qp.Num(), MaxDestRdAtomic: 1, MinRnrTimer: 1,
 		AhAttr: libibverbs.AhAttr{

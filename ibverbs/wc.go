@@ -31,7 +31,7 @@ func (wc *WC) ByteLen() int { return int(wc.raw.ByteLen) }
 // Imm returns the immediate data of a receive in the host's byte order, and
 // whether there was any.
 func (wc *WC) Imm() (uint32, bool) {
-	if wc.raw.WcFlags&uint32(libibverbs.IBV_WC_WITH_IMM) == 0 {
+	if wc.raw.WcFlags&libibverbs.IBV_WC_WITH_IMM == 0 {
 		return 0, false
 	}
 	return wc.raw.ImmData().Host(), true
@@ -43,18 +43,18 @@ func (wc *WC) QPNum() uint32 { return wc.raw.QpNum }
 // InvalidatedRKey returns the remote key (RKey) of this end's memory that the
 // peer's message invalidated, and whether there was one.
 func (wc *WC) InvalidatedRKey() (uint32, bool) {
-	if wc.raw.WcFlags&uint32(libibverbs.IBV_WC_WITH_INV) == 0 {
+	if wc.raw.WcFlags&libibverbs.IBV_WC_WITH_INV == 0 {
 		return 0, false
 	}
 	return *wc.raw.InvalidatedRkey(), true
 }
 
 // Flags returns the flags of the completion.
-func (wc *WC) Flags() WCFlags { return WCFlags(wc.raw.WcFlags) }
+func (wc *WC) Flags() WCFlags { return wc.raw.WcFlags }
 
 // HasGRH reports whether the first 40 bytes of a received datagram's memory
 // contain a global route header, or, on RoCE v2, the IP header.
-func (wc *WC) HasGRH() bool { return wc.raw.WcFlags&uint32(libibverbs.IBV_WC_GRH) != 0 }
+func (wc *WC) HasGRH() bool { return wc.raw.WcFlags&libibverbs.IBV_WC_GRH != 0 }
 
 // SLID returns the local identifier (LID) of a datagram's sender, on
 // InfiniBand. It has more than 16 bits if the device has longer LIDs and the

@@ -59,7 +59,7 @@ func TestWCFields(t *testing.T) {
 	require.Equal(t, WCRecv, wc.Opcode())
 	require.True(t, wc.HasGRH())
 	bare := WC{}
-	bare.raw.Opcode, bare.raw.WcFlags = WCRecv, uint32(all.WCFlags)
+	bare.raw.Opcode, bare.raw.WcFlags = WCRecv, all.WCFlags
 	require.Equal(t, bare, *wc)
 
 	wc = one(fakeFields, fakeverbs.Script{WCFlags: libibverbs.IBV_WC_WITH_INV})

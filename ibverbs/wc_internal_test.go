@@ -41,7 +41,7 @@ func TestWCAccessors(t *testing.T) {
 
 	_, ok := wc.Imm()
 	require.False(t, ok, "without the flag the bytes mean something else")
-	wc.raw.WcFlags = uint32(libibverbs.IBV_WC_WITH_IMM | libibverbs.IBV_WC_GRH)
+	wc.raw.WcFlags = libibverbs.IBV_WC_WITH_IMM | libibverbs.IBV_WC_GRH
 	imm, ok := wc.Imm()
 	require.True(t, ok)
 	require.EqualValues(t, 0x01020304, imm)

@@ -187,7 +187,7 @@ func TestBadReceives(t *testing.T) {
 				require.Equal(t, 1, must(b.qp.PostRecv(b.recv))(t))
 				a.postSend(t, func(s *ibverbs.SendBatch) error {
 					err := requests[kind].add(s, ibverbs.RemoteBuffer{}, a.mr.Sub(64, 8))
-					ibverbs.RawSends(s)[0].SendFlags |= uint32(ibverbs.SendSignaled)
+					ibverbs.RawSends(s)[0].SendFlags |= ibverbs.SendSignaled
 					return err
 				})
 				requireVerdict(t, a.sendCQ, 1, a.qp, tt.sender, r)

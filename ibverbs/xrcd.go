@@ -35,7 +35,7 @@ func (d *Device) OpenXRCD(config XRCDConfig) (*XRCD, error) {
 	}
 	defer d.object.Done()
 	attr := libibverbs.XrcdInitAttr{
-		CompMask: uint32(libibverbs.IBV_XRCD_INIT_ATTR_FD | libibverbs.IBV_XRCD_INIT_ATTR_OFLAGS), Fd: -1,
+		CompMask: libibverbs.IBV_XRCD_INIT_ATTR_FD | libibverbs.IBV_XRCD_INIT_ATTR_OFLAGS, Fd: -1,
 	}
 	if config.Create || config.File == nil {
 		attr.Oflags |= syscall.O_CREAT
@@ -82,7 +82,7 @@ func (x *XRCD) OpenQP(num uint32) (*QP, error) {
 	}
 	defer x.object.Done()
 	attr := libibverbs.QpOpenAttr{
-		CompMask: uint32(libibverbs.IBV_QP_OPEN_ATTR_NUM | libibverbs.IBV_QP_OPEN_ATTR_XRCD | libibverbs.IBV_QP_OPEN_ATTR_TYPE),
+		CompMask: libibverbs.IBV_QP_OPEN_ATTR_NUM | libibverbs.IBV_QP_OPEN_ATTR_XRCD | libibverbs.IBV_QP_OPEN_ATTR_TYPE,
 		QpNum:    num, Xrcd: x.raw, QpType: QPTypeXRCRecv,
 	}
 	raw, err := libibverbs.OpenQp(x.device.raw, &attr)

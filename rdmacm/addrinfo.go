@@ -202,7 +202,7 @@ func (a *AddrInfo) call(host, service string, f func(*librdmacm.Addrinfo) error)
 		return err
 	}
 	raw := &librdmacm.Addrinfo{
-		AiFlags: int32(a.Flags), AiFamily: int32(a.Family), AiQpType: int32(a.QPType), AiPortSpace: int32(a.PortSpace),
+		AiFlags: int32(a.Flags), AiFamily: int32(a.Family), AiQpType: a.QPType, AiPortSpace: a.PortSpace,
 	}
 	src, err := a.source()
 	if err != nil {
@@ -253,7 +253,7 @@ func addrInfos(list *librdmacm.Addrinfo) []AddrInfo {
 func addrInfo(raw *librdmacm.Addrinfo) AddrInfo {
 	a := AddrInfo{
 		Flags: AddrInfoFlags(raw.AiFlags), Family: Family(raw.AiFamily),
-		QPType: ibverbs.QPType(raw.AiQpType), PortSpace: PortSpace(raw.AiPortSpace),
+		QPType: raw.AiQpType, PortSpace: raw.AiPortSpace,
 		SrcName: cString(raw.AiSrcCanonname), DstName: cString(raw.AiDstCanonname),
 		Connect: append([]byte(nil), unsafe.Slice((*byte)(raw.AiConnect), raw.AiConnectLen)...),
 	}

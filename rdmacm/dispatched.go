@@ -73,7 +73,7 @@ func (ch *EventChannel) createXRC(id *ID, t ibverbs.QPType, src *sockaddr) error
 	}
 	defer ch.object.Done()
 	info := &librdmacm.Addrinfo{
-		AiFlags: librdmacm.RAI_PASSIVE, AiPortSpace: int32(PortSpaceIB), AiQpType: int32(t),
+		AiFlags: librdmacm.RAI_PASSIVE, AiPortSpace: PortSpaceIB, AiQpType: t,
 		AiSrcAddr: src.ptr(), AiSrcLen: src.size(),
 	}
 	var pin runtime.Pinner

@@ -496,7 +496,7 @@ func setIDOption[T any](id *ID, option librdmacm.IDOption, value T) error {
 
 func (id *ID) setOption(level librdmacm.OptionLevel, option int32, value unsafe.Pointer, size uintptr) error {
 	return id.call(func() error {
-		return librdmacm.SetOption(id.raw, int32(level), option, value, uint64(size))
+		return librdmacm.SetOption(id.raw, level, option, value, uint64(size))
 	})
 }
 
@@ -670,7 +670,7 @@ func (id *ID) setQP(qp *libibverbs.Qp) {
 // connection; see rdma_init_qp_attr(3).
 func (id *ID) InitQPAttr(state ibverbs.QPState) (ibverbs.QPAttr, ibverbs.QPAttrMask, error) {
 	raw := &libibverbs.QpAttr{QpState: state}
-	var mask int32
+	var mask ibverbs.QPAttrMask
 	err := id.callBound("rdma_init_qp_attr", "bind or resolve the address", func() (err error) {
 		mask, err = librdmacm.InitQpAttr(id.raw, raw)
 		return err
@@ -678,7 +678,7 @@ func (id *ID) InitQPAttr(state ibverbs.QPState) (ibverbs.QPAttr, ibverbs.QPAttrM
 	if err != nil {
 		return ibverbs.QPAttr{}, 0, err
 	}
-	return ibverbs.QPAttrFromRaw(raw), ibverbs.QPAttrMask(mask), nil
+	return ibverbs.QPAttrFromRaw(raw), mask, nil
 }
 
 func rawECE(ece ibverbs.ECE) *libibverbs.Ece {
@@ -1014,8 +1014,8 @@ func (j *join) do(id *ID) error {
 		return librdmacm.JoinMulticast(id.raw, j.addr.ptr(), unsafe.Pointer(j.token))
 	}
 	attr := &librdmacm.CmJoinMcAttrEx{
-		CompMask:  uint32(librdmacm.RDMA_CM_JOIN_MC_ATTR_ADDRESS | librdmacm.RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS),
-		JoinFlags: uint32(j.flags), Addr: j.addr.ptr(),
+		CompMask:  librdmacm.RDMA_CM_JOIN_MC_ATTR_ADDRESS | librdmacm.RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
+		JoinFlags: j.flags, Addr: j.addr.ptr(),
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()

@@ -7,15 +7,15 @@ import "unsafe"
 
 // DeviceAttr is struct efadv_device_attr in infiniband/efadv.h: 32 bytes.
 type DeviceAttr struct {
-	CompMask        uint64 // comp_mask
-	MaxSqWr         uint32 // max_sq_wr
-	MaxRqWr         uint32 // max_rq_wr
-	MaxSqSge        uint16 // max_sq_sge
-	MaxRqSge        uint16 // max_rq_sge
-	InlineBufSize   uint16 // inline_buf_size
-	InlineBufSizeEx uint16 // inline_buf_size_ex, since rdma-core 63
-	DeviceCaps      uint32 // device_caps
-	MaxRdmaSize     uint32 // max_rdma_size
+	CompMask        uint64     // comp_mask
+	MaxSqWr         uint32     // max_sq_wr
+	MaxRqWr         uint32     // max_rq_wr
+	MaxSqSge        uint16     // max_sq_sge
+	MaxRqSge        uint16     // max_rq_sge
+	InlineBufSize   uint16     // inline_buf_size
+	InlineBufSizeEx uint16     // inline_buf_size_ex, since rdma-core 63
+	DeviceCaps      DeviceCaps // device_caps
+	MaxRdmaSize     uint32     // max_rdma_size
 }
 
 // AhAttr is struct efadv_ah_attr in infiniband/efadv.h: 16 bytes.
@@ -27,11 +27,11 @@ type AhAttr struct {
 
 // SqDepthAttr is struct efadv_sq_depth_attr in infiniband/efadv.h: 24 bytes. Since rdma-core 63.
 type SqDepthAttr struct {
-	CompMask      uint64 // comp_mask
-	Flags         uint32 // flags
-	MaxSendSge    uint32 // max_send_sge
-	MaxRdmaSge    uint32 // max_rdma_sge
-	MaxInlineData uint32 // max_inline_data
+	CompMask      uint64       // comp_mask
+	Flags         SqDepthFlags // flags
+	MaxSendSge    uint32       // max_send_sge
+	MaxRdmaSge    uint32       // max_rdma_sge
+	MaxInlineData uint32       // max_inline_data
 }
 
 // RqDepthAttr is struct efadv_rq_depth_attr in infiniband/efadv.h: 16 bytes. Since rdma-core 63.
@@ -43,12 +43,12 @@ type RqDepthAttr struct {
 
 // QpInitAttr is struct efadv_qp_init_attr in infiniband/efadv.h: 24 bytes.
 type QpInitAttr struct {
-	CompMask     uint64 // comp_mask
-	DriverQpType uint32 // driver_qp_type
-	Flags        uint16 // flags, since rdma-core 52
-	Sl           uint8  // sl, since rdma-core 55
-	Reserved     uint8  // reserved
-	WrFlags      uint64 // wr_flags, since rdma-core 64
+	CompMask     uint64       // comp_mask
+	DriverQpType QpDriverType // driver_qp_type
+	Flags        uint16       // flags, since rdma-core 52
+	Sl           uint8        // sl, since rdma-core 55
+	Reserved     uint8        // reserved
+	WrFlags      uint64       // wr_flags, since rdma-core 64
 }
 
 // WqAttr is struct efadv_wq_attr in infiniband/efadv.h: 40 bytes. Since rdma-core 59.
@@ -119,11 +119,11 @@ type MemoryLocationDmabuf struct {
 
 // CompCntrInitAttr is struct efadv_comp_cntr_init_attr in infiniband/efadv.h: 80 bytes. Since rdma-core 65.
 type CompCntrInitAttr struct {
-	CompMask       uint64         // comp_mask
-	Flags          uint32         // flags
-	Reserved       uint32         // reserved
-	CompCntrExtMem MemoryLocation // comp_cntr_ext_mem
-	ErrCntrExtMem  MemoryLocation // err_cntr_ext_mem
+	CompMask       uint64            // comp_mask
+	Flags          CompCntrInitFlags // flags
+	Reserved       uint32            // reserved
+	CompCntrExtMem MemoryLocation    // comp_cntr_ext_mem
+	ErrCntrExtMem  MemoryLocation    // err_cntr_ext_mem
 }
 
 // MrAttr is struct efadv_mr_attr in infiniband/efadv.h: 16 bytes. Since rdma-core 50.

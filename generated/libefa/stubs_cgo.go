@@ -203,7 +203,7 @@ func QueryAh(ibvah *libibverbs.Ah, attr *AhAttr, inlen uint32) error {
 // It does not block.
 //
 // In every supported rdma-core (EFA_1.0). See efadv_create_driver_qp(3).
-func CreateDriverQp(ibvpd *libibverbs.Pd, attr *libibverbs.QpInitAttr, driverQpType uint32) (*libibverbs.Qp, error) {
+func CreateDriverQp(ibvpd *libibverbs.Pd, attr *libibverbs.QpInitAttr, driverQpType QpDriverType) (*libibverbs.Qp, error) {
 	if ibvpd == nil {
 		return nil, cerr.Nil("efadv_create_driver_qp", "ibvpd")
 	}
@@ -314,7 +314,7 @@ func QpFromIbvQpEx(ibvqpx *libibverbs.QpEx) (*Qp, error) {
 // It does not block.
 //
 // Since rdma-core 64. See efadv_wr_set_processing_hints(3).
-func WrSetProcessingHints(efadvQp *Qp, hints uint32) error {
+func WrSetProcessingHints(efadvQp *Qp, hints WrProcessingHint) error {
 	if efadvQp == nil {
 		return cerr.Nil("efadv_wr_set_processing_hints", "efadv_qp")
 	}

@@ -97,11 +97,11 @@ type Field struct {
 
 // RmppHdrT is ib_rmpp_hdr_t in infiniband/mad.h: 20 bytes.
 type RmppHdrT struct {
-	Type   int32      // type
-	Flags  int32      // flags
-	Status int32      // status
-	D1     RmppHdrTD1 // d1
-	D2     RmppHdrTD2 // d2
+	Type   RMPPTYPEENUM  // type
+	Flags  RMPPFLAGSENUM // flags
+	Status int32         // status
+	D1     RmppHdrTD1    // d1
+	D2     RmppHdrTD2    // d2
 }
 
 // RmppHdrTD1 is the type of member d1 of RmppHdrT.
@@ -141,10 +141,10 @@ func (s *RmppHdrTD2) Newwin() *uint32 {
 
 // SaCallStruct is struct ib_sa_call in infiniband/mad.h: 56 bytes.
 type SaCallStruct struct {
-	Attrid uint32 // attrid
-	Mod    uint32 // mod
-	Mask   uint64 // mask
-	Method uint32 // method
+	Attrid SAATTRID // attrid
+	Mod    uint32   // mod
+	Mask   uint64   // mask
+	Method uint32   // method
 	_      [4]byte
 	Trid   uint64   // trid
 	Recsz  uint32   // recsz
@@ -164,11 +164,11 @@ type VendorCallStruct struct {
 
 // BmCall is struct ib_bm_call in infiniband/mad.h: 24 bytes.
 type BmCall struct {
-	Method  uint32 // method
-	Attrid  uint32 // attrid
-	Mod     uint32 // mod
-	Timeout uint32 // timeout
-	Bkey    uint64 // bkey
+	Method  uint32   // method
+	Attrid  BMATTRID // attrid
+	Mod     uint32   // mod
+	Timeout uint32   // timeout
+	Bkey    uint64   // bkey
 }
 
 // IbmadPortsItem is struct ibmad_ports_item in infiniband/mad.h: 32 bytes. Since rdma-core 56.

@@ -888,7 +888,7 @@ func MadrpcSetTimeout(timeout int32) (int32, error) {
 // May be nil: devName, mgmtClasses.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func RpcOpenPort(devName *byte, devPort int32, mgmtClasses *int32, numClasses int32) (unsafe.Pointer, error) {
+func RpcOpenPort(devName *byte, devPort int32, mgmtClasses *MADCLASSES, numClasses int32) (unsafe.Pointer, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
@@ -911,7 +911,7 @@ func RpcOpenPort(devName *byte, devPort int32, mgmtClasses *int32, numClasses in
 // May be nil: devName, mgmtClasses.
 //
 // Since rdma-core 56 (IBMAD_1.5).
-func RpcOpenPort2(devName *byte, devPort int32, mgmtClasses *int32, numClasses int32, enforceSmi uint32) (*IbmadPortsPair, error) {
+func RpcOpenPort2(devName *byte, devPort int32, mgmtClasses *MADCLASSES, numClasses int32, enforceSmi uint32) (*IbmadPortsPair, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
@@ -1113,7 +1113,7 @@ func RpcSetTimeout(port unsafe.Pointer, timeout int32) error {
 // It does not block.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func RpcClassAgent(srcport unsafe.Pointer, cls int32) (int32, error) {
+func RpcClassAgent(srcport unsafe.Pointer, cls MADCLASSES) (int32, error) {
 	if srcport == nil {
 		return 0, cerr.Nil("mad_rpc_class_agent", "srcport")
 	}
@@ -1179,7 +1179,7 @@ func GetRetries(srcport unsafe.Pointer) (int32, error) {
 // It does not block.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func RegisterClientVia(mgmt int32, rmppVersion uint8, srcport unsafe.Pointer) error {
+func RegisterClientVia(mgmt MADCLASSES, rmppVersion uint8, srcport unsafe.Pointer) error {
 	if srcport == nil {
 		return cerr.Nil("mad_register_client_via", "srcport")
 	}
@@ -1202,7 +1202,7 @@ func RegisterClientVia(mgmt int32, rmppVersion uint8, srcport unsafe.Pointer) er
 // May be nil: methodMask.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func RegisterServerVia(mgmt int32, rmppVersion uint8, methodMask *int64, classOui uint32, srcport unsafe.Pointer) (int, error) {
+func RegisterServerVia(mgmt MADCLASSES, rmppVersion uint8, methodMask *int64, classOui uint32, srcport unsafe.Pointer) (int, error) {
 	if srcport == nil {
 		return 0, cerr.Nil("mad_register_server_via", "srcport")
 	}
@@ -1283,7 +1283,7 @@ func ReceiveVia(umad unsafe.Pointer, timeout int32, srcport unsafe.Pointer) (uns
 // May be nil: portid.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func RespondVia(umad unsafe.Pointer, portid *Portid, rstatus uint32, srcport unsafe.Pointer) error {
+func RespondVia(umad unsafe.Pointer, portid *Portid, rstatus MADSTATUS, srcport unsafe.Pointer) error {
 	if umad == nil {
 		return cerr.Nil("mad_respond_via", "umad")
 	}
@@ -1405,7 +1405,7 @@ func MadrpcSaveMad(madbuf unsafe.Pointer, len_ int32) error {
 // It can block.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func SmpQueryVia(buf unsafe.Pointer, id *Portid, attrid uint32, mod uint32, timeout uint32, srcport unsafe.Pointer) (*uint8, error) {
+func SmpQueryVia(buf unsafe.Pointer, id *Portid, attrid SMIATTRID, mod uint32, timeout uint32, srcport unsafe.Pointer) (*uint8, error) {
 	if buf == nil {
 		return nil, cerr.Nil("smp_query_via", "buf")
 	}
@@ -1436,7 +1436,7 @@ func SmpQueryVia(buf unsafe.Pointer, id *Portid, attrid uint32, mod uint32, time
 // It can block.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func SmpSetVia(buf unsafe.Pointer, id *Portid, attrid uint32, mod uint32, timeout uint32, srcport unsafe.Pointer) (*uint8, error) {
+func SmpSetVia(buf unsafe.Pointer, id *Portid, attrid SMIATTRID, mod uint32, timeout uint32, srcport unsafe.Pointer) (*uint8, error) {
 	if buf == nil {
 		return nil, cerr.Nil("smp_set_via", "buf")
 	}
@@ -1468,7 +1468,7 @@ func SmpSetVia(buf unsafe.Pointer, id *Portid, attrid uint32, mod uint32, timeou
 // May be nil: rstatus.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func SmpQueryStatusVia(rcvbuf unsafe.Pointer, portid *Portid, attrid uint32, mod uint32, timeout uint32, rstatus *int32, srcport unsafe.Pointer) (*uint8, error) {
+func SmpQueryStatusVia(rcvbuf unsafe.Pointer, portid *Portid, attrid SMIATTRID, mod uint32, timeout uint32, rstatus *int32, srcport unsafe.Pointer) (*uint8, error) {
 	if rcvbuf == nil {
 		return nil, cerr.Nil("smp_query_status_via", "rcvbuf")
 	}
@@ -1500,7 +1500,7 @@ func SmpQueryStatusVia(rcvbuf unsafe.Pointer, portid *Portid, attrid uint32, mod
 // May be nil: rstatus.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func SmpSetStatusVia(data unsafe.Pointer, portid *Portid, attrid uint32, mod uint32, timeout uint32, rstatus *int32, srcport unsafe.Pointer) (*uint8, error) {
+func SmpSetStatusVia(data unsafe.Pointer, portid *Portid, attrid SMIATTRID, mod uint32, timeout uint32, rstatus *int32, srcport unsafe.Pointer) (*uint8, error) {
 	if data == nil {
 		return nil, cerr.Nil("smp_set_status_via", "data")
 	}
@@ -1608,7 +1608,7 @@ func CcQueryStatusVia(rcvbuf unsafe.Pointer, portid *Portid, attrid uint32, mod 
 // May be nil: rstatus.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func CcConfigStatusVia(payload unsafe.Pointer, rcvbuf unsafe.Pointer, portid *Portid, attrid uint32, mod uint32, timeout uint32, rstatus *int32, srcport unsafe.Pointer, cckey uint64) (unsafe.Pointer, error) {
+func CcConfigStatusVia(payload unsafe.Pointer, rcvbuf unsafe.Pointer, portid *Portid, attrid CCATTRIID, mod uint32, timeout uint32, rstatus *int32, srcport unsafe.Pointer, cckey uint64) (unsafe.Pointer, error) {
 	if payload == nil {
 		return nil, cerr.Nil("cc_config_status_via", "payload")
 	}
@@ -1907,7 +1907,7 @@ func PmaQueryVia(rcvbuf unsafe.Pointer, dest *Portid, port int32, timeout uint32
 // It can block.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func PerformanceResetVia(rcvbuf unsafe.Pointer, dest *Portid, port int32, mask uint32, timeout uint32, id uint32, srcport unsafe.Pointer) (*uint8, error) {
+func PerformanceResetVia(rcvbuf unsafe.Pointer, dest *Portid, port int32, mask uint32, timeout uint32, id GSIATTRID, srcport unsafe.Pointer) (*uint8, error) {
 	if rcvbuf == nil {
 		return nil, cerr.Nil("performance_reset_via", "rcvbuf")
 	}
@@ -3822,7 +3822,7 @@ func DumpLinkspeedexten2(buf *byte, bufsz int32, val unsafe.Pointer, valsz int32
 // It does not block.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func DumpFields(buf *byte, bufsz int32, val unsafe.Pointer, valsz int32, start int32, end int32) error {
+func DumpFields(buf *byte, bufsz int32, val unsafe.Pointer, valsz int32, start MADFIELDS, end MADFIELDS) error {
 	if buf == nil {
 		return cerr.Nil("mad_dump_fields", "buf")
 	}

@@ -286,7 +286,7 @@ func MadrpcSetTimeout(timeout int32) (int32, error) {
 // May be nil: devName, mgmtClasses.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func RpcOpenPort(devName *byte, devPort int32, mgmtClasses *int32, numClasses int32) (unsafe.Pointer, error) {
+func RpcOpenPort(devName *byte, devPort int32, mgmtClasses *MADCLASSES, numClasses int32) (unsafe.Pointer, error) {
 	return nil, cerr.Platform("mad_rpc_open_port")
 }
 
@@ -299,7 +299,7 @@ func RpcOpenPort(devName *byte, devPort int32, mgmtClasses *int32, numClasses in
 // May be nil: devName, mgmtClasses.
 //
 // Since rdma-core 56 (IBMAD_1.5).
-func RpcOpenPort2(devName *byte, devPort int32, mgmtClasses *int32, numClasses int32, enforceSmi uint32) (*IbmadPortsPair, error) {
+func RpcOpenPort2(devName *byte, devPort int32, mgmtClasses *MADCLASSES, numClasses int32, enforceSmi uint32) (*IbmadPortsPair, error) {
 	return nil, cerr.Platform("mad_rpc_open_port2")
 }
 
@@ -397,7 +397,7 @@ func RpcSetTimeout(port unsafe.Pointer, timeout int32) error {
 // It does not block.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func RpcClassAgent(srcport unsafe.Pointer, cls int32) (int32, error) {
+func RpcClassAgent(srcport unsafe.Pointer, cls MADCLASSES) (int32, error) {
 	return 0, cerr.Platform("mad_rpc_class_agent")
 }
 
@@ -433,7 +433,7 @@ func GetRetries(srcport unsafe.Pointer) (int32, error) {
 // It does not block.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func RegisterClientVia(mgmt int32, rmppVersion uint8, srcport unsafe.Pointer) error {
+func RegisterClientVia(mgmt MADCLASSES, rmppVersion uint8, srcport unsafe.Pointer) error {
 	return cerr.Platform("mad_register_client_via")
 }
 
@@ -446,7 +446,7 @@ func RegisterClientVia(mgmt int32, rmppVersion uint8, srcport unsafe.Pointer) er
 // May be nil: methodMask.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func RegisterServerVia(mgmt int32, rmppVersion uint8, methodMask *int64, classOui uint32, srcport unsafe.Pointer) (int, error) {
+func RegisterServerVia(mgmt MADCLASSES, rmppVersion uint8, methodMask *int64, classOui uint32, srcport unsafe.Pointer) (int, error) {
 	return 0, cerr.Platform("mad_register_server_via")
 }
 
@@ -485,7 +485,7 @@ func ReceiveVia(umad unsafe.Pointer, timeout int32, srcport unsafe.Pointer) (uns
 // May be nil: portid.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func RespondVia(umad unsafe.Pointer, portid *Portid, rstatus uint32, srcport unsafe.Pointer) error {
+func RespondVia(umad unsafe.Pointer, portid *Portid, rstatus MADSTATUS, srcport unsafe.Pointer) error {
 	return cerr.Platform("mad_respond_via")
 }
 
@@ -548,7 +548,7 @@ func MadrpcSaveMad(madbuf unsafe.Pointer, len_ int32) error {
 // It can block.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func SmpQueryVia(buf unsafe.Pointer, id *Portid, attrid uint32, mod uint32, timeout uint32, srcport unsafe.Pointer) (*uint8, error) {
+func SmpQueryVia(buf unsafe.Pointer, id *Portid, attrid SMIATTRID, mod uint32, timeout uint32, srcport unsafe.Pointer) (*uint8, error) {
 	return nil, cerr.Platform("smp_query_via")
 }
 
@@ -560,7 +560,7 @@ func SmpQueryVia(buf unsafe.Pointer, id *Portid, attrid uint32, mod uint32, time
 // It can block.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func SmpSetVia(buf unsafe.Pointer, id *Portid, attrid uint32, mod uint32, timeout uint32, srcport unsafe.Pointer) (*uint8, error) {
+func SmpSetVia(buf unsafe.Pointer, id *Portid, attrid SMIATTRID, mod uint32, timeout uint32, srcport unsafe.Pointer) (*uint8, error) {
 	return nil, cerr.Platform("smp_set_via")
 }
 
@@ -573,7 +573,7 @@ func SmpSetVia(buf unsafe.Pointer, id *Portid, attrid uint32, mod uint32, timeou
 // May be nil: rstatus.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func SmpQueryStatusVia(rcvbuf unsafe.Pointer, portid *Portid, attrid uint32, mod uint32, timeout uint32, rstatus *int32, srcport unsafe.Pointer) (*uint8, error) {
+func SmpQueryStatusVia(rcvbuf unsafe.Pointer, portid *Portid, attrid SMIATTRID, mod uint32, timeout uint32, rstatus *int32, srcport unsafe.Pointer) (*uint8, error) {
 	return nil, cerr.Platform("smp_query_status_via")
 }
 
@@ -586,7 +586,7 @@ func SmpQueryStatusVia(rcvbuf unsafe.Pointer, portid *Portid, attrid uint32, mod
 // May be nil: rstatus.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func SmpSetStatusVia(data unsafe.Pointer, portid *Portid, attrid uint32, mod uint32, timeout uint32, rstatus *int32, srcport unsafe.Pointer) (*uint8, error) {
+func SmpSetStatusVia(data unsafe.Pointer, portid *Portid, attrid SMIATTRID, mod uint32, timeout uint32, rstatus *int32, srcport unsafe.Pointer) (*uint8, error) {
 	return nil, cerr.Platform("smp_set_status_via")
 }
 
@@ -636,7 +636,7 @@ func CcQueryStatusVia(rcvbuf unsafe.Pointer, portid *Portid, attrid uint32, mod 
 // May be nil: rstatus.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func CcConfigStatusVia(payload unsafe.Pointer, rcvbuf unsafe.Pointer, portid *Portid, attrid uint32, mod uint32, timeout uint32, rstatus *int32, srcport unsafe.Pointer, cckey uint64) (unsafe.Pointer, error) {
+func CcConfigStatusVia(payload unsafe.Pointer, rcvbuf unsafe.Pointer, portid *Portid, attrid CCATTRIID, mod uint32, timeout uint32, rstatus *int32, srcport unsafe.Pointer, cckey uint64) (unsafe.Pointer, error) {
 	return nil, cerr.Platform("cc_config_status_via")
 }
 
@@ -760,7 +760,7 @@ func PmaQueryVia(rcvbuf unsafe.Pointer, dest *Portid, port int32, timeout uint32
 // It can block.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func PerformanceResetVia(rcvbuf unsafe.Pointer, dest *Portid, port int32, mask uint32, timeout uint32, id uint32, srcport unsafe.Pointer) (*uint8, error) {
+func PerformanceResetVia(rcvbuf unsafe.Pointer, dest *Portid, port int32, mask uint32, timeout uint32, id GSIATTRID, srcport unsafe.Pointer) (*uint8, error) {
 	return nil, cerr.Platform("performance_reset_via")
 }
 
@@ -1672,7 +1672,7 @@ func DumpLinkspeedexten2(buf *byte, bufsz int32, val unsafe.Pointer, valsz int32
 // It does not block.
 //
 // In every supported rdma-core (IBMAD_1.3).
-func DumpFields(buf *byte, bufsz int32, val unsafe.Pointer, valsz int32, start int32, end int32) error {
+func DumpFields(buf *byte, bufsz int32, val unsafe.Pointer, valsz int32, start MADFIELDS, end MADFIELDS) error {
 	return cerr.Platform("mad_dump_fields")
 }
 

@@ -138,7 +138,7 @@ type RegAttr struct {
 	MgmtClass        uint8 // mgmt_class
 	MgmtClassVersion uint8 // mgmt_class_version
 	_                [2]byte
-	Flags            uint32    // flags
+	Flags            RegFlags  // flags
 	MethodMask       [2]uint64 // method_mask
 	Oui              uint32    // oui
 	RmppVersion      uint8     // rmpp_version

@@ -752,7 +752,7 @@ func GetFd(portid int32) (int32, error) {
 // May be nil: methodMask.
 //
 // In every supported rdma-core (IBUMAD_1.0). See umad_register(3).
-func Register(portid int32, mgmtClass int32, mgmtVersion int32, rmppVersion uint8, methodMask *int64) (int, error) {
+func Register(portid int32, mgmtClass Class, mgmtVersion int32, rmppVersion uint8, methodMask *int64) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
@@ -775,7 +775,7 @@ func Register(portid int32, mgmtClass int32, mgmtVersion int32, rmppVersion uint
 // May be nil: methodMask.
 //
 // In every supported rdma-core (IBUMAD_1.0). See umad_register_oui(3).
-func RegisterOui(portid int32, mgmtClass int32, rmppVersion uint8, oui *uint8, methodMask *int64) (int, error) {
+func RegisterOui(portid int32, mgmtClass Class, rmppVersion uint8, oui *uint8, methodMask *int64) (int, error) {
 	if oui == nil {
 		return 0, cerr.Nil("umad_register_oui", "oui")
 	}

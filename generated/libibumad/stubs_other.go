@@ -327,7 +327,7 @@ func GetFd(portid int32) (int32, error) {
 // May be nil: methodMask.
 //
 // In every supported rdma-core (IBUMAD_1.0). See umad_register(3).
-func Register(portid int32, mgmtClass int32, mgmtVersion int32, rmppVersion uint8, methodMask *int64) (int, error) {
+func Register(portid int32, mgmtClass Class, mgmtVersion int32, rmppVersion uint8, methodMask *int64) (int, error) {
 	return 0, cerr.Platform("umad_register")
 }
 
@@ -340,7 +340,7 @@ func Register(portid int32, mgmtClass int32, mgmtVersion int32, rmppVersion uint
 // May be nil: methodMask.
 //
 // In every supported rdma-core (IBUMAD_1.0). See umad_register_oui(3).
-func RegisterOui(portid int32, mgmtClass int32, rmppVersion uint8, oui *uint8, methodMask *int64) (int, error) {
+func RegisterOui(portid int32, mgmtClass Class, rmppVersion uint8, oui *uint8, methodMask *int64) (int, error) {
 	return 0, cerr.Platform("umad_register_oui")
 }
 

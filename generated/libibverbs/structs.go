@@ -164,11 +164,11 @@ type GidGlobal struct {
 
 // GidEntry is struct ibv_gid_entry in infiniband/verbs.h: 32 bytes.
 type GidEntry struct {
-	Gid         Gid    // gid
-	GidIndex    uint32 // gid_index
-	PortNum     uint32 // port_num
-	GidType     uint32 // gid_type
-	NdevIfindex uint32 // ndev_ifindex
+	Gid         Gid     // gid
+	GidIndex    uint32  // gid_index
+	PortNum     uint32  // port_num
+	GidType     GidType // gid_type
+	NdevIfindex uint32  // ndev_ifindex
 }
 
 // AllocDmAttr is struct ibv_alloc_dm_attr in infiniband/verbs.h: 16 bytes.
@@ -183,52 +183,52 @@ type Dm struct {
 	Context      *Context       // context
 	MemcpyToDm   unsafe.Pointer // memcpy_to_dm
 	MemcpyFromDm unsafe.Pointer // memcpy_from_dm
-	CompMask     uint32         // comp_mask
+	CompMask     DmMask         // comp_mask
 	Handle       uint32         // handle, since rdma-core 35
 }
 
 // DeviceAttr is struct ibv_device_attr in infiniband/verbs.h: 232 bytes.
 type DeviceAttr struct {
-	FwVer                 [64]byte  // fw_ver
-	NodeGuid              Be64      // node_guid
-	SysImageGuid          Be64      // sys_image_guid
-	MaxMrSize             uint64    // max_mr_size
-	PageSizeCap           uint64    // page_size_cap
-	VendorId              uint32    // vendor_id
-	VendorPartId          uint32    // vendor_part_id
-	HwVer                 uint32    // hw_ver
-	MaxQp                 int32     // max_qp
-	MaxQpWr               int32     // max_qp_wr
-	DeviceCapFlags        uint32    // device_cap_flags
-	MaxSge                int32     // max_sge
-	MaxSgeRd              int32     // max_sge_rd
-	MaxCq                 int32     // max_cq
-	MaxCqe                int32     // max_cqe
-	MaxMr                 int32     // max_mr
-	MaxPd                 int32     // max_pd
-	MaxQpRdAtom           int32     // max_qp_rd_atom
-	MaxEeRdAtom           int32     // max_ee_rd_atom
-	MaxResRdAtom          int32     // max_res_rd_atom
-	MaxQpInitRdAtom       int32     // max_qp_init_rd_atom
-	MaxEeInitRdAtom       int32     // max_ee_init_rd_atom
-	AtomicCap             AtomicCap // atomic_cap
-	MaxEe                 int32     // max_ee
-	MaxRdd                int32     // max_rdd
-	MaxMw                 int32     // max_mw
-	MaxRawIpv6Qp          int32     // max_raw_ipv6_qp
-	MaxRawEthyQp          int32     // max_raw_ethy_qp
-	MaxMcastGrp           int32     // max_mcast_grp
-	MaxMcastQpAttach      int32     // max_mcast_qp_attach
-	MaxTotalMcastQpAttach int32     // max_total_mcast_qp_attach
-	MaxAh                 int32     // max_ah
-	MaxFmr                int32     // max_fmr
-	MaxMapPerFmr          int32     // max_map_per_fmr
-	MaxSrq                int32     // max_srq
-	MaxSrqWr              int32     // max_srq_wr
-	MaxSrqSge             int32     // max_srq_sge
-	MaxPkeys              uint16    // max_pkeys
-	LocalCaAckDelay       uint8     // local_ca_ack_delay
-	PhysPortCnt           uint8     // phys_port_cnt
+	FwVer                 [64]byte       // fw_ver
+	NodeGuid              Be64           // node_guid
+	SysImageGuid          Be64           // sys_image_guid
+	MaxMrSize             uint64         // max_mr_size
+	PageSizeCap           uint64         // page_size_cap
+	VendorId              uint32         // vendor_id
+	VendorPartId          uint32         // vendor_part_id
+	HwVer                 uint32         // hw_ver
+	MaxQp                 int32          // max_qp
+	MaxQpWr               int32          // max_qp_wr
+	DeviceCapFlags        DeviceCapFlags // device_cap_flags
+	MaxSge                int32          // max_sge
+	MaxSgeRd              int32          // max_sge_rd
+	MaxCq                 int32          // max_cq
+	MaxCqe                int32          // max_cqe
+	MaxMr                 int32          // max_mr
+	MaxPd                 int32          // max_pd
+	MaxQpRdAtom           int32          // max_qp_rd_atom
+	MaxEeRdAtom           int32          // max_ee_rd_atom
+	MaxResRdAtom          int32          // max_res_rd_atom
+	MaxQpInitRdAtom       int32          // max_qp_init_rd_atom
+	MaxEeInitRdAtom       int32          // max_ee_init_rd_atom
+	AtomicCap             AtomicCap      // atomic_cap
+	MaxEe                 int32          // max_ee
+	MaxRdd                int32          // max_rdd
+	MaxMw                 int32          // max_mw
+	MaxRawIpv6Qp          int32          // max_raw_ipv6_qp
+	MaxRawEthyQp          int32          // max_raw_ethy_qp
+	MaxMcastGrp           int32          // max_mcast_grp
+	MaxMcastQpAttach      int32          // max_mcast_qp_attach
+	MaxTotalMcastQpAttach int32          // max_total_mcast_qp_attach
+	MaxAh                 int32          // max_ah
+	MaxFmr                int32          // max_fmr
+	MaxMapPerFmr          int32          // max_map_per_fmr
+	MaxSrq                int32          // max_srq
+	MaxSrqWr              int32          // max_srq_wr
+	MaxSrqSge             int32          // max_srq_sge
+	MaxPkeys              uint16         // max_pkeys
+	LocalCaAckDelay       uint8          // local_ca_ack_delay
+	PhysPortCnt           uint8          // phys_port_cnt
 	_                     [4]byte
 }
 
@@ -246,9 +246,9 @@ type OdpCaps struct {
 
 // OdpCapsPerTransportCaps is the type of member per_transport_caps of OdpCaps.
 type OdpCapsPerTransportCaps struct {
-	RcOdpCaps uint32 // rc_odp_caps
-	UcOdpCaps uint32 // uc_odp_caps
-	UdOdpCaps uint32 // ud_odp_caps
+	RcOdpCaps OdpTransportCapBits // rc_odp_caps
+	UcOdpCaps OdpTransportCapBits // uc_odp_caps
+	UdOdpCaps OdpTransportCapBits // ud_odp_caps
 }
 
 // TsoCaps is struct ibv_tso_caps in infiniband/verbs.h: 8 bytes.
@@ -277,11 +277,11 @@ type PacketPacingCaps struct {
 
 // TmCaps is struct ibv_tm_caps in infiniband/verbs.h: 20 bytes.
 type TmCaps struct {
-	MaxRndvHdrSize uint32 // max_rndv_hdr_size
-	MaxNumTags     uint32 // max_num_tags
-	Flags          uint32 // flags
-	MaxOps         uint32 // max_ops
-	MaxSge         uint32 // max_sge
+	MaxRndvHdrSize uint32     // max_rndv_hdr_size
+	MaxNumTags     uint32     // max_num_tags
+	Flags          TmCapFlags // flags
+	MaxOps         uint32     // max_ops
+	MaxSge         uint32     // max_sge
 }
 
 // CqModerationCaps is struct ibv_cq_moderation_caps in infiniband/verbs.h: 4 bytes.
@@ -310,41 +310,41 @@ type DeviceAttrEx struct {
 	RssCaps                 RssCaps          // rss_caps
 	MaxWqTypeRq             uint32           // max_wq_type_rq
 	PacketPacingCaps        PacketPacingCaps // packet_pacing_caps
-	RawPacketCaps           uint32           // raw_packet_caps
+	RawPacketCaps           RawPacketCaps    // raw_packet_caps
 	TmCaps                  TmCaps           // tm_caps
 	CqModCaps               CqModerationCaps // cq_mod_caps
 	_                       [4]byte
 	MaxDmSize               uint64        // max_dm_size
 	PciAtomicCaps           PciAtomicCaps // pci_atomic_caps
 	_                       [2]byte
-	XrcOdpCaps              uint32 // xrc_odp_caps
-	PhysPortCntEx           uint32 // phys_port_cnt_ex, since rdma-core 35
+	XrcOdpCaps              OdpTransportCapBits // xrc_odp_caps
+	PhysPortCntEx           uint32              // phys_port_cnt_ex, since rdma-core 35
 }
 
 // PortAttr is struct ibv_port_attr in infiniband/verbs.h: 56 bytes.
 type PortAttr struct {
-	State         PortState // state
-	MaxMtu        Mtu       // max_mtu
-	ActiveMtu     Mtu       // active_mtu
-	GidTblLen     int32     // gid_tbl_len
-	PortCapFlags  uint32    // port_cap_flags
-	MaxMsgSz      uint32    // max_msg_sz
-	BadPkeyCntr   uint32    // bad_pkey_cntr
-	QkeyViolCntr  uint32    // qkey_viol_cntr
-	PkeyTblLen    uint16    // pkey_tbl_len
-	Lid           uint16    // lid
-	SmLid         uint16    // sm_lid
-	Lmc           uint8     // lmc
-	MaxVlNum      uint8     // max_vl_num
-	SmSl          uint8     // sm_sl
-	SubnetTimeout uint8     // subnet_timeout
-	InitTypeReply uint8     // init_type_reply
-	ActiveWidth   uint8     // active_width
-	ActiveSpeed   uint8     // active_speed
-	PhysState     uint8     // phys_state
-	LinkLayer     uint8     // link_layer
-	Flags         uint8     // flags
-	PortCapFlags2 uint16    // port_cap_flags2
+	State         PortState    // state
+	MaxMtu        Mtu          // max_mtu
+	ActiveMtu     Mtu          // active_mtu
+	GidTblLen     int32        // gid_tbl_len
+	PortCapFlags  PortCapFlags // port_cap_flags
+	MaxMsgSz      uint32       // max_msg_sz
+	BadPkeyCntr   uint32       // bad_pkey_cntr
+	QkeyViolCntr  uint32       // qkey_viol_cntr
+	PkeyTblLen    uint16       // pkey_tbl_len
+	Lid           uint16       // lid
+	SmLid         uint16       // sm_lid
+	Lmc           uint8        // lmc
+	MaxVlNum      uint8        // max_vl_num
+	SmSl          uint8        // sm_sl
+	SubnetTimeout uint8        // subnet_timeout
+	InitTypeReply uint8        // init_type_reply
+	ActiveWidth   uint8        // active_width
+	ActiveSpeed   uint8        // active_speed
+	PhysState     uint8        // phys_state
+	LinkLayer     uint8        // link_layer
+	Flags         uint8        // flags
+	PortCapFlags2 uint16       // port_cap_flags2
 	_             [2]byte
 	ActiveSpeedEx uint32 // active_speed_ex, since rdma-core 49
 }
@@ -396,7 +396,7 @@ type Wc struct {
 	union24      [1]uint32 // union of imm_data, invalidated_rkey
 	QpNum        uint32    // qp_num
 	SrcQp        uint32    // src_qp
-	WcFlags      uint32    // wc_flags
+	WcFlags      WcFlags   // wc_flags
 	PkeyIndex    uint16    // pkey_index
 	Slid         uint16    // slid
 	Sl           uint8     // sl
@@ -416,10 +416,10 @@ func (s *Wc) InvalidatedRkey() *uint32 {
 
 // MwBindInfo is struct ibv_mw_bind_info in infiniband/verbs.h: 32 bytes.
 type MwBindInfo struct {
-	Mr            *Mr    // mr
-	Addr          uint64 // addr
-	Length        uint64 // length
-	MwAccessFlags uint32 // mw_access_flags
+	Mr            *Mr         // mr
+	Addr          uint64      // addr
+	Length        uint64      // length
+	MwAccessFlags AccessFlags // mw_access_flags
 	_             [4]byte
 }
 
@@ -447,9 +447,9 @@ type Td struct {
 
 // XrcdInitAttr is struct ibv_xrcd_init_attr in infiniband/verbs.h: 12 bytes.
 type XrcdInitAttr struct {
-	CompMask uint32 // comp_mask
-	Fd       int32  // fd
-	Oflags   int32  // oflags
+	CompMask XrcdInitAttrMask // comp_mask
+	Fd       int32            // fd
+	Oflags   int32            // oflags
 }
 
 // Xrcd is struct ibv_xrcd in infiniband/verbs.h: 8 bytes.
@@ -471,8 +471,8 @@ type Mr struct {
 
 // MrInitAttr is struct ibv_mr_init_attr in infiniband/verbs.h: 72 bytes. Since rdma-core 59.
 type MrInitAttr struct {
-	Length   uint64 // length
-	Access   int32  // access
+	Length   uint64      // length
+	Access   AccessFlags // access
 	_        [4]byte
 	CompMask uint64         // comp_mask
 	Iova     uint64         // iova
@@ -548,10 +548,10 @@ type TmCap struct {
 
 // SrqInitAttrEx is struct ibv_srq_init_attr_ex in infiniband/verbs.h: 64 bytes.
 type SrqInitAttrEx struct {
-	SrqContext unsafe.Pointer // srq_context
-	Attr       SrqAttr        // attr
-	CompMask   uint32         // comp_mask
-	SrqType    SrqType        // srq_type
+	SrqContext unsafe.Pointer  // srq_context
+	Attr       SrqAttr         // attr
+	CompMask   SrqInitAttrMask // comp_mask
+	SrqType    SrqType         // srq_type
 	_          [4]byte
 	Pd         *Pd   // pd
 	Xrcd       *Xrcd // xrcd
@@ -566,19 +566,19 @@ type WqInitAttr struct {
 	MaxWr       uint32         // max_wr
 	MaxSge      uint32         // max_sge
 	_           [4]byte
-	Pd          *Pd    // pd
-	Cq          *Cq    // cq
-	CompMask    uint32 // comp_mask
-	CreateFlags uint32 // create_flags
+	Pd          *Pd            // pd
+	Cq          *Cq            // cq
+	CompMask    WqInitAttrMask // comp_mask
+	CreateFlags WqFlags        // create_flags
 }
 
 // WqAttr is struct ibv_wq_attr in infiniband/verbs.h: 20 bytes.
 type WqAttr struct {
-	AttrMask    uint32  // attr_mask
-	WqState     WqState // wq_state
-	CurrWqState WqState // curr_wq_state
-	Flags       uint32  // flags
-	FlagsMask   uint32  // flags_mask
+	AttrMask    WqAttrMask // attr_mask
+	WqState     WqState    // wq_state
+	CurrWqState WqState    // curr_wq_state
+	Flags       WqFlags    // flags
+	FlagsMask   WqFlags    // flags_mask
 }
 
 // RwqIndTable is struct ibv_rwq_ind_table in infiniband/verbs.h: 24 bytes.
@@ -594,8 +594,8 @@ type RwqIndTable struct {
 type RwqIndTableInitAttr struct {
 	LogIndTblSize uint32 // log_ind_tbl_size
 	_             [4]byte
-	IndTbl        **Wq   // ind_tbl
-	CompMask      uint32 // comp_mask
+	IndTbl        **Wq                 // ind_tbl
+	CompMask      IndTableInitAttrMask // comp_mask
 	_             [4]byte
 }
 
@@ -638,10 +638,10 @@ type QpInitAttrEx struct {
 	Cap          QpCap          // cap
 	QpType       QpType         // qp_type
 	SqSigAll     int32          // sq_sig_all
-	CompMask     uint32         // comp_mask
+	CompMask     QpInitAttrMask // comp_mask
 	Pd           *Pd            // pd
 	Xrcd         *Xrcd          // xrcd
-	CreateFlags  uint32         // create_flags
+	CreateFlags  QpCreateFlags  // create_flags
 	MaxTsoHeader uint16         // max_tso_header
 	_            [2]byte
 	RwqIndTbl    *RwqIndTable // rwq_ind_tbl
@@ -653,7 +653,7 @@ type QpInitAttrEx struct {
 
 // QpOpenAttr is struct ibv_qp_open_attr in infiniband/verbs.h: 32 bytes.
 type QpOpenAttr struct {
-	CompMask  uint32         // comp_mask
+	CompMask  QpOpenAttrMask // comp_mask
 	QpNum     uint32         // qp_num
 	Xrcd      *Xrcd          // xrcd
 	QpContext unsafe.Pointer // qp_context
@@ -663,31 +663,31 @@ type QpOpenAttr struct {
 
 // QpAttr is struct ibv_qp_attr in infiniband/verbs.h: 144 bytes.
 type QpAttr struct {
-	QpState          QpState  // qp_state
-	CurQpState       QpState  // cur_qp_state
-	PathMtu          Mtu      // path_mtu
-	PathMigState     MigState // path_mig_state
-	Qkey             uint32   // qkey
-	RqPsn            uint32   // rq_psn
-	SqPsn            uint32   // sq_psn
-	DestQpNum        uint32   // dest_qp_num
-	QpAccessFlags    uint32   // qp_access_flags
-	Cap              QpCap    // cap
-	AhAttr           AhAttr   // ah_attr
-	AltAhAttr        AhAttr   // alt_ah_attr
-	PkeyIndex        uint16   // pkey_index
-	AltPkeyIndex     uint16   // alt_pkey_index
-	EnSqdAsyncNotify uint8    // en_sqd_async_notify
-	SqDraining       uint8    // sq_draining
-	MaxRdAtomic      uint8    // max_rd_atomic
-	MaxDestRdAtomic  uint8    // max_dest_rd_atomic
-	MinRnrTimer      uint8    // min_rnr_timer
-	PortNum          uint8    // port_num
-	Timeout          uint8    // timeout
-	RetryCnt         uint8    // retry_cnt
-	RnrRetry         uint8    // rnr_retry
-	AltPortNum       uint8    // alt_port_num
-	AltTimeout       uint8    // alt_timeout
+	QpState          QpState     // qp_state
+	CurQpState       QpState     // cur_qp_state
+	PathMtu          Mtu         // path_mtu
+	PathMigState     MigState    // path_mig_state
+	Qkey             uint32      // qkey
+	RqPsn            uint32      // rq_psn
+	SqPsn            uint32      // sq_psn
+	DestQpNum        uint32      // dest_qp_num
+	QpAccessFlags    AccessFlags // qp_access_flags
+	Cap              QpCap       // cap
+	AhAttr           AhAttr      // ah_attr
+	AltAhAttr        AhAttr      // alt_ah_attr
+	PkeyIndex        uint16      // pkey_index
+	AltPkeyIndex     uint16      // alt_pkey_index
+	EnSqdAsyncNotify uint8       // en_sqd_async_notify
+	SqDraining       uint8       // sq_draining
+	MaxRdAtomic      uint8       // max_rd_atomic
+	MaxDestRdAtomic  uint8       // max_dest_rd_atomic
+	MinRnrTimer      uint8       // min_rnr_timer
+	PortNum          uint8       // port_num
+	Timeout          uint8       // timeout
+	RetryCnt         uint8       // retry_cnt
+	RnrRetry         uint8       // rnr_retry
+	AltPortNum       uint8       // alt_port_num
+	AltTimeout       uint8       // alt_timeout
 	_                [1]byte
 	RateLimit        uint32 // rate_limit
 	_                [4]byte
@@ -729,7 +729,7 @@ type SendWr struct {
 	SgList    *Sge         // sg_list
 	NumSge    int32        // num_sge
 	Opcode    WrOpcode     // opcode
-	SendFlags uint32       // send_flags
+	SendFlags SendFlags    // send_flags
 	union36   [1]uint32    // union of imm_data, invalidate_rkey
 	Wr        SendWrWr     // wr
 	QpType    SendWrQpType // qp_type
@@ -845,7 +845,7 @@ type OpsWr struct {
 	WrId   uint64      // wr_id
 	Next   *OpsWr      // next
 	Opcode OpsWrOpcode // opcode
-	Flags  int32       // flags
+	Flags  OpsFlags    // flags
 	Tm     OpsWrTm     // tm
 }
 
@@ -868,8 +868,8 @@ type OpsWrTmAdd struct {
 
 // MwBind is struct ibv_mw_bind in infiniband/verbs.h: 48 bytes.
 type MwBind struct {
-	WrId      uint64 // wr_id
-	SendFlags uint32 // send_flags
+	WrId      uint64    // wr_id
+	SendFlags SendFlags // send_flags
 	_         [4]byte
 	BindInfo  MwBindInfo // bind_info
 }
@@ -924,10 +924,10 @@ type Qp struct {
 
 // QpEx is struct ibv_qp_ex in infiniband/verbs.h: 360 bytes.
 type QpEx struct {
-	QpBase              Qp     // qp_base
-	CompMask            uint64 // comp_mask
-	WrId                uint64 // wr_id
-	WrFlags             uint32 // wr_flags
+	QpBase              Qp        // qp_base
+	CompMask            uint64    // comp_mask
+	WrId                uint64    // wr_id
+	WrFlags             SendFlags // wr_flags
 	_                   [4]byte
 	WrAtomicCmpSwp      unsafe.Pointer // wr_atomic_cmp_swp
 	WrAtomicFetchAdd    unsafe.Pointer // wr_atomic_fetch_add
@@ -1034,7 +1034,7 @@ type ModerateCq struct {
 
 // ModifyCqAttr is struct ibv_modify_cq_attr in infiniband/verbs.h: 8 bytes.
 type ModifyCqAttr struct {
-	AttrMask uint32     // attr_mask
+	AttrMask CqAttrMask // attr_mask
 	Moderate ModerateCq // moderate
 }
 
@@ -1313,7 +1313,7 @@ type FlowAttr struct {
 	NumOfSpecs uint8        // num_of_specs
 	Port       uint8        // port
 	_          [2]byte
-	Flags      uint32 // flags
+	Flags      FlowFlags // flags
 }
 
 // Flow is struct ibv_flow in infiniband/verbs.h: 24 bytes.
@@ -1342,7 +1342,7 @@ type FlowActionEspAttr struct {
 	_           [2]byte
 	ReplayPtr   unsafe.Pointer              // replay_ptr
 	EspEncap    *IbUverbsFlowActionEspEncap // esp_encap
-	CompMask    uint32                      // comp_mask
+	CompMask    FlowActionEspMask           // comp_mask
 	Esn         uint32                      // esn
 }
 
@@ -1419,17 +1419,17 @@ type CqInitAttrEx struct {
 	Channel      *CompChannel   // channel
 	CompVector   uint32         // comp_vector
 	_            [4]byte
-	WcFlags      uint64 // wc_flags
-	CompMask     uint32 // comp_mask
-	Flags        uint32 // flags
-	ParentDomain *Pd    // parent_domain
+	WcFlags      uint64            // wc_flags
+	CompMask     CqInitAttrMask    // comp_mask
+	Flags        CreateCqAttrFlags // flags
+	ParentDomain *Pd               // parent_domain
 }
 
 // CompCntrCaps is struct ibv_comp_cntr_caps in infiniband/verbs.h: 16 bytes. Since rdma-core 65.
 type CompCntrCaps struct {
-	MaxValue             uint64 // max_value
-	MaxCounters          uint32 // max_counters
-	SupportedQpAttachOps uint32 // supported_qp_attach_ops
+	MaxValue             uint64             // max_value
+	MaxCounters          uint32             // max_counters
+	SupportedQpAttachOps QpAttachCompCntrOp // supported_qp_attach_ops
 }
 
 // CompCntr is struct ibv_comp_cntr in infiniband/verbs.h: 16 bytes. Since rdma-core 65.
@@ -1448,15 +1448,15 @@ type CompCntrInitAttr struct {
 
 // QpAttachCompCntrAttr is struct ibv_qp_attach_comp_cntr_attr in infiniband/verbs.h: 8 bytes. Since rdma-core 65.
 type QpAttachCompCntrAttr struct {
-	CompMask uint32 // comp_mask
-	OpMask   uint32 // op_mask
+	CompMask uint32             // comp_mask
+	OpMask   QpAttachCompCntrOp // op_mask
 }
 
 // ParentDomainInitAttr is struct ibv_parent_domain_init_attr in infiniband/verbs.h: 48 bytes.
 type ParentDomainInitAttr struct {
-	Pd        *Pd    // pd
-	Td        *Td    // td
-	CompMask  uint32 // comp_mask
+	Pd        *Pd                      // pd
+	Td        *Td                      // td
+	CompMask  ParentDomainInitAttrMask // comp_mask
 	_         [4]byte
 	Alloc     unsafe.Pointer // alloc
 	Free      unsafe.Pointer // free
@@ -1465,10 +1465,10 @@ type ParentDomainInitAttr struct {
 
 // DmahInitAttr is struct ibv_dmah_init_attr in infiniband/verbs.h: 12 bytes. Since rdma-core 59.
 type DmahInitAttr struct {
-	CompMask   uint32 // comp_mask
-	CpuId      uint32 // cpu_id
-	Ph         uint8  // ph
-	TphMemType uint8  // tph_mem_type
+	CompMask   DmahInitAttrMask // comp_mask
+	CpuId      uint32           // cpu_id
+	Ph         uint8            // ph
+	TphMemType uint8            // tph_mem_type
 	_          [2]byte
 }
 
@@ -1491,7 +1491,7 @@ type CounterAttachAttr struct {
 
 // ValuesEx is struct ibv_values_ex in infiniband/verbs.h: 24 bytes.
 type ValuesEx struct {
-	CompMask uint32 // comp_mask
+	CompMask ValuesMask // comp_mask
 	_        [4]byte
 	RawClock Timespec // raw_clock
 }

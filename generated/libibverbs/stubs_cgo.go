@@ -1178,7 +1178,7 @@ func WcReadSrcQp(cq *CqEx) (uint32, error) {
 // It does not block.
 //
 // See ibv_create_cq_ex(3).
-func WcReadWcFlags(cq *CqEx) (uint32, error) {
+func WcReadWcFlags(cq *CqEx) (WcFlags, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_wc_flags", "cq")
 	}
@@ -1186,7 +1186,7 @@ func WcReadWcFlags(cq *CqEx) (uint32, error) {
 	if r.error != 0 {
 		return 0, cerr.Code("ibv_wc_read_wc_flags", int64(r.error), 0)
 	}
-	return uint32(r.value), nil
+	return WcFlags(r.value), nil
 }
 
 // WcReadSlid binds ibv_wc_read_slid, inline in infiniband/verbs.h:
@@ -2151,7 +2151,7 @@ func CloseXrcd(xrcd *Xrcd) error {
 // C keeps: addr.
 //
 // In every supported rdma-core (IBVERBS_1.8).
-func RegMrIova2(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access uint32) (*Mr, error) {
+func RegMrIova2(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access AccessFlags) (*Mr, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_reg_mr_iova2", "pd")
 	}
@@ -2178,7 +2178,7 @@ func RegMrIova2(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access 
 // C keeps: addr.
 //
 // In every supported rdma-core (IBVERBS_1.1). See ibv_reg_mr(3).
-func RegMr(pd *Pd, addr unsafe.Pointer, length uint64, access int32) (*Mr, error) {
+func RegMr(pd *Pd, addr unsafe.Pointer, length uint64, access AccessFlags) (*Mr, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_reg_mr", "pd")
 	}
@@ -2205,7 +2205,7 @@ func RegMr(pd *Pd, addr unsafe.Pointer, length uint64, access int32) (*Mr, error
 // C keeps: addr.
 //
 // In every supported rdma-core (IBVERBS_1.7). See ibv_reg_mr(3).
-func RegMrIova(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access int32) (*Mr, error) {
+func RegMrIova(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access AccessFlags) (*Mr, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_reg_mr_iova", "pd")
 	}
@@ -2230,7 +2230,7 @@ func RegMrIova(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access i
 // It does not block.
 //
 // Since rdma-core 34 (IBVERBS_1.12). See ibv_reg_mr(3).
-func RegDmabufMr(pd *Pd, offset uint64, length uint64, iova uint64, fd int32, access int32) (*Mr, error) {
+func RegDmabufMr(pd *Pd, offset uint64, length uint64, iova uint64, fd int32, access AccessFlags) (*Mr, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_reg_dmabuf_mr", "pd")
 	}
@@ -2285,7 +2285,7 @@ func RegMrEx(pd *Pd, mrInitAttr *MrInitAttr) (*Mr, error) {
 // C keeps: addr.
 //
 // In every supported rdma-core (IBVERBS_1.1). See ibv_rereg_mr(3).
-func ReregMr(mr *Mr, flags int32, pd *Pd, addr unsafe.Pointer, length uint64, access int32) error {
+func ReregMr(mr *Mr, flags ReregMrFlags, pd *Pd, addr unsafe.Pointer, length uint64, access AccessFlags) error {
 	if mr == nil {
 		return cerr.Nil("ibv_rereg_mr", "mr")
 	}
@@ -2466,7 +2466,7 @@ func DestroyCompChannel(channel *CompChannel) error {
 // It does not block.
 //
 // See ibv_advise_mr(3).
-func AdviseMr(pd *Pd, advice IbUverbsAdviseMrAdvice, flags uint32, sgList *Sge, numSge uint32) error {
+func AdviseMr(pd *Pd, advice IbUverbsAdviseMrAdvice, flags IbUverbsAdviseMrFlag, sgList *Sge, numSge uint32) error {
 	if pd == nil {
 		return cerr.Nil("ibv_advise_mr", "pd")
 	}
@@ -2611,7 +2611,7 @@ func AllocNullMr(pd *Pd) (*Mr, error) {
 // It does not block.
 //
 // See ibv_alloc_dm(3).
-func RegDmMr(pd *Pd, dm *Dm, dmOffset uint64, length uint64, access uint32) (*Mr, error) {
+func RegDmMr(pd *Pd, dm *Dm, dmOffset uint64, length uint64, access AccessFlags) (*Mr, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_reg_dm_mr", "pd")
 	}
@@ -3110,7 +3110,7 @@ func CreateSrqEx(context *Context, srqInitAttrEx *SrqInitAttrEx) (*Srq, error) {
 // It does not block.
 //
 // In every supported rdma-core (IBVERBS_1.1). See ibv_modify_srq(3).
-func ModifySrq(srq *Srq, srqAttr *SrqAttr, srqAttrMask int32) error {
+func ModifySrq(srq *Srq, srqAttr *SrqAttr, srqAttrMask SrqAttrMask) error {
 	if srq == nil {
 		return cerr.Nil("ibv_modify_srq", "srq")
 	}
@@ -3449,7 +3449,7 @@ func FreeBuf(buf *Buf) error {
 // C keeps: addr.
 //
 // Since rdma-core 64 (IBVERBS_1.17). See ibv_alloc_buf(3).
-func RegBufMr(pd *Pd, buf *Buf, addr unsafe.Pointer, length uint64, access int32) (*Mr, error) {
+func RegBufMr(pd *Pd, buf *Buf, addr unsafe.Pointer, length uint64, access AccessFlags) (*Mr, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_reg_buf_mr", "pd")
 	}
@@ -3599,7 +3599,7 @@ func OpenQp(context *Context, qpOpenAttr *QpOpenAttr) (*Qp, error) {
 // It can block.
 //
 // In every supported rdma-core (IBVERBS_1.1). See ibv_modify_qp(3).
-func ModifyQp(qp *Qp, attr *QpAttr, attrMask int32) error {
+func ModifyQp(qp *Qp, attr *QpAttr, attrMask QpAttrMask) error {
 	if qp == nil {
 		return cerr.Nil("ibv_modify_qp", "qp")
 	}
@@ -3672,7 +3672,7 @@ func QpAttachCompCntr(qp *Qp, compCntr *CompCntr, attr *QpAttachCompCntrAttr) er
 // It does not block.
 //
 // Since rdma-core 36 (IBVERBS_1.14). See ibv_query_qp_data_in_order(3).
-func QueryQpDataInOrder(qp *Qp, op WrOpcode, flags uint32) (int32, error) {
+func QueryQpDataInOrder(qp *Qp, op WrOpcode, flags QueryQpDataInOrderFlags) (int32, error) {
 	if qp == nil {
 		return 0, cerr.Nil("ibv_query_qp_data_in_order", "qp")
 	}
@@ -3694,7 +3694,7 @@ func QueryQpDataInOrder(qp *Qp, op WrOpcode, flags uint32) (int32, error) {
 // It does not block.
 //
 // In every supported rdma-core (IBVERBS_1.1). See ibv_query_qp(3).
-func QueryQp(qp *Qp, attr *QpAttr, attrMask int32, initAttr *QpInitAttr) error {
+func QueryQp(qp *Qp, attr *QpAttr, attrMask QpAttrMask, initAttr *QpInitAttr) error {
 	if qp == nil {
 		return cerr.Nil("ibv_query_qp", "qp")
 	}
@@ -4264,7 +4264,7 @@ func AttachCountersPointFlow(counters *Counters, attr *CounterAttachAttr, flow *
 // It does not block.
 //
 // See ibv_read_counters(3).
-func ReadCounters(counters *Counters, countersValue *uint64, ncounters uint32, flags uint32) error {
+func ReadCounters(counters *Counters, countersValue *uint64, ncounters uint32, flags ReadCountersFlags) error {
 	if counters == nil {
 		return cerr.Nil("ibv_read_counters", "counters")
 	}

@@ -521,7 +521,7 @@ func WcReadSrcQp(cq *CqEx) (uint32, error) {
 // It does not block.
 //
 // See ibv_create_cq_ex(3).
-func WcReadWcFlags(cq *CqEx) (uint32, error) {
+func WcReadWcFlags(cq *CqEx) (WcFlags, error) {
 	return 0, cerr.Platform("ibv_wc_read_wc_flags")
 }
 
@@ -1055,7 +1055,7 @@ func CloseXrcd(xrcd *Xrcd) error {
 // C keeps: addr.
 //
 // In every supported rdma-core (IBVERBS_1.8).
-func RegMrIova2(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access uint32) (*Mr, error) {
+func RegMrIova2(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access AccessFlags) (*Mr, error) {
 	return nil, cerr.Platform("ibv_reg_mr_iova2")
 }
 
@@ -1069,7 +1069,7 @@ func RegMrIova2(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access 
 // C keeps: addr.
 //
 // In every supported rdma-core (IBVERBS_1.1). See ibv_reg_mr(3).
-func RegMr(pd *Pd, addr unsafe.Pointer, length uint64, access int32) (*Mr, error) {
+func RegMr(pd *Pd, addr unsafe.Pointer, length uint64, access AccessFlags) (*Mr, error) {
 	return nil, cerr.Platform("ibv_reg_mr")
 }
 
@@ -1083,7 +1083,7 @@ func RegMr(pd *Pd, addr unsafe.Pointer, length uint64, access int32) (*Mr, error
 // C keeps: addr.
 //
 // In every supported rdma-core (IBVERBS_1.7). See ibv_reg_mr(3).
-func RegMrIova(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access int32) (*Mr, error) {
+func RegMrIova(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access AccessFlags) (*Mr, error) {
 	return nil, cerr.Platform("ibv_reg_mr_iova")
 }
 
@@ -1095,7 +1095,7 @@ func RegMrIova(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access i
 // It does not block.
 //
 // Since rdma-core 34 (IBVERBS_1.12). See ibv_reg_mr(3).
-func RegDmabufMr(pd *Pd, offset uint64, length uint64, iova uint64, fd int32, access int32) (*Mr, error) {
+func RegDmabufMr(pd *Pd, offset uint64, length uint64, iova uint64, fd int32, access AccessFlags) (*Mr, error) {
 	return nil, cerr.Platform("ibv_reg_dmabuf_mr")
 }
 
@@ -1121,7 +1121,7 @@ func RegMrEx(pd *Pd, mrInitAttr *MrInitAttr) (*Mr, error) {
 // C keeps: addr.
 //
 // In every supported rdma-core (IBVERBS_1.1). See ibv_rereg_mr(3).
-func ReregMr(mr *Mr, flags int32, pd *Pd, addr unsafe.Pointer, length uint64, access int32) error {
+func ReregMr(mr *Mr, flags ReregMrFlags, pd *Pd, addr unsafe.Pointer, length uint64, access AccessFlags) error {
 	return cerr.Platform("ibv_rereg_mr")
 }
 
@@ -1219,7 +1219,7 @@ func DestroyCompChannel(channel *CompChannel) error {
 // It does not block.
 //
 // See ibv_advise_mr(3).
-func AdviseMr(pd *Pd, advice IbUverbsAdviseMrAdvice, flags uint32, sgList *Sge, numSge uint32) error {
+func AdviseMr(pd *Pd, advice IbUverbsAdviseMrAdvice, flags IbUverbsAdviseMrFlag, sgList *Sge, numSge uint32) error {
 	return cerr.Platform("ibv_advise_mr")
 }
 
@@ -1309,7 +1309,7 @@ func AllocNullMr(pd *Pd) (*Mr, error) {
 // It does not block.
 //
 // See ibv_alloc_dm(3).
-func RegDmMr(pd *Pd, dm *Dm, dmOffset uint64, length uint64, access uint32) (*Mr, error) {
+func RegDmMr(pd *Pd, dm *Dm, dmOffset uint64, length uint64, access AccessFlags) (*Mr, error) {
 	return nil, cerr.Platform("ibv_reg_dm_mr")
 }
 
@@ -1570,7 +1570,7 @@ func CreateSrqEx(context *Context, srqInitAttrEx *SrqInitAttrEx) (*Srq, error) {
 // It does not block.
 //
 // In every supported rdma-core (IBVERBS_1.1). See ibv_modify_srq(3).
-func ModifySrq(srq *Srq, srqAttr *SrqAttr, srqAttrMask int32) error {
+func ModifySrq(srq *Srq, srqAttr *SrqAttr, srqAttrMask SrqAttrMask) error {
 	return cerr.Platform("ibv_modify_srq")
 }
 
@@ -1746,7 +1746,7 @@ func FreeBuf(buf *Buf) error {
 // C keeps: addr.
 //
 // Since rdma-core 64 (IBVERBS_1.17). See ibv_alloc_buf(3).
-func RegBufMr(pd *Pd, buf *Buf, addr unsafe.Pointer, length uint64, access int32) (*Mr, error) {
+func RegBufMr(pd *Pd, buf *Buf, addr unsafe.Pointer, length uint64, access AccessFlags) (*Mr, error) {
 	return nil, cerr.Platform("ibv_reg_buf_mr")
 }
 
@@ -1821,7 +1821,7 @@ func OpenQp(context *Context, qpOpenAttr *QpOpenAttr) (*Qp, error) {
 // It can block.
 //
 // In every supported rdma-core (IBVERBS_1.1). See ibv_modify_qp(3).
-func ModifyQp(qp *Qp, attr *QpAttr, attrMask int32) error {
+func ModifyQp(qp *Qp, attr *QpAttr, attrMask QpAttrMask) error {
 	return cerr.Platform("ibv_modify_qp")
 }
 
@@ -1858,7 +1858,7 @@ func QpAttachCompCntr(qp *Qp, compCntr *CompCntr, attr *QpAttachCompCntrAttr) er
 // It does not block.
 //
 // Since rdma-core 36 (IBVERBS_1.14). See ibv_query_qp_data_in_order(3).
-func QueryQpDataInOrder(qp *Qp, op WrOpcode, flags uint32) (int32, error) {
+func QueryQpDataInOrder(qp *Qp, op WrOpcode, flags QueryQpDataInOrderFlags) (int32, error) {
 	return 0, cerr.Platform("ibv_query_qp_data_in_order")
 }
 
@@ -1870,7 +1870,7 @@ func QueryQpDataInOrder(qp *Qp, op WrOpcode, flags uint32) (int32, error) {
 // It does not block.
 //
 // In every supported rdma-core (IBVERBS_1.1). See ibv_query_qp(3).
-func QueryQp(qp *Qp, attr *QpAttr, attrMask int32, initAttr *QpInitAttr) error {
+func QueryQp(qp *Qp, attr *QpAttr, attrMask QpAttrMask, initAttr *QpInitAttr) error {
 	return cerr.Platform("ibv_query_qp")
 }
 
@@ -2180,7 +2180,7 @@ func AttachCountersPointFlow(counters *Counters, attr *CounterAttachAttr, flow *
 // It does not block.
 //
 // See ibv_read_counters(3).
-func ReadCounters(counters *Counters, countersValue *uint64, ncounters uint32, flags uint32) error {
+func ReadCounters(counters *Counters, countersValue *uint64, ncounters uint32, flags ReadCountersFlags) error {
 	return cerr.Platform("ibv_read_counters")
 }
 

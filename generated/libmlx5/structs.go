@@ -115,14 +115,14 @@ type IbUapiQueryPort struct {
 
 // CqeCompCaps is struct mlx5dv_cqe_comp_caps in infiniband/mlx5dv.h: 8 bytes.
 type CqeCompCaps struct {
-	MaxNum          uint32 // max_num
-	SupportedFormat uint32 // supported_format
+	MaxNum          uint32           // max_num
+	SupportedFormat CqeCompResFormat // supported_format
 }
 
 // SwParsingCaps is struct mlx5dv_sw_parsing_caps in infiniband/mlx5dv.h: 8 bytes.
 type SwParsingCaps struct {
-	SwParsingOffloads uint32 // sw_parsing_offloads
-	SupportedQpts     uint32 // supported_qpts
+	SwParsingOffloads SwParsingOffloads // sw_parsing_offloads
+	SupportedQpts     uint32            // supported_qpts
 }
 
 // StridingRqCaps is struct mlx5dv_striding_rq_caps in infiniband/mlx5dv.h: 20 bytes.
@@ -142,10 +142,10 @@ type DciStreamsCaps struct {
 
 // SigCaps is struct mlx5dv_sig_caps in infiniband/mlx5dv.h: 16 bytes. Since rdma-core 36.
 type SigCaps struct {
-	BlockSize uint64 // block_size
-	BlockProt uint32 // block_prot
-	T10difBg  uint16 // t10dif_bg
-	CrcType   uint16 // crc_type
+	BlockSize uint64      // block_size
+	BlockProt SigProtCaps // block_prot
+	T10difBg  uint16      // t10dif_bg
+	CrcType   uint16      // crc_type
 }
 
 // CryptoCaps is struct mlx5dv_crypto_caps in infiniband/mlx5dv.h: 12 bytes. Since rdma-core 37.
@@ -155,7 +155,7 @@ type CryptoCaps struct {
 	WrappedImportMethod uint8  // wrapped_import_method
 	LogMaxNumDeks       uint8  // log_max_num_deks
 	_                   [3]byte
-	Flags               uint32 // flags
+	Flags               CryptoCapsFlags // flags
 }
 
 // OooRecvWrsCaps is struct mlx5dv_ooo_recv_wrs_caps in infiniband/mlx5dv.h: 20 bytes. Since rdma-core 55.
@@ -176,14 +176,14 @@ type Context struct {
 	CqeCompCaps            CqeCompCaps    // cqe_comp_caps
 	SwParsingCaps          SwParsingCaps  // sw_parsing_caps
 	StridingRqCaps         StridingRqCaps // striding_rq_caps
-	TunnelOffloadsCaps     uint32         // tunnel_offloads_caps
+	TunnelOffloadsCaps     TunnelOffloads // tunnel_offloads_caps
 	MaxDynamicBfregs       uint32         // max_dynamic_bfregs
 	_                      [4]byte
-	MaxClockInfoUpdateNsec uint64         // max_clock_info_update_nsec
-	FlowActionFlags        uint32         // flow_action_flags
-	DcOdpCaps              uint32         // dc_odp_caps
-	HcaCoreClock           unsafe.Pointer // hca_core_clock
-	NumLagPorts            uint8          // num_lag_ports
+	MaxClockInfoUpdateNsec uint64                         // max_clock_info_update_nsec
+	FlowActionFlags        FlowActionCapFlags             // flow_action_flags
+	DcOdpCaps              libibverbs.OdpTransportCapBits // dc_odp_caps
+	HcaCoreClock           unsafe.Pointer                 // hca_core_clock
+	NumLagPorts            uint8                          // num_lag_ports
 	_                      [7]byte
 	SigCaps                SigCaps        // sig_caps, since rdma-core 36
 	DciStreamsCaps         DciStreamsCaps // dci_streams_caps, since rdma-core 37
@@ -203,16 +203,16 @@ type CqInitAttr struct {
 	CompMask         uint64 // comp_mask
 	CqeCompResFormat uint8  // cqe_comp_res_format
 	_                [3]byte
-	Flags            uint32 // flags
-	CqeSize          uint16 // cqe_size
+	Flags            CqInitAttrFlags // flags
+	CqeSize          uint16          // cqe_size
 	_                [6]byte
 }
 
 // MkeyInitAttr is struct mlx5dv_mkey_init_attr in infiniband/mlx5dv.h: 16 bytes.
 type MkeyInitAttr struct {
-	Pd          *libibverbs.Pd // pd
-	CreateFlags uint32         // create_flags
-	MaxEntries  uint16         // max_entries
+	Pd          *libibverbs.Pd    // pd
+	CreateFlags MkeyInitAttrFlags // create_flags
+	MaxEntries  uint16            // max_entries
 	_           [2]byte
 }
 
@@ -247,8 +247,8 @@ func (s *DcInitAttr) DciStreams() *DciStreams {
 
 // QpInitAttr is struct mlx5dv_qp_init_attr in infiniband/mlx5dv.h: 40 bytes.
 type QpInitAttr struct {
-	CompMask     uint64 // comp_mask
-	CreateFlags  uint32 // create_flags
+	CompMask     uint64        // comp_mask
+	CreateFlags  QpCreateFlags // create_flags
 	_            [4]byte
 	DcInitAttr   DcInitAttr // dc_init_attr
 	SendOpsFlags uint64     // send_ops_flags
@@ -307,11 +307,11 @@ func (s *SigBlockDomainSig) Crc() **SigCrc {
 
 // SigBlockAttr is struct mlx5dv_sig_block_attr in infiniband/mlx5dv.h: 32 bytes. Since rdma-core 36.
 type SigBlockAttr struct {
-	Mem       *SigBlockDomain // mem
-	Wire      *SigBlockDomain // wire
-	Flags     uint32          // flags
-	CheckMask uint8           // check_mask
-	CopyMask  uint8           // copy_mask
+	Mem       *SigBlockDomain   // mem
+	Wire      *SigBlockDomain   // wire
+	Flags     SigBlockAttrFlags // flags
+	CheckMask uint8             // check_mask
+	CopyMask  uint8             // copy_mask
 	_         [2]byte
 	CompMask  uint64 // comp_mask
 }
@@ -331,7 +331,7 @@ type CryptoAttr struct {
 
 // MkeyConfAttr is struct mlx5dv_mkey_conf_attr in infiniband/mlx5dv.h: 16 bytes. Since rdma-core 36.
 type MkeyConfAttr struct {
-	ConfFlags uint32 // conf_flags
+	ConfFlags MkeyConfFlags // conf_flags
 	_         [4]byte
 	CompMask  uint64 // comp_mask
 }
@@ -425,8 +425,8 @@ type DekAttr struct {
 
 // FlowActionEsp is struct mlx5dv_flow_action_esp in infiniband/mlx5dv.h: 16 bytes.
 type FlowActionEsp struct {
-	CompMask    uint64 // comp_mask
-	ActionFlags uint32 // action_flags
+	CompMask    uint64                // comp_mask
+	ActionFlags IbUapiFlowActionFlags // action_flags
 	_           [4]byte
 }
 
@@ -444,7 +444,7 @@ func (s *FlowMatchParameters) MatchBuf() *uint64 {
 // FlowMatcherAttr is struct mlx5dv_flow_matcher_attr in infiniband/mlx5dv.h: 40 bytes.
 type FlowMatcherAttr struct {
 	Type                libibverbs.FlowAttrType // type
-	Flags               uint32                  // flags
+	Flags               libibverbs.FlowFlags    // flags
 	Priority            uint16                  // priority
 	MatchCriteriaEnable uint8                   // match_criteria_enable
 	_                   [5]byte
@@ -918,7 +918,7 @@ type ClockInfo struct {
 
 // ContextAttr is struct mlx5dv_context_attr in infiniband/mlx5dv.h: 24 bytes.
 type ContextAttr struct {
-	Flags    uint32 // flags
+	Flags    ContextAttrFlags // flags
 	_        [4]byte
 	CompMask uint64            // comp_mask
 	Fds      *libibverbs.FdArr // fds, since rdma-core 57
@@ -926,8 +926,8 @@ type ContextAttr struct {
 
 // VfioContextAttr is struct mlx5dv_vfio_context_attr in infiniband/mlx5dv.h: 24 bytes. Since rdma-core 37.
 type VfioContextAttr struct {
-	PciName  *byte  // pci_name
-	Flags    uint32 // flags
+	PciName  *byte                // pci_name
+	Flags    VfioContextAttrFlags // flags
 	_        [4]byte
 	CompMask uint64 // comp_mask
 }
@@ -939,9 +939,9 @@ type DevxUmem struct {
 
 // DevxUmemIn is struct mlx5dv_devx_umem_in in infiniband/mlx5dv.h: 48 bytes. Since rdma-core 35.
 type DevxUmemIn struct {
-	Addr       unsafe.Pointer // addr
-	Size       uint64         // size
-	Access     uint32         // access
+	Addr       unsafe.Pointer         // addr
+	Size       uint64                 // size
+	Access     libibverbs.AccessFlags // access
 	_          [4]byte
 	PgszBitmap uint64 // pgsz_bitmap
 	CompMask   uint64 // comp_mask
@@ -1007,8 +1007,8 @@ type DrFlowSamplerAttr struct {
 
 // DrMatcherLayout is struct mlx5dv_dr_matcher_layout in infiniband/mlx5dv.h: 8 bytes. Since rdma-core 37.
 type DrMatcherLayout struct {
-	Flags             uint32 // flags
-	LogNumOfRulesHint uint32 // log_num_of_rules_hint
+	Flags             DrMatcherLayoutFlags // flags
+	LogNumOfRulesHint uint32               // log_num_of_rules_hint
 }
 
 // DrActionDestReformat is struct mlx5dv_dr_action_dest_reformat in infiniband/mlx5dv.h: 16 bytes.
@@ -1041,10 +1041,10 @@ type Pp struct {
 
 // SchedAttr is struct mlx5dv_sched_attr in infiniband/mlx5dv.h: 32 bytes.
 type SchedAttr struct {
-	Parent   *SchedNode // parent
-	Flags    uint32     // flags
-	BwShare  uint32     // bw_share
-	MaxAvgBw uint32     // max_avg_bw
+	Parent   *SchedNode         // parent
+	Flags    SchedElemAttrFlags // flags
+	BwShare  uint32             // bw_share
+	MaxAvgBw uint32             // max_avg_bw
 	_        [4]byte
 	CompMask uint64 // comp_mask
 }

@@ -612,7 +612,7 @@ func WrSetDcAddrStream(mqp *QpEx, ah *libibverbs.Ah, remoteDctn uint32, remoteDc
 // It does not block.
 //
 // See mlx5dv_wr_post(3).
-func WrMrInterleaved(mqp *QpEx, mkey *Mkey, accessFlags uint32, repeatCount uint32, numInterleaved uint16, data *MrInterleaved) error {
+func WrMrInterleaved(mqp *QpEx, mkey *Mkey, accessFlags libibverbs.AccessFlags, repeatCount uint32, numInterleaved uint16, data *MrInterleaved) error {
 	if mqp == nil {
 		return cerr.Nil("mlx5dv_wr_mr_interleaved", "mqp")
 	}
@@ -638,7 +638,7 @@ func WrMrInterleaved(mqp *QpEx, mkey *Mkey, accessFlags uint32, repeatCount uint
 // It does not block.
 //
 // See mlx5dv_wr_post(3).
-func WrMrList(mqp *QpEx, mkey *Mkey, accessFlags uint32, numSges uint16, sge *libibverbs.Sge) error {
+func WrMrList(mqp *QpEx, mkey *Mkey, accessFlags libibverbs.AccessFlags, numSges uint16, sge *libibverbs.Sge) error {
 	if mqp == nil {
 		return cerr.Nil("mlx5dv_wr_mr_list", "mqp")
 	}
@@ -692,7 +692,7 @@ func WrMkeyConfigure(mqp *QpEx, mkey *Mkey, numSetters uint8, attr *MkeyConfAttr
 // It does not block.
 //
 // Since rdma-core 36. See mlx5dv_wr_mkey_configure(3).
-func WrSetMkeyAccessFlags(mqp *QpEx, accessFlags uint32) error {
+func WrSetMkeyAccessFlags(mqp *QpEx, accessFlags libibverbs.AccessFlags) error {
 	if mqp == nil {
 		return cerr.Nil("mlx5dv_wr_set_mkey_access_flags", "mqp")
 	}
@@ -1442,7 +1442,7 @@ func DmMapOpAddr(dm *libibverbs.Dm, op uint8) (unsafe.Pointer, error) {
 // It does not block.
 //
 // Since rdma-core 54 (MLX5_1.25). See mlx5dv_reg_dmabuf_mr(3).
-func RegDmabufMr(pd *libibverbs.Pd, offset uint64, length uint64, iova uint64, fd int32, access int32, mlx5Access int32) (*libibverbs.Mr, error) {
+func RegDmabufMr(pd *libibverbs.Pd, offset uint64, length uint64, iova uint64, fd int32, access libibverbs.AccessFlags, mlx5Access IbUapiRegDmabufFlags) (*libibverbs.Mr, error) {
 	if pd == nil {
 		return nil, cerr.Nil("mlx5dv_reg_dmabuf_mr", "pd")
 	}
@@ -1973,7 +1973,7 @@ func QueryPort(context *libibverbs.Context, portNum uint32, info *IbUapiQueryPor
 // C keeps: addr.
 //
 // In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_umem_reg(3).
-func DevxUmemReg(ctx *libibverbs.Context, addr unsafe.Pointer, size uint64, access uint32) (*DevxUmem, error) {
+func DevxUmemReg(ctx *libibverbs.Context, addr unsafe.Pointer, size uint64, access libibverbs.AccessFlags) (*DevxUmem, error) {
 	if ctx == nil {
 		return nil, cerr.Nil("mlx5dv_devx_umem_reg", "ctx")
 	}
@@ -2126,7 +2126,7 @@ func DevxUmemUnimport(umem *DevxUmem) error {
 // It does not block.
 //
 // In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_alloc_uar(3).
-func DevxAllocUar(context *libibverbs.Context, flags uint32) (*DevxUar, error) {
+func DevxAllocUar(context *libibverbs.Context, flags IbUapiUarAllocType) (*DevxUar, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_devx_alloc_uar", "context")
 	}
@@ -2198,7 +2198,7 @@ func DevxUarExportDmabufFd(devxUar *DevxUar) (int, error) {
 // It does not block.
 //
 // In every supported rdma-core (MLX5_1.12). See mlx5dv_alloc_var(3).
-func AllocVar(context *libibverbs.Context, flags uint32) (*Var, error) {
+func AllocVar(context *libibverbs.Context, flags IbUapiVarAllocFlags) (*Var, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_alloc_var", "context")
 	}
@@ -2920,7 +2920,7 @@ func DrDomainDestroy(domain *DrDomain) error {
 // It does not block.
 //
 // In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
-func DrDomainSync(domain *DrDomain, flags uint32) error {
+func DrDomainSync(domain *DrDomain, flags DrDomainSyncFlags) error {
 	if domain == nil {
 		return cerr.Nil("mlx5dv_dr_domain_sync", "domain")
 	}
@@ -3462,7 +3462,7 @@ func DrActionModifyAso(action *DrAction, offset uint32, flags uint32, returnRegC
 // May be nil: data.
 //
 // In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
-func DrActionCreatePacketReformat(domain *DrDomain, flags uint32, reformatType IbUapiFlowActionPacketReformatType, dataSz uint64, data unsafe.Pointer) (*DrAction, error) {
+func DrActionCreatePacketReformat(domain *DrDomain, flags DrActionFlags, reformatType IbUapiFlowActionPacketReformatType, dataSz uint64, data unsafe.Pointer) (*DrAction, error) {
 	if domain == nil {
 		return nil, cerr.Nil("mlx5dv_dr_action_create_packet_reformat", "domain")
 	}
@@ -3487,7 +3487,7 @@ func DrActionCreatePacketReformat(domain *DrDomain, flags uint32, reformatType I
 // It does not block.
 //
 // In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
-func DrActionCreateModifyHeader(domain *DrDomain, flags uint32, actionsSz uint64, actions *libibverbs.Be64) (*DrAction, error) {
+func DrActionCreateModifyHeader(domain *DrDomain, flags DrActionFlags, actionsSz uint64, actions *libibverbs.Be64) (*DrAction, error) {
 	if domain == nil {
 		return nil, cerr.Nil("mlx5dv_dr_action_create_modify_header", "domain")
 	}
@@ -3784,7 +3784,7 @@ func DumpDrRule(fout unsafe.Pointer, rule *DrRule) error {
 // It does not block.
 //
 // In every supported rdma-core (MLX5_1.13). See mlx5dv_pp_alloc(3).
-func PpAlloc(context *libibverbs.Context, ppContextSz uint64, ppContext unsafe.Pointer, flags uint32) (*Pp, error) {
+func PpAlloc(context *libibverbs.Context, ppContextSz uint64, ppContext unsafe.Pointer, flags IbUapiPpAllocFlags) (*Pp, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_pp_alloc", "context")
 	}

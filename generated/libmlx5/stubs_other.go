@@ -108,7 +108,7 @@ func WrSetDcAddrStream(mqp *QpEx, ah *libibverbs.Ah, remoteDctn uint32, remoteDc
 // It does not block.
 //
 // See mlx5dv_wr_post(3).
-func WrMrInterleaved(mqp *QpEx, mkey *Mkey, accessFlags uint32, repeatCount uint32, numInterleaved uint16, data *MrInterleaved) error {
+func WrMrInterleaved(mqp *QpEx, mkey *Mkey, accessFlags libibverbs.AccessFlags, repeatCount uint32, numInterleaved uint16, data *MrInterleaved) error {
 	return cerr.Platform("mlx5dv_wr_mr_interleaved")
 }
 
@@ -121,7 +121,7 @@ func WrMrInterleaved(mqp *QpEx, mkey *Mkey, accessFlags uint32, repeatCount uint
 // It does not block.
 //
 // See mlx5dv_wr_post(3).
-func WrMrList(mqp *QpEx, mkey *Mkey, accessFlags uint32, numSges uint16, sge *libibverbs.Sge) error {
+func WrMrList(mqp *QpEx, mkey *Mkey, accessFlags libibverbs.AccessFlags, numSges uint16, sge *libibverbs.Sge) error {
 	return cerr.Platform("mlx5dv_wr_mr_list")
 }
 
@@ -149,7 +149,7 @@ func WrMkeyConfigure(mqp *QpEx, mkey *Mkey, numSetters uint8, attr *MkeyConfAttr
 // It does not block.
 //
 // Since rdma-core 36. See mlx5dv_wr_mkey_configure(3).
-func WrSetMkeyAccessFlags(mqp *QpEx, accessFlags uint32) error {
+func WrSetMkeyAccessFlags(mqp *QpEx, accessFlags libibverbs.AccessFlags) error {
 	return cerr.Platform("mlx5dv_wr_set_mkey_access_flags")
 }
 
@@ -523,7 +523,7 @@ func DmMapOpAddr(dm *libibverbs.Dm, op uint8) (unsafe.Pointer, error) {
 // It does not block.
 //
 // Since rdma-core 54 (MLX5_1.25). See mlx5dv_reg_dmabuf_mr(3).
-func RegDmabufMr(pd *libibverbs.Pd, offset uint64, length uint64, iova uint64, fd int32, access int32, mlx5Access int32) (*libibverbs.Mr, error) {
+func RegDmabufMr(pd *libibverbs.Pd, offset uint64, length uint64, iova uint64, fd int32, access libibverbs.AccessFlags, mlx5Access IbUapiRegDmabufFlags) (*libibverbs.Mr, error) {
 	return nil, cerr.Platform("mlx5dv_reg_dmabuf_mr")
 }
 
@@ -778,7 +778,7 @@ func QueryPort(context *libibverbs.Context, portNum uint32, info *IbUapiQueryPor
 // C keeps: addr.
 //
 // In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_umem_reg(3).
-func DevxUmemReg(ctx *libibverbs.Context, addr unsafe.Pointer, size uint64, access uint32) (*DevxUmem, error) {
+func DevxUmemReg(ctx *libibverbs.Context, addr unsafe.Pointer, size uint64, access libibverbs.AccessFlags) (*DevxUmem, error) {
 	return nil, cerr.Platform("mlx5dv_devx_umem_reg")
 }
 
@@ -850,7 +850,7 @@ func DevxUmemUnimport(umem *DevxUmem) error {
 // It does not block.
 //
 // In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_alloc_uar(3).
-func DevxAllocUar(context *libibverbs.Context, flags uint32) (*DevxUar, error) {
+func DevxAllocUar(context *libibverbs.Context, flags IbUapiUarAllocType) (*DevxUar, error) {
 	return nil, cerr.Platform("mlx5dv_devx_alloc_uar")
 }
 
@@ -886,7 +886,7 @@ func DevxUarExportDmabufFd(devxUar *DevxUar) (int, error) {
 // It does not block.
 //
 // In every supported rdma-core (MLX5_1.12). See mlx5dv_alloc_var(3).
-func AllocVar(context *libibverbs.Context, flags uint32) (*Var, error) {
+func AllocVar(context *libibverbs.Context, flags IbUapiVarAllocFlags) (*Var, error) {
 	return nil, cerr.Platform("mlx5dv_alloc_var")
 }
 
@@ -1225,7 +1225,7 @@ func DrDomainDestroy(domain *DrDomain) error {
 // It does not block.
 //
 // In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
-func DrDomainSync(domain *DrDomain, flags uint32) error {
+func DrDomainSync(domain *DrDomain, flags DrDomainSyncFlags) error {
 	return cerr.Platform("mlx5dv_dr_domain_sync")
 }
 
@@ -1491,7 +1491,7 @@ func DrActionModifyAso(action *DrAction, offset uint32, flags uint32, returnRegC
 // May be nil: data.
 //
 // In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
-func DrActionCreatePacketReformat(domain *DrDomain, flags uint32, reformatType IbUapiFlowActionPacketReformatType, dataSz uint64, data unsafe.Pointer) (*DrAction, error) {
+func DrActionCreatePacketReformat(domain *DrDomain, flags DrActionFlags, reformatType IbUapiFlowActionPacketReformatType, dataSz uint64, data unsafe.Pointer) (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_packet_reformat")
 }
 
@@ -1503,7 +1503,7 @@ func DrActionCreatePacketReformat(domain *DrDomain, flags uint32, reformatType I
 // It does not block.
 //
 // In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
-func DrActionCreateModifyHeader(domain *DrDomain, flags uint32, actionsSz uint64, actions *libibverbs.Be64) (*DrAction, error) {
+func DrActionCreateModifyHeader(domain *DrDomain, flags DrActionFlags, actionsSz uint64, actions *libibverbs.Be64) (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_modify_header")
 }
 
@@ -1647,7 +1647,7 @@ func DumpDrRule(fout unsafe.Pointer, rule *DrRule) error {
 // It does not block.
 //
 // In every supported rdma-core (MLX5_1.13). See mlx5dv_pp_alloc(3).
-func PpAlloc(context *libibverbs.Context, ppContextSz uint64, ppContext unsafe.Pointer, flags uint32) (*Pp, error) {
+func PpAlloc(context *libibverbs.Context, ppContextSz uint64, ppContext unsafe.Pointer, flags IbUapiPpAllocFlags) (*Pp, error) {
 	return nil, cerr.Platform("mlx5dv_pp_alloc")
 }
 

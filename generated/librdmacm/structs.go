@@ -218,26 +218,26 @@ func (s *CmEventParam) Arg() *uint64 {
 
 // Addrinfo is struct rdma_addrinfo in rdma/rdma_cma.h: 96 bytes.
 type Addrinfo struct {
-	AiFlags        int32          // ai_flags
-	AiFamily       int32          // ai_family
-	AiQpType       int32          // ai_qp_type
-	AiPortSpace    int32          // ai_port_space
-	AiSrcLen       uint32         // ai_src_len
-	AiDstLen       uint32         // ai_dst_len
-	AiSrcAddr      *Sockaddr      // ai_src_addr
-	AiDstAddr      *Sockaddr      // ai_dst_addr
-	AiSrcCanonname *byte          // ai_src_canonname
-	AiDstCanonname *byte          // ai_dst_canonname
-	AiRouteLen     uint64         // ai_route_len
-	AiRoute        unsafe.Pointer // ai_route
-	AiConnectLen   uint64         // ai_connect_len
-	AiConnect      unsafe.Pointer // ai_connect
-	AiNext         *Addrinfo      // ai_next
+	AiFlags        int32             // ai_flags
+	AiFamily       int32             // ai_family
+	AiQpType       libibverbs.QpType // ai_qp_type
+	AiPortSpace    PortSpace         // ai_port_space
+	AiSrcLen       uint32            // ai_src_len
+	AiDstLen       uint32            // ai_dst_len
+	AiSrcAddr      *Sockaddr         // ai_src_addr
+	AiDstAddr      *Sockaddr         // ai_dst_addr
+	AiSrcCanonname *byte             // ai_src_canonname
+	AiDstCanonname *byte             // ai_dst_canonname
+	AiRouteLen     uint64            // ai_route_len
+	AiRoute        unsafe.Pointer    // ai_route
+	AiConnectLen   uint64            // ai_connect_len
+	AiConnect      unsafe.Pointer    // ai_connect
+	AiNext         *Addrinfo         // ai_next
 }
 
 // CmJoinMcAttrEx is struct rdma_cm_join_mc_attr_ex in rdma/rdma_cma.h: 16 bytes.
 type CmJoinMcAttrEx struct {
-	CompMask  uint32    // comp_mask
-	JoinFlags uint32    // join_flags
-	Addr      *Sockaddr // addr
+	CompMask  CmJoinMcAttrMask // comp_mask
+	JoinFlags CmMcJoinFlags    // join_flags
+	Addr      *Sockaddr        // addr
 }

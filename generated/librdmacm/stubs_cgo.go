@@ -1024,7 +1024,7 @@ func EventStr(event CmEventType) (string, error) {
 // It does not block.
 //
 // In every supported rdma-core (RDMACM_1.0). See rdma_set_option(3).
-func SetOption(id *CmId, level int32, optname int32, optval unsafe.Pointer, optlen uint64) error {
+func SetOption(id *CmId, level OptionLevel, optname int32, optval unsafe.Pointer, optlen uint64) error {
 	if id == nil {
 		return cerr.Nil("rdma_set_option", "id")
 	}
@@ -1135,7 +1135,7 @@ func Freeaddrinfo(res *Addrinfo) error {
 // It does not block.
 //
 // In every supported rdma-core (RDMACM_1.2). See rdma_init_qp_attr(3).
-func InitQpAttr(id *CmId, qpAttr *libibverbs.QpAttr) (int32, error) {
+func InitQpAttr(id *CmId, qpAttr *libibverbs.QpAttr) (libibverbs.QpAttrMask, error) {
 	if id == nil {
 		return 0, cerr.Nil("rdma_init_qp_attr", "id")
 	}
@@ -1145,7 +1145,7 @@ func InitQpAttr(id *CmId, qpAttr *libibverbs.QpAttr) (int32, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	var qpAttrMask int32
+	var qpAttrMask libibverbs.QpAttrMask
 	r := C.verbena_librdmacm_int_3p(stubInitQpAttr, unsafe.Pointer(id), unsafe.Pointer(qpAttr), unsafe.Pointer(&qpAttrMask))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rdma_init_qp_attr")
@@ -1511,7 +1511,7 @@ func PostRecvv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32
 // C keeps: context.
 //
 // See rdma_post_sendv(3).
-func PostSendv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32, flags int32) error {
+func PostSendv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32, flags libibverbs.SendFlags) error {
 	if id == nil {
 		return cerr.Nil("rdma_post_sendv", "id")
 	}
@@ -1535,7 +1535,7 @@ func PostSendv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32
 // C keeps: context.
 //
 // See rdma_post_readv(3).
-func PostReadv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32, flags int32, remoteAddr uint64, rkey uint32) error {
+func PostReadv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32, flags libibverbs.SendFlags, remoteAddr uint64, rkey uint32) error {
 	if id == nil {
 		return cerr.Nil("rdma_post_readv", "id")
 	}
@@ -1559,7 +1559,7 @@ func PostReadv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32
 // C keeps: context.
 //
 // See rdma_post_writev(3).
-func PostWritev(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32, flags int32, remoteAddr uint64, rkey uint32) error {
+func PostWritev(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32, flags libibverbs.SendFlags, remoteAddr uint64, rkey uint32) error {
 	if id == nil {
 		return cerr.Nil("rdma_post_writev", "id")
 	}
@@ -1610,7 +1610,7 @@ func PostRecv(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint
 // C keeps: context, addr.
 //
 // See rdma_post_send(3).
-func PostSend(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint64, mr *libibverbs.Mr, flags int32) error {
+func PostSend(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint64, mr *libibverbs.Mr, flags libibverbs.SendFlags) error {
 	if id == nil {
 		return cerr.Nil("rdma_post_send", "id")
 	}
@@ -1634,7 +1634,7 @@ func PostSend(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint
 // C keeps: context, addr.
 //
 // See rdma_post_read(3).
-func PostRead(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint64, mr *libibverbs.Mr, flags int32, remoteAddr uint64, rkey uint32) error {
+func PostRead(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint64, mr *libibverbs.Mr, flags libibverbs.SendFlags, remoteAddr uint64, rkey uint32) error {
 	if id == nil {
 		return cerr.Nil("rdma_post_read", "id")
 	}
@@ -1661,7 +1661,7 @@ func PostRead(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint
 // C keeps: context, addr.
 //
 // See rdma_post_write(3).
-func PostWrite(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint64, mr *libibverbs.Mr, flags int32, remoteAddr uint64, rkey uint32) error {
+func PostWrite(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint64, mr *libibverbs.Mr, flags libibverbs.SendFlags, remoteAddr uint64, rkey uint32) error {
 	if id == nil {
 		return cerr.Nil("rdma_post_write", "id")
 	}
@@ -1685,7 +1685,7 @@ func PostWrite(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uin
 // C keeps: context, addr.
 //
 // See rdma_post_ud_send(3).
-func PostUdSend(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint64, mr *libibverbs.Mr, flags int32, ah *libibverbs.Ah, remoteQpn uint32) error {
+func PostUdSend(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint64, mr *libibverbs.Mr, flags libibverbs.SendFlags, ah *libibverbs.Ah, remoteQpn uint32) error {
 	if id == nil {
 		return cerr.Nil("rdma_post_ud_send", "id")
 	}

@@ -28,6 +28,6 @@ func QueryCaps(device *ibverbs.Device) (Caps, error) {
 		return Caps{}, sibling.Wrap(device.Name(), err)
 	}
 	return Caps{
-		MaxValue: caps.MaxValue, MaxCounters: int(caps.MaxCounters), Ops: Ops(caps.SupportedQpAttachOps),
+		MaxValue: caps.MaxValue, MaxCounters: int(caps.MaxCounters), Ops: caps.SupportedQpAttachOps,
 	}, nil
 }

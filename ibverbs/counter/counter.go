@@ -90,7 +90,7 @@ func (c *Counter) Attach(qp *ibverbs.QP, ops Ops) error {
 	if ops == 0 {
 		return cerr.Refuse(op, to.Name(), "ops is 0; it must select at least one operation")
 	}
-	attr := &libibverbs.QpAttachCompCntrAttr{OpMask: uint32(ops)}
+	attr := &libibverbs.QpAttachCompCntrAttr{OpMask: ops}
 	if err := libibverbs.QpAttachCompCntr(qp.Raw(), c.raw, attr); err != nil {
 		return sibling.Wrap(fmt.Sprintf("%s to %s", c.object.Name(), to.Name()), err)
 	}

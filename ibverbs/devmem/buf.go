@@ -94,7 +94,7 @@ func (b *Buf) Register(offset, n int, access ibverbs.AccessFlags) (*ibverbs.MR, 
 	}
 	bytes := b.bytes[offset : offset+n : offset+n]
 	mr, err := sealed.Open(b.pd.Internals()).NewHostMR(op, bytes, access, &b.object, func() (*libibverbs.Mr, error) {
-		return libibverbs.RegBufMr(b.pd.Raw(), b.raw, unsafe.Pointer(&bytes[0]), uint64(n), int32(access))
+		return libibverbs.RegBufMr(b.pd.Raw(), b.raw, unsafe.Pointer(&bytes[0]), uint64(n), access)
 	})
 	if err != nil {
 		return nil, sibling.Wrap(fmt.Sprintf("%d bytes at %d of %s", n, offset, b.object.Name()), err)

@@ -203,7 +203,7 @@ func (dm *DM) Register(pd *ibverbs.PD, offset, n int, access ibverbs.AccessFlags
 	if access&ibverbs.AccessOnDemand != 0 {
 		return nil, cerr.Refuse(op, domain.Name(), "AccessOnDemand cannot be set for %s", what)
 	}
-	raw, err := libibverbs.RegDmMr(pd.Raw(), dm.raw, uint64(offset), uint64(n), uint32(access))
+	raw, err := libibverbs.RegDmMr(pd.Raw(), dm.raw, uint64(offset), uint64(n), access)
 	if err != nil {
 		return nil, sibling.Wrap(what+" on "+domain.Name(), err)
 	}

@@ -53,18 +53,18 @@ func AllocDMAHandle(device *ibverbs.Device, config DMAHandleConfig) (*DMAHandle,
 			return nil, cerr.Refuse(op, device.Name(), "CPU is %d, not from 0 to %d", *cpu, uint32(math.MaxUint32))
 		}
 		attr.CpuId = uint32(*cpu)
-		attr.CompMask |= uint32(libibverbs.IBV_DMAH_INIT_ATTR_MASK_CPU_ID)
+		attr.CompMask |= libibverbs.IBV_DMAH_INIT_ATTR_MASK_CPU_ID
 	}
 	if hint := config.ProcessingHint; hint != nil {
 		if *hint < 0 || *hint > 3 {
 			return nil, cerr.Refuse(op, device.Name(), "ProcessingHint is %d, not from 0 to 3", *hint)
 		}
 		attr.Ph = uint8(*hint)
-		attr.CompMask |= uint32(libibverbs.IBV_DMAH_INIT_ATTR_MASK_PH)
+		attr.CompMask |= libibverbs.IBV_DMAH_INIT_ATTR_MASK_PH
 	}
 	if typ := config.MemType; typ != nil {
 		attr.TphMemType = uint8(*typ)
-		attr.CompMask |= uint32(libibverbs.IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE)
+		attr.CompMask |= libibverbs.IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE
 	}
 	raw, err := libibverbs.AllocDmah(device.Raw(), &attr)
 	if err != nil {

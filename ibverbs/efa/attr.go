@@ -48,7 +48,7 @@ func Query(device *ibverbs.Device) (Attr, error) {
 	}
 	return Attr{
 		MaxSendWR: int(raw.MaxSqWr), MaxRecvWR: int(raw.MaxRqWr), MaxSendSGE: int(raw.MaxSqSge), MaxRecvSGE: int(raw.MaxRqSge),
-		InlineSize: int(raw.InlineBufSize), MaxRDMASize: int(raw.MaxRdmaSize), Caps: Caps(raw.DeviceCaps),
+		InlineSize: int(raw.InlineBufSize), MaxRDMASize: int(raw.MaxRdmaSize), Caps: raw.DeviceCaps,
 	}, nil
 }
 

@@ -52,7 +52,7 @@ func CreateQP(pd *ibverbs.PD, config QPConfig) (*QP, error) {
 	}
 	create := func(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error) {
 		efa := libefa.QpInitAttr{
-			DriverQpType: uint32(libefa.EFADV_QP_DRIVER_TYPE_SRD), Flags: uint16(config.Flags), Sl: config.ServiceLevel,
+			DriverQpType: libefa.EFADV_QP_DRIVER_TYPE_SRD, Flags: uint16(config.Flags), Sl: config.ServiceLevel,
 		}
 		raw, err := libefa.CreateQpEx(pd.Device().Raw(), attr, &efa, uint32(unsafe.Sizeof(efa)))
 		return raw, func() error { return libibverbs.DestroyQp(raw) }, err

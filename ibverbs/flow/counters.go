@@ -108,7 +108,7 @@ func (cs *Counters) Read(values []uint64, cached bool) error {
 	if cached {
 		flags = libibverbs.IBV_READ_COUNTERS_ATTR_PREFER_CACHED
 	}
-	return sibling.Wrap(cs.object.Name(), libibverbs.ReadCounters(cs.raw, &values[0], uint32(len(values)), uint32(flags)))
+	return sibling.Wrap(cs.object.Name(), libibverbs.ReadCounters(cs.raw, &values[0], uint32(len(values)), flags))
 }
 
 // Raw returns the C object, which is valid until Close.

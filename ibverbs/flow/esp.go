@@ -113,7 +113,7 @@ func (c ESPConfig) attr(pinner *runtime.Pinner) (*libibverbs.FlowActionEspAttr, 
 		a.ReplayPtr, a.ReplayLen = unsafe.Pointer(replay), uint16(unsafe.Sizeof(*replay))
 	}
 	if c.UseESN {
-		a.CompMask, a.Esn = uint32(libibverbs.IBV_FLOW_ACTION_ESP_MASK_ESN), c.ESN
+		a.CompMask, a.Esn = libibverbs.IBV_FLOW_ACTION_ESP_MASK_ESN, c.ESN
 	}
 	return a, ""
 }

@@ -56,8 +56,7 @@ type RSSConfig struct {
 func (c RSSConfig) attr(pd *ibverbs.PD) (*libibverbs.QpInitAttrEx, error) {
 	a := &libibverbs.QpInitAttrEx{
 		QpType: c.Type, Pd: pd.Raw(), RwqIndTbl: c.Table.raw,
-		CompMask: uint32(libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_IND_TABLE |
-			libibverbs.IBV_QP_INIT_ATTR_RX_HASH),
+		CompMask: libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_IND_TABLE | libibverbs.IBV_QP_INIT_ATTR_RX_HASH,
 		RxHashConf: libibverbs.RxHashConf{
 			RxHashFunction: uint8(RSSToeplitz), RxHashKeyLen: RSSKeyLen, RxHashFieldsMask: uint64(c.Fields),
 		},
@@ -66,8 +65,8 @@ func (c RSSConfig) attr(pd *ibverbs.PD) (*libibverbs.QpInitAttrEx, error) {
 		a.QpType = ibverbs.QPTypeRawPacket
 	}
 	if c.Flags != 0 {
-		a.CompMask |= uint32(libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS)
-		a.CreateFlags = uint32(c.Flags)
+		a.CompMask |= libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS
+		a.CreateFlags = c.Flags
 	}
 	var wrong string
 	switch {

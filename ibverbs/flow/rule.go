@@ -99,7 +99,7 @@ func (c Config) attr(qp *ibverbs.QP) (*libibverbs.FlowAttr, error) {
 	b := new(buffer)
 	*b.attr() = libibverbs.FlowAttr{
 		Type: c.Type, Priority: uint16(c.Priority), NumOfSpecs: uint8(len(c.Specs)), Port: uint8(max(c.Port, 1)),
-		Flags: uint32(c.Flags),
+		Flags: c.Flags,
 	}
 	for i, s := range c.Specs {
 		if err := s.put(b, qp.Device()); err != nil {

@@ -78,8 +78,8 @@ func (c WQConfig) initAttr(pd *ibverbs.PD) (*libibverbs.WqInitAttr, error) {
 		WqType: libibverbs.IBV_WQT_RQ, MaxWr: uint32(c.RecvQueue), MaxSge: uint32(max(c.RecvSegments, 1)), Pd: pd.Raw(), Cq: c.CQ.Raw(),
 	}
 	if c.Flags != 0 {
-		attr.CompMask = uint32(libibverbs.IBV_WQ_INIT_ATTR_FLAGS)
-		attr.CreateFlags = uint32(c.Flags)
+		attr.CompMask = libibverbs.IBV_WQ_INIT_ATTR_FLAGS
+		attr.CreateFlags = c.Flags
 	}
 	return attr, nil
 }
@@ -159,14 +159,14 @@ func (wq *WQ) State() (WQState, error) {
 // From any state, a queue can be moved to the reset state, or to the error
 // state, in which all posted receives complete as flushed.
 func (wq *WQ) SetState(state WQState) error {
-	return wq.change(&libibverbs.WqAttr{AttrMask: uint32(libibverbs.IBV_WQ_ATTR_STATE), WqState: state})
+	return wq.change(&libibverbs.WqAttr{AttrMask: libibverbs.IBV_WQ_ATTR_STATE, WqState: state})
 }
 
 // SetFlags sets the options in mask to their values in flags; see
 // ibv_modify_wq(3). A device may be able to change only some of them, or none.
 func (wq *WQ) SetFlags(flags, mask WQFlags) error {
 	return wq.change(&libibverbs.WqAttr{
-		AttrMask: uint32(libibverbs.IBV_WQ_ATTR_FLAGS), Flags: uint32(flags), FlagsMask: uint32(mask),
+		AttrMask: libibverbs.IBV_WQ_ATTR_FLAGS, Flags: flags, FlagsMask: mask,
 	})
 }
 

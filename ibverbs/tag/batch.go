@@ -155,7 +155,7 @@ func (b *Batch) add(
 	if len(sges) > 0 {
 		tm.Add.SgList, tm.Add.NumSge = &sges[0], int32(len(sges))
 	}
-	b.ops[i] = libibverbs.OpsWr{WrId: op.ID, Opcode: opcode, Flags: int32(op.Flags), Tm: tm}
+	b.ops[i] = libibverbs.OpsWr{WrId: op.ID, Opcode: opcode, Flags: op.Flags, Tm: tm}
 	if i > 0 {
 		b.ops[i-1].Next = &b.ops[i]
 	}

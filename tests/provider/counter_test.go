@@ -90,7 +90,7 @@ func TestAttachCounter(t *testing.T) {
 		require.NoError(t, cc.Attach(qp, ops))
 		call := r.p.Only("ibv_qp_attach_comp_cntr")
 		require.Equal(t, []int64{address(qp.Raw()), address(cc.Raw())}, call.Args()[:2])
-		require.Equal(t, libibverbs.QpAttachCompCntrAttr{OpMask: uint32(ops)},
+		require.Equal(t, libibverbs.QpAttachCompCntrAttr{OpMask: ops},
 			*fakelib.Struct[libibverbs.QpAttachCompCntrAttr](call, 2))
 	}
 	var busy *ibverbs.BusyError

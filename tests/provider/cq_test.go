@@ -23,7 +23,7 @@ func TestCreateExtendedCQ(t *testing.T) {
 	r := open(t)
 	channel := keep(t, must(r.c.CreateCompChannel())(t))
 	raw := fakelib.ResultOf[libibverbs.CompChannel](r.p.Only("ibv_create_comp_channel"))
-	const masked = uint32(libibverbs.IBV_CQ_INIT_ATTR_MASK_FLAGS)
+	const masked = libibverbs.IBV_CQ_INIT_ATTR_MASK_FLAGS
 	for name, tt := range map[string]struct {
 		config ibverbs.CQConfig
 		want   libibverbs.CqInitAttrEx
@@ -110,7 +110,7 @@ func TestCompletionFields(t *testing.T) {
 		k := uint32(i) * 16
 		raw[i] = libibverbs.Wc{
 			WrId: 1<<63 + uint64(k), Opcode: ibverbs.WCRecv, VendorErr: k + 2, ByteLen: k + 3, QpNum: k + 4, SrcQp: k + 5,
-			WcFlags:   uint32(libibverbs.IBV_WC_WITH_IMM | libibverbs.IBV_WC_GRH),
+			WcFlags:   libibverbs.IBV_WC_WITH_IMM | libibverbs.IBV_WC_GRH,
 			PkeyIndex: uint16(k) + 6, Slid: uint16(k) + 7, Sl: uint8(k) + 8, DlidPathBits: uint8(k) + 9,
 		}
 		*raw[i].ImmData() = libibverbs.NewBe32(k + 0x01020304)

@@ -38,7 +38,7 @@ func TestCQOnParentDomain(t *testing.T) {
 	domain := keep(t, must(r.pd.AllocParentDomain(td))(t))
 	require.Equal(t, libibverbs.ParentDomainInitAttr{Pd: r.pd.Raw(), Td: td.Raw()}, r.parentDomainAttr())
 
-	const flagsMask, domainMask = uint32(libibverbs.IBV_CQ_INIT_ATTR_MASK_FLAGS), uint32(libibverbs.IBV_CQ_INIT_ATTR_MASK_PD)
+	const flagsMask, domainMask = libibverbs.IBV_CQ_INIT_ATTR_MASK_FLAGS, libibverbs.IBV_CQ_INIT_ATTR_MASK_PD
 	for name, tt := range map[string]struct {
 		config ibverbs.CQConfig
 		want   libibverbs.CqInitAttrEx
@@ -56,11 +56,11 @@ func TestCQOnParentDomain(t *testing.T) {
 		},
 		"single-threaded": {
 			ibverbs.CQConfig{CompQueue: 7, SingleThreaded: true},
-			libibverbs.CqInitAttrEx{Cqe: 7, CompMask: flagsMask, Flags: uint32(libibverbs.IBV_CREATE_CQ_ATTR_SINGLE_THREADED)},
+			libibverbs.CqInitAttrEx{Cqe: 7, CompMask: flagsMask, Flags: libibverbs.IBV_CREATE_CQ_ATTR_SINGLE_THREADED},
 		},
 		"ignore overrun": {
 			ibverbs.CQConfig{CompQueue: 7, IgnoreOverrun: true},
-			libibverbs.CqInitAttrEx{Cqe: 7, CompMask: flagsMask, Flags: uint32(libibverbs.IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN)},
+			libibverbs.CqInitAttrEx{Cqe: 7, CompMask: flagsMask, Flags: libibverbs.IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -512,7 +512,7 @@ func TestRSSQP(t *testing.T) {
 		want   libibverbs.QpInitAttrEx
 	}{
 		{"least", flow.RSSConfig{}, libibverbs.QpInitAttrEx{
-			QpType: ibverbs.QPTypeRawPacket, CompMask: uint32(mask),
+			QpType: ibverbs.QPTypeRawPacket, CompMask: mask,
 			RxHashConf: libibverbs.RxHashConf{RxHashFunction: 1, RxHashKeyLen: 40},
 		}},
 		{"all", flow.RSSConfig{
@@ -520,7 +520,7 @@ func TestRSSQP(t *testing.T) {
 			Fields: flow.RSSSrcIPv6 | flow.RSSDstPortUDP | flow.RSSInner,
 			Flags:  libibverbs.IBV_QP_CREATE_CVLAN_STRIPPING,
 		}, libibverbs.QpInitAttrEx{
-			QpType: ibverbs.QPTypeUD, CompMask: uint32(mask | libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS), CreateFlags: 1 << 9,
+			QpType: ibverbs.QPTypeUD, CompMask: mask | libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS, CreateFlags: 1 << 9,
 			RxHashConf: libibverbs.RxHashConf{RxHashFunction: 1, RxHashKeyLen: 40, RxHashFieldsMask: 0x80000084},
 		}},
 	} {

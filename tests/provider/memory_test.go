@@ -66,7 +66,7 @@ func TestRegisterDMA(t *testing.T) {
 	attr := fakelib.Struct[libibverbs.MrInitAttr](call, 1)
 	require.Equal(t, address(&memory[0]), address((*byte)(attr.Addr)))
 	require.Equal(t, libibverbs.MrInitAttr{
-		Length: 4096, Access: int32(ibverbs.AccessLocalWrite), Iova: uint64(address(&memory[0])), Addr: attr.Addr, Dmah: h.Raw(),
+		Length: 4096, Access: ibverbs.AccessLocalWrite, Iova: uint64(address(&memory[0])), Addr: attr.Addr, Dmah: h.Raw(),
 		CompMask: uint64(libibverbs.IBV_REG_MR_MASK_ADDR | libibverbs.IBV_REG_MR_MASK_IOVA | libibverbs.IBV_REG_MR_MASK_DMAH),
 	}, *attr)
 }
@@ -82,7 +82,7 @@ func TestRegisterDMAElsewhere(t *testing.T) {
 	require.Equal(t, address(&memory[0]), address((*byte)(attr.Addr)))
 	const mask = uint64(libibverbs.IBV_REG_MR_MASK_ADDR | libibverbs.IBV_REG_MR_MASK_IOVA | libibverbs.IBV_REG_MR_MASK_DMAH)
 	require.Equal(t, libibverbs.MrInitAttr{
-		Length: 4096, Access: int32(ibverbs.AccessLocalWrite), Iova: 0x7000, Addr: attr.Addr, Dmah: h.Raw(), CompMask: mask,
+		Length: 4096, Access: ibverbs.AccessLocalWrite, Iova: 0x7000, Addr: attr.Addr, Dmah: h.Raw(), CompMask: mask,
 	}, *attr)
 	require.EqualValues(t, 0x7008, must(mr.Sub(8, 8).Remote())(t).Addr)
 	require.ErrorIs(t, h.Close(), syscall.EBUSY)
@@ -113,7 +113,7 @@ func TestRegisterDMAElsewhere(t *testing.T) {
 	r.p.Next("ibv_query_device_ex").Returns(int64(syscall.EIO), 0) // which does not say what it can
 	keep(t, must(h.RegisterImplicit(r.pd, ibverbs.AccessLocalWrite))(t))
 	require.Equal(t, libibverbs.MrInitAttr{
-		Length: math.MaxUint64, Access: int32(ibverbs.AccessLocalWrite | ibverbs.AccessOnDemand), Dmah: h.Raw(), CompMask: mask,
+		Length: math.MaxUint64, Access: libibverbs.AccessFlags(ibverbs.AccessLocalWrite | ibverbs.AccessOnDemand), Dmah: h.Raw(), CompMask: mask,
 	}, *fakelib.Struct[libibverbs.MrInitAttr](r.p.Calls()[1], 1))
 	r.p.Next("ibv_query_device_ex").Returns(int64(syscall.EIO), 0)
 	r.p.Next("ibv_reg_mr_ex").Returns(0, syscall.EOPNOTSUPP)
@@ -257,7 +257,7 @@ func TestUnprotectedBuf(t *testing.T) {
 	r := open(t)
 	domain := keep(t, must(r.pd.AllocUnprotectedParentDomain(nil))(t))
 	require.Equal(t, libibverbs.ParentDomainInitAttr{
-		Pd: r.pd.Raw(), CompMask: uint32(libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC),
+		Pd: r.pd.Raw(), CompMask: libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC,
 	}, r.parentDomainAttr())
 	buf := keep(t, must(devmem.AllocBuf(domain, 64))(t))
 	require.Equal(t, address(domain.Raw()), r.p.Only("ibv_alloc_buf").Arg(0))

@@ -100,8 +100,8 @@ func (r *rig) tagged() (*ibverbs.SRQ, *ibverbs.CQ) {
 	require.Equal(r.t, libibverbs.SrqInitAttrEx{
 		Attr: libibverbs.SrqAttr{MaxWr: 8, MaxSge: 1}, SrqType: libibverbs.IBV_SRQT_TM, Pd: r.pd.Raw(), Cq: cq.Raw(),
 		TmCap: libibverbs.TmCap{MaxNumTags: 4, MaxOps: 3},
-		CompMask: uint32(libibverbs.IBV_SRQ_INIT_ATTR_TYPE | libibverbs.IBV_SRQ_INIT_ATTR_PD |
-			libibverbs.IBV_SRQ_INIT_ATTR_CQ | libibverbs.IBV_SRQ_INIT_ATTR_TM),
+		CompMask: libibverbs.IBV_SRQ_INIT_ATTR_TYPE | libibverbs.IBV_SRQ_INIT_ATTR_PD |
+			libibverbs.IBV_SRQ_INIT_ATTR_CQ | libibverbs.IBV_SRQ_INIT_ATTR_TM,
 	}, *attr)
 	require.ErrorIs(r.t, cq.Close(), syscall.EBUSY)
 	return srq, cq
@@ -131,15 +131,15 @@ func TestTagOps(t *testing.T) {
 	second := &fakelib.Follow[libibverbs.OpsWr](call, &first.Next, 1)[0]
 	third := &fakelib.Follow[libibverbs.OpsWr](call, &second.Next, 1)[0]
 	require.Equal(t, libibverbs.OpsWr{
-		WrId: 1, Opcode: libibverbs.IBV_WR_TAG_ADD, Flags: int32(libibverbs.IBV_OPS_SIGNALED),
+		WrId: 1, Opcode: libibverbs.IBV_WR_TAG_ADD, Flags: libibverbs.IBV_OPS_SIGNALED,
 		Tm: libibverbs.OpsWrTm{Add: libibverbs.OpsWrTmAdd{RecvWrId: 10, NumSge: 2, Tag: 0x1234, Mask: 0xFFFF}},
 	}, *first)
 	require.Equal(t, libibverbs.OpsWr{
-		WrId: 2, Opcode: libibverbs.IBV_WR_TAG_ADD, Flags: int32(libibverbs.IBV_OPS_TM_SYNC),
+		WrId: 2, Opcode: libibverbs.IBV_WR_TAG_ADD, Flags: libibverbs.IBV_OPS_TM_SYNC,
 		Tm: libibverbs.OpsWrTm{UnexpectedCnt: 5, Add: libibverbs.OpsWrTmAdd{RecvWrId: 20}},
 	}, *second)
 	require.Equal(t, libibverbs.OpsWr{
-		WrId: 3, Opcode: libibverbs.IBV_WR_TAG_SYNC, Flags: int32(libibverbs.IBV_OPS_TM_SYNC),
+		WrId: 3, Opcode: libibverbs.IBV_WR_TAG_SYNC, Flags: libibverbs.IBV_OPS_TM_SYNC,
 		Tm: libibverbs.OpsWrTm{UnexpectedCnt: 6},
 	}, *third)
 
@@ -160,7 +160,7 @@ func TestTagOps(t *testing.T) {
 	require.NotZero(t, handle)
 	for i, wr := range []*libibverbs.OpsWr{first, second} {
 		require.Equal(t, libibverbs.OpsWr{
-			WrId: 1, Opcode: libibverbs.IBV_WR_TAG_DEL, Flags: int32(libibverbs.IBV_OPS_SIGNALED),
+			WrId: 1, Opcode: libibverbs.IBV_WR_TAG_DEL, Flags: libibverbs.IBV_OPS_SIGNALED,
 			Tm: libibverbs.OpsWrTm{Handle: handle + uint32(i)},
 		}, *wr)
 	}

@@ -174,7 +174,7 @@ func TestSendIPChecksum(t *testing.T) {
 	r.p.Forget()
 	require.Equal(t, 1, must(qp.PostSend(batch))(t))
 	wr := fakelib.Struct[libibverbs.SendWr](r.p.Only("ibv_post_send"), 1)
-	require.Equal(t, uint32(ibverbs.SendSignaled|libibverbs.IBV_SEND_IP_CSUM), wr.SendFlags)
+	require.Equal(t, ibverbs.SendSignaled|libibverbs.IBV_SEND_IP_CSUM, wr.SendFlags)
 	r.p.Next("ibv_post_send").Returns(int64(syscall.EOPNOTSUPP), 0)
 	_, err := qp.PostSend(batch)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
@@ -221,7 +221,7 @@ func TestXRCQueuePairs(t *testing.T) {
 	x, cq := r.xrcd(), r.cq()
 	recv := must(r.pd.CreateQP(ibverbs.QPConfig{Type: ibverbs.QPTypeXRCRecv, XRCD: x}))(t)
 	require.Equal(t, libibverbs.QpInitAttrEx{
-		QpType: ibverbs.QPTypeXRCRecv, Xrcd: x.Raw(), CompMask: uint32(libibverbs.IBV_QP_INIT_ATTR_XRCD),
+		QpType: ibverbs.QPTypeXRCRecv, Xrcd: x.Raw(), CompMask: libibverbs.IBV_QP_INIT_ATTR_XRCD,
 	}, *fakelib.Struct[libibverbs.QpInitAttrEx](r.p.Only("ibv_create_qp_ex"), 1))
 	opened := must(x.OpenQP(recv.Num()))(t)
 	call := r.p.Only("ibv_open_qp")

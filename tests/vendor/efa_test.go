@@ -85,13 +85,13 @@ func TestEFACreate(t *testing.T) {
 			attr := fakelib.Struct[libibverbs.QpInitAttrEx](call, 1)
 			require.Equal(t, libibverbs.IBV_QPT_DRIVER, attr.QpType)
 			require.Equal(t, uint64(tt.ops), attr.SendOpsFlags)
-			require.Equal(t, uint32(libibverbs.IBV_QP_INIT_ATTR_PD|libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS), attr.CompMask)
+			require.Equal(t, libibverbs.IBV_QP_INIT_ATTR_PD|libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, attr.CompMask)
 			require.Equal(t, r.pd.Raw(), attr.Pd)
 			require.EqualValues(t, 3, attr.Cap.MaxSendWr)
 			require.EqualValues(t, 4, attr.Cap.MaxRecvWr)
 			require.Equal(t, tt.config.SignalAll, attr.SqSigAll == 1)
 			require.Equal(t, qp.Verbs().Num(), qp.Num())
-			require.Equal(t, ibverbs.QPType(libibverbs.IBV_QPT_DRIVER), qp.Verbs().Type())
+			require.Equal(t, libibverbs.IBV_QPT_DRIVER, qp.Verbs().Type())
 		})
 	}
 }

@@ -45,7 +45,7 @@ func TestMLX5Query(t *testing.T) {
 	attr, err := mlx5.Query(r.device)
 	require.NoError(t, err)
 	require.Equal(t, mlx5.Attr{
-		Flags: mlx5.Flags(libmlx5.MLX5DV_CONTEXT_FLAGS_BLUEFLAME), MaxDCReads: 16, MaxDCInitReads: 8,
+		Flags: libmlx5.MLX5DV_CONTEXT_FLAGS_BLUEFLAME, MaxDCReads: 16, MaxDCInitReads: 8,
 		MaxLogStreams: 5, MaxLogErroredStreams: 4,
 	}, attr, "LAGPorts is not told")
 	asked := fakelib.Struct[libmlx5.Context](r.driver.Only("mlx5dv_query_device"), 1)
@@ -81,7 +81,7 @@ func TestDCT(t *testing.T) {
 	require.EqualValues(t, 0x1122334455667788, *init.DcInitAttr.DctAccessKey())
 	attr := fakelib.Struct[libibverbs.QpInitAttrEx](call, 1)
 	require.Equal(t, libibverbs.IBV_QPT_DRIVER, attr.QpType)
-	require.Equal(t, uint32(libibverbs.IBV_QP_INIT_ATTR_PD), attr.CompMask)
+	require.Equal(t, libibverbs.IBV_QP_INIT_ATTR_PD, attr.CompMask)
 	require.NotNil(t, attr.Srq)
 
 	require.Zero(t, dct.Num())

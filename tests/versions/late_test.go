@@ -28,7 +28,7 @@ func registerEx(o *objects) error {
 	defer func() { _ = syscall.Munmap(memory) }()
 	mr, err := verbs.RegMrEx(o.pd, &verbs.MrInitAttr{
 		Length: bufSize, Addr: unsafe.Pointer(&memory[0]), CompMask: uint64(verbs.IBV_REG_MR_MASK_ADDR),
-		Access: int32(verbs.IBV_ACCESS_LOCAL_WRITE),
+		Access: verbs.IBV_ACCESS_LOCAL_WRITE,
 	})
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func allocBuf(o *objects) (err error) {
 }
 
 func registerBuf(o *objects) error {
-	mr, err := verbs.RegBufMr(o.pd, o.buf, o.memory, bufSize, int32(verbs.IBV_ACCESS_LOCAL_WRITE))
+	mr, err := verbs.RegBufMr(o.pd, o.buf, o.memory, bufSize, verbs.IBV_ACCESS_LOCAL_WRITE)
 	if err != nil {
 		return err
 	}

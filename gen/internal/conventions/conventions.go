@@ -53,6 +53,7 @@ type Func struct {
 	Keeps  []string // parameters whose memory C uses after the call
 	Bytes  []string // parameters of type const char * that are memory with a length, not strings
 	Out    []string // parameters that are results
+	Enums  Enums    // enum types of integer parameters; that of the result has the name Result
 	Own    bool     // whether the bindings have a C function of their own in place of the header's inline function
 	Forms  []Form   // functions that are bound instead of a variadic one
 	Skip   string   // the reason why it is not bound
@@ -69,7 +70,35 @@ type Form struct {
 type Arg struct{ Type, Name string }
 
 // Named returns the names of all parameters in the line.
-func (f *Func) Named() []string { return slices.Concat(f.Nil, f.Keeps, f.Bytes, f.Out) }
+func (f *Func) Named() []string {
+	params := slices.DeleteFunc(slices.Sorted(maps.Keys(f.Enums)), func(name string) bool { return name == Result })
+	return slices.Concat(f.Nil, f.Keeps, f.Bytes, f.Out, params)
+}
+
+// Enums maps the names of integer parameters or members to the enum that has
+// their values, which C's declaration does not say. An enum is named as its
+// line names it: by its tag, or by a colon and its first enumerator.
+type Enums map[string]string
+
+// Result stands for the result of a function in Enums. No parameter can have
+// this name.
+const Result = "return"
+
+// read reads the value of enum=, such as attr_mask:ibv_qp_attr_mask. It returns
+// false if the value has another form or names something twice.
+func (e *Enums) read(value string) bool {
+	if *e == nil {
+		*e = Enums{}
+	}
+	for pair := range strings.SplitSeq(value, ",") {
+		name, key, _ := strings.Cut(pair, ":")
+		if name == "" || key == "" || (*e)[name] != "" {
+			return false
+		}
+		(*e)[name] = key
+	}
+	return true
+}
 
 // Enum is the line of an enum.
 type Enum struct {
@@ -119,6 +148,7 @@ type Table struct {
 	Funcs     map[string]*Func
 	Enums     map[string]*Enum
 	Structs   map[string]string // by tag of a struct whose members are not bound: the reason
+	Members   map[string]Enums  // by tag of a struct: the enum types of integer members, such as a.b for member b of member a
 	Names     map[string]string // by "func NAME" or "struct TAG": the Go name, if it is not made from the C name
 	Macros    map[string]string // by name of a macro without a value: the reason why it is not bound
 	Lines     map[string]string // by the first two words of a line: where it is, such as conventions.txt:7
@@ -149,12 +179,13 @@ func (t *Table) Over(below *Table) *Table {
 	merged := &Table{
 		Lines:     map[string]string{},
 		Libraries: t.Libraries, Funcs: maps.Clone(below.Funcs), Enums: maps.Clone(below.Enums),
-		Structs: maps.Clone(below.Structs), Names: map[string]string{}, Macros: maps.Clone(below.Macros),
+		Structs: maps.Clone(below.Structs), Members: maps.Clone(below.Members), Names: map[string]string{}, Macros: maps.Clone(below.Macros),
 	}
 	merged.Headers = slices.Concat(t.Headers, below.Headers) // Header returns the first line that fits
 	maps.Copy(merged.Funcs, t.Funcs)
 	maps.Copy(merged.Enums, t.Enums)
 	maps.Copy(merged.Structs, t.Structs)
+	maps.Copy(merged.Members, t.Members)
 	maps.Copy(merged.Names, below.Names)
 	maps.Copy(merged.Names, t.Names)
 	maps.Copy(merged.Macros, t.Macros)
@@ -184,7 +215,7 @@ func Load(path string) (*Table, error) {
 
 // Parse reads the table. name is the file name in errors.
 func Parse(name string, data []byte) (*Table, error) {
-	t := &Table{Funcs: map[string]*Func{}, Enums: map[string]*Enum{}, Structs: map[string]string{}, Names: map[string]string{}, Macros: map[string]string{}, Lines: map[string]string{}}
+	t := &Table{Funcs: map[string]*Func{}, Enums: map[string]*Enum{}, Structs: map[string]string{}, Members: map[string]Enums{}, Names: map[string]string{}, Macros: map[string]string{}, Lines: map[string]string{}}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	for n := 1; lines.Scan(); n++ {
 		words, err := fields(lines.Text())
@@ -218,10 +249,7 @@ func (t *Table) line(words []string) error {
 	case "enum":
 		return t.enum(words[1:])
 	case "struct":
-		if name, ok := strings.CutPrefix(words[2], "name="); ok && len(words) == 3 {
-			return t.name("struct", words[1], name)
-		}
-		return explain(t.Structs, "struct", "opaque", words[1:])
+		return t.structure(words[1:])
 	case "macro":
 		return explain(t.Macros, "macro", "skip", words[1:])
 	}
@@ -346,6 +374,30 @@ func (t *Table) function(words []string) error {
 	return nil
 }
 
+// structure reads the line of a struct: the reason why its members are not
+// bound, or its name and the enums of its members.
+func (t *Table) structure(words []string) error {
+	tag := words[0]
+	for _, w := range words[1:] {
+		key, value, _ := strings.Cut(w, "=")
+		switch {
+		case key == "name":
+			if err := t.name("struct", tag, value); err != nil {
+				return err
+			}
+		case key == "enum":
+			enums := t.Members[tag]
+			if !enums.read(value) {
+				return fmt.Errorf("struct %s: expected enum=MEMBER:ENUM,... with each member once, found %q", tag, w)
+			}
+			t.Members[tag] = enums
+		default:
+			return explain(t.Structs, "struct", "opaque", words)
+		}
+	}
+	return nil
+}
+
 // attribute reads one word such as nil=wr,bad_wr.
 func (f *Func) attribute(w string) bool {
 	key, value, _ := strings.Cut(w, "=")
@@ -363,6 +415,8 @@ func (f *Func) attribute(w string) bool {
 		f.Bytes = strings.Split(value, ",")
 	case "out":
 		f.Out = strings.Split(value, ",")
+	case "enum":
+		return f.Enums.read(value)
 	case "inline":
 		f.Own = value == "own"
 		return f.Own

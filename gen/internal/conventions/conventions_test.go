@@ -16,7 +16,7 @@ func TestParse(t *testing.T) {
 header infiniband/verbs.h libibverbs
 header infiniband/arch.h skip="of old"
 header rdma/*-abi.h other=linux-libc-dev
-func ibv_all  status blocks nil=a,b keeps=c bytes=f,g out=d,e # rest
+func ibv_all  status blocks nil=a,b keeps=c bytes=f,g out=d,e enum=h:ibv_mtu,return::FIRST enum=e:ibv_access_flags # rest
 func ibv_own	code	inline=own
 func ibv_left_out string skip="two words # no comment"
 func ibv_forms count form=ibv_forms form="ibv_forms_two int a *char b"
@@ -25,11 +25,13 @@ enum ibv_access_flags flags
 enum :FIRST values name=First
 enum :LOOSE values name=-
 enum ibv_spec values name=Spec modifier=SPEC_INNER
+struct ibv_qp enum=flags:ibv_access_flags,a.b::FIRST
+struct ibv_cq name=Cq2 enum=c:ibv_mtu enum=d:ibv_mtu
 macro ibv_get skip="a call"
 `))
 	require.NoError(t, err)
 	require.Equal(t, "c.txt:6", table.At("func", "ibv_all"))
-	require.Equal(t, "c.txt:15", table.At("macro", "ibv_get"))
+	require.Equal(t, "c.txt:17", table.At("macro", "ibv_get"))
 	require.Equal(t, "conventions", table.At("macro", "ibv_all"))
 	require.Equal(t, "c.txt:6", new(Table).Over(table).At("func", "ibv_all"))
 	table.Lines = nil
@@ -43,6 +45,7 @@ macro ibv_get skip="a call"
 			"ibv_all": {
 				Name: "ibv_all", Class: Status, Blocks: true,
 				Nil: []string{"a", "b"}, Keeps: []string{"c"}, Bytes: []string{"f", "g"}, Out: []string{"d", "e"},
+				Enums: Enums{"h": "ibv_mtu", "return": ":FIRST", "e": "ibv_access_flags"},
 			},
 			"ibv_own":      {Name: "ibv_own", Class: Code, Own: true},
 			"ibv_left_out": {Name: "ibv_left_out", Class: String, Skip: "two words # no comment"},
@@ -58,10 +61,14 @@ macro ibv_get skip="a call"
 			"ibv_spec":         {Key: "ibv_spec", GoName: "Spec", Modifier: "SPEC_INNER"},
 		},
 		Structs: map[string]string{},
-		Names:   map[string]string{},
-		Macros:  map[string]string{"ibv_get": "a call"},
+		Members: map[string]Enums{
+			"ibv_qp": {"flags": "ibv_access_flags", "a.b": ":FIRST"},
+			"ibv_cq": {"c": "ibv_mtu", "d": "ibv_mtu"},
+		},
+		Names:  map[string]string{"struct ibv_cq": "Cq2"},
+		Macros: map[string]string{"ibv_get": "a call"},
 	}, table)
-	require.Equal(t, []string{"a", "b", "c", "f", "g", "d", "e"}, table.Funcs["ibv_all"].Named())
+	require.Equal(t, []string{"a", "b", "c", "f", "g", "d", "e", "e", "h"}, table.Funcs["ibv_all"].Named())
 	for name, want := range map[string]*Header{
 		"infiniband/verbs.h": table.Headers[0], "infiniband/arch.h": table.Headers[1], "rdma/hns-abi.h": table.Headers[2],
 		"rdma/*-abi.h": table.Headers[2], "rdma/hfi/hns-abi.h": nil, "infiniband/new.h": nil, "verbs.h": nil,
@@ -93,6 +100,14 @@ func TestParseErrors(t *testing.T) {
 		{"func ibv_x code nil", `func ibv_x: unknown attribute "nil"`},
 		{"func ibv_x code nil=", `func ibv_x: unknown attribute "nil="`},
 		{"func ibv_x code bytes=", `func ibv_x: unknown attribute "bytes="`},
+		{"func ibv_x code enum=", `func ibv_x: unknown attribute "enum="`},
+		{"func ibv_x code enum=a", `func ibv_x: unknown attribute "enum=a"`},
+		{"func ibv_x code enum=a:", `func ibv_x: unknown attribute "enum=a:"`},
+		{"func ibv_x code enum=:E", `func ibv_x: unknown attribute "enum=:E"`},
+		{"func ibv_x code enum=a:b,a:c", `func ibv_x: unknown attribute "enum=a:b,a:c"`},
+		{"struct ibv_x enum=a", `struct ibv_x: expected enum=MEMBER:ENUM,... with each member once, found "enum=a"`},
+		{"struct ibv_x enum=a:b enum=a:b", `struct ibv_x: expected enum=MEMBER:ENUM,... with each member once, found "enum=a:b"`},
+		{"struct ibv_x name=X opaque=y", "struct ibv_x: expected only opaque="},
 		{"func ibv_x code blocks=yes", `func ibv_x: unknown attribute "blocks=yes"`},
 		{"func ibv_x code inline=other", `func ibv_x: unknown attribute "inline=other"`},
 		{"func ibv_x code since=60", `func ibv_x: unknown attribute "since=60"`},

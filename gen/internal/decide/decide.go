@@ -143,8 +143,8 @@ func (l *List) Print(w io.Writer) {
 		}
 	}
 	section("Lines for "+l.folder+"/conventions.txt, each below its neighbours in the header. The class is a guess, and so is\n"+
-		"values or flags; decide also blocks, nil=, keeps=, bytes=, out= and skip=, as the file explains. Of a header that gets\n"+
-		"skip=, nothing else is needed.", l.Conventions, "")
+		"values or flags; decide also blocks, nil=, keeps=, bytes=, out=, enum= and skip=, as the file explains. Of a header that\n"+
+		"gets skip=, nothing else is needed.", l.Conventions, "")
 	section("Lines for "+l.folder+"/since.txt, with the first release that has the name: the one here is right if no release\n"+
 		"lies between the two versions.", l.Since, "")
 	section("Lines for "+l.folder+"/strings.txt, in the list of their enum.", l.Strings, "")

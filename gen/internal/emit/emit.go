@@ -54,8 +54,9 @@ type pkg struct {
 	typedefs  []*api.Typedef
 	own       string // source of the bindings' own C functions; see ownSources
 	engine    *layout.Engine
-	used      map[string]bool // Go names of the types of libc that a package of another module declares
-	at        api.Finding     // the declaration that is being checked or written
+	used      map[string]bool         // Go names of the types of libc that a package of another module declares
+	integers  map[*api.Type]*api.Enum // integers that have an enum's type in Go
+	at        api.Finding             // the declaration that is being checked or written
 	findings  []api.Finding
 }
 
@@ -107,6 +108,7 @@ func prepare(in Input) []*pkg {
 	}
 	for _, p := range all {
 		p.spoken, p.used = map[string]api.Finding{}, map[string]bool{}
+		p.integers = map[*api.Type]*api.Enum{}
 		p.engine = layout.New(in.API, layout.AMD64)
 		for _, f := range in.API.Functions {
 			if in.Home(f.Header) == p.name {
@@ -116,6 +118,7 @@ func prepare(in Input) []*pkg {
 		}
 		for _, s := range selectBy(in.API.Structs, p, func(s *api.Struct) string { return s.Header }) {
 			p.addStruct(s)
+			p.typedMembers(s)
 		}
 		p.enums = selectBy(in.API.Enums, p, func(e *api.Enum) string { return e.Header })
 		p.macros = selectBy(in.API.Macros, p, func(m *api.Macro) string { return m.Header })

@@ -247,6 +247,41 @@ func TestRefused(t *testing.T) {
 		{"memory that is no parameter", func(in *Input) {
 			in.Known.Funcs["ibv_poll_cq"].Bytes = []string{"gone"}
 		}, ": the line for ibv_poll_cq names a parameter gone" + lack},
+		{"enum that is gone", func(in *Input) {
+			in.Known.Funcs["ibv_modify_qp"].Enums = conventions.Enums{"attr_mask": "ibv_gone"}
+		}, ": the line for ibv_modify_qp names an enum ibv_gone" + lack},
+		{"enum of a parameter that is gone", func(in *Input) {
+			in.Known.Funcs["ibv_modify_qp"].Enums = conventions.Enums{"gone": "ibv_mtu"}
+		}, ": the line for ibv_modify_qp names a parameter gone" + lack},
+		{"enum of a struct", func(in *Input) {
+			in.Known.Funcs["ibv_modify_qp"].Enums = conventions.Enums{"attr": "ibv_mtu"}
+		}, ": the line for ibv_modify_qp gives attr the type of enum ibv_mtu, but it is struct ibv_qp_attr *, not an integer of 4 bytes"},
+		{"enum of another size", func(in *Input) {
+			in.Known.Funcs["ibv_query_port"].Enums = conventions.Enums{"port_num": "ibv_mtu"}
+		}, ": the line for ibv_query_port gives port_num the type of enum ibv_mtu, but it is uint8_t, not an integer of 4 bytes"},
+		{"enum of a number in network byte order", func(in *Input) {
+			in.Known.Funcs["ibv_wc_read_imm_data"].Enums = conventions.Enums{conventions.Result: "ibv_mtu"}
+		}, ": the line for ibv_wc_read_imm_data gives the result the type of enum ibv_mtu, but it is __be32, not an integer of 4 bytes"},
+		{"enum of no result", func(in *Input) {
+			in.Known.Funcs["ibv_wr_abort"].Enums = conventions.Enums{conventions.Result: "ibv_mtu"}
+		}, ": the line for ibv_wr_abort gives the result the type of enum ibv_mtu, but it is void, not an integer of 4 bytes"},
+		{"enum without a type", func(in *Input) {
+			in.Known.Funcs["ibv_modify_qp"].Enums = conventions.Enums{"attr_mask": ":IBV_SYSFS_NAME_MAX"}
+		}, ": the line for ibv_modify_qp names the enum :IBV_SYSFS_NAME_MAX, which has no type in Go, as its line says name=-"},
+		{"enum of a member that is gone", func(in *Input) {
+			in.Known.Members["ibv_qp_attr"] = conventions.Enums{"gone": "ibv_mtu"}
+		}, ": the line for struct ibv_qp_attr names a member gone" + lack},
+		{"enum of a member that is an array", func(in *Input) {
+			in.Known.Members["ibv_device"] = conventions.Enums{"name": "ibv_mtu"}
+		}, ": the line for struct ibv_device gives name the type of enum ibv_mtu, but it is char [64], not an integer of 4 bytes"},
+		{"enum of a bit-field", func(in *Input) {
+			in.API.Structs[0].Members[0].Bits = &api.Bits{Width: 3}
+			_, tag, _ := strings.Cut(in.API.Structs[0].Name, " ")
+			in.Known.Members[tag] = conventions.Enums{in.API.Structs[0].Members[0].Name: "ibv_mtu"}
+		}, "the type of enum ibv_mtu, but it is a bit-field"},
+		{"enum of a struct that is gone", func(in *Input) {
+			in.Known.Members["ibv_gone"] = conventions.Enums{"a": "ibv_mtu"}
+		}, "conventions: a line for the struct ibv_gone" + lack},
 		{"poll without a limit", func(in *Input) {
 			in.Known.Funcs["ibv_resize_cq"].Class = conventions.Poll
 		}, "infiniband/verbs.h: func ibv_resize_cq: a function of class poll must have a parameter num_entries"},
@@ -290,6 +325,45 @@ func TestStrings(t *testing.T) {
 		}
 		refusal := "\tif strings.IndexByte(node, 0) >= 0 {\n\t\treturn nil, cerr.ZeroByte(\"rdma_getaddrinfo\", \"node\")\n\t}\n"
 		require.Equal(t, strings.Contains(want, "node string"), strings.Contains(string(files["stubs_cgo.go"]), refusal))
+	}
+}
+
+// TestEnumTypes has integers to which the conventions give the types of enums:
+// parameters, results, out parameters, and members of structs and unions, with
+// enums of this package and of libibverbs.
+func TestEnumTypes(t *testing.T) {
+	in := load(t)
+	in.Known.Funcs["ibv_get_device_index"].Enums = conventions.Enums{conventions.Result: ":IBV_LINK_LAYER_UNSPECIFIED"}
+	in.Known.Members["ibv_async_event"] = conventions.Enums{"element.port_num": "ibv_mtu"}
+	in.Known.Members["rdma_cm_event"] = conventions.Enums{"status": "ibv_wc_status"}
+	in.Known.Members["rdma_ud_param"] = conventions.Enums{"qkey": "rdma_port_space"}
+	files := rendered(t, in)
+	for _, tt := range []struct{ pkg, file, want string }{
+		{"libibverbs", "stubs_cgo.go", "\nfunc ModifyQp(qp *Qp, attr *QpAttr, attrMask QpAttrMask) error {\n"},
+		{"libibverbs", "stubs_other.go", "\nfunc ModifyQp(qp *Qp, attr *QpAttr, attrMask QpAttrMask) error {\n"},
+		{"libibverbs", "stubs_cgo.go", "\nfunc GetDeviceIndex(device *Device) (LinkLayer, error) {\n"},
+		{"libibverbs", "stubs_cgo.go", "\treturn LinkLayer(r.value), nil\n"},
+		{"libibverbs", "stubs.c", "\tint32_t attr_mask = n_0;\n"},
+		{"libibverbs", "structs.go", " AccessFlags // qp_access_flags\n"},
+		{"libibverbs", "structs.go", "\nfunc (s *AsyncEventElement) PortNum() *Mtu {\n"},
+		{"librdmacm", "stubs_cgo.go", "\nfunc InitQpAttr(id *CmId, qpAttr *libibverbs.QpAttr) (libibverbs.QpAttrMask, error) {\n"},
+		{"librdmacm", "stubs_cgo.go", "\nfunc SetOption(id *CmId, level OptionLevel, optname int32, optval unsafe.Pointer, optlen uint64) error {\n"},
+		{"librdmacm", "structs.go", " libibverbs.WcStatus "},
+		{"librdmacm", "structs.go", " PortSpace "},
+	} {
+		require.True(t, strings.Contains(string(files[tt.pkg][tt.file]), tt.want), "%s/%s lacks %q", tt.pkg, tt.file, tt.want)
+	}
+	before := load(t)
+	for _, f := range before.Known.Funcs {
+		f.Enums = nil
+	}
+	before.Known.Members = nil
+	for name, pkg := range rendered(t, before) {
+		for file, text := range pkg {
+			if strings.HasSuffix(file, ".c") || strings.HasSuffix(file, ".h") || strings.Contains(file, "testdata") || file == "consts.go" || file == "enums.go" {
+				require.Equal(t, string(text), string(files[name][file]), "%s/%s: C does not change", name, file)
+			}
+		}
 	}
 }
 

@@ -137,8 +137,9 @@ func (p *pkg) function(fn *api.Function) *function {
 	}
 	names := fn.ParamNames()
 	for i, t := range fn.Type.Params {
-		f.params = append(f.params, f.param(names[i], actual(t)))
+		f.params = append(f.params, p.param(f, names[i], actual(t)))
 	}
+	p.typed(fn.Type.Elem, f.Enums, conventions.Result)
 	f.settle()
 	for _, form := range f.Forms {
 		f.forms = append(f.forms, p.form(f, form))
@@ -146,7 +147,8 @@ func (p *pkg) function(fn *api.Function) *function {
 	return f
 }
 
-func (f *function) param(name string, t *api.Type) param {
+func (p *pkg) param(f *function, name string, t *api.Type) param {
+	p.typed(t, f.Enums, name)
 	return param{
 		cName: name, t: t,
 		mayNil: slices.Contains(f.Nil, name),
@@ -166,7 +168,7 @@ func (p *pkg) form(variadic *function, form conventions.Form) *function {
 			p.fail("%s: %v", form.Name, err)
 			continue
 		}
-		f.params = append(f.params, f.param(arg.Name, t))
+		f.params = append(f.params, p.param(&f, arg.Name, t))
 	}
 	f.settle()
 	return &f

@@ -234,7 +234,7 @@ func (s *skeleton) operation(tag string, m *api.Member) string {
 		f.Function.Params = append(f.Function.Params, "size") // size of the struct that the previous parameter points to
 	}
 	for i, name := range f.ParamNames() {
-		f.params = append(f.params, f.param(name, t.Params[i]))
+		f.params = append(f.params, s.param(f, name, t.Params[i]))
 	}
 	f.settle()
 	s.functions = append(s.functions, &provided{

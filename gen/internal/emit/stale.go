@@ -81,7 +81,13 @@ func stale(in Input) error {
 			report(in.Known.At("enum", key), "the line for the enum %s names a modifier %s", key, modifier)
 		}
 	}
-	for _, tag := range slices.Sorted(maps.Keys(in.Known.Structs)) {
+	errs = append(errs, unfit(in)...)
+	tags := slices.Sorted(maps.Keys(in.Known.Structs))
+	for tag := range in.Known.Members {
+		tags = append(tags, tag)
+	}
+	slices.Sort(tags)
+	for _, tag := range slices.Compact(tags) {
 		if !slices.ContainsFunc(in.API.Structs, func(s *api.Struct) bool { return s.Name == "struct "+tag || s.Name == "union "+tag }) {
 			gone("struct", tag)
 		}

@@ -51,6 +51,9 @@ func (p *pkg) goType(t *api.Type) *jen.Statement {
 		}
 		return jen.Op("*").Add(p.goType(t.Elem))
 	}
+	if e := p.integers[t]; e != nil {
+		return p.qualified(e.Header, func(p *pkg) string { return p.enumName(e) })
+	}
 	if s, ok := scalars[t.Name]; ok {
 		if verbsTypes[s.goType] {
 			return jen.Qual(p.libcTypes(s.goType), s.goType)

@@ -145,7 +145,7 @@ func lengthOf(sges []libibverbs.Sge) (bytes uint64) {
 // post it, because the driver lacks the operation, the error matches
 // errors.ErrUnsupported.
 func (s *Sender) add(r *Request, sges []libibverbs.Sge, setAddress func() error) error {
-	s.ex.WrId, s.ex.WrFlags = r.ID, uint32(r.Flags)
+	s.ex.WrId, s.ex.WrFlags = r.ID, r.Flags
 	var err error
 	switch imm := libibverbs.NewBe32(r.Imm); r.Op {
 	case libibverbs.IBV_WR_SEND:

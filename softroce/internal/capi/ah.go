@@ -60,7 +60,7 @@ func init() {
 // datagram.
 func (l *library) ahFromWC(c *libibverbs.Context, wc *libibverbs.Wc, grh *libibverbs.Grh, a *libibverbs.AhAttr, port uint8) error {
 	*a = libibverbs.AhAttr{Dlid: wc.Slid, Sl: wc.Sl, SrcPathBits: wc.DlidPathBits, PortNum: port}
-	if wc.WcFlags&uint32(libibverbs.IBV_WC_GRH) == 0 {
+	if wc.WcFlags&libibverbs.IBV_WC_GRH == 0 {
 		return nil
 	}
 	var from, to wire.GID

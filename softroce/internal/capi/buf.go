@@ -37,11 +37,11 @@ func init() {
 		l.bufs[*out] = &buf{domain, addr, size}
 		return addr, 0
 	}
-	verbs.RegBufMr = func(p *libibverbs.Pd, b *libibverbs.Buf, addr uintptr, length uint64, access int32) (*libibverbs.Mr, syscall.Errno) {
+	verbs.RegBufMr = func(p *libibverbs.Pd, b *libibverbs.Buf, addr uintptr, length uint64, access libibverbs.AccessFlags) (*libibverbs.Mr, syscall.Errno) {
 		if !self().inBuf(p, b, addr, length) {
 			return nil, syscall.EINVAL
 		}
-		return self().register(p, addr, length, uint64(addr), libibverbs.AccessFlags(access))
+		return self().register(p, addr, length, uint64(addr), access)
 	}
 	verbs.FreeBuf = func(b *libibverbs.Buf) {
 		l := self()

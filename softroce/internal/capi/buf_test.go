@@ -20,7 +20,7 @@ func TestBuf(t *testing.T) {
 	r := newRig(t)
 	other, err := libibverbs.AllocPd(r.c)
 	require.NoError(t, err)
-	const size, access = 8192, int32(libibverbs.IBV_ACCESS_LOCAL_WRITE)
+	const size, access = 8192, libibverbs.IBV_ACCESS_LOCAL_WRITE
 	var buf *libibverbs.Buf
 	memory, errno := verbs.AllocBuf(r.pd, size, &buf)
 	require.Zero(t, errno)
@@ -74,14 +74,14 @@ func TestRegMrEx(t *testing.T) {
 		"a handle":                            {mask: addr | libibverbs.IBV_REG_MR_MASK_DMAH, want: syscall.EOPNOTSUPP},
 		"a mask to come":                      {mask: addr | 1<<20, want: syscall.EOPNOTSUPP},
 		"on demand": {addr, func(a *libibverbs.MrInitAttr) {
-			a.Access |= int32(libibverbs.IBV_ACCESS_ON_DEMAND)
+			a.Access |= libibverbs.IBV_ACCESS_ON_DEMAND
 		}, syscall.EOPNOTSUPP},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := alloc[libibverbs.MrInitAttr]()
 			defer free(a)
 			*a = libibverbs.MrInitAttr{
-				Length: 4096, Access: int32(libibverbs.IBV_ACCESS_LOCAL_WRITE), CompMask: uint64(tt.mask),
+				Length: 4096, Access: libibverbs.IBV_ACCESS_LOCAL_WRITE, CompMask: uint64(tt.mask),
 				Iova: elsewhere + offset, Addr: memory, Buf: buf,
 			}
 			if tt.set != nil {

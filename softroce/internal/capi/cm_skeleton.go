@@ -77,7 +77,7 @@ type CM struct {
 	// FreeDevices is rdma_free_devices.
 	FreeDevices func(list **libibverbs.Context)
 	// SetOption is rdma_set_option.
-	SetOption func(id *librdmacm.CmId, level int32, optname int32, optval unsafe.Pointer, optlen uint64) syscall.Errno
+	SetOption func(id *librdmacm.CmId, level librdmacm.OptionLevel, optname int32, optval unsafe.Pointer, optlen uint64) syscall.Errno
 	// MigrateId is rdma_migrate_id.
 	MigrateId func(id *librdmacm.CmId, channel *librdmacm.EventChannel) syscall.Errno
 	// Getaddrinfo is rdma_getaddrinfo.
@@ -85,7 +85,7 @@ type CM struct {
 	// Freeaddrinfo is rdma_freeaddrinfo.
 	Freeaddrinfo func(res *librdmacm.Addrinfo)
 	// InitQpAttr is rdma_init_qp_attr.
-	InitQpAttr func(id *librdmacm.CmId, qpAttr *libibverbs.QpAttr, qpAttrMask *int32) syscall.Errno
+	InitQpAttr func(id *librdmacm.CmId, qpAttr *libibverbs.QpAttr, qpAttrMask *libibverbs.QpAttrMask) syscall.Errno
 	// SetLocalEce is rdma_set_local_ece.
 	SetLocalEce func(id *librdmacm.CmId, ece *libibverbs.Ece) syscall.Errno
 	// GetRemoteEce is rdma_get_remote_ece.
@@ -549,7 +549,7 @@ func cmSetOption(args unsafe.Pointer) answer {
 	}
 	a := (*struct {
 		id      *librdmacm.CmId
-		level   int32
+		level   librdmacm.OptionLevel
 		optname int32
 		optval  unsafe.Pointer
 		optlen  uint64
@@ -595,7 +595,7 @@ func cmInitQpAttr(args unsafe.Pointer) answer {
 	a := (*struct {
 		id         *librdmacm.CmId
 		qpAttr     *libibverbs.QpAttr
-		qpAttrMask *int32
+		qpAttrMask *libibverbs.QpAttrMask
 	})(args)
 	return answer{errno: int32(cm.InitQpAttr(a.id, a.qpAttr, a.qpAttrMask))}
 }

@@ -181,7 +181,7 @@ func transfer(t testing.TB, from, to *librdmacm.CmId, text string) {
 	fromMR, err := librdmacm.RegMsgs(from, start(out), uint64(len(out)))
 	require.NoError(t, err)
 	require.NoError(t, librdmacm.PostRecv(to, nil, start(in), uint64(len(in)), toMR))
-	require.NoError(t, librdmacm.PostSend(from, nil, start(out), uint64(len(text)), fromMR, int32(libibverbs.IBV_SEND_SIGNALED)))
+	require.NoError(t, librdmacm.PostSend(from, nil, start(out), uint64(len(text)), fromMR, libibverbs.IBV_SEND_SIGNALED))
 	var wc libibverbs.Wc
 	_, err = librdmacm.GetSendComp(from, &wc)
 	require.NoError(t, err)
@@ -198,7 +198,7 @@ func state(t testing.TB, q *libibverbs.Qp) libibverbs.QpState {
 	t.Helper()
 	var attr libibverbs.QpAttr
 	var init libibverbs.QpInitAttr
-	require.NoError(t, libibverbs.QueryQp(q, &attr, int32(libibverbs.IBV_QP_STATE), &init))
+	require.NoError(t, libibverbs.QueryQp(q, &attr, libibverbs.IBV_QP_STATE, &init))
 	return attr.QpState
 }
 
@@ -319,7 +319,7 @@ func TestEstablish(t *testing.T) {
 	attr := libibverbs.QpAttr{QpState: libibverbs.IBV_QPS_RTR}
 	mask, err := librdmacm.InitQpAttr(a, &attr)
 	require.NoError(t, err)
-	require.NotZero(t, mask&int32(libibverbs.IBV_QP_DEST_QPN))
+	require.NotZero(t, mask&libibverbs.IBV_QP_DEST_QPN)
 	require.Equal(t, uint32(78), attr.DestQpNum)
 	require.NoError(t, librdmacm.Establish(a))
 	server.pass(librdmacm.RDMA_CM_EVENT_ESTABLISHED)
@@ -378,7 +378,7 @@ func datagram(t testing.TB, from, to *librdmacm.CmId, attr *libibverbs.AhAttr, n
 	list := (*libibverbs.Sge)(start(wr.memory[4096:]))
 	*list = sge
 	send.SgList, send.NumSge = list, 1
-	send.Opcode, send.SendFlags = libibverbs.IBV_WR_SEND, uint32(libibverbs.IBV_SEND_SIGNALED)
+	send.Opcode, send.SendFlags = libibverbs.IBV_WR_SEND, libibverbs.IBV_SEND_SIGNALED
 	send.Wr.Ud().Ah, send.Wr.Ud().RemoteQpn, send.Wr.Ud().RemoteQkey = ah, number, key
 	var bad *libibverbs.SendWr
 	require.NoError(t, libibverbs.PostSend(from.Qp, send, &bad))
@@ -405,8 +405,8 @@ func TestMulticast(t *testing.T) {
 		require.NoError(t, librdmacm.BindAddr(id, sockaddr(netip.AddrPortFrom(loopbacks["IPv4"], 0))))
 		createQP(t, id)
 		require.NoError(t, librdmacm.JoinMulticastEx(id, &librdmacm.CmJoinMcAttrEx{
-			CompMask:  uint32(librdmacm.RDMA_CM_JOIN_MC_ATTR_ADDRESS | librdmacm.RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS),
-			JoinFlags: uint32(flags), Addr: group,
+			CompMask:  librdmacm.RDMA_CM_JOIN_MC_ATTR_ADDRESS | librdmacm.RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
+			JoinFlags: flags, Addr: group,
 		}, mark))
 		e := p.next(librdmacm.RDMA_CM_EVENT_MULTICAST_JOIN)
 		require.Same(t, id, e.Id)
@@ -516,7 +516,7 @@ func TestEndpoints(t *testing.T) {
 		Cap: libibverbs.QpCap{MaxSendWr: 4, MaxRecvWr: 4, MaxSendSge: 1, MaxRecvSge: 1}, SqSigAll: 1,
 	}
 	info := func(flags int32, port string) *librdmacm.Addrinfo {
-		res, err := librdmacm.Getaddrinfo("127.0.0.1", port, &librdmacm.Addrinfo{AiFlags: flags, AiPortSpace: int32(tcp)})
+		res, err := librdmacm.Getaddrinfo("127.0.0.1", port, &librdmacm.Addrinfo{AiFlags: flags, AiPortSpace: tcp})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, librdmacm.Freeaddrinfo(res)) })
 		return res
@@ -584,12 +584,12 @@ func TestNoHostThere(t *testing.T) {
 }
 
 func TestAddrinfo(t *testing.T) {
-	const rc, ud = int32(libibverbs.IBV_QPT_RC), int32(libibverbs.IBV_QPT_UD)
+	const rc, ud = libibverbs.IBV_QPT_RC, libibverbs.IBV_QPT_UD
 	for name, tt := range map[string]struct {
 		host, service string
 		hints         *librdmacm.Addrinfo
 		src, dst      string
-		qpType        int32
+		qpType        libibverbs.QpType
 		ps            librdmacm.PortSpace
 		code          int
 		err           error
@@ -602,13 +602,13 @@ func TestAddrinfo(t *testing.T) {
 		"passive, IPv6":      {service: "7", hints: &librdmacm.Addrinfo{AiFlags: librdmacm.RAI_PASSIVE, AiFamily: syscall.AF_INET6}, src: "[::]:7", qpType: rc, ps: tcp},
 		"passive with host":  {host: "127.0.0.1", hints: &librdmacm.Addrinfo{AiFlags: librdmacm.RAI_PASSIVE}, src: "127.0.0.1:0", qpType: rc, ps: tcp},
 		"this machine":       {service: "7", hints: &librdmacm.Addrinfo{AiFamily: syscall.AF_INET}, dst: "127.0.0.1:7", qpType: rc, ps: tcp},
-		"datagrams":          {host: "127.0.0.1", hints: &librdmacm.Addrinfo{AiPortSpace: int32(udp)}, dst: "127.0.0.1:0", qpType: ud, ps: udp},
+		"datagrams":          {host: "127.0.0.1", hints: &librdmacm.Addrinfo{AiPortSpace: udp}, dst: "127.0.0.1:0", qpType: ud, ps: udp},
 		"datagrams by type":  {host: "127.0.0.1", hints: &librdmacm.Addrinfo{AiQpType: ud}, dst: "127.0.0.1:0", qpType: ud, ps: udp},
 		"source":             {host: "127.0.0.1", hints: &librdmacm.Addrinfo{AiSrcAddr: sockaddr(netip.MustParseAddrPort("127.0.0.1:9")), AiSrcLen: 16}, src: "127.0.0.1:9", dst: "127.0.0.1:0", qpType: rc, ps: tcp},
-		"only hints":         {hints: &librdmacm.Addrinfo{AiDstAddr: sockaddr(netip.MustParseAddrPort("[::1]:9")), AiDstLen: 28, AiQpType: rc, AiPortSpace: int32(tcp)}, dst: "[::1]:9", qpType: rc, ps: tcp},
+		"only hints":         {hints: &librdmacm.Addrinfo{AiDstAddr: sockaddr(netip.MustParseAddrPort("[::1]:9")), AiDstLen: 28, AiQpType: rc, AiPortSpace: tcp}, dst: "[::1]:9", qpType: rc, ps: tcp},
 		"nothing":            {err: syscall.EINVAL},
-		"types differ":       {host: "127.0.0.1", hints: &librdmacm.Addrinfo{AiQpType: rc, AiPortSpace: int32(udp)}, code: eaiSockType},
-		"types differ, too":  {host: "127.0.0.1", hints: &librdmacm.Addrinfo{AiQpType: ud, AiPortSpace: int32(tcp)}, code: eaiSockType},
+		"types differ":       {host: "127.0.0.1", hints: &librdmacm.Addrinfo{AiQpType: rc, AiPortSpace: udp}, code: eaiSockType},
+		"types differ, too":  {host: "127.0.0.1", hints: &librdmacm.Addrinfo{AiQpType: ud, AiPortSpace: tcp}, code: eaiSockType},
 		"numeric only":       {host: "localhost", hints: &librdmacm.Addrinfo{AiFlags: librdmacm.RAI_NUMERICHOST}, code: eaiNoName},
 		"other family":       {host: "::1", hints: &librdmacm.Addrinfo{AiFamily: syscall.AF_INET}, code: eaiNoAddr},
 		"unknown family":     {host: "::1", hints: &librdmacm.Addrinfo{AiFamily: 99}, code: eaiFamily},
@@ -639,7 +639,7 @@ func TestAddrinfo(t *testing.T) {
 			require.Equal(t, tt.src, text(res.AiSrcAddr))
 			require.Equal(t, tt.dst, text(res.AiDstAddr))
 			require.Equal(t, tt.qpType, res.AiQpType)
-			require.Equal(t, int32(tt.ps), res.AiPortSpace)
+			require.Equal(t, tt.ps, res.AiPortSpace)
 		})
 	}
 }

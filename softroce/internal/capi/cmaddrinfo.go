@@ -88,7 +88,7 @@ func lookUp(host, service string, hints, out *librdmacm.Addrinfo) (code int) {
 		return code
 	}
 	network := "tcp"
-	if libibverbs.QpType(qpType) == libibverbs.IBV_QPT_UD {
+	if qpType == libibverbs.IBV_QPT_UD {
 		network = "udp"
 	}
 	port, code := lookUpPort(network, service)
@@ -115,14 +115,14 @@ func lookUp(host, service string, hints, out *librdmacm.Addrinfo) (code int) {
 
 // types returns a queue pair type and a port space that match. If hints has 0
 // for one of the two, types chooses it to match the other.
-func types(hints *librdmacm.Addrinfo) (qpType, space int32, code int) {
+func types(hints *librdmacm.Addrinfo) (qpType libibverbs.QpType, space librdmacm.PortSpace, code int) {
 	qpType, space = hints.AiQpType, hints.AiPortSpace
-	datagrams := libibverbs.QpType(qpType) == libibverbs.IBV_QPT_UD
-	switch librdmacm.PortSpace(space) {
+	datagrams := qpType == libibverbs.IBV_QPT_UD
+	switch space {
 	case 0:
-		space = int32(librdmacm.RDMA_PS_TCP)
+		space = librdmacm.RDMA_PS_TCP
 		if datagrams {
-			space = int32(librdmacm.RDMA_PS_UDP)
+			space = librdmacm.RDMA_PS_UDP
 		}
 	case librdmacm.RDMA_PS_TCP:
 		if datagrams {
@@ -132,10 +132,10 @@ func types(hints *librdmacm.Addrinfo) (qpType, space int32, code int) {
 		if qpType != 0 && !datagrams {
 			return 0, 0, eaiSockType
 		}
-		qpType = int32(libibverbs.IBV_QPT_UD)
+		qpType = libibverbs.IBV_QPT_UD
 	}
 	if qpType == 0 {
-		qpType = int32(libibverbs.IBV_QPT_RC)
+		qpType = libibverbs.IBV_QPT_RC
 	}
 	return qpType, space, 0
 }

@@ -18,7 +18,7 @@ const endpointTimeout = 2000
 
 func init() {
 	cm.CreateEp = func(out **librdmacm.CmId, info *librdmacm.Addrinfo, p *libibverbs.Pd, a *libibverbs.QpInitAttr) syscall.Errno {
-		c, err := self().createID(nil, 0, librdmacm.PortSpace(info.AiPortSpace), libibverbs.QpType(info.AiQpType))
+		c, err := self().createID(nil, 0, info.AiPortSpace, info.AiQpType)
 		if err != 0 {
 			return err
 		}
@@ -59,7 +59,7 @@ func passive(c *librdmacm.CmId, info *librdmacm.Addrinfo, p *libibverbs.Pd, a *l
 		if a != nil {
 			i.qpInit = alloc[libibverbs.QpInitAttr]()
 			*i.qpInit = *a
-			i.qpInit.QpType = libibverbs.QpType(info.AiQpType)
+			i.qpInit.QpType = info.AiQpType
 		}
 		return 0
 	})
@@ -75,7 +75,7 @@ func active(c *librdmacm.CmId, info *librdmacm.Addrinfo, p *libibverbs.Pd, a *li
 		return err
 	}
 	if a != nil {
-		a.QpType = libibverbs.QpType(info.AiQpType)
+		a.QpType = info.AiQpType
 		if err := createCMQP(c, p, a); err != 0 {
 			return err
 		}

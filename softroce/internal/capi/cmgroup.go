@@ -31,13 +31,13 @@ func init() {
 	}
 	cm.JoinMulticastEx = func(c *librdmacm.CmId, a *librdmacm.CmJoinMcAttrEx, context uintptr) syscall.Errno {
 		const needed = librdmacm.RDMA_CM_JOIN_MC_ATTR_ADDRESS | librdmacm.RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS
-		if a.CompMask >= uint32(librdmacm.RDMA_CM_JOIN_MC_ATTR_RESERVED) {
+		if a.CompMask >= librdmacm.RDMA_CM_JOIN_MC_ATTR_RESERVED {
 			return syscall.ENOTSUP
 		}
-		if a.CompMask&uint32(needed) != uint32(needed) {
+		if a.CompMask&needed != needed {
 			return syscall.EINVAL
 		}
-		return join(c, a.Addr, librdmacm.CmMcJoinFlags(a.JoinFlags), context)
+		return join(c, a.Addr, a.JoinFlags, context)
 	}
 	cm.LeaveMulticast = func(c *librdmacm.CmId, addr *librdmacm.Sockaddr) syscall.Errno {
 		return withID(c, func(l *cmLibrary, i *id) syscall.Errno { return l.leave(i, addr) })

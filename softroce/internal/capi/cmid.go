@@ -51,17 +51,17 @@ func init() {
 	cm.MigrateId = func(c *librdmacm.CmId, to *librdmacm.EventChannel) syscall.Errno {
 		return withID(c, func(l *cmLibrary, i *id) syscall.Errno { return l.migrateID(i, to) })
 	}
-	cm.SetOption = func(c *librdmacm.CmId, level, option int32, value unsafe.Pointer, length uint64) syscall.Errno {
+	cm.SetOption = func(c *librdmacm.CmId, level librdmacm.OptionLevel, option int32, value unsafe.Pointer, length uint64) syscall.Errno {
 		const longest = 1 << 12
 		if length > longest || value == nil && length > 0 {
 			return syscall.EINVAL
 		}
 		return withID(c, func(_ *cmLibrary, i *id) syscall.Errno {
 			b := unsafe.Slice((*byte)(value), length)
-			if librdmacm.OptionLevel(level) == librdmacm.RDMA_OPTION_IB && librdmacm.IBOption(option) == librdmacm.RDMA_OPTION_IB_PATH {
+			if level == librdmacm.RDMA_OPTION_IB && librdmacm.IBOption(option) == librdmacm.RDMA_OPTION_IB_PATH {
 				return i.setPath(b)
 			}
-			return errno(i.e.SetOption(librdmacm.OptionLevel(level), librdmacm.IDOption(option), b))
+			return errno(i.e.SetOption(level, librdmacm.IDOption(option), b))
 		})
 	}
 	cm.WriteCmEvent = func(c *librdmacm.CmId, event librdmacm.CmEventType, status int32, arg uint64) syscall.Errno {

@@ -219,8 +219,8 @@ func member(t *testing.T, p *program, at netip.Addr, group *librdmacm.Sockaddr, 
 	require.NoError(t, librdmacm.BindAddr(id, sockaddr(netip.AddrPortFrom(at, 0))))
 	createQP(t, id)
 	require.NoError(t, librdmacm.JoinMulticastEx(id, &librdmacm.CmJoinMcAttrEx{
-		CompMask:  uint32(librdmacm.RDMA_CM_JOIN_MC_ATTR_ADDRESS | librdmacm.RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS),
-		JoinFlags: uint32(flags), Addr: group,
+		CompMask:  librdmacm.RDMA_CM_JOIN_MC_ATTR_ADDRESS | librdmacm.RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
+		JoinFlags: flags, Addr: group,
 	}, nil))
 	e := p.next(librdmacm.RDMA_CM_EVENT_MULTICAST_JOIN)
 	param := *e.Param.Ud()
@@ -318,7 +318,7 @@ func TestMulticastToNeighbours(t *testing.T) {
 	require.NoError(t, err)
 	for _, message := range []string{"one", "two", "end"} {
 		copy(memory, message)
-		require.NoError(t, librdmacm.PostUdSend(sender, nil, start(memory), 3, mr, int32(libibverbs.IBV_SEND_SIGNALED), ah, param.QpNum))
+		require.NoError(t, librdmacm.PostUdSend(sender, nil, start(memory), 3, mr, libibverbs.IBV_SEND_SIGNALED, ah, param.QpNum))
 		var wc libibverbs.Wc
 		_, err = librdmacm.GetSendComp(sender, &wc)
 		require.NoError(t, err)

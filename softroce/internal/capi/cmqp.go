@@ -27,7 +27,7 @@ func init() {
 		defer free(x)
 		head := (*libibverbs.SrqInitAttr)(unsafe.Pointer(x))
 		*head = *a
-		x.CompMask = uint32(libibverbs.IBV_SRQ_INIT_ATTR_TYPE | libibverbs.IBV_SRQ_INIT_ATTR_PD)
+		x.CompMask = libibverbs.IBV_SRQ_INIT_ATTR_TYPE | libibverbs.IBV_SRQ_INIT_ATTR_PD
 		x.SrqType, x.Pd = libibverbs.IBV_SRQT_BASIC, p
 		err := createCMSRQ(c, x)
 		*a = *head
@@ -41,13 +41,13 @@ func init() {
 		}
 		destroyCQs(c)
 	}
-	cm.InitQpAttr = func(c *librdmacm.CmId, a *libibverbs.QpAttr, mask *int32) syscall.Errno {
+	cm.InitQpAttr = func(c *librdmacm.CmId, a *libibverbs.QpAttr, mask *libibverbs.QpAttrMask) syscall.Errno {
 		return withID(c, func(_ *cmLibrary, i *id) syscall.Errno {
 			attr, m, err := i.e.InitQPAttr(a.QpState)
 			if err != nil {
 				return errno(err)
 			}
-			*a, *mask = attr, int32(m)
+			*a, *mask = attr, m
 			return 0
 		})
 	}
@@ -58,7 +58,7 @@ func createCMQP(c *librdmacm.CmId, p *libibverbs.Pd, a *libibverbs.QpInitAttr) s
 	defer free(x)
 	head := (*libibverbs.QpInitAttr)(unsafe.Pointer(x)) // the fields that both structs begin with
 	*head = *a
-	x.CompMask, x.Pd = uint32(libibverbs.IBV_QP_INIT_ATTR_PD), p
+	x.CompMask, x.Pd = libibverbs.IBV_QP_INIT_ATTR_PD, p
 	err := createCMQPEx(c, x)
 	*a = *head
 	return err
@@ -70,8 +70,8 @@ func createCMQPEx(c *librdmacm.CmId, a *libibverbs.QpInitAttrEx) syscall.Errno {
 	if c.Verbs == nil || c.Qp != nil {
 		return syscall.EINVAL
 	}
-	if a.CompMask&uint32(libibverbs.IBV_QP_INIT_ATTR_PD) == 0 || a.Pd == nil {
-		a.CompMask |= uint32(libibverbs.IBV_QP_INIT_ATTR_PD)
+	if a.CompMask&libibverbs.IBV_QP_INIT_ATTR_PD == 0 || a.Pd == nil {
+		a.CompMask |= libibverbs.IBV_QP_INIT_ATTR_PD
 		a.Pd = c.Pd
 	} else if a.Pd.Context != c.Verbs {
 		return syscall.EINVAL
@@ -163,11 +163,11 @@ func destroyCQs(c *librdmacm.CmId) {
 
 // createCMSRQ creates a shared receive queue for an ID.
 func createCMSRQ(c *librdmacm.CmId, a *libibverbs.SrqInitAttrEx) syscall.Errno {
-	if c.Verbs == nil || a.CompMask&uint32(libibverbs.IBV_SRQ_INIT_ATTR_TYPE) == 0 {
+	if c.Verbs == nil || a.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_TYPE == 0 {
 		return syscall.EINVAL
 	}
-	if a.CompMask&uint32(libibverbs.IBV_SRQ_INIT_ATTR_PD) == 0 || a.Pd == nil {
-		a.CompMask |= uint32(libibverbs.IBV_SRQ_INIT_ATTR_PD)
+	if a.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_PD == 0 || a.Pd == nil {
+		a.CompMask |= libibverbs.IBV_SRQ_INIT_ATTR_PD
 		a.Pd = c.Pd
 	}
 	s, err := verbs.CreateSrqEx(c.Verbs, a)

@@ -19,7 +19,7 @@ import (
 func (r *rig) read(qp *libibverbs.Qp, cq *libibverbs.Cq) libibverbs.WcStatus {
 	r.t.Helper()
 	*r.sge = r.part(4096, 64)
-	*r.send = libibverbs.SendWr{SgList: r.sge, NumSge: 1, Opcode: libibverbs.IBV_WR_RDMA_READ, SendFlags: uint32(libibverbs.IBV_SEND_SIGNALED)}
+	*r.send = libibverbs.SendWr{SgList: r.sge, NumSge: 1, Opcode: libibverbs.IBV_WR_RDMA_READ, SendFlags: libibverbs.IBV_SEND_SIGNALED}
 	rdma := r.send.Wr.Rdma()
 	rdma.RemoteAddr, rdma.Rkey = uint64(uintptr(start(r.memory))), r.mr.Rkey
 	var bad *libibverbs.SendWr
@@ -125,7 +125,7 @@ func TestObjectsOfManyThreads(t *testing.T) {
 				if errno != 0 {
 					return
 				}
-				mr, errno := verbs.RegMr(pd, buffer, 4096, int32(libibverbs.IBV_ACCESS_LOCAL_WRITE))
+				mr, errno := verbs.RegMr(pd, buffer, 4096, libibverbs.IBV_ACCESS_LOCAL_WRITE)
 				check("reg_mr", errno)
 				mw, errno := verbs.AllocMw(pd, libibverbs.IBV_MW_TYPE_1)
 				check("alloc_mw", errno)

@@ -42,8 +42,8 @@ func init() {
 	verbs.CreateCqEx = func(c *libibverbs.Context, a *libibverbs.CqInitAttrEx) (*libibverbs.CqEx, syscall.Errno) {
 		const masks = libibverbs.IBV_CQ_INIT_ATTR_MASK_FLAGS
 		const flags = libibverbs.IBV_CREATE_CQ_ATTR_SINGLE_THREADED
-		if a.CompMask&^uint32(masks) != 0 || a.WcFlags&^uint64(completionFields) != 0 ||
-			a.CompMask&uint32(masks) != 0 && a.Flags&^uint32(flags) != 0 {
+		if a.CompMask&^masks != 0 || a.WcFlags&^uint64(completionFields) != 0 ||
+			a.CompMask&masks != 0 && a.Flags&^flags != 0 {
 			return nil, syscall.EOPNOTSUPP
 		}
 		q, err := self().createCQ(c, int64(a.Cqe), contextOf(&a.CqContext), a.Channel, int32(a.CompVector), a.WcFlags, true)
@@ -129,10 +129,10 @@ func (l *library) modifyCQ(c *libibverbs.Cq, a *libibverbs.ModifyCqAttr) syscall
 	l.Lock()
 	defer l.Unlock()
 	q := l.cqs[c]
-	if q == nil || a.AttrMask&^uint32(libibverbs.IBV_CQ_ATTR_MODERATE) != 0 {
+	if q == nil || a.AttrMask&^libibverbs.IBV_CQ_ATTR_MODERATE != 0 {
 		return syscall.EINVAL
 	}
-	if a.AttrMask&uint32(libibverbs.IBV_CQ_ATTR_MODERATE) != 0 {
+	if a.AttrMask&libibverbs.IBV_CQ_ATTR_MODERATE != 0 {
 		return errno(q.e.Moderate(a.Moderate))
 	}
 	return 0

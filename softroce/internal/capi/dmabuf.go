@@ -37,8 +37,8 @@ const dmabufAccess = libibverbs.IBV_ACCESS_LOCAL_WRITE | libibverbs.IBV_ACCESS_R
 	libibverbs.IBV_ACCESS_REMOTE_ATOMIC | libibverbs.AccessFlags(libibverbs.IBV_ACCESS_OPTIONAL_RANGE)
 
 func init() {
-	verbs.RegDmabufMr = func(p *libibverbs.Pd, offset, length, iova uint64, fd, access int32) (*libibverbs.Mr, syscall.Errno) {
-		return self().registerDMABuf(p, offset, length, iova, int(fd), libibverbs.AccessFlags(access))
+	verbs.RegDmabufMr = func(p *libibverbs.Pd, offset, length, iova uint64, fd int32, access libibverbs.AccessFlags) (*libibverbs.Mr, syscall.Errno) {
+		return self().registerDMABuf(p, offset, length, iova, int(fd), access)
 	}
 }
 

@@ -36,7 +36,7 @@ func TestRegDmabufMrRefused(t *testing.T) {
 		"on demand":              {int32(file.Fd()), libibverbs.IBV_ACCESS_ON_DEMAND, syscall.EINVAL},
 		"what a device may lack": {int32(file.Fd()), libibverbs.IBV_ACCESS_RELAXED_ORDERING, syscall.EINVAL},
 	} {
-		m, errno := verbs.RegDmabufMr(r.pd, 0, 4096, 0, tt.fd, int32(tt.access))
+		m, errno := verbs.RegDmabufMr(r.pd, 0, 4096, 0, tt.fd, tt.access)
 		require.Equal(t, tt.want, errno, name)
 		require.Nil(t, m, name)
 	}
@@ -62,7 +62,7 @@ func TestDmabufIsGivenBack(t *testing.T) {
 	require.Equal(t, 1, before)
 	t.Cleanup(func() { require.Equal(t, before, descriptors(), "after the device was closed") })
 	r := newRig(t)
-	const access = int32(libibverbs.IBV_ACCESS_LOCAL_WRITE)
+	const access = libibverbs.IBV_ACCESS_LOCAL_WRITE
 	fd := int32(buffer.FD)
 	m, errno := verbs.RegDmabufMr(r.pd, uint64(page)+8, uint64(page), 1<<32+8, fd, access)
 	require.Zero(t, errno)
@@ -70,7 +70,7 @@ func TestDmabufIsGivenBack(t *testing.T) {
 	require.EqualValues(t, page+8, uintptr(m.Addr))
 	require.Equal(t, before+1, descriptors())
 
-	code, errno := verbs.ReregMr(m, int32(libibverbs.IBV_REREG_MR_CHANGE_ACCESS), nil, 0, 0, 0)
+	code, errno := verbs.ReregMr(m, libibverbs.IBV_REREG_MR_CHANGE_ACCESS, nil, 0, 0, 0)
 	require.Equal(t, syscall.EOPNOTSUPP, errno)
 	require.EqualValues(t, libibverbs.IBV_REREG_MR_ERR_CMD, code)
 	require.Zero(t, verbs.DeregMr(m))

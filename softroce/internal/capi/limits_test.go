@@ -40,7 +40,7 @@ func (r *rig) post(qp *libibverbs.Qp, op libibverbs.WrOpcode, flags libibverbs.S
 	for i := range segments {
 		(*[8]libibverbs.Sge)(sges)[i] = r.part(0, 8)
 	}
-	*r.send = libibverbs.SendWr{Opcode: op, SendFlags: uint32(flags), SgList: (*libibverbs.Sge)(sges), NumSge: segments}
+	*r.send = libibverbs.SendWr{Opcode: op, SendFlags: flags, SgList: (*libibverbs.Sge)(sges), NumSge: segments}
 	var bad *libibverbs.SendWr
 	return errno(libibverbs.PostSend(qp, r.send, &bad))
 }
@@ -101,7 +101,7 @@ func TestBuildBeyondLimits(t *testing.T) {
 		defer free(a)
 		const mask = libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
 		*a = libibverbs.QpInitAttrEx{
-			SendCq: cq, RecvCq: cq, QpType: libibverbs.IBV_QPT_RC, Pd: r.pd, CompMask: uint32(mask), SendOpsFlags: uint64(ops),
+			SendCq: cq, RecvCq: cq, QpType: libibverbs.IBV_QPT_RC, Pd: r.pd, CompMask: mask, SendOpsFlags: uint64(ops),
 			Cap: libibverbs.QpCap{MaxSendWr: 8, MaxSendSge: 2},
 		}
 		return libibverbs.CreateQpEx(r.c, a)
@@ -137,7 +137,7 @@ func TestInlineWithinLimits(t *testing.T) {
 	attr, got := alloc[libibverbs.QpAttr](), alloc[libibverbs.QpInitAttr]()
 	defer free(attr)
 	defer free(got)
-	require.NoError(t, libibverbs.QueryQp(qp, attr, int32(libibverbs.IBV_QP_CAP), got))
+	require.NoError(t, libibverbs.QueryQp(qp, attr, libibverbs.IBV_QP_CAP, got))
 	require.Zero(t, got.Cap.MaxInlineData)
 	r.ready(qp, qp.QpNum)
 	require.Equal(t, syscall.EINVAL, r.post(qp, libibverbs.IBV_WR_SEND, libibverbs.IBV_SEND_INLINE, 1))

@@ -41,7 +41,7 @@ func oneOfEach(t *testing.T) []any {
 	var buf *libibverbs.Buf
 	memory, err := verbs.AllocBuf(pd, 4096, &buf)
 	require.Zero(t, err)
-	mr, err := verbs.RegBufMr(pd, buf, uintptr(memory), 4096, int32(libibverbs.IBV_ACCESS_LOCAL_WRITE))
+	mr, err := verbs.RegBufMr(pd, buf, uintptr(memory), 4096, libibverbs.IBV_ACCESS_LOCAL_WRITE)
 	require.Zero(t, err)
 	to := &libibverbs.AhAttr{IsGlobal: 1, PortNum: 1}
 	entry, err := locked(c, func(d *engine.Device) (libibverbs.GidEntry, error) { return d.GID(1, 0) })
@@ -182,7 +182,7 @@ func TestUseAfterEnd(t *testing.T) {
 		"close":   verbs.CloseDevice(c),
 		"dealloc": verbs.DeallocPd(pd),
 		"destroy": verbs.DestroyQp(qp),
-		"modify":  verbs.ModifyQp(qp, &libibverbs.QpAttr{}, int32(libibverbs.IBV_QP_STATE)),
+		"modify":  verbs.ModifyQp(qp, &libibverbs.QpAttr{}, libibverbs.IBV_QP_STATE),
 		"resize":  verbs.ResizeCq(cq, 8),
 		"alloc":   failed(verbs.AllocPd(c)),
 		"channel": failed(verbs.CreateCompChannel(c)),

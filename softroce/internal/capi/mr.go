@@ -27,14 +27,14 @@ type mr struct {
 }
 
 func init() {
-	verbs.RegMr = func(p *libibverbs.Pd, addr uintptr, length uint64, access int32) (*libibverbs.Mr, syscall.Errno) {
-		return self().register(p, addr, length, uint64(addr), libibverbs.AccessFlags(access))
+	verbs.RegMr = func(p *libibverbs.Pd, addr uintptr, length uint64, access libibverbs.AccessFlags) (*libibverbs.Mr, syscall.Errno) {
+		return self().register(p, addr, length, uint64(addr), access)
 	}
-	verbs.RegMrIova = func(p *libibverbs.Pd, addr uintptr, length, iova uint64, access int32) (*libibverbs.Mr, syscall.Errno) {
-		return self().register(p, addr, length, iova, libibverbs.AccessFlags(access))
+	verbs.RegMrIova = func(p *libibverbs.Pd, addr uintptr, length, iova uint64, access libibverbs.AccessFlags) (*libibverbs.Mr, syscall.Errno) {
+		return self().register(p, addr, length, iova, access)
 	}
-	verbs.RegMrIova2 = func(p *libibverbs.Pd, addr uintptr, length, iova uint64, access uint32) (*libibverbs.Mr, syscall.Errno) {
-		return self().register(p, addr, length, iova, libibverbs.AccessFlags(access))
+	verbs.RegMrIova2 = func(p *libibverbs.Pd, addr uintptr, length, iova uint64, access libibverbs.AccessFlags) (*libibverbs.Mr, syscall.Errno) {
+		return self().register(p, addr, length, iova, access)
 	}
 	verbs.RegMrEx = func(p *libibverbs.Pd, a *libibverbs.MrInitAttr) (*libibverbs.Mr, syscall.Errno) {
 		if a == nil {
@@ -48,8 +48,8 @@ func init() {
 		defer l.Unlock()
 		return l.deregister(m)
 	}
-	verbs.ReregMr = func(m *libibverbs.Mr, flags int32, p *libibverbs.Pd, addr uintptr, length uint64, access int32) (int, syscall.Errno) {
-		return self().reregister(m, libibverbs.ReregMrFlags(flags), p, addr, length, libibverbs.AccessFlags(access))
+	verbs.ReregMr = func(m *libibverbs.Mr, flags libibverbs.ReregMrFlags, p *libibverbs.Pd, addr uintptr, length uint64, access libibverbs.AccessFlags) (int, syscall.Errno) {
+		return self().reregister(m, flags, p, addr, length, access)
 	}
 }
 
@@ -238,7 +238,7 @@ func (l *library) registerEx(p *libibverbs.Pd, a *libibverbs.MrInitAttr) (*libib
 	if mask&libibverbs.IBV_REG_MR_MASK_IOVA != 0 {
 		iova = a.Iova
 	}
-	access := libibverbs.AccessFlags(a.Access)
+	access := a.Access
 	switch {
 	case mask&ofFile == ofFile && mask&(ofProgram|libibverbs.IBV_REG_MR_MASK_IOVA) == libibverbs.IBV_REG_MR_MASK_IOVA:
 		return l.registerDMABuf(p, a.FdOffset, a.Length, iova, int(a.Fd), access)

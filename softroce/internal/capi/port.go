@@ -31,7 +31,7 @@ func init() {
 	}
 	verbs.QueryRtValues = func(_ *libibverbs.Context, v *libibverbs.ValuesEx) syscall.Errno {
 		const known = libibverbs.IBV_VALUES_MASK_RAW_CLOCK
-		if v.CompMask&^uint32(known) != 0 {
+		if v.CompMask&^known != 0 {
 			return syscall.EINVAL
 		}
 		now := self().Now()

@@ -50,24 +50,24 @@ func init() {
 	}
 	verbs.CreateQpEx = func(c *libibverbs.Context, a *libibverbs.QpInitAttrEx) (*libibverbs.Qp, syscall.Errno) {
 		const known = libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS | libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
-		if a.CompMask&^uint32(known) != 0 {
+		if a.CompMask&^known != 0 {
 			return nil, syscall.EOPNOTSUPP
 		}
-		if a.CompMask&uint32(libibverbs.IBV_QP_INIT_ATTR_PD) == 0 || a.Pd == nil || a.Pd.Context != c {
+		if a.CompMask&libibverbs.IBV_QP_INIT_ATTR_PD == 0 || a.Pd == nil || a.Pd.Context != c {
 			return nil, syscall.EINVAL
 		}
-		if a.CompMask&uint32(libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) == 0 {
+		if a.CompMask&libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS == 0 {
 			a.SendOpsFlags = 0
 		}
 		return self().createQP(a.Pd, a, contextOf(&a.QpContext))
 	}
-	verbs.ModifyQp = func(q *libibverbs.Qp, a *libibverbs.QpAttr, mask int32) syscall.Errno {
+	verbs.ModifyQp = func(q *libibverbs.Qp, a *libibverbs.QpAttr, mask libibverbs.QpAttrMask) syscall.Errno {
 		l := self()
 		l.Lock()
 		defer l.Unlock()
-		return l.modifyQP(q, a, libibverbs.QpAttrMask(mask))
+		return l.modifyQP(q, a, mask)
 	}
-	verbs.QueryQp = func(c *libibverbs.Qp, a *libibverbs.QpAttr, mask int32, i *libibverbs.QpInitAttr) syscall.Errno {
+	verbs.QueryQp = func(c *libibverbs.Qp, a *libibverbs.QpAttr, mask libibverbs.QpAttrMask, i *libibverbs.QpInitAttr) syscall.Errno {
 		l := self()
 		l.Lock()
 		defer l.Unlock()

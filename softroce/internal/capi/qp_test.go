@@ -21,12 +21,12 @@ func TestCreateFlags(t *testing.T) {
 	const pd, flags = libibverbs.IBV_QP_INIT_ATTR_PD, libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS
 	for name, tt := range map[string]struct {
 		mask  libibverbs.QpInitAttrMask
-		flags uint32
+		flags libibverbs.QpCreateFlags
 		want  syscall.Errno
 	}{
 		"none":         {pd | flags, 0, 0},
 		"not asked":    {pd, 0x100, 0},
-		"one":          {pd | flags, uint32(libibverbs.IBV_QP_CREATE_BLOCK_SELF_MCAST_LB), syscall.EOPNOTSUPP},
+		"one":          {pd | flags, libibverbs.IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, syscall.EOPNOTSUPP},
 		"unknown":      {pd | flags, 1 << 31, syscall.EOPNOTSUPP},
 		"another mask": {pd | libibverbs.IBV_QP_INIT_ATTR_MAX_TSO_HEADER, 0, syscall.EOPNOTSUPP},
 		"no domain":    {flags, 0, syscall.EINVAL},
@@ -35,7 +35,7 @@ func TestCreateFlags(t *testing.T) {
 			a := alloc[libibverbs.QpInitAttrEx]()
 			defer free(a)
 			*a = libibverbs.QpInitAttrEx{
-				SendCq: cq, RecvCq: cq, QpType: libibverbs.IBV_QPT_UD, Pd: r.pd, CompMask: uint32(tt.mask), CreateFlags: tt.flags,
+				SendCq: cq, RecvCq: cq, QpType: libibverbs.IBV_QPT_UD, Pd: r.pd, CompMask: tt.mask, CreateFlags: tt.flags,
 			}
 			q, errno := verbs.CreateQpEx(r.c, a)
 			require.Equal(t, tt.want, errno)

@@ -37,7 +37,7 @@ func newRig(t testing.TB) *rig {
 	require.NoError(t, err)
 	r.memory = newObjects(t).memory
 	access := libibverbs.IBV_ACCESS_LOCAL_WRITE | libibverbs.IBV_ACCESS_REMOTE_WRITE | libibverbs.IBV_ACCESS_REMOTE_READ
-	r.mr, err = libibverbs.RegMr(r.pd, start(r.memory), uint64(len(r.memory)), int32(access))
+	r.mr, err = libibverbs.RegMr(r.pd, start(r.memory), uint64(len(r.memory)), access)
 	require.NoError(t, err)
 	r.send, r.recv, r.sge = alloc[libibverbs.SendWr](), alloc[libibverbs.RecvWr](), alloc[libibverbs.Sge]()
 	t.Cleanup(func() {
@@ -92,7 +92,7 @@ func (r *rig) bring(qp *libibverbs.Qp, peer uint32, states ...libibverbs.QpState
 	attr := alloc[libibverbs.QpAttr]()
 	defer free(attr)
 	*attr = libibverbs.QpAttr{
-		PortNum: 1, Qkey: qkey, QpAccessFlags: uint32(libibverbs.IBV_ACCESS_REMOTE_WRITE | libibverbs.IBV_ACCESS_REMOTE_READ),
+		PortNum: 1, Qkey: qkey, QpAccessFlags: libibverbs.IBV_ACCESS_REMOTE_WRITE | libibverbs.IBV_ACCESS_REMOTE_READ,
 		AhAttr: r.to(), PathMtu: libibverbs.IBV_MTU_1024, DestQpNum: peer, MaxDestRdAtomic: 4, MaxRdAtomic: 4, MinRnrTimer: 1,
 		Timeout: 14, RetryCnt: 7, RnrRetry: 7,
 	}
@@ -117,7 +117,7 @@ func (r *rig) bring(qp *libibverbs.Qp, peer uint32, states ...libibverbs.QpState
 				mask |= libibverbs.IBV_QP_TIMEOUT | libibverbs.IBV_QP_RETRY_CNT | libibverbs.IBV_QP_RNR_RETRY | libibverbs.IBV_QP_MAX_QP_RD_ATOMIC
 			}
 		}
-		require.NoError(r.t, libibverbs.ModifyQp(qp, attr, int32(mask)))
+		require.NoError(r.t, libibverbs.ModifyQp(qp, attr, mask))
 	}
 }
 
@@ -139,7 +139,7 @@ func (r *rig) postRecv(qp *libibverbs.Qp, part libibverbs.Sge) {
 func (r *rig) postSend(qp *libibverbs.Qp, part libibverbs.Sge, ah *libibverbs.Ah, peer uint32) {
 	r.t.Helper()
 	*r.sge = part
-	*r.send = libibverbs.SendWr{SgList: r.sge, NumSge: 1, Opcode: libibverbs.IBV_WR_SEND, SendFlags: uint32(libibverbs.IBV_SEND_SIGNALED)}
+	*r.send = libibverbs.SendWr{SgList: r.sge, NumSge: 1, Opcode: libibverbs.IBV_WR_SEND, SendFlags: libibverbs.IBV_SEND_SIGNALED}
 	if ah != nil {
 		ud := r.send.Wr.Ud()
 		ud.Ah, ud.RemoteQpn, ud.RemoteQkey = ah, peer, qkey

@@ -35,11 +35,11 @@ func init() {
 		return s, err
 	}
 	verbs.CreateSrqEx = func(c *libibverbs.Context, a *libibverbs.SrqInitAttrEx) (*libibverbs.Srq, syscall.Errno) {
-		if a.CompMask&uint32(libibverbs.IBV_SRQ_INIT_ATTR_PD) == 0 || a.Pd == nil || a.Pd.Context != c {
+		if a.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_PD == 0 || a.Pd == nil || a.Pd.Context != c {
 			return nil, syscall.EINVAL
 		}
 		x := libibverbs.SrqInitAttrEx{Attr: a.Attr, CompMask: a.CompMask, SrqType: a.SrqType} // all but the context
-		if a.CompMask&uint32(libibverbs.IBV_SRQ_INIT_ATTR_TYPE) == 0 {
+		if a.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_TYPE == 0 {
 			x.SrqType = libibverbs.IBV_SRQT_BASIC
 		}
 		s, err := self().createSRQ(a.Pd, &x, contextOf(&a.SrqContext))
@@ -49,8 +49,8 @@ func init() {
 	verbs.GetSrqNum = func(c *libibverbs.Srq, number *uint32) syscall.Errno {
 		return syscall.EOPNOTSUPP // only SRQs for XRC have a number
 	}
-	verbs.ModifySrq = func(c *libibverbs.Srq, a *libibverbs.SrqAttr, mask int32) syscall.Errno {
-		return self().modifySRQ(c, a, libibverbs.SrqAttrMask(mask))
+	verbs.ModifySrq = func(c *libibverbs.Srq, a *libibverbs.SrqAttr, mask libibverbs.SrqAttrMask) syscall.Errno {
+		return self().modifySRQ(c, a, mask)
 	}
 	verbs.QuerySrq = func(c *libibverbs.Srq, a *libibverbs.SrqAttr) syscall.Errno {
 		l := self()

@@ -42,8 +42,8 @@ func TestContextsAreNumbers(t *testing.T) {
 		setContext(context, number)
 	}
 	cqAttr.Cqe = 1
-	srqAttr.Attr.MaxWr, srqExAttr.Attr.MaxWr, srqExAttr.CompMask, srqExAttr.Pd = 1, 1, uint32(libibverbs.IBV_SRQ_INIT_ATTR_PD), pd
-	qpAttr.QpType, qpExAttr.QpType, qpExAttr.CompMask, qpExAttr.Pd = libibverbs.IBV_QPT_RC, libibverbs.IBV_QPT_RC, uint32(libibverbs.IBV_QP_INIT_ATTR_PD), pd
+	srqAttr.Attr.MaxWr, srqExAttr.Attr.MaxWr, srqExAttr.CompMask, srqExAttr.Pd = 1, 1, libibverbs.IBV_SRQ_INIT_ATTR_PD, pd
+	qpAttr.QpType, qpExAttr.QpType, qpExAttr.CompMask, qpExAttr.Pd = libibverbs.IBV_QPT_RC, libibverbs.IBV_QPT_RC, libibverbs.IBV_QP_INIT_ATTR_PD, pd
 	cq, err := libibverbs.CreateCqEx(device, cqAttr)
 	require.NoError(t, err)
 	queue := (*libibverbs.Cq)(unsafe.Pointer(cq))

@@ -64,17 +64,17 @@ type Verbs struct {
 	// DeallocPd is ibv_dealloc_pd.
 	DeallocPd func(pd *libibverbs.Pd) syscall.Errno
 	// RegMrIova2 is ibv_reg_mr_iova2.
-	RegMrIova2 func(pd *libibverbs.Pd, addr uintptr, length uint64, iova uint64, access uint32) (*libibverbs.Mr, syscall.Errno)
+	RegMrIova2 func(pd *libibverbs.Pd, addr uintptr, length uint64, iova uint64, access libibverbs.AccessFlags) (*libibverbs.Mr, syscall.Errno)
 	// RegMr is ibv_reg_mr.
-	RegMr func(pd *libibverbs.Pd, addr uintptr, length uint64, access int32) (*libibverbs.Mr, syscall.Errno)
+	RegMr func(pd *libibverbs.Pd, addr uintptr, length uint64, access libibverbs.AccessFlags) (*libibverbs.Mr, syscall.Errno)
 	// RegMrIova is ibv_reg_mr_iova.
-	RegMrIova func(pd *libibverbs.Pd, addr uintptr, length uint64, iova uint64, access int32) (*libibverbs.Mr, syscall.Errno)
+	RegMrIova func(pd *libibverbs.Pd, addr uintptr, length uint64, iova uint64, access libibverbs.AccessFlags) (*libibverbs.Mr, syscall.Errno)
 	// RegDmabufMr is ibv_reg_dmabuf_mr.
-	RegDmabufMr func(pd *libibverbs.Pd, offset uint64, length uint64, iova uint64, fd int32, access int32) (*libibverbs.Mr, syscall.Errno)
+	RegDmabufMr func(pd *libibverbs.Pd, offset uint64, length uint64, iova uint64, fd int32, access libibverbs.AccessFlags) (*libibverbs.Mr, syscall.Errno)
 	// RegMrEx is ibv_reg_mr_ex.
 	RegMrEx func(pd *libibverbs.Pd, mrInitAttr *libibverbs.MrInitAttr) (*libibverbs.Mr, syscall.Errno)
 	// ReregMr is ibv_rereg_mr.
-	ReregMr func(mr *libibverbs.Mr, flags int32, pd *libibverbs.Pd, addr uintptr, length uint64, access int32) (int, syscall.Errno)
+	ReregMr func(mr *libibverbs.Mr, flags libibverbs.ReregMrFlags, pd *libibverbs.Pd, addr uintptr, length uint64, access libibverbs.AccessFlags) (int, syscall.Errno)
 	// DeregMr is ibv_dereg_mr.
 	DeregMr func(mr *libibverbs.Mr) syscall.Errno
 	// CreateCompChannel is ibv_create_comp_channel.
@@ -110,7 +110,7 @@ type Verbs struct {
 	// CreateSrq is ibv_create_srq.
 	CreateSrq func(pd *libibverbs.Pd, srqInitAttr *libibverbs.SrqInitAttr) (*libibverbs.Srq, syscall.Errno)
 	// ModifySrq is ibv_modify_srq.
-	ModifySrq func(srq *libibverbs.Srq, srqAttr *libibverbs.SrqAttr, srqAttrMask int32) syscall.Errno
+	ModifySrq func(srq *libibverbs.Srq, srqAttr *libibverbs.SrqAttr, srqAttrMask libibverbs.SrqAttrMask) syscall.Errno
 	// QuerySrq is ibv_query_srq.
 	QuerySrq func(srq *libibverbs.Srq, srqAttr *libibverbs.SrqAttr) syscall.Errno
 	// DestroySrq is ibv_destroy_srq.
@@ -124,19 +124,19 @@ type Verbs struct {
 	// FreeBuf is ibv_free_buf.
 	FreeBuf func(buf *libibverbs.Buf)
 	// RegBufMr is ibv_reg_buf_mr.
-	RegBufMr func(pd *libibverbs.Pd, buf *libibverbs.Buf, addr uintptr, length uint64, access int32) (*libibverbs.Mr, syscall.Errno)
+	RegBufMr func(pd *libibverbs.Pd, buf *libibverbs.Buf, addr uintptr, length uint64, access libibverbs.AccessFlags) (*libibverbs.Mr, syscall.Errno)
 	// AllocDmah is ibv_alloc_dmah.
 	AllocDmah func(context *libibverbs.Context, attr *libibverbs.DmahInitAttr) (*libibverbs.Dmah, syscall.Errno)
 	// DeallocDmah is ibv_dealloc_dmah.
 	DeallocDmah func(dmah *libibverbs.Dmah) syscall.Errno
 	// ModifyQp is ibv_modify_qp.
-	ModifyQp func(qp *libibverbs.Qp, attr *libibverbs.QpAttr, attrMask int32) syscall.Errno
+	ModifyQp func(qp *libibverbs.Qp, attr *libibverbs.QpAttr, attrMask libibverbs.QpAttrMask) syscall.Errno
 	// QpAttachCompCntr is ibv_qp_attach_comp_cntr.
 	QpAttachCompCntr func(qp *libibverbs.Qp, compCntr *libibverbs.CompCntr, attr *libibverbs.QpAttachCompCntrAttr) syscall.Errno
 	// QueryQpDataInOrder is ibv_query_qp_data_in_order.
-	QueryQpDataInOrder func(qp *libibverbs.Qp, op libibverbs.WrOpcode, flags uint32) int32
+	QueryQpDataInOrder func(qp *libibverbs.Qp, op libibverbs.WrOpcode, flags libibverbs.QueryQpDataInOrderFlags) int32
 	// QueryQp is ibv_query_qp.
-	QueryQp func(qp *libibverbs.Qp, attr *libibverbs.QpAttr, attrMask int32, initAttr *libibverbs.QpInitAttr) syscall.Errno
+	QueryQp func(qp *libibverbs.Qp, attr *libibverbs.QpAttr, attrMask libibverbs.QpAttrMask, initAttr *libibverbs.QpInitAttr) syscall.Errno
 	// DestroyQp is ibv_destroy_qp.
 	DestroyQp func(qp *libibverbs.Qp) syscall.Errno
 	// CreateAh is ibv_create_ah.
@@ -168,11 +168,11 @@ type Verbs struct {
 	// QueryPort is query_port, an operation of struct verbs_context.
 	QueryPort func(context *libibverbs.Context, portNum uint8, portAttr *libibverbs.PortAttr, size uint64) syscall.Errno
 	// AdviseMr is advise_mr, an operation of struct verbs_context.
-	AdviseMr func(pd *libibverbs.Pd, advice libibverbs.IbUverbsAdviseMrAdvice, flags uint32, sgList *libibverbs.Sge, numSge uint32) syscall.Errno
+	AdviseMr func(pd *libibverbs.Pd, advice libibverbs.IbUverbsAdviseMrAdvice, flags libibverbs.IbUverbsAdviseMrFlag, sgList *libibverbs.Sge, numSge uint32) syscall.Errno
 	// AllocNullMr is alloc_null_mr, an operation of struct verbs_context.
 	AllocNullMr func(pd *libibverbs.Pd) (*libibverbs.Mr, syscall.Errno)
 	// ReadCounters is read_counters, an operation of struct verbs_context.
-	ReadCounters func(counters *libibverbs.Counters, countersValue *uint64, ncounters uint32, flags uint32) syscall.Errno
+	ReadCounters func(counters *libibverbs.Counters, countersValue *uint64, ncounters uint32, flags libibverbs.ReadCountersFlags) syscall.Errno
 	// AttachCountersPointFlow is attach_counters_point_flow, an operation of struct verbs_context.
 	AttachCountersPointFlow func(counters *libibverbs.Counters, attr *libibverbs.CounterAttachAttr, flow *libibverbs.Flow) syscall.Errno
 	// CreateCounters is create_counters, an operation of struct verbs_context.
@@ -180,7 +180,7 @@ type Verbs struct {
 	// DestroyCounters is destroy_counters, an operation of struct verbs_context.
 	DestroyCounters func(counters *libibverbs.Counters) syscall.Errno
 	// RegDmMr is reg_dm_mr, an operation of struct verbs_context.
-	RegDmMr func(pd *libibverbs.Pd, dm *libibverbs.Dm, dmOffset uint64, length uint64, access uint32) (*libibverbs.Mr, syscall.Errno)
+	RegDmMr func(pd *libibverbs.Pd, dm *libibverbs.Dm, dmOffset uint64, length uint64, access libibverbs.AccessFlags) (*libibverbs.Mr, syscall.Errno)
 	// AllocDm is alloc_dm, an operation of struct verbs_context.
 	AllocDm func(context *libibverbs.Context, attr *libibverbs.AllocDmAttr) (*libibverbs.Dm, syscall.Errno)
 	// FreeDm is free_dm, an operation of struct verbs_context.
@@ -628,7 +628,7 @@ func verbsRegMrIova2(args unsafe.Pointer) answer {
 		addr   uintptr
 		length uint64
 		iova   uint64
-		access uint32
+		access libibverbs.AccessFlags
 	})(args)
 	r, err := verbs.RegMrIova2(a.pd, a.addr, a.length, a.iova, a.access)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
@@ -641,7 +641,7 @@ func verbsRegMr(args unsafe.Pointer) answer {
 		pd     *libibverbs.Pd
 		addr   uintptr
 		length uint64
-		access int32
+		access libibverbs.AccessFlags
 	})(args)
 	r, err := verbs.RegMr(a.pd, a.addr, a.length, a.access)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
@@ -655,7 +655,7 @@ func verbsRegMrIova(args unsafe.Pointer) answer {
 		addr   uintptr
 		length uint64
 		iova   uint64
-		access int32
+		access libibverbs.AccessFlags
 	})(args)
 	r, err := verbs.RegMrIova(a.pd, a.addr, a.length, a.iova, a.access)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
@@ -670,7 +670,7 @@ func verbsRegDmabufMr(args unsafe.Pointer) answer {
 		length uint64
 		iova   uint64
 		fd     int32
-		access int32
+		access libibverbs.AccessFlags
 	})(args)
 	r, err := verbs.RegDmabufMr(a.pd, a.offset, a.length, a.iova, a.fd, a.access)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
@@ -692,11 +692,11 @@ func verbsReregMr(args unsafe.Pointer) answer {
 	}
 	a := (*struct {
 		mr     *libibverbs.Mr
-		flags  int32
+		flags  libibverbs.ReregMrFlags
 		pd     *libibverbs.Pd
 		addr   uintptr
 		length uint64
-		access int32
+		access libibverbs.AccessFlags
 	})(args)
 	r, err := verbs.ReregMr(a.mr, a.flags, a.pd, a.addr, a.length, a.access)
 	return answer{value: int64(r), errno: int32(err)}
@@ -881,7 +881,7 @@ func verbsModifySrq(args unsafe.Pointer) answer {
 	a := (*struct {
 		srq         *libibverbs.Srq
 		srqAttr     *libibverbs.SrqAttr
-		srqAttrMask int32
+		srqAttrMask libibverbs.SrqAttrMask
 	})(args)
 	return answer{errno: int32(verbs.ModifySrq(a.srq, a.srqAttr, a.srqAttrMask))}
 }
@@ -955,7 +955,7 @@ func verbsRegBufMr(args unsafe.Pointer) answer {
 		buf    *libibverbs.Buf
 		addr   uintptr
 		length uint64
-		access int32
+		access libibverbs.AccessFlags
 	})(args)
 	r, err := verbs.RegBufMr(a.pd, a.buf, a.addr, a.length, a.access)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
@@ -987,7 +987,7 @@ func verbsModifyQp(args unsafe.Pointer) answer {
 	a := (*struct {
 		qp       *libibverbs.Qp
 		attr     *libibverbs.QpAttr
-		attrMask int32
+		attrMask libibverbs.QpAttrMask
 	})(args)
 	return answer{errno: int32(verbs.ModifyQp(a.qp, a.attr, a.attrMask))}
 }
@@ -1009,7 +1009,7 @@ func verbsQueryQpDataInOrder(args unsafe.Pointer) answer {
 	a := (*struct {
 		qp    *libibverbs.Qp
 		op    libibverbs.WrOpcode
-		flags uint32
+		flags libibverbs.QueryQpDataInOrderFlags
 	})(args)
 	return answer{value: int64(verbs.QueryQpDataInOrder(a.qp, a.op, a.flags))}
 }
@@ -1020,7 +1020,7 @@ func verbsQueryQp(args unsafe.Pointer) answer {
 	a := (*struct {
 		qp       *libibverbs.Qp
 		attr     *libibverbs.QpAttr
-		attrMask int32
+		attrMask libibverbs.QpAttrMask
 		initAttr *libibverbs.QpInitAttr
 	})(args)
 	return answer{errno: int32(verbs.QueryQp(a.qp, a.attr, a.attrMask, a.initAttr))}
@@ -1186,7 +1186,7 @@ func verbsAdviseMr(args unsafe.Pointer) answer {
 	a := (*struct {
 		pd     *libibverbs.Pd
 		advice libibverbs.IbUverbsAdviseMrAdvice
-		flags  uint32
+		flags  libibverbs.IbUverbsAdviseMrFlag
 		sgList *libibverbs.Sge
 		numSge uint32
 	})(args)
@@ -1210,7 +1210,7 @@ func verbsReadCounters(args unsafe.Pointer) answer {
 		counters      *libibverbs.Counters
 		countersValue *uint64
 		ncounters     uint32
-		flags         uint32
+		flags         libibverbs.ReadCountersFlags
 	})(args)
 	return answer{errno: int32(verbs.ReadCounters(a.counters, a.countersValue, a.ncounters, a.flags))}
 }
@@ -1254,7 +1254,7 @@ func verbsRegDmMr(args unsafe.Pointer) answer {
 		dm       *libibverbs.Dm
 		dmOffset uint64
 		length   uint64
-		access   uint32
+		access   libibverbs.AccessFlags
 	})(args)
 	r, err := verbs.RegDmMr(a.pd, a.dm, a.dmOffset, a.length, a.access)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}

@@ -78,7 +78,7 @@ func TestPollingHoldsNobodyElseUp(t *testing.T) {
 	for name, end := range map[string]func(*rig, *libibverbs.Qp) error{
 		"destroy": func(_ *rig, qp *libibverbs.Qp) error { return libibverbs.DestroyQp(qp) },
 		"reset": func(_ *rig, qp *libibverbs.Qp) error {
-			return libibverbs.ModifyQp(qp, &libibverbs.QpAttr{QpState: libibverbs.IBV_QPS_RESET}, int32(libibverbs.IBV_QP_STATE))
+			return libibverbs.ModifyQp(qp, &libibverbs.QpAttr{QpState: libibverbs.IBV_QPS_RESET}, libibverbs.IBV_QP_STATE)
 		},
 		"resize": func(_ *rig, qp *libibverbs.Qp) error { return libibverbs.ResizeCq(qp.SendCq, 16) },
 	} {
@@ -347,7 +347,7 @@ func BenchmarkRegisterAmong30000Mappings(b *testing.B) {
 		require.NoError(b, syscall.Mprotect(memory[i*4096:][:4096], syscall.PROT_READ))
 	}
 	for b.Loop() {
-		m, err := libibverbs.RegMr(r.pd, unsafe.Pointer(&memory[4096]), 4096, int32(libibverbs.IBV_ACCESS_LOCAL_WRITE))
+		m, err := libibverbs.RegMr(r.pd, unsafe.Pointer(&memory[4096]), 4096, libibverbs.IBV_ACCESS_LOCAL_WRITE)
 		require.NoError(b, err)
 		require.NoError(b, libibverbs.DeregMr(m))
 	}

@@ -38,7 +38,7 @@ func (id *ID) InitQPAttr(to libibverbs.QpState) (attr libibverbs.QpAttr, mask li
 		if c.responderResources > 0 {
 			access |= libibverbs.IBV_ACCESS_REMOTE_READ | libibverbs.IBV_ACCESS_REMOTE_ATOMIC
 		}
-		attr.QpAccessFlags = uint32(access)
+		attr.QpAccessFlags = access
 		mask |= libibverbs.IBV_QP_ACCESS_FLAGS | libibverbs.IBV_QP_PKEY_INDEX | libibverbs.IBV_QP_PORT
 	case to == libibverbs.IBV_QPS_RTR && c.connecting() && c.state != connREQSent:
 		attr.AhAttr = c.path.ahAttr(id.port)

@@ -192,7 +192,7 @@ func (d *Device) Attr() (libibverbs.DeviceAttrEx, error) {
 	return libibverbs.DeviceAttrEx{
 		OrigAttr: libibverbs.DeviceAttr{
 			NodeGuid: guid, SysImageGuid: guid, VendorId: noVendor, PageSizeCap: math.MaxUint32 &^ (pageSize - 1),
-			DeviceCapFlags: uint32(l.capabilities()), AtomicCap: l.atomicCap(), PhysPortCnt: 1, MaxPkeys: 1,
+			DeviceCapFlags: l.capabilities(), AtomicCap: l.atomicCap(), PhysPortCnt: 1, MaxPkeys: 1,
 			LocalCaAckDelay: ackDelay, MaxMrSize: maxMRSize, MaxMr: int32(l.MRs), MaxMw: int32(l.MWs), MaxPd: int32(l.PDs), MaxAh: int32(l.AHs),
 			MaxQp: int32(l.QPs), MaxQpWr: int32(l.WR), MaxSge: int32(l.SGE), MaxSgeRd: int32(l.ReadSGE), MaxCq: int32(l.CQs), MaxCqe: int32(l.CQE),
 			MaxQpRdAtom: int32(l.Reads), MaxQpInitRdAtom: int32(l.Reads),

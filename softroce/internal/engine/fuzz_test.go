@@ -152,7 +152,7 @@ func (g *target) step(c *choices) {
 	case 6: // what the program may change while packets come
 		a := &libibverbs.QpAttr{
 			QpState: libibverbs.IBV_QPS_RTS + libibverbs.QpState(c.int(2)), CurQpState: q.attr.QpState, PortNum: 1, AhAttr: *ahAttr(2), Qkey: 1,
-			QpAccessFlags: uint32(remoteAccess), Timeout: uint8(c.int(32)), RetryCnt: uint8(c.int(8)), RnrRetry: uint8(c.int(8)),
+			QpAccessFlags: remoteAccess, Timeout: uint8(c.int(32)), RetryCnt: uint8(c.int(8)), RnrRetry: uint8(c.int(8)),
 			MinRnrTimer: uint8(c.int(32)), MaxRdAtomic: uint8(c.int(8)), MaxDestRdAtomic: uint8(c.int(8)),
 		}
 		if ways, ok := steps[q.kind][step{q.attr.QpState, a.QpState}]; ok {

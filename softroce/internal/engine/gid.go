@@ -52,7 +52,7 @@ func (d *Device) GID(port, index uint32) (libibverbs.GidEntry, error) {
 		return libibverbs.GidEntry{}, noData
 	}
 	g := libibverbs.GidEntry{
-		GidIndex: index, PortNum: port, GidType: uint32(libibverbs.IBV_GID_TYPE_ROCE_V2), NdevIfindex: e.NetDev,
+		GidIndex: index, PortNum: port, GidType: libibverbs.IBV_GID_TYPE_ROCE_V2, NdevIfindex: e.NetDev,
 	}
 	*g.Gid.Raw() = e.GID
 	return g, nil

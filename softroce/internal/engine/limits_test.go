@@ -47,7 +47,7 @@ func TestLimitsAreReported(t *testing.T) {
 	require.Zero(t, o.MaxSrqSge+o.MaxMcastQpAttach)
 	const missing = libibverbs.IBV_DEVICE_MEM_WINDOW | libibverbs.IBV_DEVICE_MEM_WINDOW_TYPE_2B |
 		libibverbs.IBV_DEVICE_MEM_MGT_EXTENSIONS | libibverbs.IBV_DEVICE_SRQ_RESIZE
-	require.Zero(t, libibverbs.DeviceCapFlags(o.DeviceCapFlags)&missing)
+	require.Zero(t, o.DeviceCapFlags&missing)
 	require.Zero(t, libibverbs.DeviceCapFlags(a.DeviceCapFlagsEx)&missing)
 }
 
@@ -76,7 +76,7 @@ func TestLimitsHold(t *testing.T) {
 	}
 	size := func(c libibverbs.QpCap) func(*node) error { return qp(libibverbs.QpInitAttrEx{Cap: c}) }
 	ops := func(ops libibverbs.QpCreateSendOpsFlags) func(*node) error {
-		return qp(libibverbs.QpInitAttrEx{CompMask: uint32(hasOps), SendOpsFlags: uint64(ops)})
+		return qp(libibverbs.QpInitAttrEx{CompMask: hasOps, SendOpsFlags: uint64(ops)})
 	}
 	srq := func(a libibverbs.SrqAttr) func(*node) error {
 		return func(d *node) error { return d.CheckSRQ(&libibverbs.SrqInitAttrEx{Attr: a}) }

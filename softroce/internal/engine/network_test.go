@@ -183,7 +183,7 @@ func (n *network) end(d *node, kind libibverbs.QpType, srq *SRQ, bytes int) *end
 	}
 	e := &end{node: d, pd: pd, send: d.cq(4 * depth), recv: d.cq(4 * depth), n: n}
 	c := QPConfig{SendCQ: e.send, RecvCQ: e.recv, SRQ: srq, Send: newSendQueue(depth, 4, 256), Recv: newRecvQueue(depth, 4)}
-	c.Attr.CompMask = uint32(libibverbs.IBV_QP_INIT_ATTR_PD)
+	c.Attr.CompMask = libibverbs.IBV_QP_INIT_ATTR_PD
 	c.Attr.QpType = kind
 	c.Attr.Cap = libibverbs.QpCap{MaxSendWr: depth, MaxRecvWr: depth, MaxSendSge: 4, MaxRecvSge: 4, MaxInlineData: 256}
 	var err error

@@ -451,7 +451,7 @@ func (c *churn) attr(s step, peer *end) *libibverbs.QpAttr {
 	flags := []libibverbs.AccessFlags{0, libibverbs.IBV_ACCESS_REMOTE_READ, remoteAccess, remoteAccess}
 	return &libibverbs.QpAttr{
 		QpState: s.to, CurQpState: s.from, PortNum: 1, Qkey: uint32(c.r.IntN(2)), EnSqdAsyncNotify: uint8(c.r.IntN(2)),
-		QpAccessFlags: uint32(flags[c.r.IntN(len(flags))]), PathMtu: libibverbs.IBV_MTU_256 + libibverbs.Mtu(c.r.IntN(5)),
+		QpAccessFlags: flags[c.r.IntN(len(flags))], PathMtu: libibverbs.IBV_MTU_256 + libibverbs.Mtu(c.r.IntN(5)),
 		DestQpNum: peer.qp.number, AhAttr: *ahAttr(peer.number()), RqPsn: uint32(c.r.IntN(2)), SqPsn: uint32(c.r.IntN(2)),
 		Timeout: uint8(c.r.IntN(32)), RetryCnt: uint8(c.r.IntN(8)), RnrRetry: uint8(c.r.IntN(8)), MinRnrTimer: uint8(c.r.IntN(32)),
 		MaxRdAtomic: uint8(c.r.IntN(6)), MaxDestRdAtomic: uint8(c.r.IntN(6)),

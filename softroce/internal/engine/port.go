@@ -31,7 +31,7 @@ func (d *Device) PortAttr(port uint32) (libibverbs.PortAttr, error) {
 	}
 	a := libibverbs.PortAttr{
 		State: libibverbs.IBV_PORT_ACTIVE, PhysState: linkUp, MaxMtu: d.limits.MTU, ActiveMtu: d.config.MTU,
-		GidTblLen: gidTableSize, PkeyTblLen: 1, PortCapFlags: uint32(portCaps), MaxMsgSz: maxMessage, MaxVlNum: virtualLanes,
+		GidTblLen: gidTableSize, PkeyTblLen: 1, PortCapFlags: portCaps, MaxMsgSz: maxMessage, MaxVlNum: virtualLanes,
 		ActiveWidth: width4X, ActiveSpeed: speedEDR, ActiveSpeedEx: speedEDR,
 		LinkLayer: uint8(libibverbs.IBV_LINK_LAYER_ETHERNET), Flags: uint8(grhRequired),
 	}

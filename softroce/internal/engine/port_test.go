@@ -68,7 +68,7 @@ func TestGIDTable(t *testing.T) {
 	last := all[1]
 	require.Equal(t, six, wire.GID(*last.Gid.Raw()))
 	require.Equal(t, [...]uint32{255, 1, uint32(libibverbs.IBV_GID_TYPE_ROCE_V2), 7},
-		[...]uint32{last.GidIndex, last.PortNum, last.GidType, last.NdevIfindex})
+		[...]uint32{last.GidIndex, last.PortNum, uint32(last.GidType), last.NdevIfindex})
 	one, err := d.GID(1, 255)
 	require.NoError(t, err)
 	require.Equal(t, last, one)

@@ -108,7 +108,7 @@ func (d *Device) CheckQP(a *libibverbs.QpInitAttrEx) error {
 	if err != nil {
 		return err
 	}
-	mask := libibverbs.QpInitAttrMask(a.CompMask)
+	mask := a.CompMask
 	const known = libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS | libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
 	if mask&^known != 0 || mask&libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && a.CreateFlags != 0 ||
 		mask&libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0 && libibverbs.QpCreateSendOpsFlags(a.SendOpsFlags)&^ops != 0 {

@@ -29,11 +29,11 @@ func TestCreateQP(t *testing.T) {
 	}
 	ops := func(k libibverbs.QpType, ops libibverbs.QpCreateSendOpsFlags) func(*QPConfig) {
 		return func(c *QPConfig) {
-			c.Attr.QpType, c.Attr.CompMask, c.Attr.SendOpsFlags = k, uint32(hasPD|hasOps), uint64(ops)
+			c.Attr.QpType, c.Attr.CompMask, c.Attr.SendOpsFlags = k, hasPD|hasOps, uint64(ops)
 		}
 	}
 	masked := func(m libibverbs.QpInitAttrMask) func(*QPConfig) {
-		return func(c *QPConfig) { c.Attr.CompMask = uint32(hasPD | m) }
+		return func(c *QPConfig) { c.Attr.CompMask = hasPD | m }
 	}
 	for name, tt := range map[string]struct {
 		change func(*QPConfig)
@@ -66,7 +66,7 @@ func TestCreateQP(t *testing.T) {
 		"flags":            {func(c *QPConfig) { masked(hasFlags)(c); c.Attr.CreateFlags = 0x100 }, syscall.EOPNOTSUPP},
 		"source number": {func(c *QPConfig) {
 			masked(hasFlags)(c)
-			c.Attr.CreateFlags = uint32(libibverbs.IBV_QP_CREATE_SOURCE_QPN)
+			c.Attr.CreateFlags = libibverbs.IBV_QP_CREATE_SOURCE_QPN
 		}, syscall.EOPNOTSUPP},
 		"TSO":               {masked(libibverbs.IBV_QP_INIT_ATTR_MAX_TSO_HEADER), syscall.EOPNOTSUPP},
 		"XRC domain":        {masked(libibverbs.IBV_QP_INIT_ATTR_XRCD), syscall.EOPNOTSUPP},

@@ -185,7 +185,7 @@ func TestModifyAttributes(t *testing.T) {
 		return func(a *libibverbs.QpAttr) { change(&a.AhAttr) }
 	}
 	for name, tt := range map[string]test{
-		"access":              {qpsReset, qpsInit, libibverbs.IBV_QP_ACCESS_FLAGS, func(a *libibverbs.QpAttr) { a.QpAccessFlags = uint32(remoteAccess) }, nil},
+		"access":              {qpsReset, qpsInit, libibverbs.IBV_QP_ACCESS_FLAGS, func(a *libibverbs.QpAttr) { a.QpAccessFlags = remoteAccess }, nil},
 		"unknown access":      {qpsReset, qpsInit, libibverbs.IBV_QP_ACCESS_FLAGS, func(a *libibverbs.QpAttr) { a.QpAccessFlags = 1 << 31 }, syscall.EINVAL},
 		"port 0":              {qpsReset, qpsInit, libibverbs.IBV_QP_PORT, func(a *libibverbs.QpAttr) { a.PortNum = 0 }, syscall.EINVAL},
 		"port 2":              {qpsReset, qpsInit, libibverbs.IBV_QP_PORT, func(a *libibverbs.QpAttr) { a.PortNum = 2 }, syscall.EINVAL},

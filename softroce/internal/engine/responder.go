@@ -370,7 +370,7 @@ func (q *QP) rightLength(op wire.Opcode, n uint32) bool {
 
 // permits reports whether the queue pair permits remote access of that kind.
 func (q *QP) permits(access libibverbs.AccessFlags) bool {
-	return libibverbs.AccessFlags(q.attr.QpAccessFlags)&access != 0
+	return q.attr.QpAccessFlags&access != 0
 }
 
 // write writes the n bytes of p's payload to the memory of the WRITE m.
@@ -483,10 +483,10 @@ func (q *QP) completeReceive(c Completion, dep dependency) {
 func (c *Completion) setHeaders(p *wire.Packet) {
 	switch {
 	case p.Opcode.HasImm():
-		c.WcFlags |= uint32(libibverbs.IBV_WC_WITH_IMM)
+		c.WcFlags |= libibverbs.IBV_WC_WITH_IMM
 		*c.ImmData() = libibverbs.Be32(p.Imm)
 	case p.Opcode.HasInv():
-		c.WcFlags |= uint32(libibverbs.IBV_WC_WITH_INV)
+		c.WcFlags |= libibverbs.IBV_WC_WITH_INV
 		*c.InvalidatedRkey() = p.InvKey
 	}
 }

@@ -191,7 +191,7 @@ const allAccess = libibverbs.IBV_ACCESS_LOCAL_WRITE | remoteAccess | libibverbs.
 // inline.
 func (d *node) qp(p *PD, kind libibverbs.QpType, send, recv *CQ, srq *SRQ) *QP {
 	c := QPConfig{SendCQ: send, RecvCQ: recv, SRQ: srq, Send: newSendQueue(16, 4, 64), Recv: newRecvQueue(16, 4)}
-	c.Attr.CompMask = uint32(libibverbs.IBV_QP_INIT_ATTR_PD)
+	c.Attr.CompMask = libibverbs.IBV_QP_INIT_ATTR_PD
 	c.Attr.QpType = kind
 	c.Attr.Cap = libibverbs.QpCap{MaxSendWr: 16, MaxRecvWr: 16, MaxSendSge: 4, MaxRecvSge: 4, MaxInlineData: 64}
 	q, err := p.CreateQP(c)
@@ -204,7 +204,7 @@ func (d *node) qp(p *PD, kind libibverbs.QpType, send, recv *CQ, srq *SRQ) *QP {
 func (d *node) connect(q *QP, peer byte, number uint32) {
 	t := d.t
 	a := &libibverbs.QpAttr{
-		PortNum: 1, QpAccessFlags: uint32(remoteAccess), PathMtu: libibverbs.IBV_MTU_1024, DestQpNum: number,
+		PortNum: 1, QpAccessFlags: remoteAccess, PathMtu: libibverbs.IBV_MTU_1024, DestQpNum: number,
 		Timeout: 14, RetryCnt: 7, RnrRetry: 6, MinRnrTimer: 12, MaxRdAtomic: 4, MaxDestRdAtomic: 4,
 	}
 	a.AhAttr = *ahAttr(peer)

@@ -41,7 +41,7 @@ func (d *Device) CheckSRQ(attr *libibverbs.SrqInitAttrEx) error {
 		return err
 	}
 	const other = libibverbs.IBV_SRQ_INIT_ATTR_XRCD | libibverbs.IBV_SRQ_INIT_ATTR_CQ | libibverbs.IBV_SRQ_INIT_ATTR_TM
-	mask := libibverbs.SrqInitAttrMask(attr.CompMask)
+	mask := attr.CompMask
 	kind := libibverbs.IBV_SRQT_BASIC
 	if mask&libibverbs.IBV_SRQ_INIT_ATTR_TYPE != 0 {
 		kind = attr.SrqType

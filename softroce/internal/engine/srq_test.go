@@ -48,7 +48,7 @@ func TestCreateSRQ(t *testing.T) {
 		"unknown in mask": {libibverbs.SrqAttr{MaxWr: 1}, 1 << 9, 0, syscall.EINVAL},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := pd.CreateSRQ(&libibverbs.SrqInitAttrEx{Attr: tt.attr, CompMask: uint32(tt.mask), SrqType: tt.kind}, newRecvQueue(4, 2))
+			s, err := pd.CreateSRQ(&libibverbs.SrqInitAttrEx{Attr: tt.attr, CompMask: tt.mask, SrqType: tt.kind}, newRecvQueue(4, 2))
 			if tt.want != nil {
 				require.Equal(t, tt.want, err)
 				return

@@ -49,7 +49,7 @@ func TestCommunicationEstablished(t *testing.T) {
 	c := n.end(b.node, libibverbs.IBV_QPT_RC, nil, 64)
 	a.qp.attr.DestQpNum = c.qp.number
 	attr := &libibverbs.QpAttr{
-		PortNum: 1, QpAccessFlags: uint32(remoteAccess), PathMtu: libibverbs.IBV_MTU_1024, DestQpNum: a.qp.number, RqPsn: 1<<24 - 20,
+		PortNum: 1, QpAccessFlags: remoteAccess, PathMtu: libibverbs.IBV_MTU_1024, DestQpNum: a.qp.number, RqPsn: 1<<24 - 20,
 	}
 	attr.AhAttr = b.qp.attr.AhAttr
 	attr.QpState = libibverbs.IBV_QPS_INIT
@@ -209,7 +209,7 @@ func TestWindowThroughRequests(t *testing.T) {
 	require.Equal(t, []result{ok(1), ok(2)}, results(a.send))
 	require.Equal(t, a.mr.memory[:3000], b.mr.memory[1000:4000])
 	c := poll(b.recv.ring)[0]
-	require.Equal(t, uint32(libibverbs.IBV_WC_WITH_INV), c.WcFlags)
+	require.Equal(t, libibverbs.IBV_WC_WITH_INV, c.WcFlags)
 	require.Equal(t, key, *c.InvalidatedRkey())
 
 	key = bind(3)

@@ -85,7 +85,7 @@ func statusCases() map[string]statusCase {
 		}
 	}
 	remoteQP := func(flag libibverbs.AccessFlags) func(a, b *end, r *testRequest) {
-		return func(a, b *end, r *testRequest) { b.qp.attr.QpAccessFlags = uint32(lacking(flag)) }
+		return func(a, b *end, r *testRequest) { b.qp.attr.QpAccessFlags = lacking(flag) }
 	}
 	localSGE := func(f func(e *end, s *libibverbs.Sge)) func(a, b *end, r *testRequest) {
 		return func(a, b *end, r *testRequest) { f(a, &r.sges[len(r.sges)-1]) }

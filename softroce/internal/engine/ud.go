@@ -72,7 +72,7 @@ func (q *QP) receiveDatagram(p *wire.Packet) {
 	switch refused := q.fill(d.source, 0, n); refused {
 	case nil:
 		c := q.receiveCompletion(libibverbs.IBV_WC_SUCCESS)
-		c.Opcode, c.ByteLen, c.SrcQp, c.WcFlags = libibverbs.IBV_WC_RECV, n, p.SrcQP, uint32(libibverbs.IBV_WC_GRH)
+		c.Opcode, c.ByteLen, c.SrcQp, c.WcFlags = libibverbs.IBV_WC_RECV, n, p.SrcQP, libibverbs.IBV_WC_GRH
 		c.Sl = packetType(p)
 		c.setHeaders(p)
 		q.completeReceive(c, dependency{solicited: p.Solicited})

@@ -124,7 +124,7 @@ func TestDatagrams(t *testing.T) {
 		require.Equal(t, libibverbs.IBV_WC_SUCCESS, c.Status)
 		require.Equal(t, uint32(size+40), c.ByteLen)
 		require.Equal(t, a.qp.number, c.SrcQp)
-		require.Equal(t, uint32(libibverbs.IBV_WC_GRH|libibverbs.IBV_WC_WITH_IMM), c.WcFlags)
+		require.Equal(t, libibverbs.IBV_WC_GRH|libibverbs.IBV_WC_WITH_IMM, c.WcFlags)
 		require.Equal(t, uint32(77), uint32(*c.ImmData()))
 		require.Equal(t, uint8(8|2), c.Sl, "UDP and IPv4")
 		m := b.mr.memory
