@@ -65,8 +65,8 @@ func Refuse(op, object, format string, args ...any) error {
 }
 
 // ZeroByte returns the error for a call of op that was refused because the
-// string for the parameter param contains a zero byte, at which C's string would
-// end.
+// string for the parameter param contains a zero byte, at which C's string
+// would end.
 func ZeroByte(op, param string) error { return Refuse(op, "", "%s contains a zero byte", param) }
 
 // Nil returns the error for a call of op that was refused because the parameter

@@ -15,11 +15,11 @@ import (
 )
 
 // The conventions name the enums of integers that C declares as such, often
-// because they hold flags combined with |. These have the enum's type in Go, and
-// the integer's in all of C.
+// because they hold flags combined with |. These have the enum's type in Go,
+// and the integer's in all of C.
 
-// typed makes goType return an enum's type for the integer t, or for the integer
-// to which t points. unfit reports what does not fit.
+// typed makes goType return an enum's type for the integer t, or for the
+// integer to which t points. unfit reports what does not fit.
 func (p *pkg) typed(t *api.Type, enums conventions.Enums, name string) {
 	if t = integer(t); t == nil || enums[name] == "" {
 		return
@@ -38,8 +38,8 @@ func (p *pkg) typedMembers(s *api.Struct) {
 }
 
 // eachMember calls visit for each member that is not a struct or union, and for
-// those of nested structs and unions. path is the member's name in a line of the
-// conventions.
+// those of nested structs and unions. path is the member's name in a line of
+// the conventions.
 func eachMember(members []*api.Member, around string, visit func(path string, m *api.Member)) {
 	for _, m := range members {
 		path := around
