@@ -80,7 +80,6 @@ func (d *Device) lacksFor(wr *libibverbs.SendWr) string {
 	if err != nil {
 		return ""
 	}
-	iwarp := d.raw.Device.TransportType == libibverbs.IBV_TRANSPORT_IWARP
 	switch op := wr.Opcode; {
 	case isAtomic(op) && attr.AtomicCap == libibverbs.IBV_ATOMIC_NONE:
 		return d.Name() + " has no atomic operations"
@@ -90,10 +89,15 @@ func (d *Device) lacksFor(wr *libibverbs.SendWr) string {
 		return fmt.Sprintf("an RDMA read has %d segments, and %s allows %d", wr.NumSge, d.Name(), attr.MaxSGERead)
 	case (op == libibverbs.IBV_WR_BIND_MW || op == libibverbs.IBV_WR_LOCAL_INV || op == libibverbs.IBV_WR_SEND_WITH_INV) && attr.MaxMW == 0:
 		return d.Name() + " has no memory windows"
-	case (op == libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM || op == libibverbs.IBV_WR_SEND_WITH_IMM) && iwarp:
+	case (op == libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM || op == libibverbs.IBV_WR_SEND_WITH_IMM) && d.isIWARP():
 		return d.Name() + " uses iWARP, and many such devices have no immediate data"
 	}
 	return ""
+}
+
+// isIWARP reports whether the device uses iWARP.
+func (d *Device) isIWARP() bool {
+	return d.raw != nil && d.raw.Device != nil && d.raw.Device.TransportType == libibverbs.IBV_TRANSPORT_IWARP
 }
 
 // isAtomic reports whether op is an atomic operation.

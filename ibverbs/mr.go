@@ -45,13 +45,14 @@ type region struct {
 	lkey, rkey uint32
 	keyOnly    bool // whether RawSegment made the region, of which only the key is known
 	readOnly   bool // whether the device may only read the memory, as far as is known
+	noSink     bool // whether no RDMA read may go into the memory although the device may write it
 }
 
 // newMR returns the MR of a C region. The caller has called Use on the domain
 // and the other parents.
 func newMR(raw *libibverbs.Mr, r region, parents ...*object.Object) *MR {
 	r.lkey, r.rkey = raw.Lkey, raw.Rkey
-	r.readOnly = r.access&AccessLocalWrite == 0
+	r.readOnly, r.noSink = r.access&AccessLocalWrite == 0, r.pd.device.isIWARP() && r.access&AccessRemoteWrite == 0
 	if r.release == nil {
 		r.release = func() {}
 	}
@@ -595,7 +596,7 @@ func (mr *MR) rereg(config ReregConfig) error {
 	if config.Access != nil {
 		flags |= libibverbs.IBV_REREG_MR_CHANGE_ACCESS
 		access, next.access = *config.Access, *config.Access
-		next.readOnly = access&AccessLocalWrite == 0
+		next.readOnly, next.noSink = access&AccessLocalWrite == 0, mr.pd.device.isIWARP() && access&AccessRemoteWrite == 0
 	}
 	if config.Memory != nil {
 		flags |= libibverbs.IBV_REREG_MR_CHANGE_TRANSLATION

@@ -12,6 +12,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 var rxeTypes = map[string]ibverbs.QPType{
@@ -223,6 +224,7 @@ func TestStateWhileItChanges(t *testing.T) {
 
 func TestQuery(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Segments(3), testdevice.Inline(100))
 	e := r.typedEnd(ibverbs.QPConfig{MaxInline: 100, SendSegments: 3, RecvSegments: 2})
 	r.bring(e.qp, 0xABCDE, ibverbs.QPStateRTS)
 	a := must(e.qp.Query())(t)

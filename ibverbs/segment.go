@@ -140,6 +140,22 @@ func written(segments []Segment) error {
 	return nil
 }
 
+// sinks returns an error if an RDMA read may not go into one of the segments.
+// On iWARP, that takes remote write access. It ignores segments that are not
+// valid.
+func sinks(segments []Segment) error {
+	if err := written(segments); err != nil {
+		return err
+	}
+	for k := range segments {
+		if s := &segments[k]; s.mr != nil && s.mr.noSink && s.n > 0 && s.isValid() {
+			return inSegment(k, cerr.Invalid(
+				"%s is without AccessRemoteWrite, which the memory of an RDMA read needs on iWARP", s.mr.object.Name()))
+		}
+	}
+	return nil
+}
+
 // checkWrite returns an error if the device may not write to a valid segment.
 func (s Segment) checkWrite() error {
 	if s.mr.readOnly && s.n > 0 {
@@ -260,7 +276,7 @@ func (r SendWR) SetSegments(segments ...Segment) error {
 		}
 		err = written(segments)
 	case libibverbs.IBV_WR_RDMA_READ:
-		err = written(segments)
+		err = sinks(segments)
 	}
 	if err != nil {
 		return r.refuse(wr, err)

@@ -179,3 +179,38 @@ func TestSegmentsToWrite(t *testing.T) {
 	require.NoError(t, send.Read(1, at, 0, readOnly.Sub(0, 0)), "no bytes")
 	require.NoError(t, recv.Recv(1, readOnly.Sub(0, 0)), "no bytes")
 }
+
+// On iWARP, an RDMA read needs memory that the peer may write.
+func TestSinksOnIWARP(t *testing.T) {
+	for name, tt := range map[string]struct {
+		transport libibverbs.TransportType
+		access    AccessFlags
+		text      string
+	}{
+		"InfiniBand":          {libibverbs.IBV_TRANSPORT_IB, AccessLocalWrite, ""},
+		"iWARP":               {libibverbs.IBV_TRANSPORT_IWARP, AccessLocalWrite, "is without AccessRemoteWrite, which the memory of an RDMA read needs on iWARP"},
+		"iWARP, remote write": {libibverbs.IBV_TRANSPORT_IWARP, AccessLocalWrite | AccessRemoteWrite, ""},
+		"iWARP, read-only":    {libibverbs.IBV_TRANSPORT_IWARP, 0, "is without AccessLocalWrite"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pd := &PD{device: &Device{raw: &libibverbs.Context{Device: &libibverbs.Device{TransportType: tt.transport}}}}
+			pd.object.InitUnlisted("fake PD")
+			b := make([]byte, 64)
+			mr := newMR(&libibverbs.Mr{Lkey: 7}, region{pd: pd, access: tt.access, bytes: b, start: addressOf(b), size: len(b)})
+			t.Cleanup(func() { closeFake(t, mr) })
+			send, err := NewSendBatch(4, 2)
+			require.NoError(t, err)
+			at := RemoteBuffer{Addr: 0x1000, Len: 64}
+			require.NoError(t, send.Read(1, at, 0), "no memory")
+			for _, err := range []error{send.Read(1, at, 0, mr.All()), send.WR(0).SetSegments(mr.All())} {
+				if tt.text == "" {
+					require.NoError(t, err)
+					continue
+				}
+				require.ErrorIs(t, err, syscall.EINVAL)
+				require.ErrorContains(t, err, tt.text)
+			}
+			require.NoError(t, send.Send(2, 0, mr.All()), "any other request")
+		})
+	}
+}

@@ -232,9 +232,9 @@ func (b *SendBatch) WriteImm(id uint64, to RemoteBuffer, imm uint32, flags SendF
 }
 
 // Read adds an RDMA read of a peer's memory into the segments; see
-// ibv_post_send(3).
+// ibv_post_send(3). On iWARP, their regions need AccessRemoteWrite.
 func (b *SendBatch) Read(id uint64, from RemoteBuffer, flags SendFlags, segments ...Segment) error {
-	if err := written(segments); err != nil {
+	if err := sinks(segments); err != nil {
 		return refusedSend(libibverbs.IBV_WR_RDMA_READ, b.Len(), err)
 	}
 	return b.addRemote(libibverbs.IBV_WR_RDMA_READ, 0, id, from, flags, segments)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -24,6 +25,7 @@ func TestTransfersAllocateNothing(t *testing.T) {
 		t.Skip("the hostile device itself allocates")
 	}
 	d := needDevice(t)
+	d.Have(t, testdevice.Atomics)
 	t.Run("a queue each", func(t *testing.T) { requireNoAllocations(t, d.IPv4, nil) })
 	pool := newPool(t, &rdmacm.Pool{})
 	t.Run("a pool", func(t *testing.T) { requireNoAllocations(t, d.IPv4, &rdmacm.Config{Queues: pool}) })

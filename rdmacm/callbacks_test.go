@@ -21,6 +21,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/process"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -30,6 +31,9 @@ func TestCallbacksCallEverything(t *testing.T) {
 	d := needDevice(t)
 	for name := range callers {
 		t.Run(name, func(t *testing.T) {
+			if strings.Contains(name, "pool") {
+				d.Have(t, testdevice.SRQs)
+			}
 			ln := listenOn(t, d.IPv4)
 			ctx, cancel := context.WithCancel(bounded(t))
 			served := inBackground(func() error { return ln.Serve(ctx, obey) })

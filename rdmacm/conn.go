@@ -246,10 +246,12 @@ func (c *Conn) handshake(ctx context.Context, begin func() error) error {
 		c.with = " with " + peer.String()
 	}
 	c.mu.Unlock()
+	// On iWARP, the dialer's answer is an EventEstablished.
+	answered := ev.Type == EventConnectResponse || ev.Type == EventEstablished && c.id.Request() == nil
+	if answered && ev.InitiatorDepth == 0 {
+		c.noReads.Store(true)
+	}
 	if ev.Type == EventConnectResponse {
-		if ev.InitiatorDepth == 0 {
-			c.noReads.Store(true)
-		}
 		if err := c.establish(); err != nil { // not by inTurn, since the peer's handshake waits for this
 			return err
 		}

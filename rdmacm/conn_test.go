@@ -557,6 +557,9 @@ func testSend(t *testing.T, from, to *rdmacm.Conn, source, sink *ibverbs.MR) {
 	require.NoError(t, err)
 	require.Equal(t, 12, n)
 
+	if !testdevice.Require(t).Has(t, testdevice.InfiniBand) {
+		return // there is no immediate data
+	}
 	received, err = to.PostRecv(sink.Sub(0, 8))
 	require.NoError(t, err)
 	require.NoError(t, from.SendImm(ctx, 0x01020304)) // no bytes
@@ -575,6 +578,17 @@ func testWrite(t *testing.T, from, to *rdmacm.Conn, source, sink *ibverbs.MR) {
 	require.NoError(t, from.Write(ctx, sink.Remote().Sub(1000, 7), source.Sub(0, 7)))
 	require.Equal(t, "written", string(sink.Bytes()[1000:1007]))
 
+	if testdevice.Require(t).Has(t, testdevice.InfiniBand) {
+		testWriteImm(t, from, to, source, sink)
+	}
+
+	err := from.Write(ctx, sink.Remote().Sub(0, 6), source.Sub(0, 7))
+	require.ErrorIs(t, err, syscall.EINVAL)
+	require.ErrorContains(t, err, "7 bytes do not fit into the remote buffer of 6 bytes")
+}
+
+func testWriteImm(t *testing.T, from, to *rdmacm.Conn, source, sink *ibverbs.MR) {
+	ctx := bounded(t)
 	received, err := to.PostRecv()
 	require.NoError(t, err)
 	require.NoError(t, from.WriteImm(ctx, sink.Remote().Sub(2000, 7), 77, source.Sub(0, 7)))
@@ -588,10 +602,6 @@ func testWrite(t *testing.T, from, to *rdmacm.Conn, source, sink *ibverbs.MR) {
 	require.True(t, has)
 	require.Equal(t, uint32(77), imm)
 	require.Equal(t, "written", string(sink.Bytes()[2000:2007]))
-
-	err = from.Write(ctx, sink.Remote().Sub(0, 6), source.Sub(0, 7))
-	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "7 bytes do not fit into the remote buffer of 6 bytes")
 }
 
 func testRead(t *testing.T, reader *rdmacm.Conn, sink, source *ibverbs.MR) {

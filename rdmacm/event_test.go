@@ -86,6 +86,7 @@ func plainRequest() rdmacm.ConnParam {
 // is told.
 func TestEventsOfHandshake(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Reads(5))
 	noKernelLeaks(t, d)
 	for _, tt := range []struct {
 		name string
@@ -103,6 +104,7 @@ func TestEventsOfHandshake(t *testing.T) {
 // With queue pairs, librdmacm completes the handshake when the event is read.
 func TestEventEstablishedAtBothEnds(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Reads(5))
 	noKernelLeaks(t, d)
 	ln, client := listening(t, d.IPv4), newEnd(t)
 	client.resolve(ln.id.LocalAddr())
@@ -155,6 +157,7 @@ func requireRejected(t *testing.T, ev *rdmacm.Event, id *rdmacm.ID, reason rdmac
 
 func TestEventRejected(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Reads(5))
 	noKernelLeaks(t, d)
 	t.Run("without a listener", func(t *testing.T) {
 		client := newEnd(t)
@@ -214,6 +217,7 @@ func requireTimewaitExit(t *testing.T, e *end) {
 // when the connection's number may be used again.
 func TestEventsOfTheEnd(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Reads(5))
 	noKernelLeaks(t, d)
 	for _, tt := range []struct {
 		name string

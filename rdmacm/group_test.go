@@ -213,6 +213,7 @@ func TestGroupMistakes(t *testing.T) {
 
 func TestCancelJoinAtEachStage(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Datagrams, testdevice.Groups)
 	for name, with := range groupsOf(d.IPv4, d.IPv6) {
 		t.Run(name, func(t *testing.T) {
 			canceled := 0

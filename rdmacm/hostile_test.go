@@ -255,6 +255,9 @@ func TestHostileRequests(t *testing.T) {
 		}, ibverbs.WCRemoteInvalidRequest},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if strings.HasPrefix(name, "atomic") {
+				d.Have(t, testdevice.Atomics)
+			}
 			if name == "message longer than the receive" {
 				needOwnReceives(t)
 			}
@@ -347,6 +350,7 @@ func TestReceiverOfOne(t *testing.T) {
 // Small messages go inline. Their bytes need not be registered.
 func TestInlineUpToTheLimit(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Inline(32))
 	ctx := bounded(t)
 	client, server, r := receiving(t, d.IPv4, 4, 64)
 	_ = server

@@ -93,6 +93,7 @@ func listening(t testing.TB, ip netip.Addr) *end {
 
 func TestFullControl(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Reads(5))
 	ln, client := listening(t, d.IPv4), newEnd(t)
 	require.Equal(t, d.Port, ln.id.PortNum())
 	client.resolve(ln.id.LocalAddr())
@@ -711,6 +712,7 @@ func TestMulticastEndsWithItsOwner(t *testing.T) {
 func TestLeaveWhileJoining(t *testing.T) {
 	const rounds = 100
 	d := needDevice(t)
+	d.Have(t, testdevice.Datagrams, testdevice.Groups)
 	sender, member := newUDEnd(t, d.IPv4), newUDEnd(t, d.IPv4)
 	group := sender.joinAs(groupIPv4, rdmacm.JoinSendOnly, nil)
 	for round := range rounds {

@@ -874,6 +874,7 @@ func TestOwnCompletionQueues(t *testing.T) {
 func TestOwnSharedReceives(t *testing.T) {
 	const conns, receives = 3, 8
 	d := needDevice(t)
+	d.Have(t, testdevice.SRQs)
 	pd, cq := ownQueues(t, d.Name, 256)
 	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: receives})
 	require.NoError(t, err)

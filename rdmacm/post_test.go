@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -31,6 +32,7 @@ func batchOf(t testing.TB, requests, segments int) *ibverbs.SendBatch {
 func TestPost(t *testing.T) {
 	const transfers, each, size = 8, 4, 1000
 	d := needDevice(t)
+	d.Have(t, testdevice.Atomics)
 	config := &rdmacm.Config{SendQueue: transfers * each, RecvQueue: transfers * each}
 	client, server := connect(t, d.IPv4, config, config)
 	here := alloc(t, client, transfers*each*size+8)

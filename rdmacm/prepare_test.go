@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -124,6 +125,7 @@ func TestPrepare(t *testing.T) {
 // last completions.
 func TestPrepareShares(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.SRQs)
 	ctx := bounded(t)
 	ln := listenOn(t, d.IPv4)
 	device := find(t, d.Name)

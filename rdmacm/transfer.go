@@ -52,7 +52,8 @@ func (c *Conn) WriteImm(ctx context.Context, to ibverbs.RemoteBuffer, imm uint32
 
 // Read reads into.Len() bytes from the start of the peer's memory, which may be
 // longer. It blocks until the data is in the segment. If ctx ends first, the
-// error is as for Send.
+// error is as for Send. On iWARP, the segment's region needs
+// ibverbs.AccessRemoteWrite.
 func (c *Conn) Read(ctx context.Context, into ibverbs.Segment, from ibverbs.RemoteBuffer) error {
 	return c.fetch(ctx, accessing(reading, into.Len(), from), func(b *ibverbs.SendBatch, id uint64) error {
 		return b.Read(id, from, ibverbs.SendSignaled, into)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/cmtest"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -17,6 +18,7 @@ import (
 // operation, its bytes, the address in the peer's memory, and the peer.
 func TestErrorsOfTransfersNameThem(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Atomics)
 	ctx := bounded(t)
 	remote := ibverbs.RemoteBuffer{Addr: 0x1230, RKey: 0x77, Len: 64}
 	for name, tt := range map[string]struct {

@@ -110,7 +110,8 @@ func read(ctx context.Context, server string, numbers []string) error {
 	if err := table.UnmarshalBinary(conn.PeerData()); err != nil {
 		return err
 	}
-	row, err := conn.Alloc(rowSize, ibverbs.AccessLocalWrite)
+	// On iWARP, the memory of a read needs remote write access, too.
+	row, err := conn.Alloc(rowSize, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteWrite)
 	if err != nil {
 		return err
 	}
