@@ -6,7 +6,7 @@ GO ?= go
 VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
 
-.PHONY: help demo test setup unit soft fuzz mutate hostile device baseline lint build cross check arch kernels interop interop-soft interop-udp suites versions gpu scale scale-rsocket loss soak soak-soft soak-rsocket
+.PHONY: help demo test setup unit soft small fuzz mutate hostile device baseline lint build cross check arch kernels interop interop-soft interop-udp suites versions gpu scale scale-rsocket loss soak soak-soft soak-rsocket
 .PHONY: generate headers upgrade coverage bench measure cmtime clean
 
 help: ## print this
@@ -37,6 +37,10 @@ unit: ## the tests that need no device
 
 soft: ## the tests that need a device, with the one in user space
 	scripts/test soft
+
+# SETS="smallest irdma": with these sets of limits.
+small: ## the tests that need a device, with one in user space that has less than any card
+	SMALL="$(or $(SETS),smallest)" scripts/test small
 
 # MESSAGES=10000000 PAIRS=100 SEED=1 SEEDS=1.
 soak-soft: ## messages through the device in user space over a network that loses, repeats, reorders and corrupts

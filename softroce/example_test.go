@@ -154,3 +154,21 @@ func ExampleCapture() {
 	// the server has hello
 	// errors: <nil>
 }
+
+// A package's tests run on a device with one segment in a request and without
+// inline data. TestMain chooses it.
+func ExampleConfig_limits() {
+	if err := softroce.Use(softroce.Config{Limits: "sge=1,inline=0"}); err != nil {
+		log.Fatal(err)
+	}
+	device, err := ibverbs.Open("soft0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer device.Close()
+	attr, err := device.QueryDevice()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(attr.MaxSGE, "segment")
+}

@@ -32,10 +32,11 @@ func open(network string) error {
 //
 // Use fails if an earlier call has used the installed libraries. It fails if
 // the device is in use already and c.Network, c.Hostile or c.Limits is neither
-// empty nor the value in use, and if the limits are none. It also fails if the device cannot join the network: the
-// error matches syscall.EADDRINUSE if another process or the kernel has the UDP
-// port, and syscall.EAGAIN if too many processes of this user are on the
-// machine's network. In a program that cannot call C, the error matches
+// empty nor the value in use, and if the limits have an unknown name or a value
+// out of range. It also fails if the device cannot join the network: the error
+// matches syscall.EADDRINUSE if another process or the kernel has the UDP port,
+// and syscall.EAGAIN if too many processes of this user are on the machine's
+// network. In a program that cannot call C, the error matches
 // errors.ErrUnsupported.
 //
 // Use does not block, and may be called concurrently.

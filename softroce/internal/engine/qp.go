@@ -97,8 +97,8 @@ const (
 )
 
 // CheckQP returns EINVAL if a has an unknown type or sizes above the device's
-// limits. It returns EOPNOTSUPP for types, attributes, flags and operations that
-// the device does not support.
+// limits. It returns EOPNOTSUPP for types, attributes, flags and operations
+// that the device does not support.
 func (d *Device) CheckQP(a *libibverbs.QpInitAttrEx) error {
 	if err := d.check(); err != nil {
 		return err
