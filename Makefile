@@ -6,7 +6,7 @@ GO ?= go
 VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
 
-.PHONY: help demo test setup unit soft small fuzz mutate hostile device baseline lint build cross check arch kernels interop interop-soft interop-udp suites versions gpu scale scale-rsocket loss soak soak-soft soak-rsocket
+.PHONY: help demo test setup unit soft small fuzz mutate hostile device baseline lint build cross check arch kernels interop interop-soft interop-udp applications suites versions gpu scale scale-rsocket loss soak soak-soft soak-rsocket
 .PHONY: generate headers upgrade coverage bench measure cmtime clean
 
 help: ## print this
@@ -100,6 +100,10 @@ interop-soft: ## our programs and the C ones on the device in user space, withou
 # INTEROP_UDP=telling runs the most telling cases only; a regular expression, those with such names.
 interop-udp: ## our programs on the device in user space, on the network, against C's on Soft-RoCE, in the VM
 	VERBENA_INTEROP_UDP='$(or $(INTEROP_UDP),all)' scripts/interop-udp
+
+# APPLICATIONS=telling runs the most telling ones only.
+applications: ## programs of others on the device in user space, and over TCP: how long each takes
+	VERBENA_APPLICATIONS=$(or $(APPLICATIONS),all) scripts/test applications
 
 suites: ## test suites of others on the device in user space, without a VM; UPDATE=-update writes docs/softroce-suites.md anew
 	UPDATE=$(UPDATE) scripts/test suites

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package applications
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/process"
+
+	_ "github.com/verbena-go/verbena/internal/testutil/ownnetwork"
+)
+
+// application is a program, or two, that does the same work on the device and
+// over TCP.
+type application struct {
+	name     string
+	telling  bool     // make test runs it
+	packages []string // of Debian, which have the programs
+	device   program
+	tcp      program // may be missing
+}
+
+// program is how to start a program. In its fields, {port} is a free port and
+// {folder} a folder of the test's. The files are written there.
+type program struct {
+	environment []string
+	files       map[string]string
+	prepare     string // runs first, none if empty
+	server      string // none if empty
+	client      string
+	refused     string // what the client prints if the server does not listen yet
+	done        string // what the client prints if all is well: not each program's exit status says that
+}
+
+// TestApplications runs each application on the device and over TCP, and prints
+// how long the clients took.
+func TestApplications(t *testing.T) {
+	which := os.Getenv("VERBENA_APPLICATIONS")
+	if which == "" {
+		t.Skip("make applications runs it")
+	}
+	libraries := t.TempDir()
+	require.Zero(t, process.Run(t, process.Cmd(t, "verbena", "softroce", "libs", libraries)).Wait())
+	onDevice := func(args ...string) *exec.Cmd {
+		return process.Cmd(t, "verbena", append([]string{"softroce", "run", "-l", libraries}, args...)...)
+	}
+	overTCP := func(args ...string) *exec.Cmd { return exec.Command(args[0], args[1:]...) }
+
+	table := fmt.Sprintf("%-42s %10s %10s %6s\n", "", "device", "TCP", "ratio")
+	add := func(name string, device, tcp time.Duration) {
+		table += fmt.Sprintf("%-42s %8.2f s", name, device.Seconds())
+		if tcp > 0 {
+			table += fmt.Sprintf(" %8.2f s %6.2f", tcp.Seconds(), device.Seconds()/tcp.Seconds())
+		}
+		table += "\n"
+	}
+	for _, a := range applications {
+		if which != "all" && !a.telling {
+			continue
+		}
+		t.Run(a.name, func(t *testing.T) {
+			a.needs(t)
+			add(a.name, a.device.run(t, onDevice), a.tcp.run(t, overTCP))
+		})
+	}
+	for name, capabilities := range map[string][]string{"": nil, " of pinned memory": {"rdma-pin-all"}} {
+		name = "QEMU's migration" + name
+		t.Run(name, func(t *testing.T) {
+			if _, err := exec.LookPath("qemu-system-x86_64"); err != nil || which != "all" {
+				t.Skip("make applications runs it if qemu-system-x86 is installed")
+			}
+			add(name, migrate(t, onDevice, "rdma", capabilities...), migrate(t, overTCP, "tcp"))
+		})
+	}
+	t.Log("how long the clients took:\n" + table)
+}
+
+// needs skips the test if a program is not installed.
+func (a application) needs(t *testing.T) {
+	t.Helper()
+	for _, p := range []program{a.device, a.tcp} {
+		for _, line := range []string{p.prepare, p.server, p.client} {
+			if line == "" {
+				continue
+			}
+			if _, err := exec.LookPath(strings.Fields(line)[0]); err != nil {
+				require.False(t, a.telling, "%s is not installed: apt-get install %s", strings.Fields(line)[0], strings.Join(a.packages, " "))
+				t.Skipf("%v: apt-get install %s", err, strings.Join(a.packages, " "))
+			}
+		}
+	}
+}
+
+// run runs the server, if there is one, and the client. It returns how long the
+// client took, or 0 if there is no client.
+func (p program) run(t *testing.T, command func(...string) *exec.Cmd) time.Duration {
+	t.Helper()
+	if p.client == "" {
+		return 0
+	}
+	fill := strings.NewReplacer("{port}", freePort(t), "{folder}", t.TempDir())
+	for name, text := range p.files {
+		require.NoError(t, os.WriteFile(fill.Replace("{folder}/"+name), []byte(fill.Replace(text)), 0o600))
+	}
+	if p.prepare != "" {
+		words := strings.Fields(fill.Replace(p.prepare))
+		output, err := exec.Command(words[0], words[1:]...).CombinedOutput()
+		require.NoError(t, err, "%s", output)
+	}
+	start := func(line string) *process.Process {
+		cmd := command(strings.Fields(fill.Replace(line))...)
+		cmd.Env = append(os.Environ(), p.environment...)
+		return process.Start(t, cmd)
+	}
+	var server *process.Process
+	if p.server != "" {
+		server = start(p.server)
+	}
+	for {
+		began := time.Now()
+		client := start(p.client)
+		status := client.Wait()
+		if took := time.Since(began); status == 0 && regexp.MustCompile(p.done).MatchString(client.Output()) {
+			if server != nil {
+				require.Zero(t, server.Wait(), "%s", server.Output())
+			}
+			return took
+		}
+		require.NotEmpty(t, p.refused, "%s", client.Output())
+		require.Regexp(t, p.refused, client.Output())
+		require.False(t, server.Ended(), "%s", server.Output())
+	}
+}
+
+// freePort returns a TCP port that is not in use.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+var applications = []application{
+	fio("write", true, 1024),
+	fio("read", false, 1024),
+	fio("send", false, 64),
+	qperf("latency", false, "rc_lat", "tcp_lat"),
+	qperf("bandwidth", true, "rc_bw", "tcp_bw"),
+	qperf("bandwidth of reads", false, "rc_rdma_read_bw", "tcp_bw"),
+	qperf("bandwidth of writes", false, "rc_rdma_write_bw", "tcp_bw"),
+	pingpong("msg", true, "-e msg -p verbs"),
+	pingpong("rxm", true, "-e rdm -p verbs;ofi_rxm"),
+	pingpong("rxd", false, "-e rdm -p verbs;ofi_rxd"),
+	pingpong("datagrams", false, "-e dgram -p verbs"),
+	ucx("tag_lat", "-s 8 -n 20000", "rc_v"),
+	ucx("tag_bw", "-s 65536 -n 2000", "rc_v"),
+	ucx("ucp_am_lat", "-s 8 -n 20000", "rc_v"),
+	ucx("ucp_put_bw", "-s 65536 -n 2000", "rc_v"),
+	ucx("ucp_get", "-s 65536 -n 2000", "rc_v"),
+	ucx("stream_bw", "-s 65536 -n 2000", "rc_v"),
+	ucx("tag_lat", "-s 1000 -n 2000", "ud_v"),
+	mpich(2),
+	mpich(4),
+}
+
+// fio moves n blocks. If a block that it sends meets no receive, fio fails at
+// once and then waits forever. The depths allow for 64 blocks without that.
+func fio(verb string, telling bool, n int) application {
+	work := fmt.Sprintf("bs=64k\nsize=%dk\niodepth=", n*64)
+	files := func(engine string) map[string]string {
+		return map[string]string{
+			"server": "[job]\nport={port}\nrw=read\n" + engine + work + "64\n",
+			"client": "[job]\nhostname=127.0.0.1\nport={port}\nrw=write\n" + engine + work + "16\n",
+		}
+	}
+	device, tcp := files("ioengine=rdma\n"), files("ioengine=net\nprotocol=tcp\n")
+	device["client"] += "verb=" + verb + "\n"
+	tcp["server"] += "listen\n"
+	run := program{server: "fio {folder}/server", client: "fio {folder}/client", done: fmt.Sprintf(`issued rwts: total=0,%d,`, n)}
+	a := application{name: "fio, " + verb, telling: telling, packages: []string{"fio"}, device: run, tcp: run}
+	a.device.files, a.device.refused = device, "RDMA_CM_EVENT_REJECTED"
+	a.tcp.files, a.tcp.refused = tcp, "Connection refused"
+	return a
+}
+
+// qperf measures for a second. The second test makes the server end.
+func qperf(name string, telling bool, device, tcp string) application {
+	run := func(test string) program {
+		return program{
+			server: "qperf -lp {port}", client: "qperf -lp {port} -cm 1 -t 1 127.0.0.1 " + test + " quit",
+			refused: "failed to connect", done: `(latency|bw) += `,
+		}
+	}
+	return application{"qperf, " + name, telling, []string{"qperf"}, run(device), run(tcp)}
+}
+
+// pingpong is libfabric's, which compares what comes back.
+func pingpong(name string, telling bool, provider string) application {
+	run := func(flags string) program {
+		flags = "fi_pingpong -c -I 100 -P {port} " + flags
+		return program{
+			server: strings.Replace(flags, "-P", "-B", 1), client: flags + " 127.0.0.1",
+			refused: "Connection refused", done: `4k +100 +=100`,
+		}
+	}
+	return application{"libfabric, " + name, telling, []string{"libfabric-bin"}, run(provider), run("-e msg -p tcp")}
+}
+
+func ucx(test, flags, transport string) application {
+	n := flags[strings.LastIndex(flags, " ")+1:]
+	run := func(environment ...string) program {
+		return program{
+			environment: environment,
+			server:      "ucx_perftest -p {port}", client: "ucx_perftest -p {port} 127.0.0.1 -w 10 -t " + test + " " + flags,
+			refused: "Connection refused", done: "Final: +" + n + " ",
+		}
+	}
+	return application{
+		"UCX, " + transport + ", " + test + " " + flags, false,
+		[]string{"ucx-utils"},
+		run("UCX_TLS="+transport, "UCX_NET_DEVICES=soft0:1"), run("UCX_TLS=tcp", "UCX_NET_DEVICES=lo"),
+	}
+}
+
+// mpich runs testdata/collective.c, which checks what arrives. Over TCP, MPICH 4.0
+// with UCX 1.13 may hang.
+func mpich(ranks int) application {
+	run := func(environment ...string) program {
+		return program{
+			environment: environment,
+			prepare:     "mpicc.mpich -O1 -o {folder}/collective testdata/collective.c",
+			client:      fmt.Sprintf("mpirun.mpich -np %d %s", ranks, "{folder}/collective"),
+			done:        `(?m)^right$`,
+		}
+	}
+	return application{
+		fmt.Sprintf("MPICH over UCX, %d ranks", ranks), false,
+		[]string{"mpich", "libmpich-dev"},
+		run("UCX_TLS=rc_v,ud_v,self", "UCX_NET_DEVICES=soft0:1"),
+		program{},
+	}
+}
