@@ -26,8 +26,8 @@ func (l lifetime) Object() *object.Object { return l.object }
 func (mr *MR) Internals() sealed.Of[lifetime] { return sealed.Seal(lifetime{mr.self()}) }
 
 // cqInternals is the internals of a completion queue. Its methods other than
-// Object are for a caller that waits for the queue's events in poll(2), while no
-// other call waits for the queue.
+// Object are for a caller that waits for the queue's events in poll(2), while
+// no other call waits for the queue.
 type cqInternals struct {
 	lifetime
 	cq *CQ

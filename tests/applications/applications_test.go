@@ -235,8 +235,8 @@ func ucx(test, flags, transport string) application {
 	}
 }
 
-// mpich runs testdata/collective.c, which checks what arrives. Over TCP, MPICH 4.0
-// with UCX 1.13 may hang.
+// mpich runs testdata/collective.c, which checks what arrives. Over TCP, MPICH
+// 4.0 with UCX 1.13 may hang.
 func mpich(ranks int) application {
 	run := func(environment ...string) program {
 		return program{

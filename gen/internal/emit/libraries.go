@@ -190,8 +190,8 @@ func chain(symbols map[string][]string) []node {
 	return all
 }
 
-// Alone returns what a function does while the process has no device, if that is
-// not what the device does. librspreload makes every select(2) of a program
+// Alone returns what a function does while the process has no device, if that
+// is not what the device does. librspreload makes every select(2) of a program
 // rpoll(3), also before the program has sockets and in forked children.
 func (f *provided) Alone() string {
 	return map[string]string{

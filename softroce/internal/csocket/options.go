@@ -155,8 +155,8 @@ func direction(name int32) int {
 	return 1
 }
 
-// keepAlive makes the connection, if there is one, check the peer as the options
-// say. The caller holds s.mu.
+// keepAlive makes the connection, if there is one, check the peer as the
+// options say. The caller holds s.mu.
 func (s *socket) keepAlive(c *rsocket.Conn) {
 	s.config.KeepAlive = -1
 	if s.options.keepAlive {

@@ -283,8 +283,8 @@ func (l *look) arm(i int, s *socket) {
 	}
 }
 
-// others looks at the descriptors that are no sockets, and returns how many have
-// events.
+// others looks at the descriptors that are no sockets, and returns how many
+// have events.
 func (l *look) others() (int, syscall.Errno) {
 	l.real = append(l.real[:0], pollFD{fd: -1})
 	for i, s := range l.sockets {

@@ -251,8 +251,8 @@ func withAddr(fd int32, addr *librdmacm.Sockaddr, length uint32, f func(*socket,
 	})
 }
 
-// zoneNumber returns the number of an interface that a zone names by its name or
-// number.
+// zoneNumber returns the number of an interface that a zone names by its name
+// or number.
 func zoneNumber(zone string) string {
 	if i, err := net.InterfaceByName(zone); err == nil {
 		return strconv.Itoa(i.Index)
