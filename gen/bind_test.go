@@ -484,11 +484,7 @@ func TestBindOthers(t *testing.T) {
 	if os.Getenv("VERBENA_OTHERS") == "" {
 		t.Skip("VERBENA_OTHERS names no C compilers; scripts/test check does")
 	}
-	cache := os.Getenv("VERBENA_CACHE")
-	if cache == "" {
-		cache = filepath.Join(headertest.Top(t), ".cache")
-	}
-	cache, err := filepath.Abs(cache)
+	cache, err := filepath.Abs(headertest.Cache(t))
 	require.NoError(t, err)
 	include := filepath.Join(cache, "others", "usr", "include")
 	require.FileExists(t, filepath.Join(cache, "others", ".complete"), "scripts/fetch-others brings the headers")

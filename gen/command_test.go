@@ -41,7 +41,7 @@ func runAtTop(t testing.TB, env []string, name string, args ...string) *syscall.
 // finds what is committed.
 func TestWithoutCompiler(t *testing.T) {
 	newest, top := headertest.Newest(t), headertest.Top(t)
-	headers := headertest.Dir(t, newest)
+	headers, libc := headertest.Dir(t, newest), headertest.Libc(t)
 	tool, env := goTool(t)
 	for _, compiler := range []string{"cc", "gcc", "clang"} {
 		_, err := os.Stat(filepath.Join(filepath.Dir(tool), compiler))
@@ -52,7 +52,7 @@ func TestWithoutCompiler(t *testing.T) {
 	facts, out := filepath.Join(t.TempDir(), "headers"), t.TempDir()
 	require.NoError(t, os.CopyFS(facts, os.DirFS(filepath.Join(top, "headers"))))
 	require.NoError(t, os.RemoveAll(filepath.Join(facts, "api", newest+".json")))
-	runAtTop(t, env, tool, "run", "./gen", "scan", "-facts", facts, "-headers", headers, "-version", newest)
+	runAtTop(t, env, tool, "run", "./gen", "scan", "-facts", facts, "-headers", headers, "-libc", libc, "-version", newest)
 	runAtTop(t, env, tool, "run", "./gen", "emit", "-facts", facts, "-out", out, "-skeleton", filepath.Join(out, "capi"),
 		"-libraries", filepath.Join(out, "c"))
 	for _, dir := range []string{"libibverbs", "librdmacm"} {
@@ -101,11 +101,11 @@ func BenchmarkInProcess(b *testing.B) {
 // make the bindings, in folders of their own.
 func eachCommand(b *testing.B, measure func(b *testing.B, args []string)) {
 	newest, top := headertest.Newest(b), headertest.Top(b)
-	headers := headertest.Dir(b, newest)
+	headers, libc := headertest.Dir(b, newest), headertest.Libc(b)
 	facts := filepath.Join(b.TempDir(), "headers")
 	require.NoError(b, os.CopyFS(facts, os.DirFS(filepath.Join(top, "headers"))))
 	for _, args := range [][]string{
-		{"scan", "-facts", facts, "-headers", headers, "-version", newest},
+		{"scan", "-facts", facts, "-headers", headers, "-libc", libc, "-version", newest},
 		{"emit", "-facts", facts, "-out", b.TempDir(), "-skeleton", b.TempDir(), "-libraries", b.TempDir()},
 	} {
 		b.Run(args[0], func(b *testing.B) { measure(b, args) })

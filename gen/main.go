@@ -30,7 +30,7 @@ import (
 
 const usage = "usage: gen scan -headers DIR -version V | gen propose -headers DIR -version V | gen emit | gen check -headers DIR | gen coverage | gen diff [-json] A B | gen decide A B | gen bind -header FILE -library SONAME -into DIR"
 
-const libcUsage = "folder with musl's and the kernel's headers, which then stand in for libc's; without it, those of the facts"
+const libcUsage = "folder with musl's and the kernel's headers, which stand in for those of libc's that the facts have no shim for"
 
 const baseUsage = "draft of the headers that those of the folder of facts build on; without it, their snapshot of the version"
 
@@ -64,13 +64,13 @@ func run(args []string) error {
 	case "scan":
 		headers := flags.String("headers", "", "folder with the C headers, or one that has them in usr/include and the libraries in usr/lib")
 		version := flags.String("version", "", "rdma-core version of the headers")
-		libc := flags.String("libc", "", libcUsage)
+		libc := flags.String("libc", filepath.Join(".cache", "libc"), libcUsage)
 		draft := flags.String("draft", "", "file to write the snapshot to, without asking for conventions")
 		base := flags.String("base", "", baseUsage)
 		command = func() error { return runScan(*facts, *headers, *libc, *version, *draft, *base) }
 	case "propose":
 		headers := flags.String("headers", "", "folder with the C headers")
-		libc := flags.String("libc", "", libcUsage)
+		libc := flags.String("libc", filepath.Join(".cache", "libc"), libcUsage)
 		version := flags.String("version", "", "version of the headers")
 		command = func() error { return runPropose(*facts, *headers, *libc, *version, os.Stdout, os.Stderr) }
 	case "emit":

@@ -54,12 +54,8 @@ func TestOtherHeaders(t *testing.T) {
 		t.Skip("VERBENA_OTHERS names no C compilers; scripts/test check does")
 	}
 	top := headertest.Top(t)
-	cache := os.Getenv("VERBENA_CACHE")
-	if cache == "" {
-		cache = filepath.Join(top, ".cache")
-	}
 	w := workshop{
-		dir: t.TempDir(), headers: headertest.Dir(t, headertest.Newest(t)), others: filepath.Join(cache, "others"), libc: filepath.Join(cache, "libc"),
+		dir: t.TempDir(), headers: headertest.Dir(t, headertest.Newest(t)), others: filepath.Join(headertest.Cache(t), "others"), libc: headertest.Libc(t),
 		compilers: compilers,
 	}
 	require.FileExists(t, filepath.Join(w.others, ".complete"), "scripts/fetch-others brings the headers")
@@ -103,9 +99,9 @@ func (w workshop) test(t *testing.T, environment ...string) string {
 }
 
 func (w workshop) bind(t *testing.T, name string, isPart bool) {
-	facts, headers, libc := filepath.Join(w.dir, name), w.others, w.libc
+	facts, headers := filepath.Join(w.dir, name), w.others
 	if isPart {
-		facts, headers, libc = filepath.Join(w.dir, "headers", name), w.headers, ""
+		facts, headers = filepath.Join(w.dir, "headers", name), w.headers
 	}
 	require.NoError(t, os.CopyFS(facts, os.DirFS(filepath.Join(headertest.Top(t), "gen", "testdata", "headers", name))))
 	require.NoError(t, os.Mkdir(filepath.Join(facts, "api"), 0o700))
@@ -116,10 +112,10 @@ func (w workshop) bind(t *testing.T, name string, isPart bool) {
 	byHand, err := os.ReadFile(table)
 	require.NoError(t, err)
 	var proposed bytes.Buffer
-	require.NoError(t, runPropose(facts, headers, libc, headertest.Newest(t), &proposed, io.Discard))
+	require.NoError(t, runPropose(facts, headers, w.libc, headertest.Newest(t), &proposed, io.Discard))
 	require.NoError(t, os.WriteFile(table, append(byHand, proposed.Bytes()...), 0o600))
 
-	require.NoError(t, runScan(facts, headers, libc, headertest.Newest(t), "", ""))
+	require.NoError(t, runScan(facts, headers, w.libc, headertest.Newest(t), "", ""))
 	generated := filepath.Join(w.dir, "generated")
 	require.NoError(t, runEmit(facts, generated, "", ""))
 	golden := filepath.Join(w.dir, "tests", "golden")

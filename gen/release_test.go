@@ -406,6 +406,17 @@ enum ibv_qp_create_flags {`,
 		},
 	},
 	{
+		name: "header of libc's", upstream: "<string.h>, 36", header: verbsHeader,
+		old: "#include <linux/types.h>\n", new: "#include <linux/types.h>\n#include <sys/times.h>\n",
+	},
+	{
+		name: "header that only glibc has", upstream: "none since 33", header: verbsHeader,
+		old: "#include <stdint.h>\n", new: "#include <stdint.h>\n#include <gnu/libc-version.h>\n",
+		asks: []string{
+			"- infiniband/verbs.h:LINE includes <gnu/libc-version.h>, which is none of musl's or the kernel's headers: add a file of this name to headers/shim, ",
+		},
+	},
+	{
 		name: "enum without a tag", upstream: "EFADV_WQ_CAPS_64_BIT_REQ_ID, 65", header: efaHeader,
 		old: "struct efadv_cq_attr {", new: "enum {\n\tEFADV_CQ_CAPS_TIMESTAMP = 1 << 0,\n};\n\nstruct efadv_cq_attr {",
 		changes: []string{
@@ -636,6 +647,9 @@ func (r *repository) decide(t *testing.T, asked string) {
 	}
 	r.replace(t, conventionsFile, "func ibv_dm_export_dmabuf_fd              count", "func ibv_dm_export_dmabuf_fd              count inline=own")
 	r.replace(t, stringsFile, `IBV_EVENT_DEVICE_SPEED_CHANGE "Device link speed change"`, "IBV_EVENT_DEVICE_SPEED_CHANGE \"Device link speed change\"\nIBV_EVENT_DEVICE_TOO_HOT \"Device too hot\"")
+	shim := filepath.Join(r.top, "headers", "shim", "gnu", "libc-version.h")
+	require.NoError(t, os.Mkdir(filepath.Dir(shim), 0o700))
+	require.NoError(t, os.WriteFile(shim, []byte("#pragma once\n"), 0o600))
 	r.replace(t, "headers/mlx5/manual.txt", " mlx5dv_reserved_qpn_dealloc", "")
 	r.edit(t, "headers/mlx5/conventions.txt", func(text string) string {
 		return regexp.MustCompile(`(?m)^func mlx5dv_reserved_qpn_dealloc .*`).ReplaceAllString(text, `$0 skip="declared until 65"`)

@@ -49,6 +49,10 @@ func copyRepository(t *testing.T, more ...string) *repository {
 		require.NoError(t, os.CopyFS(filepath.Join(r.top, name), os.DirFS(filepath.Join(top, name))))
 	}
 	r.restore(t, "go.mod", "go.sum", "Makefile", ".gitignore")
+	libc, err := filepath.Abs(headertest.Libc(t))
+	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(filepath.Join(r.top, ".cache"), 0o700))
+	require.NoError(t, os.Symlink(libc, filepath.Join(r.top, ".cache", "libc")))
 	return r
 }
 

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/conventions"
@@ -65,24 +66,35 @@ func writeSnapshot(facts, headers, libc, version, path string, draft bool, base 
 // they are not, it writes a message to notes.
 func makeSnapshot(facts, headers, libc, version string, known *conventions.Table, draft bool, onDraft string, notes io.Writer) (*api.API, error) {
 	options := scan.Options{
-		Headers: headers, Libc: libc, Shim: filepath.Join(facts, "shim"), Source: filepath.Join(facts, "umbrella.h"),
-		Version: version, Known: known, Draft: draft,
+		Headers: headers, Libc: libc, Source: filepath.Join(facts, "umbrella.h"), Version: version, Known: known, Draft: draft, Absent: draft,
 	}
+	shim := filepath.Join(facts, "shim")
 	var base *emit.Input
 	if emit.IsPart(facts) {
 		var err error
 		if base, err = loadBase(filepath.Dir(filepath.Clean(facts)), cmp.Or(onDraft, filepath.Join(filepath.Dir(filepath.Clean(facts)), "api", version+".json"))); err != nil {
 			return nil, err
 		}
-		options.Shim, options.Base = filepath.Join(facts, "..", "shim"), base.API
+		shim, options.Base = filepath.Join(facts, "..", "shim"), base.API
 		options.Known = known.Over(base.Known)
 	}
 	if !draft { // lines that a draft still lacks may change the names
 		options.Check = func(a *api.API) []api.Finding { return emit.Check(a, known, base) }
 	}
+	if isFolder(shim) {
+		options.Shim = shim
+	} else if !isFolder(libc) {
+		return nil, fmt.Errorf("neither %s nor %s is there: gen reads the headers in one of them in place of libc's; %s", shim, libc, libcBrought)
+	}
 	snapshot, err := scan.Scan(options)
+	if err != nil && strings.Contains(err.Error(), scan.NotFound) && !isFolder(libc) {
+		return nil, fmt.Errorf("%w\nlibc's headers that %s lacks are read from %s, which is not there; %s", err, shim, cmp.Or(libc, "-libc"), libcBrought)
+	}
 	if err != nil {
 		return nil, err
+	}
+	for _, h := range snapshot.Absent {
+		fmt.Fprintf(notes, "gen scan: %s:%d includes <%s>, which is not found and counts as empty\n", h.Header, h.Line, h.Name)
 	}
 	var sonames []string
 	for _, l := range known.Own() {
@@ -97,6 +109,15 @@ func makeSnapshot(facts, headers, libc, version string, known *conventions.Table
 		return nil, err
 	}
 	return snapshot, nodes.Record(snapshot, exported, known, draft)
+}
+
+// libcBrought says where the folder with musl's and the kernel's headers comes
+// from.
+const libcBrought = "scripts/fetch-libc brings .cache/libc"
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // loadBase loads the facts about the headers that the headers of other

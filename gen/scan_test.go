@@ -41,7 +41,7 @@ func TestSnapshot(t *testing.T) {
 		require.Equal(t, headertest.Versions(t), versions)
 		for _, version := range versions[:len(versions)-1] {
 			t.Run(filepath.Base(folder)+" "+version, func(t *testing.T) {
-				snapshot, err := makeSnapshot(folder, headertest.Dir(t, version), "", version, knownIn(t, folder), false, "", io.Discard)
+				snapshot, err := makeSnapshot(folder, headertest.Dir(t, version), headertest.Libc(t), version, knownIn(t, folder), false, "", io.Discard)
 				require.NoError(t, err)
 				got, err := snapshot.Marshal()
 				require.NoError(t, err)
@@ -62,8 +62,8 @@ func TestScanAll(t *testing.T) {
 	for _, folder := range []string{"api", "efa/api", "mlx5/api"} {
 		require.NoError(t, os.Remove(filepath.Join(facts, folder, snapshot)))
 	}
-	headers := headertest.Dir(t, newest)
-	require.NoError(t, run([]string{"scan", "-facts", facts, "-headers", headers, "-version", newest}))
+	headers, libc := headertest.Dir(t, newest), headertest.Libc(t)
+	require.NoError(t, run([]string{"scan", "-facts", facts, "-headers", headers, "-libc", libc, "-version", newest}))
 	for _, folder := range []string{"api", "efa/api", "mlx5/api"} {
 		path := filepath.Join(folder, snapshot)
 		require.Equal(t, read(t, filepath.Join(headertest.Top(t), "headers", path)), read(t, filepath.Join(facts, path)))
@@ -105,6 +105,21 @@ func TestScanWithoutLibraries(t *testing.T) {
 	}
 	want.Undeclared = nil
 	require.Equal(t, want, got)
+}
+
+// TestScanWithoutLibc scans without musl's headers, which those of libibumad
+// need, and without any shims.
+func TestScanWithoutLibc(t *testing.T) {
+	newest := headertest.Newest(t)
+	headers, facts := headertest.Dir(t, newest), filepath.Join(t.TempDir(), "headers")
+	require.NoError(t, os.CopyFS(facts, os.DirFS(filepath.Join(headertest.Top(t), "headers"))))
+	err := run([]string{"scan", "-facts", facts, "-headers", headers, "-version", newest})
+	require.ErrorContains(t, err, "infiniband/mad.h:40:10: include file not found: <stdlib.h>\nlibc's headers that "+filepath.Join(facts, "shim")+
+		" lacks are read from .cache/libc, which is not there; scripts/fetch-libc brings .cache/libc")
+	require.NoError(t, os.RemoveAll(filepath.Join(facts, "shim")))
+	err = run([]string{"scan", "-facts", facts, "-headers", headers, "-version", newest})
+	require.EqualError(t, err, "neither "+filepath.Join(facts, "shim")+" nor .cache/libc is there: gen reads the headers in one of them in place of libc's; "+
+		"scripts/fetch-libc brings .cache/libc")
 }
 
 // TestScanRefusesPrivate leaves out of the conventions that a function is not

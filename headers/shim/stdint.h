@@ -9,6 +9,8 @@ typedef unsigned int uint32_t;
 typedef unsigned long uint64_t;
 typedef long intptr_t;
 typedef unsigned long uintptr_t;
+typedef long intmax_t;
+typedef unsigned long uintmax_t;
 #define UINT32_MAX 0xffffffffU
 #define UINT64_MAX 0xffffffffffffffffUL
 #define UINTPTR_MAX UINT64_MAX

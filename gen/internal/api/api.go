@@ -32,6 +32,9 @@ type API struct {
 	// headers no longer declare them as exported. Programs compiled with older
 	// headers call them.
 	Undeclared []*Export
+	// Absent holds the headers that were not found, and were read as if they
+	// were empty. Only drafts have it.
+	Absent []*Absent
 	// Places says where declarations are, such as infiniband/verbs.h:71, by kind
 	// and name. Only drafts have it.
 	Places map[string]string
@@ -44,6 +47,13 @@ type Header struct {
 	// Included is true if the header is read: because it is bound, or because a
 	// bound header includes it.
 	Included bool `json:"included,omitempty"`
+}
+
+// Absent is a header that another one includes and that was not found.
+type Absent struct {
+	Name   string `json:"name"`   // name in #include
+	Header string `json:"header"` // header that includes it
+	Line   int    `json:"line"`   // where Header does so
 }
 
 // Function is an exported or static inline function.
@@ -328,6 +338,11 @@ func (a *API) Marshal() ([]byte, error) {
 	}
 	if err := writeSection(&b, "undeclared", a.Undeclared); err != nil {
 		return nil, err
+	}
+	if len(a.Absent) > 0 {
+		if err := writeSection(&b, "absent", a.Absent); err != nil {
+			return nil, err
+		}
 	}
 	if len(a.Places) > 0 {
 		places, err := json.Marshal(a.Places)

@@ -64,6 +64,10 @@ func For(a, b *api.API, facts Facts) (*List, error) {
 		}
 		l.Mend, l.Post = refusal.Lines, refusal.Functions
 	}
+	for _, h := range b.Absent {
+		l.Mend = append(l.Mend, fmt.Sprintf("%s:%d includes <%s>, which is none of musl's or the kernel's headers: "+
+			"add a file of this name to headers/shim, with the declarations that the headers need of it", h.Header, h.Line, h.Name))
+	}
 	old := map[string]*api.Function{}
 	for _, f := range a.Functions {
 		old[f.Name] = f

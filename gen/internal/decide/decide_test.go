@@ -172,6 +172,14 @@ func TestSince(t *testing.T) {
 	require.EqualError(t, err, `"new" is not a version such as 65.0`)
 }
 
+// TestAbsent has a header that was not found.
+func TestAbsent(t *testing.T) {
+	l := list(t, new(api.API), &api.API{Absent: []*api.Absent{{Name: "sys/none.h", Header: "infiniband/verbs.h", Line: 12}}}, facts(t))
+	require.Equal(t, []string{"infiniband/verbs.h:12 includes <sys/none.h>, which is none of musl's or the kernel's headers: " +
+		"add a file of this name to headers/shim, with the declarations that the headers need of it"}, l.Mend)
+	require.True(t, l.Open())
+}
+
 // TestTexts has new values of an enum for which there is a string function.
 func TestTexts(t *testing.T) {
 	a, b := &api.API{Enums: []*api.Enum{enum("state", 0, 1)}}, &api.API{Version: "2.0", Enums: []*api.Enum{enum("state", 0, 1, 2, 3)}}

@@ -49,22 +49,43 @@ func Top(t testing.TB) string {
 // folder is outside the module.
 func Dir(t testing.TB, version string) string {
 	t.Helper()
-	cache := os.Getenv("VERBENA_CACHE")
-	if cache == "" {
-		cache = filepath.Join(Top(t), ".cache")
-	}
-	dir := filepath.Join(cache, "headers", version)
+	dir := filepath.Join(Cache(t), "headers", version)
 	_, headers := os.Stat(filepath.Join(dir, ".complete"))
 	_, libraries := os.Stat(filepath.Join(dir, "usr", "lib"))
-	if headers == nil && libraries == nil {
-		seen(t, dir)
+	if headers != nil || libraries != nil {
+		missing(t, "no headers and libraries in %s; scripts/fetch-headers brings them", dir)
+	}
+	seen(t, dir)
+	return dir
+}
+
+// Libc returns the folder into which scripts/fetch-libc has downloaded musl's
+// and the kernel's headers. If it is missing, Libc skips the test, or fails it
+// if VERBENA_REQUIRE_HEADERS is 1.
+func Libc(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Join(Cache(t), "libc")
+	if _, err := os.Stat(filepath.Join(dir, ".debian-fetch")); err != nil {
+		missing(t, "no headers of libc in %s; scripts/fetch-libc brings them", dir)
+	}
+	return dir
+}
+
+// Cache returns the folder into which the scripts download.
+func Cache(t testing.TB) string {
+	t.Helper()
+	if dir := os.Getenv("VERBENA_CACHE"); dir != "" {
 		return dir
 	}
+	return filepath.Join(Top(t), ".cache")
+}
+
+func missing(t testing.TB, format string, args ...any) {
+	t.Helper()
 	if os.Getenv("VERBENA_REQUIRE_HEADERS") == "1" {
-		t.Fatalf("no headers and libraries in %s, and VERBENA_REQUIRE_HEADERS is 1", dir)
+		t.Fatalf(format+", and VERBENA_REQUIRE_HEADERS is 1", args...)
 	}
-	t.Skipf("no headers and libraries in %s; scripts/fetch-headers brings them", dir)
-	return ""
+	t.Skipf(format, args...)
 }
 
 // seen reads all folders in dir. For its cache of test results, the go command

@@ -20,6 +20,7 @@ const maxFile = 1 << 20
 type files struct {
 	system   []string           // folders of libc's and the kernel's headers
 	folders  []string           // all folders from which cc may open files
+	absent   absent             // headers that were not found and count as empty
 	packs    *packs             // settings of #pragma pack in the text that cc has read
 	checked  map[string]bool    // files that were checked, and whether they passed
 	texts    map[string]string  // texts of the checked files
@@ -32,7 +33,8 @@ type files struct {
 
 func newFiles(system []string, folders ...string) *files {
 	return &files{
-		system: system, folders: append(folders, system...), checked: map[string]bool{}, texts: map[string]string{}, macros: map[string]problem{},
+		system: system, folders: append(folders, system...), absent: absent{}, checked: map[string]bool{}, texts: map[string]string{},
+		macros: map[string]problem{},
 	}
 }
 
@@ -40,6 +42,9 @@ func newFiles(system []string, folders ...string) *files {
 // only files in the folders, so that none comes from this machine's system.
 func (f *files) Open(name string) (fs.File, error) {
 	if file, ok, err := openCompiler(name); ok {
+		return file, err
+	}
+	if file, ok, err := f.absent.open(name); ok {
 		return file, err
 	}
 	if !slices.ContainsFunc(f.folders, func(folder string) bool {

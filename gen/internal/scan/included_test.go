@@ -32,7 +32,7 @@ func scanFiles(t *testing.T, files map[string]string, lines string, draft bool) 
 	require.NoError(t, err)
 	out, err := Scan(Options{
 		Headers: dir, Shim: filepath.Join(headertest.Top(t), "headers", "shim"),
-		Source: filepath.Join(dir, "umbrella.h"), Version: "test", Known: known, Draft: draft,
+		Source: filepath.Join(dir, "umbrella.h"), Version: "test", Known: known, Draft: draft, Absent: draft,
 	})
 	if err != nil {
 		return nil, errorWithout(dir, err)

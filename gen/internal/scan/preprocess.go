@@ -3,6 +3,7 @@
 package scan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -43,6 +44,9 @@ func (t *translation) preprocess() (bad map[string]unusable, problems []problem)
 		problems = append(problems, t.files.somewhere("%v", err))
 	case err != nil:
 		problems = t.ofMacros(problemsOf(err), names)
+		if len(problems) == 0 {
+			problems = append(problems, t.files.somewhere("%s", cmp.Or(unplaced(err), "the C preprocessor gives up")))
+		}
 	case c.unfinished:
 		problems = append(problems, t.files.lastEnd)
 	}
@@ -79,9 +83,6 @@ func (t *translation) ofMacros(problems []problem, names []string) []problem {
 			problems[i] = t.files.macros[names[n]]
 			problems[i].text = p.text
 		}
-	}
-	if len(problems) == 0 {
-		problems = append(problems, t.files.somewhere("the C preprocessor gives up"))
 	}
 	return problems
 }

@@ -65,6 +65,16 @@ func problemsOf(err error) []problem {
 	return all
 }
 
+// unplaced returns the text of an error of cc without a position if gen has
+// words for it, and otherwise "".
+func unplaced(err error) string {
+	text := strings.TrimPrefix(err.Error(), "-: ")
+	if in := plain(text); in != text {
+		return in
+	}
+	return ""
+}
+
 // lacking begins errors of cc about what it does not do. The position follows
 // it, or precedes it.
 const lacking = "TODO "

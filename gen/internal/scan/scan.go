@@ -13,8 +13,10 @@ package scan
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"modernc.org/cc/v4"
@@ -28,9 +30,11 @@ type Options struct {
 	Headers string // folder with the headers, or one that has them in usr/include
 	// More lists the folders of headers that are not in Headers.
 	More []string
-	Shim string // folder with the replacements for libc's headers, and predefined.h
+	// Shim, if set, is a folder with replacements for libc's headers, and
+	// predefined.h. It comes before Libc.
+	Shim string
 	// Libc, if set, is a folder with Debian's packages musl-dev and
-	// linux-libc-dev, whose headers are used instead of those in Shim.
+	// linux-libc-dev, whose headers are used for those that Shim lacks.
 	Libc    string
 	Source  string // umbrella file, which includes the headers to bind
 	Version string
@@ -44,6 +48,9 @@ type Options struct {
 	// Draft makes Scan succeed although Known lacks lines. Headers for
 	// which Known has no line count as bound.
 	Draft bool
+	// Absent makes headers that are not found count as empty, if a header,
+	// and not the umbrella file, includes them. The snapshot lists them.
+	Absent bool
 	// Named limits a draft to the headers that Known binds. Without it, a
 	// draft also binds the headers for which Known has no line.
 	Named bool
@@ -55,7 +62,7 @@ type Options struct {
 	// bindings call the function, and not the macro.
 	Behind bool
 	// Machine, if set, lists the predefined macros of another architecture,
-	// which replace those of amd64. It needs Libc.
+	// which replace those of amd64. It has no effect with Shim.
 	Machine []string
 	// Check, if set, returns further problems with the declarations.
 	Check func(*api.API) []api.Finding
@@ -65,7 +72,9 @@ type Options struct {
 // each with file:line:column.
 func Scan(opts Options) (*api.API, error) {
 	include := IncludeDir(opts.Headers)
-	opts.Shim = filepath.Clean(opts.Shim) // the form that cc uses in positions
+	if opts.Shim != "" {
+		opts.Shim = filepath.Clean(opts.Shim) // the form that cc uses in positions
+	}
 	headers, err := translate(opts, include)
 	if err != nil {
 		return nil, err
@@ -119,8 +128,9 @@ func Scan(opts Options) (*api.API, error) {
 		s.problems = append(s.problems, problem{opts.Source, 1, 1, "nothing is declared in the headers that are bound"})
 	}
 	if len(s.problems) > 0 {
-		return nil, report(s.problems)
+		return nil, report(append(s.problems, slices.Collect(maps.Values(headers.absent))...))
 	}
+	s.absent(headers.absent)
 	if opts.Draft {
 		s.api.Places = s.places()
 	}

@@ -28,10 +28,10 @@ const (
 
 // translation holds the input and the state of reading headers with cc.
 type translation struct {
-	system               []string // folders of libc's and the kernel's headers
-	include, source      string
-	more                 []string // folders of other headers
-	predefined, umbrella string   // contents of predefined.h and of the umbrella file
+	folders              []string // all folders in which cc looks for headers
+	source               string
+	mayLack              bool   // Options.Absent
+	predefined, umbrella string // contents of predefined.h and of the umbrella file
 	files                *files
 	packs                packs
 	words                map[string]bool     // words of the headers and of expansions, once they are preprocessed
@@ -46,12 +46,13 @@ type translated struct {
 	texts      map[string]string   // texts of the files
 	expansions map[string][]string // expansions of object-like macros, by name
 	packs      *packs
+	absent     absent // headers that were not found
 }
 
 // translate has cc preprocess, parse and type-check the headers.
 func translate(opts Options, include string) (*translated, error) {
 	known := predefined(opts.Machine)
-	if opts.Libc == "" {
+	if opts.Shim != "" {
 		text, err := os.ReadFile(filepath.Join(opts.Shim, "predefined.h"))
 		if err != nil {
 			return nil, err
@@ -63,7 +64,7 @@ func translate(opts Options, include string) (*translated, error) {
 		return nil, err
 	}
 	t := &translation{
-		system: systemDirs(opts), include: include, more: opts.More, source: opts.Source, predefined: known, umbrella: string(umbrella),
+		folders: append(searched(opts, include), absentDir), source: opts.Source, mayLack: opts.Absent, predefined: known, umbrella: string(umbrella),
 		files: newFiles(systemDirs(opts), append([]string{include, filepath.Dir(opts.Source)}, opts.More...)...),
 	}
 	t.files.packs = &t.packs
@@ -87,6 +88,7 @@ func translate(opts Options, include string) (*translated, error) {
 	}
 	return &translated{
 		ast: r.ast, unusable: r.unusable, opened: slices.Collect(maps.Keys(t.files.checked)), texts: t.files.texts, packs: &t.packs, expansions: t.expansions,
+		absent: t.files.absent,
 	}, report(r.problems)
 }
 
@@ -115,13 +117,18 @@ func (t *translation) run() (ast *cc.AST, bad map[string]unusable, problems []pr
 		}
 	}()
 	bad, problems = t.preprocess()
-	if len(problems) > 0 {
-		return nil, nil, problems
+	for t.without(problems) {
+		bad, problems = t.preprocess()
 	}
-	if problems = t.syntax(); len(problems) > 0 {
-		return nil, nil, problems
+	if len(problems) == 0 {
+		problems = t.syntax()
 	}
-	ast, problems = t.types(bad)
+	if len(problems) == 0 {
+		ast, problems = t.types(bad)
+	}
+	if len(problems) > 0 { // which may be there because a header is absent
+		problems = append(problems, slices.Collect(maps.Values(t.files.absent))...)
+	}
 	return ast, bad, problems
 }
 
@@ -175,15 +182,14 @@ func (t *translation) translated(end string) (*cc.AST, []problem) {
 
 // config returns the settings of one pass over the headers.
 func (t *translation) config(maxWork int, atMark func()) *cc.Config {
-	folders := slices.Concat(t.system, []string{t.include}, t.more)
 	abi, err := cc.NewABI("linux", "amd64")
 	if err != nil {
 		panic(err) // cc supports linux/amd64
 	}
 	return &cc.Config{
 		ABI: abi, ExpansionLimit: maxWork, FS: t.files, FSOnly: true,
-		IncludePaths:    append([]string{""}, folders...), // the empty path stands for the folder of the including file
-		SysIncludePaths: folders,
+		IncludePaths:    append([]string{""}, t.folders...), // the empty path stands for the folder of the including file
+		SysIncludePaths: t.folders,
 		PragmaHandler:   t.pragmas(atMark),
 	}
 }

@@ -1,0 +1,1 @@
+/* What is read in the place of a header that was not found. */
