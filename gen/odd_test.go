@@ -134,6 +134,9 @@ func inFolder(dir string, command []string) ([]byte, error) {
 	return cmd.CombinedOutput()
 }
 
+// wrong ends the error about a struct whose layout depends on the architecture.
+const wrong = "for which the Go code would be wrong; to bind the name alone, say in the conventions: struct ibv_x opaque=\"why\""
+
 // TestOddHeadersRefused has headers that lawful C may have and Go has no form
 // for: the error has the line and names the declaration.
 func TestOddHeadersRefused(t *testing.T) {
@@ -215,6 +218,39 @@ func TestOddHeadersRefused(t *testing.T) {
 			"1:6: func ibv_x: a function of class code must return a number, but it returns void",
 		},
 		{
+			"a mutex before bit-fields", "#include <pthread.h>\nstruct ibv_x { pthread_mutex_t m; unsigned int a : 3; };", "",
+			"2:1: struct ibv_x: struct ibv_x.a is at bit 320 on amd64 and at bit 384 on arm64, " + wrong,
+		},
+		{
+			"a struct with a mutex before bit-fields",
+			"#include <pthread.h>\nstruct ibv_m { int n; pthread_mutex_t m; };\nstruct ibv_x { struct ibv_m m[2]; struct { unsigned int a : 3; }; };", "",
+			"3:1: struct ibv_x: the unnamed member after struct ibv_x.m is at byte 96 on amd64 and at byte 112 on arm64, " + wrong,
+		},
+		{
+			"a mutex before a flexible array", "#include <pthread.h>\nstruct ibv_x { pthread_mutex_t m; int a[]; };", "",
+			"2:1: struct ibv_x: struct ibv_x.a is at byte 40 on amd64 and at byte 48 on arm64, " + wrong,
+		},
+		{
+			"a mutex before a union", "#include <pthread.h>\nstruct ibv_x { pthread_mutex_t m; union { int a; char b; }; };", "",
+			"2:1: struct ibv_x: the unnamed member after struct ibv_x.m is at byte 40 on amd64 and at byte 48 on arm64, " + wrong,
+		},
+		{
+			"a mutex in a union", "#include <pthread.h>\nunion ibv_x { pthread_mutex_t m; int a; };", "",
+			"2:1: union ibv_x: union ibv_x.m has 40 bytes on amd64 and 48 on arm64, " + wrong,
+		},
+		{
+			"a packed mutex", "#include <pthread.h>\nstruct ibv_x { char c; pthread_mutex_t m; } __attribute__((packed));", "",
+			"2:1: struct ibv_x: struct ibv_x.m has 40 bytes on amd64 and 48 on arm64, " + wrong,
+		},
+		{
+			"a mutex before an aligned member", "#include <pthread.h>\nstruct ibv_x { pthread_mutex_t m; int b; int a __attribute__((aligned(16))); };", "",
+			"2:1: struct ibv_x: struct ibv_x.a is at byte 48 on amd64 and at byte 64 on arm64, " + wrong,
+		},
+		{
+			"a bit-field without a name that aligns", "struct ibv_x { char a; int : 5; char b; };", "",
+			"1:1: struct ibv_x: struct ibv_x has 3 bytes on amd64 and 4 on arm64, " + wrong,
+		},
+		{
 			"a nameless enum that is named as a type", "enum ibv_x { IBV_X };", "enum ibv_x values name=-",
 			"1:1: enum ibv_x: name=- is for enums without a tag",
 		},
@@ -230,6 +266,25 @@ func TestOddHeadersRefused(t *testing.T) {
 			require.Error(t, err)
 			require.Equal(t, "infiniband/x.h:"+tt.want, strings.ReplaceAll(err.Error(), dir+"/", ""))
 		})
+	}
+}
+
+// TestMutexes has structs with a mutex that are taken, as Go places all that
+// follows it.
+func TestMutexes(t *testing.T) {
+	facts, dir := smallHeaders(t)
+	for _, text := range []string{
+		"struct ibv_x { int a; pthread_mutex_t m; char c; struct { pthread_mutex_t m[3]; char c; } in; void *p; };",
+		"struct ibv_x { unsigned int a : 3; pthread_mutex_t m; };",
+		"struct ibv_m { pthread_mutex_t m; int a; }; struct ibv_x { unsigned int a : 3; struct ibv_m m; char c; };",
+		"struct ibv_x { pthread_cond_t c; unsigned int a : 3; };",
+		"struct ibv_x { union { int a; char b; }; pthread_mutex_t m; };",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "infiniband", "x.h"), []byte("#include <pthread.h>\n"+text+"\n"), 0o600))
+		known, err := conventions.Parse("conventions.txt", []byte("header infiniband/verbs.h libibverbs\nheader rdma/rdma_cma.h librdmacm\nheader infiniband/x.h libibverbs\n"))
+		require.NoError(t, err)
+		_, err = makeSnapshot(facts, dir, "", "1.0", known, false, "", io.Discard)
+		require.NoError(t, err, text)
 	}
 }
 

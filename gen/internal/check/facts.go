@@ -209,7 +209,7 @@ func (l *list) alias(a *api.Alias) {
 // place returns a copy of the snapshot a with the layouts of arch. For amd64,
 // it keeps the layouts of the snapshot, so that these are compared.
 func place(a *api.API, arch layout.Arch) (*api.API, error) {
-	a = copyAPI(a)
+	a = a.CopyLayouts()
 	if arch == layout.AMD64 {
 		return a, nil
 	}

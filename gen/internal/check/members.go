@@ -23,7 +23,7 @@ type member struct {
 // snapshot a, which has the layouts of arch.
 func eachMember(a *api.API, arch layout.Arch, visit func(*api.Struct, member)) error {
 	// The engine sets offsets, so it gets a copy.
-	w := walker{engine: layout.New(copyAPI(a), arch), visit: visit}
+	w := walker{engine: layout.New(a.CopyLayouts(), arch), visit: visit}
 	for _, s := range a.Structs {
 		if err := w.walk(s, s.Name, "", 0, s.Members, s.Rules != (api.Rules{})); err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
@@ -41,7 +41,7 @@ func (w *walker) walk(s *api.Struct, path, prefix string, base int64, members []
 	for _, m := range members {
 		inPath, inPrefix := path, prefix
 		if m.Name != "" { // members of an anonymous one have the path of the struct around it
-			size, err := w.engine.OfMember(copyMembers([]*api.Member{m})[0])
+			size, err := w.engine.OfMember(api.CopyMembers([]*api.Member{m})[0])
 			if err != nil {
 				return err
 			}

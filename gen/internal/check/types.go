@@ -60,17 +60,17 @@ func newTypes(a *api.API) types {
 // pointer to t or, if t is a function type, exactly t.
 func (ts types) claim(t *api.Type, actual string) string {
 	claims := []string{compatible(actual, reference(t))}
-	asEnums := copyType(t)
+	asEnums := t.Copy()
 	for i, part := range parts(t) {
 		probe, isEnum := ts.enums[part.Name]
 		switch {
 		case part.Kind == api.Func: // a function without a prototype would be compatible with any parameters
-			more := copyType(t)
+			more := t.Copy()
 			f := parts(more)[i]
 			f.Params = append(f.Params, &api.Type{Name: "struct verbena_none *"})
 			claims = append(claims, "!"+compatible(actual, reference(more)))
 		case isEnum: // the type must not be the enum's integer type
-			other := copyType(t)
+			other := t.Copy()
 			parts(other)[i].Name, parts(other)[i].Bare = probe, false
 			claims = append(claims, "!"+compatible(actual, reference(other)))
 		case integers[part.Name] != "" && !part.Const && !part.Volatile: // the type must not be an enum; a const or volatile enum is not compatible anyway

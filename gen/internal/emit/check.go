@@ -66,6 +66,7 @@ func (p *pkg) check() {
 		kind, tag, _ := strings.Cut(s.Name, " ")
 		p.at = of(kind, tag, s.Header)
 		p.checkMembers(kind, tag, s.Members)
+		p.checkArches(s)
 	}
 	p.at = api.Finding{}
 }

@@ -54,6 +54,7 @@ type pkg struct {
 	typedefs  []*api.Typedef
 	own       string // source of the bindings' own C functions; see ownSources
 	engine    *layout.Engine
+	arches    map[string]*onArch      // by name of the architecture
 	used      map[string]bool         // Go names of the types of libc that a package of another module declares
 	integers  map[*api.Type]*api.Enum // integers that have an enum's type in Go
 	at        api.Finding             // the declaration that is being checked or written

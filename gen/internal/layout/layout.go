@@ -25,6 +25,12 @@ type Arch struct {
 	Unnamed bool
 }
 
+// SameRules reports whether all structs have the same layout on a and b.
+func (a Arch) SameRules(b Arch) bool {
+	a.Name = b.Name
+	return a == b
+}
+
 // AMD64 is the architecture for which a snapshot has layouts.
 var AMD64 = Arch{Name: "amd64", Mutex: 40}
 
