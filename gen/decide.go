@@ -60,6 +60,9 @@ func runDecide(facts, golden, skeleton, base, from, to string, w io.Writer) erro
 	if in.Base != nil {
 		known.Others = []*api.API{in.Base.API}
 	}
+	if known.Elsewhere, err = elsewhere(facts); err != nil {
+		return err
+	}
 	known.Refused = func(lines, releases []string) (decide.Refusal, error) {
 		return refusedOf(facts, skeleton, in, known.Older, b, lines, releases)
 	}
@@ -72,6 +75,28 @@ func runDecide(facts, golden, skeleton, base, from, to string, w io.Writer) erro
 		return fmt.Errorf("%s: %w", b.Version, errUndecided)
 	}
 	return nil
+}
+
+// elsewhere maps each header that a folder of facts inside the folder facts
+// binds to that folder.
+func elsewhere(facts string) (map[string]string, error) {
+	folders, err := emit.Folders(facts)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for _, folder := range folders[1:] {
+		known, err := conventions.Load(filepath.Join(folder, "conventions.txt"))
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range known.Headers {
+			if known.Binds(h.Name) {
+				all[h.Name] = folder
+			}
+		}
+	}
+	return all, nil
 }
 
 // refusedOf returns the reasons why emit would fail for the snapshot b, which
@@ -94,7 +119,7 @@ func refusedOf(facts, skeleton string, in emit.Input, before []*api.API, b *api.
 		return r, err
 	}
 	in.API, in.Snapshots = b, append(slices.Clone(before), b)
-	r.Lines = emit.Refused(in)
+	r.Lines, r.Kept = emit.Refused(in), emit.Kept(in)
 	if in.Base != nil || in.Alone || len(before) == 0 { // the skeleton belongs to libibverbs and librdmacm
 		return r, nil
 	}

@@ -56,7 +56,7 @@ func TestDecideAtOnce(t *testing.T) {
 		"\nfunc ibv_new_thing code # int ibv_new_thing(void)\n",
 		"\n1000 func ibv_new_thing # IBVERBS_1.99\n",
 		"headers/conventions.txt:" + line("func ibv_fork_init ") + ": a line for the function ibv_fork_init, which the headers of rdma-core 1000.0 do not have: add skip=\"why\" to it, as older headers have the function\n",
-		"headers/conventions.txt:" + line("macro IBV_OPCODE ") + ": a line for the macro IBV_OPCODE, which is a macro with a value in the headers of rdma-core 1000.0: remove or change the line\n",
+		"headers/conventions.txt:" + line("macro IBV_OPCODE ") + ": the line for the macro IBV_OPCODE stays for scans of older headers: the headers of rdma-core 1000.0 do not need it any more, those of 65.0 do\n",
 		"\n- infiniband/verbs.h: func ibv_newThing: ibv_new_thing and ibv_newThing would both be called NewThing\n",
 	} {
 		require.Contains(t, out, want)
@@ -74,8 +74,24 @@ func lineIn(t *testing.T, begin string) string {
 // TestDecideMisfit has what does not fit alone: that is a decision too.
 func TestDecideMisfit(t *testing.T) {
 	out, err := decideOn(t, func(a *api.API) {
-		a.Enums = slices.DeleteFunc(a.Enums, func(e *api.Enum) bool { return e.Name == "ibv_mtu" })
+		a.Functions = slices.DeleteFunc(a.Functions, func(f *api.Function) bool { return f.Name == "ibv_fork_init" })
 	})
 	require.ErrorIs(t, err, errUndecided)
-	require.Contains(t, out, "headers/conventions.txt:"+lineIn(t, "enum ibv_mtu ")+": a line for the enum ibv_mtu, which the headers of rdma-core 1000.0 do not have: remove the line\n")
+	require.Contains(t, out, ": a line for the function ibv_fork_init, which the headers of rdma-core 1000.0 do not have: add skip=\"why\" to it, as older headers have the function\n")
+}
+
+// TestDecideRemoved removes an enum, a struct, macros and a header, whose lines
+// scans of older headers need: they stay.
+func TestDecideRemoved(t *testing.T) {
+	out, err := decideOn(t, func(a *api.API) {
+		a.Headers = slices.DeleteFunc(a.Headers, func(h *api.Header) bool { return h.Name == "infiniband/arch.h" })
+		a.Enums = slices.DeleteFunc(a.Enums, func(e *api.Enum) bool { return e.Name == "rdma_driver_id" })
+		a.Unvalued = slices.DeleteFunc(a.Unvalued, func(m *api.Unvalued) bool { return m.Name == "sib_raw" })
+	})
+	require.NoError(t, err)
+	require.NotContains(t, out, "remove")
+	for _, of := range []string{"header infiniband/arch.h", "enum rdma_driver_id", "macro sib_raw"} {
+		require.Contains(t, out, "headers/conventions.txt:"+lineIn(t, of+" ")+": the line for the "+of+
+			" stays for scans of older headers: the headers of rdma-core 1000.0 do not need it any more, those of 65.0 do\n")
+	}
 }

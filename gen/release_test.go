@@ -33,12 +33,13 @@ type edit struct {
 }
 
 const (
-	verbsHeader  = "infiniband/verbs.h"
-	cmHeader     = "rdma/rdma_cma.h"
-	socketHeader = "rdma/rsocket.h"
-	kernelHeader = "infiniband/ib_user_ioctl_verbs.h"
-	efaHeader    = "infiniband/efadv.h"
-	mlx5Header   = "infiniband/mlx5dv.h"
+	verbsHeader   = "infiniband/verbs.h"
+	cmHeader      = "rdma/rdma_cma.h"
+	socketHeader  = "rdma/rsocket.h"
+	kernelHeader  = "infiniband/ib_user_ioctl_verbs.h"
+	addressHeader = "infiniband/ib.h"
+	efaHeader     = "infiniband/efadv.h"
+	mlx5Header    = "infiniband/mlx5dv.h"
 )
 
 // edits make the headers of a release 66.0 that there never was from those of
@@ -417,6 +418,27 @@ enum ibv_qp_create_flags {`,
 		},
 	},
 	{
+		name: "removed enum", upstream: "none since 33", header: kernelHeader,
+		old: "enum ib_uverbs_wq_type {\n\tIB_UVERBS_WQT_RQ,\n};\n", new: "",
+		changes: []string{
+			"?enum removed: enum ib_uverbs_wq_type",
+			"?enumerator removed: enum ib_uverbs_wq_type.IB_UVERBS_WQT_RQ",
+		},
+		asks: []string{
+			"- headers/conventions.txt:LINE: the line for the enum ib_uverbs_wq_type stays for scans of older headers: ",
+		},
+	},
+	{
+		name: "removed macro without a value", upstream: "none since 33", header: addressHeader,
+		old: "#define sib_raw			ib_u.uib_addr8\n", new: "",
+		changes: []string{
+			"?macro removed: sib_raw",
+		},
+		asks: []string{
+			"- headers/conventions.txt:LINE: the line for the macro sib_raw stays for scans of older headers: ",
+		},
+	},
+	{
 		name: "enum without a tag", upstream: "EFADV_WQ_CAPS_64_BIT_REQ_ID, 65", header: efaHeader,
 		old: "struct efadv_cq_attr {", new: "enum {\n\tEFADV_CQ_CAPS_TIMESTAMP = 1 << 0,\n};\n\nstruct efadv_cq_attr {",
 		changes: []string{
@@ -459,6 +481,19 @@ int nedv_query_device(struct ibv_context *context);
 
 #endif
 `,
+	"infiniband/umad_perf.h": "int umad_perf_query(int portid);\n",
+}
+
+// removedHeader is one that the release does not have any more.
+const removedHeader = "infiniband/umad_sa_mcm.h"
+
+// asked are the begins of the lines of the first run that ask about whole
+// headers.
+var asked = []string{
+	"header infiniband/nedv.h skip=",
+	`header infiniband/umad_perf.h other="libibumad-dev" # named like infiniband/umad.h, which headers/ibumad binds: `,
+	"- headers/ibumad/umbrella.h:LINE includes <infiniband/umad_sa_mcm.h>, which the headers do not have: put the line between ",
+	"- headers/ibumad/conventions.txt:LINE: the line for the header infiniband/umad_sa_mcm.h stays for scans of older headers: ",
 }
 
 // newExports are what the libraries of the release export in addition.
@@ -526,6 +561,9 @@ func TestNextRelease(t *testing.T) {
 			require.Regexp(t, begins(line), out, e.name)
 		}
 	}
+	for _, line := range asked {
+		require.Regexp(t, begins(line), out)
+	}
 
 	r.decide(t, out)
 	out = r.upgrade(t, false, "66.0", headers)
@@ -535,7 +573,7 @@ func TestNextRelease(t *testing.T) {
 	require.Contains(t, out, "\n==> done: 65.0 -> 66.0\n")
 	require.Contains(t, out, " comparisons, 0 differ\n")
 	require.Contains(t, out, "\nThen run: make check arch lint unit device\nupgrade: programs that were compiled for 65.0 can fail with 66.0: see the ABI breaks above\n")
-	changes := []string{"header added: infiniband/nedv.h"}
+	changes := append(lost(t), "header added: infiniband/nedv.h")
 	for _, e := range edits {
 		changes = append(changes, e.changes...)
 	}
@@ -558,6 +596,32 @@ func TestNextRelease(t *testing.T) {
 	require.NoError(t, err, out)
 	r.compiles(t)
 	refused(t, r)
+}
+
+// lost returns the changes that the removed header makes.
+func lost(t *testing.T) []string {
+	t.Helper()
+	a, err := api.Load(filepath.Join(headertest.Top(t), "headers", "ibumad", "api", "65.0.json"))
+	require.NoError(t, err)
+	all := []string{"?header removed: " + removedHeader}
+	for _, f := range a.Functions {
+		if f.Header == removedHeader {
+			all = append(all, "?function removed: "+f.Name)
+		}
+	}
+	for _, e := range a.Enums {
+		for _, v := range e.Values {
+			if e.Header == removedHeader {
+				all = append(all, "?enumerator removed: enum."+v.Name)
+			}
+		}
+	}
+	for _, s := range a.Structs {
+		if s.Header == removedHeader {
+			all = append(all, "?struct removed: "+s.Name)
+		}
+	}
+	return all
 }
 
 // begins returns an expression for a line that begins so. LINE stands for the
@@ -647,6 +711,8 @@ func (r *repository) decide(t *testing.T, asked string) {
 	}
 	r.replace(t, conventionsFile, "func ibv_dm_export_dmabuf_fd              count", "func ibv_dm_export_dmabuf_fd              count inline=own")
 	r.replace(t, stringsFile, `IBV_EVENT_DEVICE_SPEED_CHANGE "Device link speed change"`, "IBV_EVENT_DEVICE_SPEED_CHANGE \"Device link speed change\"\nIBV_EVENT_DEVICE_TOO_HOT \"Device too hot\"")
+	const include = "#include <" + removedHeader + ">\n"
+	r.replace(t, "headers/ibumad/umbrella.h", include, "#if __has_include(<"+removedHeader+">)\n"+include+"#endif\n")
 	shim := filepath.Join(r.top, "headers", "shim", "gnu", "libc-version.h")
 	require.NoError(t, os.Mkdir(filepath.Dir(shim), 0o700))
 	require.NoError(t, os.WriteFile(shim, []byte("#pragma once\n"), 0o600))
@@ -680,6 +746,7 @@ func nextRelease(t *testing.T) string {
 	for name, text := range newHeaders {
 		require.NoError(t, os.WriteFile(filepath.Join(include, name), []byte(text), 0o600))
 	}
+	require.NoError(t, os.Remove(filepath.Join(include, removedHeader)))
 	libraries, err := os.ReadDir(filepath.Join(from, "usr", "lib"))
 	require.NoError(t, err)
 	require.NoError(t, os.MkdirAll(filepath.Join(to, "usr", "lib"), 0o700))

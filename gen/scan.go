@@ -94,7 +94,7 @@ func makeSnapshot(facts, headers, libc, version string, known *conventions.Table
 		return nil, err
 	}
 	for _, h := range snapshot.Absent {
-		fmt.Fprintf(notes, "gen scan: %s:%d includes <%s>, which is not found and counts as empty\n", h.Header, h.Line, h.Name)
+		fmt.Fprintf(notes, "gen scan: %s:%d includes <%s>, which is not found and counts as empty\n", cmp.Or(h.Header, options.Source), h.Line, h.Name)
 	}
 	var sonames []string
 	for _, l := range known.Own() {

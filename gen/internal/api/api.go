@@ -51,9 +51,9 @@ type Header struct {
 
 // Absent is a header that another one includes and that was not found.
 type Absent struct {
-	Name   string `json:"name"`   // name in #include
-	Header string `json:"header"` // header that includes it
-	Line   int    `json:"line"`   // where Header does so
+	Name   string `json:"name"`             // name in #include
+	Header string `json:"header,omitempty"` // header that includes it; empty for the umbrella file
+	Line   int    `json:"line"`             // where Header does so
 }
 
 // Function is an exported or static inline function.

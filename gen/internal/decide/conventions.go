@@ -5,6 +5,7 @@ package decide
 import (
 	"fmt"
 	"math/bits"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,7 +16,8 @@ import (
 
 // missing returns the lines that the conventions lack, in the order of the
 // headers.
-func missing(a *api.API, known *conventions.Table) []string {
+func missing(a *api.API, facts Facts) []string {
+	known := facts.Known
 	lines := map[string][]string{}
 	var headers []string
 	add := func(header, line string) {
@@ -26,7 +28,7 @@ func missing(a *api.API, known *conventions.Table) []string {
 	}
 	for _, h := range a.Headers {
 		if known.Header(h.Name) == nil {
-			add(h.Name, headerLine(h))
+			add(h.Name, headerLine(h, facts))
 		}
 	}
 	for _, e := range a.Enums {
@@ -69,15 +71,40 @@ func missing(a *api.API, known *conventions.Table) []string {
 
 // headerLine returns the line to propose for a header. It guesses the library
 // from the header's folder. For a header that no bound header includes, the
-// line has skip=.
-func headerLine(h *api.Header) string {
-	switch {
+// line has skip=, or the words of a header that another folder of facts binds
+// and that is named like it.
+func headerLine(h *api.Header, facts Facts) string {
+	switch like := relative(h.Name, facts); {
+	case !h.Included && like != nil:
+		word := fmt.Sprintf("other=%q", like.Other)
+		if like.Other == "" {
+			word = fmt.Sprintf("skip=%q", like.Skip)
+		}
+		folder := facts.Elsewhere[like.Name]
+		return fmt.Sprintf("header %s %s # named like %s, which %s binds: to bind this there, too, add a line to its conventions.txt, and include the header in its umbrella.h",
+			h.Name, word, like.Name, folder)
 	case !h.Included:
 		return fmt.Sprintf(`header %s skip="nothing that is bound includes it"`, h.Name)
 	case strings.HasPrefix(h.Name, "rdma/"):
 		return "header " + h.Name + " librdmacm"
 	}
 	return "header " + h.Name + " libibverbs"
+}
+
+// relative returns the line of a header that another folder of facts binds and
+// whose name begins with the same word, or nil.
+func relative(name string, facts Facts) *conventions.Header {
+	word := func(name string) string {
+		word, _, _ := strings.Cut(strings.TrimSuffix(path.Base(name), ".h"), "_")
+		return path.Join(path.Dir(name), word)
+	}
+	i := slices.IndexFunc(facts.Known.Headers, func(h *conventions.Header) bool {
+		return facts.Elsewhere[h.Name] != "" && word(h.Name) == word(name)
+	})
+	if i < 0 {
+		return nil
+	}
+	return facts.Known.Headers[i]
 }
 
 func enumLine(e *api.Enum) string {

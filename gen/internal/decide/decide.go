@@ -22,23 +22,27 @@ import (
 // Facts holds the decisions that have been made, and other facts for the next
 // ones.
 type Facts struct {
-	Folder  string // where they are, such as headers
-	Known   *conventions.Table
-	Since   *since.Table
-	Older   []*api.API                      // snapshots before the new one, oldest first
-	Others  []*api.API                      // snapshots of other folders of facts
-	Strings map[string]*conventions.Strings // texts of an enum's values, by enum
-	Texts   *Texts
-	Manual  map[string]string          // name of the manual page, by function
-	Written func(function string) bool // reports whether gen has a C function in place of an inline function
+	Folder string // where they are, such as headers
+	Known  *conventions.Table
+	Since  *since.Table
+	Older  []*api.API // snapshots before the new one, oldest first
+	Others []*api.API // snapshots of other folders of facts
+	// Elsewhere maps a header that a folder inside this one binds to that
+	// folder.
+	Elsewhere map[string]string
+	Strings   map[string]*conventions.Strings // texts of an enum's values, by enum
+	Texts     *Texts
+	Manual    map[string]string          // name of the manual page, by function
+	Written   func(function string) bool // reports whether gen has a C function in place of an inline function
 	// Refused returns what would keep the bindings from being made even if the
 	// given lines were added to conventions.txt and since.txt.
 	Refused func(conventions, since []string) (Refusal, error)
 }
 
 // Refusal holds the reasons why the bindings cannot be made, and the prototypes
-// of the C functions that the device in user space lacks.
-type Refusal struct{ Lines, Functions []string }
+// of the C functions that the device in user space lacks. Kept holds lines that
+// only older headers need.
+type Refusal struct{ Lines, Functions, Kept []string }
 
 // List holds the decisions that are still to be made.
 type List struct {
@@ -52,7 +56,7 @@ type List struct {
 
 // For compares the facts with the new snapshot b. a is the snapshot before it.
 func For(a, b *api.API, facts Facts) (*List, error) {
-	l := &List{Conventions: missing(b, facts.Known), folder: cmp.Or(facts.Folder, "headers")}
+	l := &List{Conventions: missing(b, facts), folder: cmp.Or(facts.Folder, "headers")}
 	if err := l.since(b, facts); err != nil {
 		return nil, err
 	}
@@ -62,9 +66,14 @@ func For(a, b *api.API, facts Facts) (*List, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.Mend, l.Post = refusal.Lines, refusal.Functions
+		l.Mend, l.Post, l.Look = refusal.Lines, refusal.Functions, append(l.Look, refusal.Kept...)
 	}
 	for _, h := range b.Absent {
+		if h.Header == "" {
+			l.Mend = append(l.Mend, fmt.Sprintf("%s/umbrella.h:%d includes <%s>, which the headers do not have: put the line between #if __has_include(<%[3]s>) and #endif, "+
+				"as older headers have it", l.folder, h.Line, h.Name))
+			continue
+		}
 		l.Mend = append(l.Mend, fmt.Sprintf("%s:%d includes <%s>, which is none of musl's or the kernel's headers: "+
 			"add a file of this name to headers/shim, with the declarations that the headers need of it", h.Header, h.Line, h.Name))
 	}

@@ -111,22 +111,31 @@ func TestEnumLines(t *testing.T) {
 
 // TestHeaderLines has headers of which nothing is said.
 func TestHeaderLines(t *testing.T) {
+	const both = "to bind this there, too, add a line to its conventions.txt, and include the header in its umbrella.h"
 	a := &api.API{Headers: []*api.Header{
 		{Name: "infiniband/new.h", Included: true},
 		{Name: "infiniband/new_dv.h"},
 		{Name: "rdma/new.h", Included: true},
 		{Name: "rdma/new-abi.h", Included: true},
 		{Name: "infiniband/known.h"},
+		{Name: "infiniband/umad_new.h"},
+		{Name: "infiniband/umad_used.h", Included: true},
+		{Name: "infiniband/efadv_new.h"},
 	}}
 	known := facts(t)
 	var err error
-	known.Known, err = conventions.Parse("c", []byte("header infiniband/known.h skip=why\nheader rdma/*-abi.h other=linux\n"))
+	known.Known, err = conventions.Parse("c", []byte("header infiniband/known.h skip=why\nheader rdma/*-abi.h other=linux\n"+
+		"header infiniband/umad.h other=\"libibumad-dev\"\nheader infiniband/efadv.h skip=\"of its own\"\n"))
+	known.Elsewhere = map[string]string{"infiniband/umad.h": "headers/ibumad", "infiniband/efadv.h": "headers/efa"}
 	require.NoError(t, err)
 	l := list(t, a, a, known)
 	require.Equal(t, []string{
 		"# infiniband/new.h", "header infiniband/new.h libibverbs",
 		"# infiniband/new_dv.h", `header infiniband/new_dv.h skip="nothing that is bound includes it"`,
 		"# rdma/new.h", "header rdma/new.h librdmacm",
+		"# infiniband/umad_new.h", `header infiniband/umad_new.h other="libibumad-dev" # named like infiniband/umad.h, which headers/ibumad binds: ` + both,
+		"# infiniband/umad_used.h", "header infiniband/umad_used.h libibverbs",
+		"# infiniband/efadv_new.h", `header infiniband/efadv_new.h skip="of its own" # named like infiniband/efadv.h, which headers/efa binds: ` + both,
 	}, l.Conventions)
 	require.True(t, l.Open())
 	_, err = conventions.Parse("c", []byte(strings.Join(l.Conventions, "\n")))
@@ -174,9 +183,13 @@ func TestSince(t *testing.T) {
 
 // TestAbsent has a header that was not found.
 func TestAbsent(t *testing.T) {
-	l := list(t, new(api.API), &api.API{Absent: []*api.Absent{{Name: "sys/none.h", Header: "infiniband/verbs.h", Line: 12}}}, facts(t))
-	require.Equal(t, []string{"infiniband/verbs.h:12 includes <sys/none.h>, which is none of musl's or the kernel's headers: " +
-		"add a file of this name to headers/shim, with the declarations that the headers need of it"}, l.Mend)
+	l := list(t, new(api.API), &api.API{Absent: []*api.Absent{{Name: "sys/none.h", Header: "infiniband/verbs.h", Line: 12}, {Name: "infiniband/old.h", Line: 3}}}, facts(t))
+	require.Equal(t, []string{
+		"infiniband/verbs.h:12 includes <sys/none.h>, which is none of musl's or the kernel's headers: " +
+			"add a file of this name to headers/shim, with the declarations that the headers need of it",
+		"headers/umbrella.h:3 includes <infiniband/old.h>, which the headers do not have: put the line between #if __has_include(<infiniband/old.h>) and #endif, " +
+			"as older headers have it",
+	}, l.Mend)
 	require.True(t, l.Open())
 }
 

@@ -32,9 +32,9 @@ func stale(in Input) error {
 		}
 		errs = append(errs, fmt.Errorf("%s: a line for the %s %s, which %s do not have: remove the line", at, kind, name, in.described()))
 	}
-	for _, h := range in.Known.Headers {
-		if h.Other == "" && !slices.ContainsFunc(in.API.Headers, func(have *api.Header) bool { return have.Name == h.Name }) {
-			gone("header", h.Name)
+	for _, line := range in.unneeded() {
+		if !slices.ContainsFunc(in.Snapshots, line.isNeeded) {
+			gone(line.kind, line.name)
 		}
 	}
 	functions := map[string]*api.Function{}
@@ -74,29 +74,11 @@ func stale(in Input) error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(in.Known.Enums)) {
 		e, modifier := enums[key], in.Known.Enums[key].Modifier
-		switch {
-		case e == nil:
-			gone("enum", key)
-		case modifier != "" && !has(e, modifier):
+		if e != nil && modifier != "" && !has(e, modifier) {
 			report(in.Known.At("enum", key), "the line for the enum %s names a modifier %s", key, modifier)
 		}
 	}
 	errs = append(errs, unfit(in)...)
-	tags := slices.Sorted(maps.Keys(in.Known.Structs))
-	for tag := range in.Known.Members {
-		tags = append(tags, tag)
-	}
-	slices.Sort(tags)
-	for _, tag := range slices.Compact(tags) {
-		if !slices.ContainsFunc(in.API.Structs, func(s *api.Struct) bool { return s.Name == "struct "+tag || s.Name == "union "+tag }) {
-			gone("struct", tag)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(in.Known.Macros)) {
-		if !slices.ContainsFunc(in.API.Unvalued, func(m *api.Unvalued) bool { return m.Name == name }) {
-			gone("macro", name)
-		}
-	}
 	for _, key := range slices.Sorted(maps.Keys(in.Strings)) {
 		in.staleTexts(in.Strings[key], enums[key], report)
 	}
@@ -115,6 +97,60 @@ func stale(in Input) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// line is a line of the conventions about a header, enum, struct or macro.
+type line struct{ kind, name string }
+
+// isNeeded reports whether a scan of the headers of a needs the line.
+func (l line) isNeeded(a *api.API) bool {
+	switch l.kind {
+	case "header":
+		return slices.ContainsFunc(a.Headers, func(h *api.Header) bool { return h.Name == l.name })
+	case "enum":
+		return slices.ContainsFunc(a.Enums, func(e *api.Enum) bool { return e.Key() == l.name })
+	case "struct":
+		return slices.ContainsFunc(a.Structs, func(s *api.Struct) bool { return s.Name == "struct "+l.name || s.Name == "union "+l.name })
+	}
+	return slices.ContainsFunc(a.Unvalued, func(m *api.Unvalued) bool { return m.Name == l.name })
+}
+
+// unneeded returns the lines that the headers of the newest snapshot do not
+// need.
+func (in Input) unneeded() (all []line) {
+	for _, h := range in.Known.Headers {
+		if h.Other == "" {
+			all = append(all, line{"header", h.Name})
+		}
+	}
+	add := func(kind string, names []string) {
+		for _, name := range names {
+			all = append(all, line{kind, name})
+		}
+	}
+	add("enum", slices.Sorted(maps.Keys(in.Known.Enums)))
+	tags := slices.AppendSeq(slices.Collect(maps.Keys(in.Known.Structs)), maps.Keys(in.Known.Members))
+	slices.Sort(tags)
+	add("struct", slices.Compact(tags))
+	add("macro", slices.Sorted(maps.Keys(in.Known.Macros)))
+	return slices.DeleteFunc(all, func(l line) bool { return l.isNeeded(in.API) })
+}
+
+// Kept returns the lines of the conventions that the headers of the previous
+// snapshot need and those of the newest one do not. They stay for scans of old
+// headers.
+func Kept(in Input) (all []string) {
+	if len(in.Snapshots) < 2 {
+		return nil
+	}
+	before := in.Snapshots[len(in.Snapshots)-2]
+	for _, l := range in.unneeded() {
+		if l.isNeeded(before) {
+			all = append(all, fmt.Sprintf("%s: the line for the %s %s stays for scans of older headers: %s do not need it any more, those of %s do",
+				in.Known.At(l.kind, l.name), l.kind, l.name, in.described(), before.Version))
+		}
+	}
+	return all
 }
 
 // described returns a description of the headers for errors.

@@ -30,14 +30,13 @@ var notFound = regexp.MustCompile(`^` + NotFound + `: <(\S+)>$`)
 
 // without makes cc do without the headers that the problems say are not found,
 // if it may, and reports whether there are such that it did not do without before.
-// What the umbrella file includes must be there.
 func (t *translation) without(problems []problem) bool {
 	if !t.mayLack {
 		return false
 	}
 	before := len(t.files.absent)
 	for _, p := range problems {
-		if m := notFound.FindStringSubmatch(p.text); m != nil && p.file != t.source {
+		if m := notFound.FindStringSubmatch(p.text); m != nil {
 			t.files.absent[m[1]] = p
 		}
 	}
@@ -58,10 +57,13 @@ func (a absent) open(name string) (file fs.File, ok bool, err error) {
 }
 
 // absent records the headers that were not found.
-func (s *scanner) absent(all absent) {
+func (s *scanner) absent(all absent, source string) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		at := all[name]
-		header, _ := s.headerName(at.file)
+		header := ""
+		if at.file != source {
+			header, _ = s.headerName(at.file)
+		}
 		s.api.Absent = append(s.api.Absent, &api.Absent{Name: name, Header: header, Line: at.line})
 	}
 }

@@ -48,8 +48,8 @@ type Options struct {
 	// Draft makes Scan succeed although Known lacks lines. Headers for
 	// which Known has no line count as bound.
 	Draft bool
-	// Absent makes headers that are not found count as empty, if a header,
-	// and not the umbrella file, includes them. The snapshot lists them.
+	// Absent makes headers that are not found count as empty. The snapshot
+	// lists them.
 	Absent bool
 	// Named limits a draft to the headers that Known binds. Without it, a
 	// draft also binds the headers for which Known has no line.
@@ -130,7 +130,7 @@ func Scan(opts Options) (*api.API, error) {
 	if len(s.problems) > 0 {
 		return nil, report(append(s.problems, slices.Collect(maps.Values(headers.absent))...))
 	}
-	s.absent(headers.absent)
+	s.absent(headers.absent, opts.Source)
 	if opts.Draft {
 		s.api.Places = s.places()
 	}
@@ -182,6 +182,7 @@ type scanner struct {
 	texts      map[string]string   // texts of the files
 	constants  *constants
 	evaluated  map[string]constant // values of macros for which cc may have another value than C
+	unread     cc.Node             // array of the current parameter whose length C does not need
 	corrected  bool                // whether cc has another length than C for some array
 	problems   []problem
 }

@@ -97,6 +97,9 @@ func TestAbsent(t *testing.T) {
 		require.ErrorContains(t, err, "infiniband/verbs.h:1:10: "+missing)
 		require.ErrorContains(t, err, "\ninfiniband/verbs.h:2:")
 	}
+	a, err = scanFiles(t, map[string]string{"umbrella.h": "#include <infiniband/verbs.h>\n#include <infiniband/none.h>\n"}, "", true)
+	require.NoError(t, err)
+	require.Equal(t, []*api.Absent{{Name: "infiniband/none.h", Line: 2}}, a.Absent)
 	_, err = scanFiles(t, map[string]string{"umbrella.h": "#include <infiniband/none.h>\n"}, "", true)
 	require.ErrorContains(t, err, "umbrella.h:1:10: include file not found: <infiniband/none.h>")
 	_, err = scanFiles(t, map[string]string{"infiniband/verbs.h": "#include \"none.h\"\n"}, "", true)
