@@ -91,6 +91,8 @@ func libcOfShims(t *testing.T) string {
 }
 
 const (
+	notInline   = "1 inline function is not bound: only the header has its body, and the package is built without it.\n"
+	pointInline = "static inline int point_twice(int n) { return 2 * n; }\n"
 	pointHeader = `#pragma once
 #include <linux/types.h>
 #include <point/units.h>
@@ -195,7 +197,7 @@ func TestBind(t *testing.T) {
 		t.Skipf("no C compiler: %v", err)
 	}
 	c := newClient(t)
-	c.write(t, "c/point.h", pointHeader+"int point_lost(void);\n")
+	c.write(t, "c/point.h", pointHeader+pointInline+"int point_lost(void);\n")
 	c.write(t, "more/point/units.h", pointUnits)
 	c.write(t, "c/point.c", pointSource)
 	t.Setenv("CC", "cc -isystem "+filepath.Join(c.dir, "more")) // so that the compiler knows the folder
@@ -215,7 +217,8 @@ func TestBind(t *testing.T) {
 
 	said, err := again()
 	require.ErrorIs(t, err, bind.ErrUndecided)
-	require.Contains(t, said, "9 func ")
+	require.Contains(t, said, "10 func ")
+	require.Contains(t, said, notInline)
 	table := c.read(t, "point/conventions.txt")
 	require.Contains(t, table, "\nlibrary point libpoint.so.1 prefix=point_ debian=- fedora=- program=-  # unread\n\nheader point.h point\n")
 	_, proposed, _ := strings.Cut(table, "\nheader point.h point\n")
@@ -244,6 +247,7 @@ func point_mirror value  # unread
 	said, err = again()
 	require.NoError(t, err)
 	require.Regexp(t, `^example.org/tools/point: 9 functions and variables of libpoint.so.1, 4 structs, 1 enums, 1 constants; cc agrees with \d+ facts for linux/`, said)
+	require.True(t, strings.HasSuffix(said, "\n"+notInline), said)
 	require.Equal(t, decided, c.read(t, "point/conventions.txt"))
 
 	c.goTool(t, "vet", "./...")

@@ -251,6 +251,10 @@ func TestOddHeadersRefused(t *testing.T) {
 			"1:1: struct ibv_x: struct ibv_x has 3 bytes on amd64 and 4 on arm64, " + wrong,
 		},
 		{
+			"a bit-field of width 0 under #pragma pack", "#pragma pack(push, 1)\nstruct ibv_x { char a; int : 0; char b; };\n#pragma pack(pop)", "",
+			"2:1: struct ibv_x: struct ibv_x has 5 bytes on amd64 and 8 on arm64, " + wrong,
+		},
+		{
 			"a nameless enum that is named as a type", "enum ibv_x { IBV_X };", "enum ibv_x values name=-",
 			"1:1: enum ibv_x: name=- is for enums without a tag",
 		},

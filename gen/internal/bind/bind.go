@@ -254,7 +254,7 @@ func (j *job) run() error {
 		return err
 	}
 	if open := t.unread(); len(open) > 0 {
-		j.ask(t, open)
+		j.ask(t, a, open)
 		return fmt.Errorf("%s: %w: %d lines are marked as unread", t.file, ErrUndecided, len(open))
 	}
 	return j.emit(t, digests, old)
@@ -395,7 +395,7 @@ func (j *job) reportChanges(a *api.API, digests string) error {
 }
 
 // ask writes to log what a person must decide.
-func (j *job) ask(t *table, open []string) {
+func (j *job) ask(t *table, a *api.API, open []string) {
 	count := map[string]int{}
 	for _, line := range open {
 		kind, _, _ := strings.Cut(line, " ")
@@ -414,7 +414,26 @@ func (j *job) ask(t *table, open []string) {
 			fmt.Fprintf(j.log, "%5d %-8s %s\n", n, kind.name, kind.question)
 		}
 	}
-	fmt.Fprintf(j.log, "\nThen delete \"# unread\" from each line that is right, and run the same command again.\n\n")
+	fmt.Fprintln(j.log)
+	j.sayInline(t, a)
+	fmt.Fprintf(j.log, "Then delete \"# unread\" from each line that is right, and run the same command again.\n\n")
+}
+
+// sayInline writes to log how many functions are not bound because they are
+// inline. The package does not need the header, which alone has their bodies.
+func (j *job) sayInline(t *table, a *api.API) {
+	n := 0
+	for _, f := range a.Functions {
+		if t.known.Binds(f.Header) && f.Inline != nil && f.Inline.Call == "" {
+			n++
+		}
+	}
+	switch {
+	case n == 1:
+		fmt.Fprintln(j.log, "1 inline function is not bound: only the header has its body, and the package is built without it.")
+	case n > 1:
+		fmt.Fprintf(j.log, "%d inline functions are not bound: only the header has their bodies, and the package is built without it.\n", n)
+	}
 }
 
 // emit writes the package.
@@ -457,6 +476,7 @@ func (j *job) emit(t *table, digests string, old []string) error {
 	}
 	fmt.Fprintf(j.log, "%s: %d functions and variables of %s, %d structs, %d enums, %d constants; %s\n",
 		j.path, len(symbols[j.name]), j.Library, len(in.API.Structs), len(in.API.Enums), len(in.API.Macros), compared)
+	j.sayInline(t, in.API)
 	return nil
 }
 

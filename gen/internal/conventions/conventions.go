@@ -297,6 +297,9 @@ func (t *Table) header(words []string) error {
 		h.Skip = value
 	case len(words) == 2 && isReason && value != "" && key == "other":
 		h.Other = value
+	case len(words) == 2 && !isReason:
+		return fmt.Errorf("header %s: no line above defines the library %s: add one such as: library %[2]s %[2]s.so.1 prefix=PREFIX debian=\"PACKAGES\" fedora=\"PACKAGES\" program=PACKAGE; "+
+			"or write one of %[3]s, skip=REASON and other=PACKAGE here", h.Name, words[1], strings.Join(t.packages(), ", "))
 	default:
 		return fmt.Errorf("header %s: expected one of %s, skip=REASON and other=PACKAGE, found %q", h.Name, strings.Join(t.packages(), ", "), strings.Join(words[1:], " "))
 	}

@@ -86,7 +86,9 @@ func TestParseErrors(t *testing.T) {
 		{`library libfoo libfoo.so.1 prefix=foo_`, `library libfoo: prefix=, debian=, fedora= and program= are needed`},
 		{`library libfoo libfoo.so.1 suffix=foo_`, `library libfoo: unknown attribute "suffix=foo_": expected prefix=, debian=, fedora=, program= or apart`},
 		{`library libibverbs libfoo.so.1 prefix=foo_`, `library libibverbs: already defined`},
-		{"header a.h libmlx5", `header a.h: expected one of libibverbs, librdmacm, skip=REASON and other=PACKAGE, found "libmlx5"`},
+		{"header a.h libmlx5", `header a.h: no line above defines the library libmlx5: add one such as: ` +
+			`library libmlx5 libmlx5.so.1 prefix=PREFIX debian="PACKAGES" fedora="PACKAGES" program=PACKAGE; ` +
+			`or write one of libibverbs, librdmacm, skip=REASON and other=PACKAGE here`},
 		{"header a.h libibverbs skip=b", `header a.h: expected one of libibverbs, librdmacm, skip=REASON and other=PACKAGE, found "libibverbs skip=b"`},
 		{"header a.h skip=", `header a.h: expected one of libibverbs, librdmacm, skip=REASON and other=PACKAGE, found "skip="`},
 		{"header a.h why=b", `header a.h: expected one of libibverbs, librdmacm, skip=REASON and other=PACKAGE, found "why=b"`},

@@ -11,6 +11,10 @@ import (
 
 // bitField returns a bit-field, which may have no name.
 func (s *scanner) bitField(sd *cc.StructDeclarator, sp *specifiers, rules api.Rules) *api.Member {
+	if sp.base == nil {
+		s.reject(sd, "a bit-field of a type without a name cannot be represented")
+		return nil
+	}
 	m := &api.Member{Type: sp.base, Bits: new(api.Bits), Rules: rules}
 	if sd.Declarator != nil {
 		m.Name = sd.Declarator.Name()

@@ -19,7 +19,9 @@ func (s *scanner) array(n cc.Node, length cc.ExpressionNode, elem *api.Type) *ap
 	}
 	v := s.constantOf(length)
 	if !v.known {
-		s.reject(n, "the array length %q is not constant", cc.NodeSource(length))
+		if n != s.unread {
+			s.reject(n, "the array length %q is not constant", cc.NodeSource(length))
+		}
 		v.value = 1 // any length, to find further problems
 	}
 	if t.Len = v.value; t.Len < 0 && integers[v.kind].unsigned {
@@ -97,6 +99,9 @@ func (s *scanner) parameter(p *cc.ParameterDeclaration) (t *api.Type, name strin
 		s.reject(p, "a type cannot be defined here")
 	}
 	t = sp.base
+	around := s.unread
+	s.unread = adjusted(p)
+	defer func() { s.unread = around }()
 	switch {
 	case p.Declarator != nil:
 		t, _ = s.declared(p.Declarator, sp.base)
@@ -112,6 +117,35 @@ func (s *scanner) parameter(p *cc.ParameterDeclaration) (t *api.Type, name strin
 	}
 	s.sized(p, t)
 	return t, name
+}
+
+// adjusted returns the part of a parameter's declarator with the length of an
+// array that C turns into a pointer, as in int v[n]. C does not need the length,
+// which may depend on other parameters. The result is nil if there is none.
+func adjusted(p *cc.ParameterDeclaration) (array cc.Node) {
+	if p.Declarator == nil && p.AbstractDeclarator == nil {
+		return nil
+	}
+	if p.Declarator == nil {
+		d := p.AbstractDeclarator
+		for dd := d.DirectAbstractDeclarator; dd != nil; dd = dd.DirectAbstractDeclarator {
+			if array = dd; dd.Case == cc.DirectAbstractDeclaratorDecl { // as in int (*)[n]
+				return nil
+			}
+		}
+		return array
+	}
+	for dd := p.Declarator.DirectDeclarator; dd.Case != cc.DirectDeclaratorIdent; {
+		if dd.Case != cc.DirectDeclaratorDecl {
+			array, dd = dd, dd.DirectDeclarator
+			continue
+		}
+		if dd.Declarator.Pointer != nil { // as in int (*v)[n]
+			array = nil
+		}
+		dd = dd.Declarator.DirectDeclarator
+	}
+	return array
 }
 
 // abstract returns the type of an unnamed parameter.

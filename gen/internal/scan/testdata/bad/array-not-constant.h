@@ -1,1 +1,1 @@
-int ibv_plain(int n, int a[n]);
+int ibv_plain(int n, int (*a)[n], int b[2][n], int (*)[n]);

@@ -10,3 +10,4 @@ int ibv_twice(int first);
 extern int ibv_twice(int first);
 uint64_t ibv_number(void);
 void ibv_least(const uint8_t key[static 16], int numbers[const static 2], char text[static 1]);
+void ibv_counted(int n, const int numbers[n], char *texts[const static n + 1], int rows[n][3], int (*calls[n])(int m, int of[m]), int [n]);
