@@ -29,7 +29,7 @@ type absent map[string]problem
 var notFound = regexp.MustCompile(`^` + NotFound + `: <(\S+)>$`)
 
 // without makes cc do without the headers that the problems say are not found,
-// if it may, and reports whether there are such that it did not do without before.
+// if it may, and reports whether one of them is new.
 func (t *translation) without(problems []problem) bool {
 	if !t.mayLack {
 		return false

@@ -120,8 +120,9 @@ func (s *scanner) parameter(p *cc.ParameterDeclaration) (t *api.Type, name strin
 }
 
 // adjusted returns the part of a parameter's declarator with the length of an
-// array that C turns into a pointer, as in int v[n]. C does not need the length,
-// which may depend on other parameters. The result is nil if there is none.
+// array that C turns into a pointer, as in int v[n]. C does not need the
+// length, which may depend on other parameters. The result is nil if there is
+// none.
 func adjusted(p *cc.ParameterDeclaration) (array cc.Node) {
 	if p.Declarator == nil && p.AbstractDeclarator == nil {
 		return nil
