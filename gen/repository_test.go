@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,6 +109,8 @@ func (r *repository) edit(t *testing.T, name string, change func(string) string)
 // What the files of facts say, with the name that they say it of.
 var (
 	convention = regexp.MustCompile(`(?m)^(?:header|func|enum|macro) (\S+) +[^o\s].*\n`) // but for other=
+	structLine = regexp.MustCompile(`(?m)^struct (\S+) +enum=.*\n`)
+	enumWord   = regexp.MustCompile(` enum=[\w.:,]+`)
 	release    = regexp.MustCompile(`(?m)^\d\S* (\w+ \S+).*\n`)
 	text       = regexp.MustCompile(`(?m)^([A-Z]\w+) ".*\n`)
 	manualWord = regexp.MustCompile(`(?m) (\w+)\b`)
@@ -166,6 +169,19 @@ func (r *repository) forget(t *testing.T) {
 		}
 	}
 	r.edit(t, conventionsFile, keep(convention))
+	r.edit(t, conventionsFile, keep(structLine))
+	r.edit(t, conventionsFile, func(text string) string {
+		return enumWord.ReplaceAllStringFunc(text, func(word string) string {
+			pairs := slices.DeleteFunc(strings.Split(strings.TrimPrefix(word, " enum="), ","), func(pair string) bool {
+				_, enum, _ := strings.Cut(pair, ":")
+				return !known[enum]
+			})
+			if len(pairs) == 0 {
+				return ""
+			}
+			return " enum=" + strings.Join(pairs, ",")
+		})
+	})
 	r.edit(t, sinceFile, keep(release))
 	r.edit(t, stringsFile, keep(text))
 	r.edit(t, ownFile, keep(ownBody))
