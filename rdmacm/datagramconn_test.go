@@ -218,7 +218,7 @@ func TestDatagramSharedPD(t *testing.T) {
 	mr := memory(t, server)
 	got, err := client.PostRecv(mr.Sub(0, 8)) // any memory of the domain
 	require.NoError(t, err)
-	require.NoError(t, server.SendTo(ctx, rdmacm.Peer{Path: client.Peer().Path, QPNum: client.QP().Num(), QKey: cmQKey}, mr.Sub(0, 8)))
+	require.NoError(t, server.SendTo(ctx, rdmacm.Peer{Path: client.Peer().Path, QPNum: client.QP().Num(), QKey: cmQKey}, mr.Sub(8, 8)))
 	_, err = got.Wait(ctx)
 	require.NoError(t, err)
 	require.NoError(t, client.Close())

@@ -66,7 +66,7 @@ func TestPeerIsKilled(t *testing.T) {
 	require.NoError(t, conn.Send(ctx, mr.Sub(0, 8)))
 	require.Equal(t, "received", peer.Line())
 
-	pending, err := conn.PostRecv(mr.All())
+	pending, err := conn.PostRecv(alloc(t, conn, 64).All())
 	require.NoError(t, err)
 	received, writing := make(chan error, 1), make(chan error, 1)
 	go func() {

@@ -40,14 +40,17 @@ func TestPost(t *testing.T) {
 	require.NoError(t, err)
 	ctx := bounded(t)
 	const counter = transfers * each * size
+	var receives []*rdmacm.Receive
 	for name, add := range map[string]func(b *ibverbs.SendBatch, offset int) error{
 		"write": func(b *ibverbs.SendBatch, at int) error {
 			return b.Write(7, there.Remote().Sub(uint64(at), size), ibverbs.SendSignaled, here.Sub(at, size))
 		},
 		"send": func(b *ibverbs.SendBatch, at int) error {
-			if _, err := server.PostRecv(there.Sub(at, size)); err != nil {
+			receive, err := server.PostRecv(there.Sub(at, size))
+			if err != nil {
 				return err
 			}
+			receives = append(receives, receive)
 			return b.Send(7, 0, here.Sub(at, size))
 		},
 		"read": func(b *ibverbs.SendBatch, at int) error {
@@ -77,6 +80,11 @@ func TestPost(t *testing.T) {
 			for _, i := range []int{transfers - 1, 0, 3, 1, 2, 4, 6, 5, 5} {
 				require.NoError(t, all[i].Wait(ctx))
 			}
+			for _, r := range receives {
+				_, err := r.Wait(ctx)
+				require.NoError(t, err)
+			}
+			receives = nil
 			if name == "fetch and add" {
 				require.Equal(t, sum, binary.NativeEndian.Uint64(there.Bytes()[counter:]))
 				return

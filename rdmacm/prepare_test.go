@@ -56,7 +56,7 @@ func (o *own) prepare(c *rdmacm.Conn) (_ *ibverbs.QP, err error) {
 	}
 	batch, err := ibverbs.NewRecvBatch(1, 1)
 	if err == nil {
-		err = batch.Recv(7, o.mr.All())
+		err = batch.Recv(7, o.mr.Sub(0, 32))
 	}
 	if err == nil {
 		_, err = qp.PostRecv(batch)
@@ -85,10 +85,10 @@ func TestPrepare(t *testing.T) {
 	server := accepted.conn
 	require.True(t, a.setup.Load() && b.setup.Load())
 
-	copy(a.mr.Bytes(), "hello")
+	copy(a.mr.Bytes()[32:], "hello")
 	batch, err := ibverbs.NewSendBatch(1, 1)
 	require.NoError(t, err)
-	require.NoError(t, batch.Send(3, ibverbs.SendSignaled, a.mr.Sub(0, 5)))
+	require.NoError(t, batch.Send(3, ibverbs.SendSignaled, a.mr.Sub(32, 5)))
 	_, err = client.QP().PostSend(batch)
 	require.NoError(t, err)
 	wc, err := a.cq.WaitOne(ctx)
