@@ -74,7 +74,7 @@ func TestSaysWhy(t *testing.T) {
 			server.Prints(`(?m)^ *2 +\d`) // the first row; larger messages follow
 			tt.end(server, client)
 			require.Equal(t, 1, server.Wait(), server.Output())
-			require.Regexp(t, "^verbena perf: (agree with the peer: .*|"+tt.want+")\n$", server.Stderr())
+			require.Regexp(t, "^verbena perf: ((message 0 of \\d+ bytes: )?agree with the peer: .*|"+tt.want+")\n$", server.Stderr())
 		})
 	}
 }

@@ -68,11 +68,15 @@ func (e *end) exchange(ctx context.Context, seq uint64) (time.Duration, error) {
 		out[i] = byte(seq) + byte(i)
 	}
 	start := time.Now()
-	if err := e.conn.Post(ctx, nil, e.batch); err != nil { // the answer shows that the message has arrived
+	var sent rdmacm.Transfer
+	if err := e.conn.Post(ctx, &sent, e.batch); err != nil {
 		return 0, err
 	}
 	answer, err := e.messages.Next(ctx)
 	took := time.Since(start)
+	if err == nil {
+		err = sent.Wait(ctx) // the memory belongs to the device until then, although the message has arrived
+	}
 	if err == nil && !bytes.Equal(answer.Data, out) {
 		err = errors.New("the answer differs from the message that was sent")
 	}
