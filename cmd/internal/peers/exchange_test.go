@@ -28,7 +28,12 @@ func needDevice(t *testing.T) testdevice.Device {
 func ends(t *testing.T, client, server *End) {
 	t.Helper()
 	d := needDevice(t)
-	d.Have(t, testdevice.Datagrams, testdevice.MTU(max(client.Size, server.Size)))
+	for _, end := range []*End{client, server} {
+		if end.Count > 0 {
+			d.Have(t, testdevice.MTU(end.Size))
+		}
+	}
+	d.Have(t, testdevice.Datagrams)
 	ctx := t.Context()
 	ln, err := rdmacm.ListenDatagram(ctx, d.IPv4.String()+":0", nil)
 	require.NoError(t, err)
