@@ -125,7 +125,7 @@ func (r *rig) qp(config ibverbs.QPConfig) *ibverbs.QP {
 		r.have(testdevice.Unreliable)
 	}
 	config.SendSegments, config.RecvSegments = min(config.SendSegments, r.attr.MaxSGE), min(config.RecvSegments, r.attr.MaxSGE)
-	if config.MaxInline > 0 && !r.device.Has(r.t, testdevice.Inline(config.MaxInline)) {
+	if config.MaxInline > 0 && !testdevice.HasAttr(r.c, &r.attr, testdevice.Inline(config.MaxInline)) {
 		config.MaxInline = 0
 	}
 	config.SendOps &^= r.lackingOps()
