@@ -91,7 +91,7 @@ func TestOut(t *testing.T) {
 		}, (*cm.CmId)(o)},
 		{"rdma_init_qp_attr", 2, 4, -3, 0, -1, func() (any, error) {
 			return value(cm.InitQpAttr((*cm.CmId)(o), (*verbs.QpAttr)(o)))
-		}, int32(-3)},
+		}, verbs.QpAttrMask(0xfffffffd)},
 		{"rdma_get_cm_event", 1, 8, address(o), 0, -1, func() (any, error) {
 			return value(cm.GetCmEvent((*cm.EventChannel)(o)))
 		}, (*cm.CmEvent)(o)},
