@@ -34,6 +34,7 @@ type listenQueue struct {
 	replacement *handshake              // handshake that has replaced an ended one, until its peer is asked to complete it; otherwise nil
 	completed   time.Time               // time of the last completed handshake
 	timer       *time.Timer
+	alarm       time.Time // time for which the timer is set
 	closed      bool
 }
 
@@ -92,11 +93,13 @@ const (
 	maxEnding     = 8  // limit of ended handshakes that are still in progress, as the kernel may take long to destroy their objects
 	// longPatience limits the time in which a peer must complete its
 	// handshake while other requests wait. If no other peer completes one
-	// either, the limit is shortPatience, or slowness times the duration of
-	// this end's part of the handshake if that is longer. That leaves peers
-	// enough time if this machine is slow.
+	// either, the limit is shortPatience. Both limits are at least slowness
+	// times the duration of this end's part of the handshake, and time in
+	// which this process does not run does not count. That leaves peers enough
+	// time if this machine is slow.
 	longPatience, shortPatience = 5 * time.Second, 750 * time.Millisecond
 	slowness                    = 3
+	tolerance                   = 100 * time.Millisecond // lateness of the timer on a machine that is not slow
 )
 
 // init sets the queue's fields. The end of ctx ends all handshakes.
@@ -142,10 +145,19 @@ func (l *listenQueue) accepted() {
 }
 
 // timeOut is called by the queue's timer. It ends the slowest handshake if the
-// time of that handshake is up and a request waits for its place.
+// time of that handshake is up and a request waits for its place. If the timer
+// is late, this process did not run, and did not see what peers have sent: the
+// handshakes get that time, and shortPatience to see it, in addition.
 func (l *listenQueue) timeOut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if late := time.Since(l.alarm); late > tolerance {
+		for h := range l.underWay {
+			if !h.asked.IsZero() {
+				h.asked, h.began = h.asked.Add(late+shortPatience), h.began.Add(late+shortPatience)
+			}
+		}
+	}
 	l.fill()
 }
 
@@ -165,6 +177,7 @@ func (l *listenQueue) fill() {
 		return // fill runs again when the next peer is asked to complete its handshake
 	}
 	if wait := time.Until(due); wait > 0 {
+		l.alarm = due
 		l.timer.Reset(wait)
 		return
 	}
@@ -200,7 +213,8 @@ func (h *handshake) due(completed time.Time) time.Time {
 	if completed.After(since) {
 		since = completed
 	}
-	due, last := since.Add(max(shortPatience, slowness*h.asked.Sub(h.began))), h.asked.Add(longPatience)
+	part := slowness * h.asked.Sub(h.began)
+	due, last := since.Add(max(shortPatience, part)), h.asked.Add(max(longPatience, part))
 	if last.Before(due) {
 		return last
 	}

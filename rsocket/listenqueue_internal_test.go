@@ -49,3 +49,44 @@ func TestRoomForHandshakesThatWereEnded(t *testing.T) {
 		})
 	}
 }
+
+// A handshake whose peer seems late as this process did not run is not ended at
+// once.
+func TestLateTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l listenQueue
+		ended := make(chan struct{}, 3)
+		l.init(t.Context(), 1, func(ctx context.Context, _ *rdmacm.Request, h *handshake) (*Conn, error) {
+			l.asked(h)
+			<-ctx.Done()
+			ended <- struct{}{}
+			return nil, ctx.Err()
+		})
+		l.enter(new(rdmacm.Request))
+		synctest.Wait()
+		l.enter(new(rdmacm.Request))
+		const stopped = 10 * longPatience
+		l.mu.Lock()
+		for h := range l.underWay {
+			h.began, h.asked = h.began.Add(-stopped), h.asked.Add(-stopped)
+		}
+		l.alarm = l.alarm.Add(-stopped)
+		l.mu.Unlock()
+		l.timeOut()
+		synctest.Wait()
+		select {
+		case <-ended:
+			assert.Fail(t, "the handshake was ended at once")
+		default:
+		}
+		<-ended // in the end it is
+		l.mu.Lock()
+		l.closed = true
+		for h := range l.underWay {
+			h.end(nil)
+		}
+		l.timer.Stop()
+		l.mu.Unlock()
+		synctest.Wait()
+	})
+}
