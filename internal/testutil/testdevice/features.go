@@ -111,7 +111,9 @@ func (d Device) Has(t testing.TB, all ...Feature) bool {
 }
 
 // HasAttr is Has for a device that the test has opened, and its attributes.
-func HasAttr(c *ibverbs.Device, a *ibverbs.DeviceAttr, all ...Feature) bool { return lacking(c, a, all) == "" }
+func HasAttr(c *ibverbs.Device, a *ibverbs.DeviceAttr, all ...Feature) bool {
+	return lacking(c, a, all) == ""
+}
 
 // Have skips the test if the device lacks one of these, since the test is about
 // it.
