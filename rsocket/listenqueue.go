@@ -34,7 +34,7 @@ type listenQueue struct {
 	replacement *handshake              // handshake that has replaced an ended one, until its peer is asked to complete it; otherwise nil
 	completed   time.Time               // time of the last completed handshake
 	timer       *time.Timer
-	alarm       time.Time // time for which the timer is set
+	alarm       time.Time // time for which the timer is set; zero: that time has come
 	closed      bool
 }
 
@@ -145,20 +145,31 @@ func (l *listenQueue) accepted() {
 }
 
 // timeOut is called by the queue's timer. It ends the slowest handshake if the
-// time of that handshake is up and a request waits for its place. If the timer
-// is late, this process did not run, and did not see what peers have sent: the
-// handshakes get that time, and shortPatience to see it, in addition.
+// time of that handshake is up and a request waits for its place.
 func (l *listenQueue) timeOut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if late := time.Since(l.alarm); late > tolerance {
-		for h := range l.underWay {
-			if !h.asked.IsZero() {
-				h.asked, h.began = h.asked.Add(late+shortPatience), h.began.Add(late+shortPatience)
-			}
+	l.fill()
+}
+
+// forgive gives handshakes more time if the time for which the timer was set is
+// long over: this process did not run, and did not see what peers have sent.
+// They get the time that has passed since, and shortPatience. The caller holds
+// l.mu.
+func (l *listenQueue) forgive() {
+	late := time.Since(l.alarm)
+	if l.alarm.IsZero() || late < 0 {
+		return
+	}
+	l.alarm = time.Time{}
+	if late <= tolerance {
+		return
+	}
+	for h := range l.underWay {
+		if !h.asked.IsZero() {
+			h.asked, h.began = h.asked.Add(late+shortPatience), h.began.Add(late+shortPatience)
 		}
 	}
-	l.fill()
 }
 
 // fill starts handshakes of the oldest requests in the free places. If no place
@@ -166,6 +177,7 @@ func (l *listenQueue) timeOut() {
 // request's handshake. It does so for one handshake at a time, since ending and
 // starting handshakes slows down the others. The caller holds l.mu.
 func (l *listenQueue) fill() {
+	l.forgive()
 	for len(l.waiting) > 0 && l.mayBegin() && len(l.underWay)-l.ending < l.places() {
 		l.begin(l.take(0))
 	}

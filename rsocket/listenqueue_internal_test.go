@@ -55,16 +55,17 @@ func TestRoomForHandshakesThatWereEnded(t *testing.T) {
 func TestLateTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l listenQueue
-		ended := make(chan struct{}, 3)
-		l.init(t.Context(), 1, func(ctx context.Context, _ *rdmacm.Request, h *handshake) (*Conn, error) {
+		ended := make(chan struct{}, 5)
+		l.init(t.Context(), 2, func(ctx context.Context, _ *rdmacm.Request, h *handshake) (*Conn, error) {
 			l.asked(h)
 			<-ctx.Done()
 			ended <- struct{}{}
 			return nil, ctx.Err()
 		})
-		l.enter(new(rdmacm.Request))
-		synctest.Wait()
-		l.enter(new(rdmacm.Request))
+		for range 3 { // two handshakes, and one request that waits
+			l.enter(new(rdmacm.Request))
+			synctest.Wait()
+		}
 		const stopped = 10 * longPatience
 		l.mu.Lock()
 		for h := range l.underWay {
@@ -72,7 +73,7 @@ func TestLateTimer(t *testing.T) {
 		}
 		l.alarm = l.alarm.Add(-stopped)
 		l.mu.Unlock()
-		l.timeOut()
+		l.enter(new(rdmacm.Request)) // may come before the timer
 		synctest.Wait()
 		select {
 		case <-ended:
