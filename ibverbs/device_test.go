@@ -5,6 +5,7 @@ package ibverbs_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -316,6 +317,46 @@ func TestCloseThatCRefuses(t *testing.T) {
 	require.NoError(t, a.qp.Close())
 	require.NoError(t, a.recvCQ.Close())
 	require.ErrorIs(t, ended(t, leader).err, os.ErrClosed)
+}
+
+// A queue pair, its completion queue and its memory on a parent domain with a
+// thread domain work like those of the protection domain, and use its regions.
+// Each domain is closed after what was made with it.
+func TestParentDomain(t *testing.T) {
+	r := open(t)
+	r.have(testdevice.ParentDomains)
+	td := must(r.c.AllocTD())(t)
+	r.cleanup(td)
+	parent := must(r.pd.AllocParentDomain(td))(t)
+	r.cleanup(parent)
+	require.Same(t, r.pd, parent.Parent())
+	unprotected := must(r.pd.AllocUnprotectedParentDomain(nil))(t)
+	require.NoError(t, unprotected.Close())
+
+	cq := must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 8, SingleThreaded: true, ParentDomain: parent}))(t)
+	r.cleanup(cq)
+	shared := r.alloc(4096, anyAccess)
+	child := *r
+	child.pd = parent
+	own := child.alloc(4096, anyAccess)
+	ends := make([]*end, 2)
+	for i := range ends {
+		ends[i] = &end{rig: &child, sendCQ: cq, recvCQ: cq, mr: shared}
+		ends[i].qp = child.qp(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 2, RecvQueue: 2})
+		ends[i].send, ends[i].recv = must(ibverbs.NewSendBatch(1, 1))(t), must(ibverbs.NewRecvBatch(1, 1))(t)
+	}
+	r.connect(ends[0], linkTo(ends[1].qp))
+	r.connect(ends[1], linkTo(ends[0].qp))
+	want := pattern(own.Bytes(), 5)
+	ends[0].postSend(t, func(s *ibverbs.SendBatch) error {
+		return s.Write(1, shared.Remote(), ibverbs.SendSignaled, own.Sub(0, 4096))
+	})
+	collectOK(t, cq, 1)
+	require.Equal(t, want, shared.Bytes())
+	for name, object := range map[string]io.Closer{"thread domain": td, "parent domain": parent, "protection domain": r.pd} {
+		var busy *ibverbs.BusyError
+		require.ErrorAs(t, object.Close(), &busy, name)
+	}
 }
 
 // Soft-RoCE has no parent domains, and so no queue on one. What is no parent

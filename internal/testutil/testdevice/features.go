@@ -40,6 +40,11 @@ var (
 	Unreliable = Feature{"unreliable connections", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
 		return creates(c, ibverbs.QPConfig{Type: ibverbs.QPTypeUC})
 	}}
+	// ParentDomains are thread domains and parent domains.
+	ParentDomains = Feature{"parent domains", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
+		td, err := c.AllocTD()
+		return err == nil && td.Close() == nil
+	}}
 )
 
 // Segments is n segments in a request.

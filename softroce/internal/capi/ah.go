@@ -16,7 +16,10 @@ import (
 )
 
 // ah is the engine's address handle for one of the program's struct ibv_ah.
-type ah struct{ e *engine.AH }
+type ah struct {
+	e      *engine.AH
+	domain *pd
+}
 
 // softAH has the fields of struct soft_ah, in ring.h.
 type softAH struct {
@@ -95,7 +98,7 @@ func (l *library) ahFromWC(c *libibverbs.Context, wc *libibverbs.Wc, grh *libibv
 // createAH creates an address handle in C's memory. The caller holds the node's
 // lock.
 func (l *library) createAH(p *libibverbs.Pd, a *libibverbs.AhAttr) (*libibverbs.Ah, syscall.Errno) {
-	domain := l.pds[p]
+	domain := l.domain(p)
 	if domain == nil {
 		return nil, syscall.EINVAL
 	}
@@ -110,7 +113,8 @@ func (l *library) createAH(p *libibverbs.Pd, a *libibverbs.AhAttr) (*libibverbs.
 	h.id = e.Handle()
 	c := &h.Ah
 	c.Context, c.Pd, c.Handle = p.Context, p, uint32(e.Handle())
-	l.ahs[c] = &ah{e}
+	l.ahs[c] = &ah{e, domain}
+	domain.users++
 	return c, 0
 }
 
@@ -125,6 +129,7 @@ func (l *library) destroyAH(c *libibverbs.Ah) syscall.Errno {
 		return errno(err)
 	}
 	delete(l.ahs, c)
+	h.domain.users--
 	free(c)
 	return 0
 }

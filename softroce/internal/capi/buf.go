@@ -9,12 +9,13 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/engine"
 )
 
 // buf is memory that ibv_alloc_buf allocated. It is ordinary memory, as the
 // device can access all memory of the program.
 type buf struct {
-	domain *pd            // protection domain for which it was allocated
+	domain *engine.PD     // protection domain for which it was allocated
 	addr   unsafe.Pointer // address of the memory, which C's allocator allocated
 	size   uint64
 }
@@ -24,7 +25,7 @@ func init() {
 		l := self()
 		l.Lock()
 		defer l.Unlock()
-		domain := l.pds[p]
+		domain := l.domain(p)
 		if domain == nil || size == 0 {
 			return nil, syscall.EINVAL
 		}
@@ -34,7 +35,7 @@ func init() {
 		}
 		// Programs see the address of this word, whose type is opaque.
 		*out = (*libibverbs.Buf)(unsafe.Pointer(alloc[uint64]()))
-		l.bufs[*out] = &buf{domain, addr, size}
+		l.bufs[*out] = &buf{domain.e, addr, size}
 		return addr, 0
 	}
 	verbs.RegBufMr = func(p *libibverbs.Pd, b *libibverbs.Buf, addr uintptr, length uint64, access libibverbs.AccessFlags) (*libibverbs.Mr, syscall.Errno) {
@@ -69,8 +70,8 @@ func init() {
 func (l *library) inBuf(p *libibverbs.Pd, c *libibverbs.Buf, addr uintptr, length uint64) bool {
 	l.Lock()
 	defer l.Unlock()
-	b := l.bufs[c]
-	if b == nil || b.domain != l.pds[p] {
+	b, domain := l.bufs[c], l.domain(p)
+	if b == nil || domain == nil || b.domain != domain.e {
 		return false
 	}
 	offset := uint64(addr) - uint64(uintptr(b.addr))

@@ -210,6 +210,16 @@ func (l *library) destroyAll(c *libibverbs.Context) {
 			l.deregister(o)
 		}
 	}
+	for o, p := range l.pds {
+		if o.Context == c && p.of != nil {
+			l.deallocPD(o)
+		}
+	}
+	for o := range l.tds {
+		if o.Context == c {
+			l.deallocTD(o)
+		}
+	}
 	for o := range l.pds {
 		if o.Context == c {
 			l.deallocPD(o)

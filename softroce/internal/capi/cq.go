@@ -16,6 +16,7 @@ import (
 type cq struct {
 	c      *libibverbs.Cq
 	e      *engine.CQ
+	domain *pd // parent domain with which the queue was created, or nil
 	events eventCounts
 }
 
@@ -37,16 +38,16 @@ const completionFields = libibverbs.IBV_WC_EX_WITH_BYTE_LEN | libibverbs.IBV_WC_
 
 func init() {
 	verbs.CreateCq = func(c *libibverbs.Context, cqe int32, cqContext uintptr, channel *libibverbs.CompChannel, vector int32) (*libibverbs.Cq, syscall.Errno) {
-		return self().createCQ(c, int64(cqe), cqContext, channel, vector, 0, false)
+		return self().createCQ(c, int64(cqe), cqContext, channel, vector, nil)
 	}
 	verbs.CreateCqEx = func(c *libibverbs.Context, a *libibverbs.CqInitAttrEx) (*libibverbs.CqEx, syscall.Errno) {
-		const masks = libibverbs.IBV_CQ_INIT_ATTR_MASK_FLAGS
+		const masks = libibverbs.IBV_CQ_INIT_ATTR_MASK_FLAGS | libibverbs.IBV_CQ_INIT_ATTR_MASK_PD
 		const flags = libibverbs.IBV_CREATE_CQ_ATTR_SINGLE_THREADED
 		if a.CompMask&^masks != 0 || a.WcFlags&^uint64(completionFields) != 0 ||
-			a.CompMask&masks != 0 && a.Flags&^flags != 0 {
+			a.CompMask&libibverbs.IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 && a.Flags&^flags != 0 {
 			return nil, syscall.EOPNOTSUPP
 		}
-		q, err := self().createCQ(c, int64(a.Cqe), contextOf(&a.CqContext), a.Channel, int32(a.CompVector), a.WcFlags, true)
+		q, err := self().createCQ(c, int64(a.Cqe), contextOf(&a.CqContext), a.Channel, int32(a.CompVector), a)
 		return (*libibverbs.CqEx)(unsafe.Pointer(q)), err
 	}
 	verbs.ResizeCq = func(q *libibverbs.Cq, cqe int32) syscall.Errno { return self().resizeCQ(q, cqe) }
@@ -59,10 +60,9 @@ func init() {
 	}
 }
 
-// createCQ creates a completion queue for cqe completions. For
-// ibv_create_cq_ex, extended is true, and fields has the requested fields of
-// completions.
-func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, channel *libibverbs.CompChannel, vector int32, fields uint64, extended bool) (*libibverbs.Cq, syscall.Errno) {
+// createCQ creates a completion queue for cqe completions. extended has the
+// other attributes of a queue for ibv_create_cq_ex; it is nil for ibv_create_cq.
+func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, channel *libibverbs.CompChannel, vector int32, extended *libibverbs.CqInitAttrEx) (*libibverbs.Cq, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
 	device := l.deviceOf(c)
@@ -72,7 +72,18 @@ func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, 
 	if err := device.CheckCQE(uint32(cqe)); err != nil {
 		return nil, errno(err)
 	}
-	raw, err := newCQ(uint32(cqe), fields, extended)
+	var domain *pd
+	var fields uint64
+	if extended != nil {
+		fields = extended.WcFlags
+		if extended.CompMask&libibverbs.IBV_CQ_INIT_ATTR_MASK_PD != 0 {
+			domain = l.domain(extended.ParentDomain)
+			if domain == nil || domain.of == nil || extended.ParentDomain.Context != c {
+				return nil, syscall.EINVAL
+			}
+		}
+	}
+	raw, err := newCQ(uint32(cqe), fields, extended != nil)
 	if raw == nil {
 		return nil, errno(err)
 	}
@@ -82,7 +93,10 @@ func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, 
 		freeCQ(raw)
 		return nil, errno(err)
 	}
-	q := &cq{c: (*libibverbs.Cq)(unsafe.Pointer(raw)), e: e}
+	q := &cq{c: (*libibverbs.Cq)(unsafe.Pointer(raw)), e: e, domain: domain}
+	if domain != nil {
+		domain.users++
+	}
 	q.c.Context, q.c.Channel, q.c.Cqe = c, channel, int32(cqe)
 	setContext(&q.c.CqContext, cqContext)
 	if channel != nil {
@@ -150,6 +164,9 @@ func (l *library) destroyCQ(c *libibverbs.Cq) syscall.Errno {
 	delete(l.byCQ, q.e)
 	l.retire(c.Context, &q.events)
 	delete(l.cqs, c)
+	if q.domain != nil {
+		q.domain.users--
+	}
 	l.Unlock() // a thread that acknowledges events may need the node
 	retireCQ(q.soft(), !x.closed)
 	l.Lock()

@@ -27,6 +27,7 @@ type library struct {
 
 	contexts map[*libibverbs.Context]*context
 	pds      map[*libibverbs.Pd]*pd
+	tds      map[*libibverbs.Td]*td
 	mrs      map[*libibverbs.Mr]*mr
 	mws      map[*libibverbs.Mw]*mw
 	channels map[*libibverbs.CompChannel]*channel
@@ -39,6 +40,8 @@ type library struct {
 	byCQ  map[*engine.CQ]*cq
 	bySRQ map[*engine.SRQ]*srq
 	byQP  map[*engine.QP]*qp
+
+	handle uint32 // number of the newest protection domain
 
 	late []*channel // completion channels with events that did not fit into their pipes
 }
@@ -58,7 +61,7 @@ type cmLibrary struct {
 func newLibrary() *cmLibrary {
 	return &cmLibrary{
 		library: &library{
-			contexts: map[*libibverbs.Context]*context{}, pds: map[*libibverbs.Pd]*pd{},
+			contexts: map[*libibverbs.Context]*context{}, pds: map[*libibverbs.Pd]*pd{}, tds: map[*libibverbs.Td]*td{},
 			mrs: map[*libibverbs.Mr]*mr{}, mws: map[*libibverbs.Mw]*mw{},
 			channels: map[*libibverbs.CompChannel]*channel{}, cqs: map[*libibverbs.Cq]*cq{},
 			srqs: map[*libibverbs.Srq]*srq{}, qps: map[*libibverbs.Qp]*qp{}, ahs: map[*libibverbs.Ah]*ah{}, bufs: map[*libibverbs.Buf]*buf{},
@@ -130,7 +133,7 @@ func (l *cmLibrary) help(queue unsafe.Pointer) {
 // Objects returns the numbers of objects for "verbena softroce stat".
 func (l *library) Objects() stat.Objects {
 	return stat.Objects{
-		Contexts: len(l.contexts), ProtectionDomains: len(l.pds), MemoryRegions: len(l.mrs), MemoryWindows: len(l.mws),
+		Contexts: len(l.contexts), ProtectionDomains: l.protectionDomains(), MemoryRegions: len(l.mrs), MemoryWindows: len(l.mws),
 		AddressHandles: len(l.ahs), CompletionQueues: len(l.cqs), SharedReceiveQueues: len(l.srqs),
 	}
 }

@@ -28,6 +28,10 @@ func oneOfEach(t *testing.T) []any {
 	require.Zero(t, err)
 	pd, err := verbs.AllocPd(c)
 	require.Zero(t, err)
+	td, err := verbs.AllocTd(c, &libibverbs.TdInitAttr{})
+	require.Zero(t, err)
+	parent, err := verbs.AllocParentDomain(c, &libibverbs.ParentDomainInitAttr{Pd: pd, Td: td})
+	require.Zero(t, err)
 	ch, err := verbs.CreateCompChannel(c)
 	require.Zero(t, err)
 	cq, err := verbs.CreateCq(c, 4, 0, ch, 0)
@@ -36,7 +40,7 @@ func oneOfEach(t *testing.T) []any {
 	require.Zero(t, err)
 	qp, err := verbs.CreateQp(pd, &libibverbs.QpInitAttr{SendCq: cq, RecvCq: cq, QpType: libibverbs.IBV_QPT_UD})
 	require.Zero(t, err)
-	mw, err := verbs.AllocMw(pd, libibverbs.IBV_MW_TYPE_2)
+	mw, err := verbs.AllocMw(parent, libibverbs.IBV_MW_TYPE_2)
 	require.Zero(t, err)
 	var buf *libibverbs.Buf
 	memory, err := verbs.AllocBuf(pd, 4096, &buf)
@@ -49,7 +53,7 @@ func oneOfEach(t *testing.T) []any {
 	*to.Grh.Dgid.Raw() = *entry.Gid.Raw()
 	ah, err := verbs.CreateAh(pd, to)
 	require.Zero(t, err)
-	return []any{c, pd, ch, cq, srq, qp, mw, buf, mr, ah}
+	return []any{c, pd, ch, cq, srq, qp, mw, buf, mr, ah, td, parent}
 }
 
 // notCalled are functions that wait for an event, or free whatever they are
@@ -68,7 +72,7 @@ func (l *library) held() map[string]int {
 	l.Lock()
 	defer l.Unlock()
 	return map[string]int{
-		"contexts": len(l.contexts), "PDs": len(l.pds), "MRs": len(l.mrs), "MWs": len(l.mws), "channels": len(l.channels),
+		"contexts": len(l.contexts), "PDs": len(l.pds), "TDs": len(l.tds), "MRs": len(l.mrs), "MWs": len(l.mws), "channels": len(l.channels),
 		"CQs": len(l.cqs), "SRQs": len(l.srqs), "QPs": len(l.qps), "AHs": len(l.ahs), "bufs": len(l.bufs),
 		"CQs by object": len(l.byCQ), "SRQs by object": len(l.bySRQ), "QPs by object": len(l.byQP),
 	}
@@ -187,6 +191,8 @@ func TestUseAfterEnd(t *testing.T) {
 		"alloc":   failed(verbs.AllocPd(c)),
 		"channel": failed(verbs.CreateCompChannel(c)),
 		"queue":   failed(verbs.CreateCq(c, 4, 0, nil, 0)),
+		"td":      verbs.DeallocTd(gone[10].(*libibverbs.Td)),
+		"parent":  verbs.DeallocPd(gone[11].(*libibverbs.Pd)),
 		"mw":      failed(verbs.AllocMw(pd, libibverbs.IBV_MW_TYPE_1)),
 	} {
 		require.Equal(t, "invalid argument", err.Error(), name)

@@ -22,6 +22,7 @@ import (
 type mr struct {
 	c      *libibverbs.Mr
 	e      *engine.MR
+	domain *pd
 	access libibverbs.AccessFlags
 	dmabuf *dmabuf // DMA buffer of the region; nil: the region is ordinary memory of the program
 }
@@ -206,7 +207,7 @@ func (l *library) register(p *libibverbs.Pd, addr uintptr, length, iova uint64, 
 func (l *library) add(p *libibverbs.Pd, memory []byte, iova uint64, access libibverbs.AccessFlags) (*mr, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
-	domain := l.pds[p]
+	domain := l.domain(p)
 	if domain == nil {
 		return nil, syscall.EINVAL
 	}
@@ -214,7 +215,8 @@ func (l *library) add(p *libibverbs.Pd, memory []byte, iova uint64, access libib
 	if err != nil {
 		return nil, errno(err)
 	}
-	m := &mr{c: alloc[libibverbs.Mr](), e: e, access: access}
+	m := &mr{c: alloc[libibverbs.Mr](), e: e, domain: domain, access: access}
+	domain.users++
 	m.c.Context, m.c.Pd, m.c.Length = p.Context, p, uint64(len(memory))
 	m.c.Lkey, m.c.Rkey = e.Key(), e.Key()
 	m.c.Handle = e.Key() >> 8
@@ -259,6 +261,7 @@ func (l *library) deregister(c *libibverbs.Mr) syscall.Errno {
 		return errno(err)
 	}
 	delete(l.mrs, c)
+	m.domain.users--
 	if m.dmabuf != nil {
 		m.dmabuf.close()
 	}
@@ -279,13 +282,12 @@ func (l *library) reregister(c *libibverbs.Mr, flags libibverbs.ReregMrFlags, p 
 	if m.dmabuf != nil {
 		return int(libibverbs.IBV_REREG_MR_ERR_CMD), syscall.EOPNOTSUPP
 	}
-	var domain *engine.PD
+	domain := m.domain
 	if flags&libibverbs.IBV_REREG_MR_CHANGE_PD != 0 {
-		to := l.pds[p]
-		if to == nil || p.Context != c.Context {
+		domain = l.domain(p)
+		if domain == nil || p.Context != c.Context {
 			return invalid, syscall.EINVAL
 		}
-		domain = to.e
 	}
 	var memory []byte
 	if flags&libibverbs.IBV_REREG_MR_CHANGE_TRANSLATION == 0 {
@@ -300,14 +302,16 @@ func (l *library) reregister(c *libibverbs.Mr, flags libibverbs.ReregMrFlags, p 
 			return invalid, errno(err)
 		}
 	}
-	if err := m.e.Rereg(flags, domain, memory, uint64(addr), access); err != nil {
+	if err := m.e.Rereg(flags, domain.e, memory, uint64(addr), access); err != nil {
 		if errors.Is(err, syscall.EINVAL) {
 			return invalid, syscall.EINVAL
 		}
 		return int(libibverbs.IBV_REREG_MR_ERR_CMD), errno(err)
 	}
-	if domain != nil {
-		c.Pd = p
+	if domain != m.domain {
+		m.domain.users--
+		domain.users++
+		m.domain, c.Pd = domain, p
 	}
 	c.Length, m.access = length, access
 	*(*uintptr)(unsafe.Pointer(&c.Addr)) = addr

@@ -12,7 +12,10 @@ import (
 )
 
 // mw is the engine's memory window for one of the program's struct ibv_mw.
-type mw struct{ e *engine.MW }
+type mw struct {
+	e      *engine.MW
+	domain *pd
+}
 
 // softMW has the fields of struct soft_mw, in ring.h.
 type softMW struct {
@@ -25,7 +28,7 @@ func init() {
 		l := self()
 		l.Lock()
 		defer l.Unlock()
-		domain := l.pds[p]
+		domain := l.domain(p)
 		if domain == nil {
 			return nil, syscall.EINVAL
 		}
@@ -37,7 +40,8 @@ func init() {
 		w.id = e.Handle()
 		c := &w.Mw
 		c.Context, c.Pd, c.Rkey, c.Type = p.Context, p, e.Key(), kind
-		l.mws[c] = &mw{e}
+		l.mws[c] = &mw{e, domain}
+		domain.users++
 		return c, 0
 	}
 	verbs.DeallocMw = func(c *libibverbs.Mw) syscall.Errno {
@@ -57,6 +61,7 @@ func (l *library) deallocMW(c *libibverbs.Mw) syscall.Errno {
 		return errno(err)
 	}
 	delete(l.mws, c)
+	w.domain.users--
 	free(c)
 	return 0
 }

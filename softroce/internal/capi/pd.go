@@ -11,10 +11,20 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/engine"
 )
 
-// pd is a protection domain.
+// pd is a protection domain, or a parent domain of one. A parent domain has the
+// engine's domain of the protection domain.
 type pd struct {
-	c *libibverbs.Pd
-	e *engine.PD
+	c     *libibverbs.Pd
+	e     *engine.PD
+	of    *pd // protection domain of a parent domain; nil for protection domains
+	td    *td // thread domain of a parent domain, or nil
+	users int // objects that were created with the domain, and parent domains of it
+}
+
+// td is a thread domain. The device takes its locks in any case.
+type td struct {
+	c     *libibverbs.Td
+	users int // parent domains that have the thread domain
 }
 
 func init() {
@@ -30,6 +40,39 @@ func init() {
 		defer l.Unlock()
 		return l.deallocPD(p)
 	}
+	verbs.AllocTd = func(c *libibverbs.Context, a *libibverbs.TdInitAttr) (*libibverbs.Td, syscall.Errno) {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		return l.allocTD(c, a)
+	}
+	verbs.DeallocTd = func(t *libibverbs.Td) syscall.Errno {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		return l.deallocTD(t)
+	}
+	verbs.AllocParentDomain = func(c *libibverbs.Context, a *libibverbs.ParentDomainInitAttr) (*libibverbs.Pd, syscall.Errno) {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		return l.allocParentDomain(c, a)
+	}
+}
+
+// domain returns the protection domain or parent domain that the program knows
+// as c, or nil if there is none.
+func (l *library) domain(c *libibverbs.Pd) *pd { return l.pds[c] }
+
+// protectionDomains returns the number of protection domains, without parent
+// domains.
+func (l *library) protectionDomains() (n int) {
+	for _, p := range l.pds {
+		if p.of == nil {
+			n++
+		}
+	}
+	return n
 }
 
 func (l *library) allocPD(c *libibverbs.Context) (*libibverbs.Pd, syscall.Errno) {
@@ -42,20 +85,106 @@ func (l *library) allocPD(c *libibverbs.Context) (*libibverbs.Pd, syscall.Errno)
 		return nil, errno(err)
 	}
 	p := &pd{c: alloc[libibverbs.Pd](), e: e}
-	p.c.Context = c
+	l.handle++
+	p.c.Context, p.c.Handle = c, l.handle
 	l.pds[p.c] = p
 	return p.c, 0
 }
 
+// deallocPD deallocates a protection domain or a parent domain. It fails with
+// EBUSY while the domain has users.
 func (l *library) deallocPD(c *libibverbs.Pd) syscall.Errno {
 	p := l.pds[c]
 	if p == nil {
 		return syscall.EINVAL
 	}
-	if err := p.e.Destroy(); err != nil {
-		return errno(err)
+	if p.users > 0 {
+		return syscall.EBUSY
+	}
+	if p.of == nil {
+		if err := p.e.Destroy(); err != nil {
+			return errno(err)
+		}
+	} else {
+		p.of.users--
+	}
+	if p.td != nil {
+		p.td.users--
 	}
 	delete(l.pds, c)
 	free(c)
 	return 0
+}
+
+func (l *library) allocTD(c *libibverbs.Context, a *libibverbs.TdInitAttr) (*libibverbs.Td, syscall.Errno) {
+	if err := l.checkDomains(c); err != 0 {
+		return nil, err
+	}
+	if a == nil {
+		return nil, syscall.EINVAL
+	}
+	if a.CompMask != 0 {
+		return nil, syscall.EOPNOTSUPP
+	}
+	t := &td{c: alloc[libibverbs.Td]()}
+	t.c.Context = c
+	l.tds[t.c] = t
+	return t.c, 0
+}
+
+// deallocTD deallocates a thread domain. It fails with EBUSY while parent
+// domains have it.
+func (l *library) deallocTD(c *libibverbs.Td) syscall.Errno {
+	t := l.tds[c]
+	if t == nil {
+		return syscall.EINVAL
+	}
+	if t.users > 0 {
+		return syscall.EBUSY
+	}
+	delete(l.tds, c)
+	free(c)
+	return 0
+}
+
+// checkDomains returns the error with which the device of c refuses thread
+// domains and parent domains, or 0.
+func (l *library) checkDomains(c *libibverbs.Context) syscall.Errno {
+	device := l.deviceOf(c)
+	if device == nil {
+		return syscall.EINVAL
+	}
+	return errno(device.CheckParentDomain())
+}
+
+// allocParentDomain allocates a parent domain of a protection domain. The
+// program's context for allocators is of no use to the device, which does not
+// support allocators.
+func (l *library) allocParentDomain(c *libibverbs.Context, a *libibverbs.ParentDomainInitAttr) (*libibverbs.Pd, syscall.Errno) {
+	const known = libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT | libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC
+	if err := l.checkDomains(c); err != 0 {
+		return nil, err
+	}
+	if a == nil {
+		return nil, syscall.EINVAL
+	}
+	if a.CompMask&^known != 0 {
+		return nil, syscall.EOPNOTSUPP
+	}
+	of := l.domain(a.Pd)
+	if of == nil || of.of != nil || a.Pd.Context != c {
+		return nil, syscall.EINVAL
+	}
+	p := &pd{e: of.e, of: of}
+	if a.Td != nil {
+		if p.td = l.tds[a.Td]; p.td == nil || a.Td.Context != c {
+			return nil, syscall.EINVAL
+		}
+		p.td.users++
+	}
+	of.users++
+	p.c = alloc[libibverbs.Pd]()
+	p.c.Context, p.c.Handle = c, a.Pd.Handle
+	l.pds[p.c] = p
+	return p.c, 0
 }

@@ -19,6 +19,7 @@ import (
 type qp struct {
 	c      *libibverbs.Qp
 	e      *engine.QP
+	domain *pd
 	init   libibverbs.QpInitAttr
 	events eventCounts
 }
@@ -103,7 +104,7 @@ func init() {
 func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context uintptr) (*libibverbs.Qp, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
-	domain := l.pds[p]
+	domain := l.domain(p)
 	if domain == nil {
 		return nil, syscall.EINVAL
 	}
@@ -160,7 +161,8 @@ func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context
 		return nil, errno(err)
 	}
 	raw.send.Owner, raw.recv.Owner = uint64(e.Number()), uint64(e.Number())
-	q := &qp{c: (*libibverbs.Qp)(unsafe.Pointer(raw)), e: e}
+	q := &qp{c: (*libibverbs.Qp)(unsafe.Pointer(raw)), e: e, domain: domain}
+	domain.users++
 	q.c.Context, q.c.Pd, q.c.SendCq, q.c.RecvCq, q.c.Srq = p.Context, p, a.SendCq, a.RecvCq, a.Srq
 	q.c.QpNum, q.c.Handle, q.c.QpType = e.Number(), e.Number(), a.QpType
 	setContext(&q.c.QpContext, context)
@@ -230,6 +232,7 @@ func (l *library) destroyQP(c *libibverbs.Qp) syscall.Errno {
 	delete(l.byQP, q.e)
 	l.retire(c.Context, &q.events)
 	delete(l.qps, c)
+	q.domain.users--
 	freeQP(q.soft())
 	return 0
 }

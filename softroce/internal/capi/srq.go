@@ -16,6 +16,7 @@ import (
 type srq struct {
 	c      *libibverbs.Srq
 	e      *engine.SRQ
+	domain *pd
 	events eventCounts
 }
 
@@ -75,7 +76,7 @@ func init() {
 func (l *library) createSRQ(p *libibverbs.Pd, a *libibverbs.SrqInitAttrEx, context uintptr) (*libibverbs.Srq, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
-	domain := l.pds[p]
+	domain := l.domain(p)
 	if domain == nil {
 		return nil, syscall.EINVAL
 	}
@@ -91,7 +92,8 @@ func (l *library) createSRQ(p *libibverbs.Pd, a *libibverbs.SrqInitAttrEx, conte
 		freeSRQ(raw)
 		return nil, errno(err)
 	}
-	s := &srq{c: (*libibverbs.Srq)(unsafe.Pointer(raw)), e: e}
+	s := &srq{c: (*libibverbs.Srq)(unsafe.Pointer(raw)), e: e, domain: domain}
+	domain.users++
 	s.c.Context, s.c.Pd = p.Context, p
 	setContext(&s.c.SrqContext, context)
 	l.srqs[s.c], l.bySRQ[e] = s, s
@@ -136,6 +138,7 @@ func (l *library) destroySRQ(c *libibverbs.Srq) syscall.Errno {
 	delete(l.bySRQ, s.e)
 	l.retire(c.Context, &s.events)
 	delete(l.srqs, c)
+	s.domain.users--
 	freeSRQ(s.soft())
 	return 0
 }

@@ -32,6 +32,8 @@ type Limits struct {
 	UC, UD      bool           // whether there are queue pairs of these types
 	IWARP       bool           // whether the device reports iWARP, and the memory of an RDMA read needs remote write access
 	ClientFirst bool           // whether the side that accepts a connection may send only after it has received
+
+	ParentDomains bool // whether there are thread domains and parent domains
 }
 
 // Largest returns the limits of the largest device.
@@ -40,6 +42,7 @@ func Largest() Limits {
 		SGE: maxSGE, ReadSGE: maxSGE, Inline: maxInline, Reads: maxRDAtomic, WR: maxWR, SRQWR: maxSRQWR, CQE: maxCQE,
 		QPs: 1 << 24, CQs: maxCQs, SRQs: maxSRQs, PDs: maxPDs, MRs: maxMRs, MWs: maxMWs, AHs: maxAHs, Groups: maxGroups,
 		MTU: libibverbs.IBV_MTU_4096, Atomics: true, Imm: true, UC: true, UD: true,
+		ParentDomains: true,
 	}
 }
 

@@ -23,6 +23,19 @@ func (d *Device) CreatePD() (*PD, error) {
 	return &PD{device: d}, nil
 }
 
+// CheckParentDomain returns EOPNOTSUPP if the device has no parent domains, and
+// EIO if the device was removed. A parent domain is a protection domain to the
+// device.
+func (d *Device) CheckParentDomain() error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	if !d.limits.ParentDomains {
+		return syscall.EOPNOTSUPP
+	}
+	return nil
+}
+
 // Destroy removes the domain. It fails with EBUSY while objects belong to it.
 func (p *PD) Destroy() error {
 	if p.users > 0 {
