@@ -33,6 +33,8 @@ const (
 	RCFetchAdd     Opcode = 0x14
 	RCSendLastInv  Opcode = 0x16
 	RCSendOnlyInv  Opcode = 0x17
+	RCFlush        Opcode = 0x1C // a READ response without data answers it, as it does RCAtomicWrite
+	RCAtomicWrite  Opcode = 0x1D
 	UCSendFirst    Opcode = 0x20
 	UCSendMiddle   Opcode = 0x21
 	UCSendLast     Opcode = 0x22
@@ -78,6 +80,7 @@ const (
 	imm
 	inv
 	cnp // the packet has 16 reserved bytes, which are zero
+	feth
 
 	only = first | last
 )
@@ -113,6 +116,8 @@ var opcodes = [256]opcodeInfo{
 	RCFetchAdd:     {"RC fetch and add", only | atomicETH},
 	RCSendLastInv:  {"RC SEND last with invalidate", send | last | inv | payload},
 	RCSendOnlyInv:  {"RC SEND only with invalidate", send | only | inv | payload},
+	RCFlush:        {"RC FLUSH", only | feth | reth},
+	RCAtomicWrite:  {"RC ATOMIC WRITE", only | reth | payload},
 	UCSendFirst:    {"UC SEND first", send | first | payload},
 	UCSendMiddle:   {"UC SEND middle", send | middle | payload},
 	UCSendLast:     {"UC SEND last", send | last | payload},
@@ -159,7 +164,7 @@ func (o Opcode) IsMiddle() bool { return o.is(middle) }
 func (o Opcode) IsLast() bool { return opcodes[o].has&only == last }
 
 // IsOnly reports whether the packet is the only one of a message. This is true
-// of READ requests, atomic operations and ACKs.
+// of READ requests, FLUSHes, atomic operations and ACKs.
 func (o Opcode) IsOnly() bool { return opcodes[o].has&only == only }
 
 // IsSend reports whether the packet is part of a SEND.
@@ -168,7 +173,8 @@ func (o Opcode) IsSend() bool { return o.is(send) }
 // IsWrite reports whether the packet is part of a WRITE.
 func (o Opcode) IsWrite() bool { return o.is(write) }
 
-// IsAtomic reports whether the packet requests an atomic operation.
+// IsAtomic reports whether the packet requests an atomic operation that returns
+// the old value.
 func (o Opcode) IsAtomic() bool { return o.is(atomicETH) }
 
 // IsReadResponse reports whether the packet is part of a READ response.
@@ -185,6 +191,9 @@ func (o Opcode) HasPayload() bool { return o.is(payload) }
 
 // HasDETH reports whether the packet has the fields QKey and SrcQP.
 func (o Opcode) HasDETH() bool { return o.is(deth) }
+
+// HasFETH reports whether the packet has the fields FlushType and FlushLevel.
+func (o Opcode) HasFETH() bool { return o.is(feth) }
 
 // HasRETH reports whether the packet has the fields Addr, RKey and Length.
 func (o Opcode) HasRETH() bool { return o.is(reth) }
@@ -215,7 +224,7 @@ var headerLens = func() (lens [256]uint8) {
 		for _, h := range [...]struct {
 			has uint16
 			len uint8
-		}{{deth, 8}, {reth, 16}, {atomicETH, 28}, {aeth, 4}, {atomicAckETH, 8}, {imm, 4}, {inv, 4}, {cnp, 16}} {
+		}{{deth, 8}, {feth, 4}, {reth, 16}, {atomicETH, 28}, {aeth, 4}, {atomicAckETH, 8}, {imm, 4}, {inv, 4}, {cnp, 16}} {
 			if info.has&h.has != 0 {
 				lens[o] += h.len
 			}

@@ -44,13 +44,15 @@ var operations = []struct {
 	{0x14, "fetch and add", "only", "atomic", []string{"AtomicETH"}, []wire.Transport{wire.RC}},
 	{0x16, "SEND last with invalidate", "last", "send", []string{"IETH"}, []wire.Transport{wire.RC}},
 	{0x17, "SEND only with invalidate", "only", "send", []string{"IETH"}, []wire.Transport{wire.RC}},
+	{0x1C, "FLUSH", "only", "flush", []string{"FETH", "RETH"}, []wire.Transport{wire.RC}},
+	{0x1D, "ATOMIC WRITE", "only", "atomic write", []string{"RETH"}, []wire.Transport{wire.RC}},
 }
 
 var transportNames = map[wire.Transport]string{wire.RC: "RC", wire.UC: "UC", wire.UD: "UD"}
 
 func TestOpcodes(t *testing.T) {
 	headerLens := map[string]int{
-		"DETH": 8, "RETH": 16, "AtomicETH": 28, "AETH": 4, "AtomicAckETH": 8, "ImmDt": 4, "IETH": 4,
+		"DETH": 8, "FETH": 4, "RETH": 16, "AtomicETH": 28, "AETH": 4, "AtomicAckETH": 8, "ImmDt": 4, "IETH": 4,
 	}
 	valid := map[wire.Opcode]bool{wire.CNP: true}
 	for _, want := range operations {
@@ -76,7 +78,7 @@ func TestOpcodes(t *testing.T) {
 			response := want.kind == "read response" || want.kind == "ack"
 			require.Equal(t, response, o.IsResponse(), name)
 			require.Equal(t, !response, o.IsRequest(), name)
-			require.Equal(t, want.kind == "send" || want.kind == "write" || want.kind == "read response", o.HasPayload(), name)
+			require.Equal(t, want.kind == "send" || want.kind == "write" || want.kind == "atomic write" || want.kind == "read response", o.HasPayload(), name)
 
 			size := 12
 			for _, h := range headers {
@@ -84,7 +86,7 @@ func TestOpcodes(t *testing.T) {
 			}
 			require.Equal(t, size, o.HeaderLen(), name)
 			for h, has := range map[string]bool{
-				"DETH": o.HasDETH(), "RETH": o.HasRETH(), "AtomicETH": o.HasAtomicETH(), "AETH": o.HasAETH(),
+				"DETH": o.HasDETH(), "FETH": o.HasFETH(), "RETH": o.HasRETH(), "AtomicETH": o.HasAtomicETH(), "AETH": o.HasAETH(),
 				"AtomicAckETH": o.HasAtomicAckETH(), "ImmDt": o.HasImm(), "IETH": o.HasInv(),
 			} {
 				require.Equalf(t, slices.Contains(headers, h), has, "%s: %s", name, h)
@@ -92,12 +94,12 @@ func TestOpcodes(t *testing.T) {
 		}
 	}
 
-	require.Len(t, valid, 38)
+	require.Len(t, valid, 40)
 	for o := range 256 {
 		require.Equal(t, valid[wire.Opcode(o)], wire.Opcode(o).Valid(), "%#x", o)
 	}
-	require.Equal(t, "opcode 0x1c", wire.Opcode(0x1C).String())
-	require.False(t, wire.Opcode(0x1C).IsRequest())
+	require.Equal(t, "opcode 0x1b", wire.Opcode(0x1B).String())
+	require.False(t, wire.Opcode(0x1B).IsRequest())
 	require.Equal(t, wire.Congestion, wire.CNP.Transport())
 	require.Equal(t, 28, wire.CNP.HeaderLen())
 	require.False(t, wire.CNP.IsRequest())
@@ -111,6 +113,7 @@ func TestOpcodeConstants(t *testing.T) {
 		wire.RCWriteFirst, wire.RCWriteMiddle, wire.RCWriteLast, wire.RCWriteLastImm, wire.RCWriteOnly, wire.RCWriteOnlyImm,
 		wire.RCReadRequest, wire.RCReadFirst, wire.RCReadMiddle, wire.RCReadLast, wire.RCReadOnly,
 		wire.RCAck, wire.RCAtomicAck, wire.RCCompareSwap, wire.RCFetchAdd, wire.RCSendLastInv, wire.RCSendOnlyInv,
+		wire.RCFlush, wire.RCAtomicWrite,
 	}
 	uc := []wire.Opcode{
 		wire.UCSendFirst, wire.UCSendMiddle, wire.UCSendLast, wire.UCSendLastImm, wire.UCSendOnly, wire.UCSendOnlyImm,

@@ -39,8 +39,12 @@ type Packet struct {
 	QKey  uint32
 	SrcQP uint32 // 24 bits
 
-	// Fields of the RETH, for WRITEs and READ requests, and of the
-	// AtomicETH.
+	// Fields of the FETH, for FLUSHes.
+	FlushType  uint8 // 4 bits: where the data must be placed
+	FlushLevel uint8 // 2 bits: which memory is flushed
+
+	// Fields of the RETH, for WRITEs, READ requests, FLUSHes and ATOMIC
+	// WRITEs, and of the AtomicETH.
 	Addr    uint64
 	RKey    uint32
 	Length  uint32 // length of the whole message; not in the AtomicETH
@@ -95,6 +99,9 @@ func (p *Packet) AppendHeaders(b []byte) []byte {
 	if has&deth != 0 {
 		b = binary.BigEndian.AppendUint32(b, p.QKey)
 		b = append32(b, 0, p.SrcQP)
+	}
+	if has&feth != 0 {
+		b = binary.BigEndian.AppendUint32(b, uint32(p.FlushLevel&3)<<4|uint32(p.FlushType&15))
 	}
 	if has&(reth|atomicETH) != 0 {
 		b = binary.BigEndian.AppendUint64(b, p.Addr)
@@ -194,6 +201,11 @@ func (p *Packet) Parse(b []byte, src netip.AddrPort, dst netip.Addr) error {
 		p.QKey = binary.BigEndian.Uint32(h)
 		p.SrcQP = binary.BigEndian.Uint32(h[4:]) & mask24
 		h = h[8:]
+	}
+	if has&feth != 0 {
+		bits := binary.BigEndian.Uint32(h)
+		p.FlushType, p.FlushLevel = uint8(bits&15), uint8(bits>>4&3)
+		h = h[4:]
 	}
 	if has&(reth|atomicETH) != 0 {
 		p.Addr = binary.BigEndian.Uint64(h)

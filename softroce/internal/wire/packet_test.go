@@ -45,7 +45,7 @@ func full(o wire.Opcode) wire.Packet {
 	return wire.Packet{
 		Opcode: o, Solicited: true, MigReq: true, FECN: true, BECN: true, AckReq: true,
 		PKey: 0x8001, DestQP: 0x020304, PSN: 0x050607, QKey: 0x08090A0B, SrcQP: 0x0C0D0E,
-		Addr: 0x1011121314151617, RKey: 0x18191A1B, Length: 0x1C1D1E1F, SwapAdd: 0x2021222324252627, Compare: 0x28292A2B2C2D2E2F,
+		FlushType: 3, FlushLevel: 1, Addr: 0x1011121314151617, RKey: 0x18191A1B, Length: 0x1C1D1E1F, SwapAdd: 0x2021222324252627, Compare: 0x28292A2B2C2D2E2F,
 		Syndrome: 0x30, MSN: 0x313233, Orig: 0x3435363738393A3B,
 		Imm: binary.NativeEndian.Uint32([]byte{0x40, 0x41, 0x42, 0x43}), InvKey: 0x44454647,
 	}
@@ -58,6 +58,8 @@ func TestPacketHeaders(t *testing.T) {
 		wire.RCSendLastImm:  "40414243",
 		wire.RCWriteOnlyImm: "1011121314151617 18191a1b 1c1d1e1f 40414243",
 		wire.RCReadRequest:  "1011121314151617 18191a1b 1c1d1e1f",
+		wire.RCFlush:        "00000013 1011121314151617 18191a1b 1c1d1e1f",
+		wire.RCAtomicWrite:  "1011121314151617 18191a1b 1c1d1e1f",
 		wire.RCReadMiddle:   "",
 		wire.RCReadLast:     "30 313233",
 		wire.RCAtomicAck:    "30 313233 3435363738393a3b",
@@ -171,7 +173,8 @@ func TestParseErrors(t *testing.T) {
 		{"", "packet has 0 bytes, fewer than the minimum of 16"},
 		{"04000000 00000000 00000000 000000", "packet has 15 bytes, fewer than the minimum of 16"},
 		{"04000000 00000000 00000000 00000000 00", "packet has 17 bytes, not a multiple of 4"},
-		{"1c000000 00000000 00000000 00000000", "packet has the unknown opcode 0x1c"},
+		{"1b000000 00000000 00000000 00000000", "packet has the unknown opcode 0x1b"},
+		{"1c000000 00000000 00000000 00000000", "RC FLUSH packet has 16 bytes, fewer than the 36 of its headers"},
 		{"ff000000 00000000 00000000 00000000", "packet has the unknown opcode 0xff"},
 		{"04010000 00000000 00000000 00000000", "RC SEND only packet has transport version 1, not 0"},
 		{"040f0000 00000000 00000000 00000000", "RC SEND only packet has transport version 15, not 0"},
@@ -291,6 +294,8 @@ func FuzzParse(f *testing.F) {
 }
 
 func FuzzPacket(f *testing.F) {
+	f.Add(uint8(wire.RCFlush), uint8(0xFF), uint64(0x13), uint64(2), uint64(3), uint64(4), []byte(nil), 0)
+	f.Add(uint8(wire.RCAtomicWrite), uint8(0xFF), uint64(1), uint64(2), uint64(3), uint64(4), []byte("12345678"), 3)
 	f.Add(uint8(wire.RCWriteOnlyImm), uint8(0xFF), uint64(1), uint64(2), uint64(3), uint64(4), []byte("payload"), 3)
 	f.Fuzz(func(t *testing.T, op, flags uint8, u, v, w, x uint64, payload []byte, cut int) {
 		o := wire.Opcode(op)
@@ -307,6 +312,9 @@ func FuzzPacket(f *testing.F) {
 		}
 		if o.HasRETH() || o.HasAtomicETH() {
 			p.Addr, p.RKey = w, uint32(x)
+		}
+		if o.HasFETH() {
+			p.FlushType, p.FlushLevel = uint8(u&15), uint8(u>>4&3)
 		}
 		if o.HasRETH() {
 			p.Length = uint32(x >> 32)
