@@ -72,7 +72,9 @@ const (
 	KindSend           Kind = iota + 1 // carries a part of a message, or a datagram
 	KindWrite                          // carries a part of an RDMA write
 	KindReadRequest                    // requests an RDMA read
-	KindReadResponse                   // carries a part of the data that an RDMA read requested
+	KindReadResponse                   // carries a part of the data that an RDMA read requested, or answers a KindFlush or KindAtomicWrite
+	KindFlush                          // requests an RDMA flush
+	KindAtomicWrite                    // requests an RDMA atomic write
 	KindAtomicRequest                  // requests an atomic operation
 	KindAtomicResponse                 // carries the value of the word before the atomic operation
 	KindAck                            // acknowledges all packets up to PSN
@@ -95,6 +97,8 @@ var kinds = [...]string{
 	KindWrite:          "WRITE",
 	KindReadRequest:    "READ request",
 	KindReadResponse:   "READ response",
+	KindFlush:          "FLUSH",
+	KindAtomicWrite:    "ATOMIC WRITE",
 	KindAtomicRequest:  "atomic request",
 	KindAtomicResponse: "atomic response",
 	KindAck:            "ACK",

@@ -134,7 +134,7 @@ func TestKindStrings(t *testing.T) {
 	}
 	require.Equal(t, "SIDR_REP", softroce.KindSIDRREP.String())
 	require.Equal(t, "Kind(0)", softroce.Kind(0).String())
-	require.Equal(t, "Kind(19)", (softroce.KindSIDRREP + 1).String())
+	require.Equal(t, "Kind(21)", (softroce.KindSIDRREP + 1).String())
 }
 
 // record is a packet of a pcap file, from the IP header on.

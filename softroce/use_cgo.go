@@ -121,6 +121,10 @@ func kindOf(p *wire.Packet) Kind {
 		return KindReadRequest
 	case op.IsAtomic():
 		return KindAtomicRequest
+	case op == wire.RCFlush:
+		return KindFlush
+	case op == wire.RCAtomicWrite:
+		return KindAtomicWrite
 	case op == wire.RCAtomicAck:
 		return KindAtomicResponse
 	case p.Syndrome.IsRNR():

@@ -55,7 +55,8 @@ func init() {
 }
 
 // region returns the memory of length bytes from addr on. It fails with EFAULT
-// if some of it is not mapped, or lacks a permission that access needs.
+// if some of it is not mapped, or lacks a permission that access needs, and with
+// EINVAL if access has IBV_ACCESS_FLUSH_PERSISTENT and some is not persistent.
 func region(addr uintptr, length uint64, access libibverbs.AccessFlags) ([]byte, error) {
 	if length == 0 || length > 1<<47 || uint64(addr)+length < length {
 		return nil, syscall.EINVAL
@@ -66,6 +67,15 @@ func region(addr uintptr, length uint64, access libibverbs.AccessFlags) ([]byte,
 	}
 	if !there {
 		return nil, syscall.EFAULT
+	}
+	if access&libibverbs.IBV_ACCESS_FLUSH_PERSISTENT != 0 {
+		persistent, err := isPersistent(uint64(addr), uint64(addr)+length)
+		if err != nil {
+			return nil, err
+		}
+		if !persistent {
+			return nil, syscall.EINVAL
+		}
 	}
 	return unsafe.Slice((*byte)(pointer(addr)), length), nil
 }

@@ -340,6 +340,21 @@ void soft_wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr
 	begin_remote(ex, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, addr)->compare_add = add;
 }
 
+void soft_wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, const void *data)
+{
+	struct soft_send *s = begin_remote(ex, IBV_WR_ATOMIC_WRITE, rkey, addr);
+
+	memcpy(&s->compare_add, data, sizeof(s->compare_add));
+}
+
+void soft_wr_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, size_t len, uint8_t type, uint8_t level)
+{
+	struct soft_send *s = begin_remote(ex, IBV_WR_FLUSH, rkey, addr);
+
+	s->compare_add = len;
+	s->swap = (uint64_t)level << 8 | type;
+}
+
 void soft_wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
 {
 	begin(ex, IBV_WR_LOCAL_INV)->imm = rkey;
@@ -430,16 +445,6 @@ void soft_wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t srqn)
 	refuse(ex);
 }
 
-void soft_wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, const void *data)
-{
-	refuse(ex);
-}
-
-void soft_wr_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, size_t len, uint8_t type, uint8_t level)
-{
-	refuse(ex);
-}
-
 /* Sets the function for a kind of request, if the queue pair was created for that kind. */
 #define OP(flag, name) \
 	do { \
@@ -465,6 +470,8 @@ void soft_set_wr_ops(struct ibv_qp_ex *ex, uint64_t ops)
 	OP(IBV_QP_EX_WITH_RDMA_READ, wr_rdma_read);
 	OP(IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, wr_atomic_cmp_swp);
 	OP(IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, wr_atomic_fetch_add);
+	OP(IBV_QP_EX_WITH_FLUSH, wr_flush);
+	OP(IBV_QP_EX_WITH_ATOMIC_WRITE, wr_atomic_write);
 	OP(IBV_QP_EX_WITH_LOCAL_INV, wr_local_inv);
 	OP(IBV_QP_EX_WITH_BIND_MW, wr_bind_mw);
 }

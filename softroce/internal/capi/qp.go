@@ -38,7 +38,8 @@ const sendOps = libibverbs.IBV_QP_EX_WITH_SEND | libibverbs.IBV_QP_EX_WITH_SEND_
 	libibverbs.IBV_QP_EX_WITH_SEND_WITH_INV | libibverbs.IBV_QP_EX_WITH_RDMA_WRITE |
 	libibverbs.IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | libibverbs.IBV_QP_EX_WITH_RDMA_READ |
 	libibverbs.IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | libibverbs.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-	libibverbs.IBV_QP_EX_WITH_LOCAL_INV | libibverbs.IBV_QP_EX_WITH_BIND_MW
+	libibverbs.IBV_QP_EX_WITH_LOCAL_INV | libibverbs.IBV_QP_EX_WITH_BIND_MW |
+	libibverbs.IBV_QP_EX_WITH_FLUSH | libibverbs.IBV_QP_EX_WITH_ATOMIC_WRITE
 
 func init() {
 	verbs.CreateQp = func(p *libibverbs.Pd, a *libibverbs.QpInitAttr) (*libibverbs.Qp, syscall.Errno) {

@@ -138,7 +138,7 @@ func TestConnect(t *testing.T) {
 					libibverbs.IBV_QP_ACCESS_FLAGS, libibverbs.IBV_QP_PKEY_INDEX, libibverbs.IBV_QP_PORT)
 				require.Equal(t, uint8(1), initial.PortNum)
 				require.Equal(t, libibverbs.IBV_ACCESS_REMOTE_WRITE|libibverbs.IBV_ACCESS_REMOTE_READ|
-					libibverbs.IBV_ACCESS_REMOTE_ATOMIC, initial.QpAccessFlags)
+					libibverbs.IBV_ACCESS_REMOTE_ATOMIC|libibverbs.IBV_ACCESS_FLUSH_GLOBAL, initial.QpAccessFlags)
 				rtr[i], rts[i] = attrs(id, libibverbs.IBV_QPS_RTR, rtrMask...), attrs(id, libibverbs.IBV_QPS_RTS, rtsMask...)
 			}
 			require.Equal(t, []uint32{0x020002, 0x10001}, []uint32{rtr[0].DestQpNum, rtr[1].DestQpNum})

@@ -416,7 +416,7 @@ func TestQPAttrWhileConnecting(t *testing.T) {
 		n.run(soon)
 		want := libibverbs.IBV_ACCESS_REMOTE_WRITE
 		if depth > 0 {
-			want |= libibverbs.IBV_ACCESS_REMOTE_READ | libibverbs.IBV_ACCESS_REMOTE_ATOMIC
+			want |= libibverbs.IBV_ACCESS_REMOTE_READ | libibverbs.IBV_ACCESS_REMOTE_ATOMIC | libibverbs.IBV_ACCESS_FLUSH_GLOBAL
 		}
 		for _, end := range []*cm.ID{id, server.last(connRequest).ID} {
 			attr, _, err := end.InitQPAttr(libibverbs.IBV_QPS_INIT)

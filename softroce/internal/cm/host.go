@@ -49,6 +49,7 @@ type Port struct {
 	// atomics in flight on a queue pair, as responder and as requester:
 	// max_qp_rd_atom and max_qp_init_rd_atom.
 	MaxResponderResources, MaxInitiatorDepth uint8
+	FlushAccess                              libibverbs.AccessFlags // access flags of FLUSH that the device supports
 }
 
 // Claim is an address and port of a port space. The unspecified address stands

@@ -75,7 +75,7 @@ func (n *network) node(scale float64, addrs ...string) *node {
 	for i, a := range addrs {
 		nd.ports[netip.MustParseAddr(a)] = cm.Port{
 			Device: fmt.Sprint("device", number), Num: 1, SGIDIndex: uint8(i + 1), MTU: libibverbs.IBV_MTU_1024,
-			AckDelay: 15, MaxResponderResources: 128, MaxInitiatorDepth: 128,
+			AckDelay: 15, MaxResponderResources: 128, MaxInitiatorDepth: 128, FlushAccess: libibverbs.IBV_ACCESS_FLUSH_GLOBAL,
 		}
 	}
 	nd.Manager = cm.New(cm.Config{Host: nd, Random: random.Uint32, GUID: uint64(number) << 32, Scale: scale})

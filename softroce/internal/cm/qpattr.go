@@ -36,7 +36,7 @@ func (id *ID) InitQPAttr(to libibverbs.QpState) (attr libibverbs.QpAttr, mask li
 		attr.PortNum = id.port.Num
 		access := libibverbs.IBV_ACCESS_REMOTE_WRITE
 		if c.responderResources > 0 {
-			access |= libibverbs.IBV_ACCESS_REMOTE_READ | libibverbs.IBV_ACCESS_REMOTE_ATOMIC
+			access |= libibverbs.IBV_ACCESS_REMOTE_READ | libibverbs.IBV_ACCESS_REMOTE_ATOMIC | id.port.FlushAccess
 		}
 		attr.QpAccessFlags = access
 		mask |= libibverbs.IBV_QP_ACCESS_FLAGS | libibverbs.IBV_QP_PKEY_INDEX | libibverbs.IBV_QP_PORT

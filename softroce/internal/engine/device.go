@@ -77,6 +77,11 @@ type Config struct {
 	// another way.
 	ECN bool
 
+	// Persist makes what was written to memory survive a loss of power. It
+	// carries out FLUSHes with IBV_FLUSH_PERSISTENT. If it is nil, the
+	// device has none.
+	Persist func(memory []byte) error
+
 	// Packets is the pool from which packets are taken and to which they
 	// return. If it is nil, the device creates one.
 	Packets *PacketPool
@@ -200,7 +205,7 @@ func (d *Device) Attr() (libibverbs.DeviceAttrEx, error) {
 			MaxSrq:       int32(l.SRQs), MaxSrqWr: int32(l.srqWR()), MaxSrqSge: int32(l.srqSGE()), MaxMcastGrp: int32(l.Groups),
 			MaxMcastQpAttach: int32(min(l.Groups, 1) * maxGroupQPs), MaxTotalMcastQpAttach: int32(l.Groups * maxGroupQPs),
 		},
-		DeviceCapFlagsEx: uint64(l.capabilities()), CompletionTimestampMask: math.MaxUint64, HcaCoreClock: nanoseconds,
+		DeviceCapFlagsEx: d.capabilitiesEx(), CompletionTimestampMask: math.MaxUint64, HcaCoreClock: nanoseconds,
 		CqModCaps: libibverbs.CqModerationCaps{MaxCqCount: math.MaxUint16, MaxCqPeriod: math.MaxUint16}, PhysPortCntEx: 1,
 	}, nil
 }

@@ -22,7 +22,7 @@ func TestDeviceAttr(t *testing.T) {
 	require.Equal(t, [...]int32{maxWR, maxSGE, maxSGE, maxCQE}, [...]int32{o.MaxQpWr, o.MaxSge, o.MaxSrqSge, o.MaxCqe})
 	require.EqualValues(t, 1, o.PhysPortCnt)
 	require.NotZero(t, o.DeviceCapFlags&libibverbs.IBV_DEVICE_MEM_WINDOW_TYPE_2B)
-	require.Equal(t, uint64(o.DeviceCapFlags), a.DeviceCapFlagsEx)
+	require.Equal(t, uint64(o.DeviceCapFlags)|capFlushGlobal|capAtomicWrite, a.DeviceCapFlagsEx)
 
 	most, err := New(Config{QPNs: 1 << 24}).Attr()
 	require.NoError(t, err)

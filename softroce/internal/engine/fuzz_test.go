@@ -130,7 +130,7 @@ func (g *target) step(c *choices) {
 		if !full(q.send) {
 			m := g.open[c.int(len(g.open))]
 			e.postQuiet(SendSlot{
-				Opcode: libibverbs.WrOpcode(c.int(12)), Flags: uint32(c.int(16)), RemoteAddr: m.iova + uint64(c.int(64))*8,
+				Opcode: libibverbs.WrOpcode(c.int(16)), Flags: uint32(c.int(16)), RemoteAddr: m.iova + uint64(c.int(64))*8,
 				RKey: m.key, Imm: g.window.key, Swap: g.window.Handle(), InlineLen: uint32(c.byte()),
 			}, g.sge(c), g.sge(c))
 		}
@@ -152,7 +152,7 @@ func (g *target) step(c *choices) {
 	case 6: // what the program may change while packets come
 		a := &libibverbs.QpAttr{
 			QpState: libibverbs.IBV_QPS_RTS + libibverbs.QpState(c.int(2)), CurQpState: q.attr.QpState, PortNum: 1, AhAttr: *ahAttr(2), Qkey: 1,
-			QpAccessFlags: remoteAccess, Timeout: uint8(c.int(32)), RetryCnt: uint8(c.int(8)), RnrRetry: uint8(c.int(8)),
+			QpAccessFlags: remoteAccess | flushAccess, Timeout: uint8(c.int(32)), RetryCnt: uint8(c.int(8)), RnrRetry: uint8(c.int(8)),
 			MinRnrTimer: uint8(c.int(32)), MaxRdAtomic: uint8(c.int(8)), MaxDestRdAtomic: uint8(c.int(8)),
 		}
 		if ways, ok := steps[q.kind][step{q.attr.QpState, a.QpState}]; ok {
@@ -169,9 +169,10 @@ func (g *target) packet(c *choices, q *QP) *wire.Packet {
 	m := g.open[c.int(len(g.open))]
 	p := &wire.Packet{
 		SGID: q.path.dgid, DGID: q.path.sgid, PKey: 0xFFFF, DestQP: q.number, QKey: 1, SrcQP: 77,
-		Opcode: wire.Opcode(c.int(0x18)) | wire.Opcode(q.transport())<<5, PSN: q.responder.psn,
+		Opcode: wire.Opcode(c.int(0x1E)) | wire.Opcode(q.transport())<<5, PSN: q.responder.psn,
 		RKey: m.key, Addr: m.iova + uint64(c.int(9))*(regionSize/8), Length: uint32(c.int(9)) * (regionSize / 8),
 		AckReq: c.int(2) == 0, Solicited: c.int(2) == 0, Syndrome: wire.Syndrome(c.byte()), InvKey: g.window.key,
+		FlushType: c.byte() & 15, FlushLevel: c.byte() & 3,
 	}
 	if p.Opcode.IsResponse() {
 		p.PSN = q.requester.acked

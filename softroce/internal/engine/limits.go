@@ -28,6 +28,8 @@ type Limits struct {
 	Groups      uint32         // multicast groups
 	MTU         libibverbs.Mtu // largest MTU
 	Atomics     bool           // whether there are atomic operations
+	Flush       bool           // whether there are FLUSHes
+	AtomicWrite bool           // whether there are ATOMIC WRITEs
 	Imm         bool           // whether messages and RDMA writes may have immediate data
 	UC, UD      bool           // whether there are queue pairs of these types
 	IWARP       bool           // whether the device reports iWARP, and the memory of an RDMA read needs remote write access
@@ -41,7 +43,7 @@ func Largest() Limits {
 	return Limits{
 		SGE: maxSGE, ReadSGE: maxSGE, Inline: maxInline, Reads: maxRDAtomic, WR: maxWR, SRQWR: maxSRQWR, CQE: maxCQE,
 		QPs: 1 << 24, CQs: maxCQs, SRQs: maxSRQs, PDs: maxPDs, MRs: maxMRs, MWs: maxMWs, AHs: maxAHs, Groups: maxGroups,
-		MTU: libibverbs.IBV_MTU_4096, Atomics: true, Imm: true, UC: true, UD: true,
+		MTU: libibverbs.IBV_MTU_4096, Atomics: true, Flush: true, AtomicWrite: true, Imm: true, UC: true, UD: true,
 		ParentDomains: true,
 	}
 }
@@ -60,6 +62,49 @@ func (l *Limits) capabilities() libibverbs.DeviceCapFlags {
 	}
 	if l.MWs > 0 {
 		flags |= libibverbs.IBV_DEVICE_MEM_WINDOW | libibverbs.IBV_DEVICE_MEM_MGT_EXTENSIONS | libibverbs.IBV_DEVICE_MEM_WINDOW_TYPE_2B
+	}
+	return flags
+}
+
+// Values of IBV_DEVICE_FLUSH_GLOBAL, IBV_DEVICE_FLUSH_PERSISTENT and
+// IBV_DEVICE_ATOMIC_WRITE, which only device_cap_flags_ex of struct
+// ibv_device_attr_ex has.
+const (
+	capFlushGlobal     = 1 << 38
+	capFlushPersistent = 1 << 39
+	capAtomicWrite     = 1 << 40
+)
+
+// capabilitiesEx returns the device's capability flags with those that
+// capabilities has no room for.
+func (d *Device) capabilitiesEx() uint64 {
+	flags := uint64(d.limits.capabilities()) | d.flushCapabilities()
+	if d.limits.has(libibverbs.IBV_WR_ATOMIC_WRITE) {
+		flags |= capAtomicWrite
+	}
+	return flags
+}
+
+// flushCapabilities returns the capability flags of FLUSH.
+func (d *Device) flushCapabilities() uint64 {
+	switch {
+	case !d.limits.has(libibverbs.IBV_WR_FLUSH):
+		return 0
+	case d.config.Persist == nil:
+		return capFlushGlobal
+	}
+	return capFlushGlobal | capFlushPersistent
+}
+
+// FlushAccess returns the access flags of FLUSH that regions, windows and queue
+// pairs of the device may have.
+func (d *Device) FlushAccess() (flags libibverbs.AccessFlags) {
+	has := d.flushCapabilities()
+	if has&capFlushGlobal != 0 {
+		flags |= libibverbs.IBV_ACCESS_FLUSH_GLOBAL
+	}
+	if has&capFlushPersistent != 0 {
+		flags |= libibverbs.IBV_ACCESS_FLUSH_PERSISTENT
 	}
 	return flags
 }
@@ -94,6 +139,10 @@ func (l *Limits) has(op libibverbs.WrOpcode) bool {
 	switch op {
 	case libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
 		return l.Atomics && l.Reads > 0
+	case libibverbs.IBV_WR_FLUSH:
+		return l.Flush && l.Reads > 0
+	case libibverbs.IBV_WR_ATOMIC_WRITE:
+		return l.AtomicWrite && l.Reads > 0
 	case libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM, libibverbs.IBV_WR_SEND_WITH_IMM:
 		return l.Imm
 	case libibverbs.IBV_WR_BIND_MW, libibverbs.IBV_WR_LOCAL_INV, libibverbs.IBV_WR_SEND_WITH_INV:
@@ -151,6 +200,8 @@ var opFlags = map[libibverbs.WrOpcode]libibverbs.QpCreateSendOpsFlags{
 	libibverbs.IBV_WR_RDMA_READ:            libibverbs.IBV_QP_EX_WITH_RDMA_READ,
 	libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP:   libibverbs.IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP,
 	libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD: libibverbs.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+	libibverbs.IBV_WR_FLUSH:                libibverbs.IBV_QP_EX_WITH_FLUSH,
+	libibverbs.IBV_WR_ATOMIC_WRITE:         libibverbs.IBV_QP_EX_WITH_ATOMIC_WRITE,
 	libibverbs.IBV_WR_LOCAL_INV:            libibverbs.IBV_QP_EX_WITH_LOCAL_INV,
 	libibverbs.IBV_WR_BIND_MW:              libibverbs.IBV_QP_EX_WITH_BIND_MW,
 	libibverbs.IBV_WR_SEND_WITH_INV:        libibverbs.IBV_QP_EX_WITH_SEND_WITH_INV,

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
 // MR is a memory region.
@@ -23,20 +24,21 @@ const (
 	remoteAccess = libibverbs.IBV_ACCESS_REMOTE_WRITE | libibverbs.IBV_ACCESS_REMOTE_READ | libibverbs.IBV_ACCESS_REMOTE_ATOMIC
 	mrAccess     = remoteAccess | libibverbs.IBV_ACCESS_LOCAL_WRITE | libibverbs.IBV_ACCESS_MW_BIND | libibverbs.IBV_ACCESS_ZERO_BASED
 	// Access flags that the device does not support.
-	otherAccess = libibverbs.IBV_ACCESS_ON_DEMAND | libibverbs.IBV_ACCESS_HUGETLB |
-		libibverbs.IBV_ACCESS_FLUSH_GLOBAL | libibverbs.IBV_ACCESS_FLUSH_PERSISTENT
+	otherAccess = libibverbs.IBV_ACCESS_ON_DEMAND | libibverbs.IBV_ACCESS_HUGETLB
+	// Access flags that the device may support.
+	flushAccess = libibverbs.IBV_ACCESS_FLUSH_GLOBAL | libibverbs.IBV_ACCESS_FLUSH_PERSISTENT
 	// Access flags that a device may ignore.
 	optionalAccess = libibverbs.AccessFlags(libibverbs.IBV_ACCESS_OPTIONAL_RANGE)
 )
 
 // checkAccess returns the error with which RegisterMR rejects the access flags,
 // or nil.
-func checkAccess(access libibverbs.AccessFlags) error {
+func (d *Device) checkAccess(access libibverbs.AccessFlags) error {
 	const needLocal = libibverbs.IBV_ACCESS_REMOTE_WRITE | libibverbs.IBV_ACCESS_REMOTE_ATOMIC
 	switch {
-	case access&^(mrAccess|otherAccess|optionalAccess) != 0:
+	case access&^(mrAccess|otherAccess|flushAccess|optionalAccess) != 0:
 		return syscall.EINVAL
-	case access&otherAccess != 0:
+	case access&otherAccess != 0, access&flushAccess&^d.FlushAccess() != 0:
 		return syscall.EOPNOTSUPP
 	case access&needLocal != 0 && access&libibverbs.IBV_ACCESS_LOCAL_WRITE == 0:
 		return syscall.EINVAL
@@ -74,7 +76,7 @@ func (p *PD) RegisterMR(memory []byte, iova uint64, access libibverbs.AccessFlag
 	if err := d.check(); err != nil {
 		return nil, err
 	}
-	if err := checkAccess(access); err != nil {
+	if err := d.checkAccess(access); err != nil {
 		return nil, err
 	}
 	if err := checkMemory(memory, iova, access); err != nil {
@@ -107,7 +109,7 @@ func (m *MR) Rereg(flags libibverbs.ReregMrFlags, pd *PD, memory []byte, iova ui
 	}
 	if flags&libibverbs.IBV_REREG_MR_CHANGE_ACCESS != 0 {
 		n.access = access &^ optionalAccess
-		if err := checkAccess(access); err != nil {
+		if err := m.pd.device.checkAccess(access); err != nil {
 			return err
 		}
 	}
@@ -204,6 +206,28 @@ func (d *Device) remoteSlice(q *QP, addr, length uint64, key uint32, access libi
 		return nil, libibverbs.IBV_WC_REM_ACCESS_ERR
 	}
 	return b, libibverbs.IBV_WC_SUCCESS
+}
+
+// flushSlice returns the memory that the FLUSH p to q names by its key: the
+// range, or the whole region or window. It returns nil if the key, its access
+// or the range is wrong. Unlike remoteSlice, it checks the key of an empty
+// range, too.
+func (d *Device) flushSlice(q *QP, p *wire.Packet, access libibverbs.AccessFlags) []byte {
+	addr, length := p.Addr, uint64(p.Length)
+	whole := libibverbs.SelectivityLevel(p.FlushLevel) == libibverbs.IBV_FLUSH_MR
+	if m := d.mrs[p.RKey>>8]; m != nil && m.key == p.RKey && m.pd == q.pd && access&^m.access == 0 {
+		if whole {
+			return m.memory
+		}
+		return m.slice(addr, length)
+	}
+	if w := d.mws[p.RKey>>8]; w != nil && w.key == p.RKey && w.pd == q.pd && access&^w.access == 0 {
+		if whole {
+			addr, length = w.start(), w.length
+		}
+		return w.slice(q, addr, length)
+	}
+	return nil
 }
 
 // slice returns the length bytes from addr on. It returns nil if they are not

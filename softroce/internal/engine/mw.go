@@ -23,7 +23,7 @@ type MW struct {
 // windowAccess has the access flags that a bind may name. Flags for local
 // access have no effect on a window; devices accept them, since programs pass a
 // region's flags for a window.
-const windowAccess = mrAccess | optionalAccess
+const windowAccess = mrAccess | flushAccess | optionalAccess
 
 // AllocMW creates a memory window that is not bound. It fails with EINVAL for
 // an unknown type, with ENOMEM if there are too many windows, and with
@@ -80,15 +80,19 @@ func (w *MW) slice(q *QP, addr, length uint64) []byte {
 	if w.mr == nil || w.qp != nil && w.qp != q {
 		return nil
 	}
-	start := w.addr
-	if w.access&libibverbs.IBV_ACCESS_ZERO_BASED != 0 {
-		start = 0
-	}
-	offset, ok := within(addr, length, start, w.length)
+	offset, ok := within(addr, length, w.start(), w.length)
 	if !ok {
 		return nil
 	}
 	return w.mr.slice(w.addr+offset, length)
+}
+
+// start returns the address by which requests refer to the window's first byte.
+func (w *MW) start() uint64 {
+	if w.access&libibverbs.IBV_ACCESS_ZERO_BASED != 0 {
+		return 0
+	}
+	return w.addr
 }
 
 // bind executes the work request IBV_WR_BIND_MW. The status is success or
@@ -117,6 +121,7 @@ func (q *QP) bind(s *SendSlot) libibverbs.WcStatus {
 	if access&(libibverbs.IBV_ACCESS_REMOTE_WRITE|libibverbs.IBV_ACCESS_REMOTE_ATOMIC) != 0 {
 		needed |= libibverbs.IBV_ACCESS_LOCAL_WRITE
 	}
+	needed |= access & flushAccess
 	if m.pd != q.pd || needed&^m.access != 0 || m.slice(s.RemoteAddr, length) == nil {
 		return libibverbs.IBV_WC_MW_BIND_ERR
 	}

@@ -93,7 +93,8 @@ const (
 	ucOps = udOps | libibverbs.IBV_QP_EX_WITH_RDMA_WRITE | libibverbs.IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
 		libibverbs.IBV_QP_EX_WITH_BIND_MW | libibverbs.IBV_QP_EX_WITH_LOCAL_INV
 	rcOps = ucOps | libibverbs.IBV_QP_EX_WITH_RDMA_READ | libibverbs.IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-		libibverbs.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | libibverbs.IBV_QP_EX_WITH_SEND_WITH_INV
+		libibverbs.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | libibverbs.IBV_QP_EX_WITH_SEND_WITH_INV |
+		libibverbs.IBV_QP_EX_WITH_FLUSH | libibverbs.IBV_QP_EX_WITH_ATOMIC_WRITE
 )
 
 // CheckQP returns EINVAL if a has an unknown type or sizes above the device's

@@ -72,7 +72,12 @@ func (r *request) hasAnswer() bool {
 	case libibverbs.IBV_WR_RDMA_READ, libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
 		return true
 	}
-	return false
+	return r.hasEmptyAnswer()
+}
+
+// hasEmptyAnswer reports whether the response is that to a READ of no bytes.
+func (r *request) hasEmptyAnswer() bool {
+	return r.opcode == libibverbs.IBV_WR_FLUSH || r.opcode == libibverbs.IBV_WR_ATOMIC_WRITE
 }
 
 // wcOpcodes has, for each opcode of a work request, the opcode of its
@@ -91,6 +96,8 @@ var wcOpcodes = [...]struct {
 	libibverbs.IBV_WR_LOCAL_INV:            {libibverbs.IBV_WC_LOCAL_INV, true, true, false},
 	libibverbs.IBV_WR_BIND_MW:              {libibverbs.IBV_WC_BIND_MW, true, true, false},
 	libibverbs.IBV_WR_SEND_WITH_INV:        {libibverbs.IBV_WC_SEND, true, false, false},
+	libibverbs.IBV_WR_FLUSH:                {libibverbs.IBV_WC_FLUSH, true, false, false},
+	libibverbs.IBV_WR_ATOMIC_WRITE:         {libibverbs.IBV_WC_ATOMIC_WRITE, true, false, false},
 }
 
 // takes reports whether queue pairs of q's type support an opcode.
@@ -210,7 +217,13 @@ func (q *QP) measure(req *request, s *SendSlot) libibverbs.WcStatus {
 		return libibverbs.IBV_WC_LOC_QP_OP_ERR
 	}
 	var length uint64
-	if req.flags&libibverbs.IBV_SEND_INLINE != 0 {
+	if req.opcode == libibverbs.IBV_WR_FLUSH {
+		if length = s.CompareAdd; s.Swap>>16 != 0 || !validFlush(uint8(s.Swap), uint8(s.Swap>>8)) {
+			return libibverbs.IBV_WC_LOC_QP_OP_ERR
+		}
+	} else if req.opcode == libibverbs.IBV_WR_ATOMIC_WRITE {
+		length = 8
+	} else if req.flags&libibverbs.IBV_SEND_INLINE != 0 {
 		length = uint64(s.InlineLen)
 		if length > uint64(q.send.Inline) || req.hasAnswer() {
 			return libibverbs.IBV_WC_LOC_QP_OP_ERR
@@ -234,7 +247,7 @@ func (q *QP) measure(req *request, s *SendSlot) libibverbs.WcStatus {
 	}
 	req.length = uint32(length)
 	req.packets = 1
-	if q.kind != libibverbs.IBV_QPT_UD {
+	if q.kind != libibverbs.IBV_QPT_UD && !req.hasEmptyAnswer() {
 		req.packets = q.packets(req.length)
 	}
 	switch req.opcode {
@@ -282,6 +295,16 @@ func (q *QP) sendPacket(req *request) {
 	case libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
 		p.Opcode = wire.RCFetchAdd
 		p.Addr, p.RKey, p.SwapAdd = s.RemoteAddr, s.RKey, s.CompareAdd
+		p.AckReq = true
+	case libibverbs.IBV_WR_FLUSH:
+		p.Opcode = wire.RCFlush
+		p.Addr, p.RKey, p.Length = s.RemoteAddr, s.RKey, req.length
+		p.FlushType, p.FlushLevel = uint8(s.Swap), uint8(s.Swap>>8)
+		p.AckReq = true
+	case libibverbs.IBV_WR_ATOMIC_WRITE:
+		p.Opcode = wire.RCAtomicWrite
+		p.Addr, p.RKey, p.Length = s.RemoteAddr, s.RKey, req.length
+		p.Payload = append(p.Payload, s.word())
 		p.AckReq = true
 	default:
 		q.paced()
@@ -662,10 +685,20 @@ func (q *QP) receiveRNR(s wire.Syndrome) {
 	q.goBack()
 }
 
-// receiveRead handles a packet of the response to the oldest request, a READ.
+// receiveRead handles a packet of the response to the oldest request: a READ, a
+// FLUSH or an ATOMIC WRITE.
 func (q *QP) receiveRead(p *wire.Packet) {
 	r := &q.requester
 	req := r.request(r.head)
+	if req.hasEmptyAnswer() {
+		if p.Opcode != wire.RCReadOnly || p.PayloadLen() != 0 {
+			q.failHead(libibverbs.IBV_WC_BAD_RESP_ERR)
+			return
+		}
+		r.reads--
+		q.passHead()
+		return
+	}
 	if req.opcode != libibverbs.IBV_WR_RDMA_READ {
 		q.failHead(libibverbs.IBV_WC_BAD_RESP_ERR)
 		return
@@ -701,7 +734,7 @@ func (q *QP) receiveRead(p *wire.Packet) {
 func (q *QP) receiveAtomic(p *wire.Packet) {
 	r := &q.requester
 	req := r.request(r.head)
-	if !req.hasAnswer() || req.opcode == libibverbs.IBV_WR_RDMA_READ {
+	if !req.hasAnswer() || req.hasEmptyAnswer() || req.opcode == libibverbs.IBV_WR_RDMA_READ {
 		q.failHead(libibverbs.IBV_WC_BAD_RESP_ERR)
 		return
 	}

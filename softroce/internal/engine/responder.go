@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"encoding/binary"
 	"slices"
 	"time"
 
@@ -32,6 +33,7 @@ type responder struct {
 	nextAnswer  int // index in answered of the entry that is written next
 	outstanding int // number of answers to READs and atomics that are being sent for the first time
 	repeats     int // number of answers that are being sent again
+	empty       int // number of empty answers that are being sent, for the first time or again
 
 	answers []answer // answers to send, from index first on, in the order of their PSNs
 	first   int      // index in answers of the answer that is sent next
@@ -90,6 +92,7 @@ const (
 	ackAnswer answerKind = iota
 	readAnswer
 	atomicAnswer
+	emptyAnswer // to a FLUSH or an ATOMIC WRITE: that to a READ of no bytes
 )
 
 // refusal says what happens when a request of the peer cannot be executed.
@@ -226,6 +229,10 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 		refused = q.doRead(p, packets)
 	case p.Opcode.IsAtomic():
 		refused = q.doAtomic(p)
+	case p.Opcode == wire.RCFlush:
+		refused = q.doFlush(p)
+	case p.Opcode == wire.RCAtomicWrite:
+		refused = q.doAtomicWrite(p)
 	default:
 		refused = q.doMessage(p)
 	}
@@ -236,7 +243,7 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 		switch {
 		case p.AckReq && (p.Opcode.IsSend() || p.Opcode.IsWrite()):
 			q.addAck(wire.Ack, p.PSN)
-		case p.Opcode.IsAtomic() && q.outside: // the program may see the change of the word, and exit, at once
+		case (p.Opcode.IsAtomic() || p.Opcode == wire.RCAtomicWrite) && q.outside: // the program may see the change of the word, and exit, at once
 			q.answerNow()
 			q.device.config.Outgoing.Flush()
 		}
@@ -321,7 +328,7 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 		return badAccess
 	}
 	*m = message{}
-	r.msn = (r.msn + 1) & 0xFFFFFF
+	q.completeMessage()
 	if kind == sendMessage || op.HasImm() {
 		c := q.receiveCompletion(libibverbs.IBV_WC_SUCCESS)
 		c.Opcode, c.ByteLen, c.SrcQp = libibverbs.IBV_WC_RECV, next.length, q.attr.DestQpNum
@@ -538,11 +545,99 @@ func (q *QP) doAtomic(p *wire.Packet) *refusal {
 	return nil
 }
 
+// maxEmptyAnswers limits the empty answers that wait to be sent. A peer's FLUSHes
+// and ATOMIC WRITEs in flight may be more than MaxDestRdAtomic, as their answers
+// need no resources.
+const maxEmptyAnswers = 2 * window
+
+// mayAnswerEmpty reports whether q can execute a FLUSH or an ATOMIC WRITE in its
+// state.
+func (q *QP) mayAnswerEmpty() bool {
+	r := &q.responder
+	return r.message.kind == noMessage && q.attr.MaxDestRdAtomic > 0 && r.empty < maxEmptyAnswers
+}
+
+// validFlush reports whether a FLUSH has a known type and level.
+func validFlush(kind, level uint8) bool {
+	const known = libibverbs.IBV_FLUSH_GLOBAL | libibverbs.IBV_FLUSH_PERSISTENT
+	return kind != 0 && libibverbs.PlacementType(kind)&^known == 0 && libibverbs.SelectivityLevel(level) <= libibverbs.IBV_FLUSH_MR
+}
+
+// doFlush executes a FLUSH and queues its response. Earlier WRITEs are in memory
+// already, apart from bytes that are staged.
+func (q *QP) doFlush(p *wire.Packet) *refusal {
+	d := q.device
+	var access libibverbs.AccessFlags
+	persistent := libibverbs.PlacementType(p.FlushType)&libibverbs.IBV_FLUSH_PERSISTENT != 0
+	if persistent {
+		access |= libibverbs.IBV_ACCESS_FLUSH_PERSISTENT
+	}
+	if libibverbs.PlacementType(p.FlushType)&libibverbs.IBV_FLUSH_GLOBAL != 0 {
+		access |= libibverbs.IBV_ACCESS_FLUSH_GLOBAL
+	}
+	switch {
+	case !q.mayAnswerEmpty(), !validFlush(p.FlushType, p.FlushLevel), access&^q.attr.QpAccessFlags != 0,
+		access&^d.FlushAccess() != 0, p.PayloadLen() != 0, p.Length > maxMessage:
+		return badRequest
+	}
+	b := d.flushSlice(q, p, access)
+	if b == nil {
+		return badAccess
+	}
+	d.unstageOverlap(b)
+	if persistent && len(b) > 0 && d.config.Persist(b) != nil {
+		return badAccess
+	}
+	q.completeMessage()
+	q.addEmptyAnswer(p.PSN)
+	return nil
+}
+
+// doAtomicWrite executes an ATOMIC WRITE and queues its response.
+func (q *QP) doAtomicWrite(p *wire.Packet) *refusal {
+	d := q.device
+	switch {
+	case !d.limits.has(libibverbs.IBV_WR_ATOMIC_WRITE), !q.mayAnswerEmpty(), !q.permits(libibverbs.IBV_ACCESS_REMOTE_WRITE),
+		p.Addr%8 != 0, p.Length != 8, p.PayloadLen() != 8:
+		return badRequest
+	}
+	b, status := d.remoteSlice(q, p.Addr, 8, p.RKey, libibverbs.IBV_ACCESS_REMOTE_WRITE)
+	if status != libibverbs.IBV_WC_SUCCESS {
+		return badAccess
+	}
+	word, ok := wordOf(b)
+	if !ok {
+		return badRequest
+	}
+	d.target = append(d.target[:0], d.word[:])
+	if refused := refusalOf(scatter(d.target, p.Payload), badAccess); refused != nil {
+		return refused
+	}
+	d.unstageOverlap(b)
+	n := binary.NativeEndian.Uint64(d.word[:])
+	if _, ok := change(word, func(uint64) uint64 { return n }); !ok {
+		return badAccess
+	}
+	q.completeMessage()
+	q.addEmptyAnswer(p.PSN)
+	return nil
+}
+
+// completeMessage counts a request of the peer as completed.
+func (q *QP) completeMessage() { q.responder.msn = (q.responder.msn + 1) & 0xFFFFFF }
+
+// addEmptyAnswer queues the empty answer to the request with that PSN.
+func (q *QP) addEmptyAnswer(psn wire.PSN) {
+	r := &q.responder
+	r.empty++
+	q.addAnswer(answer{kind: emptyAnswer, syndrome: wire.Ack, msn: r.msn, psn: psn, packets: 1})
+}
+
 // remember queues the answer to a new READ or atomic. It also keeps a copy of
 // the answer, since the peer may request it again.
 func (q *QP) remember(a answer) {
 	r := &q.responder
-	r.msn = (r.msn + 1) & 0xFFFFFF
+	q.completeMessage()
 	a.syndrome, a.msn = wire.Ack, r.msn
 	if n := int(q.attr.MaxDestRdAtomic); len(r.answered) != n {
 		r.keep(n)
@@ -567,6 +662,12 @@ func (q *QP) receiveDuplicate(p *wire.Packet) {
 	r := &q.responder
 	if p.Opcode.IsSend() || p.Opcode.IsWrite() {
 		q.addAck(wire.Ack, r.psn.Add(-1))
+		return
+	}
+	if p.Opcode == wire.RCFlush || p.Opcode == wire.RCAtomicWrite {
+		if r.empty < maxEmptyAnswers {
+			q.addEmptyAnswer(p.PSN)
+		}
 		return
 	}
 	if r.repeats >= len(r.answered) {
@@ -653,6 +754,8 @@ func (q *QP) answer(budget int) (more bool) {
 		case atomicAnswer:
 			p = q.packet(wire.RCAtomicAck, a.psn)
 			p.Orig = a.value
+		case emptyAnswer:
+			p = q.packet(wire.RCReadOnly, a.psn)
 		case readAnswer:
 			if room = room || q.room(); !room || q.held() {
 				return false
@@ -678,6 +781,8 @@ func (q *QP) answerSent(a *answer) {
 	r := &q.responder
 	switch {
 	case a.kind == ackAnswer:
+	case a.kind == emptyAnswer:
+		r.empty--
 	case a.repeated:
 		r.repeats--
 	default:
@@ -743,7 +848,7 @@ func (q *QP) dropAnswers() {
 	if q.outside {
 		q.device.staged.queuedAnswers -= len(r.answers) - r.first
 	}
-	r.answers, r.first, r.outstanding, r.repeats = r.answers[:0], 0, 0, 0
+	r.answers, r.first, r.outstanding, r.repeats, r.empty = r.answers[:0], 0, 0, 0, 0
 	r.sent, r.overdue = r.added, 0
 }
 

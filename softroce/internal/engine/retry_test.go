@@ -309,6 +309,15 @@ func TestBadResponses(t *testing.T) {
 				p.Opcode = wire.RCReadMiddle
 			}
 		}},
+		"answer with data to an atomic write": {libibverbs.IBV_WR_ATOMIC_WRITE, func(p *wire.Packet) {
+			p.Payload = [][]byte{{1, 2, 3, 4}}
+		}},
+		"first of a read's answer to an atomic write": {libibverbs.IBV_WR_ATOMIC_WRITE, func(p *wire.Packet) {
+			p.Opcode = wire.RCReadFirst
+		}},
+		"atomic response to an atomic write": {libibverbs.IBV_WR_ATOMIC_WRITE, func(p *wire.Packet) {
+			p.Opcode, p.Payload = wire.RCAtomicAck, nil
+		}},
 		"too short": {libibverbs.IBV_WR_RDMA_READ, func(p *wire.Packet) { p.Payload = [][]byte{p.Payload[0][1:]} }},
 		"too long":  {libibverbs.IBV_WR_RDMA_READ, func(p *wire.Packet) { p.Payload = append(p.Payload, p.Payload[0]) }},
 	} {

@@ -54,8 +54,8 @@ type SendSlot struct {
 	RemoteAddr uint64 // remote address; for a bind, the window's address
 	RKey       uint32 // remote key; for a bind, the window's new key
 	InlineLen  uint32
-	CompareAdd uint64 // compare or add operand; for a bind, the window's length
-	Swap       uint64 // swap operand; for a bind, the window's MW.Handle
+	CompareAdd uint64 // compare or add operand; for a bind, the window's length; for a flush, the number of bytes; for an atomic write, the data
+	Swap       uint64 // swap operand; for a bind, the window's MW.Handle; for a flush, the type, and the level in the next 8 bits
 	AH         uint64 // AH.Handle, for datagrams
 	RemoteQPN  uint32
 	RemoteQKey uint32
@@ -124,6 +124,9 @@ func (q *WorkQueue) sendSegments(s *SendSlot) ([]libibverbs.Sge, bool) {
 	}
 	return unsafe.Slice((*libibverbs.Sge)(unsafe.Add(unsafe.Pointer(s), SendSlotSize)), n), true
 }
+
+// word returns the 8 bytes that an atomic write has in CompareAdd.
+func (s *SendSlot) word() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(&s.CompareAdd)), 8) }
 
 // recvSegments returns the segments of a receive in the queue. It returns false
 // if there are more than MaxSGE.

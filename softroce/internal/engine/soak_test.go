@@ -94,7 +94,8 @@ func (tr *traffic) post(n *network) {
 	s.Opcode = []libibverbs.WrOpcode{
 		libibverbs.IBV_WR_SEND, libibverbs.IBV_WR_SEND_WITH_IMM, libibverbs.IBV_WR_RDMA_WRITE, libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM,
 		libibverbs.IBV_WR_RDMA_READ, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD, libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP,
-	}[n.random.IntN(7)]
+		libibverbs.IBV_WR_ATOMIC_WRITE, libibverbs.IBV_WR_FLUSH,
+	}[n.random.IntN(9)]
 	if i%8 == 7 || n.random.IntN(2) == 0 {
 		s.Flags |= uint32(libibverbs.IBV_SEND_SIGNALED)
 	}
@@ -120,6 +121,13 @@ func (tr *traffic) post(n *network) {
 		o.old = tr.bySwap
 		tr.bySwap = i + 1
 		*s = s.remote(tr.to, counterOffset+8)
+	case libibverbs.IBV_WR_ATOMIC_WRITE:
+		o.size, s.CompareAdd = 0, tr.opKey(i)
+		*s = s.remote(tr.to, counterOffset+16)
+	case libibverbs.IBV_WR_FLUSH:
+		s.CompareAdd, s.Swap = uint64(o.size), uint64(libibverbs.IBV_FLUSH_GLOBAL)
+		*s = s.remote(tr.to, place(writePlaces, i))
+		o.size = 0
 	default:
 		pattern(m.memory[local:local+o.size], tr.opKey(i))
 		*s = s.remote(tr.to, place(writePlaces, i))
@@ -150,6 +158,8 @@ func (tr *traffic) check(t *testing.T, c Completion) {
 		case libibverbs.IBV_WR_RDMA_READ:
 			at := place(readPlaces, o.n)
 			require.Equal(t, patternOf(o.size, tr.opKey(o.n)), tr.from.mr.memory[at:at+o.size])
+		case libibverbs.IBV_WR_ATOMIC_WRITE: // a later one may be done, too
+			require.GreaterOrEqual(t, *word(tr.to.mr.memory, counterOffset+16), o.slot.CompareAdd)
 		case libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
 			require.Equal(t, o.old, *word(tr.from.mr.memory, place(readPlaces, o.n)), "atomic %d of pair %d", o.n, tr.key)
 		}
@@ -206,6 +216,8 @@ func soak(t *testing.T, seed uint64) {
 		b.qp.mtu = a.qp.mtu
 		for _, e := range []*end{a, b} {
 			e.qp.attr.RnrRetry = 7
+			e.qp.attr.QpAccessFlags |= libibverbs.IBV_ACCESS_FLUSH_GLOBAL
+			e.mr = e.memory(e.pd, soakMemory, allAccess|libibverbs.IBV_ACCESS_FLUSH_GLOBAL)
 			e.qp.attr.MinRnrTimer = 1
 			e.qp.attr.Timeout = 8
 		}

@@ -50,6 +50,7 @@ func (s *devices) plug() {
 		Start:           n.began,
 		Send:            n.path.send,
 		Room:            n.network.room,
+		Persist:         persist,
 		CompletionEvent: n.program.CompletionEvent,
 		Limits:          &n.limits,
 	}

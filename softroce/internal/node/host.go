@@ -67,6 +67,7 @@ func (h *host) Port(addr netip.Addr) (manager.Port, error) {
 		SGIDIndex:             uint8(index),
 		MTU:                   port.ActiveMtu,
 		AckDelay:              device.OrigAttr.LocalCaAckDelay,
+		FlushAccess:           s.current.FlushAccess(),
 		MaxResponderResources: uint8(min(device.OrigAttr.MaxQpRdAtom, math.MaxUint8)),
 		MaxInitiatorDepth:     uint8(min(device.OrigAttr.MaxQpInitRdAtom, math.MaxUint8)),
 	}, nil
