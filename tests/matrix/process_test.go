@@ -80,7 +80,7 @@ func (p onHost) listens() {
 func (h host) listening() bool {
 	if h.soft != "" {
 		return slices.ContainsFunc(h.softNames(), func(name string) bool {
-			return strings.HasPrefix(name, "name/") || strings.HasPrefix(name, "udp/")
+			return strings.HasPrefix(name, "listen/")
 		})
 	}
 	return h.sees("state LISTEN", "rdma", "resource", "show", "cm_id")

@@ -122,7 +122,7 @@ func connectionRate(b *testing.B, d testdevice.Device, command func(args ...stri
 	server := process.Start(b, command("-b", d.IPv4.String()))
 	require.Eventually(b, func() bool {
 		sockets, err := os.ReadFile("/proc/net/unix")
-		return err == nil && strings.Contains(string(sockets), "/"+d.IPv4.String()+"/")
+		return err == nil && regexp.MustCompile("/listen/[0-9]+/[0-9]+/"+regexp.QuoteMeta(d.IPv4.String())+"/").Match(sockets)
 	}, patience, time.Millisecond)
 	client := process.Start(b, command("-s", d.IPv4.String(), "-c", strconv.Itoa(connections)))
 	require.Zero(b, client.Wait())

@@ -159,7 +159,7 @@ func connectionsBetween(b *testing.B, at [2]station, command func(args ...string
 	b.Helper()
 	server := process.Start(b, at[1].command(command("-b", at[1].address)))
 	if at[1].device == "" {
-		at[1].awaits(b, server, "/udp/", "/proc/net/unix")
+		at[1].awaits(b, server, "/listen/", "/proc/net/unix")
 	} else {
 		require.Eventually(b, func() bool {
 			out, err := at[1].command(exec.Command("rdma", "resource", "show", "cm_id")).Output()

@@ -27,7 +27,7 @@ func listens(network string) bool {
 	hash := fnv.New64a()
 	hash.Write([]byte(network))
 	sockets, err := os.ReadFile("/proc/net/unix")
-	return err == nil && strings.Contains(string(sockets), fmt.Sprintf("@verbena-softroce-%016x/name/", hash.Sum64()))
+	return err == nil && strings.Contains(string(sockets), fmt.Sprintf("@verbena-softroce-%016x/listen/", hash.Sum64()))
 }
 
 // record runs a server and a client with VERBENA_CAPTURE, and returns the file.

@@ -34,7 +34,7 @@ func start(t *testing.T, network, name, args string, env ...string) *process.Pro
 
 // awaitListening waits until a process listens.
 func awaitListening(p *process.Process) {
-	name := fmt.Sprintf("/udp/%d/", p.Pid())
+	name := fmt.Sprintf("/listen/%d/", p.Pid())
 	p.Eventually("listens", func() bool {
 		sockets, _ := os.ReadFile("/proc/net/unix")
 		return p.Ended() || strings.Contains(string(sockets), name)

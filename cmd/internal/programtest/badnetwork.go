@@ -64,7 +64,7 @@ func OnBadNetwork(t *testing.T, serverArgs, clientArgs string) {
 		return process.Start(t, cmd)
 	}
 	server := start(own(1), serverArgs)
-	listens := fmt.Sprintf("/udp/%d/", server.Pid())
+	listens := fmt.Sprintf("/listen/%d/", server.Pid())
 	server.Eventually("listens", func() bool {
 		sockets, _ := os.ReadFile("/proc/net/unix")
 		return server.Ended() || strings.Contains(string(sockets), listens)

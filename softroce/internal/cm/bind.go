@@ -105,6 +105,10 @@ func (c *claim) claimFrom(h Host, key Claim) (err error) {
 
 // releasePort ends the ID's use of its port.
 func (id *ID) releasePort() {
+	if id.silence != nil {
+		id.silence()
+		id.silence = nil
+	}
 	m, at := id.m, id.service()
 	i := slices.Index(m.bound[at], id)
 	if i < 0 {

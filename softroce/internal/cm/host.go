@@ -24,6 +24,9 @@ type Host interface {
 	// machine, until release is called. It fails with EADDRINUSE if another
 	// node has claimed them.
 	Claim(Claim) (release func(), err error)
+	// Announce shows other processes that an ID listens at an address and
+	// port, until end is called.
+	Announce(Claim) (end func())
 	// Answers reports whether the machine would send packets for peer
 	// through the interface that has the address own. If it would not, a
 	// packet from peer may be forged.

@@ -27,9 +27,10 @@ type ID struct {
 	removed bool // whether the device was removed or the ID destroyed
 
 	local, peer netip.AddrPort
-	claimed     Claim // claim of the port in local
-	port        Port  // port of the device; its Device is nil until the ID is bound to one
-	path        *Path // path that ResolveRoute, SetPath or an incoming request has set; nil: none
+	claimed     Claim  // claim of the port in local
+	silence     func() // for a listener, result of Host.Announce; otherwise nil
+	port        Port   // port of the device; its Device is nil until the ID is bound to one
+	path        *Path  // path that ResolveRoute, SetPath or an incoming request has set; nil: none
 
 	reuse, afOnly, afOnlySet bool
 	tos                      uint8
@@ -372,6 +373,7 @@ func (id *ID) Listen(backlog int) error {
 	}
 	id.backlog = backlog
 	id.state = stateListen
+	id.silence = id.m.host.Announce(id.claimed)
 	return nil
 }
 

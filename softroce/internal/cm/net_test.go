@@ -55,11 +55,12 @@ type action struct {
 // A node is a process: a manager, and what it has of the machine.
 type node struct {
 	*cm.Manager
-	net    *network
-	number int
-	ports  map[netip.Addr]cm.Port
-	claims map[cm.Claim]bool
-	groups map[netip.Addr]int
+	net     *network
+	number  int
+	ports   map[netip.Addr]cm.Port
+	claims  map[cm.Claim]bool
+	listens map[cm.Claim]bool // claims at which IDs listen
+	groups  map[netip.Addr]int
 }
 
 func newNetwork(t testing.TB) *network { return &network{t: t} }
@@ -70,7 +71,7 @@ func (n *network) node(scale float64, addrs ...string) *node {
 	random := rand.New(rand.NewPCG(uint64(number), 7))
 	nd := &node{
 		net: n, number: number,
-		ports: map[netip.Addr]cm.Port{}, claims: map[cm.Claim]bool{}, groups: map[netip.Addr]int{},
+		ports: map[netip.Addr]cm.Port{}, claims: map[cm.Claim]bool{}, listens: map[cm.Claim]bool{}, groups: map[netip.Addr]int{},
 	}
 	for i, a := range addrs {
 		nd.ports[netip.MustParseAddr(a)] = cm.Port{
@@ -128,6 +129,15 @@ func (nd *node) Claim(c cm.Claim) (func(), error) {
 		require.True(nd.net.t, nd.claims[c], "a claim is released twice")
 		delete(nd.claims, c)
 	}, nil
+}
+
+func (nd *node) Announce(c cm.Claim) func() {
+	require.False(nd.net.t, nd.listens[c], "two IDs listen at a port")
+	nd.listens[c] = true
+	return func() {
+		require.True(nd.net.t, nd.listens[c], "an ID ceases to listen twice")
+		delete(nd.listens, c)
+	}
 }
 
 // Answers knows a way to every host but one.
@@ -267,6 +277,7 @@ func (n *network) empty() {
 	for _, nd := range n.nodes {
 		require.Equal(n.t, nothing, nd.Left())
 		require.Empty(n.t, nd.claims)
+		require.Empty(n.t, nd.listens)
 		require.Empty(n.t, nd.groups)
 	}
 }

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	manager "github.com/verbena-go/verbena/softroce/internal/cm"
+	"github.com/verbena-go/verbena/softroce/internal/link"
 )
 
 // All nodes share the port numbers of the network. A node that listens on a
@@ -61,6 +63,24 @@ func (c *connections) claim(port manager.Claim) (release func(), err error) {
 		have = append(have, name)
 	}
 	return release, nil
+}
+
+// announce shows other processes that an ID of this one listens at a port,
+// until end is called. It opens Unix sockets with names, so that tools can see
+// them in /proc/net/unix.
+func announce(port manager.Claim) (end func()) {
+	var open []io.Closer
+	for _, name := range claimNames(port) {
+		closer, err := link.Announce(fmt.Sprintf("listen/%d/%s", os.Getpid(), name))
+		if err == nil { // if it fails, the ID still listens
+			open = append(open, closer)
+		}
+	}
+	return func() {
+		for _, closer := range open {
+			closer.Close()
+		}
+	}
 }
 
 // claimName claims a name. If this node has already claimed it, claimName only

@@ -81,6 +81,9 @@ func (h *host) Answers(own, peer netip.Addr) bool { return h.network.answers(own
 // Claim claims an address and port for this node, until release is called.
 func (h *host) Claim(c manager.Claim) (release func(), err error) { return h.cm.claim(c) }
 
+// Announce shows other processes that an ID listens at c, until end is called.
+func (h *host) Announce(c manager.Claim) (end func()) { return announce(c) }
+
 // Send sends a message of the connection manager.
 func (h *host) Send(m manager.MAD) { h.path.sendMAD(m) }
 

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -399,15 +398,8 @@ func (u *internet) send(p *wire.Packet) {
 }
 
 // claim never fails, as no other node has the addresses of this node, and so
-// there is nothing to claim. It opens a Unix socket with the name, so that
-// tools can see the port in /proc/net/unix.
-func (u *internet) claim(name string) (io.Closer, error) {
-	closer, err := link.Announce(fmt.Sprintf("udp/%d/%s", os.Getpid(), name))
-	if err != nil {
-		return nil, nil
-	}
-	return closer, nil
-}
+// there is nothing to claim.
+func (u *internet) claim(string) (io.Closer, error) { return nil, nil }
 
 // receive does nothing, as the worker receives from the sockets.
 func (u *internet) receive() (more bool) { return false }
