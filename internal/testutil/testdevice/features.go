@@ -40,6 +40,10 @@ var (
 	Unreliable = Feature{"unreliable connections", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
 		return creates(c, ibverbs.QPConfig{Type: ibverbs.QPTypeUC})
 	}}
+	// Counters are completion counters.
+	Counters = Feature{"completion counters", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
+		return libibverbs.QueryCompCntrCaps(c.Raw(), &libibverbs.CompCntrCaps{}) == nil
+	}}
 	// ParentDomains are thread domains and parent domains.
 	ParentDomains = Feature{"parent domains", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
 		td, err := c.AllocTD()

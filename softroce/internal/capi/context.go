@@ -185,6 +185,11 @@ func (l *library) destroyAll(c *libibverbs.Context) {
 			l.destroyQP(o)
 		}
 	}
+	for o := range l.counters {
+		if o.Context == c {
+			l.destroyCounter(o)
+		}
+	}
 	for o := range l.srqs {
 		if o.Context == c {
 			l.destroySRQ(o)

@@ -28,6 +28,7 @@ type library struct {
 	contexts map[*libibverbs.Context]*context
 	pds      map[*libibverbs.Pd]*pd
 	tds      map[*libibverbs.Td]*td
+	counters map[*libibverbs.CompCntr]*compCounter
 	mrs      map[*libibverbs.Mr]*mr
 	mws      map[*libibverbs.Mw]*mw
 	channels map[*libibverbs.CompChannel]*channel
@@ -41,7 +42,7 @@ type library struct {
 	bySRQ map[*engine.SRQ]*srq
 	byQP  map[*engine.QP]*qp
 
-	handle uint32 // number of the newest protection domain
+	handle uint32 // number of the newest protection domain or completion counter
 
 	late []*channel // completion channels with events that did not fit into their pipes
 }
@@ -62,7 +63,8 @@ func newLibrary() *cmLibrary {
 	return &cmLibrary{
 		library: &library{
 			contexts: map[*libibverbs.Context]*context{}, pds: map[*libibverbs.Pd]*pd{}, tds: map[*libibverbs.Td]*td{},
-			mrs: map[*libibverbs.Mr]*mr{}, mws: map[*libibverbs.Mw]*mw{},
+			counters: map[*libibverbs.CompCntr]*compCounter{},
+			mrs:      map[*libibverbs.Mr]*mr{}, mws: map[*libibverbs.Mw]*mw{},
 			channels: map[*libibverbs.CompChannel]*channel{}, cqs: map[*libibverbs.Cq]*cq{},
 			srqs: map[*libibverbs.Srq]*srq{}, qps: map[*libibverbs.Qp]*qp{}, ahs: map[*libibverbs.Ah]*ah{}, bufs: map[*libibverbs.Buf]*buf{},
 			byCQ: map[*engine.CQ]*cq{}, bySRQ: map[*engine.SRQ]*srq{}, byQP: map[*engine.QP]*qp{},

@@ -53,7 +53,10 @@ func oneOfEach(t *testing.T) []any {
 	*to.Grh.Dgid.Raw() = *entry.Gid.Raw()
 	ah, err := verbs.CreateAh(pd, to)
 	require.Zero(t, err)
-	return []any{c, pd, ch, cq, srq, qp, mw, buf, mr, ah, td, parent}
+	counter, err := verbs.CreateCompCntr(c, &libibverbs.CompCntrInitAttr{})
+	require.Zero(t, err)
+	require.Zero(t, verbs.QpAttachCompCntr(qp, counter, &libibverbs.QpAttachCompCntrAttr{OpMask: libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_SEND}))
+	return []any{c, pd, ch, cq, srq, qp, mw, buf, mr, ah, td, parent, counter}
 }
 
 // notCalled are functions that wait for an event, or free whatever they are
@@ -73,7 +76,7 @@ func (l *library) held() map[string]int {
 	defer l.Unlock()
 	return map[string]int{
 		"contexts": len(l.contexts), "PDs": len(l.pds), "TDs": len(l.tds), "MRs": len(l.mrs), "MWs": len(l.mws), "channels": len(l.channels),
-		"CQs": len(l.cqs), "SRQs": len(l.srqs), "QPs": len(l.qps), "AHs": len(l.ahs), "bufs": len(l.bufs),
+		"CQs": len(l.cqs), "SRQs": len(l.srqs), "QPs": len(l.qps), "AHs": len(l.ahs), "bufs": len(l.bufs), "counters": len(l.counters),
 		"CQs by object": len(l.byCQ), "SRQs by object": len(l.bySRQ), "QPs by object": len(l.byQP),
 	}
 }
@@ -192,6 +195,8 @@ func TestUseAfterEnd(t *testing.T) {
 		"channel": failed(verbs.CreateCompChannel(c)),
 		"queue":   failed(verbs.CreateCq(c, 4, 0, nil, 0)),
 		"td":      verbs.DeallocTd(gone[10].(*libibverbs.Td)),
+		"counter": verbs.DestroyCompCntr(gone[12].(*libibverbs.CompCntr)),
+		"read":    verbs.ReadCompCntr(gone[12].(*libibverbs.CompCntr), new(uint64)),
 		"parent":  verbs.DeallocPd(gone[11].(*libibverbs.Pd)),
 		"mw":      failed(verbs.AllocMw(pd, libibverbs.IBV_MW_TYPE_1)),
 	} {

@@ -26,7 +26,8 @@ const (
 	maxSRQWR     = 1 << 16
 	maxSGE       = 32
 	maxInline    = 1024
-	maxRDAtomic  = 128 // RDMA reads and atomics in flight on a queue pair, in each direction
+	maxRDAtomic  = 128     // RDMA reads and atomics in flight on a queue pair, in each direction
+	maxCounters  = 1 << 16 // completion counters
 	maxGroups    = 1 << 13
 	maxGroupQPs  = 256 // queue pairs in one multicast group
 	maxMessage   = 1 << 31
@@ -122,6 +123,7 @@ type Device struct {
 	readPackets int // largest number of response packets that one READ request asks for
 
 	pds, cqs, srqs int            // numbers of protection domains, completion queues and SRQs
+	compCounters   uint32         // number of completion counters
 	qps            map[uint32]*QP // keyed by number
 	mrs            map[uint32]*MR // keyed by the upper 24 bits of the key
 	mws            map[uint32]*MW // keyed like mrs

@@ -35,7 +35,8 @@ type Limits struct {
 	IWARP       bool           // whether the device reports iWARP, and the memory of an RDMA read needs remote write access
 	ClientFirst bool           // whether the side that accepts a connection may send only after it has received
 
-	ParentDomains bool // whether there are thread domains and parent domains
+	Counters      uint32 // completion counters; 0: creating one fails with EOPNOTSUPP
+	ParentDomains bool   // whether there are thread domains and parent domains
 }
 
 // Largest returns the limits of the largest device.
@@ -44,7 +45,7 @@ func Largest() Limits {
 		SGE: maxSGE, ReadSGE: maxSGE, Inline: maxInline, Reads: maxRDAtomic, WR: maxWR, SRQWR: maxSRQWR, CQE: maxCQE,
 		QPs: 1 << 24, CQs: maxCQs, SRQs: maxSRQs, PDs: maxPDs, MRs: maxMRs, MWs: maxMWs, AHs: maxAHs, Groups: maxGroups,
 		MTU: libibverbs.IBV_MTU_4096, Atomics: true, Flush: true, AtomicWrite: true, Imm: true, UC: true, UD: true,
-		ParentDomains: true,
+		Counters: maxCounters, ParentDomains: true,
 	}
 }
 

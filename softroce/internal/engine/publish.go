@@ -89,6 +89,7 @@ type publication struct {
 	cqs           []*CQ         // queues that have staged completions
 	writes        []stagedWrite // staged last bytes of WRITEs, which do not overlap
 	events        []stagedEvent // staged events, the oldest first
+	counts        []stagedCount // staged increases of completion counters
 	queuedAnswers int           // number of queued answers to other processes
 }
 
@@ -101,7 +102,7 @@ type publication struct {
 func (d *Device) Publish() (next time.Duration) {
 	s := &d.staged
 	next = Never
-	if len(s.cqs) > 0 || len(s.writes) > 0 || len(s.events) > 0 {
+	if len(s.cqs) > 0 || len(s.writes) > 0 || len(s.events) > 0 || len(s.counts) > 0 {
 		p := publishing{d, d.config.Outgoing.Idle(), Never}
 		p.showAll()
 		next = p.next
@@ -130,11 +131,15 @@ func (p *publishing) showAll() {
 	for _, q := range s.cqs {
 		p.countReady(q)
 	}
+	counts := p.takeCounts()
 	for i := range s.writes {
 		t := &s.writes[i]
 		t.ready = p.answered(&t.dependency) && p.left(&t.dependency)
 	}
 	p.device.unstageIf(func(t *stagedWrite) bool { return t.ready })
+	for i := range counts {
+		counts[i].show()
+	}
 	kept := s.cqs[:0]
 	for _, q := range s.cqs {
 		q.show(q.ready)
@@ -163,6 +168,23 @@ func (p *publishing) readyEvents() (n int) {
 	return n
 }
 
+// takeCounts removes the staged counts that need not wait any more, and returns
+// them.
+func (p *publishing) takeCounts() (taken []stagedCount) {
+	s := &p.device.staged
+	kept := s.counts[:0]
+	for _, t := range s.counts {
+		if p.answered(&t.dependency) && p.left(&t.dependency) {
+			taken = append(taken, t)
+		} else {
+			kept = append(kept, t)
+		}
+	}
+	clear(s.counts[len(kept):])
+	s.counts = kept
+	return taken
+}
+
 // event reports an asynchronous event of the queue pair. If the peer is in
 // another process, the event is staged until the answers to the peer have left.
 func (q *QP) event(t libibverbs.EventType, object any) {
@@ -183,8 +205,8 @@ func (e *stagedEvent) resolve() {
 	}
 }
 
-// forgetAnswers makes staged events no longer wait for answers of the queue
-// pair q.
+// forgetAnswers makes staged events and counts no longer wait for answers of
+// the queue pair q.
 func (s *publication) forgetAnswers(q *QP) {
 	for i := range s.events {
 		e := &s.events[i]
@@ -193,6 +215,11 @@ func (s *publication) forgetAnswers(q *QP) {
 		}
 		if e.dependency.qp == q {
 			e.dependency.qp = nil
+		}
+	}
+	for i := range s.counts {
+		if s.counts[i].qp == q {
+			s.counts[i].qp = nil
 		}
 	}
 }

@@ -41,6 +41,7 @@ type QP struct {
 	requester requester
 	responder responder
 	retries   Retries
+	counters  *counters // completion counters, or nil
 
 	congestion congestion
 }
@@ -169,6 +170,7 @@ func (q *QP) Destroy() error {
 	}
 	d := q.device
 	q.reset()
+	q.detachCounters()
 	delete(q.sendCQ.qps, q)
 	delete(q.recvCQ.qps, q)
 	delete(d.qps, q.number)

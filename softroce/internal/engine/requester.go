@@ -791,6 +791,7 @@ func (q *QP) complete(status libibverbs.WcStatus, way Way) {
 		}
 		q.sendCQ.add(c, dependency{way: way})
 	}
+	q.countRequest(req.opcode, status, req.length, way)
 	r.head++
 }
 

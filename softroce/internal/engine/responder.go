@@ -82,6 +82,7 @@ type answer struct {
 	addr     uint64   // for a READ, address of the next packet's payload
 	rkey     uint32   // for a READ, the key
 	length   uint32   // for a READ, the number of remaining bytes
+	total    uint32   // for a READ, the number of all bytes
 	begun    bool     // for a READ, whether the first packet was sent
 	value    uint64   // for an atomic, the word's old value
 }
@@ -256,7 +257,19 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 		q.addAck(wire.RNRNak(shortestRNR), p.PSN)
 	default:
 		q.addAck(refused.syndrome, p.PSN)
+		q.countRefused(p.Opcode)
 		q.refuse(refused)
+	}
+}
+
+// countRefused counts a READ or WRITE of the peer that was refused. op is the
+// opcode of its packet.
+func (q *QP) countRefused(op wire.Opcode) {
+	switch {
+	case op == wire.RCReadRequest:
+		q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ, libibverbs.IBV_WC_REM_ACCESS_ERR, 0, q.dependency())
+	case op.IsWrite():
+		q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE, libibverbs.IBV_WC_REM_ACCESS_ERR, 0, q.dependency())
 	}
 }
 
@@ -329,6 +342,9 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 	}
 	*m = message{}
 	q.completeMessage()
+	if kind == writeMessage {
+		q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE, libibverbs.IBV_WC_SUCCESS, next.length, q.dependencyOf(p))
+	}
 	if kind == sendMessage || op.HasImm() {
 		c := q.receiveCompletion(libibverbs.IBV_WC_SUCCESS)
 		c.Opcode, c.ByteLen, c.SrcQp = libibverbs.IBV_WC_RECV, next.length, q.attr.DestQpNum
@@ -345,11 +361,15 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 
 // dependency returns what a completion or event of q waits for: all answers
 // that were added so far.
-func (q *QP) dependency() dependency {
+func (q *QP) dependency() dependency { return q.dependencyOn(q.responder.added) }
+
+// dependencyOn returns what waits for the answers of q up to the one with that
+// number.
+func (q *QP) dependencyOn(answers uint32) dependency {
 	if !q.outside {
 		return dependency{}
 	}
-	return dependency{qp: q, answers: q.responder.added, way: q.way}
+	return dependency{qp: q, answers: answers, way: q.way}
 }
 
 // dependencyOf returns what the completion of a message or the end of a WRITE
@@ -483,6 +503,7 @@ func (q *QP) completeReceive(c Completion, dep dependency) {
 	q.responder.receive.taken = false
 	q.device.staged.noteCompletion(q)
 	q.recvCQ.add(c, dep)
+	q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RECV, c.Status, c.ByteLen, dep)
 }
 
 // setHeaders copies the immediate data or the invalidated key from a message's
@@ -511,7 +532,7 @@ func (q *QP) doRead(p *wire.Packet, packets int) *refusal {
 	if status != libibverbs.IBV_WC_SUCCESS {
 		return badAccess
 	}
-	q.remember(answer{kind: readAnswer, psn: p.PSN, packets: packets, addr: p.Addr, rkey: p.RKey, length: p.Length})
+	q.remember(answer{kind: readAnswer, psn: p.PSN, packets: packets, addr: p.Addr, rkey: p.RKey, length: p.Length, total: p.Length})
 	return nil
 }
 
@@ -787,6 +808,9 @@ func (q *QP) answerSent(a *answer) {
 		r.repeats--
 	default:
 		r.outstanding--
+		if a.kind == readAnswer {
+			q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ, libibverbs.IBV_WC_SUCCESS, a.total, q.dependencyOn(a.count))
+		}
 	}
 	r.sent, r.overdue = a.count, 0
 	r.first++
@@ -838,6 +862,7 @@ func (q *QP) refuseRead(a *answer) {
 	}
 	psn := a.psn
 	q.dropAnswers()
+	q.countRefused(wire.RCReadRequest)
 	q.addAck(nak.syndrome, psn)
 	q.refuse(nak)
 }

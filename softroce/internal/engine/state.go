@@ -62,6 +62,7 @@ func (q *QP) flush(budget int) (more bool) {
 	r, s := &q.requester, &q.responder
 	for ; budget > 0 && q.send.waiting(r.head, r.head) > 0; budget-- {
 		q.sendCQ.add(q.sendCompletion(r.head, libibverbs.IBV_WC_WR_FLUSH_ERR), dependency{})
+		q.countRequest(q.send.send(r.head).Opcode, libibverbs.IBV_WC_WR_FLUSH_ERR, 0, nil)
 		r.head++
 	}
 	r.send, r.next = r.head, r.head
