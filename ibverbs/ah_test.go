@@ -80,6 +80,7 @@ func TestAnswerADatagram(t *testing.T) {
 
 func TestBadAH(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Handles)
 	for name, tt := range map[string]struct {
 		change func(*ibverbs.AHAttr)
 		want   error
@@ -115,6 +116,7 @@ func TestAHOfNobody(t *testing.T) {
 
 func TestAHCloseOrder(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Handles)
 	pd := must(r.c.AllocPD())(t)
 	ah := must(pd.CreateAH(r.path()))(t)
 	err := pd.Close()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // withCQ makes an end whose two directions complete into one queue, connected
@@ -49,6 +50,7 @@ func (e *end) writes(t testing.TB, first uint64, n int) {
 
 func TestExtendedCQ(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.InfiniBand)
 	ch := r.channel()
 	cq := must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: depth, Channel: ch, Fields: ibverbs.WCStandard}))(t)
 	r.cleanup(cq)

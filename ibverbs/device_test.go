@@ -392,7 +392,7 @@ func TestAboveTheDevicesLimits(t *testing.T) {
 		want string
 	}{
 		"segments of receives": {qp(ibverbs.QPConfig{RecvQueue: 1, RecvSegments: attr.MaxSGE + 1}), "ibv_create_qp (PD "},
-		"receives of UD":       {qp(ibverbs.QPConfig{Type: ibverbs.QPTypeUD, RecvQueue: attr.MaxQPWR + 1}), "ibv_create_qp (PD "},
+		"receives":             {qp(ibverbs.QPConfig{RecvQueue: attr.MaxQPWR + 1}), "ibv_create_qp (PD "},
 		"extended QP": {
 			qp(ibverbs.QPConfig{SendQueue: attr.MaxQPWR + 1, SendOps: libibverbs.IBV_QP_EX_WITH_SEND}), "ibv_create_qp_ex (PD ",
 		},
@@ -562,3 +562,28 @@ func TestTooMuch(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// Errors say what the device lacks.
+func TestLacks(t *testing.T) {
+	r := open(t)
+	cq := r.cq(2, nil)
+	for want, tt := range map[string]struct {
+		feature testdevice.Feature
+		create  func() error
+	}{
+		" has no address handles": {testdevice.Handles, func() error { return closing(r.pd.CreateAH(r.path())) }},
+		" has no memory windows":  {testdevice.Windows, func() error { return closing(r.pd.AllocMW(ibverbs.MWType1)) }},
+		" has no shared receive queues": {testdevice.SRQs, func() error {
+			return closing(r.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 1}))
+		}},
+		" uses iWARP, which has only reliable connections": {testdevice.InfiniBand, func() error {
+			return closing(r.pd.CreateQP(ibverbs.QPConfig{Type: ibverbs.QPTypeUD, SendCQ: cq, RecvCQ: cq}))
+		}},
+	} {
+		if !testdevice.HasAttr(r.c, &r.attr, tt.feature) {
+			err := tt.create()
+			require.ErrorIs(t, err, errors.ErrUnsupported, want)
+			require.ErrorContains(t, err, r.c.Name()+want)
+		}
+	}
+}

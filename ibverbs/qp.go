@@ -142,6 +142,9 @@ func (pd *PD) newQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*lib
 	raw, destroy, err := create(&attr)
 	if err != nil {
 		err = pd.device.explain(err, queuePairs, leastRequest*(config.SendQueue+config.RecvQueue))
+		if errors.Is(err, syscall.EOPNOTSUPP) && config.qpType() != QPTypeRC && pd.device.isIWARP() {
+			setHint(err, pd.device.Name()+" uses iWARP, which has only reliable connections")
+		}
 		return nil, pd.device.tooMuch(err, pd.object.Name(), config.sizes)
 	}
 	qp := &QP{device: pd.device, pd: pd, raw: raw, destroy: destroy, cap: qpCapOf(attr.Cap), sendOps: config.SendOps}

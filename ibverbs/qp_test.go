@@ -127,6 +127,7 @@ func kernelLacks(t ibverbs.QPType, from, to ibverbs.QPState, mask ibverbs.QPAttr
 // What is refused does not change the state, and says why.
 func TestRefusedTransitions(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.InfiniBand, testdevice.Unreliable)
 	e := r.typedEnd(ibverbs.QPConfig{})
 	refused := func(err error, text string) {
 		t.Helper()
@@ -170,6 +171,7 @@ func TestRefusedTransitions(t *testing.T) {
 // process changed it: the device's word counts.
 func TestStateThatCDoesNotKnow(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.InfiniBand) // on iWARP, C alone decides about transitions
 	a, b := r.pair(nil)
 	remote := b.mr.Remote()
 	remote.RKey ^= 0x5A

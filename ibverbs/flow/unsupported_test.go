@@ -17,6 +17,7 @@ import (
 // counters or work queues, and both say so.
 func TestSteeringUnsupported(t *testing.T) {
 	found := testdevice.RequireSoftware(t)
+	found.Have(t, testdevice.Datagrams)
 	testdevice.NoLeaks(t)
 	device := must(ibverbs.Open(found.Name))(t)
 	pd := must(device.AllocPD())(t)
