@@ -174,6 +174,10 @@ var applications = []application{
 	ucx("tag_lat", "-s 1000 -n 2000", "ud_v"),
 	mpich(2),
 	mpich(4),
+	openMPI("UCX", 2, "--mca pml ucx"),
+	openMPI("UCX", 4, "--mca pml ucx"),
+	openMPI("libfabric", 2, "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm"),
+	openMPI("libfabric", 4, "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm"),
 }
 
 // fio moves n blocks. If a block that it sends meets no receive, fio fails at
@@ -251,5 +255,24 @@ func mpich(ranks int) application {
 		[]string{"mpich", "libmpich-dev"},
 		run("UCX_TLS=rc_v,ud_v,self", "UCX_NET_DEVICES=soft0:1"),
 		program{},
+	}
+}
+
+// openMPI runs the program that mpich runs.
+func openMPI(over string, ranks int, flags string) application {
+	run := func(flags string) program {
+		return program{
+			environment: []string{
+				"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "UCX_TLS=rc_v,ud_v,self", "UCX_NET_DEVICES=soft0:1",
+			},
+			prepare: "testdata/openmpicc {folder}",
+			client:  fmt.Sprintf("mpirun.openmpi --oversubscribe -np %d %s {folder}/collective", ranks, flags),
+			done:    `(?m)^right$`,
+		}
+	}
+	return application{
+		fmt.Sprintf("Open MPI over %s, %d ranks", over, ranks), false,
+		[]string{"openmpi-bin"},
+		run(flags), run("--mca pml ob1 --mca btl tcp,self"),
 	}
 }
