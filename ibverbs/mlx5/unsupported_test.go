@@ -17,6 +17,7 @@ import (
 // the device in user space, which has none.
 func TestUnsupported(t *testing.T) {
 	found := testdevice.RequireSoftware(t)
+	found.Have(t, testdevice.SRQs)
 	testdevice.NoLeaks(t)
 	device := must(ibverbs.Open(found.Name))(t)
 	pd := must(device.AllocPD())(t)

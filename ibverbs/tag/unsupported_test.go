@@ -18,6 +18,7 @@ import (
 // in C, which is asked directly.
 func TestUnsupported(t *testing.T) {
 	found := testdevice.Require(t)
+	found.Have(t, testdevice.SRQs)
 	testdevice.NoLeaks(t)
 	device := must(ibverbs.Open(found.Name))(t)
 	pd := must(device.AllocPD())(t)
