@@ -16,24 +16,8 @@ import (
 /*
 #cgo LDFLAGS: -ldl
 #include "datapath.h"
-#cgo noescape verbena_post_send
-#cgo nocallback verbena_post_send
-#cgo noescape verbena_post_recv
-#cgo nocallback verbena_post_recv
-#cgo noescape verbena_poll
-#cgo nocallback verbena_poll
-#cgo noescape verbena_poll_or_arm
-#cgo nocallback verbena_poll_or_arm
 #cgo noescape verbena_take_event
 #cgo nocallback verbena_take_event
-#cgo noescape verbena_sleep
-#cgo nocallback verbena_sleep
-#cgo noescape verbena_look
-#cgo nocallback verbena_look
-#cgo noescape verbena_spin
-#cgo nocallback verbena_spin
-#cgo noescape verbena_exchange
-#cgo nocallback verbena_exchange
 #cgo noescape verbena_is_rxe
 #cgo nocallback verbena_is_rxe
 */
@@ -67,12 +51,16 @@ func flag(b bool) C.int32_t {
 // ops has the operations with which the queue pair was created, qp is a
 // libibverbs.QpEx, and PostSend uses ibv_wr_*.
 func PostSend(qp unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, wr *libibverbs.SendWr, p *Posted) {
+	enter()
 	C.verbena_post_send(bytes(qp), C.uint64_t(ops), bytes(unsafe.Pointer(wr)), bytes(unsafe.Pointer(p)))
+	leave()
 }
 
 // PostRecv posts the list wr.
 func PostRecv(qp *libibverbs.Qp, wr *libibverbs.RecvWr, p *Posted) {
+	enter()
 	C.verbena_post_recv(bytes(unsafe.Pointer(qp)), bytes(unsafe.Pointer(wr)), bytes(unsafe.Pointer(p)))
+	leave()
 }
 
 // idle is the function that SetIdle has set, or nil.
@@ -97,7 +85,9 @@ func HasIdle() bool { return idle.Load() != nil }
 // Poll polls once. out is an array of WC with room for max, here and in the
 // functions below.
 func Poll(q Queue, max int, out unsafe.Pointer, p *Polled) {
+	enter()
 	C.verbena_poll(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), bytes(unsafe.Pointer(p)))
+	leave()
 	if p.Value == 0 {
 		if f := idle.Load(); f != nil {
 			(*f)(q.CQ)
@@ -108,7 +98,9 @@ func Poll(q Queue, max int, out unsafe.Pointer, p *Polled) {
 // PollOrArm polls. If there are no completions, it arms the queue, for
 // solicited completions only if solicited is true, and polls again.
 func PollOrArm(q Queue, max int, out unsafe.Pointer, solicited bool, p *Polled) {
+	enter()
 	C.verbena_poll_or_arm(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), flag(solicited), bytes(unsafe.Pointer(p)))
+	leave()
 }
 
 // events looks up the functions that take an event from a completion channel,
@@ -151,8 +143,10 @@ func Spin(q Queue, max int, out unsafe.Pointer, budget time.Duration, p *Polled)
 // call's poll fails.
 func spinIdle(f func(unsafe.Pointer), q Queue, n, least, max int, out unsafe.Pointer, budget time.Duration, p *Polled) {
 	for began := int64(0); ; {
+		enter()
 		C.verbena_look(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max-n),
 			bytes(unsafe.Add(out, uintptr(n)*unsafe.Sizeof(WC{}))), bytes(unsafe.Pointer(p)))
+		leave()
 		if p.Value < 0 {
 			if n > 0 {
 				p.Value = int64(n)
@@ -190,9 +184,15 @@ func Exchange(
 	if f != nil {
 		budget = 0
 	}
+	if how == Spinning { // a goroutine that sleeps must not keep others from calling C
+		enter()
+	}
 	C.verbena_exchange(bytes(unsafe.Pointer(qp)), bytes(unsafe.Pointer(receives)),
 		bytes(ex), C.uint64_t(ops), bytes(unsafe.Pointer(requests)), bytes(q.CQ),
 		C.uint64_t(q.Fields), C.int64_t(least), C.int64_t(max), bytes(out), C.int32_t(how), C.int64_t(budget), bytes(unsafe.Pointer(e)))
+	if how == Spinning {
+		leave()
+	}
 	if n := int(e.Polled.Value); f != nil && e.Received.Value == 0 && e.Sent.Value == 0 && 0 <= n && n < least {
 		spinIdle(*f, q, n, least, max, out, spins, &e.Polled)
 	}

@@ -51,6 +51,9 @@ func (p *pkg) render() (map[string][]byte, error) {
 	if p.isElsewhere() {
 		delete(files, "stubs_test.go") // which needs a library in the place of C's
 	}
+	if p.mayCallBack() {
+		files["stubs_path.go"] = p.goFile(p.pathFile)
+	}
 	if p.verbs == nil {
 		files["byteorder.go"] = copied(byteOrder)
 		files["byteorder_test.go"] = copied(byteOrderTest)

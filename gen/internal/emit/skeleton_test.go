@@ -91,7 +91,7 @@ func TestDataPathStaysInC(t *testing.T) {
 	require.NoError(t, err)
 	called := 0
 	for _, f := range verbs.bound() {
-		if !strings.Contains(string(stubs["stubs_cgo.go"]), "#cgo nocallback "+verbs.kind(f).Name()+"\n") {
+		if !strings.Contains(string(stubs["stubs_path.go"]), "#cgo nocallback "+verbs.kind(f).Name()+"\n") {
 			continue
 		}
 		called++

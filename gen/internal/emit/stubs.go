@@ -25,16 +25,41 @@ func lines(text string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
+// mayCallBack reports whether functions that post and poll may call Go in
+// programs that are built with -race: the device in user space then tells the
+// race detector about the memory of requests.
+func (p *pkg) mayCallBack() bool { return p.verbs == nil && !p.isElsewhere() }
+
+// directives returns what cgo may assume about the C function of a kind.
+func directives(k kind) (lines []string) {
+	if !k.keeps {
+		lines = append(lines, "#cgo noescape "+k.Name())
+	}
+	if k.path {
+		lines = append(lines, "#cgo nocallback "+k.Name())
+	}
+	return lines
+}
+
+// pathFile writes the directives of the kinds that post and poll.
+func (p *pkg) pathFile(f *jen.File) {
+	f.HeaderComment("//go:build " + callable + " && !race")
+	preamble := []string{`#include "stubs.h"`}
+	for _, k := range p.kinds() {
+		if k.path {
+			preamble = append(preamble, directives(k)...)
+		}
+	}
+	f.CgoPreamble(strings.Join(preamble, "\n"))
+}
+
 // stubsFile writes the Go stubs that call C.
 func (p *pkg) stubsFile(f *jen.File) {
 	f.HeaderComment("//go:build " + callable)
 	preamble := []string{`#include <stdlib.h>`, `#include "stubs.h"`}
 	for _, k := range p.kinds() {
-		if !k.keeps {
-			preamble = append(preamble, "#cgo noescape "+k.Name())
-		}
-		if k.path {
-			preamble = append(preamble, "#cgo nocallback "+k.Name())
+		if !k.path || !p.mayCallBack() {
+			preamble = append(preamble, directives(k)...)
 		}
 	}
 	f.CgoPreamble(strings.Join(preamble, "\n"))
