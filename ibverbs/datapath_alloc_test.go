@@ -11,11 +11,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/racing"
 )
 
 // allocatesNothing tests that what succeeds allocates nothing.
 func allocatesNothing(t *testing.T, all map[string]func() error) {
 	t.Helper()
+	racing.NeedsDirectCalls(t)
 	for name, do := range all {
 		require.NoError(t, do(), name)
 		require.Zero(t, testing.AllocsPerRun(100, func() { _ = do() }), name)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/racing"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
@@ -130,6 +131,7 @@ func TestPostAfterClose(t *testing.T) {
 }
 
 func TestPostingAndPollingAllocateNothing(t *testing.T) {
+	racing.NeedsDirectCalls(t)
 	if os.Getenv("VERBENA_HOSTILE") != "" {
 		t.Skip("a hostile network copies the packets that it delays")
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/racing"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
@@ -124,6 +125,7 @@ func TestSRQPost(t *testing.T) {
 }
 
 func TestSRQPostAllocatesNothing(t *testing.T) {
+	racing.NeedsDirectCalls(t)
 	r := open(t)
 	srq := r.srq(ibverbs.SRQConfig{RecvQueue: 1024})
 	recv := must(ibverbs.NewRecvBatch(4, 1))(t)

@@ -19,6 +19,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/ibverbs/tag"
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
+	"github.com/verbena-go/verbena/internal/testutil/racing"
 )
 
 // The device has every operation of every table.
@@ -164,13 +165,15 @@ func TestTagOps(t *testing.T) {
 			Tm: libibverbs.OpsWrTm{Handle: handle + uint32(i)},
 		}, *wr)
 	}
-	require.Zero(t, testing.AllocsPerRun(10, func() {
-		batch.Reset()
-		if errors.Join(batch.Add(op, tag.Recv{}, mr.Sub(0, 8)), batch.Delete(op, two)) != nil {
-			panic("the batch is too small")
-		}
-		_, _ = tag.Post(srq, batch)
-	}))
+	if !racing.Enabled { // as in TestPostToWQ
+		require.Zero(t, testing.AllocsPerRun(10, func() {
+			batch.Reset()
+			if errors.Join(batch.Add(op, tag.Recv{}, mr.Sub(0, 8)), batch.Delete(op, two)) != nil {
+				panic("the batch is too small")
+			}
+			_, _ = tag.Post(srq, batch)
+		}))
+	}
 }
 
 // The error names the operation that C refused; those before it were posted.

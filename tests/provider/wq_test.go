@@ -16,6 +16,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/ibverbs/flow"
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
+	"github.com/verbena-go/verbena/internal/testutil/racing"
 )
 
 func (r *rig) wq() *flow.WQ {
@@ -131,5 +132,7 @@ func TestPostToWQ(t *testing.T) {
 
 	_, err = wq.PostRecv(nil)
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.Zero(t, testing.AllocsPerRun(10, func() { _, _ = wq.PostRecv(batch) }))
+	if !racing.Enabled { // C may call Go under the race detector, so arguments are allocated
+		require.Zero(t, testing.AllocsPerRun(10, func() { _, _ = wq.PostRecv(batch) }))
+	}
 }
