@@ -4,9 +4,11 @@ package ibverbs_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,20 +18,19 @@ import (
 // Memory that is not there, or that the process itself may not write.
 func TestMemoryThatCannotBeRegistered(t *testing.T) {
 	r := open(t)
-	const page = 4096
-	mapped := func() []byte {
-		return must(syscall.Mmap(-1, 0, 2*page, syscall.PROT_READ, syscall.MAP_PRIVATE|syscall.MAP_ANON))(t)
-	}
-	readOnly := mapped()
-	t.Cleanup(func() { require.NoError(t, syscall.Munmap(readOnly)) })
-	gone := mapped()
-	require.NoError(t, syscall.Munmap(gone))
+	page := os.Getpagesize()
+	mapped := must(syscall.Mmap(-1, 0, 5*page, syscall.PROT_READ, syscall.MAP_PRIVATE|syscall.MAP_ANON))(t)
+	t.Cleanup(func() { require.NoError(t, syscall.Munmap(mapped)) })
+	// The hole is too small for what other threads map.
+	readOnly, gone := mapped[:2*page], mapped[2*page:4*page]
+	_, _, errno := syscall.Syscall(syscall.SYS_MUNMAP, uintptr(unsafe.Pointer(&gone[0])), uintptr(len(gone)), 0)
+	require.Zero(t, errno)
 	for name, err := range map[string]error{
 		"not mapped":          closing(r.pd.Register(gone, 0)),
 		"read-only, to write": closing(r.pd.Register(readOnly, ibverbs.AccessLocalWrite)),
 	} {
 		require.ErrorIs(t, err, syscall.EFAULT, name)
-		require.ErrorContains(t, err, "ibv_reg_mr (8192 bytes on PD ", name)
+		require.ErrorContains(t, err, fmt.Sprintf("ibv_reg_mr (%d bytes on PD ", 2*page), name)
 	}
 	require.NoError(t, closing(r.pd.Register(readOnly, ibverbs.AccessRemoteRead)))
 }

@@ -90,9 +90,11 @@ static enum ibv_wc_status write_to(char *memory, void (*spoil)(char *))
 	return wc.status;
 }
 
+/* Maps memory where the kernel puts none by itself: another thread would soon get what a test unmaps. */
 static char *map(int fd)
 {
-	char *m = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
+	static uintptr_t place = (uintptr_t)1 << 32;
+	char *m = mmap((void *)(place += SIZE), SIZE, PROT_READ | PROT_WRITE, fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
 
 	CHECK(m != MAP_FAILED);
 	return m;
