@@ -247,7 +247,7 @@ const placeLen = 16
 func (e *lastWordEnd) config() *rdmacm.Config {
 	return &rdmacm.Config{RetryCount: 7, Setup: func(c *rdmacm.Conn) (err error) {
 		access := ibverbs.AccessLocalWrite | ibverbs.AccessRemoteWrite | ibverbs.AccessRemoteRead | ibverbs.AccessRemoteAtomic
-		if e.mr, err = c.Alloc(e.size+40, access); err != nil {
+		if e.mr, err = c.Alloc(2*e.size, access); err != nil { // the receive has the second half
 			return err
 		}
 		e.conn = c
@@ -257,7 +257,7 @@ func (e *lastWordEnd) config() *rdmacm.Config {
 		if err := c.SetPrivateData(own[:]); err != nil || e.operation == "gone" {
 			return err
 		}
-		e.receive, err = c.PostRecv(e.mr.All())
+		e.receive, err = c.PostRecv(e.mr.Sub(e.size, e.size))
 		return err
 	}}
 }
@@ -309,7 +309,7 @@ func (e *lastWordEnd) learn(b []byte) {
 // stay hears that the other end has done it.
 func (e *lastWordEnd) stay(ctx context.Context) error {
 	part := e.mr.Sub(0, e.size)
-	for i := range e.mr.Bytes() {
+	for i := range e.size {
 		e.mr.Bytes()[i] = 1
 	}
 	switch e.operation {

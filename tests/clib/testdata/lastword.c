@@ -30,7 +30,7 @@
 #define PATIENCE 30
 
 static const char *name; /* of this end, for messages */
-static char *memory;	 /* its last word is what a WRITE is polled for, and what an atomic operation changes */
+static char *memory;	 /* of size bytes, whose last word is polled for a WRITE and changed by an atomic operation; behind them, a receive has its own */
 static struct rdma_event_channel *channel;
 
 /* What ends tell each other of their memory. */
@@ -78,7 +78,7 @@ static void prepare(struct end *n, int datagrams)
 	CHECK(pd = ibv_alloc_pd(context));
 	a.send_cq = a.recv_cq = n->cq;
 	CHECK(rdma_create_qp(n->id, pd, &a) == 0);
-	CHECK(n->mr = ibv_reg_mr(pd, memory, n->size + GRH,
+	CHECK(n->mr = ibv_reg_mr(pd, memory, 2 * n->size + GRH,
 				 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC));
 	CHECK(n->id->verbs->ops.req_notify_cq(n->cq, 0) == 0);
 }
@@ -96,7 +96,7 @@ static void learn(struct end *n, const struct rdma_conn_param *p)
 
 static void receive(struct end *n)
 {
-	struct ibv_sge sge = {(uintptr_t)memory, n->size + GRH, n->mr->lkey};
+	struct ibv_sge sge = {(uintptr_t)memory + n->size, n->size + GRH, n->mr->lkey};
 	struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
 
 	CHECK(n->id->verbs->ops.post_recv(n->id->qp, &wr, &bad) == 0);
@@ -158,7 +158,7 @@ static void stay(struct end *n, const char *op, int poke)
 		wr.opcode = IBV_WR_RDMA_WRITE;
 	} else if (!strcmp(op, "event")) {
 		wr.opcode = IBV_WR_RDMA_WRITE;
-		wr.wr.rdma.remote_addr += n->size + GRH; /* behind the end */
+		wr.wr.rdma.remote_addr += 2 * n->size + GRH; /* behind the end */
 		want = IBV_WC_REM_ACCESS_ERR;
 	} else if (!strcmp(op, "write_imm")) {
 		wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -253,7 +253,7 @@ static int run(const char *role, const char *address, int port, const char *op, 
 
 	name = ends ? "the end that ends" : "the end that stays";
 	alarm(PATIENCE);
-	CHECK(memory = calloc(1, size + GRH));
+	CHECK(memory = calloc(1, 2 * size + GRH));
 	CHECK(channel = rdma_create_event_channel());
 	if (!strcmp(role, "listen")) {
 		CHECK(rdma_create_id(channel, &listener, NULL, space) == 0);
