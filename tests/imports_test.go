@@ -77,17 +77,18 @@ var rooms = map[string][]string{
 	"gen":      {"internal"},
 	"":         {}, // doc.go
 
-	"softroce/internal/wire":   {},
-	"softroce/internal/link":   {"internal/netlink"},
-	"softroce/internal/stat":   {},
-	"softroce/internal/engine": {"softroce/internal/wire", "generated"},
-	"softroce/internal/cm":     {"softroce/internal/wire", "generated"},
+	"softroce/internal/wire":     {},
+	"softroce/internal/link":     {"internal/netlink"},
+	"softroce/internal/stat":     {},
+	"softroce/internal/detector": {},
+	"softroce/internal/engine":   {"softroce/internal/detector", "softroce/internal/wire", "generated"},
+	"softroce/internal/cm":       {"softroce/internal/wire", "generated"},
 	"softroce/internal/node": {
 		"softroce/internal/cm", "softroce/internal/engine", "softroce/internal/link", "softroce/internal/stat", "softroce/internal/wire", "generated",
 	},
 	"softroce/internal/capi": {
-		"softroce/internal/node", "softroce/internal/cm", "softroce/internal/engine", "softroce/internal/stat", "softroce/internal/wire", "generated",
-		"internal/datapath",
+		"softroce/internal/node", "softroce/internal/cm", "softroce/internal/detector", "softroce/internal/engine", "softroce/internal/stat",
+		"softroce/internal/wire", "generated", "internal/datapath",
 	},
 	// C's rsockets, which only the shared library for programs in other languages
 	// has: over package rsocket, so above it, while the rest of softroce is not.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/internal/testutil/process"
+	"github.com/verbena-go/verbena/internal/testutil/racing"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
@@ -46,7 +47,11 @@ func TestManyClients(t *testing.T) {
 	few := number(server.Prints(`100 clients, (\d+) threads\n`))
 	all := number(server.Prints(many + ` clients, (\d+) threads\n`))
 	t.Log(server.Stdout())
-	for _, threads := range []int{connected, answered, few, all} {
+	waiting := []int{connected, few, all}
+	if !racing.Enabled { // under the race detector, goroutines that post have threads for a moment
+		waiting = append(waiting, answered)
+	}
+	for _, threads := range waiting {
 		require.Less(t, threads, 100)
 	}
 	server.Signal(os.Interrupt)

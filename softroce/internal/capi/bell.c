@@ -4,6 +4,7 @@
 
 #define _GNU_SOURCE
 #include "bell.h"
+#include "call.h"
 #include "verbs_skeleton.h"
 
 #include <errno.h>
@@ -65,6 +66,23 @@ void soft_ring_bell(struct soft_wq *q)
 		while (write(event, &one, sizeof(one)) < 0 && errno == EINTR)
 			;
 	}
+}
+
+void soft_tell_posted(struct soft_wq *q, uint32_t end)
+{
+	struct {
+		struct soft_wq *queue;
+		uint32_t end;
+	} args = {q, end};
+
+	if (bell.tells && q->posted != end)
+		soft_void(SOFT_DETECTOR, 0, &args);
+}
+
+void soft_tell_completed(uint32_t ticket)
+{
+	if (ticket)
+		soft_void(SOFT_DETECTOR, 1, &ticket);
 }
 
 void soft_armed(void)

@@ -28,6 +28,9 @@ enum { sync_request = DMA_BUF_IOCTL_SYNC, procmap_request = _IOC(_IOC_READ | _IO
 */
 import "C"
 
+// libraries has the calls of each library, in the order of the enum in call.h.
+var libraries = [...][]call{verbsCalls, cmCalls, detectorCalls}
+
 // soft_go_call calls a Go function for a C function. library and function are
 // the numbers that call.h and the skeleton give the two.
 //

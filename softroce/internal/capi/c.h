@@ -69,6 +69,7 @@ struct soft_bell {
 	uint32_t own;
 	uint32_t arms;
 	uint32_t dozing;
+	uint32_t tells; /* whether the race detector must know of requests and completions */
 };
 struct soft_bell *soft_bell(void);
 

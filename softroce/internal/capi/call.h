@@ -9,7 +9,7 @@
  * They all call the one function that Go exports, since each exported function makes the
  * build longer. */
 
-enum { SOFT_VERBS, SOFT_CM };
+enum { SOFT_VERBS, SOFT_CM, SOFT_DETECTOR };
 
 void soft_void(int library, int function, void *args);
 

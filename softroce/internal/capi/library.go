@@ -14,6 +14,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/internal/datapath"
+	"github.com/verbena-go/verbena/softroce/internal/detector"
 	"github.com/verbena-go/verbena/softroce/internal/engine"
 	"github.com/verbena-go/verbena/softroce/internal/node"
 	"github.com/verbena-go/verbena/softroce/internal/stat"
@@ -102,11 +103,15 @@ func self() *cmLibrary {
 type bell struct {
 	rung              unsafe.Pointer
 	own, arms, dozing uint32
+	tells             uint32
 }
 
 // doorbell returns the memory through which C notifies the node.
 func doorbell() node.Doorbell {
 	b := theBell()
+	if detector.Enabled {
+		b.tells = 1
+	}
 	return node.Doorbell{Word: &b.own, Rung: &b.rung, Arms: &b.arms, Dozing: &b.dozing}
 }
 

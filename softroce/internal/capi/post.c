@@ -35,6 +35,7 @@ static void publish(struct soft_wq *q, uint32_t n)
 {
 	if (n == q->posted)
 		return;
+	soft_tell_posted(q, n);
 	__atomic_store_n(&q->posted, n, __ATOMIC_RELEASE);
 	soft_ring_bell(q);
 }
@@ -180,6 +181,7 @@ static int post_receives(struct soft_wq *q, struct ibv_recv_wr *wr, struct ibv_r
 			memcpy(r->sges, wr->sg_list, wr->num_sge * sizeof(*wr->sg_list));
 		n++;
 	}
+	soft_tell_posted(q, n);
 	/* The engine needs the bell only in the error state, to flush the receives. Otherwise it
 	 * takes a receive when a message arrives. */
 	__atomic_store_n(&q->posted, n, __ATOMIC_SEQ_CST);

@@ -25,9 +25,6 @@ type answer struct {
 	errno   int32
 }
 
-// libraries has the calls of each library, in the order of the enum in call.h.
-var libraries = [...][]call{verbsCalls, cmCalls}
-
 // text returns a C string as a Go string. It returns "" for a null pointer.
 func text(s *byte) string {
 	if s == nil {

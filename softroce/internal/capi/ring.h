@@ -45,7 +45,8 @@ struct soft_send {
 	uint32_t remote_qkey;
 	uint32_t bind_lkey;
 	uint32_t bind_access;
-	uint64_t reserved;
+	uint32_t ticket;
+	uint32_t reserved;
 	struct ibv_sge sges[]; /* or inline_len bytes of inline data */
 };
 _Static_assert(sizeof(struct soft_send) == 88, "struct soft_send");
@@ -53,7 +54,7 @@ _Static_assert(sizeof(struct soft_send) == 88, "struct soft_send");
 struct soft_recv {
 	uint64_t id;
 	uint32_t num_sge;
-	uint32_t reserved;
+	uint32_t ticket;
 	struct ibv_sge sges[];
 };
 _Static_assert(sizeof(struct soft_recv) == 16, "struct soft_recv");
@@ -76,7 +77,7 @@ struct soft_wc {
 	uint64_t wallclock;
 	struct soft_wq *queue;
 	uint32_t count;
-	uint32_t reserved;
+	uint32_t ticket;
 };
 _Static_assert(sizeof(struct soft_wc) == 80, "struct soft_wc");
 

@@ -115,8 +115,14 @@ func (l *library) modifySRQ(c *libibverbs.Srq, a *libibverbs.SrqAttr, mask libib
 	if slots == nil {
 		return syscall.ENOMEM
 	}
+	l.Unlock() // queues are locked before the node
 	lockSRQ(s.soft())
 	defer unlockSRQ(s.soft())
+	l.Lock()
+	if l.srqs[c] != s {
+		freeMemory(slots)
+		return syscall.EINVAL
+	}
 	old := s.soft().queue.Slots
 	if err := s.e.Modify(*a, mask, slots, size); err != nil {
 		freeMemory(slots)

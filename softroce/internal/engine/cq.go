@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/detector"
 )
 
 // CQ is a completion queue.
@@ -209,6 +210,9 @@ func (q *CQ) remove(number uint32) {
 	for n := r.Polled; n != end; n++ {
 		c := r.entry(n)
 		if c.QpNum == number {
+			if detector.Enabled {
+				detector.Completed([]uint32{c.Ticket})
+			}
 			continue
 		}
 		*r.entry(kept) = *c

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/detector"
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
@@ -18,6 +19,8 @@ type MR struct {
 	memory  []byte
 	access  libibverbs.AccessFlags
 	windows int // number of memory windows bound to the region
+
+	told *detector.Region // for the race detector, accesses of peers; nil: it knows no program
 }
 
 const (
@@ -86,6 +89,9 @@ func (p *PD) RegisterMR(memory []byte, iova uint64, access libibverbs.AccessFlag
 		return nil, syscall.ENOMEM
 	}
 	m := &MR{pd: p, key: d.newKey(), iova: baseOf(iova, access), memory: memory, access: access &^ optionalAccess}
+	if detector.Enabled {
+		m.tellRegion()
+	}
 	d.mrs[m.key>>8] = m
 	p.users++
 	return m, nil
@@ -130,7 +136,13 @@ func (m *MR) Rereg(flags libibverbs.ReregMrFlags, pd *PD, memory []byte, iova ui
 	m.pd.device.unstageWrites()
 	m.pd.users--
 	n.pd.users++
+	if detector.Enabled {
+		m.tellRegionGone()
+	}
 	*m = n
+	if detector.Enabled {
+		m.tellRegion()
+	}
 	return nil
 }
 
@@ -164,6 +176,9 @@ func (m *MR) Deregister() error {
 		return syscall.EBUSY
 	}
 	m.pd.device.unstageWrites()
+	if detector.Enabled {
+		m.tellRegionGone()
+	}
 	delete(m.pd.device.mrs, m.key>>8)
 	m.pd.users--
 	m.memory = nil

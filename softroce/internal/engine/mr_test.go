@@ -282,7 +282,7 @@ func TestRereg(t *testing.T) {
 		o := d.objects()
 		require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(o.qp, o.mw, o.mr, 0, 10, remoteRead))
 		require.Equal(t, syscall.EBUSY, o.mr.Rereg(access, nil, nil, 0, 0))
-		require.True(t, o.qp.invalidate(o.mw.Key()))
+		require.True(t, o.qp.invalidate(o.mw.Key(), 0))
 		require.NoError(t, o.mr.Rereg(access, nil, nil, 0, 0))
 	})
 }

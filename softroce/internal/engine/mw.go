@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/detector"
 )
 
 // MW is a memory window.
@@ -56,6 +57,9 @@ func (w *MW) Handle() uint64 { return uint64(w.key >> 8) }
 
 // Dealloc removes the window. It unbinds the window if necessary.
 func (w *MW) Dealloc() error {
+	if detector.Enabled && w.mr != nil {
+		w.mr.told.Acquire()
+	}
 	w.unbind()
 	delete(w.pd.device.mws, w.key>>8)
 	w.pd.users--
@@ -108,6 +112,9 @@ func (q *QP) bind(s *SendSlot) libibverbs.WcStatus {
 	if s.Swap>>24 != 0 || w == nil || w.pd != q.pd || s.RKey>>8 != w.key>>8 || access&^windowAccess != 0 {
 		return libibverbs.IBV_WC_MW_BIND_ERR
 	}
+	if detector.Enabled && w.mr != nil {
+		w.mr.told.Before(s.Ticket)
+	}
 	if w.kind == libibverbs.IBV_MW_TYPE_1 && length == 0 {
 		w.unbind()
 		w.key = s.RKey
@@ -141,11 +148,15 @@ func (q *QP) bind(s *SendSlot) libibverbs.WcStatus {
 // unless the window is bound through q. It executes the work request
 // IBV_WR_LOCAL_INV, which fails with IBV_WC_MW_BIND_ERR, and the peer's
 // IBV_WR_SEND_WITH_INV, which fails with IBV_WC_REM_ACCESS_ERR at the peer and
-// with IBV_WC_LOC_ACCESS_ERR here.
-func (q *QP) invalidate(key uint32) bool {
+// with IBV_WC_LOC_ACCESS_ERR here. ticket is that of the request that completes
+// then.
+func (q *QP) invalidate(key, ticket uint32) bool {
 	w := q.device.mws[key>>8]
 	if w == nil || w.key != key || w.qp != q {
 		return false
+	}
+	if detector.Enabled && w.mr != nil {
+		w.mr.told.Before(ticket)
 	}
 	w.unbind()
 	return true

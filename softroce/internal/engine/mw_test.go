@@ -129,7 +129,7 @@ func TestRebind(t *testing.T) {
 	require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(o.qp, one, more, 0, 10, remoteRead))
 	require.NotEqual(t, old, one.Key())
 	require.Zero(t, o.mr.windows)
-	require.False(t, o.qp.invalidate(one.Key()), "only type 2")
+	require.False(t, o.qp.invalidate(one.Key(), 0), "only type 2")
 	require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(o.qp, one, &MR{}, 0, 0, 0), "to nothing")
 	_, status := d.remoteSlice(o.qp, more.iova, 1, one.Key(), remoteRead)
 	require.Equal(t, libibverbs.IBV_WC_REM_ACCESS_ERR, status)
@@ -141,7 +141,7 @@ func TestRebind(t *testing.T) {
 	require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(o.qp, two, o.mr, 0, 10, remoteRead))
 	require.Equal(t, libibverbs.IBV_WC_MW_BIND_ERR, bindMW(o.qp, two, o.mr, 0, 10, remoteRead))
 	require.Equal(t, syscall.EBUSY, o.mr.Deregister())
-	require.True(t, o.qp.invalidate(two.Key()))
+	require.True(t, o.qp.invalidate(two.Key(), 0))
 	require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(o.qp, two, o.mr, 0, 10, remoteRead))
 	require.NoError(t, two.Dealloc(), "although it is bound")
 	require.NoError(t, o.mr.Deregister())
@@ -203,7 +203,7 @@ func TestInvalidate(t *testing.T) {
 	o := d.objects()
 	other := d.qp(o.pd, libibverbs.IBV_QPT_RC, o.cq, o.cq, nil)
 	one := d.window(o.pd, libibverbs.IBV_MW_TYPE_1)
-	require.False(t, o.qp.invalidate(o.mw.Key()), "not bound")
+	require.False(t, o.qp.invalidate(o.mw.Key(), 0), "not bound")
 	require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(o.qp, o.mw, o.mr, 0, 10, remoteRead))
 	require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(o.qp, one, o.mr, 0, 10, remoteRead))
 	for name, tt := range map[string]struct {
@@ -217,14 +217,14 @@ func TestInvalidate(t *testing.T) {
 		"region":           {o.qp, o.mr.Key()},
 		"other queue pair": {other, o.mw.Key()},
 	} {
-		require.False(t, tt.qp.invalidate(tt.key), name)
+		require.False(t, tt.qp.invalidate(tt.key, 0), name)
 	}
 	_, status := d.remoteSlice(o.qp, o.mr.iova, 1, o.mw.Key(), remoteRead)
 	require.Equal(t, libibverbs.IBV_WC_SUCCESS, status)
-	require.True(t, o.qp.invalidate(o.mw.Key()))
+	require.True(t, o.qp.invalidate(o.mw.Key(), 0))
 	_, status = d.remoteSlice(o.qp, o.mr.iova, 1, o.mw.Key(), remoteRead)
 	require.Equal(t, libibverbs.IBV_WC_REM_ACCESS_ERR, status)
-	require.False(t, o.qp.invalidate(o.mw.Key()), "again")
+	require.False(t, o.qp.invalidate(o.mw.Key(), 0), "again")
 	require.Equal(t, 1, o.mr.windows)
 }
 

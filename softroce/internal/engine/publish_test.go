@@ -442,7 +442,7 @@ func TestTailsOfWhatEnds(t *testing.T) {
 		},
 		"window's key": func(b *end) error {
 			_, key := window(b, libibverbs.IBV_MW_TYPE_2)
-			require.True(t, b.qp.invalidate(key))
+			require.True(t, b.qp.invalidate(key, 0))
 			return nil
 		},
 		"region":     func(b *end) error { return b.mr.Deregister() },

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/detector"
 )
 
 // QP is a queue pair. Its attributes are those that ibv_query_qp returns.
@@ -44,6 +45,8 @@ type QP struct {
 	counters  *counters // completion counters, or nil
 
 	congestion congestion
+
+	told detector.Order // for the race detector, accesses of the peer by a key
 }
 
 // QPConfig configures a queue pair. Its fields replace the context, queues and
@@ -84,6 +87,12 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	}
 	for _, w := range q.queues() {
 		w.Owner = uint64(q.number)
+	}
+	if detector.Enabled {
+		d.tellQueue(q.send, detector.SendQueue)
+		if q.recv != nil {
+			d.tellQueue(q.recv, detector.ReceiveQueue)
+		}
 	}
 	return q, nil
 }
@@ -171,6 +180,11 @@ func (q *QP) Destroy() error {
 	d := q.device
 	q.reset()
 	q.detachCounters()
+	if detector.Enabled {
+		for _, w := range q.queues() {
+			tellQueueGone(w)
+		}
+	}
 	delete(q.sendCQ.qps, q)
 	delete(q.recvCQ.qps, q)
 	delete(d.qps, q.number)
@@ -197,6 +211,15 @@ func (q *QP) queues() []*WorkQueue {
 func (q *QP) reset() {
 	for w := range q.windows {
 		w.unbind()
+	}
+	if detector.Enabled {
+		if r := &q.responder.receive; r.taken {
+			detector.Completed([]uint32{r.ticket})
+		}
+		for _, w := range q.queues() {
+			tellDropped(w)
+		}
+		q.told.Acquire()
 	}
 	q.sendCQ.remove(q.number)
 	q.recvCQ.remove(q.number)

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/detector"
 )
 
 // Attr returns the attributes as ibv_query_qp does. The PSNs in them are those
@@ -158,6 +159,9 @@ func (q *QP) Modify(attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error {
 	}
 	if mask&libibverbs.IBV_QP_STATE != 0 {
 		q.setState(to)
+	}
+	if detector.Enabled && to == libibverbs.IBV_QPS_ERR {
+		q.told.Acquire()
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/detector"
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
@@ -187,7 +188,7 @@ func (q *QP) begin() bool {
 		if r.head != r.next {
 			return false // earlier requests may still use the window
 		}
-		if !q.invalidate(s.Imm) {
+		if !q.invalidate(s.Imm, s.Ticket) {
 			req.status = libibverbs.IBV_WC_MW_BIND_ERR
 		}
 	case libibverbs.IBV_WR_BIND_MW:
@@ -798,7 +799,11 @@ func (q *QP) complete(status libibverbs.WcStatus, way Way) {
 // sendCompletion returns the completion for the request n of the send queue.
 func (q *QP) sendCompletion(n uint32, status libibverbs.WcStatus) Completion {
 	c := Completion{Queue: q.send, Count: n + 1}
-	c.WrId, c.Status, c.QpNum = q.send.send(n).ID, status, q.number
+	s := q.send.send(n)
+	c.WrId, c.Status, c.QpNum = s.ID, status, q.number
+	if detector.Enabled {
+		c.Ticket = s.Ticket
+	}
 	return c
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/detector"
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
@@ -66,6 +67,7 @@ type receive struct {
 	id       uint64     // ID of the work request
 	queue    *WorkQueue // receive queue in which the receive's completion frees a slot; nil: the slot is already free
 	count    uint32     // number that is stored in queue.Freed when the completion is polled
+	ticket   uint32     // ticket of the work request
 	segments []libibverbs.Sge
 	room     uint64 // number of bytes in all segments
 }
@@ -337,7 +339,7 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 		*m = next
 		return nil
 	}
-	if op.HasInv() && !q.invalidate(p.InvKey) {
+	if op.HasInv() && !q.invalidate(p.InvKey, r.receive.ticket) {
 		return badAccess
 	}
 	*m = message{}
@@ -408,6 +410,9 @@ func (q *QP) write(p *wire.Packet, m *message, n uint32) *refusal {
 		return badAccess
 	}
 	d := q.device
+	if detector.Enabled && m.length == 0 {
+		q.tellRemote(p, detector.RemoteWrite, b, m.rkey)
+	}
 	var f fault
 	if q.outside && n == m.left && n > 0 && len(p.Payload) == 1 {
 		f = q.writeLast(b, p.Payload[0], q.dependencyOf(p))
@@ -475,6 +480,9 @@ func (q *QP) takeReceive() bool {
 		v.queue, v.count = w, r.next
 	}
 	v.taken, v.id, v.room = true, s.ID, 0
+	if detector.Enabled {
+		v.ticket = s.Ticket
+	}
 	segments, _ := w.recvSegments(s)
 	v.segments = append(v.segments[:0], segments...)
 	for _, sge := range v.segments {
@@ -494,6 +502,9 @@ func (q *QP) receiveCompletion(status libibverbs.WcStatus) Completion {
 	v := &q.responder.receive
 	c := Completion{Queue: v.queue, Count: v.count}
 	c.WrId, c.Status, c.QpNum = v.id, status, q.number
+	if detector.Enabled {
+		c.Ticket = v.ticket
+	}
 	return c
 }
 
@@ -501,6 +512,9 @@ func (q *QP) receiveCompletion(status libibverbs.WcStatus) Completion {
 // up.
 func (q *QP) completeReceive(c Completion, dep dependency) {
 	q.responder.receive.taken = false
+	if detector.Enabled {
+		q.told.Next(c.Ticket)
+	}
 	q.device.staged.noteCompletion(q)
 	q.recvCQ.add(c, dep)
 	q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RECV, c.Status, c.ByteLen, dep)
@@ -528,9 +542,12 @@ func (q *QP) doRead(p *wire.Packet, packets int) *refusal {
 		p.PayloadLen() != 0, packets > maxReadPackets, r.outstanding >= int(q.attr.MaxDestRdAtomic):
 		return badRequest
 	}
-	_, status := q.device.remoteSlice(q, p.Addr, uint64(p.Length), p.RKey, libibverbs.IBV_ACCESS_REMOTE_READ)
+	b, status := q.device.remoteSlice(q, p.Addr, uint64(p.Length), p.RKey, libibverbs.IBV_ACCESS_REMOTE_READ)
 	if status != libibverbs.IBV_WC_SUCCESS {
 		return badAccess
+	}
+	if detector.Enabled {
+		q.tellRemote(p, detector.RemoteRead, b, p.RKey)
 	}
 	q.remember(answer{kind: readAnswer, psn: p.PSN, packets: packets, addr: p.Addr, rkey: p.RKey, length: p.Length, total: p.Length})
 	return nil
@@ -553,6 +570,9 @@ func (q *QP) doAtomic(p *wire.Packet) *refusal {
 		return badRequest
 	}
 	q.device.unstageOverlap(b)
+	if detector.Enabled {
+		q.tellRemote(p, detector.RemoteAtomic, b, p.RKey)
+	}
 	var old uint64
 	if p.Opcode == wire.RCCompareSwap {
 		old, ok = compareAndSwap(word, p.Compare, p.SwapAdd)
@@ -635,6 +655,9 @@ func (q *QP) doAtomicWrite(p *wire.Packet) *refusal {
 		return refused
 	}
 	d.unstageOverlap(b)
+	if detector.Enabled {
+		q.tellRemote(p, detector.RemoteAtomic, b, p.RKey)
+	}
 	n := binary.NativeEndian.Uint64(d.word[:])
 	if _, ok := change(word, func(uint64) uint64 { return n }); !ok {
 		return badAccess

@@ -61,7 +61,8 @@ type SendSlot struct {
 	RemoteQKey uint32
 	BindLKey   uint32 // for a bind, the key of the region
 	BindAccess uint32 // for a bind, libibverbs.AccessFlags
-	_          uint64
+	Ticket     uint32 // number of the request for package detector; 0: none
+	_          uint32
 }
 
 // RecvSlot is the beginning of a slot of a receive queue. NumSGE segments
@@ -69,7 +70,7 @@ type SendSlot struct {
 type RecvSlot struct {
 	ID     uint64
 	NumSGE uint32
-	_      uint32
+	Ticket uint32 // as in SendSlot
 }
 
 // Sizes of the beginnings of slots, in bytes.
@@ -171,7 +172,7 @@ type Completion struct {
 	Wallclock uint64     // Unix time in nanoseconds
 	Queue     *WorkQueue // queue whose slots become free when the completion is polled, or nil
 	Count     uint32     // number that the polling thread stores in Queue.Freed
-	_         uint32
+	Ticket    uint32     // ticket of the request
 }
 
 // CompletionSize is the size in bytes of an entry of a completion queue.

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/detector"
 )
 
 // SRQ is a shared receive queue.
@@ -32,6 +33,9 @@ func (p *PD) CreateSRQ(attr *libibverbs.SrqInitAttrEx, queue *WorkQueue) (*SRQ, 
 	}
 	d.srqs++
 	p.users++
+	if detector.Enabled {
+		d.tellQueue(queue, detector.SharedQueue)
+	}
 	return &SRQ{pd: p, queue: queue}, nil
 }
 
@@ -108,6 +112,9 @@ func (q *WorkQueue) words(n uint32) []uint64 {
 func (s *SRQ) Destroy() error {
 	if s.users > 0 {
 		return syscall.EBUSY
+	}
+	if detector.Enabled {
+		tellQueueGone(s.queue)
 	}
 	s.pd.device.srqs--
 	s.pd.users--

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !race
+
+package detector
+
+// Enabled reports whether the program is built with -race. Callers test it
+// before they call the functions of the package.
+const Enabled = false
+
+// Queue is a queue of work requests.
+type Queue struct{}
+
+// Region is a memory region.
+type Region struct{}
+
+// Order has the accesses of a peer that happen before the next message.
+type Order struct{}
+
+func NewQueue(QueueKind) *Queue                                  { return nil }
+func (*Queue) Post([]Request)                                    {}
+func (*Queue) Drop()                                             {}
+func NewRegion() *Region                                         { return nil }
+func (*Region) Release([]byte)                                   {}
+func (*Region) Acquire()                                         {}
+func (*Region) Before(uint32)                                    {}
+func (*Order) Next(uint32)                                       {}
+func (*Order) Acquire()                                          {}
+func Completed([]uint32)                                         {}
+func Remote(uint32, bool, RemoteAccess, []byte, *Region, *Order) {}
