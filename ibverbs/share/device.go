@@ -19,8 +19,8 @@ import (
 // ExportDevice returns the open device as a file that another process can
 // import. Send the file over a Unix socket (SCM_RIGHTS) or pass it through exec
 // (exec.Cmd.ExtraFiles); the other process calls [ImportDevice]. The caller
-// must close the file. For a device in user space, which no other process can
-// use, the error matches errors.ErrUnsupported.
+// must close the file. If the device has no descriptor, the error matches
+// errors.ErrUnsupported.
 func ExportDevice(device *ibverbs.Device) (*os.File, error) {
 	o := sibling.ObjectOf(device)
 	if err := o.Use(); err != nil {
@@ -40,14 +40,12 @@ func ExportDevice(device *ibverbs.Device) (*os.File, error) {
 // ImportDevice opens a device that another process has opened and exported, and
 // shares its objects; see ibv_import_device(3). The caller must still close the
 // file. Few drivers support imports; with the others, ImportDevice fails with
-// an error matching errors.ErrUnsupported.
+// an error matching errors.ErrUnsupported. So it does for the device in user
+// space, unless this process itself has exported it.
 func ImportDevice(file *os.File) (*ibverbs.Device, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("import a device: %w", err)
-	}
-	if info.Mode()&os.ModeCharDevice == 0 {
-		return nil, cerr.Refuse("ibv_import_device", file.Name(), "the file is not from ExportDevice")
 	}
 	conn, err := file.SyscallConn()
 	if err != nil {
@@ -61,9 +59,14 @@ func ImportDevice(file *os.File) (*ibverbs.Device, error) {
 	raw, err := libibverbs.ImportDevice(int32(fd))
 	if err != nil {
 		// A driver that fails has closed the descriptor. If C has
-		// called no driver, the descriptor is still open.
-		if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.ENODEV) {
+		// called no driver, the descriptor is still open. Drivers have
+		// character devices.
+		driverless := info.Mode()&os.ModeCharDevice == 0
+		if driverless || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.ENODEV) {
 			_ = os.NewFile(uintptr(fd), "").Close() // fd is a duplicate, and nothing was written to it
+		}
+		if driverless && !errors.Is(err, syscall.EOPNOTSUPP) {
+			return nil, cerr.Refuse("ibv_import_device", file.Name(), "the file is not from ExportDevice")
 		}
 		return nil, sibling.Wrap(file.Name(), err)
 	}

@@ -3,8 +3,10 @@
 package testdevice
 
 import (
+	"errors"
 	"fmt"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -43,6 +45,18 @@ var (
 	// Counters are completion counters.
 	Counters = Feature{"completion counters", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
 		return libibverbs.QueryCompCntrCaps(c.Raw(), &libibverbs.CompCntrCaps{}) == nil
+	}}
+	// Imports are contexts that share the objects of another one.
+	Imports = Feature{"imports", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
+		fd, err := syscall.Dup(int(c.Raw().CmdFd))
+		if err != nil {
+			return false
+		}
+		imported, err := libibverbs.ImportDevice(int32(fd))
+		if errors.Is(err, errors.ErrUnsupported) {
+			syscall.Close(fd) // no driver has closed it
+		}
+		return err == nil && libibverbs.CloseDevice(imported) == nil
 	}}
 	// ParentDomains are thread domains and parent domains.
 	ParentDomains = Feature{"parent domains", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {

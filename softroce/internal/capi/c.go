@@ -85,6 +85,16 @@ func allocPages(size uint64) unsafe.Pointer {
 
 func freeMemory(p unsafe.Pointer) { C.free(p) }
 
+// memoryFile returns the descriptor of a new file in memory with that text,
+// which cannot be changed.
+func memoryFile(text string) (int, error) {
+	fd, err := C.soft_memory_file(cString(text), C.size_t(len(text)))
+	if fd < 0 {
+		return -1, err
+	}
+	return int(fd), nil
+}
+
 func takeOne(fd int) { C.soft_take_one(C.int(fd)) }
 
 // ringSize returns the number of slots of a ring in which at most max slots are

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* The functions that Go calls. Nothing else is here, since cgo takes longer if it reads more. */
@@ -32,6 +33,10 @@ const void *soft_table(int i);
 /* Returns the number of slots of a ring in which at most max slots are in use: a power of two
  * that is larger than max. One more slot is needed for a request that is built but not posted. */
 uint32_t soft_ring_size(uint32_t max);
+
+/* Returns the descriptor of a new file in memory with length bytes of text, which cannot be changed. It
+ * returns -1 and sets errno if that fails. */
+int soft_memory_file(const char *text, size_t length);
 
 /* Decreases a semaphore by one, unless it is 0. Does nothing before Linux 5.8. */
 void soft_take_one(int fd);

@@ -19,9 +19,10 @@ import (
 type context struct {
 	c      *libibverbs.Context
 	device *engine.Device
-	fd     int     // eventfd whose counter is the number of events, as a semaphore
-	events []event // asynchronous events that the program has not taken
-	closed bool    // whether the context is being closed; if so, its objects do not wait for acknowledgements
+	file   *deviceFile // file that the context shares with the contexts that import it
+	fd     int         // eventfd whose counter is the number of events, as a semaphore
+	events []event     // asynchronous events that the program has not taken
+	closed bool        // whether the context is being closed; if so, its objects do not wait for acknowledgements
 }
 
 // event is an asynchronous event that the program has not taken yet.
@@ -76,9 +77,6 @@ func init() {
 		defer l.Unlock()
 		return l.open()
 	}
-	verbs.ImportDevice = func(int32) (*libibverbs.Context, syscall.Errno) {
-		return nil, syscall.ENODEV // the device has no file
-	}
 	verbs.CloseDevice = func(c *libibverbs.Context) syscall.Errno { return self().close(c) }
 	verbs.GetAsyncEvent = func(c *libibverbs.Context, e *libibverbs.AsyncEvent) syscall.Errno { return self().getAsyncEvent(c, e) }
 	verbs.AckAsyncEvent = func(e *libibverbs.AsyncEvent) { self().ackAsyncEvent(e) }
@@ -125,6 +123,21 @@ func getDeviceList(count *int32) (**libibverbs.Device, syscall.Errno) {
 
 // open opens the device.
 func (l *library) open() (*libibverbs.Context, syscall.Errno) {
+	fd, file, err := newDeviceFile()
+	if err != nil {
+		return nil, errno(err)
+	}
+	c, failed := l.openWith(fd, file)
+	if failed != 0 {
+		syscall.Close(fd)
+		return nil, failed
+	}
+	return c, 0
+}
+
+// openWith opens the device for the descriptor cmd of a file, which the context
+// takes over.
+func (l *library) openWith(cmd int, file *deviceFile) (*libibverbs.Context, syscall.Errno) {
 	device, err := l.Node.Open()
 	if err != nil {
 		return nil, errno(err)
@@ -138,11 +151,12 @@ func (l *library) open() (*libibverbs.Context, syscall.Errno) {
 	*vc = *tableVerbsContext()
 	c := &vc.Context
 	c.Device = softDevice
-	c.CmdFd = -1 // no file, so other processes cannot import the device
+	c.CmdFd = int32(cmd)
 	c.AsyncFd = int32(fd)
 	c.NumCompVectors = compVectors
 	initContext(c)
-	l.contexts[c] = &context{c: c, device: device, fd: fd}
+	l.contexts[c] = &context{c: c, device: device, file: file, fd: fd}
+	file.contexts++
 	return c, 0
 }
 
@@ -163,8 +177,10 @@ func (l *library) closeContext(c *libibverbs.Context) syscall.Errno {
 	x.closed = true
 	l.destroyAll(c)
 	delete(l.contexts, c)
+	l.leaveFile(x)
 	l.Node.Close(x.device)
 	syscall.Close(x.fd)
+	syscall.Close(int(c.CmdFd))
 	freeMemory(unsafe.Pointer(uintptr(unsafe.Pointer(c)) - unsafe.Offsetof(libibverbs.VerbsContext{}.Context)))
 	return 0
 }
@@ -212,12 +228,12 @@ func (l *library) destroyAll(c *libibverbs.Context) {
 	}
 	for o := range l.mrs {
 		if o.Context == c {
-			l.deregister(o)
+			l.closeMR(o)
 		}
 	}
 	for o, p := range l.pds {
 		if o.Context == c && p.of != nil {
-			l.deallocPD(o)
+			l.closePD(o)
 		}
 	}
 	for o := range l.tds {
@@ -227,7 +243,7 @@ func (l *library) destroyAll(c *libibverbs.Context) {
 	}
 	for o := range l.pds {
 		if o.Context == c {
-			l.deallocPD(o)
+			l.closePD(o)
 		}
 	}
 }

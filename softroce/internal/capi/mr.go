@@ -20,11 +20,12 @@ import (
 
 // mr is a memory region.
 type mr struct {
-	c      *libibverbs.Mr
-	e      *engine.MR
-	domain *pd
-	access libibverbs.AccessFlags
-	dmabuf *dmabuf // DMA buffer of the region; nil: the region is ordinary memory of the program
+	c        *libibverbs.Mr
+	e        *engine.MR
+	domain   *pd
+	access   libibverbs.AccessFlags
+	imported bool    // whether the region was imported, and e belongs to another one
+	dmabuf   *dmabuf // DMA buffer of the region; nil: the region is ordinary memory of the program
 }
 
 func init() {
@@ -267,15 +268,16 @@ func (l *library) deregister(c *libibverbs.Mr) syscall.Errno {
 	if m == nil {
 		return syscall.EINVAL
 	}
+	if m.e.Deregistered() {
+		return syscall.EINVAL
+	}
 	if err := m.e.Deregister(); err != nil {
 		return errno(err)
 	}
-	delete(l.mrs, c)
-	m.domain.users--
 	if m.dmabuf != nil {
 		m.dmabuf.close()
 	}
-	free(c)
+	l.forgetMR(m)
 	return 0
 }
 
@@ -286,7 +288,7 @@ func (l *library) reregister(c *libibverbs.Mr, flags libibverbs.ReregMrFlags, p 
 	defer l.Unlock()
 	m := l.mrs[c]
 	invalid := int(libibverbs.IBV_REREG_MR_ERR_INPUT)
-	if m == nil {
+	if m == nil || m.imported || m.e.Deregistered() {
 		return invalid, syscall.EINVAL
 	}
 	if m.dmabuf != nil {

@@ -6,8 +6,11 @@
 #include "ring.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "bell.h"
 
@@ -49,6 +52,22 @@ void soft_take_one(int fd)
 	struct iovec to = {&one, sizeof(one)};
 
 	(void)!preadv2(fd, &to, 1, -1, RWF_NOWAIT);
+}
+
+int soft_memory_file(const char *text, size_t length)
+{
+	int fd = memfd_create("softroce", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int e;
+
+	if (fd < 0)
+		return -1;
+	if (write(fd, text, length) == (ssize_t)length &&
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) == 0)
+		return fd;
+	e = errno;
+	close(fd);
+	errno = e;
+	return -1;
 }
 
 void soft_init_context(struct ibv_context *context)

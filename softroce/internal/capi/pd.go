@@ -14,11 +14,13 @@ import (
 // pd is a protection domain, or a parent domain of one. A parent domain has the
 // engine's domain of the protection domain.
 type pd struct {
-	c     *libibverbs.Pd
-	e     *engine.PD
-	of    *pd // protection domain of a parent domain; nil for protection domains
-	td    *td // thread domain of a parent domain, or nil
-	users int // objects that were created with the domain, and parent domains of it
+	c        *libibverbs.Pd
+	e        *engine.PD
+	file     *deviceFile // file of the context that the domain was created with
+	imported bool        // whether the domain was imported, and e belongs to another one
+	of       *pd         // protection domain of a parent domain; nil for protection domains
+	td       *td         // thread domain of a parent domain, or nil
+	users    int         // objects that were created with the domain, and parent domains of it
 }
 
 // td is a thread domain. The device takes its locks in any case.
@@ -61,14 +63,21 @@ func init() {
 }
 
 // domain returns the protection domain or parent domain that the program knows
-// as c, or nil if there is none.
-func (l *library) domain(c *libibverbs.Pd) *pd { return l.pds[c] }
+// as c. It returns nil if there is none, or if the protection domain was
+// deallocated by its importer or exporter.
+func (l *library) domain(c *libibverbs.Pd) *pd {
+	p := l.pds[c]
+	if p == nil || p.e.Destroyed() {
+		return nil
+	}
+	return p
+}
 
 // protectionDomains returns the number of protection domains, without parent
-// domains.
+// domains and imports.
 func (l *library) protectionDomains() (n int) {
 	for _, p := range l.pds {
-		if p.of == nil {
+		if p.of == nil && !p.imported {
 			n++
 		}
 	}
@@ -84,7 +93,7 @@ func (l *library) allocPD(c *libibverbs.Context) (*libibverbs.Pd, syscall.Errno)
 	if err != nil {
 		return nil, errno(err)
 	}
-	p := &pd{c: alloc[libibverbs.Pd](), e: e}
+	p := &pd{c: alloc[libibverbs.Pd](), e: e, file: l.contexts[c].file}
 	l.handle++
 	p.c.Context, p.c.Handle = c, l.handle
 	l.pds[p.c] = p
@@ -92,7 +101,8 @@ func (l *library) allocPD(c *libibverbs.Context) (*libibverbs.Pd, syscall.Errno)
 }
 
 // deallocPD deallocates a protection domain or a parent domain. It fails with
-// EBUSY while the domain has users.
+// EBUSY while the domain has users. Like in the kernel, an import is
+// deallocated together with the original.
 func (l *library) deallocPD(c *libibverbs.Pd) syscall.Errno {
 	p := l.pds[c]
 	if p == nil {
@@ -102,6 +112,9 @@ func (l *library) deallocPD(c *libibverbs.Pd) syscall.Errno {
 		return syscall.EBUSY
 	}
 	if p.of == nil {
+		if p.e.Destroyed() {
+			return syscall.EINVAL
+		}
 		if err := p.e.Destroy(); err != nil {
 			return errno(err)
 		}
@@ -175,7 +188,7 @@ func (l *library) allocParentDomain(c *libibverbs.Context, a *libibverbs.ParentD
 	if of == nil || of.of != nil || a.Pd.Context != c {
 		return nil, syscall.EINVAL
 	}
-	p := &pd{e: of.e, of: of}
+	p := &pd{e: of.e, file: of.file, of: of}
 	if a.Td != nil {
 		if p.td = l.tds[a.Td]; p.td == nil || a.Td.Context != c {
 			return nil, syscall.EINVAL

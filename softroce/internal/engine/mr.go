@@ -185,6 +185,9 @@ func (m *MR) Deregister() error {
 	return nil
 }
 
+// Deregistered reports whether Deregister has removed the region.
+func (m *MR) Deregistered() bool { return m.pd.device.mrs[m.key>>8] != m }
+
 // slice returns length bytes from addr on, in the region whose local key is
 // key. The region must belong to pd and permit access, which is
 // IBV_ACCESS_LOCAL_WRITE, or 0 for reading. If length is 0, neither addr nor

@@ -8,6 +8,7 @@ import "syscall"
 type PD struct {
 	device *Device
 	users  int // number of objects that belong to the domain
+	gone   bool
 }
 
 // CreatePD creates a protection domain. It fails with ENOMEM if there are too
@@ -42,5 +43,9 @@ func (p *PD) Destroy() error {
 		return syscall.EBUSY
 	}
 	p.device.pds--
+	p.gone = true
 	return nil
 }
+
+// Destroyed reports whether Destroy has removed the domain.
+func (p *PD) Destroyed() bool { return p.gone }

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package capi
+
+import (
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// deviceFile stands for the file of an opened device in the kernel: contexts
+// that are imported with a duplicate of its descriptor share its objects.
+type deviceFile struct {
+	device, inode uint64 // of the memory file whose descriptors programs duplicate
+	contexts      int    // number of open contexts
+	// closed has the closed contexts, as they may have left objects that were
+	// in use.
+	closed []*libibverbs.Context
+}
+
+// fileText is the beginning of the content of each memory file. The number of
+// the process that has the device follows.
+const fileText = "softroce device of process "
+
+func init() {
+	verbs.ImportDevice = func(fd int32) (*libibverbs.Context, syscall.Errno) {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		return l.importDevice(int(fd))
+	}
+	verbs.ImportPd = func(c *libibverbs.Context, handle uint32) (*libibverbs.Pd, syscall.Errno) {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		return l.importPD(c, handle)
+	}
+	verbs.UnimportPd = func(c *libibverbs.Pd) {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		l.unimportPD(c)
+	}
+	verbs.ImportMr = func(p *libibverbs.Pd, handle uint32) (*libibverbs.Mr, syscall.Errno) {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		return l.importMR(p, handle)
+	}
+	verbs.UnimportMr = func(c *libibverbs.Mr) {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		l.unimportMR(c)
+	}
+}
+
+// newDeviceFile makes a memory file for an opened device.
+func newDeviceFile() (fd int, file *deviceFile, err error) {
+	if fd, err = memoryFile(fileText + strconv.Itoa(syscall.Getpid()) + "\n"); err != nil {
+		return -1, nil, err
+	}
+	file = &deviceFile{}
+	if file.device, file.inode, err = identify(fd); err != nil {
+		syscall.Close(fd)
+		return -1, nil, err
+	}
+	return fd, file, nil
+}
+
+// identify returns what identifies the file of a descriptor.
+func identify(fd int) (device, inode uint64, err error) {
+	var s syscall.Stat_t
+	if err := syscall.Fstat(fd, &s); err != nil {
+		return 0, 0, err
+	}
+	return uint64(s.Dev), s.Ino, nil
+}
+
+// importDevice returns a context for a duplicate of the descriptor of an opened
+// device, which the context takes over. It fails with ENODEV if the file is not
+// that of an opened device of this process, but with EOPNOTSUPP if it is that
+// of another process: no other process can use the memory and the queue pairs.
+func (l *library) importDevice(fd int) (*libibverbs.Context, syscall.Errno) {
+	device, inode, err := identify(fd)
+	if err != nil {
+		return nil, errno(err)
+	}
+	if !l.Node.Limits().Imports {
+		return nil, syscall.EOPNOTSUPP
+	}
+	for _, x := range l.contexts {
+		if f := x.file; !x.closed && f.device == device && f.inode == inode {
+			return l.openWith(fd, f)
+		}
+	}
+	var text [64]byte
+	n, _ := syscall.Pread(fd, text[:], 0)
+	if owner, ok := strings.CutPrefix(string(text[:max(n, 0)]), fileText); ok && owner != strconv.Itoa(syscall.Getpid())+"\n" {
+		return nil, syscall.EOPNOTSUPP
+	}
+	return nil, syscall.ENODEV
+}
+
+// importPD returns another protection domain of the program's for the one with
+// the handle. The two contexts must share a file.
+func (l *library) importPD(c *libibverbs.Context, handle uint32) (*libibverbs.Pd, syscall.Errno) {
+	x, err := l.importer(c)
+	if err != 0 {
+		return nil, err
+	}
+	for _, from := range l.pds {
+		if from.c.Handle != handle || from.of != nil || from.file != x.file || from.e.Destroyed() {
+			continue
+		}
+		p := &pd{c: alloc[libibverbs.Pd](), e: from.e, file: x.file, imported: true}
+		p.c.Context, p.c.Handle = c, handle
+		l.pds[p.c] = p
+		return p.c, 0
+	}
+	return nil, syscall.EINVAL
+}
+
+// importer returns the context c. It fails with EOPNOTSUPP if the device has no
+// imports.
+func (l *library) importer(c *libibverbs.Context) (*context, syscall.Errno) {
+	x := l.contexts[c]
+	if x == nil {
+		return nil, syscall.EINVAL
+	}
+	if !x.device.Limits().Imports {
+		return nil, syscall.EOPNOTSUPP
+	}
+	return x, 0
+}
+
+// unimportPD removes a protection domain of the program's, and leaves the
+// engine's alone. It does nothing for a domain that was not imported, unless its
+// importer has deallocated it. It reports whether it has removed the domain.
+func (l *library) unimportPD(c *libibverbs.Pd) bool {
+	p := l.pds[c]
+	if p == nil || p.of != nil || !p.imported && !p.e.Destroyed() {
+		return false
+	}
+	delete(l.pds, c)
+	free(c)
+	return true
+}
+
+// closePD ends a domain as its context is being closed.
+func (l *library) closePD(c *libibverbs.Pd) {
+	if !l.unimportPD(c) {
+		l.deallocPD(c)
+	}
+}
+
+// importMR returns another region of the program's for the one with the handle.
+// It must belong to the same protection domain as p.
+func (l *library) importMR(p *libibverbs.Pd, handle uint32) (*libibverbs.Mr, syscall.Errno) {
+	domain := l.domain(p)
+	if domain == nil {
+		return nil, syscall.EINVAL
+	}
+	if _, err := l.importer(p.Context); err != 0 {
+		return nil, err
+	}
+	for _, from := range l.mrs {
+		if from.c.Handle != handle || from.domain.e != domain.e || from.e.Deregistered() {
+			continue
+		}
+		m := &mr{c: alloc[libibverbs.Mr](), e: from.e, domain: domain, access: from.access, dmabuf: from.dmabuf, imported: true}
+		domain.users++
+		m.c.Context, m.c.Pd, m.c.Length = p.Context, p, from.c.Length
+		m.c.Lkey, m.c.Rkey, m.c.Handle = from.c.Lkey, from.c.Rkey, handle
+		l.mrs[m.c] = m
+		return m.c, 0
+	}
+	return nil, syscall.EINVAL
+}
+
+// unimportMR does for a region what unimportPD does for a domain.
+func (l *library) unimportMR(c *libibverbs.Mr) bool {
+	m := l.mrs[c]
+	if m == nil || !m.imported && !m.e.Deregistered() {
+		return false
+	}
+	l.forgetMR(m)
+	return true
+}
+
+// closeMR ends a region as its context is being closed.
+func (l *library) closeMR(c *libibverbs.Mr) {
+	if !l.unimportMR(c) {
+		l.deregister(c)
+	}
+}
+
+// leaveFile ends the use of a file by the context x, which is closed. Objects of
+// the context that another one still uses go when all contexts of the file are
+// closed.
+func (l *library) leaveFile(x *context) {
+	f := x.file
+	f.contexts--
+	if f.contexts > 0 {
+		if l.hasLeft(x.c) {
+			f.closed = append(f.closed, x.c)
+		}
+		return
+	}
+	for _, c := range f.closed {
+		l.destroyAll(c)
+	}
+}
+
+// hasLeft reports whether objects of a context are left that its end could not
+// destroy.
+func (l *library) hasLeft(c *libibverbs.Context) bool {
+	for o := range l.mrs {
+		if o.Context == c {
+			return true
+		}
+	}
+	for o := range l.pds {
+		if o.Context == c {
+			return true
+		}
+	}
+	return false
+}
+
+// forgetMR removes a region of the program's, and leaves the engine's alone.
+func (l *library) forgetMR(m *mr) {
+	delete(l.mrs, m.c)
+	m.domain.users--
+	free(m.c)
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package capi
+
+import (
+	"bytes"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// imported returns a context that shares r's objects, and an import of r's
+// domain and of r's region.
+func (r *rig) imported() (*libibverbs.Context, *libibverbs.Pd, *libibverbs.Mr) {
+	r.t.Helper()
+	fd, err := syscall.Dup(int(r.c.CmdFd))
+	require.NoError(r.t, err)
+	c, err := libibverbs.ImportDevice(int32(fd))
+	require.NoError(r.t, err)
+	pd, err := libibverbs.ImportPd(c, r.pd.Handle)
+	require.NoError(r.t, err)
+	mr, err := libibverbs.ImportMr(pd, r.mr.Handle)
+	require.NoError(r.t, err)
+	require.Equal(r.t, [...]uint32{r.mr.Lkey, r.mr.Rkey, r.mr.Handle}, [...]uint32{mr.Lkey, mr.Rkey, mr.Handle})
+	require.Equal(r.t, r.mr.Length, mr.Length)
+	require.Nil(r.t, mr.Addr)
+	return c, pd, mr
+}
+
+// importer returns a rig with imports of r's objects. It does not close its
+// context.
+func (r *rig) importer() *rig {
+	r.t.Helper()
+	i := *r
+	i.c, i.pd, i.mr = r.imported()
+	return &i
+}
+
+// Queue pairs of an imported domain use regions of the original, and the other
+// way round.
+func TestImportedDomain(t *testing.T) {
+	r := newRig(t)
+	before := self().held()
+	i := r.importer()
+	defer func() {
+		require.NoError(t, libibverbs.CloseDevice(i.c))
+		require.Equal(t, before, self().held())
+	}()
+	sent, received := i.cq(8), r.cq(8)
+	from, to := i.qp(libibverbs.IBV_QPT_RC, sent, 4), r.qp(libibverbs.IBV_QPT_RC, received, 4)
+	defer func() { require.NoError(t, libibverbs.DestroyCq(received)) }()
+	defer func() { require.NoError(t, libibverbs.DestroyQp(to)) }()
+	i.ready(from, to.QpNum)
+	r.ready(to, from.QpNum)
+	copy(r.memory[4096:], "hello")
+	r.postRecv(to, r.part(0, 64))
+	i.postSend(from, i.part(4096, 64), nil, 0)
+	require.Equal(t, libibverbs.IBV_WC_SUCCESS, i.poll(sent, 1)[0].Status)
+	require.Equal(t, libibverbs.IBV_WC_SUCCESS, r.poll(received, 1)[0].Status)
+	require.True(t, bytes.HasPrefix(r.memory, []byte("hello")))
+
+	require.NoError(t, libibverbs.DestroyQp(from))
+	libibverbs.UnimportMr(i.mr)
+	libibverbs.UnimportPd(i.pd)
+	libibverbs.UnimportPd(r.pd) // is no import
+	require.NoError(t, libibverbs.QueryDevice(i.c, &libibverbs.DeviceAttr{}))
+	ah := r.ah()
+	require.NoError(t, libibverbs.DestroyAh(ah))
+}
+
+// What is no export of an open device, or of the same device, cannot be
+// imported.
+func TestImportRefused(t *testing.T) {
+	r, other := newRig(t), newRig(t)
+	i := r.importer()
+	defer func() { require.NoError(t, libibverbs.CloseDevice(i.c)) }()
+	null, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer null.Close()
+	foreign, err := memoryFile(fileText + "1\n")
+	require.NoError(t, err)
+	defer syscall.Close(foreign)
+	for name, tt := range map[string]struct {
+		fd   int
+		want error
+	}{
+		"no descriptor":      {-1, syscall.EBADF},
+		"other file":         {int(null.Fd()), syscall.ENODEV},
+		"of another process": {foreign, syscall.EOPNOTSUPP},
+	} {
+		_, err := libibverbs.ImportDevice(int32(tt.fd))
+		require.ErrorIs(t, err, tt.want, name)
+	}
+	_, err = syscall.Write(foreign, []byte{1})
+	require.ErrorIs(t, err, syscall.EPERM, "the file is sealed")
+
+	domain, err := libibverbs.AllocPd(r.c)
+	require.NoError(t, err)
+	parent, err := r.parentDomain(domain, nil)
+	require.NoError(t, err)
+	for name, err := range map[string]error{
+		"domain of another file":    failed(libibverbs.ImportPd(i.c, other.pd.Handle)),
+		"domain that was never":     failed(libibverbs.ImportPd(i.c, 1<<31)),
+		"region of another file":    failed(libibverbs.ImportMr(i.pd, other.mr.Handle)),
+		"region of another domain":  failed(libibverbs.ImportMr(domain, r.mr.Handle)),
+		"region of the parent's":    failed(libibverbs.ImportMr(parent, r.mr.Handle)),
+		"region that was never":     failed(libibverbs.ImportMr(i.pd, 1<<31)),
+		"change of a region":        libibverbs.ReregMr(i.mr, libibverbs.IBV_REREG_MR_CHANGE_ACCESS, nil, nil, 0, 0),
+		"parent domain of a parent": failed(i.parentDomain(parent, nil)),
+	} {
+		require.ErrorIs(t, err, syscall.EINVAL, name)
+	}
+}
+
+// After the end of an original or an import, the other can only be given up.
+func TestEndOfOriginal(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, r, i *rig) (rest *rig){
+		"by its owner": func(t *testing.T, r, i *rig) *rig {
+			require.NoError(t, libibverbs.DeregMr(r.mr))
+			require.NoError(t, libibverbs.DeallocPd(r.pd), "imports do not count")
+			return i
+		},
+		"by its importer": func(t *testing.T, r, i *rig) *rig {
+			require.NoError(t, libibverbs.DeregMr(i.mr))
+			require.NoError(t, libibverbs.DeallocPd(i.pd))
+			return r
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := self().held()
+			r := newRig(t)
+			i := r.importer()
+			rest := end(t, r, i)
+			for call, err := range map[string]error{
+				"dereg":   libibverbs.DeregMr(rest.mr),
+				"rereg":   libibverbs.ReregMr(rest.mr, libibverbs.IBV_REREG_MR_CHANGE_ACCESS, nil, nil, 0, 0),
+				"dealloc": libibverbs.DeallocPd(rest.pd),
+				"window":  failed(libibverbs.AllocMw(rest.pd, libibverbs.IBV_MW_TYPE_1)),
+				"parent":  failed(rest.parentDomain(rest.pd, nil)),
+				"import":  failed(libibverbs.ImportMr(rest.pd, rest.mr.Handle)),
+				"again":   failed(libibverbs.ImportPd(rest.c, rest.pd.Handle)),
+			} {
+				require.Error(t, err, call)
+			}
+			libibverbs.UnimportMr(rest.mr)
+			libibverbs.UnimportPd(rest.pd)
+			require.NoError(t, libibverbs.CloseDevice(i.c))
+			after := self().held()
+			require.Equal(t, before["PDs"], after["PDs"])
+			require.Equal(t, before["MRs"], after["MRs"])
+		})
+	}
+}
+
+// The exporter may close its device before the importer does: what the importer
+// uses lasts until then.
+func TestExporterClosesFirst(t *testing.T) {
+	before, files := self().held(), descriptors(t)
+	r := &rig{t: t}
+	list, _, err := libibverbs.GetDeviceList()
+	require.NoError(t, err)
+	r.c, err = libibverbs.OpenDevice(*list)
+	require.NoError(t, err)
+	libibverbs.FreeDeviceList(list)
+	r.pd, err = libibverbs.AllocPd(r.c)
+	require.NoError(t, err)
+	r.memory = newObjects(t).memory
+	r.mr, err = libibverbs.RegMr(r.pd, start(r.memory), uint64(len(r.memory)), libibverbs.IBV_ACCESS_LOCAL_WRITE)
+	require.NoError(t, err)
+	r.send, r.recv, r.sge = alloc[libibverbs.SendWr](), alloc[libibverbs.RecvWr](), alloc[libibverbs.Sge]()
+	defer free(r.send)
+	defer free(r.recv)
+	defer free(r.sge)
+	i := r.importer()
+	cq := i.cq(8)
+	qp := i.qp(libibverbs.IBV_QPT_RC, cq, 4)
+	i.ready(qp, qp.QpNum)
+	part := i.part(0, 8)
+	require.NoError(t, libibverbs.CloseDevice(r.c))
+	i.postSend(qp, part, nil, 0)
+	require.Equal(t, libibverbs.IBV_WC_LOC_PROT_ERR, i.poll(cq, 1)[0].Status, "the exporter's region is gone")
+	require.Error(t, libibverbs.DeregMr(i.mr))
+	another := i.qp(libibverbs.IBV_QPT_RC, cq, 4)
+	require.NoError(t, libibverbs.DestroyQp(another), "the domain is in use, and so still there")
+	require.ErrorIs(t, libibverbs.DeallocPd(i.pd), syscall.EBUSY)
+	require.NoError(t, libibverbs.CloseDevice(i.c))
+	require.Equal(t, before, self().held())
+	require.LessOrEqual(t, descriptors(t), files)
+}
+
+// Many threads import and end imports while others create objects with them.
+func TestConcurrentImports(t *testing.T) {
+	const threads, rounds = 8, 50
+	r := newRig(t)
+	before := self().held()
+	var all sync.WaitGroup
+	failures := make(chan error, threads)
+	for range threads {
+		all.Go(func() {
+			for range rounds {
+				if err := importOnce(r); err != nil {
+					failures <- err
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(failures)
+	for err := range failures {
+		require.NoError(t, err)
+	}
+	require.Equal(t, before, self().held())
+}
+
+// importOnce imports r's objects, and ends the imports, in a way that leaves
+// objects to the end of the context.
+func importOnce(r *rig) error {
+	fd, err := syscall.Dup(int(r.c.CmdFd))
+	if err != nil {
+		return err
+	}
+	c, err := libibverbs.ImportDevice(int32(fd))
+	if err != nil {
+		return err
+	}
+	pd, err := libibverbs.ImportPd(c, r.pd.Handle)
+	if err != nil {
+		return err
+	}
+	if _, err := libibverbs.ImportMr(pd, r.mr.Handle); err != nil {
+		return err
+	}
+	if _, err := libibverbs.AllocMw(pd, libibverbs.IBV_MW_TYPE_1); err != nil {
+		return err
+	}
+	return libibverbs.CloseDevice(c)
+}
+
+// A device may lack imports.
+func TestNoImports(t *testing.T) {
+	if !limitedTo(t, "imports=0") {
+		return
+	}
+	r := newRig(t)
+	_, err := libibverbs.ImportDevice(r.c.CmdFd)
+	require.ErrorIs(t, err, syscall.EOPNOTSUPP)
+	_, err = libibverbs.ImportPd(r.c, r.pd.Handle)
+	require.ErrorIs(t, err, syscall.EOPNOTSUPP)
+	_, err = libibverbs.ImportMr(r.pd, r.mr.Handle)
+	require.ErrorIs(t, err, syscall.EOPNOTSUPP)
+}
