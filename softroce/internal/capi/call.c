@@ -11,6 +11,7 @@
 
 #include "_cgo_export.h"
 #include "c.h"
+#include "faults.h"
 
 /* The result of a Go function: a pointer (r0), a value (r1) and an errno (r2). */
 typedef struct soft_go_call_return soft_answer;
@@ -95,9 +96,7 @@ static int enter(sigset_t *mask)
 	if (inside || handlers.size < ENOUGH)
 		return EDEADLK;
 	/* While Go runs on a stack of its own, another signal's handler would overwrite this one's. */
-	sigfillset(&asynchronous);
-	for (const int *s = (int[]){SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, 0}; *s; s++)
-		sigdelset(&asynchronous, *s);
+	soft_all_but_faults(&asynchronous);
 	pthread_sigmask(SIG_BLOCK, &asynchronous, mask);
 	inside = HANDLER;
 	return 0;

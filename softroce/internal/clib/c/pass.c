@@ -2,6 +2,7 @@
 
 #define _GNU_SOURCE
 
+#include "../../capi/faults.h"
 #include "pass.h"
 
 #include <dlfcn.h>
@@ -83,10 +84,10 @@ static void load(void)
 		return;
 	}
 	/* The threads of Go's runtime inherit the signal mask. They must leave signals to the program's
-	 * own threads, except SIGURG and the signals that a fault in their own code causes. */
-	sigfillset(&asynchronous);
-	for (const int *s = (int[]){SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF, SIGURG, 0}; *s; s++)
-		sigdelset(&asynchronous, *s);
+	 * own threads, except those that Go's runtime sends to itself, and faults. */
+	soft_all_but_faults(&asynchronous);
+	sigdelset(&asynchronous, SIGPROF);
+	sigdelset(&asynchronous, SIGURG);
 	soft_keep_faults();
 	pthread_sigmask(SIG_BLOCK, &asynchronous, &before);
 	device = dlopen(path, RTLD_NOW | RTLD_LOCAL);
