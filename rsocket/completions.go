@@ -59,7 +59,7 @@ func (c *Conn) take(wcs []ibverbs.WC) {
 	}
 	c.closer.signal()
 	c.settle()
-	c.watchers.notify()
+	c.changed()
 }
 
 // flushed is called when a request was flushed, with the error of its

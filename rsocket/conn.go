@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,15 +41,15 @@ type Conn struct {
 	queues
 	memory
 
-	closed   chan struct{} // closed when Close begins
-	reader   side          // used by calls that read
-	writer   side          // used by calls that write
-	closer   side          // used by CloseRead, CloseWrite and Close; has no deadline
-	pump     *pump         // pump of the connection itself, or of its part of a pool
-	part     *part         // part of the pool with the shared resources; nil: no pool
-	direct   direct        // memory of ReadFrom
-	watchers watchers      // what is told about changes; see connInternals
-	scratch  []byte        // bytes that Peek returns; used by the call that reads
+	closed   chan struct{}          // closed when Close begins
+	reader   side                   // used by calls that read
+	writer   side                   // used by calls that write
+	closer   side                   // used by CloseRead, CloseWrite and Close; has no deadline
+	pump     *pump                  // pump of the connection itself, or of its part of a pool
+	part     *part                  // part of the pool with the shared resources; nil: no pool
+	direct   direct                 // memory of ReadFrom
+	onChange atomic.Pointer[func()] // what is called after changes; see NotifyOf
+	scratch  []byte                 // bytes that Peek returns; used by the call that reads
 
 	mu          sync.Mutex // guards the fields below, and posting
 	state       *protocol.State
@@ -155,7 +156,7 @@ func (c *Conn) signalAll() {
 	c.reader.signal()
 	c.writer.signal()
 	c.closer.signal()
-	c.watchers.notify()
+	c.changed()
 }
 
 // wakeAll makes all waiting calls check their conditions, including the one

@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/verbena-go/verbena/internal/sealed"
@@ -21,10 +18,10 @@ import (
 // connections and descriptors in one thread. See package sealed.
 //
 // A connection has no descriptor that becomes readable with it. A thread that
-// wants to wait watches the connection and tries to take the pump with Hold. If
-// it gets the pump, it calls Arm and waits for the descriptor of the pump in
-// poll(2). Otherwise, another thread or goroutine takes the completions, and
-// the watcher is notified. The connection must not belong to a pool.
+// wants to wait tries to take the pump with Hold. If it gets the pump, it calls
+// Arm and waits for the descriptor of the pump in poll(2). Otherwise, another
+// thread or goroutine takes the completions, and the function that was passed
+// to NotifyOf is called. The connection must not belong to a pool.
 type connInternals struct{ c *Conn }
 
 // Internals gives other packages of this module access to the connection. Other
@@ -150,34 +147,34 @@ func (i connInternals) Readiness(refresh bool) readiness {
 	return r
 }
 
-// notifier is told that the readiness of a connection may have changed.
-type notifier interface {
-	// Notify must not block, and must not call the connection.
-	Notify()
+// NotifyOf makes the connection call changed when its readiness may have
+// changed, and when the pump has become free after Hold has failed. changed
+// must not block, and must not call the connection.
+func (i connInternals) NotifyOf(changed func()) { i.c.onChange.Store(&changed) }
+
+// changed calls the function that was passed to NotifyOf, if any.
+func (c *Conn) changed() {
+	if f := c.onChange.Load(); f != nil {
+		(*f)()
+	}
 }
-
-// Watch makes the connection notify n until Unwatch.
-func (i connInternals) Watch(n notifier) { i.c.watchers.add(n) }
-
-// Unwatch ends Watch.
-func (i connInternals) Unwatch(n notifier) { i.c.watchers.remove(n) }
 
 // Hold takes the pump if it is free, and reports whether it was. The caller
 // must call Release soon after it was notified that the connection is closed.
 func (i connInternals) Hold() bool {
+	p := i.c.pump
 	if fired(i.c.closed) {
 		return false
 	}
-	select {
-	case i.c.pump.lock <- struct{}{}:
+	if p.tryLock() {
 		return true
-	default:
-		return false
 	}
+	p.wanted.Store(true)
+	return p.tryLock() // the pump may have become free before the Store
 }
 
 // Release gives up the pump.
-func (i connInternals) Release() { <-i.c.pump.lock }
+func (i connInternals) Release() { i.c.pump.unlock() }
 
 // Descriptor returns a descriptor that becomes readable when completions have
 // arrived since Arm. The caller holds the pump.
@@ -203,41 +200,6 @@ func (i connInternals) Arm() {
 // TakeEvents takes the events that have made the descriptor readable. The
 // caller holds the pump.
 func (i connInternals) TakeEvents() { sealed.Open(i.c.pump.cq.Internals()).TakeEvents() }
-
-// watchers are the notifiers of a connection.
-type watchers struct {
-	n   atomic.Int32 // number of notifiers
-	mu  sync.Mutex
-	all []notifier
-}
-
-func (w *watchers) add(n notifier) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.all = append(w.all, n)
-	w.n.Store(int32(len(w.all)))
-}
-
-func (w *watchers) remove(n notifier) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if i := slices.Index(w.all, n); i >= 0 {
-		w.all = slices.Delete(w.all, i, i+1)
-	}
-	w.n.Store(int32(len(w.all)))
-}
-
-// notify notifies all.
-func (w *watchers) notify() {
-	if w.n.Load() == 0 {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, n := range w.all {
-		n.Notify()
-	}
-}
 
 // configInternals gives the package with C's rsocket functions what a Config
 // stands for.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -24,6 +25,7 @@ type pump struct {
 	handle  func(wcs []ibverbs.WC, err error) // called with taken completions, and with the reason if the queue has failed
 	woken   func()                            // if not nil, also called to wake the goroutine that holds the pump; must not block
 	lock    chan struct{}                     // full while a goroutine holds the pump
+	wanted  atomic.Bool                       // whether Hold has failed since woken was called for that reason
 	wcs     []ibverbs.WC                      // completions that the goroutine that holds the pump is taking
 
 	mu      sync.Mutex
@@ -33,6 +35,35 @@ type pump struct {
 // init sets the function that gets completions.
 func (p *pump) init(handle func([]ibverbs.WC, error)) {
 	p.handle, p.lock = handle, make(chan struct{}, 1)
+}
+
+// tryLock locks the pump if it is free, and reports whether it was.
+func (p *pump) tryLock() bool {
+	select {
+	case p.lock <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// unlock unlocks the pump. If Hold has failed meanwhile, unlock calls woken, so
+// that the caller of Hold tries again.
+func (p *pump) unlock() {
+	<-p.lock
+	if p.wanted.Load() && p.wanted.Swap(false) && p.woken != nil {
+		p.woken()
+	}
+}
+
+// unlockAfterWait is unlock for a goroutine that has waited for the queue's
+// events. As it may have taken the event that a thread waits for after Arm, it
+// always calls woken.
+func (p *pump) unlockAfterWait() {
+	<-p.lock
+	if p.woken != nil {
+		p.woken()
+	}
 }
 
 // create creates the completion queue. After an error, the caller must call
@@ -87,7 +118,7 @@ func (p *pump) takeAll() {
 	case <-taken:
 	case p.lock <- struct{}{}:
 		p.catchUp()
-		<-p.lock
+		p.unlock()
 	}
 }
 
@@ -158,7 +189,7 @@ func (p *pump) await(ctx context.Context, c *Conn, until func() bool) {
 				p.handle(p.wcs[:n], failed)
 			}
 		}
-		<-p.lock
+		p.unlockAfterWait()
 		if failed != nil {
 			return
 		}
@@ -168,30 +199,26 @@ func (p *pump) await(ctx context.Context, c *Conn, until func() bool) {
 // poll takes the completions in the queue, unless another goroutine holds the
 // pump.
 func (p *pump) poll() {
-	select {
-	case p.lock <- struct{}{}:
-	default:
+	if !p.tryLock() {
 		return
 	}
 	if n, err := p.cq.Poll(p.wcs); n > 0 || err != nil {
 		p.handle(p.wcs[:n], err)
 	}
-	<-p.lock
+	p.unlock()
 }
 
 // refresh is like poll, and also calls the functions that were passed to
 // afterTaken.
 func (p *pump) refresh() {
-	select {
-	case p.lock <- struct{}{}:
-	default:
+	if !p.tryLock() {
 		return
 	}
 	p.catchUp()
 	if n, err := p.cq.Poll(p.wcs); n > 0 || err != nil {
 		p.handle(p.wcs[:n], err)
 	}
-	<-p.lock
+	p.unlock()
 }
 
 // empty takes all completions in the queue. The caller holds the pump.

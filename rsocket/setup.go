@@ -126,7 +126,7 @@ func (c *Conn) createQP(rdma *rdmacm.Conn) (err error) {
 	} else {
 		c.pump = new(pump)
 		c.pump.init(c.handle)
-		c.pump.woken = c.watchers.notify
+		c.pump.woken = c.changed
 		if err := c.pump.create(device, c.config.SendQueue+receives, c.config.Spin); err != nil {
 			return err
 		}

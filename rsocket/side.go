@@ -65,7 +65,7 @@ func (c *Conn) wait(s *side) error {
 	select {
 	case c.pump.lock <- struct{}{}: // usually free; the select below takes longer
 		err := c.pump.takeUntil(c, s)
-		<-c.pump.lock
+		c.pump.unlockAfterWait()
 		return err
 	default:
 	}
@@ -82,7 +82,7 @@ func (c *Conn) wait(s *side) error {
 	case <-passed:
 	case c.pump.lock <- struct{}{}:
 		err := c.pump.takeUntil(c, s)
-		<-c.pump.lock
+		c.pump.unlockAfterWait()
 		return err
 	}
 	return nil

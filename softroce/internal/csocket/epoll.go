@@ -6,6 +6,7 @@ package csocket
 
 import (
 	"encoding/binary"
+	"math"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -13,7 +14,6 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/internal/sealed"
-	"github.com/verbena-go/verbena/rsocket"
 )
 
 // The flags of epoll_ctl(2).
@@ -22,32 +22,51 @@ const (
 	epollET      = 1 << 31
 )
 
-// epollSet is what repoll_create makes: an epoll of the system for descriptors
-// that are no sockets, and the sockets.
+// epollSet is what repoll_create makes. A wait looks only at members that may
+// have changed since they were last found not ready: those in the queue.
 type epollSet struct {
-	fd int
+	fd       int // epoll of the system for descriptors that are no sockets; the program has its number
+	channels int // epoll of the system in which threads wait: for fd, for bell, and for the channels of the members' connections
+	bell     int // eventfd that wakes a thread
+	queue    queue
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below; held before locks of sockets, connections and queue
 	members map[int]*member
-	changes atomic.Int64 // number of changes of the members
-	waiting watchers     // threads in repoll_wait
+	byKey   map[int32]*member // by the keys of the members' channels
+	key     int32             // last key
+	users   int               // number of threads in wait
+	ended   bool              // whether rclose was called
+}
+
+// queue has the members that may be ready.
+type queue struct {
+	mu       sync.Mutex
+	all      []*member
+	sleeping int  // number of threads that wait
+	rung     bool // whether the bell was rung since a thread woke up
 }
 
 // member is a socket in an epoll set.
 type member struct {
+	set    *epollSet
 	socket *socket
+	fd     int // number of the socket
 	events uint32
 	data   [8]byte
-	conn   *rsocket.Conn // connection that notifies the member
-	spent  bool          // whether EPOLLONESHOT has disabled the member
-	edge   atomic.Bool   // whether the socket may have changed since it was reported
+	key    int32 // identifies the channel of the socket's connection
+	added  int   // descriptor of this channel, after it was added to the set's channels; otherwise 0
+	spent  bool  // whether EPOLLONESHOT has disabled the member
+	queued bool  // guarded by the queue's mu
+
+	notified atomic.Bool // whether the socket may have changed since its completions were taken
+	fired    atomic.Bool // whether the channel has had an event since the thread took its events
 }
 
-// Notify records that the socket may have changed.
-func (m *member) Notify() { m.edge.Store(true) }
-
-// ready reports whether the member may be reported again.
-func (m *member) ready() bool { return m == nil || m.events&epollET == 0 || m.edge.Load() }
+// Notify makes a thread look at the member.
+func (m *member) Notify() {
+	m.notified.Store(true)
+	m.set.push(m)
+}
 
 // event is struct epoll_event. Its data is at another offset on amd64.
 type event [unsafe.Sizeof(syscall.EpollEvent{})]byte
@@ -55,19 +74,59 @@ type event [unsafe.Sizeof(syscall.EpollEvent{})]byte
 func (e *event) events() uint32 { return binary.NativeEndian.Uint32(e[:]) }
 func (e *event) data() []byte   { return e[len(e)-8:] }
 
+// Keys of what is in a set's channels beside the members' channels.
+const (
+	systemKey = -1
+	bellKey   = -2
+)
+
 // newSet is repoll_create.
 func newSet(flags int32) (int, syscall.Errno) {
 	fd, err := syscall.EpollCreate1(int(flags) &^ syscall.O_NONBLOCK)
 	if err != nil {
 		return 0, errnoOf(err)
 	}
+	set := &epollSet{fd: fd, channels: -1, bell: -1, members: map[int]*member{}, byKey: map[int32]*member{}}
+	if err := set.create(); err != 0 {
+		syscall.Close(fd)
+		set.free()
+		return 0, err
+	}
 	table.Lock()
 	defer table.Unlock()
 	if table.sets == nil {
 		table.sets = map[int]*epollSet{}
 	}
-	table.sets[fd] = &epollSet{fd: fd, members: map[int]*member{}}
+	table.sets[fd] = set
 	return fd, 0
+}
+
+// create creates what threads wait for.
+func (set *epollSet) create() (e syscall.Errno) {
+	var err error
+	if set.channels, err = syscall.EpollCreate1(syscall.EPOLL_CLOEXEC); err != nil {
+		return errnoOf(err)
+	}
+	if set.bell, e = newEventFD(); e != 0 {
+		return e
+	}
+	if err := set.addChannel(set.bell, pollIn|epollET, bellKey); err != nil {
+		return errnoOf(err)
+	}
+	return errnoOf(set.addChannel(set.fd, pollIn, systemKey))
+}
+
+func (set *epollSet) addChannel(fd int, events uint32, key int32) error {
+	return syscall.EpollCtl(set.channels, syscall.EPOLL_CTL_ADD, fd, &syscall.EpollEvent{Events: events, Fd: key})
+}
+
+// free closes what threads wait for.
+func (set *epollSet) free() {
+	for _, fd := range []int{set.channels, set.bell} {
+		if fd >= 0 {
+			syscall.Close(fd)
+		}
+	}
 }
 
 // findSet returns the epoll set of a descriptor, or nil.
@@ -77,28 +136,50 @@ func findSet(fd int32) *epollSet {
 	return table.sets[int(fd)]
 }
 
-// end ends the set.
+// end ends the set. Threads that wait return.
 func (set *epollSet) end() {
 	set.mu.Lock()
-	for fd, m := range set.members {
-		set.drop(fd, m)
+	defer set.mu.Unlock()
+	set.ended = true
+	for _, m := range set.members {
+		set.drop(m)
 	}
-	set.mu.Unlock()
 	syscall.Close(set.fd)
+	if set.users == 0 {
+		set.free()
+	} else {
+		set.ring()
+	}
 }
 
-// drop removes a member. The caller holds set.mu.
-func (set *epollSet) drop(fd int, m *member) {
+// remove removes a member whose socket is being closed.
+func (set *epollSet) remove(m *member) {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	set.drop(m)
+}
+
+// drop removes a member, if it is still there. The caller holds set.mu.
+func (set *epollSet) drop(m *member) {
 	m.socket.watchers.remove(m)
-	if m.conn != nil {
-		sealed.Open(m.conn.Internals()).Unwatch(m)
+	if set.members[m.fd] != m {
+		return
 	}
-	delete(set.members, fd)
+	delete(set.members, m.fd)
+	delete(set.byKey, m.key)
+	if m.added > 0 {
+		_ = syscall.EpollCtl(set.channels, syscall.EPOLL_CTL_DEL, m.added, nil)
+	}
 }
 
 // control is repoll_ctl.
 func (set *epollSet) control(op, fd int32, e *event) syscall.Errno {
 	s := find(fd)
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	if set.ended {
+		return syscall.EBADF
+	}
 	if s == nil {
 		_, _, err := syscall.Syscall6(syscall.SYS_EPOLL_CTL, uintptr(set.fd), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(e)), 0, 0)
 		return err
@@ -106,11 +187,9 @@ func (set *epollSet) control(op, fd int32, e *event) syscall.Errno {
 	if e == nil && op != syscall.EPOLL_CTL_DEL {
 		return syscall.EFAULT
 	}
-	set.mu.Lock()
-	defer set.mu.Unlock()
 	m := set.members[int(fd)]
 	if m != nil && m.socket != s { // of a socket that was closed
-		set.drop(int(fd), m)
+		set.drop(m)
 		m = nil
 	}
 	switch op {
@@ -118,9 +197,11 @@ func (set *epollSet) control(op, fd int32, e *event) syscall.Errno {
 		if m != nil {
 			return syscall.EEXIST
 		}
-		m = &member{socket: s}
-		set.members[int(fd)] = m
-		s.watchers.add(m)
+		m = set.add(s)
+		if s.isClosed() {
+			set.drop(m)
+			return syscall.EBADF
+		}
 	case syscall.EPOLL_CTL_MOD, syscall.EPOLL_CTL_DEL:
 		if m == nil {
 			return syscall.ENOENT
@@ -129,27 +210,65 @@ func (set *epollSet) control(op, fd int32, e *event) syscall.Errno {
 		return syscall.EINVAL
 	}
 	if op == syscall.EPOLL_CTL_DEL {
-		set.drop(int(fd), m)
-	} else {
-		m.events, m.data = e.events(), [8]byte(e.data())
-		m.spent = false
-		m.edge.Store(true)
+		set.drop(m)
+		return 0
 	}
-	set.changes.Add(1)
-	set.waiting.notify()
+	m.events, m.data, m.spent = e.events(), [8]byte(e.data()), false
+	m.Notify()
 	return 0
+}
+
+// add makes the socket a member. The caller holds set.mu.
+func (set *epollSet) add(s *socket) *member {
+	for set.key = set.key%math.MaxInt32 + 1; set.byKey[set.key] != nil; {
+		set.key = set.key%math.MaxInt32 + 1
+	}
+	m := &member{set: set, socket: s, fd: s.fd, key: set.key}
+	set.members[m.fd], set.byKey[m.key] = m, m
+	s.watchers.add(m)
+	return m
+}
+
+// push puts a member into the queue, and wakes a thread.
+func (set *epollSet) push(m *member) {
+	q := &set.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if m.queued {
+		return
+	}
+	m.queued = true
+	q.all = append(q.all, m)
+	set.wake()
+}
+
+// wake wakes a thread if one waits. The caller holds the queue's mu.
+func (set *epollSet) wake() {
+	if set.queue.sleeping > 0 && !set.queue.rung {
+		set.queue.rung = true
+		set.ring()
+	}
+}
+
+// ring makes a thread that waits, or the next one that will, look at the queue.
+func (set *epollSet) ring() {
+	one := [8]byte{1, 1} // of any order of bytes
+	syscall.Write(set.bell, one[:])
 }
 
 // wait is repoll_wait.
 func (set *epollSet) wait(events []event, timeout time.Duration) (int, syscall.Errno) {
+	if !set.enter() {
+		return 0, syscall.EBADF
+	}
+	defer set.leave()
 	began := time.Now()
 	for left := timeout; ; {
-		l := set.look()
-		_, err := l.poll(left)
+		system, err := set.harvest(left)
 		if err != 0 {
 			return 0, err
 		}
-		if n, err := set.report(l, events); n > 0 || err != 0 {
+		if n, err := set.report(events, system); n > 0 || err != 0 {
 			return n, err
 		}
 		if timeout >= 0 {
@@ -160,34 +279,88 @@ func (set *epollSet) wait(events []event, timeout time.Duration) (int, syscall.E
 	}
 }
 
-// look returns a look at what is enabled in the set.
-func (set *epollSet) look() *look {
+// enter begins a wait. It fails if the set was closed.
+func (set *epollSet) enter() bool {
 	set.mu.Lock()
 	defer set.mu.Unlock()
-	l := &look{fds: []pollFD{{int32(set.fd), pollIn, 0}}, sockets: []*socket{nil}, members: []*member{nil}, set: set, changes: set.changes.Load()}
-	for fd, m := range set.members {
-		if m.socket.isClosed() {
-			set.drop(fd, m)
-			continue
-		}
-		if c := m.socket.conn.Load(); c != nil && m.conn == nil {
-			m.conn = c
-			sealed.Open(c.Internals()).Watch(m)
-			m.edge.Store(true)
-		}
-		if !m.spent {
-			l.fds = append(l.fds, pollFD{int32(fd), int16(m.events), 0})
-			l.sockets = append(l.sockets, m.socket)
-			l.members = append(l.members, m)
-		}
+	if !set.ended {
+		set.users++
 	}
-	return l
+	return !set.ended
 }
 
-// report writes the events that a look has found.
-func (set *epollSet) report(l *look, events []event) (int, syscall.Errno) {
-	n := 0
-	if l.fds[0].revents != 0 {
+// leave ends a wait.
+func (set *epollSet) leave() {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	set.users--
+	switch {
+	case !set.ended:
+	case set.users == 0:
+		set.free()
+	default:
+		set.ring() // for the next thread, as one wakes at a time
+	}
+}
+
+// harvest waits until something has happened, unless members are in the queue,
+// and puts the members into the queue whose channels have had events. It
+// reports whether descriptors that are no sockets are ready.
+func (set *epollSet) harvest(timeout time.Duration) (system bool, err syscall.Errno) {
+	q := &set.queue
+	q.mu.Lock()
+	sleeps := len(q.all) == 0 && timeout != 0
+	if sleeps {
+		q.sleeping++
+	} else {
+		timeout = 0
+	}
+	q.mu.Unlock()
+	var got [64]syscall.EpollEvent
+	n, err := epollWait(set.channels, got[:], timeout)
+	if sleeps {
+		q.mu.Lock()
+		q.sleeping--
+		q.rung = false
+		q.mu.Unlock()
+	}
+	if err != 0 {
+		return false, err
+	}
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	for _, e := range got[:n] {
+		if e.Fd == systemKey {
+			system = true
+		} else if m := set.byKey[e.Fd]; m != nil {
+			m.fired.Store(true)
+			set.push(m)
+		}
+	}
+	return system, 0
+}
+
+// epollWait is epoll_pwait(2). A negative timeout means none.
+func epollWait(fd int, events []syscall.EpollEvent, timeout time.Duration) (int, syscall.Errno) {
+	mask := waitMask()
+	millis := -1
+	if timeout >= 0 {
+		millis = int(min((timeout+time.Millisecond-1)/time.Millisecond, math.MaxInt32))
+	}
+	n, _, err := syscall.Syscall6(syscall.SYS_EPOLL_PWAIT, uintptr(fd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)),
+		uintptr(millis), uintptr(unsafe.Pointer(&mask)), unsafe.Sizeof(mask))
+	return int(n), err
+}
+
+// report looks at the members in the queue, and writes their events and those
+// of the system.
+func (set *epollSet) report(events []event, system bool) (n int, err syscall.Errno) {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	if set.ended {
+		return 0, syscall.EBADF
+	}
+	if system {
 		k, _, err := syscall.Syscall6(syscall.SYS_EPOLL_PWAIT, uintptr(set.fd), uintptr(unsafe.Pointer(&events[0])),
 			uintptr((len(events)+1)/2), 0, 0, 0)
 		if err != 0 {
@@ -195,22 +368,82 @@ func (set *epollSet) report(l *look, events []event) (int, syscall.Errno) {
 		}
 		n = int(k)
 	}
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	for i, m := range l.members {
-		if n == len(events) {
-			break
-		}
-		if m == nil || l.fds[i].revents == 0 || m.spent || set.members[int(l.fds[i].fd)] != m {
+	q := &set.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for left := len(q.all); left > 0 && n < len(events); left-- {
+		m := q.all[0]
+		q.all[0], q.all = nil, q.all[1:]
+		q.mu.Unlock()
+		revents := set.look(m)
+		q.mu.Lock()
+		if revents == 0 {
 			continue
 		}
-		if m.events&epollET != 0 && !m.edge.Swap(false) {
-			continue
-		}
-		m.spent = m.events&epollOneshot != 0
-		binary.NativeEndian.PutUint32(events[n][:], uint32(uint16(l.fds[i].revents)))
+		binary.NativeEndian.PutUint32(events[n][:], uint32(uint16(revents)))
 		copy(events[n].data(), m.data[:])
 		n++
+		m.spent = m.events&epollOneshot != 0
+		if !m.spent && m.events&epollET == 0 && !m.queued { // the next wait looks whether it is still ready
+			m.queued = true
+			q.all = append(q.all, m)
+		}
+	}
+	if len(q.all) > 0 {
+		set.wake()
 	}
 	return n, 0
+}
+
+// look returns the events of a member that was taken out of the queue. The
+// caller holds set.mu.
+func (set *epollSet) look(m *member) int16 {
+	if set.members[m.fd] != m || m.spent {
+		m.leaveQueue()
+		return 0
+	}
+	armed := m.arm() // whose notifications do not put the member into the queue again
+	m.leaveQueue()
+	if !armed {
+		m.notified.Store(true)
+		m.arm() // the thread that had the pump may have given it up before leaveQueue
+	}
+	return m.socket.revents(int16(m.events), false)
+}
+
+// leaveQueue makes Notify put the member into the queue again.
+func (m *member) leaveQueue() {
+	m.set.queue.mu.Lock()
+	m.queued = false
+	m.set.queue.mu.Unlock()
+}
+
+// arm takes the completions of the member's connection, if there may be any,
+// and requests an event for the next one. It fails if another thread has the
+// pump; the member is notified when that thread gives it up. The caller holds
+// set.mu.
+func (m *member) arm() bool {
+	c := m.socket.conn.Load()
+	if c == nil || m.socket.isClosed() {
+		return true
+	}
+	fired, notified := m.fired.Swap(false), m.notified.Swap(false)
+	if !fired && !notified {
+		return true
+	}
+	i := sealed.Open(c.Internals())
+	if !i.Hold() {
+		return false
+	}
+	defer i.Release()
+	if m.added == 0 {
+		if fd := i.Descriptor(); m.set.addChannel(fd, pollIn|epollET, m.key) == nil {
+			m.added = fd
+		}
+	}
+	if fired {
+		i.TakeEvents()
+	}
+	i.Arm()
+	return true
 }

@@ -39,33 +39,23 @@ func (s *socket) revents(events int16, refresh bool) int16 {
 	}
 	got := int16(0)
 	if c := s.conn.Load(); c != nil {
-		i := sealed.Open(c.Internals())
-		now := i.Readiness(false)
-		ready := func() int16 {
-			got := int16(0)
-			if now.Readable {
-				got |= pollIn
-			}
-			if now.Writable {
-				got |= pollOut
-			}
-			if now.Ended {
-				got |= pollRdHup
-			}
-			if now.HungUp && !now.Unread { // programs, such as C's rstream, would leave what has arrived
-				got |= pollHup
-			}
-			if now.Err != nil {
-				got |= pollErr
-			}
-			return got & (events | pollAlways)
+		now := sealed.Open(c.Internals()).Readiness(refresh)
+		if now.Readable {
+			got |= pollIn
 		}
-		got = ready()
-		if got&events != events && refresh {
-			now = i.Readiness(true)
-			got = ready()
+		if now.Writable {
+			got |= pollOut
 		}
-		return got
+		if now.Ended {
+			got |= pollRdHup
+		}
+		if now.HungUp && !now.Unread { // programs, such as C's rstream, would leave what has arrived
+			got |= pollHup
+		}
+		if now.Err != nil {
+			got |= pollErr
+		}
+		return got & (events | pollAlways)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,19 +127,11 @@ type look struct {
 	own     []ownConn // for each of fds, the connection that the thread waits for
 	real    []pollFD  // what poll(2) gets: waiter, other descriptors, channels of connections
 	waiter  *waiter
-
-	// For an epoll set, and otherwise empty.
-	set     *epollSet
-	members []*member // for each of fds, the member of the set
-	changes int64     // the set's changes when the look was made
 }
-
-// isReady reports whether what is found for fds[i] counts.
-func (l *look) isReady(i int) bool { return l.set == nil || l.members[i].ready() }
 
 // ownConn is a connection that a thread waits for.
 type ownConn struct {
-	conn *rsocket.Conn // nil: the thread does not watch a connection yet
+	conn *rsocket.Conn // nil: there is no connection yet
 	held bool          // whether the thread has the connection's pump
 }
 
@@ -208,15 +190,9 @@ func (l *look) poll(timeout time.Duration) (int, syscall.Errno) {
 			s.watchers.add(l.waiter)
 		}
 	}
-	if l.set != nil {
-		l.set.waiting.add(l.waiter)
-	}
 	l.own = make([]ownConn, len(l.fds))
 	defer l.end()
 	for {
-		if l.set != nil && l.set.changes.Load() != l.changes {
-			return 0, 0
-		}
 		for i, s := range l.sockets {
 			if s != nil {
 				l.arm(i, s)
@@ -245,16 +221,9 @@ func (l *look) end() {
 			continue
 		}
 		s.watchers.remove(l.waiter)
-		if own := l.own[i]; own.conn != nil {
-			internals := sealed.Open(own.conn.Internals())
-			internals.Unwatch(l.waiter)
-			if own.held {
-				internals.Release()
-			}
+		if own := l.own[i]; own.held {
+			sealed.Open(own.conn.Internals()).Release()
 		}
-	}
-	if l.set != nil {
-		l.set.waiting.remove(l.waiter)
 	}
 	l.waiter.free()
 }
@@ -264,17 +233,11 @@ func (l *look) end() {
 func (l *look) arm(i int, s *socket) {
 	own := &l.own[i]
 	c := s.conn.Load()
-	if c == nil {
+	if c == nil || s.isClosed() {
 		return
 	}
 	internals := sealed.Open(c.Internals())
-	if own.conn == nil {
-		own.conn = c
-		internals.Watch(l.waiter)
-	}
-	if s.isClosed() {
-		return
-	}
+	own.conn = c
 	if !own.held {
 		own.held = internals.Hold()
 	}
@@ -323,11 +286,7 @@ func (l *look) check(refresh bool) int {
 	for i, s := range l.sockets {
 		if s != nil {
 			if l.fds[i].revents = s.revents(l.fds[i].events, refresh); l.fds[i].revents != 0 {
-				if l.isReady(i) {
-					n++
-				} else {
-					l.fds[i].revents = 0
-				}
+				n++
 			}
 		}
 	}
@@ -374,13 +333,18 @@ func (l *look) sleep(timeout time.Duration) (int, syscall.Errno) {
 	return l.gather(), 0
 }
 
-// ppoll is ppoll(2). A negative timeout means none. The signal with which Go's
-// runtime interrupts threads waits until ppoll returns, so that only the
-// program's signals end it.
-func ppoll(fds []pollFD, timeout time.Duration) syscall.Errno {
+// waitMask returns the signals that are blocked while a thread waits. The
+// signal with which Go's runtime interrupts threads is among them, so that only
+// the program's signals end the wait.
+func waitMask() uint64 {
 	var mask uint64
 	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, 0, 0, uintptr(unsafe.Pointer(&mask)), unsafe.Sizeof(mask), 0, 0)
-	mask |= 1 << (syscall.SIGURG - 1)
+	return mask | 1<<(syscall.SIGURG-1)
+}
+
+// ppoll is ppoll(2). A negative timeout means none.
+func ppoll(fds []pollFD, timeout time.Duration) syscall.Errno {
+	mask := waitMask()
 	var t *syscall.Timespec
 	if timeout >= 0 {
 		left := syscall.NsecToTimespec(int64(timeout))

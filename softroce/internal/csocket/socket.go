@@ -7,12 +7,12 @@ package csocket
 import (
 	"context"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/verbena-go/verbena/internal/sealed"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rsocket"
 )
@@ -32,12 +32,12 @@ const (
 type socket struct {
 	fd, family  int
 	nonblocking atomic.Bool
-	timeouts    [2]atomic.Int64 // SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds; 0 means none
-	watchers    watchers        // threads that wait for the socket, and epoll sets that have it
-	conn        atomic.Pointer[rsocket.Conn]
-	accepted    chan *rsocket.Conn // connections of a listener that wait for raccept
-	done        chan struct{}      // closed when rclose begins
-	ctx         context.Context    // of connecting; ends when rclose begins
+	timeouts    [2]atomic.Int64              // SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds; 0 means none
+	watchers    watchers                     // threads that wait for the socket, and epoll sets that have it
+	conn        atomic.Pointer[rsocket.Conn] // set by setConn
+	accepted    chan *rsocket.Conn           // connections of a listener that wait for raccept
+	done        chan struct{}                // closed when rclose begins
+	ctx         context.Context              // of connecting; ends when rclose begins
 	cancel      context.CancelFunc
 
 	mu       sync.Mutex // guards the fields below
@@ -153,6 +153,9 @@ func (s *socket) end() bool {
 	close(s.done)
 	s.cancel()
 	s.watchers.notify()
+	for _, m := range s.watchers.members() {
+		m.set.remove(m) // before the descriptor that the set watches is closed
+	}
 	if binding != nil {
 		binding.end()
 	}
@@ -167,6 +170,13 @@ func (s *socket) end() bool {
 		c.Close()
 	}
 	return true
+}
+
+// setConn makes the connection the socket's, and makes it notify the socket's
+// watchers.
+func (s *socket) setConn(c *rsocket.Conn) {
+	sealed.Open(c.Internals()).NotifyOf(s.watchers.notify)
+	s.conn.Store(c)
 }
 
 // isClosed reports whether rclose has begun.
@@ -336,7 +346,7 @@ func (s *socket) child(c *rsocket.Conn) (*socket, syscall.Errno) {
 	s.mu.Unlock()
 	child.nonblocking.Store(s.nonblocking.Load())
 	child.state = connected
-	child.conn.Store(c)
+	child.setConn(c)
 	child.enter()
 	return child, 0
 }
@@ -417,7 +427,7 @@ func (s *socket) connectDone(c any, err error) {
 		conn.Close()
 		return
 	default:
-		s.conn.Store(conn)
+		s.setConn(conn)
 		s.state = connected
 		s.keepAlive(conn) // which the program may have changed meanwhile
 	}
@@ -506,35 +516,4 @@ func (b *binding) end() {
 		b.id.Close()
 	}
 	b.channel.Close()
-}
-
-// watchers are what is notified when a socket may have changed.
-type watchers struct {
-	mu  sync.Mutex
-	all []notifier
-}
-
-// notifier is told that a socket may have changed.
-type notifier interface{ Notify() }
-
-func (w *watchers) add(n notifier) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.all = append(w.all, n)
-}
-
-func (w *watchers) remove(n notifier) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if i := slices.Index(w.all, n); i >= 0 {
-		w.all = slices.Delete(w.all, i, i+1)
-	}
-}
-
-func (w *watchers) notify() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, n := range w.all {
-		n.Notify()
-	}
 }

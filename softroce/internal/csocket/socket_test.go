@@ -34,7 +34,7 @@ const patience = 30 * time.Second
 var c = func() (f capi.CM) { provide(&f); return f }()
 
 // make a socket, which the test closes.
-func newTestSocket(t *testing.T, family int32) int32 {
+func newTestSocket(t testing.TB, family int32) int32 {
 	t.Helper()
 	fd, err := c.Rsocket(family, syscall.SOCK_STREAM, 0)
 	require.Zero(t, err)
@@ -43,7 +43,7 @@ func newTestSocket(t *testing.T, family int32) int32 {
 }
 
 // sockaddr returns an address as C has it.
-func sockaddr(t *testing.T, at string) (*librdmacm.Sockaddr, uint32) {
+func sockaddr(t testing.TB, at string) (*librdmacm.Sockaddr, uint32) {
 	t.Helper()
 	a := netip.MustParseAddrPort(at)
 	family := syscall.AF_INET
@@ -58,7 +58,7 @@ func sockaddr(t *testing.T, at string) (*librdmacm.Sockaddr, uint32) {
 }
 
 // named returns the address that a function such as rgetsockname gives.
-func named(t *testing.T, fd int32, f func(int32, *librdmacm.Sockaddr, *uint32) syscall.Errno) netip.AddrPort {
+func named(t testing.TB, fd int32, f func(int32, *librdmacm.Sockaddr, *uint32) syscall.Errno) netip.AddrPort {
 	t.Helper()
 	b := new([sockaddr6Len]byte)
 	length := uint32(len(b))
@@ -70,7 +70,7 @@ func named(t *testing.T, fd int32, f func(int32, *librdmacm.Sockaddr, *uint32) s
 }
 
 // listener returns a socket that listens on the host, and its address.
-func listener(t *testing.T, host string, backlog int32) (int32, netip.AddrPort) {
+func listener(t testing.TB, host string, backlog int32) (int32, netip.AddrPort) {
 	t.Helper()
 	family := int32(syscall.AF_INET)
 	if strings.Contains(host, ":") {
@@ -87,12 +87,12 @@ func listener(t *testing.T, host string, backlog int32) (int32, netip.AddrPort) 
 }
 
 // pair returns two connected sockets.
-func pair(t *testing.T) (client, server int32) {
+func pair(t testing.TB) (client, server int32) {
 	t.Helper()
 	return pairAt(t, "127.0.0.1")
 }
 
-func pairAt(t *testing.T, host string) (client, server int32) {
+func pairAt(t testing.TB, host string) (client, server int32) {
 	t.Helper()
 	ln, at := listener(t, host, 1)
 	client = newTestSocket(t, int32(find(ln).family))
@@ -101,7 +101,7 @@ func pairAt(t *testing.T, host string) (client, server int32) {
 	return client, acceptOne(t, ln)
 }
 
-func acceptOne(t *testing.T, ln int32) int32 {
+func acceptOne(t testing.TB, ln int32) int32 {
 	t.Helper()
 	fd, err := c.Raccept(ln, nil, nil)
 	require.Zero(t, err)
@@ -356,6 +356,13 @@ func TestEnds(t *testing.T) {
 			require.Equal(t, tt.send, err)
 		})
 	}
+	t.Run("one half after the other", func(t *testing.T) { // a socket that is ready also gets to know of more
+		client, server := pair(t)
+		require.Zero(t, c.Rshutdown(server, syscall.SHUT_WR))
+		eventually(t, client, pollIn|pollOut, pollIn|pollOut)
+		require.Zero(t, c.Rshutdown(server, syscall.SHUT_RD))
+		eventually(t, client, pollIn|pollOut, pollIn|pollOut|pollHup)
+	})
 	t.Run("own half", func(t *testing.T) {
 		client, _ := pair(t)
 		require.Zero(t, c.Rshutdown(client, syscall.SHUT_WR))
