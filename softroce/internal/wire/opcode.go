@@ -50,6 +50,32 @@ const (
 	UDSendOnly     Opcode = 0x64
 	UDSendOnlyImm  Opcode = 0x65
 	CNP            Opcode = 0x81 // congestion notification
+
+	XRCSendFirst    Opcode = 0xA0 // each is 0xA0 above that of a reliable connection
+	XRCSendMiddle   Opcode = 0xA1
+	XRCSendLast     Opcode = 0xA2
+	XRCSendLastImm  Opcode = 0xA3
+	XRCSendOnly     Opcode = 0xA4
+	XRCSendOnlyImm  Opcode = 0xA5
+	XRCWriteFirst   Opcode = 0xA6
+	XRCWriteMiddle  Opcode = 0xA7
+	XRCWriteLast    Opcode = 0xA8
+	XRCWriteLastImm Opcode = 0xA9
+	XRCWriteOnly    Opcode = 0xAA
+	XRCWriteOnlyImm Opcode = 0xAB
+	XRCReadRequest  Opcode = 0xAC
+	XRCReadFirst    Opcode = 0xAD
+	XRCReadMiddle   Opcode = 0xAE
+	XRCReadLast     Opcode = 0xAF
+	XRCReadOnly     Opcode = 0xB0
+	XRCAck          Opcode = 0xB1
+	XRCAtomicAck    Opcode = 0xB2
+	XRCCompareSwap  Opcode = 0xB3
+	XRCFetchAdd     Opcode = 0xB4
+	XRCSendLastInv  Opcode = 0xB6
+	XRCSendOnlyInv  Opcode = 0xB7
+	XRCFlush        Opcode = 0xBC
+	XRCAtomicWrite  Opcode = 0xBD
 )
 
 // Transport is the transport service to which an opcode belongs.
@@ -61,6 +87,7 @@ const (
 	UC         Transport = 1 // unreliable connection
 	UD         Transport = 3 // datagrams
 	Congestion Transport = 4 // CNP only
+	XRC        Transport = 5 // extended reliable connection
 )
 
 // Properties of opcodes, in opcodeInfo.has.
@@ -81,6 +108,7 @@ const (
 	inv
 	cnp // the packet has 16 reserved bytes, which are zero
 	feth
+	xrcETH
 
 	only = first | last
 )
@@ -89,10 +117,10 @@ const (
 // unknown opcode.
 type opcodeInfo struct {
 	name string
-	has  uint16
+	has  uint32
 }
 
-var opcodes = [256]opcodeInfo{
+var opcodes = withXRC([256]opcodeInfo{
 	RCSendFirst:    {"RC SEND first", send | first | payload},
 	RCSendMiddle:   {"RC SEND middle", send | middle | payload},
 	RCSendLast:     {"RC SEND last", send | last | payload},
@@ -133,10 +161,26 @@ var opcodes = [256]opcodeInfo{
 	UDSendOnly:     {"UD SEND only", send | only | deth | payload},
 	UDSendOnlyImm:  {"UD SEND only with immediate", send | only | deth | imm | payload},
 	CNP:            {"CNP", only | cnp},
+})
+
+// withXRC adds the opcodes of extended reliable connections to the table. They
+// are those of reliable connections, and each request has one more header.
+func withXRC(table [256]opcodeInfo) [256]opcodeInfo {
+	for o, info := range table[:UCSendFirst] {
+		if info.has == 0 {
+			continue
+		}
+		info.name = "X" + info.name
+		if info.has&response == 0 {
+			info.has |= xrcETH
+		}
+		table[int(XRCSendFirst)+o] = info
+	}
+	return table
 }
 
 // is reports whether o has one of the properties.
-func (o Opcode) is(what uint16) bool { return opcodes[o].has&what != 0 }
+func (o Opcode) is(what uint32) bool { return opcodes[o].has&what != 0 }
 
 func (o Opcode) String() string {
 	if !o.Valid() {
@@ -150,6 +194,17 @@ func (o Opcode) Valid() bool { return opcodes[o].has != 0 }
 
 // Transport returns the transport service of o.
 func (o Opcode) Transport() Transport { return Transport(o >> 5) }
+
+// Operation returns the opcode of a reliable connection for the same operation.
+// For example, it is RCAck for an ACK of an extended reliable connection.
+func (o Opcode) Operation() Opcode { return o & 0x1F }
+
+// Of returns the opcode of the transport t for the same operation. It is not
+// valid if the transport does not have the operation.
+func (o Opcode) Of(t Transport) Opcode { return Opcode(t)<<5 | o.Operation() }
+
+// Reliable reports whether lost packets of the transport are sent again.
+func (t Transport) Reliable() bool { return t == RC || t == XRC }
 
 // IsFirst reports whether the packet is the first of several packets of a
 // message.
@@ -195,6 +250,9 @@ func (o Opcode) HasDETH() bool { return o.is(deth) }
 // HasFETH reports whether the packet has the fields FlushType and FlushLevel.
 func (o Opcode) HasFETH() bool { return o.is(feth) }
 
+// HasXRCETH reports whether the packet has the field SRQ.
+func (o Opcode) HasXRCETH() bool { return o.is(xrcETH) }
+
 // HasRETH reports whether the packet has the fields Addr, RKey and Length.
 func (o Opcode) HasRETH() bool { return o.is(reth) }
 
@@ -222,9 +280,9 @@ var headerLens = func() (lens [256]uint8) {
 	for o, info := range opcodes {
 		lens[o] = bthLen
 		for _, h := range [...]struct {
-			has uint16
+			has uint32
 			len uint8
-		}{{deth, 8}, {feth, 4}, {reth, 16}, {atomicETH, 28}, {aeth, 4}, {atomicAckETH, 8}, {imm, 4}, {inv, 4}, {cnp, 16}} {
+		}{{deth, 8}, {xrcETH, 4}, {feth, 4}, {reth, 16}, {atomicETH, 28}, {aeth, 4}, {atomicAckETH, 8}, {imm, 4}, {inv, 4}, {cnp, 16}} {
 			if info.has&h.has != 0 {
 				lens[o] += h.len
 			}

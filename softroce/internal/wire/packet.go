@@ -39,6 +39,9 @@ type Packet struct {
 	QKey  uint32
 	SrcQP uint32 // 24 bits
 
+	// Field of the XRCETH, for requests of extended reliable connections.
+	SRQ uint32 // number of the shared receive queue; 24 bits
+
 	// Fields of the FETH, for FLUSHes.
 	FlushType  uint8 // 4 bits: where the data must be placed
 	FlushLevel uint8 // 2 bits: which memory is flushed
@@ -99,6 +102,9 @@ func (p *Packet) AppendHeaders(b []byte) []byte {
 	if has&deth != 0 {
 		b = binary.BigEndian.AppendUint32(b, p.QKey)
 		b = append32(b, 0, p.SrcQP)
+	}
+	if has&xrcETH != 0 {
+		b = append32(b, 0, p.SRQ)
 	}
 	if has&feth != 0 {
 		b = binary.BigEndian.AppendUint32(b, uint32(p.FlushLevel&3)<<4|uint32(p.FlushType&15))
@@ -201,6 +207,10 @@ func (p *Packet) Parse(b []byte, src netip.AddrPort, dst netip.Addr) error {
 		p.QKey = binary.BigEndian.Uint32(h)
 		p.SrcQP = binary.BigEndian.Uint32(h[4:]) & mask24
 		h = h[8:]
+	}
+	if has&xrcETH != 0 {
+		p.SRQ = binary.BigEndian.Uint32(h) & mask24
+		h = h[4:]
 	}
 	if has&feth != 0 {
 		bits := binary.BigEndian.Uint32(h)

@@ -48,6 +48,7 @@ func full(o wire.Opcode) wire.Packet {
 		FlushType: 3, FlushLevel: 1, Addr: 0x1011121314151617, RKey: 0x18191A1B, Length: 0x1C1D1E1F, SwapAdd: 0x2021222324252627, Compare: 0x28292A2B2C2D2E2F,
 		Syndrome: 0x30, MSN: 0x313233, Orig: 0x3435363738393A3B,
 		Imm: binary.NativeEndian.Uint32([]byte{0x40, 0x41, 0x42, 0x43}), InvKey: 0x44454647,
+		SRQ: 0x484950,
 	}
 }
 
@@ -66,6 +67,16 @@ func TestPacketHeaders(t *testing.T) {
 		wire.RCCompareSwap:  "1011121314151617 18191a1b 2021222324252627 28292a2b2c2d2e2f",
 		wire.RCSendOnlyInv:  "44454647",
 		wire.UDSendOnlyImm:  "08090a0b 00 0c0d0e 40414243",
+
+		wire.XRCSendMiddle:   "00 484950",
+		wire.XRCSendOnlyInv:  "00 484950 44454647",
+		wire.XRCWriteMiddle:  "00 484950",
+		wire.XRCWriteOnlyImm: "00 484950 1011121314151617 18191a1b 1c1d1e1f 40414243",
+		wire.XRCReadRequest:  "00 484950 1011121314151617 18191a1b 1c1d1e1f",
+		wire.XRCReadMiddle:   "",
+		wire.XRCAck:          "30 313233",
+		wire.XRCAtomicAck:    "30 313233 3435363738393a3b",
+		wire.XRCFetchAdd:     "00 484950 1011121314151617 18191a1b 2021222324252627 28292a2b2c2d2e2f",
 	} {
 		p := full(o)
 		require.Equal(t, unhex(t, bth(o, "c0")+headers+"00000000"), p.Append(nil), o.String())
@@ -119,6 +130,8 @@ func TestPacketFlags(t *testing.T) {
 func TestPacketCutsNumbers(t *testing.T) {
 	p := wire.Packet{Opcode: wire.UDSendOnly, DestQP: 0xFF000001, PSN: 0xFF000002, SrcQP: 0xFF000003}
 	require.Equal(t, unhex(t, "64000000 00000001 00000002 00000000 00000003 00000000"), p.Append(nil))
+	p = wire.Packet{Opcode: wire.XRCSendOnly, SRQ: 0xFF000005}
+	require.Equal(t, unhex(t, "a4000000 00000000 00000000 00000005 00000000"), p.Append(nil))
 	p = wire.Packet{Opcode: wire.RCAck, MSN: 0xFF000004}
 	require.Equal(t, unhex(t, "11000000 00000000 00000000 00000004 00000000"), p.Append(nil))
 }
@@ -150,6 +163,7 @@ func TestParse(t *testing.T) {
 			require.Equal(t, b, got.Append(nil), o.String())
 
 			require.Equal(t, o.HasDETH(), got.QKey != 0)
+			require.Equal(t, o.HasXRCETH(), got.SRQ != 0)
 			require.Equal(t, o.HasRETH(), got.Length != 0)
 			require.Equal(t, o.HasAtomicETH(), got.Compare != 0)
 			require.Equal(t, o.HasAETH(), got.MSN != 0)
@@ -296,6 +310,7 @@ func FuzzParse(f *testing.F) {
 func FuzzPacket(f *testing.F) {
 	f.Add(uint8(wire.RCFlush), uint8(0xFF), uint64(0x13), uint64(2), uint64(3), uint64(4), []byte(nil), 0)
 	f.Add(uint8(wire.RCAtomicWrite), uint8(0xFF), uint64(1), uint64(2), uint64(3), uint64(4), []byte("12345678"), 3)
+	f.Add(uint8(wire.XRCWriteOnlyImm), uint8(0xFF), uint64(1), uint64(1)<<40, uint64(3), uint64(4), []byte("payload"), 3)
 	f.Add(uint8(wire.RCWriteOnlyImm), uint8(0xFF), uint64(1), uint64(2), uint64(3), uint64(4), []byte("payload"), 3)
 	f.Fuzz(func(t *testing.T, op, flags uint8, u, v, w, x uint64, payload []byte, cut int) {
 		o := wire.Opcode(op)
@@ -309,6 +324,9 @@ func FuzzPacket(f *testing.F) {
 		}
 		if o.HasDETH() {
 			p.QKey, p.SrcQP = uint32(w), uint32(x>>40)
+		}
+		if o.HasXRCETH() {
+			p.SRQ = uint32(v >> 20 & 0xFFFFFF)
 		}
 		if o.HasRETH() || o.HasAtomicETH() {
 			p.Addr, p.RKey = w, uint32(x)
