@@ -117,15 +117,15 @@ func kindOf(p *wire.Packet) Kind {
 		return KindWrite
 	case op.IsReadResponse():
 		return KindReadResponse
-	case op == wire.RCReadRequest:
+	case op.Transport().Reliable() && op.Operation() == wire.RCReadRequest:
 		return KindReadRequest
 	case op.IsAtomic():
 		return KindAtomicRequest
-	case op == wire.RCFlush:
+	case op.Transport().Reliable() && op.Operation() == wire.RCFlush:
 		return KindFlush
-	case op == wire.RCAtomicWrite:
+	case op.Transport().Reliable() && op.Operation() == wire.RCAtomicWrite:
 		return KindAtomicWrite
-	case op == wire.RCAtomicAck:
+	case op.Transport().Reliable() && op.Operation() == wire.RCAtomicAck:
 		return KindAtomicResponse
 	case p.Syndrome.IsRNR():
 		return KindNotReady

@@ -29,6 +29,9 @@ func init() {
 		*head = *a
 		x.CompMask = libibverbs.IBV_SRQ_INIT_ATTR_TYPE | libibverbs.IBV_SRQ_INIT_ATTR_PD
 		x.SrqType, x.Pd = libibverbs.IBV_SRQT_BASIC, p
+		if c.QpType == libibverbs.IBV_QPT_XRC_RECV {
+			x.SrqType = libibverbs.IBV_SRQT_XRC
+		}
 		err := createCMSRQ(c, x)
 		*a = *head
 		return err
@@ -78,6 +81,14 @@ func createCMQPEx(c *librdmacm.CmId, a *libibverbs.QpInitAttrEx) syscall.Errno {
 	}
 	if c.RecvCq != nil && a.RecvCq != nil && c.RecvCq != a.RecvCq || c.SendCq != nil && a.SendCq != nil && c.SendCq != a.SendCq {
 		return syscall.EINVAL
+	}
+	if c.QpType == libibverbs.IBV_QPT_XRC_RECV && (a.CompMask&libibverbs.IBV_QP_INIT_ATTR_XRCD == 0 || a.Xrcd == nil) {
+		x, err := self().xrcdOf(c.Verbs)
+		if err != 0 {
+			return err
+		}
+		a.CompMask |= libibverbs.IBV_QP_INIT_ATTR_XRCD
+		a.Xrcd = x
 	}
 	send, recv := a.Cap.MaxSendWr, a.Cap.MaxRecvWr
 	if a.SendCq != nil || c.SendCq != nil {
@@ -141,8 +152,12 @@ func createCQs(c *librdmacm.CmId, send, recv uint32) syscall.Errno {
 	return 0
 }
 
-// destroyCQs destroys the completion queues and channels of an ID.
+// destroyCQs destroys the completion queues and channels of an ID, unless its
+// shared receive queue for XRC still uses them.
 func destroyCQs(c *librdmacm.CmId) {
+	if c.QpType == libibverbs.IBV_QPT_XRC_RECV && c.Srq != nil {
+		return
+	}
 	recv, send := c.RecvCq, c.SendCq
 	c.RecvCq, c.SendCq = nil, nil
 	if recv != nil {
@@ -170,14 +185,44 @@ func createCMSRQ(c *librdmacm.CmId, a *libibverbs.SrqInitAttrEx) syscall.Errno {
 		a.CompMask |= libibverbs.IBV_SRQ_INIT_ATTR_PD
 		a.Pd = c.Pd
 	}
+	if a.SrqType == libibverbs.IBV_SRQT_XRC {
+		if err := completeForXRC(c, a); err != 0 {
+			return err
+		}
+	}
 	s, err := verbs.CreateSrqEx(c.Verbs, a)
 	if err != 0 {
+		if a.SrqType == libibverbs.IBV_SRQT_XRC {
+			destroyCQs(c)
+		}
 		return err
 	}
 	if c.Pd == nil {
 		c.Pd = a.Pd
 	}
 	c.Srq = s
+	return 0
+}
+
+// completeForXRC adds the XRC domain and the completion queue of an ID to a,
+// unless a has its own.
+func completeForXRC(c *librdmacm.CmId, a *libibverbs.SrqInitAttrEx) syscall.Errno {
+	if a.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_XRCD == 0 || a.Xrcd == nil {
+		x, err := self().xrcdOf(c.Verbs)
+		if err != 0 {
+			return err
+		}
+		a.Xrcd = x
+	}
+	if a.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_CQ == 0 || a.Cq == nil {
+		if c.RecvCq == nil {
+			if err := createCQs(c, 0, a.Attr.MaxWr); err != 0 {
+				return err
+			}
+		}
+		a.Cq = c.RecvCq
+	}
+	a.CompMask |= libibverbs.IBV_SRQ_INIT_ATTR_XRCD | libibverbs.IBV_SRQ_INIT_ATTR_CQ
 	return 0
 }
 

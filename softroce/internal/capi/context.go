@@ -211,6 +211,11 @@ func (l *library) destroyAll(c *libibverbs.Context) {
 			l.destroySRQ(o)
 		}
 	}
+	for o := range l.xrcds {
+		if o.Context == c {
+			l.closeXRCD(o)
+		}
+	}
 	for o := range l.cqs {
 		if o.Context == c {
 			l.destroyCQ(o)
@@ -257,7 +262,7 @@ func (l *library) AsyncEvent(d *engine.Device, e engine.AsyncEvent) {
 			l.post(q.c.Context, event{e.Type, &q.events, address(q.c)})
 		}
 	case *engine.QP:
-		if q := l.byQP[o]; q != nil {
+		for _, q := range l.byQP[o] {
 			l.post(q.c.Context, event{e.Type, &q.events, address(q.c)})
 		}
 	case *engine.SRQ:

@@ -38,10 +38,13 @@ type library struct {
 	qps      map[*libibverbs.Qp]*qp
 	ahs      map[*libibverbs.Ah]*ah
 	bufs     map[*libibverbs.Buf]*buf
+	xrcds    map[*libibverbs.Xrcd]*xrcd
 
 	byCQ  map[*engine.CQ]*cq
 	bySRQ map[*engine.SRQ]*srq
-	byQP  map[*engine.QP]*qp
+	byQP  map[*engine.QP][]*qp // for XRC, a queue pair may be open several times
+
+	xrcFiles map[xrcFile]*xrcDomain // domains that were opened with a file
 
 	handle uint32 // number of the newest protection domain or completion counter
 
@@ -68,7 +71,8 @@ func newLibrary() *cmLibrary {
 			mrs:      map[*libibverbs.Mr]*mr{}, mws: map[*libibverbs.Mw]*mw{},
 			channels: map[*libibverbs.CompChannel]*channel{}, cqs: map[*libibverbs.Cq]*cq{},
 			srqs: map[*libibverbs.Srq]*srq{}, qps: map[*libibverbs.Qp]*qp{}, ahs: map[*libibverbs.Ah]*ah{}, bufs: map[*libibverbs.Buf]*buf{},
-			byCQ: map[*engine.CQ]*cq{}, bySRQ: map[*engine.SRQ]*srq{}, byQP: map[*engine.QP]*qp{},
+			byCQ: map[*engine.CQ]*cq{}, bySRQ: map[*engine.SRQ]*srq{}, byQP: map[*engine.QP][]*qp{},
+			xrcds: map[*libibverbs.Xrcd]*xrcd{}, xrcFiles: map[xrcFile]*xrcDomain{},
 		},
 		eventChannels: map[*librdmacm.EventChannel]*eventChannel{}, ids: map[*librdmacm.CmId]*id{}, events: map[*librdmacm.CmEvent]*cmEvent{},
 		opened: map[*libibverbs.Context]*openDevice{},

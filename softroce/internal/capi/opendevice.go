@@ -15,8 +15,9 @@ import (
 // closes it only when the device is removed and no ID uses it any more.
 type openDevice struct {
 	c     *libibverbs.Context
-	pd    *libibverbs.Pd // protection domain for IDs whose programs give none; nil until an ID needs it
-	users int            // number of calls of useDevice without leaveDevice
+	pd    *libibverbs.Pd   // protection domain for IDs whose programs give none; nil until an ID needs it
+	xrcd  *libibverbs.Xrcd // XRC domain for such IDs; nil until an ID needs it
+	users int              // number of calls of useDevice without leaveDevice
 }
 
 func init() {
@@ -81,6 +82,27 @@ func (l *cmLibrary) defaultPD() (*libibverbs.Pd, syscall.Errno) {
 	return d.pd, 0
 }
 
+// xrcdOf returns the XRC domain for IDs of the opened device c whose programs
+// give none.
+func (l *cmLibrary) xrcdOf(c *libibverbs.Context) (*libibverbs.Xrcd, syscall.Errno) {
+	l.Lock()
+	defer l.Unlock()
+	d := l.opened[c]
+	if d == nil {
+		return nil, syscall.EINVAL
+	}
+	if d.xrcd == nil {
+		x, err := l.openXRCD(c, &libibverbs.XrcdInitAttr{
+			CompMask: libibverbs.IBV_XRCD_INIT_ATTR_FD | libibverbs.IBV_XRCD_INIT_ATTR_OFLAGS, Fd: -1, Oflags: syscall.O_CREAT,
+		})
+		if err != 0 {
+			return nil, err
+		}
+		d.xrcd = x
+	}
+	return d.xrcd, 0
+}
+
 // leaveDevice ends a use of a device that useDevice has begun. c is the context
 // of the device.
 func (l *cmLibrary) leaveDevice(c *libibverbs.Context) {
@@ -92,6 +114,10 @@ func (l *cmLibrary) leaveDevice(c *libibverbs.Context) {
 	if d.pd != nil {
 		l.deallocPD(d.pd) // fails if the domain is in use, as in librdmacm
 		d.pd = nil
+	}
+	if d.xrcd != nil {
+		l.closeXRCD(d.xrcd) // likewise
+		d.xrcd = nil
 	}
 	if d != l.device {
 		delete(l.opened, c)

@@ -94,6 +94,8 @@ static int set_send(const struct soft_qp *qp, struct soft_send *s, const struct 
 	*s = (struct soft_send){
 		.id = wr->wr_id, .opcode = wr->opcode, .flags = wr->send_flags, .imm = wr->invalidate_rkey};
 
+	if (qp->ex.qp_base.qp_type == IBV_QPT_XRC_SEND)
+		s->remote_qpn = wr->qp_type.xrc.remote_srqn;
 	if (lacks(qp, wr->opcode))
 		return EINVAL;
 	switch (wr->opcode) {
@@ -143,6 +145,10 @@ int soft_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_
 	int error = 0;
 	uint32_t n;
 
+	if (ibqp->qp_type == IBV_QPT_XRC_RECV) {
+		*bad = wr;
+		return EINVAL;
+	}
 	pthread_mutex_lock(&qp->send_lock);
 	n = q->posted;
 	for (; wr; wr = wr->next) {
@@ -195,7 +201,7 @@ int soft_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_
 	struct soft_qp *qp = of(ibqp);
 	int error;
 
-	if (ibqp->srq) {
+	if (ibqp->srq || ibqp->qp_type == IBV_QPT_XRC_SEND || ibqp->qp_type == IBV_QPT_XRC_RECV) {
 		*bad = wr;
 		return EINVAL;
 	}
@@ -385,6 +391,17 @@ void soft_wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, 
 	qp->current->remote_qkey = qkey;
 }
 
+void soft_wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t srqn)
+{
+	struct soft_qp *qp = of_ex(ex);
+
+	if (!qp->current || qp->ex.qp_base.qp_type != IBV_QPT_XRC_SEND) {
+		fail(qp, EINVAL);
+		return;
+	}
+	qp->current->remote_qpn = srqn;
+}
+
 void soft_wr_set_sge_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_sge *sges)
 {
 	struct soft_qp *qp = of_ex(ex);
@@ -442,11 +459,6 @@ void soft_wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16_t
 	refuse(ex);
 }
 
-void soft_wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t srqn)
-{
-	refuse(ex);
-}
-
 /* Sets the function for a kind of request, if the queue pair was created for that kind. */
 #define OP(flag, name) \
 	do { \
@@ -460,6 +472,7 @@ void soft_set_wr_ops(struct ibv_qp_ex *ex, uint64_t ops)
 	ex->wr_complete = soft_qp_ex.wr_complete;
 	ex->wr_abort = soft_qp_ex.wr_abort;
 	ex->wr_set_ud_addr = soft_qp_ex.wr_set_ud_addr;
+	ex->wr_set_xrc_srqn = soft_qp_ex.wr_set_xrc_srqn;
 	ex->wr_set_sge = soft_qp_ex.wr_set_sge;
 	ex->wr_set_sge_list = soft_qp_ex.wr_set_sge_list;
 	ex->wr_set_inline_data = soft_qp_ex.wr_set_inline_data;

@@ -19,7 +19,8 @@ import (
 type qp struct {
 	c      *libibverbs.Qp
 	e      *engine.QP
-	domain *pd
+	domain *pd   // nil for the type XRC_RECV
+	xrcd   *xrcd // for the type XRC_RECV, the domain; otherwise nil
 	init   libibverbs.QpInitAttr
 	events eventCounts
 }
@@ -51,6 +52,9 @@ func init() {
 		return q, err
 	}
 	verbs.CreateQpEx = func(c *libibverbs.Context, a *libibverbs.QpInitAttrEx) (*libibverbs.Qp, syscall.Errno) {
+		if a.QpType == libibverbs.IBV_QPT_XRC_RECV {
+			return self().createXRCQP(c, a, contextOf(&a.QpContext))
+		}
 		const known = libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS | libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
 		if a.CompMask&^known != 0 {
 			return nil, syscall.EOPNOTSUPP
@@ -62,6 +66,9 @@ func init() {
 			a.SendOpsFlags = 0
 		}
 		return self().createQP(a.Pd, a, contextOf(&a.QpContext))
+	}
+	verbs.OpenQp = func(c *libibverbs.Context, a *libibverbs.QpOpenAttr) (*libibverbs.Qp, syscall.Errno) {
+		return self().openQP(c, a)
 	}
 	verbs.ModifyQp = func(q *libibverbs.Qp, a *libibverbs.QpAttr, mask libibverbs.QpAttrMask) syscall.Errno {
 		l := self()
@@ -100,7 +107,7 @@ func init() {
 	}
 }
 
-// createQP creates a queue pair. It sets a.Cap to the limits that the queue
+// createQP creates a queue pair of any type but XRC_RECV. It sets a.Cap to the limits that the queue
 // pair really has.
 func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context uintptr) (*libibverbs.Qp, syscall.Errno) {
 	l.Lock()
@@ -145,7 +152,11 @@ func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context
 	// room, too, and programs use it although they have not asked for it.
 	cap.MaxInlineData = max(cap.MaxInlineData, min(cap.MaxSendSge*uint32(unsafe.Sizeof(libibverbs.Sge{})), limits.Inline))
 	config.Attr.Cap = *cap
-	if a.Srq != nil {
+	recvCQ := a.RecvCq
+	if a.QpType == libibverbs.IBV_QPT_XRC_SEND {
+		recvCQ = nil
+	}
+	if a.Srq != nil || recvCQ == nil {
 		cap.MaxRecvWr, cap.MaxRecvSge = 0, 0
 	}
 	raw, err := newQP(cap, a.SendOpsFlags, limits)
@@ -164,14 +175,92 @@ func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context
 	raw.send.Owner, raw.recv.Owner = uint64(e.Number()), uint64(e.Number())
 	q := &qp{c: (*libibverbs.Qp)(unsafe.Pointer(raw)), e: e, domain: domain}
 	domain.users++
-	q.c.Context, q.c.Pd, q.c.SendCq, q.c.RecvCq, q.c.Srq = p.Context, p, a.SendCq, a.RecvCq, a.Srq
-	q.c.QpNum, q.c.Handle, q.c.QpType = e.Number(), e.Number(), a.QpType
-	setContext(&q.c.QpContext, context)
+	q.c.Context, q.c.Pd, q.c.SendCq, q.c.RecvCq, q.c.Srq = p.Context, p, a.SendCq, recvCQ, a.Srq
 	q.init = libibverbs.QpInitAttr{
-		SendCq: a.SendCq, RecvCq: a.RecvCq, Srq: a.Srq, Cap: a.Cap, QpType: a.QpType, SqSigAll: a.SqSigAll,
+		SendCq: a.SendCq, RecvCq: recvCQ, Srq: a.Srq, Cap: a.Cap, QpType: a.QpType, SqSigAll: a.SqSigAll,
 	}
-	l.qps[q.c], l.byQP[e] = q, q
-	return q.c, 0
+	return l.keepQP(q, context), 0
+}
+
+// keepQP completes the C object of a queue pair, and makes the queue pair known
+// by it.
+func (l *library) keepQP(q *qp, context uintptr) *libibverbs.Qp {
+	q.c.QpNum, q.c.Handle, q.c.QpType, q.c.State = q.e.Number(), q.e.Number(), q.e.Type(), q.e.State()
+	setContext(&q.c.QpContext, context)
+	l.qps[q.c] = q
+	l.byQP[q.e] = append(l.byQP[q.e], q)
+	return q.c
+}
+
+// createXRCQP creates a queue pair of the type XRC_RECV. As in Linux, the
+// program may name a protection domain, which is not used.
+func (l *library) createXRCQP(c *libibverbs.Context, a *libibverbs.QpInitAttrEx, context uintptr) (*libibverbs.Qp, syscall.Errno) {
+	l.Lock()
+	defer l.Unlock()
+	device := l.deviceOf(c)
+	if device == nil {
+		return nil, syscall.EINVAL
+	}
+	if err := device.CheckQP(a); err != nil {
+		return nil, errno(err)
+	}
+	var pd *libibverbs.Pd
+	if a.CompMask&libibverbs.IBV_QP_INIT_ATTR_PD != 0 {
+		pd = a.Pd
+	}
+	if a.CompMask&libibverbs.IBV_QP_INIT_ATTR_XRCD == 0 || l.xrcds[a.Xrcd] == nil || a.Xrcd.Context != c || pd != nil && pd.Context != c {
+		return nil, syscall.EINVAL
+	}
+	x := l.xrcds[a.Xrcd]
+	e, err := x.domain.e.CreateQP(&libibverbs.QpInitAttrEx{QpType: a.QpType})
+	if err != nil {
+		return nil, errno(err)
+	}
+	q, failed := l.openXRCQP(x, e, context)
+	if failed != 0 {
+		e.Destroy()
+		return nil, failed
+	}
+	q.Pd = pd
+	a.Cap = libibverbs.QpCap{} // it has no queues
+	return q, 0
+}
+
+// openQP opens a queue pair of the type XRC_RECV by its number.
+func (l *library) openQP(c *libibverbs.Context, a *libibverbs.QpOpenAttr) (*libibverbs.Qp, syscall.Errno) {
+	l.Lock()
+	defer l.Unlock()
+	const needed = libibverbs.IBV_QP_OPEN_ATTR_NUM | libibverbs.IBV_QP_OPEN_ATTR_XRCD | libibverbs.IBV_QP_OPEN_ATTR_TYPE
+	if a.CompMask >= libibverbs.IBV_QP_OPEN_ATTR_RESERVED {
+		return nil, syscall.EOPNOTSUPP
+	}
+	if a.CompMask&needed != needed || a.QpType != libibverbs.IBV_QPT_XRC_RECV || l.xrcds[a.Xrcd] == nil || a.Xrcd.Context != c {
+		return nil, syscall.EINVAL
+	}
+	x := l.xrcds[a.Xrcd]
+	e := x.domain.e.XRCQP(a.QpNum)
+	if e == nil {
+		return nil, syscall.EINVAL
+	}
+	var context uintptr
+	if a.CompMask&libibverbs.IBV_QP_OPEN_ATTR_CONTEXT != 0 {
+		context = contextOf(&a.QpContext)
+	}
+	return l.openXRCQP(x, e, context)
+}
+
+// openXRCQP returns a C object for the queue pair e, which is of the type
+// XRC_RECV and in the domain x.
+func (l *library) openXRCQP(x *xrcd, e *engine.QP, context uintptr) (*libibverbs.Qp, syscall.Errno) {
+	raw, err := newQP(&libibverbs.QpCap{}, 0, l.deviceOf(x.c.Context).Limits())
+	if raw == nil {
+		return nil, errno(err)
+	}
+	q := &qp{c: (*libibverbs.Qp)(unsafe.Pointer(raw)), e: e, xrcd: x}
+	q.c.Context = x.c.Context
+	q.init = libibverbs.QpInitAttr{QpType: e.Type()}
+	x.users++
+	return l.keepQP(q, context), 0
 }
 
 // hold runs f while no thread posts to the queue pair or polls its completion
@@ -182,7 +271,9 @@ func (l *library) hold(q *qp, f func() error) error {
 	l.Unlock()
 	// A thread that polls may post, so the completion queues come first.
 	// All threads lock them in the same order.
-	cqs := []*softCQ{(*softCQ)(unsafe.Pointer(q.c.SendCq)), (*softCQ)(unsafe.Pointer(q.c.RecvCq))}
+	cqs := slices.DeleteFunc([]*softCQ{
+		(*softCQ)(unsafe.Pointer(q.c.SendCq)), (*softCQ)(unsafe.Pointer(q.c.RecvCq)),
+	}, func(c *softCQ) bool { return c == nil })
 	sort.Slice(cqs, func(i, j int) bool { return address(cqs[i]) < address(cqs[j]) })
 	for _, cq := range slices.Compact(cqs) {
 		lockCQ(cq)
@@ -226,14 +317,26 @@ func (l *library) destroyQP(c *libibverbs.Qp) syscall.Errno {
 	if q == nil {
 		return syscall.EINVAL
 	}
-	if err := l.hold(q, q.e.Destroy); err != nil {
+	err := l.hold(q, func() error {
+		if len(l.byQP[q.e]) > 1 { // the queue pair is open elsewhere
+			return nil
+		}
+		return q.e.Destroy()
+	})
+	if err != nil {
 		return errno(err)
 	}
+	if l.byQP[q.e] = slices.DeleteFunc(l.byQP[q.e], func(o *qp) bool { return o == q }); len(l.byQP[q.e]) == 0 {
+		delete(l.byQP, q.e)
+	}
+	if q.xrcd != nil {
+		q.xrcd.users--
+	} else {
+		q.domain.users--
+	}
 	l.Hear() // the doorbell's list may still link the queue pair's queues
-	delete(l.byQP, q.e)
 	l.retire(c.Context, &q.events)
 	delete(l.qps, c)
-	q.domain.users--
 	freeQP(q.soft())
 	return 0
 }

@@ -17,6 +17,8 @@ type srq struct {
 	c      *libibverbs.Srq
 	e      *engine.SRQ
 	domain *pd
+	xrcd   *xrcd // for XRC, the domain; otherwise nil
+	cq     *cq   // for XRC, the completion queue; otherwise nil
 	events eventCounts
 }
 
@@ -39,7 +41,9 @@ func init() {
 		if a.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_PD == 0 || a.Pd == nil || a.Pd.Context != c {
 			return nil, syscall.EINVAL
 		}
-		x := libibverbs.SrqInitAttrEx{Attr: a.Attr, CompMask: a.CompMask, SrqType: a.SrqType} // all but the context
+		x := libibverbs.SrqInitAttrEx{ // all but the context
+			Attr: a.Attr, CompMask: a.CompMask, SrqType: a.SrqType, Xrcd: a.Xrcd, Cq: a.Cq,
+		}
 		if a.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_TYPE == 0 {
 			x.SrqType = libibverbs.IBV_SRQT_BASIC
 		}
@@ -48,7 +52,18 @@ func init() {
 		return s, err
 	}
 	verbs.GetSrqNum = func(c *libibverbs.Srq, number *uint32) syscall.Errno {
-		return syscall.EOPNOTSUPP // only SRQs for XRC have a number
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		s := l.srqs[c]
+		switch {
+		case s == nil:
+			return syscall.EINVAL
+		case s.e.Number() == 0:
+			return syscall.EOPNOTSUPP // only SRQs for XRC have a number
+		}
+		*number = s.e.Number()
+		return 0
 	}
 	verbs.ModifySrq = func(c *libibverbs.Srq, a *libibverbs.SrqAttr, mask libibverbs.SrqAttrMask) syscall.Errno {
 		return self().modifySRQ(c, a, mask)
@@ -83,17 +98,31 @@ func (l *library) createSRQ(p *libibverbs.Pd, a *libibverbs.SrqInitAttrEx, conte
 	if err := l.deviceOf(p.Context).CheckSRQ(a); err != nil {
 		return nil, errno(err)
 	}
+	s := &srq{}
+	var xrcd *engine.XRCD
+	var cq *engine.CQ
+	if a.SrqType == libibverbs.IBV_SRQT_XRC {
+		s.xrcd, s.cq = l.xrcds[a.Xrcd], l.cqs[a.Cq]
+		if s.xrcd == nil || s.cq == nil || s.xrcd.c.Context != p.Context || s.cq.c.Context != p.Context {
+			return nil, syscall.EINVAL
+		}
+		xrcd, cq = s.xrcd.domain.e, s.cq.e
+	}
 	raw, err := newSRQ(a.Attr.MaxWr, a.Attr.MaxSge)
 	if raw == nil {
 		return nil, errno(err)
 	}
-	e, err := domain.e.CreateSRQ(a, &raw.queue)
+	e, err := domain.e.CreateSRQ(a, &raw.queue, xrcd, cq)
 	if err != nil {
 		freeSRQ(raw)
 		return nil, errno(err)
 	}
-	s := &srq{c: (*libibverbs.Srq)(unsafe.Pointer(raw)), e: e, domain: domain}
+	s.domain = domain
 	domain.users++
+	if s.xrcd != nil {
+		s.xrcd.users++
+	}
+	s.c, s.e = (*libibverbs.Srq)(unsafe.Pointer(raw)), e
 	s.c.Context, s.c.Pd = p.Context, p
 	setContext(&s.c.SrqContext, context)
 	l.srqs[s.c], l.bySRQ[e] = s, s
@@ -137,8 +166,11 @@ func (l *library) destroySRQ(c *libibverbs.Srq) syscall.Errno {
 	if s == nil {
 		return syscall.EINVAL
 	}
-	if err := s.e.Destroy(); err != nil {
+	if err := l.destroyEngineSRQ(s); err != nil {
 		return errno(err)
+	}
+	if s.xrcd != nil {
+		s.xrcd.users--
 	}
 	l.Hear() // the doorbell's list may still link the queue
 	delete(l.bySRQ, s.e)
@@ -147,4 +179,21 @@ func (l *library) destroySRQ(c *libibverbs.Srq) syscall.Errno {
 	s.domain.users--
 	freeSRQ(s.soft())
 	return 0
+}
+
+// destroyEngineSRQ destroys the engine's part of a shared receive queue. For
+// XRC, no thread may poll the completion queue meanwhile. So it waits for such
+// threads, and unlocks the node meanwhile, as hold does.
+func (l *library) destroyEngineSRQ(s *srq) error {
+	if s.cq == nil {
+		return s.e.Destroy()
+	}
+	l.Unlock()
+	lockCQ(s.cq.soft()) // which cannot be destroyed while the shared receive queue exists
+	defer unlockCQ(s.cq.soft())
+	l.Lock()
+	if l.srqs[s.c] != s {
+		return syscall.EINVAL
+	}
+	return s.e.Destroy()
 }

@@ -305,8 +305,12 @@ func (c *conn) sendREQ(now time.Duration, param ConnParam) {
 			AckTimeout:   ackTimeout(id.port.AckDelay, c.path.PacketLifeTime),
 		},
 	}
-	if id.qpType == libibverbs.IBV_QPT_UC {
+	switch id.qpType {
+	case libibverbs.IBV_QPT_UC:
 		req.Transport = 1
+	case libibverbs.IBV_QPT_XRC_SEND: // it only requests, and has no receives
+		req.Transport, req.ExtendedTransport = 3, 1
+		req.ResponderResources, req.RetryCount, req.RNRRetryCount, req.SRQ = 0, 0, 0, false
 	}
 	header := id.ipHeader()
 	copy(req.PrivateData[copy(req.PrivateData[:], header[:]):], param.PrivateData)
@@ -351,6 +355,10 @@ func (m *Manager) receiveREQ(now time.Duration, in MAD, req *wire.REQ) {
 		qpType = libibverbs.IBV_QPT_RC
 	case 1:
 		qpType = libibverbs.IBV_QPT_UC
+	case 3:
+		if req.ExtendedTransport == 1 {
+			qpType = libibverbs.IBV_QPT_XRC_RECV
+		}
 	}
 	if asked.listener == nil || asked.listener.qpType != qpType {
 		reject(wire.RejectConsumer)
@@ -513,6 +521,10 @@ func (c *conn) sendREP(now time.Duration, param ConnParam) error {
 		SRQ:                id.srq,
 		LocalCAGUID:        c.m.guid,
 	}
+	if id.qpType == libibverbs.IBV_QPT_XRC_RECV { // it requests nothing
+		rep.LocalQPN, rep.LocalEECN = 0, c.localQPN
+		rep.InitiatorDepth, rep.FlowControl, rep.SRQ = 0, false, true
+	}
 	copy(rep.PrivateData[:], param.PrivateData)
 	c.ask(now, rep, connREPSent)
 	return nil
@@ -540,7 +552,11 @@ func (m *Manager) receiveREP(now time.Duration, in MAD, rep *wire.REP) {
 		return
 	}
 	from := remote{in.sender(), rep.LocalCAGUID, rep.LocalCommID}
-	qp := remote{in.sender(), rep.LocalCAGUID, rep.LocalQPN}
+	qpn := rep.LocalQPN
+	if c.id.qpType == libibverbs.IBV_QPT_XRC_SEND {
+		qpn = rep.LocalEECN
+	}
+	qp := remote{in.sender(), rep.LocalCAGUID, qpn}
 	if m.remoteIDs[from] != nil {
 		return
 	}
@@ -554,7 +570,7 @@ func (m *Manager) receiveREP(now time.Duration, in MAD, rep *wire.REP) {
 	c.stop()
 	c.state = connREPReceived
 	c.node, c.peer = in.Node, in.Src
-	c.remoteID, c.remoteGUID, c.remoteQPN = rep.LocalCommID, rep.LocalCAGUID, rep.LocalQPN
+	c.remoteID, c.remoteGUID, c.remoteQPN = rep.LocalCommID, rep.LocalCAGUID, qpn
 	c.remotePSN = rep.StartingPSN
 	c.responderResources, c.initiatorDepth = rep.InitiatorDepth, rep.ResponderResources
 	c.rnrRetry = rep.RNRRetryCount
@@ -571,7 +587,7 @@ func (m *Manager) receiveREP(now time.Duration, in MAD, rep *wire.REP) {
 			FlowControl:        rep.FlowControl,
 			RNRRetryCount:      rep.RNRRetryCount,
 			SRQ:                rep.SRQ,
-			QPNum:              rep.LocalQPN,
+			QPNum:              qpn,
 		},
 		ECE: c.id.remoteECE,
 	})

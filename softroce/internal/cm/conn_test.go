@@ -481,6 +481,7 @@ func TestBadRequest(t *testing.T) {
 		"address of another":  {func(m *wire.REQ) { m.PrivateData[35] = 77 }, wire.RejectConsumer},
 		"reliable datagram":   {func(m *wire.REQ) { m.Transport = 2 }, wire.RejectConsumer},
 		"XRC":                 {func(m *wire.REQ) { m.Transport, m.ExtendedTransport = 3, 1 }, wire.RejectConsumer},
+		"other extension":     {func(m *wire.REQ) { m.Transport, m.ExtendedTransport = 3, 2 }, wire.RejectConsumer},
 		"service of others":   {func(m *wire.REQ) { m.ServiceID |= 1 << 40 }, wire.RejectServiceID},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -163,7 +163,7 @@ func (id *ID) SetOption(level librdmacm.OptionLevel, option librdmacm.IDOption, 
 	case librdmacm.RDMA_OPTION_ID_TOS:
 		id.tos = value[0]
 	case librdmacm.RDMA_OPTION_ID_ACK_TIMEOUT:
-		if id.qpType != libibverbs.IBV_QPT_RC {
+		if id.qpType != libibverbs.IBV_QPT_RC && id.qpType != libibverbs.IBV_QPT_XRC_SEND {
 			return syscall.EINVAL
 		}
 		id.ackTimeout, id.ackTimeoutSet = value[0], true
@@ -427,7 +427,7 @@ func (id *ID) Connect(now time.Duration, param ConnParam) error {
 	switch id.qpType {
 	case libibverbs.IBV_QPT_UD:
 		limit = maxSIDRReqData
-	case libibverbs.IBV_QPT_RC, libibverbs.IBV_QPT_UC:
+	case libibverbs.IBV_QPT_RC, libibverbs.IBV_QPT_UC, libibverbs.IBV_QPT_XRC_SEND:
 	default:
 		return syscall.EINVAL
 	}

@@ -523,11 +523,11 @@ func TestConnectData(t *testing.T) {
 	id := client.resolve(tcp, serverAddr)
 	require.ErrorIs(t, id.Connect(n.now, cm.ConnParam{PrivateData: make([]byte, 57)}), syscall.EINVAL)
 	require.NoError(t, id.Connect(n.now, cm.ConnParam{PrivateData: make([]byte, 56)}), "and it may try again")
-	xrc, err := client.NewID(client.channel, librdmacm.RDMA_PS_IB, libibverbs.IBV_QPT_XRC_SEND, nil)
+	xrc, err := client.NewID(client.channel, librdmacm.RDMA_PS_IB, libibverbs.IBV_QPT_XRC_RECV, nil)
 	require.NoError(t, err)
 	require.NoError(t, xrc.ResolveAddr(netip.AddrPort{}, netip.MustParseAddrPort(serverAddr)))
 	require.NoError(t, xrc.ResolveRoute(time.Second))
-	require.ErrorIs(t, xrc.Connect(n.now, cm.ConnParam{}), syscall.EINVAL)
+	require.ErrorIs(t, xrc.Connect(n.now, cm.ConnParam{}), syscall.EINVAL, "it only accepts")
 }
 
 func TestNewID(t *testing.T) {

@@ -45,22 +45,25 @@ func (id *ID) InitQPAttr(to libibverbs.QpState) (attr libibverbs.QpAttr, mask li
 		attr.PathMtu = c.path.MTU
 		attr.DestQpNum = c.remoteQPN
 		mask |= libibverbs.IBV_QP_AV | libibverbs.IBV_QP_PATH_MTU | libibverbs.IBV_QP_DEST_QPN | libibverbs.IBV_QP_RQ_PSN
-		if id.qpType == libibverbs.IBV_QPT_RC {
+		if id.qpType == libibverbs.IBV_QPT_RC || id.qpType == libibverbs.IBV_QPT_XRC_RECV {
 			attr.MaxDestRdAtomic = c.responderResources
 			mask |= libibverbs.IBV_QP_MAX_DEST_RD_ATOMIC | libibverbs.IBV_QP_MIN_RNR_TIMER
 		}
 	case to == libibverbs.IBV_QPS_RTS && c.connecting() && c.state != connREQSent:
 		attr.SqPsn = uint32(c.remotePSN)
 		mask |= libibverbs.IBV_QP_SQ_PSN
-		if id.qpType == libibverbs.IBV_QPT_RC {
+		switch id.qpType {
+		case libibverbs.IBV_QPT_RC, libibverbs.IBV_QPT_XRC_SEND:
 			attr.RetryCnt, attr.RnrRetry = c.retry, c.rnrRetry
 			attr.MaxRdAtomic = c.initiatorDepth
+			mask |= libibverbs.IBV_QP_RETRY_CNT | libibverbs.IBV_QP_RNR_RETRY | libibverbs.IBV_QP_MAX_QP_RD_ATOMIC
+			fallthrough
+		case libibverbs.IBV_QPT_XRC_RECV:
 			attr.Timeout = c.ackTimeout
 			if id.ackTimeoutSet {
 				attr.Timeout = id.ackTimeout
 			}
-			mask |= libibverbs.IBV_QP_RETRY_CNT | libibverbs.IBV_QP_RNR_RETRY |
-				libibverbs.IBV_QP_MAX_QP_RD_ATOMIC | libibverbs.IBV_QP_TIMEOUT
+			mask |= libibverbs.IBV_QP_TIMEOUT
 		}
 	default:
 		return attr, 0, syscall.EINVAL

@@ -64,7 +64,8 @@ func (q *QP) notify() {
 	}
 	c.notified, c.notifiedAt = true, d.now
 	d.counters.NotificationsSent++
-	p := q.packet(wire.CNP, 0)
+	p := q.packet(0, 0)
+	p.Opcode = wire.CNP
 	p.BECN = true
 	p.TrafficClass &^= ecnBits
 	d.transmit(p)

@@ -20,6 +20,7 @@ type CQ struct {
 	device *Device
 	ring   *CompletionQueue
 	qps    map[*QP]bool // queue pairs that complete into the queue
+	srqs   int          // number of shared receive queues for XRC that complete into the queue
 
 	staged   []dependency // for each completion that is in the ring but not yet visible, the answers for which it waits
 	answered int          // number of completions, from the first of staged on, whose answers were sent
@@ -93,9 +94,10 @@ func (q *CQ) Moderate(m libibverbs.ModerateCq) error {
 	return nil
 }
 
-// Destroy removes the queue. It fails with EBUSY while queue pairs use it.
+// Destroy removes the queue. It fails with EBUSY while queue pairs, or shared
+// receive queues for XRC, use it.
 func (q *CQ) Destroy() error {
-	if len(q.qps) > 0 {
+	if len(q.qps) > 0 || q.srqs > 0 {
 		return syscall.EBUSY
 	}
 	q.forget()
@@ -201,15 +203,15 @@ func (q *CQ) forget() {
 	q.device.moderated = slices.DeleteFunc(q.device.moderated, func(m *CQ) bool { return m == q })
 }
 
-// remove removes the completions of the queue pair with that number. The caller
-// must hold the lock of the threads that poll.
-func (q *CQ) remove(number uint32) {
+// remove removes the completions for which gone returns true. The caller must
+// hold the lock of the threads that poll.
+func (q *CQ) remove(gone func(c *Completion) bool) {
 	r := q.ring
 	end, kept := q.end(), r.Polled
 	staged, answered := q.staged[:0], 0
 	for n := r.Polled; n != end; n++ {
 		c := r.entry(n)
-		if c.QpNum == number {
+		if gone(c) {
 			if detector.Enabled {
 				detector.Completed([]uint32{c.Ticket})
 			}

@@ -22,6 +22,7 @@ const (
 	maxCQs       = 1 << 16
 	maxCQE       = 1<<22 - 1
 	maxSRQs      = 1 << 16
+	maxXRCDs     = 1 << 16
 	maxWR        = 1 << 14 // work requests in a send or receive queue
 	maxSRQWR     = 1 << 16
 	maxSGE       = 32
@@ -122,12 +123,14 @@ type Device struct {
 
 	readPackets int // largest number of response packets that one READ request asks for
 
-	pds, cqs, srqs int            // numbers of protection domains, completion queues and SRQs
-	compCounters   uint32         // number of completion counters
-	qps            map[uint32]*QP // keyed by number
-	mrs            map[uint32]*MR // keyed by the upper 24 bits of the key
-	mws            map[uint32]*MW // keyed like mrs
-	ahs            map[uint64]*AH // keyed by handle
+	pds, cqs, srqs int             // numbers of protection domains, completion queues and SRQs
+	xrcds          int             // number of XRC domains
+	xrcSRQs        map[uint32]*SRQ // SRQs for XRC, keyed by number
+	compCounters   uint32          // number of completion counters
+	qps            map[uint32]*QP  // keyed by number
+	mrs            map[uint32]*MR  // keyed by the upper 24 bits of the key
+	mws            map[uint32]*MW  // keyed like mrs
+	ahs            map[uint64]*AH  // keyed by handle
 	gids           [gidTableSize]GIDEntry
 	addresses      map[wire.GID]bool  // true for each GID in gids
 	groups         map[wire.GID][]*QP // members of each multicast group, in the order of joining
@@ -184,7 +187,7 @@ func New(c Config) *Device {
 	return &Device{
 		config: c, limits: limits, readPackets: reads,
 		qps: map[uint32]*QP{}, mrs: map[uint32]*MR{}, mws: map[uint32]*MW{},
-		ahs: map[uint64]*AH{}, groups: map[wire.GID][]*QP{}, addresses: map[wire.GID]bool{},
+		xrcSRQs: map[uint32]*SRQ{}, ahs: map[uint64]*AH{}, groups: map[wire.GID][]*QP{}, addresses: map[wire.GID]bool{},
 		start: c.Start.UnixNano(),
 	}
 }

@@ -131,7 +131,7 @@ func TestRemove(t *testing.T) {
 		"CreateCQ":   second(d.CreateCQ(newCompletions(1))),
 		"Resize":     o.cq.Resize(nil, 1, 1),
 		"Moderate":   o.cq.Moderate(libibverbs.ModerateCq{}),
-		"CreateSRQ":  second(o.pd.CreateSRQ(srqAttr(1), newRecvQueue(1, 1))),
+		"CreateSRQ":  second(o.pd.CreateSRQ(srqAttr(1), newRecvQueue(1, 1), nil, nil)),
 		"SRQ.Attr":   second(o.srq.Attr()),
 		"SRQ.Modify": o.srq.Modify(libibverbs.SrqAttr{}, libibverbs.IBV_SRQ_LIMIT, nil, 0),
 		"CreateAH":   second(o.pd.CreateAH(ahAttr(2))),

@@ -85,6 +85,16 @@ func newTarget(t testing.TB) *target {
 			}
 		}
 	}
+	xa, xb := n.xrcEnds(d, d, 64)
+	for _, e := range []*end{xa, xb} {
+		d.connect(e.qp, 2, 77)
+		e.qp.mtu = 256
+		g.qps = append(g.qps, e)
+	}
+	b := g.arena[guard:][:regionSize]
+	m, err := xb.pd.RegisterMR(b, uint64(uintptr(unsafe.Pointer(&b[0]))), allAccess)
+	require.NoError(t, err)
+	g.open = append(g.open, m)
 	for i := range g.arena {
 		g.arena[i] = byte(i)
 	}
@@ -120,14 +130,18 @@ func (g *target) step(c *choices) {
 	switch what := c.int(16); what {
 	case 0:
 		w := q.recv
-		if w == nil {
+		switch {
+		case w != nil:
+		case e.srq != nil:
+			w = e.srq.queue
+		case q.srq != nil:
 			w = q.srq.queue
 		}
-		if !full(w) {
+		if w != nil && !full(w) {
 			postRecv(g.t, w, 1, g.sge(c), g.sge(c))
 		}
 	case 1:
-		if !full(q.send) {
+		if q.send.Size > 0 && !full(q.send) {
 			m := g.open[c.int(len(g.open))]
 			e.postQuiet(SendSlot{
 				Opcode: libibverbs.WrOpcode(c.int(16)), Flags: uint32(c.int(16)), RemoteAddr: m.iova + uint64(c.int(64))*8,
@@ -138,9 +152,15 @@ func (g *target) step(c *choices) {
 		g.Advance(g.now + time.Duration(c.uint32()))
 		g.sent = g.sent[:0]
 	case 3: // what programs can write over
+		if q.send.Size == 0 {
+			break
+		}
 		slot := unsafe.Slice((*uint32)(q.send.slot(uint32(c.byte()))), q.send.Stride/4)
 		slot[c.int(len(slot))] = c.uint32()
 	case 4:
+		if q.send.Size == 0 {
+			break
+		}
 		q.send.Posted += uint32(int8(c.byte()))
 		e.Ring(q.send)
 	case 5:
@@ -173,6 +193,9 @@ func (g *target) packet(c *choices, q *QP) *wire.Packet {
 		RKey: m.key, Addr: m.iova + uint64(c.int(9))*(regionSize/8), Length: uint32(c.int(9)) * (regionSize / 8),
 		AckReq: c.int(2) == 0, Solicited: c.int(2) == 0, Syndrome: wire.Syndrome(c.byte()), InvKey: g.window.key,
 		FlushType: c.byte() & 15, FlushLevel: c.byte() & 3,
+	}
+	if q.xrcd != nil && c.int(16) > 0 {
+		p.SRQ = g.qps[len(g.qps)-1].srq.number
 	}
 	if p.Opcode.IsResponse() {
 		p.PSN = q.requester.acked
@@ -218,8 +241,12 @@ func FuzzDevice(f *testing.F) {
 		g.Advance(g.now)
 		g.check()
 		for _, e := range g.qps {
-			poll(e.send.ring)
-			poll(e.recv.ring)
+			if e.send != nil {
+				poll(e.send.ring)
+			}
+			if e.recv != nil {
+				poll(e.recv.ring)
+			}
 		}
 	})
 }

@@ -32,6 +32,7 @@ type Limits struct {
 	AtomicWrite bool           // whether there are ATOMIC WRITEs
 	Imm         bool           // whether messages and RDMA writes may have immediate data
 	UC, UD      bool           // whether there are queue pairs of these types
+	XRC         bool           // whether there are extended reliable connections, which also need SRQs
 	IWARP       bool           // whether the device reports iWARP, and the memory of an RDMA read needs remote write access
 	ClientFirst bool           // whether the side that accepts a connection may send only after it has received
 
@@ -45,7 +46,7 @@ func Largest() Limits {
 	return Limits{
 		SGE: maxSGE, ReadSGE: maxSGE, Inline: maxInline, Reads: maxRDAtomic, WR: maxWR, SRQWR: maxSRQWR, CQE: maxCQE,
 		QPs: 1 << 24, CQs: maxCQs, SRQs: maxSRQs, PDs: maxPDs, MRs: maxMRs, MWs: maxMWs, AHs: maxAHs, Groups: maxGroups,
-		MTU: libibverbs.IBV_MTU_4096, Atomics: true, Flush: true, AtomicWrite: true, Imm: true, UC: true, UD: true,
+		MTU: libibverbs.IBV_MTU_4096, Atomics: true, Flush: true, AtomicWrite: true, Imm: true, UC: true, UD: true, XRC: true,
 		Counters: maxCounters, ParentDomains: true, Imports: true,
 	}
 }
@@ -61,6 +62,9 @@ func (l *Limits) capabilities() libibverbs.DeviceCapFlags {
 		libibverbs.IBV_DEVICE_SYS_IMAGE_GUID | libibverbs.IBV_DEVICE_RC_RNR_NAK_GEN
 	if l.SRQs > 0 {
 		flags |= libibverbs.IBV_DEVICE_SRQ_RESIZE
+	}
+	if l.xrc() {
+		flags |= libibverbs.IBV_DEVICE_XRC
 	}
 	if l.MWs > 0 {
 		flags |= libibverbs.IBV_DEVICE_MEM_WINDOW | libibverbs.IBV_DEVICE_MEM_MGT_EXTENSIONS | libibverbs.IBV_DEVICE_MEM_WINDOW_TYPE_2B
@@ -110,6 +114,9 @@ func (d *Device) FlushAccess() (flags libibverbs.AccessFlags) {
 	}
 	return flags
 }
+
+// xrc reports whether the device has extended reliable connections.
+func (l *Limits) xrc() bool { return l.XRC && l.SRQs > 0 }
 
 // srqWR returns the largest number of receives in a shared receive queue.
 func (l *Limits) srqWR() uint32 {
@@ -179,7 +186,11 @@ func (l *Limits) sendOps(kind libibverbs.QpType) (libibverbs.QpCreateSendOpsFlag
 		ops, there = ucOps, l.UC
 	case libibverbs.IBV_QPT_UD:
 		ops, there = udOps, l.UD
-	case libibverbs.IBV_QPT_RAW_PACKET, libibverbs.IBV_QPT_XRC_SEND, libibverbs.IBV_QPT_XRC_RECV, libibverbs.IBV_QPT_DRIVER:
+	case libibverbs.IBV_QPT_XRC_SEND:
+		ops, there = rcOps, l.xrc()
+	case libibverbs.IBV_QPT_XRC_RECV:
+		there = l.xrc() // it sends nothing
+	case libibverbs.IBV_QPT_RAW_PACKET, libibverbs.IBV_QPT_DRIVER:
 		there = false
 	default:
 		return 0, syscall.EINVAL

@@ -101,6 +101,21 @@ func TestLimitsHold(t *testing.T) {
 			func(l *Limits) { l.UD = false }, qp(libibverbs.QpInitAttrEx{QpType: libibverbs.IBV_QPT_UC}),
 			qp(libibverbs.QpInitAttrEx{QpType: libibverbs.IBV_QPT_UD}), syscall.EOPNOTSUPP,
 		},
+		"XRC": {
+			func(l *Limits) { l.XRC = false }, size(libibverbs.QpCap{}),
+			qp(libibverbs.QpInitAttrEx{QpType: libibverbs.IBV_QPT_XRC_SEND}), syscall.EOPNOTSUPP,
+		},
+		"XRC without SRQs": {
+			func(l *Limits) { l.SRQs = 0 }, size(libibverbs.QpCap{}),
+			qp(libibverbs.QpInitAttrEx{QpType: libibverbs.IBV_QPT_XRC_RECV}), syscall.EOPNOTSUPP,
+		},
+		"XRC domains": {func(l *Limits) { l.XRC = false }, size(libibverbs.QpCap{}), func(d *node) error {
+			_, err := d.CreateXRCD()
+			return err
+		}, syscall.EOPNOTSUPP},
+		"SRQs for XRC": {func(l *Limits) { l.XRC = false }, srq(libibverbs.SrqAttr{MaxWr: 1}), func(d *node) error {
+			return d.CheckSRQ(xrcAttr(1))
+		}, syscall.EOPNOTSUPP},
 		"atomics": {
 			func(l *Limits) { l.Atomics = false }, ops(libibverbs.IBV_QP_EX_WITH_RDMA_READ),
 			ops(libibverbs.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD), syscall.EOPNOTSUPP,
@@ -170,7 +185,7 @@ func TestLimitsOfObjects(t *testing.T) {
 			return q.Destroy, err
 		}, 1},
 		"shared receive queue": {func() (func() error, error) {
-			s, err := pd.CreateSRQ(&libibverbs.SrqInitAttrEx{Attr: libibverbs.SrqAttr{MaxWr: 1}}, newRecvQueue(1, 1))
+			s, err := pd.CreateSRQ(&libibverbs.SrqInitAttrEx{Attr: libibverbs.SrqAttr{MaxWr: 1}}, newRecvQueue(1, 1), nil, nil)
 			return s.Destroy, err
 		}, 2},
 		"region": {func() (func() error, error) {

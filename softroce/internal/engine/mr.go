@@ -207,17 +207,19 @@ func (d *Device) slice(pd *PD, addr, length uint64, key uint32, access libibverb
 }
 
 // remoteSlice returns length bytes from addr on, in the region or window whose
-// remote key is key, for a packet to q. access is a flag of remote access. The
-// status is success or IBV_WC_REM_ACCESS_ERR. remoteSlice does not check q's
-// own access flags.
-func (d *Device) remoteSlice(q *QP, addr, length uint64, key uint32, access libibverbs.AccessFlags) ([]byte, libibverbs.WcStatus) {
+// remote key is key, for a packet to q. The region or window must belong to pd.
+// access is a flag of remote access. The status is success or
+// IBV_WC_REM_ACCESS_ERR. remoteSlice does not check q's own access flags.
+func (d *Device) remoteSlice(
+	q *QP, pd *PD, addr, length uint64, key uint32, access libibverbs.AccessFlags,
+) ([]byte, libibverbs.WcStatus) {
 	if length == 0 {
 		return nil, libibverbs.IBV_WC_SUCCESS
 	}
 	var b []byte
-	if m := d.mrs[key>>8]; m != nil && m.key == key && m.pd == q.pd && access&^m.access == 0 {
+	if m := d.mrs[key>>8]; m != nil && m.key == key && m.pd == pd && access&^m.access == 0 {
 		b = m.slice(addr, length)
-	} else if w := d.mws[key>>8]; w != nil && w.key == key && w.pd == q.pd && access&^w.access == 0 {
+	} else if w := d.mws[key>>8]; w != nil && w.key == key && w.pd == pd && access&^w.access == 0 {
 		b = w.slice(q, addr, length)
 	}
 	if b == nil {
@@ -233,13 +235,13 @@ func (d *Device) remoteSlice(q *QP, addr, length uint64, key uint32, access libi
 func (d *Device) flushSlice(q *QP, p *wire.Packet, access libibverbs.AccessFlags) []byte {
 	addr, length := p.Addr, uint64(p.Length)
 	whole := libibverbs.SelectivityLevel(p.FlushLevel) == libibverbs.IBV_FLUSH_MR
-	if m := d.mrs[p.RKey>>8]; m != nil && m.key == p.RKey && m.pd == q.pd && access&^m.access == 0 {
+	if m := d.mrs[p.RKey>>8]; m != nil && m.key == p.RKey && m.pd == q.memoryPD() && access&^m.access == 0 {
 		if whole {
 			return m.memory
 		}
 		return m.slice(addr, length)
 	}
-	if w := d.mws[p.RKey>>8]; w != nil && w.key == p.RKey && w.pd == q.pd && access&^w.access == 0 {
+	if w := d.mws[p.RKey>>8]; w != nil && w.key == p.RKey && w.pd == q.memoryPD() && access&^w.access == 0 {
 		if whole {
 			addr, length = w.start(), w.length
 		}

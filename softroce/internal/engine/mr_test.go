@@ -143,7 +143,7 @@ func TestSlice(t *testing.T) {
 			}
 			b, status := d.slice(pd, tt.addr, tt.length, tt.key, tt.local)
 			requireSlice(tt.localOK, libibverbs.IBV_WC_LOC_PROT_ERR, b, status)
-			b, status = d.remoteSlice(q, tt.addr, tt.length, tt.key, tt.remote)
+			b, status = d.remoteSlice(q, q.pd, tt.addr, tt.length, tt.key, tt.remote)
 			requireSlice(tt.remoteOK, libibverbs.IBV_WC_REM_ACCESS_ERR, b, status)
 		})
 	}

@@ -131,7 +131,7 @@ func TestRebind(t *testing.T) {
 	require.Zero(t, o.mr.windows)
 	require.False(t, o.qp.invalidate(one.Key(), 0), "only type 2")
 	require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(o.qp, one, &MR{}, 0, 0, 0), "to nothing")
-	_, status := d.remoteSlice(o.qp, more.iova, 1, one.Key(), remoteRead)
+	_, status := d.remoteSlice(o.qp, o.qp.pd, more.iova, 1, one.Key(), remoteRead)
 	require.Equal(t, libibverbs.IBV_WC_REM_ACCESS_ERR, status)
 	require.NoError(t, more.Deregister())
 
@@ -181,7 +181,7 @@ func TestWindowAccess(t *testing.T) {
 					"other domain":     {foreign, start, 1, w.Key(), remoteRead, false},
 					"other connection": {other, start, 1, w.Key(), remoteRead, kind == libibverbs.IBV_MW_TYPE_1},
 				} {
-					b, status := d.remoteSlice(tt.qp, tt.addr, tt.length, tt.key, tt.access)
+					b, status := d.remoteSlice(tt.qp, tt.qp.pd, tt.addr, tt.length, tt.key, tt.access)
 					require.Equal(t, tt.want, status == libibverbs.IBV_WC_SUCCESS, name)
 					if tt.want && tt.length > 0 {
 						require.Same(t, &o.mr.memory[100+tt.addr-start], &b[0], name)
@@ -191,7 +191,7 @@ func TestWindowAccess(t *testing.T) {
 				_, status := d.slice(o.pd, start, 1, w.Key(), 0)
 				require.Equal(t, libibverbs.IBV_WC_LOC_PROT_ERR, status, "its key is remote only")
 				require.NoError(t, w.Dealloc())
-				_, status = d.remoteSlice(o.qp, start, 1, w.Key(), remoteRead)
+				_, status = d.remoteSlice(o.qp, o.qp.pd, start, 1, w.Key(), remoteRead)
 				require.Equal(t, libibverbs.IBV_WC_REM_ACCESS_ERR, status)
 			})
 		}
@@ -219,10 +219,10 @@ func TestInvalidate(t *testing.T) {
 	} {
 		require.False(t, tt.qp.invalidate(tt.key, 0), name)
 	}
-	_, status := d.remoteSlice(o.qp, o.mr.iova, 1, o.mw.Key(), remoteRead)
+	_, status := d.remoteSlice(o.qp, o.qp.pd, o.mr.iova, 1, o.mw.Key(), remoteRead)
 	require.Equal(t, libibverbs.IBV_WC_SUCCESS, status)
 	require.True(t, o.qp.invalidate(o.mw.Key(), 0))
-	_, status = d.remoteSlice(o.qp, o.mr.iova, 1, o.mw.Key(), remoteRead)
+	_, status = d.remoteSlice(o.qp, o.qp.pd, o.mr.iova, 1, o.mw.Key(), remoteRead)
 	require.Equal(t, libibverbs.IBV_WC_REM_ACCESS_ERR, status)
 	require.False(t, o.qp.invalidate(o.mw.Key(), 0), "again")
 	require.Equal(t, 1, o.mr.windows)
@@ -239,7 +239,7 @@ func TestInvalidateWithoutReceive(t *testing.T) {
 	a.post(SendSlot{ID: 2, Opcode: sendInv, Imm: w.Key()})
 	n.run()
 	require.Equal(t, []result{ok(1), {2, libibverbs.IBV_WC_RNR_RETRY_EXC_ERR}}, results(a.send))
-	_, status := b.remoteSlice(b.qp, b.mr.iova, 64, w.Key(), remoteRead)
+	_, status := b.remoteSlice(b.qp, b.qp.pd, b.mr.iova, 64, w.Key(), remoteRead)
 	require.Equal(t, success, status)
 }
 

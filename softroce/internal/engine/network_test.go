@@ -169,6 +169,8 @@ type end struct {
 	recv *CQ
 	mr   *MR
 	n    *network
+	srq  *SRQ   // where XRC's receives are posted
+	aim  uint32 // number of the peer's shared receive queue, for XRC
 }
 
 const depth = 64
@@ -199,6 +201,9 @@ func (n *network) pair(kind libibverbs.QpType, bytes int) (a, b *end) {
 	for len(n.nodes) < 2 {
 		n.node(byte(1 + len(n.nodes)))
 	}
+	if kind == libibverbs.IBV_QPT_XRC_SEND {
+		return n.xrcPair(bytes)
+	}
 	a, b = n.end(n.nodes[0], kind, nil, bytes), n.end(n.nodes[1], kind, nil, bytes)
 	n.join(a, b)
 	return a, b
@@ -227,14 +232,27 @@ func (e *end) post(s SendSlot, sges ...libibverbs.Sge) {
 // postQuiet posts a work request.
 func (e *end) postQuiet(s SendSlot, sges ...libibverbs.Sge) {
 	e.t.Helper()
-	postSend(e.t, e.qp.send, s, sges...)
+	postSend(e.t, e.qp.send, e.aimed(s), sges...)
 	e.Ring(e.qp.send)
 }
 
 func (e *end) postRecv(id uint64, sges ...libibverbs.Sge) {
 	e.t.Helper()
+	if e.srq != nil {
+		postRecv(e.t, e.srq.queue, id, sges...)
+		return
+	}
 	postRecv(e.t, e.qp.recv, id, sges...)
 	e.Ring(e.qp.recv)
+}
+
+// aimed makes a work request for XRC name the peer's shared receive queue,
+// unless it names one.
+func (e *end) aimed(s SendSlot) SendSlot {
+	if s.RemoteQPN == 0 {
+		s.RemoteQPN = e.aim
+	}
+	return s
 }
 
 // remote makes a work request's destination or source the memory at offset of

@@ -205,9 +205,17 @@ func (e *stagedEvent) resolve() {
 	}
 }
 
-// forgetAnswers makes staged events and counts no longer wait for answers of
-// the queue pair q.
+// forgetAnswers makes staged events, counts and completions no longer wait for
+// answers of the queue pair q. Its own completion queues have no completions of
+// q any more, but those of shared receive queues for XRC may have.
 func (s *publication) forgetAnswers(q *QP) {
+	for _, c := range s.cqs {
+		for i := range c.staged {
+			if c.staged[i].qp == q {
+				c.staged[i].qp = nil
+			}
+		}
+	}
 	for i := range s.events {
 		e := &s.events[i]
 		if e.by == q {

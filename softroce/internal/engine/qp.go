@@ -15,13 +15,14 @@ import (
 // QP is a queue pair. Its attributes are those that ibv_query_qp returns.
 type QP struct {
 	device         *Device
-	pd             *PD
-	recvPD         *PD // protection domain of the receives: that of the shared receive queue, if there is one
+	pd             *PD   // nil for the type XRC_RECV
+	recvPD         *PD   // protection domain of the receives: that of the shared receive queue, if there is one; nil for XRC
+	xrcd           *XRCD // for the type XRC_RECV, the domain of the shared receive queues that the peer can name
 	number         uint32
 	kind           libibverbs.QpType
-	sendCQ, recvCQ *CQ
-	srq            *SRQ // shared receive queue; nil: recv is used
-	send, recv     *WorkQueue
+	sendCQ, recvCQ *CQ          // XRC_SEND has no recvCQ, and XRC_RECV has neither
+	srq            *SRQ         // shared receive queue that the queue pair was created with, or nil
+	send, recv     *WorkQueue   // recv is nil with a shared receive queue, and for XRC; XRC_RECV has an empty send queue
 	signalAll      bool         // whether every work request makes a completion
 	groups         int          // number of multicast groups that the queue pair is in
 	windows        map[*MW]bool // windows of type 2 that the queue pair has bound
@@ -55,32 +56,45 @@ type QPConfig struct {
 	Attr           libibverbs.QpInitAttrEx
 	SendCQ, RecvCQ *CQ
 	SRQ            *SRQ       // shared receive queue, or nil
-	Send, Recv     *WorkQueue // Recv is not used with a shared receive queue
+	Send, Recv     *WorkQueue // Recv is not used with a shared receive queue, and not for XRC
 }
 
 // CreateQP creates a queue pair in the reset state, and stores its number in
-// the Owner field of its queues. It fails like CheckQP, with EINVAL if a
-// completion queue is missing or an object belongs to another device, and with
-// ENOMEM if there are too many queue pairs.
+// the Owner field of its queues. A queue pair of the type XRC_SEND has no
+// receives, and so uses neither c.RecvCQ nor c.Recv. XRCD.CreateQP creates
+// those of the type XRC_RECV.
+//
+// CreateQP fails like CheckQP, with EINVAL if a completion queue is missing or
+// an object belongs to another device, and with ENOMEM if there are too many
+// queue pairs.
 func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	d := p.device
 	if err := d.CheckQP(&c.Attr); err != nil {
 		return nil, err
 	}
-	if c.SendCQ == nil || c.RecvCQ == nil || c.SendCQ.device != d || c.RecvCQ.device != d || c.SRQ != nil && c.SRQ.pd.device != d {
+	kind := c.Attr.QpType
+	if kind == libibverbs.IBV_QPT_XRC_SEND {
+		c.RecvCQ, c.Recv = c.SendCQ, nil // checked, but not used
+	}
+	if kind == libibverbs.IBV_QPT_XRC_RECV || kind == libibverbs.IBV_QPT_XRC_SEND && c.SRQ != nil ||
+		c.SendCQ == nil || c.RecvCQ == nil || c.SendCQ.device != d || c.RecvCQ.device != d ||
+		c.SRQ != nil && (c.SRQ.pd.device != d || c.SRQ.xrcd != nil) {
 		return nil, syscall.EINVAL
 	}
-	if len(d.qps) == int(d.limits.QPs) {
-		return nil, syscall.ENOMEM
-	}
 	q := &QP{
-		device: d, pd: p, recvPD: p, kind: c.Attr.QpType, number: d.newQPN(), mtu: mtuBytes(d.config.MTU),
+		device: d, pd: p, recvPD: p, kind: kind, mtu: mtuBytes(d.config.MTU),
 		sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, send: c.Send, recv: c.Recv, signalAll: c.Attr.SqSigAll != 0,
 	}
-	d.qps[q.number] = q
+	if err := d.addQP(q); err != nil {
+		return nil, err
+	}
 	p.users++
 	q.sendCQ.qps[q] = true
-	q.recvCQ.qps[q] = true
+	if kind == libibverbs.IBV_QPT_XRC_SEND {
+		q.recvCQ, q.recvPD = nil, nil
+	} else {
+		q.recvCQ.qps[q] = true
+	}
 	if q.srq != nil {
 		q.recvPD, q.recv = q.srq.pd, nil
 		q.srq.users++
@@ -96,6 +110,20 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	}
 	return q, nil
 }
+
+// addQP gives a new queue pair its number. It fails with ENOMEM if there are
+// too many queue pairs.
+func (d *Device) addQP(q *QP) error {
+	if len(d.qps) == int(d.limits.QPs) {
+		return syscall.ENOMEM
+	}
+	q.number = d.newQPN()
+	d.qps[q.number] = q
+	return nil
+}
+
+// reliable reports whether q sends lost packets again, or answers them.
+func (q *QP) reliable() bool { return q.transport().Reliable() }
 
 // Operations that ibv_wr_* functions may post to each type of queue pair.
 const (
@@ -120,7 +148,10 @@ func (d *Device) CheckQP(a *libibverbs.QpInitAttrEx) error {
 		return err
 	}
 	mask := a.CompMask
-	const known = libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS | libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+	known := libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS | libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+	if a.QpType == libibverbs.IBV_QPT_XRC_RECV {
+		known |= libibverbs.IBV_QP_INIT_ATTR_XRCD
+	}
 	if mask&^known != 0 || mask&libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && a.CreateFlags != 0 ||
 		mask&libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0 && libibverbs.QpCreateSendOpsFlags(a.SendOpsFlags)&^ops != 0 {
 		return syscall.EOPNOTSUPP
@@ -185,12 +216,17 @@ func (q *QP) Destroy() error {
 			tellQueueGone(w)
 		}
 	}
-	delete(q.sendCQ.qps, q)
-	delete(q.recvCQ.qps, q)
+	for _, c := range q.cqs() {
+		delete(c.qps, q)
+	}
 	delete(d.qps, q.number)
 	d.released(q.number)
 	d.counters.Retries.add(q.retries)
-	q.pd.users--
+	if q.xrcd != nil {
+		q.xrcd.users--
+	} else {
+		q.pd.users--
+	}
 	if q.srq != nil {
 		q.srq.users--
 	}
@@ -205,9 +241,21 @@ func (q *QP) queues() []*WorkQueue {
 	return []*WorkQueue{q.send, q.recv}
 }
 
+// cqs returns the completion queues of the queue pair. Those of the shared
+// receive queues to which the type XRC_RECV delivers are not among them.
+func (q *QP) cqs() (all []*CQ) {
+	for _, c := range []*CQ{q.sendCQ, q.recvCQ} {
+		if c != nil {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
 // reset puts the queue pair into the reset state and clears its attributes. It
 // drops posted requests and completions, and unbinds the windows that the queue
-// pair has bound.
+// pair has bound. Completions of shared receive queues for XRC stay: they are
+// those of the queue.
 func (q *QP) reset() {
 	for w := range q.windows {
 		w.unbind()
@@ -221,8 +269,9 @@ func (q *QP) reset() {
 		}
 		q.told.Acquire()
 	}
-	q.sendCQ.remove(q.number)
-	q.recvCQ.remove(q.number)
+	for _, c := range q.cqs() {
+		c.remove(func(c *Completion) bool { return c.QpNum == q.number && c.srq() == 0 })
+	}
 	for _, w := range q.queues() {
 		atomic.StoreUint32(&w.Posted, 0)
 		atomic.StoreUint32(&w.Freed, 0)
@@ -248,7 +297,7 @@ func (q *QP) setState(state libibverbs.QpState) {
 		atomic.SwapUint32(&w.State, uint32(state))
 	}
 	q.entered(from)
-	if state == libibverbs.IBV_QPS_ERR && from != state && q.srq != nil {
+	if state == libibverbs.IBV_QPS_ERR && from != state && (q.srq != nil || q.xrcd != nil) {
 		q.event(libibverbs.IBV_EVENT_QP_LAST_WQE_REACHED, q)
 	}
 }

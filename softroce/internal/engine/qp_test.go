@@ -15,7 +15,7 @@ func TestCreateQP(t *testing.T) {
 	d, elsewhere := newNode(t, 1), newNode(t, 2)
 	pd, cq := d.pd(), d.cq(8)
 	foreignCQ, foreignSRQ := elsewhere.cq(8), elsewhere.srq(elsewhere.pd(), 1)
-	otherSRQ := d.srq(d.pd(), 4)
+	otherSRQ, xrcSRQ := d.srq(d.pd(), 4), d.xrcSRQ(d.xrcd(), d.pd(), 4)
 	const (
 		hasPD    = libibverbs.IBV_QP_INIT_ATTR_PD
 		hasFlags = libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS
@@ -51,19 +51,20 @@ func TestCreateQP(t *testing.T) {
 		"largest": {capacity(func(c *libibverbs.QpCap) {
 			*c = libibverbs.QpCap{MaxSendWr: maxWR, MaxRecvWr: maxWR, MaxSendSge: maxSGE, MaxRecvSge: maxSGE, MaxInlineData: maxInline}
 		}), nil},
-		"nothing":          {capacity(func(c *libibverbs.QpCap) { *c = libibverbs.QpCap{} }), nil},
-		"sends":            {capacity(func(c *libibverbs.QpCap) { c.MaxSendWr = maxWR + 1 }), syscall.EINVAL},
-		"receives":         {capacity(func(c *libibverbs.QpCap) { c.MaxRecvWr = 1 << 31 }), syscall.EINVAL},
-		"send segments":    {capacity(func(c *libibverbs.QpCap) { c.MaxSendSge = maxSGE + 1 }), syscall.EINVAL},
-		"receive segments": {capacity(func(c *libibverbs.QpCap) { c.MaxRecvSge = maxSGE + 1 }), syscall.EINVAL},
-		"inline":           {capacity(func(c *libibverbs.QpCap) { c.MaxInlineData = maxInline + 1 }), syscall.EINVAL},
-		"raw packets":      {kind(libibverbs.IBV_QPT_RAW_PACKET), syscall.EOPNOTSUPP},
-		"XRC send":         {kind(libibverbs.IBV_QPT_XRC_SEND), syscall.EOPNOTSUPP},
-		"XRC receive":      {kind(libibverbs.IBV_QPT_XRC_RECV), syscall.EOPNOTSUPP},
-		"driver's":         {kind(libibverbs.IBV_QPT_DRIVER), syscall.EOPNOTSUPP},
-		"no type":          {kind(0), syscall.EINVAL},
-		"unknown type":     {kind(77), syscall.EINVAL},
-		"flags":            {func(c *QPConfig) { masked(hasFlags)(c); c.Attr.CreateFlags = 0x100 }, syscall.EOPNOTSUPP},
+		"nothing":           {capacity(func(c *libibverbs.QpCap) { *c = libibverbs.QpCap{} }), nil},
+		"sends":             {capacity(func(c *libibverbs.QpCap) { c.MaxSendWr = maxWR + 1 }), syscall.EINVAL},
+		"receives":          {capacity(func(c *libibverbs.QpCap) { c.MaxRecvWr = 1 << 31 }), syscall.EINVAL},
+		"send segments":     {capacity(func(c *libibverbs.QpCap) { c.MaxSendSge = maxSGE + 1 }), syscall.EINVAL},
+		"receive segments":  {capacity(func(c *libibverbs.QpCap) { c.MaxRecvSge = maxSGE + 1 }), syscall.EINVAL},
+		"inline":            {capacity(func(c *libibverbs.QpCap) { c.MaxInlineData = maxInline + 1 }), syscall.EINVAL},
+		"raw packets":       {kind(libibverbs.IBV_QPT_RAW_PACKET), syscall.EOPNOTSUPP},
+		"XRC receive":       {kind(libibverbs.IBV_QPT_XRC_RECV), syscall.EINVAL},
+		"XRC send with SRQ": {func(c *QPConfig) { c.Attr.QpType, c.SRQ = libibverbs.IBV_QPT_XRC_SEND, otherSRQ }, syscall.EINVAL},
+		"SRQ for XRC":       {func(c *QPConfig) { c.SRQ = xrcSRQ }, syscall.EINVAL},
+		"driver's":          {kind(libibverbs.IBV_QPT_DRIVER), syscall.EOPNOTSUPP},
+		"no type":           {kind(0), syscall.EINVAL},
+		"unknown type":      {kind(77), syscall.EINVAL},
+		"flags":             {func(c *QPConfig) { masked(hasFlags)(c); c.Attr.CreateFlags = 0x100 }, syscall.EOPNOTSUPP},
 		"source number": {func(c *QPConfig) {
 			masked(hasFlags)(c)
 			c.Attr.CreateFlags = libibverbs.IBV_QP_CREATE_SOURCE_QPN
@@ -231,7 +232,7 @@ func TestLimits(t *testing.T) {
 			return q.Destroy, err
 		}, maxCQs - d.cqs},
 		"shared receive queues": {func() (func() error, error) {
-			s, err := o.pd.CreateSRQ(srqAttr(1), nil)
+			s, err := o.pd.CreateSRQ(srqAttr(1), nil, nil, nil)
 			return s.Destroy, err
 		}, maxSRQs - d.srqs},
 		"address handles": {func() (func() error, error) {

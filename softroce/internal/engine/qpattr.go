@@ -62,6 +62,8 @@ const (
 	rcRTS       = ucRTS | libibverbs.IBV_QP_MIN_RNR_TIMER
 	udRTS       = libibverbs.IBV_QP_CUR_STATE | libibverbs.IBV_QP_QKEY
 	ucSQD       = connRTR | libibverbs.IBV_QP_AV | libibverbs.IBV_QP_PATH_MIG_STATE
+	xrcRTS      = libibverbs.IBV_QP_TIMEOUT | libibverbs.IBV_QP_SQ_PSN // of the type XRC_RECV, as xrcSQD
+	xrcSQD      = ucSQD | libibverbs.IBV_QP_PORT | libibverbs.IBV_QP_TIMEOUT | answerAttrs
 	rcSQD       = ucSQD | libibverbs.IBV_QP_PORT | retryAttrs | answerAttrs
 )
 
@@ -78,6 +80,28 @@ var steps = map[libibverbs.QpType]map[step]attrs{
 		{libibverbs.IBV_QPS_RTS, libibverbs.IBV_QPS_SQD}:    {optional: libibverbs.IBV_QP_EN_SQD_ASYNC_NOTIFY},
 		{libibverbs.IBV_QPS_SQD, libibverbs.IBV_QPS_RTS}:    {optional: rcRTS},
 		{libibverbs.IBV_QPS_SQD, libibverbs.IBV_QPS_SQD}:    {optional: rcSQD},
+		{libibverbs.IBV_QPS_SQE, libibverbs.IBV_QPS_RTS}:    {},
+	},
+	libibverbs.IBV_QPT_XRC_SEND: {
+		{libibverbs.IBV_QPS_RESET, libibverbs.IBV_QPS_INIT}: {required: connInit},
+		{libibverbs.IBV_QPS_INIT, libibverbs.IBV_QPS_INIT}:  {optional: connInit},
+		{libibverbs.IBV_QPS_INIT, libibverbs.IBV_QPS_RTR}:   {required: peerAttrs, optional: connRTR},
+		{libibverbs.IBV_QPS_RTR, libibverbs.IBV_QPS_RTS}:    {required: retryAttrs | libibverbs.IBV_QP_SQ_PSN, optional: ucRTS},
+		{libibverbs.IBV_QPS_RTS, libibverbs.IBV_QPS_RTS}:    {optional: ucRTS},
+		{libibverbs.IBV_QPS_RTS, libibverbs.IBV_QPS_SQD}:    {optional: libibverbs.IBV_QP_EN_SQD_ASYNC_NOTIFY},
+		{libibverbs.IBV_QPS_SQD, libibverbs.IBV_QPS_RTS}:    {optional: ucRTS},
+		{libibverbs.IBV_QPS_SQD, libibverbs.IBV_QPS_SQD}:    {optional: ucSQD | libibverbs.IBV_QP_PORT | retryAttrs},
+		{libibverbs.IBV_QPS_SQE, libibverbs.IBV_QPS_RTS}:    {},
+	},
+	libibverbs.IBV_QPT_XRC_RECV: {
+		{libibverbs.IBV_QPS_RESET, libibverbs.IBV_QPS_INIT}: {required: connInit},
+		{libibverbs.IBV_QPS_INIT, libibverbs.IBV_QPS_INIT}:  {optional: connInit},
+		{libibverbs.IBV_QPS_INIT, libibverbs.IBV_QPS_RTR}:   {required: peerAttrs | answerAttrs, optional: connRTR},
+		{libibverbs.IBV_QPS_RTR, libibverbs.IBV_QPS_RTS}:    {required: xrcRTS, optional: rcRTS},
+		{libibverbs.IBV_QPS_RTS, libibverbs.IBV_QPS_RTS}:    {optional: rcRTS},
+		{libibverbs.IBV_QPS_RTS, libibverbs.IBV_QPS_SQD}:    {optional: libibverbs.IBV_QP_EN_SQD_ASYNC_NOTIFY},
+		{libibverbs.IBV_QPS_SQD, libibverbs.IBV_QPS_RTS}:    {optional: rcRTS},
+		{libibverbs.IBV_QPS_SQD, libibverbs.IBV_QPS_SQD}:    {optional: xrcSQD},
 		{libibverbs.IBV_QPS_SQE, libibverbs.IBV_QPS_RTS}:    {},
 	},
 	libibverbs.IBV_QPT_UC: {

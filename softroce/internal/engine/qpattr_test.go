@@ -41,7 +41,10 @@ var attrBits = map[string]libibverbs.QpAttrMask{
 }
 
 var (
-	typeNames  = map[string]libibverbs.QpType{"RC": libibverbs.IBV_QPT_RC, "UC": libibverbs.IBV_QPT_UC, "UD": libibverbs.IBV_QPT_UD}
+	typeNames = map[string]libibverbs.QpType{
+		"RC": libibverbs.IBV_QPT_RC, "UC": libibverbs.IBV_QPT_UC, "UD": libibverbs.IBV_QPT_UD,
+		"XRC_SEND": libibverbs.IBV_QPT_XRC_SEND, "XRC_RECV": libibverbs.IBV_QPT_XRC_RECV,
+	}
 	stateNames = map[string]libibverbs.QpState{
 		"reset": qpsReset, "init": qpsInit, "rtr": qpsRTR, "rts": qpsRTS, "sqd": qpsSQD, "sqe": qpsSQE, "error": qpsErr,
 	}
@@ -92,7 +95,7 @@ func TestSteps(t *testing.T) {
 			require.Equal(t, want.optional&bit != 0, allowed(kind, s, mask), "%s: %v", head, mask)
 		}
 	}
-	require.Equal(t, 3*7*7, found)
+	require.Equal(t, 5*7*7, found)
 }
 
 // attributes is what Modify changes of a queue pair.
@@ -133,7 +136,13 @@ func (d *node) bring(q *QP, to libibverbs.QpState) {
 // Modify keeps to the steps in every state. What it refuses changes nothing.
 func TestModifySteps(t *testing.T) {
 	d := newNode(t, 1)
-	pd, cq := d.pd(), d.cq(8)
+	pd, cq, x := d.pd(), d.cq(8), d.xrcd()
+	newQP := func(kind libibverbs.QpType) *QP {
+		if kind == libibverbs.IBV_QPT_XRC_RECV {
+			return d.xrcQP(x)
+		}
+		return d.qp(pd, kind, cq, cq, nil)
+	}
 	for name, kind := range typeNames {
 		t.Run(name, func(t *testing.T) {
 			for from := qpsReset; from <= qpsErr; from++ {
@@ -146,7 +155,7 @@ func TestModifySteps(t *testing.T) {
 						if bit != stateBit {
 							mask ^= bit
 						}
-						q := d.qp(pd, kind, cq, cq, nil)
+						q := newQP(kind)
 						d.bring(q, from)
 						a := attrFor(to)
 						a.CurQpState = from
@@ -160,7 +169,9 @@ func TestModifySteps(t *testing.T) {
 							require.NoError(t, err, "%v -> %v with %v", from, to, mask)
 							require.Equal(t, to, q.attr.QpState)
 							require.Equal(t, uint32(to), q.send.State)
-							require.Equal(t, uint32(to), q.recv.State)
+							if q.recv != nil {
+								require.Equal(t, uint32(to), q.recv.State)
+							}
 						}
 						require.NoError(t, q.Destroy())
 					}

@@ -40,7 +40,7 @@ func TestOperationsAtBorders(t *testing.T) {
 		"write imm":   {opcode: libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM, wc: libibverbs.IBV_WC_RDMA_WRITE, recv: true, uc: true},
 		"read":        {opcode: libibverbs.IBV_WR_RDMA_READ, wc: libibverbs.IBV_WC_RDMA_READ},
 	} {
-		for _, kind := range []libibverbs.QpType{libibverbs.IBV_QPT_RC, libibverbs.IBV_QPT_UC} {
+		for _, kind := range []libibverbs.QpType{libibverbs.IBV_QPT_RC, libibverbs.IBV_QPT_UC, libibverbs.IBV_QPT_XRC_SEND} {
 			if kind == libibverbs.IBV_QPT_UC && !op.uc {
 				continue
 			}
@@ -69,7 +69,7 @@ func TestOperationsAtBorders(t *testing.T) {
 						}
 						switch {
 						case op.inline:
-							postInline(t, a.qp.send, slot, data)
+							postInline(t, a.qp.send, a.aimed(slot), data)
 							a.Ring(a.qp.send)
 						case op.opcode == libibverbs.IBV_WR_RDMA_READ:
 							a.post(slot.remote(b, 5), a.mr.split(9, size, at...)...)
@@ -114,8 +114,14 @@ func TestOperationsAtBorders(t *testing.T) {
 }
 
 func TestAtomics(t *testing.T) {
+	for _, kind := range []libibverbs.QpType{libibverbs.IBV_QPT_RC, libibverbs.IBV_QPT_XRC_SEND} {
+		t.Run(kind.String(), func(t *testing.T) { testAtomics(t, kind) })
+	}
+}
+
+func testAtomics(t *testing.T, kind libibverbs.QpType) {
 	n := newNetwork(t, 1)
-	a, b := n.pair(libibverbs.IBV_QPT_RC, 64)
+	a, b := n.pair(kind, 64)
 	*word(b.mr.memory, 8) = 40
 	add := SendSlot{ID: 1, Opcode: libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD, CompareAdd: 2}.remote(b, 8)
 	a.post(add, a.mr.sge(0, 8))

@@ -108,7 +108,7 @@ func (q *QP) takes(op libibverbs.WrOpcode) bool {
 	}
 	o := wcOpcodes[op]
 	switch q.kind {
-	case libibverbs.IBV_QPT_RC:
+	case libibverbs.IBV_QPT_RC, libibverbs.IBV_QPT_XRC_SEND:
 		return o.rc
 	case libibverbs.IBV_QPT_UC:
 		return o.uc
@@ -120,7 +120,7 @@ func (q *QP) takes(op libibverbs.WrOpcode) bool {
 // stopped only because of the budget.
 func (q *QP) sendRequests(budget int) (more bool) {
 	r := &q.requester
-	if q.kind == libibverbs.IBV_QPT_RC && r.sent != r.acked && !q.room() {
+	if q.reliable() && r.sent != r.acked && !q.room() {
 		return false // if the peer never makes room, the timer that runTimer starts expires
 	}
 	for range budget {
@@ -147,7 +147,7 @@ func (q *QP) sendRequests(budget int) (more bool) {
 			q.sendDatagram(req)
 		case req.opcode == libibverbs.IBV_WR_RDMA_READ && r.sent != req.psn && r.sent != r.acked:
 			return false // earlier answers come first, since the peer limits the READs in progress
-		case q.kind == libibverbs.IBV_QPT_RC && r.sent.Diff(r.acked) >= r.allowed.limit(q.device.config.Window):
+		case q.reliable() && r.sent.Diff(r.acked) >= r.allowed.limit(q.device.config.Window):
 			return false // the next ACK schedules the queue pair again
 		case !req.hasAnswer() && q.held():
 			return false
@@ -278,45 +278,40 @@ func (q *QP) sendPacket(req *request) {
 	r := &q.requester
 	s := q.send.send(r.send)
 	i := r.sent.Diff(req.psn)
-	p := q.packet(0, r.sent)
+	p := q.packet(req.operation(i), r.sent)
+	p.SRQ = s.RemoteQPN
 	offset := uint32(i * q.mtu)
 	end := r.sent.Add(1)
 	switch req.opcode {
 	case libibverbs.IBV_WR_RDMA_READ:
-		p.Opcode = wire.RCReadRequest
 		end = q.endOfRead(req, i)
 		p.Addr, p.RKey = s.RemoteAddr+uint64(offset), s.RKey
 		p.Length = min(req.length-offset, uint32(end.Diff(r.sent)*q.mtu))
 		p.AckReq = true
 		req.asked = r.sent
 	case libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP:
-		p.Opcode = wire.RCCompareSwap
 		p.Addr, p.RKey, p.Compare, p.SwapAdd = s.RemoteAddr, s.RKey, s.CompareAdd, s.Swap
 		p.AckReq = true
 	case libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
-		p.Opcode = wire.RCFetchAdd
 		p.Addr, p.RKey, p.SwapAdd = s.RemoteAddr, s.RKey, s.CompareAdd
 		p.AckReq = true
 	case libibverbs.IBV_WR_FLUSH:
-		p.Opcode = wire.RCFlush
 		p.Addr, p.RKey, p.Length = s.RemoteAddr, s.RKey, req.length
 		p.FlushType, p.FlushLevel = uint8(s.Swap), uint8(s.Swap>>8)
 		p.AckReq = true
 	case libibverbs.IBV_WR_ATOMIC_WRITE:
-		p.Opcode = wire.RCAtomicWrite
 		p.Addr, p.RKey, p.Length = s.RemoteAddr, s.RKey, req.length
 		p.Payload = append(p.Payload, s.word())
 		p.AckReq = true
 	default:
 		q.paced()
 		last := i == req.packets-1
-		p.Opcode = q.messageOpcode(req.opcode, i == 0, last)
 		if p.Opcode.HasRETH() {
 			p.Addr, p.RKey, p.Length = s.RemoteAddr, s.RKey, req.length
 		}
 		p.Imm, p.InvKey = s.Imm, s.Imm
 		p.Solicited = last && req.flags&libibverbs.IBV_SEND_SOLICITED != 0 && (p.Opcode.IsSend() || p.Opcode.HasImm())
-		p.AckReq = q.kind == libibverbs.IBV_QPT_RC && (last || (i+1)%q.ackInterval() == 0)
+		p.AckReq = q.reliable() && (last || (i+1)%q.ackInterval() == 0)
 		if !q.gather(p, req, s, offset, min(req.length-offset, uint32(q.mtu))) {
 			// begin has checked the memory: the program has
 			// deregistered it since.
@@ -365,29 +360,38 @@ var messageOpcodes = [...]struct{ first, middle, last, only wire.Opcode }{
 	libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM: {wire.RCWriteFirst, wire.RCWriteMiddle, wire.RCWriteLastImm, wire.RCWriteOnlyImm},
 }
 
-// messageOpcode returns the opcode of a packet of a message. first and last say
-// whether the packet is the first and the last of the message.
-func (q *QP) messageOpcode(op libibverbs.WrOpcode, first, last bool) wire.Opcode {
-	of := &messageOpcodes[op]
-	code := of.middle
-	switch {
+// operation returns the opcode, of a reliable connection, of the packet i of a
+// request.
+func (r *request) operation(i int) wire.Opcode {
+	switch r.opcode {
+	case libibverbs.IBV_WR_RDMA_READ:
+		return wire.RCReadRequest
+	case libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP:
+		return wire.RCCompareSwap
+	case libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return wire.RCFetchAdd
+	case libibverbs.IBV_WR_FLUSH:
+		return wire.RCFlush
+	case libibverbs.IBV_WR_ATOMIC_WRITE:
+		return wire.RCAtomicWrite
+	}
+	of := &messageOpcodes[r.opcode]
+	switch first, last := i == 0, i == r.packets-1; {
 	case first && last:
-		code = of.only
+		return of.only
 	case first:
-		code = of.first
+		return of.first
 	case last:
-		code = of.last
+		return of.last
 	}
-	if q.kind == libibverbs.IBV_QPT_UC {
-		code += wire.UCSendFirst - wire.RCSendFirst
-	}
-	return code
+	return of.middle
 }
 
-// packet returns a new packet with the addresses of the peer.
+// packet returns a new packet with the addresses of the peer. op is the opcode
+// of a reliable connection for the packet's operation.
 func (q *QP) packet(op wire.Opcode, psn wire.PSN) *wire.Packet {
 	p := q.device.config.Packets.Get()
-	p.Opcode, p.PSN, p.DestQP = op, psn, q.attr.DestQpNum
+	p.Opcode, p.PSN, p.DestQP = op.Of(q.transport()), psn, q.attr.DestQpNum
 	q.path.address(p)
 	if q.markable() {
 		p.TrafficClass = p.TrafficClass&^ecnBits | ecnCapable
@@ -560,12 +564,12 @@ func (q *QP) takeResponse(p *wire.Packet) {
 		return // a duplicate, or the packet that it acknowledges was never sent
 	}
 	switch {
-	case p.Opcode == wire.RCAck && p.Syndrome.IsAck():
+	case p.Opcode.Operation() == wire.RCAck && p.Syndrome.IsAck():
 		if !q.acknowledge(p.PSN.Add(1)) {
 			q.impliedNak()
 		}
 		return
-	case p.Opcode == wire.RCAck && !p.Syndrome.IsRNR() && !p.Syndrome.IsNak():
+	case p.Opcode.Operation() == wire.RCAck && !p.Syndrome.IsRNR() && !p.Syndrome.IsNak():
 		return
 	}
 	// Any other response is about the request with this PSN, and acknowledges
@@ -580,7 +584,7 @@ func (q *QP) takeResponse(p *wire.Packet) {
 	switch {
 	case p.Opcode.IsReadResponse():
 		q.receiveRead(p)
-	case p.Opcode == wire.RCAtomicAck:
+	case p.Opcode.Operation() == wire.RCAtomicAck:
 		q.receiveAtomic(p)
 	case p.Syndrome.IsRNR():
 		q.receiveRNR(p.Syndrome)
@@ -692,7 +696,7 @@ func (q *QP) receiveRead(p *wire.Packet) {
 	r := &q.requester
 	req := r.request(r.head)
 	if req.hasEmptyAnswer() {
-		if p.Opcode != wire.RCReadOnly || p.PayloadLen() != 0 {
+		if p.Opcode.Operation() != wire.RCReadOnly || p.PayloadLen() != 0 {
 			q.failHead(libibverbs.IBV_WC_BAD_RESP_ERR)
 			return
 		}

@@ -18,23 +18,27 @@ func TestOpcodesOfMessages(t *testing.T) {
 		kind libibverbs.QpType
 	}
 	rc, uc := transport{"RC", libibverbs.IBV_QPT_RC}, transport{"UC", libibverbs.IBV_QPT_UC}
+	xrc := transport{"XRC", libibverbs.IBV_QPT_XRC_SEND}
 	for op, tt := range map[libibverbs.WrOpcode]struct {
 		name, suffix string // of the last packet's opcode
 		transports   []transport
 	}{
-		libibverbs.IBV_WR_SEND:                {"SEND", "", []transport{rc, uc}},
-		libibverbs.IBV_WR_SEND_WITH_IMM:       {"SEND", " with immediate", []transport{rc, uc}},
-		libibverbs.IBV_WR_SEND_WITH_INV:       {"SEND", " with invalidate", []transport{rc}},
-		libibverbs.IBV_WR_RDMA_WRITE:          {"WRITE", "", []transport{rc, uc}},
-		libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM: {"WRITE", " with immediate", []transport{rc, uc}},
+		libibverbs.IBV_WR_SEND:                {"SEND", "", []transport{rc, uc, xrc}},
+		libibverbs.IBV_WR_SEND_WITH_IMM:       {"SEND", " with immediate", []transport{rc, uc, xrc}},
+		libibverbs.IBV_WR_SEND_WITH_INV:       {"SEND", " with invalidate", []transport{rc, xrc}},
+		libibverbs.IBV_WR_RDMA_WRITE:          {"WRITE", "", []transport{rc, uc, xrc}},
+		libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM: {"WRITE", " with immediate", []transport{rc, uc, xrc}},
 	} {
 		for _, on := range tt.transports {
 			q := &QP{kind: on.kind}
 			name := on.name + " " + tt.name
-			require.Equal(t, name+" only"+tt.suffix, q.messageOpcode(op, true, true).String())
-			require.Equal(t, name+" first", q.messageOpcode(op, true, false).String())
-			require.Equal(t, name+" middle", q.messageOpcode(op, false, false).String())
-			require.Equal(t, name+" last"+tt.suffix, q.messageOpcode(op, false, true).String())
+			opcode := func(packets, i int) string {
+				return (&request{opcode: op, packets: packets}).operation(i).Of(q.transport()).String()
+			}
+			require.Equal(t, name+" only"+tt.suffix, opcode(1, 0))
+			require.Equal(t, name+" first", opcode(3, 0))
+			require.Equal(t, name+" middle", opcode(3, 1))
+			require.Equal(t, name+" last"+tt.suffix, opcode(3, 2))
 		}
 	}
 }

@@ -22,6 +22,7 @@ type responder struct {
 	unheard     bool // whether the queue pair may not send yet, as no request has arrived
 	refused     bool // whether a request of the peer has failed the queue pair; nothing is sent after the NAK for that request
 
+	srq     *SRQ // for XRC, the shared receive queue that the current message names
 	message message
 	receive receive
 	next    uint32 // number of the next receive to take; unused with a shared receive queue
@@ -83,6 +84,7 @@ type answer struct {
 	packets  int      // number of remaining packets
 	addr     uint64   // for a READ, address of the next packet's payload
 	rkey     uint32   // for a READ, the key
+	pd       *PD      // for a READ, the protection domain to which the key must belong
 	length   uint32   // for a READ, the number of remaining bytes
 	total    uint32   // for a READ, the number of all bytes
 	begun    bool     // for a READ, whether the first packet was sent
@@ -179,8 +181,11 @@ func (d *Device) receive(p *wire.Packet) {
 	case p.Opcode == wire.CNP:
 		q.receiveNotification()
 	case p.Opcode.IsResponse():
-		q.receiveResponse(p)
-	case q.kind == libibverbs.IBV_QPT_RC:
+		if q.kind != libibverbs.IBV_QPT_XRC_RECV { // which has sent no request
+			q.receiveResponse(p)
+		}
+	case q.kind == libibverbs.IBV_QPT_XRC_SEND: // which takes no request
+	case q.reliable():
 		q.receiveRequest(p)
 	default:
 		q.receiveUnreliable(p)
@@ -194,6 +199,8 @@ func (q *QP) transport() wire.Transport {
 		return wire.RC
 	case libibverbs.IBV_QPT_UC:
 		return wire.UC
+	case libibverbs.IBV_QPT_XRC_SEND, libibverbs.IBV_QPT_XRC_RECV:
+		return wire.XRC
 	}
 	return wire.UD
 }
@@ -225,16 +232,17 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 		return
 	}
 	packets := 1
-	var refused *refusal
+	refused := q.aim(p)
 	switch {
-	case p.Opcode == wire.RCReadRequest:
+	case refused != nil:
+	case p.Opcode.Operation() == wire.RCReadRequest:
 		packets = q.packets(p.Length)
 		refused = q.doRead(p, packets)
 	case p.Opcode.IsAtomic():
 		refused = q.doAtomic(p)
-	case p.Opcode == wire.RCFlush:
+	case p.Opcode.Operation() == wire.RCFlush:
 		refused = q.doFlush(p)
-	case p.Opcode == wire.RCAtomicWrite:
+	case p.Opcode.Operation() == wire.RCAtomicWrite:
 		refused = q.doAtomicWrite(p)
 	default:
 		refused = q.doMessage(p)
@@ -246,7 +254,8 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 		switch {
 		case p.AckReq && (p.Opcode.IsSend() || p.Opcode.IsWrite()):
 			q.addAck(wire.Ack, p.PSN)
-		case (p.Opcode.IsAtomic() || p.Opcode == wire.RCAtomicWrite) && q.outside: // the program may see the change of the word, and exit, at once
+		case (p.Opcode.IsAtomic() || p.Opcode.Operation() == wire.RCAtomicWrite) && q.outside:
+			// The program may see the change of the word, and exit, at once.
 			q.answerNow()
 			q.device.config.Outgoing.Flush()
 		}
@@ -268,7 +277,7 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 // opcode of its packet.
 func (q *QP) countRefused(op wire.Opcode) {
 	switch {
-	case op == wire.RCReadRequest:
+	case op.Operation() == wire.RCReadRequest:
 		q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ, libibverbs.IBV_WC_REM_ACCESS_ERR, 0, q.dependency())
 	case op.IsWrite():
 		q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE, libibverbs.IBV_WC_REM_ACCESS_ERR, 0, q.dependency())
@@ -281,7 +290,7 @@ func (q *QP) refuse(f *refusal) {
 	if r.receive.taken {
 		q.completeReceive(q.receiveCompletion(f.status), q.dependency())
 	}
-	if q.kind == libibverbs.IBV_QPT_RC && !f.silent && !r.refused {
+	if q.reliable() && !f.silent && !r.refused {
 		q.event(f.event, q)
 	}
 	r.refused = true
@@ -318,6 +327,9 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 		return badRequest
 	}
 	if (kind == sendMessage && begins || op.HasImm()) && !r.receive.taken {
+		if q.overrun() {
+			return badReceive
+		}
 		if q.pretendsNotReady() {
 			return pretendedNotReady
 		}
@@ -405,7 +417,7 @@ func (q *QP) permits(access libibverbs.AccessFlags) bool {
 // write writes the n bytes of p's payload to the memory of the WRITE m.
 func (q *QP) write(p *wire.Packet, m *message, n uint32) *refusal {
 	// The key may have been invalidated since the previous packet.
-	b, status := q.device.remoteSlice(q, m.addr, uint64(m.left), m.rkey, libibverbs.IBV_ACCESS_REMOTE_WRITE)
+	b, status := q.device.remoteSlice(q, q.memoryPD(), m.addr, uint64(m.left), m.rkey, libibverbs.IBV_ACCESS_REMOTE_WRITE)
 	if status != libibverbs.IBV_WC_SUCCESS {
 		return badAccess
 	}
@@ -448,7 +460,7 @@ func (q *QP) fill(src [][]byte, offset, n uint32) *refusal {
 		return tooLong
 	}
 	var ok bool
-	if d.target, ok = d.slices(d.target[:0], q.recvPD, r.segments, offset, n, libibverbs.IBV_ACCESS_LOCAL_WRITE); !ok {
+	if d.target, ok = d.slices(d.target[:0], q.receivesPD(), r.segments, offset, n, libibverbs.IBV_ACCESS_LOCAL_WRITE); !ok {
 		return badReceive
 	}
 	for _, b := range d.target {
@@ -463,13 +475,13 @@ func (q *QP) takeReceive() bool {
 	r := &q.responder
 	v := &r.receive
 	var s *RecvSlot
-	w := q.recv
-	if q.srq != nil {
+	w, srq := q.recv, q.source()
+	if srq != nil {
 		var ok bool
-		if s, ok = q.srq.next(); !ok {
+		if s, ok = srq.next(); !ok {
 			return false
 		}
-		w = q.srq.queue
+		w = srq.queue
 		v.queue = nil
 	} else {
 		if w.waiting(r.next, r.next) == 0 {
@@ -488,10 +500,8 @@ func (q *QP) takeReceive() bool {
 	for _, sge := range v.segments {
 		v.room += uint64(sge.Length)
 	}
-	if q.srq != nil {
-		if q.srq.took() {
-			q.event(libibverbs.IBV_EVENT_SRQ_LIMIT_REACHED, q.srq)
-		}
+	if srq != nil && srq.took() {
+		q.event(libibverbs.IBV_EVENT_SRQ_LIMIT_REACHED, srq)
 	}
 	return true
 }
@@ -505,6 +515,9 @@ func (q *QP) receiveCompletion(status libibverbs.WcStatus) Completion {
 	if detector.Enabled {
 		c.Ticket = v.ticket
 	}
+	if q.xrcd != nil {
+		c.Count = q.responder.srq.number
+	}
 	return c
 }
 
@@ -516,8 +529,11 @@ func (q *QP) completeReceive(c Completion, dep dependency) {
 		q.told.Next(c.Ticket)
 	}
 	q.device.staged.noteCompletion(q)
-	q.recvCQ.add(c, dep)
+	q.receivesCQ().add(c, dep)
 	q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RECV, c.Status, c.ByteLen, dep)
+	if q.overrun() { // the completion queue does not know q
+		q.device.failing = append(q.device.failing, q)
+	}
 }
 
 // setHeaders copies the immediate data or the invalidated key from a message's
@@ -542,14 +558,15 @@ func (q *QP) doRead(p *wire.Packet, packets int) *refusal {
 		p.PayloadLen() != 0, packets > maxReadPackets, r.outstanding >= int(q.attr.MaxDestRdAtomic):
 		return badRequest
 	}
-	b, status := q.device.remoteSlice(q, p.Addr, uint64(p.Length), p.RKey, libibverbs.IBV_ACCESS_REMOTE_READ)
+	pd := q.memoryPD()
+	b, status := q.device.remoteSlice(q, pd, p.Addr, uint64(p.Length), p.RKey, libibverbs.IBV_ACCESS_REMOTE_READ)
 	if status != libibverbs.IBV_WC_SUCCESS {
 		return badAccess
 	}
 	if detector.Enabled {
 		q.tellRemote(p, detector.RemoteRead, b, p.RKey)
 	}
-	q.remember(answer{kind: readAnswer, psn: p.PSN, packets: packets, addr: p.Addr, rkey: p.RKey, length: p.Length, total: p.Length})
+	q.remember(answer{kind: readAnswer, psn: p.PSN, packets: packets, addr: p.Addr, rkey: p.RKey, pd: pd, length: p.Length, total: p.Length})
 	return nil
 }
 
@@ -561,7 +578,7 @@ func (q *QP) doAtomic(p *wire.Packet) *refusal {
 		p.PayloadLen() != 0, r.outstanding >= int(q.attr.MaxDestRdAtomic):
 		return badRequest
 	}
-	b, status := q.device.remoteSlice(q, p.Addr, 8, p.RKey, libibverbs.IBV_ACCESS_REMOTE_ATOMIC)
+	b, status := q.device.remoteSlice(q, q.memoryPD(), p.Addr, 8, p.RKey, libibverbs.IBV_ACCESS_REMOTE_ATOMIC)
 	if status != libibverbs.IBV_WC_SUCCESS {
 		return badAccess
 	}
@@ -574,7 +591,7 @@ func (q *QP) doAtomic(p *wire.Packet) *refusal {
 		q.tellRemote(p, detector.RemoteAtomic, b, p.RKey)
 	}
 	var old uint64
-	if p.Opcode == wire.RCCompareSwap {
+	if p.Opcode.Operation() == wire.RCCompareSwap {
 		old, ok = compareAndSwap(word, p.Compare, p.SwapAdd)
 	} else {
 		old, ok = fetchAndAdd(word, p.SwapAdd)
@@ -642,7 +659,7 @@ func (q *QP) doAtomicWrite(p *wire.Packet) *refusal {
 		p.Addr%8 != 0, p.Length != 8, p.PayloadLen() != 8:
 		return badRequest
 	}
-	b, status := d.remoteSlice(q, p.Addr, 8, p.RKey, libibverbs.IBV_ACCESS_REMOTE_WRITE)
+	b, status := d.remoteSlice(q, q.memoryPD(), p.Addr, 8, p.RKey, libibverbs.IBV_ACCESS_REMOTE_WRITE)
 	if status != libibverbs.IBV_WC_SUCCESS {
 		return badAccess
 	}
@@ -708,7 +725,7 @@ func (q *QP) receiveDuplicate(p *wire.Packet) {
 		q.addAck(wire.Ack, r.psn.Add(-1))
 		return
 	}
-	if p.Opcode == wire.RCFlush || p.Opcode == wire.RCAtomicWrite {
+	if op := p.Opcode.Operation(); op == wire.RCFlush || op == wire.RCAtomicWrite {
 		if r.empty < maxEmptyAnswers {
 			q.addEmptyAnswer(p.PSN)
 		}
@@ -723,7 +740,7 @@ func (q *QP) receiveDuplicate(p *wire.Packet) {
 		if a.packets == 0 || offset < 0 || offset >= a.packets {
 			continue
 		}
-		if p.Opcode == wire.RCReadRequest {
+		if p.Opcode.Operation() == wire.RCReadRequest {
 			skip := uint64(offset) * uint64(q.mtu)
 			if a.kind != readAnswer || p.RKey != a.rkey || p.Addr != a.addr+skip || skip+uint64(p.Length) > uint64(a.length) {
 				return
@@ -845,7 +862,7 @@ func (q *QP) answerSent(a *answer) {
 // readResponse returns the next packet of a READ response. It returns nil if
 // the key is not valid any more.
 func (q *QP) readResponse(a *answer) *wire.Packet {
-	b, status := q.device.remoteSlice(q, a.addr, uint64(a.length), a.rkey, libibverbs.IBV_ACCESS_REMOTE_READ)
+	b, status := q.device.remoteSlice(q, a.pd, a.addr, uint64(a.length), a.rkey, libibverbs.IBV_ACCESS_REMOTE_READ)
 	if status != libibverbs.IBV_WC_SUCCESS {
 		return nil
 	}

@@ -57,7 +57,7 @@ type SendSlot struct {
 	CompareAdd uint64 // compare or add operand; for a bind, the window's length; for a flush, the number of bytes; for an atomic write, the data
 	Swap       uint64 // swap operand; for a bind, the window's MW.Handle; for a flush, the type, and the level in the next 8 bits
 	AH         uint64 // AH.Handle, for datagrams
-	RemoteQPN  uint32
+	RemoteQPN  uint32 // for datagrams, the queue pair number; for XRC, the number of the shared receive queue
 	RemoteQKey uint32
 	BindLKey   uint32 // for a bind, the key of the region
 	BindAccess uint32 // for a bind, libibverbs.AccessFlags
@@ -171,8 +171,17 @@ type Completion struct {
 	Timestamp uint64     // time in nanoseconds since the device's time 0
 	Wallclock uint64     // Unix time in nanoseconds
 	Queue     *WorkQueue // queue whose slots become free when the completion is polled, or nil
-	Count     uint32     // number that the polling thread stores in Queue.Freed
+	Count     uint32     // number that the polling thread stores in Queue.Freed; without Queue, that of the shared receive queue for XRC, or 0
 	Ticket    uint32     // ticket of the request
+}
+
+// srq returns the number of the shared receive queue for XRC whose receive the
+// completion is of. It returns 0 for other completions.
+func (c *Completion) srq() uint32 {
+	if c.Queue != nil {
+		return 0
+	}
+	return c.Count
 }
 
 // CompletionSize is the size in bytes of an entry of a completion queue.

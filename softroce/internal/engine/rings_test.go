@@ -208,18 +208,22 @@ func (d *node) connect(q *QP, peer byte, number uint32) {
 		Timeout: 14, RetryCnt: 7, RnrRetry: 6, MinRnrTimer: 12, MaxRdAtomic: 4, MaxDestRdAtomic: 4,
 	}
 	a.AhAttr = *ahAttr(peer)
-	rc := q.kind == libibverbs.IBV_QPT_RC
+	sends := q.kind == libibverbs.IBV_QPT_RC || q.kind == libibverbs.IBV_QPT_XRC_SEND
+	answers := q.kind == libibverbs.IBV_QPT_RC || q.kind == libibverbs.IBV_QPT_XRC_RECV
 	mask := libibverbs.IBV_QP_STATE | libibverbs.IBV_QP_PORT | libibverbs.IBV_QP_PKEY_INDEX | libibverbs.IBV_QP_ACCESS_FLAGS
 	a.QpState = libibverbs.IBV_QPS_INIT
 	require.NoError(t, q.Modify(a, mask))
 	mask = libibverbs.IBV_QP_STATE | libibverbs.IBV_QP_AV | libibverbs.IBV_QP_PATH_MTU | libibverbs.IBV_QP_DEST_QPN | libibverbs.IBV_QP_RQ_PSN
-	if rc {
+	if answers {
 		mask |= libibverbs.IBV_QP_MIN_RNR_TIMER | libibverbs.IBV_QP_MAX_DEST_RD_ATOMIC
 	}
 	a.QpState = libibverbs.IBV_QPS_RTR
 	require.NoError(t, q.Modify(a, mask))
 	mask = libibverbs.IBV_QP_STATE | libibverbs.IBV_QP_SQ_PSN
-	if rc {
+	switch {
+	case q.kind == libibverbs.IBV_QPT_XRC_RECV:
+		mask |= libibverbs.IBV_QP_TIMEOUT
+	case sends:
 		mask |= libibverbs.IBV_QP_TIMEOUT | libibverbs.IBV_QP_RETRY_CNT | libibverbs.IBV_QP_RNR_RETRY | libibverbs.IBV_QP_MAX_QP_RD_ATOMIC
 	}
 	a.QpState = libibverbs.IBV_QPS_RTS

@@ -15,46 +15,91 @@ import (
 type SRQ struct {
 	pd    *PD
 	queue *WorkQueue
+
+	// Only for XRC: the domain, the queue for the completions, and the
+	// number by which peers name the shared receive queue.
+	xrcd   *XRCD
+	cq     *CQ
+	number uint32
+
 	limit uint32 // number of posted receives below which an event is reported, once; 0: no event is reported
 	users int    // number of queue pairs with the shared receive queue
 }
 
-// CreateSRQ creates a shared receive queue on the given ring. It fails with
-// EINVAL for sizes of 0 or above the device's limits, with EOPNOTSUPP for types
-// other than basic and if the device has none, and with ENOMEM if there are too
-// many shared receive queues.
-func (p *PD) CreateSRQ(attr *libibverbs.SrqInitAttrEx, queue *WorkQueue) (*SRQ, error) {
+// CreateSRQ creates a shared receive queue on the given ring. One for XRC is in
+// the domain xrcd, and its completions go to cq; otherwise, xrcd and cq are
+// nil.
+//
+// CreateSRQ fails with EINVAL for sizes of 0 or above the device's limits, and
+// if the domain or completion queue is missing or belongs to another device. It
+// fails with EOPNOTSUPP for types that the device does not have, and with
+// ENOMEM if there are too many shared receive queues.
+func (p *PD) CreateSRQ(attr *libibverbs.SrqInitAttrEx, queue *WorkQueue, xrcd *XRCD, cq *CQ) (*SRQ, error) {
 	d := p.device
 	if err := d.CheckSRQ(attr); err != nil {
 		return nil, err
 	}
+	xrc := srqType(attr) == libibverbs.IBV_SRQT_XRC
+	if xrc && (xrcd == nil || cq == nil || xrcd.device != d || cq.device != d) {
+		return nil, syscall.EINVAL
+	}
 	if d.srqs == int(d.limits.SRQs) {
 		return nil, syscall.ENOMEM
+	}
+	s := &SRQ{pd: p, queue: queue}
+	if xrc {
+		s.xrcd, s.cq, s.number = xrcd, cq, d.newSRQN()
+		d.xrcSRQs[s.number] = s
+		xrcd.users++
+		cq.srqs++
 	}
 	d.srqs++
 	p.users++
 	if detector.Enabled {
 		d.tellQueue(queue, detector.SharedQueue)
 	}
-	return &SRQ{pd: p, queue: queue}, nil
+	return s, nil
 }
+
+// srqType returns the type of shared receive queues that attr asks for.
+func srqType(attr *libibverbs.SrqInitAttrEx) libibverbs.SrqType {
+	if attr.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_TYPE != 0 {
+		return attr.SrqType
+	}
+	return libibverbs.IBV_SRQT_BASIC
+}
+
+// newSRQN returns an unused number of a shared receive queue, chosen at random:
+// peers must not guess it. It is not 0.
+func (d *Device) newSRQN() uint32 {
+	for {
+		n := d.config.Random.Uint32N(1 << 24)
+		if n != 0 && d.xrcSRQs[n] == nil {
+			return n
+		}
+	}
+}
+
+// Number returns the number by which peers name a shared receive queue for XRC.
+// It is 0 for others.
+func (s *SRQ) Number() uint32 { return s.number }
 
 // CheckSRQ returns the error with which CreateSRQ would reject attr.
 func (d *Device) CheckSRQ(attr *libibverbs.SrqInitAttrEx) error {
 	if err := d.check(); err != nil {
 		return err
 	}
-	const other = libibverbs.IBV_SRQ_INIT_ATTR_XRCD | libibverbs.IBV_SRQ_INIT_ATTR_CQ | libibverbs.IBV_SRQ_INIT_ATTR_TM
-	mask := attr.CompMask
-	kind := libibverbs.IBV_SRQT_BASIC
-	if mask&libibverbs.IBV_SRQ_INIT_ATTR_TYPE != 0 {
-		kind = attr.SrqType
-	}
+	const forXRC = libibverbs.IBV_SRQ_INIT_ATTR_XRCD | libibverbs.IBV_SRQ_INIT_ATTR_CQ
+	mask, kind := attr.CompMask, srqType(attr)
+	xrc := kind == libibverbs.IBV_SRQT_XRC
 	switch a := &attr.Attr; {
 	case kind > libibverbs.IBV_SRQT_TM || mask >= libibverbs.IBV_SRQ_INIT_ATTR_RESERVED:
 		return syscall.EINVAL
-	case d.limits.SRQs == 0 || kind != libibverbs.IBV_SRQT_BASIC || mask&other != 0:
+	case d.limits.SRQs == 0 || kind == libibverbs.IBV_SRQT_TM || mask&libibverbs.IBV_SRQ_INIT_ATTR_TM != 0,
+		xrc && !d.limits.xrc(), !xrc && mask&forXRC != 0:
 		return syscall.EOPNOTSUPP
+	case xrc && mask&forXRC != forXRC:
+		return syscall.EINVAL
 	case a.MaxWr == 0 || a.MaxWr > d.limits.SRQWR || a.MaxSge > d.limits.SGE:
 		return syscall.EINVAL
 	}
@@ -108,7 +153,10 @@ func (q *WorkQueue) words(n uint32) []uint64 {
 	return unsafe.Slice((*uint64)(q.slot(n)), q.Stride/8)
 }
 
-// Destroy removes the queue. It fails with EBUSY while queue pairs use it.
+// Destroy removes the queue. It fails with EBUSY while queue pairs were created
+// with it. For XRC, peers may be sending to the queue: Destroy drops the
+// receives that messages have taken, and the queue's completions. The caller
+// must hold the lock of the threads that poll the completion queue.
 func (s *SRQ) Destroy() error {
 	if s.users > 0 {
 		return syscall.EBUSY
@@ -116,7 +164,17 @@ func (s *SRQ) Destroy() error {
 	if detector.Enabled {
 		tellQueueGone(s.queue)
 	}
-	s.pd.device.srqs--
+	d := s.pd.device
+	if s.xrcd != nil {
+		delete(d.xrcSRQs, s.number)
+		for _, q := range d.qps {
+			q.leave(s)
+		}
+		s.cq.remove(func(c *Completion) bool { return c.srq() == s.number })
+		s.cq.srqs--
+		s.xrcd.users--
+	}
+	d.srqs--
 	s.pd.users--
 	return nil
 }

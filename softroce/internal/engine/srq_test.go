@@ -19,7 +19,7 @@ func srqAttr(n uint32) *libibverbs.SrqInitAttrEx {
 
 // srq makes a shared receive queue for n receives of 2 segments.
 func (d *node) srq(p *PD, n uint32) *SRQ {
-	s, err := p.CreateSRQ(srqAttr(n), newRecvQueue(n, 2))
+	s, err := p.CreateSRQ(srqAttr(n), newRecvQueue(n, 2), nil, nil)
 	require.NoError(d.t, err)
 	return s
 }
@@ -41,14 +41,14 @@ func TestCreateSRQ(t *testing.T) {
 		"too many":        {libibverbs.SrqAttr{MaxWr: maxSRQWR + 1}, 0, 0, syscall.EINVAL},
 		"far too many":    {libibverbs.SrqAttr{MaxWr: math.MaxUint32}, 0, 0, syscall.EINVAL},
 		"segments":        {libibverbs.SrqAttr{MaxWr: 1, MaxSge: maxSGE + 1}, 0, 0, syscall.EINVAL},
-		"XRC":             {libibverbs.SrqAttr{MaxWr: 1}, hasType, libibverbs.IBV_SRQT_XRC, syscall.EOPNOTSUPP},
+		"XRC alone":       {libibverbs.SrqAttr{MaxWr: 1}, hasType, libibverbs.IBV_SRQT_XRC, syscall.EINVAL},
 		"tag matching":    {libibverbs.SrqAttr{MaxWr: 1}, hasType, libibverbs.IBV_SRQT_TM, syscall.EOPNOTSUPP},
 		"XRC domain":      {libibverbs.SrqAttr{MaxWr: 1}, libibverbs.IBV_SRQ_INIT_ATTR_XRCD, 0, syscall.EOPNOTSUPP},
 		"unknown type":    {libibverbs.SrqAttr{MaxWr: 1}, hasType, 3, syscall.EINVAL},
 		"unknown in mask": {libibverbs.SrqAttr{MaxWr: 1}, 1 << 9, 0, syscall.EINVAL},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := pd.CreateSRQ(&libibverbs.SrqInitAttrEx{Attr: tt.attr, CompMask: tt.mask, SrqType: tt.kind}, newRecvQueue(4, 2))
+			s, err := pd.CreateSRQ(&libibverbs.SrqInitAttrEx{Attr: tt.attr, CompMask: tt.mask, SrqType: tt.kind}, newRecvQueue(4, 2), nil, nil)
 			if tt.want != nil {
 				require.Equal(t, tt.want, err)
 				return

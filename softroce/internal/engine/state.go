@@ -19,7 +19,7 @@ func (q *QP) entered(from libibverbs.QpState) {
 		s.psn = wire.PSN(q.attr.RqPsn).Add(0)
 		if out := q.device.config.Outgoing; out != nil && q.kind != libibverbs.IBV_QPT_UD {
 			q.way = out.Way(q.path.sgid, q.path.dgid, q.attr.DestQpNum)
-			q.outside = q.way != nil && q.kind == libibverbs.IBV_QPT_RC
+			q.outside = q.way != nil && q.reliable()
 		}
 	case libibverbs.IBV_QPS_RTS:
 		if from == libibverbs.IBV_QPS_RTR {
@@ -66,7 +66,7 @@ func (q *QP) flush(budget int) (more bool) {
 		r.head++
 	}
 	r.send, r.next = r.head, r.head
-	for ; budget > 0 && q.srq == nil && q.recv.waiting(s.next, s.next) > 0; budget-- {
+	for ; budget > 0 && q.recv != nil && q.recv.waiting(s.next, s.next) > 0; budget-- {
 		q.takeReceive()
 		q.completeReceive(q.receiveCompletion(libibverbs.IBV_WC_WR_FLUSH_ERR), q.dependency())
 	}

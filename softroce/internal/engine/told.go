@@ -161,7 +161,7 @@ func (q *QP) tellRemote(p *wire.Packet, access detector.RemoteAccess, b []byte, 
 		m = w.mr
 	}
 	if ticket := peer.ticketOf(p.PSN); ticket != 0 && m != nil {
-		detector.Remote(ticket, q.kind == libibverbs.IBV_QPT_RC, access, b, m.told, &q.told)
+		detector.Remote(ticket, q.reliable(), access, b, m.told, &q.told)
 	}
 }
 

@@ -124,7 +124,7 @@ func (w *path) packetOf(m manager.MAD) *wire.Packet {
 // may change the memory after that. So keep copies the payload of an unreliable
 // packet. If the program has unmapped the memory, keep drops the packet.
 func (w *path) keep(p *wire.Packet) {
-	if size := p.PayloadLen(); size > 0 && p.Opcode.Transport() != wire.RC {
+	if size := p.PayloadLen(); size > 0 && !p.Opcode.Transport().Reliable() {
 		w.copies = slices.Grow(w.copies, size) // a new array may be allocated; earlier copies stay valid in the old one
 		c := w.copies[len(w.copies):][:size]
 		if !engine.Copy(c, p.Payload) {
