@@ -299,6 +299,7 @@ func (l *library) modifyQP(c *libibverbs.Qp, a *libibverbs.QpAttr, mask libibver
 		}
 	}
 	l.Hear() // let the device see the requests that were posted before
+	mask &^= unusedAttrs[q.e.Type()]
 	modify := func() error { return q.e.Modify(a, mask) }
 	var err error
 	if mask&libibverbs.IBV_QP_STATE != 0 && a.QpState == libibverbs.IBV_QPS_RESET {
@@ -339,6 +340,14 @@ func (l *library) destroyQP(c *libibverbs.Qp) syscall.Errno {
 	delete(l.qps, c)
 	freeQP(q.soft())
 	return 0
+}
+
+// unusedAttrs has the attributes that ibv_modify_qp ignores for each type of
+// queue pair, as in Linux: programs set them for the queue pairs of both ends
+// of an extended reliable connection.
+var unusedAttrs = map[libibverbs.QpType]libibverbs.QpAttrMask{
+	libibverbs.IBV_QPT_XRC_SEND: libibverbs.IBV_QP_MAX_DEST_RD_ATOMIC | libibverbs.IBV_QP_MIN_RNR_TIMER,
+	libibverbs.IBV_QPT_XRC_RECV: libibverbs.IBV_QP_MAX_QP_RD_ATOMIC | libibverbs.IBV_QP_RETRY_CNT | libibverbs.IBV_QP_RNR_RETRY,
 }
 
 // withQP calls f with the node locked. It returns EINVAL if c is not a queue
