@@ -49,14 +49,14 @@ type QP struct {
 
 	failure atomic.Pointer[EventType] // first fatal event, or nil
 
-	lastWQE     chan struct{} // closed when EventLastWQEReached has come; nil without a shared receive queue
+	lastWQE     chan struct{} // closed when EventLastWQEReached has come; nil for a queue pair without shared receive queues
 	lastWQEOnce sync.Once
 }
 
 // LastWQEReached returns a channel that is closed when a queue pair with a
-// shared receive queue has reported EventLastWQEReached: in the error state, it
-// takes no more receives, and those that it has taken are in its completion
-// queue. Wait for that, and take the completions, before Close; otherwise a
+// shared receive queue, or one of type QPTypeXRCRecv, has reported
+// EventLastWQEReached: in the error state, it takes no more receives, and those
+// that it has taken are in the completion queue. Wait for that, and take the completions, before Close; otherwise a
 // receive that the queue pair has taken may be lost. Give the wait a time
 // limit, because not every device reports it: Soft-RoCE does from Linux 6.12
 // on. The channel is nil for other queue pairs. See ibv_modify_qp(3).
@@ -156,7 +156,7 @@ func (pd *PD) newQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*lib
 			return nil, errors.Join(err, destroy())
 		}
 	}
-	if config.SRQ != nil {
+	if config.SRQ != nil || config.Type == QPTypeXRCRecv {
 		qp.lastWQE = make(chan struct{})
 	}
 	qp.init(parents...)

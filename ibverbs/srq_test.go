@@ -203,13 +203,10 @@ func TestUnsupported(t *testing.T) {
 		return second(r.pd.CreateQP(c))
 	}
 	for name, err := range map[string]error{
-		"anonymous XRCD": second(r.c.OpenXRCD(ibverbs.XRCDConfig{})),
-		"XRCD of a file": second(r.c.OpenXRCD(ibverbs.XRCDConfig{File: file, Create: true, Exclusive: true})),
-		"XRC send":       second(r.pd.CreateQP(ibverbs.QPConfig{Type: ibverbs.QPTypeXRCSend, SendCQ: cq, SendQueue: 1})),
-		"raw packet":     with(func(c *ibverbs.QPConfig) { c.Type = ibverbs.QPTypeRawPacket }),
-		"scatter FCS":    with(func(c *ibverbs.QPConfig) { c.CreateFlags = ibverbs.QPCreateScatterFCS }),
-		"CVLAN":          with(func(c *ibverbs.QPConfig) { c.CreateFlags = ibverbs.QPCreateCVLANStripping }),
-		"TSO":            with(func(c *ibverbs.QPConfig) { c.MaxTSOHeader = 64 }),
+		"raw packet":  with(func(c *ibverbs.QPConfig) { c.Type = ibverbs.QPTypeRawPacket }),
+		"scatter FCS": with(func(c *ibverbs.QPConfig) { c.CreateFlags = ibverbs.QPCreateScatterFCS }),
+		"CVLAN":       with(func(c *ibverbs.QPConfig) { c.CreateFlags = ibverbs.QPCreateCVLANStripping }),
+		"TSO":         with(func(c *ibverbs.QPConfig) { c.MaxTSOHeader = 64 }),
 		"tag matching": second(r.pd.CreateSRQ(ibverbs.SRQConfig{
 			Type: ibverbs.SRQTypeTagMatching, RecvQueue: 1, CQ: cq, MaxTags: 1, MaxTagOps: 1,
 		})),
@@ -221,6 +218,15 @@ func TestUnsupported(t *testing.T) {
 	} {
 		require.Error(t, err, name)
 		require.True(t, errors.Is(err, errors.ErrUnsupported), "%s: %v", name, err)
+	}
+	if !testdevice.HasAttr(r.c, &r.attr, testdevice.XRC) {
+		for name, err := range map[string]error{
+			"anonymous XRCD": second(r.c.OpenXRCD(ibverbs.XRCDConfig{})),
+			"XRCD of a file": second(r.c.OpenXRCD(ibverbs.XRCDConfig{File: file, Create: true, Exclusive: true})),
+			"XRC send":       second(r.pd.CreateQP(ibverbs.QPConfig{Type: ibverbs.QPTypeXRCSend, SendCQ: cq, SendQueue: 1})),
+		} {
+			require.ErrorIs(t, err, errors.ErrUnsupported, name)
+		}
 	}
 	tooLong := int64(1) << 32 // converted when the test runs, to compile where int has 32 bits
 	for _, limit := range []ibverbs.RateLimit{{MaxBurst: -1}, {MaxBurst: int(tooLong)}, {TypicalPacket: -1}, {TypicalPacket: 1 << 16}} {

@@ -89,7 +89,9 @@ func (x *XRCD) OpenQP(num uint32) (*QP, error) {
 	if err != nil {
 		return nil, wrap(fmt.Sprintf("QP %d in %s", num, x.object.Name()), err)
 	}
-	qp := &QP{device: x.device, raw: raw, destroy: func() error { return libibverbs.DestroyQp(raw) }}
+	qp := &QP{
+		device: x.device, raw: raw, destroy: func() error { return libibverbs.DestroyQp(raw) }, lastWQE: make(chan struct{}),
+	}
 	qp.init(&x.object)
 	return qp, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/caps"
 )
 
 // Feature is something that a device may lack, or have too little of.
@@ -27,6 +28,10 @@ var (
 	Windows = Feature{"memory windows", func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool { return a.MaxMW > 0 }}
 	SRQs    = Feature{"shared receive queues", func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool { return a.MaxSRQ > 0 }}
 	Groups  = Feature{"multicast groups", func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool { return a.MaxMcastGroups > 0 }}
+	// XRC are extended reliable connections.
+	XRC = Feature{"extended reliable connections", func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool {
+		return a.Capabilities&caps.XRC != 0
+	}}
 	// Handles are address handles.
 	Handles = Feature{"address handles", func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool { return a.MaxAH > 0 }}
 	// InfiniBand is any transport but iWARP, whose devices have neither
