@@ -359,6 +359,29 @@ func TestParentDomain(t *testing.T) {
 	}
 }
 
+// A queue pair with a limited rate still sends everything, and the limit can be
+// lifted again.
+func TestRateLimit(t *testing.T) {
+	r := open(t)
+	r.have(testdevice.Pacing)
+	a, b := r.pair(nil)
+	pacing := r.attr.PacketPacing
+	if pacing.MinRate > 1 {
+		require.ErrorIs(t, a.qp.SetRateLimit(ibverbs.RateLimit{KilobitsPerSecond: pacing.MinRate - 1}), syscall.EINVAL)
+	}
+	for i, limit := range []ibverbs.RateLimit{
+		{KilobitsPerSecond: max(pacing.MinRate, 8000), MaxBurst: 4096, TypicalPacket: 1024}, {KilobitsPerSecond: pacing.MaxRate}, {},
+	} {
+		require.NoError(t, a.qp.SetRateLimit(limit))
+		want := pattern(a.mr.Bytes(), byte(i))
+		a.postSend(t, func(s *ibverbs.SendBatch) error {
+			return s.Write(1, b.mr.Remote(), ibverbs.SendSignaled, a.mr.Sub(0, a.mr.Len()))
+		})
+		collectOK(t, a.sendCQ, 1)
+		require.Equal(t, want, b.mr.Bytes())
+	}
+}
+
 // Soft-RoCE has no parent domains, and so no queue on one. What is no parent
 // domain is refused before that.
 func TestParentDomainUnsupported(t *testing.T) {

@@ -211,7 +211,6 @@ func TestUnsupported(t *testing.T) {
 			Type: ibverbs.SRQTypeTagMatching, RecvQueue: 1, CQ: cq, MaxTags: 1, MaxTagOps: 1,
 		})),
 		"SRQ number": second(srq.Num()),
-		"rate limit": e.qp.SetRateLimit(ibverbs.RateLimit{KilobitsPerSecond: 1000}),
 		"query ECE":  second(e.qp.QueryECE()),
 		"set ECE":    e.qp.SetECE(ibverbs.ECE{VendorID: 0x15B3, Options: 1}),
 		"no ECE":     e.qp.SetECE(ibverbs.ECE{}),
@@ -227,6 +226,10 @@ func TestUnsupported(t *testing.T) {
 		} {
 			require.ErrorIs(t, err, errors.ErrUnsupported, name)
 		}
+	}
+	err := e.qp.SetRateLimit(ibverbs.RateLimit{KilobitsPerSecond: 1000})
+	if !r.attr.PacketPacing.QPTypes.Has(ibverbs.QPTypeRC) {
+		require.ErrorIs(t, err, errors.ErrUnsupported)
 	}
 	tooLong := int64(1) << 32 // converted when the test runs, to compile where int has 32 bits
 	for _, limit := range []ibverbs.RateLimit{{MaxBurst: -1}, {MaxBurst: int(tooLong)}, {TypicalPacket: -1}, {TypicalPacket: 1 << 16}} {

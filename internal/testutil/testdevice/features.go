@@ -63,6 +63,10 @@ var (
 		}
 		return err == nil && libibverbs.CloseDevice(imported) == nil
 	}}
+	// Pacing are limits of the rates of reliable connections.
+	Pacing = Feature{"limits of rates", func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool {
+		return a.PacketPacing.QPTypes.Has(ibverbs.QPTypeRC)
+	}}
 	// ParentDomains are thread domains and parent domains.
 	ParentDomains = Feature{"parent domains", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
 		td, err := c.AllocTD()

@@ -99,6 +99,14 @@ func init() {
 		defer l.Unlock()
 		return l.destroyQP(q)
 	}
+	verbs.ModifyQpRateLimit = func(c *libibverbs.Qp, a *libibverbs.QpRateLimitAttr) syscall.Errno {
+		return withQP(c, func(_ *library, q *qp) error {
+			if a == nil {
+				return syscall.EINVAL
+			}
+			return q.e.LimitRate(a)
+		})
+	}
 	verbs.AttachMcast = func(c *libibverbs.Qp, g *libibverbs.Gid, _ uint16) syscall.Errno {
 		return withQP(c, func(l *library, q *qp) error { return l.Attach(q.e, wire.GID(*g.Raw())) })
 	}

@@ -39,6 +39,7 @@ type Limits struct {
 	Counters      uint32 // completion counters; 0: creating one fails with EOPNOTSUPP
 	ParentDomains bool   // whether there are thread domains and parent domains
 	Imports       bool   // whether contexts, protection domains and regions can be imported
+	Pacing        bool   // whether the rates of connected queue pairs can be limited
 }
 
 // Largest returns the limits of the largest device.
@@ -47,7 +48,7 @@ func Largest() Limits {
 		SGE: maxSGE, ReadSGE: maxSGE, Inline: maxInline, Reads: maxRDAtomic, WR: maxWR, SRQWR: maxSRQWR, CQE: maxCQE,
 		QPs: 1 << 24, CQs: maxCQs, SRQs: maxSRQs, PDs: maxPDs, MRs: maxMRs, MWs: maxMWs, AHs: maxAHs, Groups: maxGroups,
 		MTU: libibverbs.IBV_MTU_4096, Atomics: true, Flush: true, AtomicWrite: true, Imm: true, UC: true, UD: true, XRC: true,
-		Counters: maxCounters, ParentDomains: true, Imports: true,
+		Counters: maxCounters, ParentDomains: true, Imports: true, Pacing: true,
 	}
 }
 

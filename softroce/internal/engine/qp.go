@@ -46,6 +46,7 @@ type QP struct {
 	counters  *counters // completion counters, or nil
 
 	congestion congestion
+	limit      rateLimit
 
 	told detector.Order // for the race detector, accesses of the peer by a key
 }

@@ -143,6 +143,8 @@ func (q *QP) sendRequests(budget int) (more bool) {
 		case req.packets == 0:
 			r.send++
 			q.completeOldest()
+		case q.limited():
+			return false
 		case q.kind == libibverbs.IBV_QPT_UD:
 			q.sendDatagram(req)
 		case req.opcode == libibverbs.IBV_WR_RDMA_READ && r.sent != req.psn && r.sent != r.acked:
@@ -311,7 +313,8 @@ func (q *QP) sendPacket(req *request) {
 		}
 		p.Imm, p.InvKey = s.Imm, s.Imm
 		p.Solicited = last && req.flags&libibverbs.IBV_SEND_SOLICITED != 0 && (p.Opcode.IsSend() || p.Opcode.HasImm())
-		p.AckReq = q.reliable() && (last || (i+1)%q.ackInterval() == 0)
+		// With a limited rate, the timeout must not expire between two packets.
+		p.AckReq = q.reliable() && (last || (i+1)%q.ackInterval() == 0 || q.limit.rate != 0)
 		if !q.gather(p, req, s, offset, min(req.length-offset, uint32(q.mtu))) {
 			// begin has checked the memory: the program has
 			// deregistered it since.
@@ -330,6 +333,7 @@ func (q *QP) sendPacket(req *request) {
 	if finished {
 		r.send++
 	}
+	q.spend(p.PayloadLen())
 	q.device.transmit(p)
 	if q.kind == libibverbs.IBV_QPT_UC && finished {
 		r.acked = r.sent
@@ -489,7 +493,7 @@ func (q *QP) progress() {
 // expired handles the expiry of t, a timer of q.
 func (q *QP) expired(t *timer) {
 	r := &q.requester
-	if t == &q.congestion.timer {
+	if t == &q.congestion.timer || t == &q.limit.timer {
 		q.device.schedule.add(q)
 		return
 	}

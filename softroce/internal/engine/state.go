@@ -30,6 +30,7 @@ func (q *QP) entered(from libibverbs.QpState) {
 	case libibverbs.IBV_QPS_ERR:
 		q.device.schedule.timers.remove(&r.timer)
 		q.forgetCongestion()
+		q.forgetRate()
 		if !s.refused {
 			q.sendAcks()
 		}
@@ -49,6 +50,7 @@ func (q *QP) halt() {
 	q.way, q.outside, q.orphan, q.peerLasts = nil, false, false, 0
 	q.device.schedule.timers.remove(&q.requester.timer)
 	q.forgetCongestion()
+	q.forgetRate()
 	q.device.schedule.remove(q)
 	// Allocated memory is kept for later use.
 	q.requester = requester{requests: q.requester.requests}
