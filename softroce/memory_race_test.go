@@ -18,6 +18,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/counter"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/softroce"
 )
@@ -337,6 +338,31 @@ var rightPrograms = users{
 		a.sent(1)
 		b.memory[64] = 0
 	},
+	"counted requests": func(first, _ *user) {
+		a, b := countedUsers(first.device, counter.Writes, counter.Recvs)
+		for i := range 100 { // more than the detector keeps
+			b.receive(0, 8)
+			a.writes(1, 64, b, 64, 64)
+			a.send(2, ibverbs.SendSignaled, 0, 8)
+			a.counts(i + 1)
+			a.memory[64]++
+			b.counts(i + 1)
+			b.memory[0], b.memory[64] = 1, 1
+			a.sent(1)
+			a.sent(2)
+			b.received(1)
+		}
+	},
+	"counted accesses of the peer": func(first, _ *user) {
+		a, b := countedUsers(first.device, counter.Writes, counter.RemoteWrites)
+		for i := range 100 {
+			a.writes(1, 64, b, 64, 64)
+			b.counts(i + 1)
+			b.memory[64]++
+			a.counts(i + 1)
+			a.sent(1)
+		}
+	},
 	"fenced send of the result of a read": func(a, b *user) {
 		b.receive(0, 8)
 		a.reads(1, 0, b, 64, 8)
@@ -475,6 +501,7 @@ type user struct {
 	addr           ibverbs.QPAddr
 	mr             *ibverbs.MR
 	memory         []byte
+	counter        *counter.Counter
 }
 
 func must(err error) {
@@ -533,6 +560,27 @@ func pairOfUsers(device *ibverbs.Device, kind ibverbs.QPType, ops ibverbs.SendOp
 func connectUsers(a, b *user) {
 	must(a.qp.ConnectTo(a.addr, b.addr, ibverbs.ConnectConfig{}))
 	must(b.qp.ConnectTo(b.addr, a.addr, ibverbs.ConnectConfig{}))
+}
+
+// countedUsers returns two ends that are connected and count operations.
+func countedUsers(device *ibverbs.Device, opsA, opsB counter.Ops) (a, b *user) {
+	a, b = newUser(device, ibverbs.QPTypeRC, 0), newUser(device, ibverbs.QPTypeRC, 0)
+	for u, ops := range map[*user]counter.Ops{a: opsA, b: opsB} {
+		u.counter = result(counter.Create(device, counter.Requests))
+		must(u.counter.Attach(u.qp, ops))
+	}
+	connectUsers(a, b)
+	return a, b
+}
+
+// counts waits until the counter of u has counted n operations.
+func (u *user) counts(n int) {
+	until := time.Now().Add(time.Minute)
+	for result(u.counter.Read()) < uint64(n) {
+		if time.Now().After(until) {
+			panic("not counted within a minute")
+		}
+	}
 }
 
 // datagramUsers returns two ends that can send datagrams.

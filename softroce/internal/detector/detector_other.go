@@ -17,6 +17,9 @@ type Region struct{}
 // Order has the accesses of a peer that happen before the next message.
 type Order struct{}
 
+// Account has what a completion counter has counted.
+type Account struct{}
+
 func NewQueue(QueueKind) *Queue                                  { return nil }
 func (*Queue) Post([]Request)                                    {}
 func (*Queue) Drop()                                             {}
@@ -26,5 +29,9 @@ func (*Region) Acquire()                                         {}
 func (*Region) Before(uint32)                                    {}
 func (*Order) Next(uint32)                                       {}
 func (*Order) Acquire()                                          {}
+func (*Account) Request(uint32)                                  {}
+func (*Account) Peer(*Order)                                     {}
+func (*Account) Add(Account)                                     {}
+func (*Account) Acquire()                                        {}
 func Completed([]uint32)                                         {}
 func Remote(uint32, bool, RemoteAccess, []byte, *Region, *Order) {}

@@ -506,6 +506,74 @@ func (o *Order) Acquire() {
 	}
 }
 
+// Account has what a completion counter has counted.
+type Account struct {
+	steps  []step
+	clocks []*clock
+}
+
+// maxCounted limits the steps and clocks of an Account.
+const maxCounted = 64
+
+// Request adds the accesses of the request with the ticket, which is complete.
+func (a *Account) Request(ticket uint32) {
+	mu.Lock()
+	defer mu.Unlock()
+	if t := tickets[ticket]; t != nil {
+		a.steps = append(a.steps, t.local)
+		a.clocks = append(a.clocks, t.also...)
+	}
+}
+
+// Peer adds the accesses in o.
+func (a *Account) Peer(o *Order) {
+	mu.Lock()
+	defer mu.Unlock()
+	if o.clock != nil {
+		a.clocks = append(a.clocks, o.clock)
+	}
+}
+
+// Add adds what other has.
+func (a *Account) Add(other Account) {
+	mu.Lock()
+	defer mu.Unlock()
+	a.steps = append(a.steps, other.steps...)
+	for _, c := range other.clocks {
+		if len(a.clocks) == 0 || a.clocks[len(a.clocks)-1] != c {
+			a.clocks = append(a.clocks, c)
+		}
+	}
+	if len(a.steps)+len(a.clocks) > maxCounted {
+		all := step{make(chan struct{}), &clock{}}
+		go all.follow(*a)
+		*a = Account{steps: []step{all}}
+	}
+}
+
+// follow makes what a has happen before s.
+func (s step) follow(a Account) {
+	a.acquire()
+	s.clock.release()
+	close(s.done)
+}
+
+// Acquire makes the accesses happen before its return, as the program reads the
+// counter.
+func (a *Account) Acquire() {
+	mu.Lock()
+	all := Account{slices.Clone(a.steps), slices.Clone(a.clocks)}
+	mu.Unlock()
+	all.acquire()
+}
+
+func (a *Account) acquire() {
+	precede(a.steps)
+	for _, c := range a.clocks {
+		c.acquire()
+	}
+}
+
 // remote is an access to the memory of a peer.
 type remote struct {
 	kind   RemoteAccess

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/detector"
 )
 
 // CompletionCounter counts completions of the queue pairs that it is attached
@@ -17,6 +18,8 @@ type CompletionCounter struct {
 	bytes        bool   // whether the counter counts bytes instead of requests
 	done, failed uint64 // successful requests or their bytes, and failed requests
 	attached     int    // number of operations of queue pairs that the counter counts
+
+	told detector.Account // for the race detector, what has been counted
 }
 
 // counterOps are the operations that can be counted.
@@ -38,6 +41,7 @@ type stagedCount struct {
 	counter *CompletionCounter
 	failed  bool
 	n       uint64
+	told    detector.Account // for the race detector
 }
 
 // CompletionCounterCaps returns what the device's counters can do. It fails
@@ -84,6 +88,9 @@ func (c *CompletionCounter) Destroy() error {
 func (c *CompletionCounter) Values() (done, failed *uint64, err error) {
 	if err := c.device.check(); err != nil {
 		return nil, nil, err
+	}
+	if detector.Enabled {
+		c.told.Acquire()
 	}
 	return &c.done, &c.failed, nil
 }
@@ -136,8 +143,9 @@ func (q *QP) detachCounters() {
 
 // count counts a completion with that status, of an operation in counterOps. If
 // the answers that dep names have not left the process, the count is staged. A
-// failure has no bytes: it counts as 1 in a counter of bytes, too.
-func (q *QP) count(op libibverbs.QpAttachCompCntrOp, status libibverbs.WcStatus, bytes uint32, dep dependency) {
+// failure has no bytes: it counts as 1 in a counter of bytes, too. told has
+// what the operation has accessed, for the race detector.
+func (q *QP) count(op libibverbs.QpAttachCompCntrOp, status libibverbs.WcStatus, bytes uint32, dep dependency, told detector.Account) {
 	if q.counters == nil || op == 0 {
 		return
 	}
@@ -145,7 +153,7 @@ func (q *QP) count(op libibverbs.QpAttachCompCntrOp, status libibverbs.WcStatus,
 	if c == nil {
 		return
 	}
-	t := stagedCount{dependency: dep, counter: c, failed: status != libibverbs.IBV_WC_SUCCESS, n: 1}
+	t := stagedCount{dependency: dep, counter: c, failed: status != libibverbs.IBV_WC_SUCCESS, n: 1, told: told}
 	if c.bytes && !t.failed {
 		t.n = uint64(bytes)
 	}
@@ -158,6 +166,9 @@ func (q *QP) count(op libibverbs.QpAttachCompCntrOp, status libibverbs.WcStatus,
 
 // show adds the staged count to its counter.
 func (t *stagedCount) show() {
+	if detector.Enabled {
+		t.counter.told.Add(t.told)
+	}
 	if t.failed {
 		t.counter.failed += t.n
 	} else {
@@ -171,6 +182,9 @@ func (s *publication) addCount(t stagedCount) {
 	for i := len(s.counts) - 1; i >= 0 && len(s.counts) >= maxStagedCounts; i-- {
 		if o := &s.counts[i]; o.counter == t.counter && o.failed == t.failed && o.qp == t.qp && o.way == t.way {
 			o.n += t.n
+			if detector.Enabled {
+				o.told.Add(t.told)
+			}
 			o.dependency = t.dependency
 			return
 		}
@@ -187,8 +201,8 @@ var countOps = map[libibverbs.WcOpcode]libibverbs.QpAttachCompCntrOp{
 }
 
 // countRequest counts the completion of a request of the queue pair's own.
-func (q *QP) countRequest(op libibverbs.WrOpcode, status libibverbs.WcStatus, bytes uint32, way Way) {
+func (q *QP) countRequest(op libibverbs.WrOpcode, status libibverbs.WcStatus, bytes uint32, way Way, told detector.Account) {
 	if q.counters != nil && int(op) < len(wcOpcodes) {
-		q.count(countOps[wcOpcodes[op].opcode], status, bytes, dependency{way: way})
+		q.count(countOps[wcOpcodes[op].opcode], status, bytes, dependency{way: way}, told)
 	}
 }

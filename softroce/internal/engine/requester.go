@@ -793,6 +793,7 @@ func (q *QP) answerAccess() libibverbs.AccessFlags {
 func (q *QP) complete(status libibverbs.WcStatus, way Way) {
 	r := &q.requester
 	req := r.request(r.head)
+	told := q.toldOf(q.send.send(r.head).Ticket)
 	if status != libibverbs.IBV_WC_SUCCESS || q.signalAll || req.flags&libibverbs.IBV_SEND_SIGNALED != 0 {
 		c := q.sendCompletion(r.head, status)
 		if status == libibverbs.IBV_WC_SUCCESS {
@@ -800,7 +801,7 @@ func (q *QP) complete(status libibverbs.WcStatus, way Way) {
 		}
 		q.sendCQ.add(c, dependency{way: way})
 	}
-	q.countRequest(req.opcode, status, req.length, way)
+	q.countRequest(req.opcode, status, req.length, way, told)
 	r.head++
 }
 

@@ -278,9 +278,9 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 func (q *QP) countRefused(op wire.Opcode) {
 	switch {
 	case op.Operation() == wire.RCReadRequest:
-		q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ, libibverbs.IBV_WC_REM_ACCESS_ERR, 0, q.dependency())
+		q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ, libibverbs.IBV_WC_REM_ACCESS_ERR, 0, q.dependency(), q.toldOfPeer())
 	case op.IsWrite():
-		q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE, libibverbs.IBV_WC_REM_ACCESS_ERR, 0, q.dependency())
+		q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE, libibverbs.IBV_WC_REM_ACCESS_ERR, 0, q.dependency(), q.toldOfPeer())
 	}
 }
 
@@ -357,7 +357,7 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 	*m = message{}
 	q.completeMessage()
 	if kind == writeMessage {
-		q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE, libibverbs.IBV_WC_SUCCESS, next.length, q.dependencyOf(p))
+		q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE, libibverbs.IBV_WC_SUCCESS, next.length, q.dependencyOf(p), q.toldOfPeer())
 	}
 	if kind == sendMessage || op.HasImm() {
 		c := q.receiveCompletion(libibverbs.IBV_WC_SUCCESS)
@@ -528,9 +528,10 @@ func (q *QP) completeReceive(c Completion, dep dependency) {
 	if detector.Enabled {
 		q.told.Next(c.Ticket)
 	}
+	told := q.toldOf(c.Ticket)
 	q.device.staged.noteCompletion(q)
 	q.receivesCQ().add(c, dep)
-	q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RECV, c.Status, c.ByteLen, dep)
+	q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RECV, c.Status, c.ByteLen, dep, told)
 	if q.overrun() { // the completion queue does not know q
 		q.device.failing = append(q.device.failing, q)
 	}
@@ -849,7 +850,7 @@ func (q *QP) answerSent(a *answer) {
 	default:
 		r.outstanding--
 		if a.kind == readAnswer {
-			q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ, libibverbs.IBV_WC_SUCCESS, a.total, q.dependencyOn(a.count))
+			q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ, libibverbs.IBV_WC_SUCCESS, a.total, q.dependencyOn(a.count), q.toldOfPeer())
 		}
 	}
 	r.sent, r.overdue = a.count, 0

@@ -63,8 +63,9 @@ func (q *QP) halt() {
 func (q *QP) flush(budget int) (more bool) {
 	r, s := &q.requester, &q.responder
 	for ; budget > 0 && q.send.waiting(r.head, r.head) > 0; budget-- {
+		op, told := q.send.send(r.head).Opcode, q.toldOf(q.send.send(r.head).Ticket) // before the program can use the slot again
 		q.sendCQ.add(q.sendCompletion(r.head, libibverbs.IBV_WC_WR_FLUSH_ERR), dependency{})
-		q.countRequest(q.send.send(r.head).Opcode, libibverbs.IBV_WC_WR_FLUSH_ERR, 0, nil)
+		q.countRequest(op, libibverbs.IBV_WC_WR_FLUSH_ERR, 0, nil, told)
 		r.head++
 	}
 	r.send, r.next = r.head, r.head

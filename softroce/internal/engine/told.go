@@ -165,6 +165,23 @@ func (q *QP) tellRemote(p *wire.Packet, access detector.RemoteAccess, b []byte, 
 	}
 }
 
+// toldOf returns what a request has accessed, if its completion may be counted.
+func (q *QP) toldOf(ticket uint32) (a detector.Account) {
+	if detector.Enabled && q.counters != nil {
+		a.Request(ticket)
+	}
+	return a
+}
+
+// toldOfPeer returns what the peer has accessed by a key since its last
+// message, if its accesses may be counted.
+func (q *QP) toldOfPeer() (a detector.Account) {
+	if detector.Enabled && q.counters != nil {
+		a.Peer(&q.told)
+	}
+	return a
+}
+
 // ticketOf returns the ticket of the request to which a packet of q belongs, or
 // 0.
 func (q *QP) ticketOf(psn wire.PSN) uint32 {
