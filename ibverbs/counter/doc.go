@@ -22,7 +22,8 @@
 // Package ibverbs describes the lifetimes of objects. Close a counter after the
 // queue pairs that it is attached to; [ibverbs.OpenObjects] lists what is open.
 //
-// All of this needs a device with counters, such as the one of package softroce,
-// or rdma-core 65 and a card that has them. Otherwise, calls fail with an error
-// matching errors.ErrUnsupported. [QueryCaps] returns what a device can count.
+// All of this needs a device with counters, such as the one of package
+// softroce, or rdma-core 65 and a card that has them. Otherwise, calls fail
+// with an error matching errors.ErrUnsupported. [QueryCaps] returns what a
+// device can count.
 package counter

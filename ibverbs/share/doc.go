@@ -26,6 +26,6 @@
 //
 // Package ibverbs describes the lifetimes of objects. Functions and methods may
 // be called concurrently. Few drivers support imports; with the others, the
-// Import functions fail with an error matching errors.ErrUnsupported. The device
-// of package softroce supports them within a process, such as in a test.
+// Import functions fail with an error matching errors.ErrUnsupported. The
+// device of package softroce supports them within a process, such as in a test.
 package share

@@ -61,7 +61,8 @@ func init() {
 }
 
 // createCQ creates a completion queue for cqe completions. extended has the
-// other attributes of a queue for ibv_create_cq_ex; it is nil for ibv_create_cq.
+// other attributes of a queue for ibv_create_cq_ex; it is nil for
+// ibv_create_cq.
 func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, channel *libibverbs.CompChannel, vector int32, extended *libibverbs.CqInitAttrEx) (*libibverbs.Cq, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()

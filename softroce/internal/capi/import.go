@@ -139,8 +139,9 @@ func (l *library) importer(c *libibverbs.Context) (*context, syscall.Errno) {
 }
 
 // unimportPD removes a protection domain of the program's, and leaves the
-// engine's alone. It does nothing for a domain that was not imported, unless its
-// importer has deallocated it. It reports whether it has removed the domain.
+// engine's alone. It does nothing for a domain that was not imported, unless
+// its importer has deallocated it. It reports whether it has removed the
+// domain.
 func (l *library) unimportPD(c *libibverbs.Pd) bool {
 	p := l.pds[c]
 	if p == nil || p.of != nil || !p.imported && !p.e.Destroyed() {
@@ -199,9 +200,9 @@ func (l *library) closeMR(c *libibverbs.Mr) {
 	}
 }
 
-// leaveFile ends the use of a file by the context x, which is closed. Objects of
-// the context that another one still uses go when all contexts of the file are
-// closed.
+// leaveFile ends the use of a file by the context x, which is closed. Objects
+// of the context that another one still uses go when all contexts of the file
+// are closed.
 func (l *library) leaveFile(x *context) {
 	f := x.file
 	f.contexts--

@@ -56,8 +56,9 @@ func init() {
 }
 
 // region returns the memory of length bytes from addr on. It fails with EFAULT
-// if some of it is not mapped, or lacks a permission that access needs, and with
-// EINVAL if access has IBV_ACCESS_FLUSH_PERSISTENT and some is not persistent.
+// if some of it is not mapped, or lacks a permission that access needs, and
+// with EINVAL if access has IBV_ACCESS_FLUSH_PERSISTENT and some is not
+// persistent.
 func region(addr uintptr, length uint64, access libibverbs.AccessFlags) ([]byte, error) {
 	if length == 0 || length > 1<<47 || uint64(addr)+length < length {
 		return nil, syscall.EINVAL

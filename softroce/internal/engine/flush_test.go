@@ -389,8 +389,8 @@ func TestAtomicWriteUnmapped(t *testing.T) {
 	require.Equal(t, []result{{1, remAccess}}, results(a.send))
 }
 
-// Regions and queue pairs take the flags, and the device reports them, as far as
-// it has them.
+// Regions and queue pairs take the flags, and the device reports them, as far
+// as it has them.
 func TestFlushAbilities(t *testing.T) {
 	const flushOp, writeOp = libibverbs.IBV_QP_EX_WITH_FLUSH, libibverbs.IBV_QP_EX_WITH_ATOMIC_WRITE
 	keep := func([]byte) error { return nil }

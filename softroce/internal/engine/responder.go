@@ -604,13 +604,13 @@ func (q *QP) doAtomic(p *wire.Packet) *refusal {
 	return nil
 }
 
-// maxEmptyAnswers limits the empty answers that wait to be sent. A peer's FLUSHes
-// and ATOMIC WRITEs in flight may be more than MaxDestRdAtomic, as their answers
-// need no resources.
+// maxEmptyAnswers limits the empty answers that wait to be sent. A peer's
+// FLUSHes and ATOMIC WRITEs in flight may be more than MaxDestRdAtomic, as
+// their answers need no resources.
 const maxEmptyAnswers = 2 * window
 
-// mayAnswerEmpty reports whether q can execute a FLUSH or an ATOMIC WRITE in its
-// state.
+// mayAnswerEmpty reports whether q can execute a FLUSH or an ATOMIC WRITE in
+// its state.
 func (q *QP) mayAnswerEmpty() bool {
 	r := &q.responder
 	return r.message.kind == noMessage && q.attr.MaxDestRdAtomic > 0 && r.empty < maxEmptyAnswers
@@ -622,8 +622,8 @@ func validFlush(kind, level uint8) bool {
 	return kind != 0 && libibverbs.PlacementType(kind)&^known == 0 && libibverbs.SelectivityLevel(level) <= libibverbs.IBV_FLUSH_MR
 }
 
-// doFlush executes a FLUSH and queues its response. Earlier WRITEs are in memory
-// already, apart from bytes that are staged.
+// doFlush executes a FLUSH and queues its response. Earlier WRITEs are in
+// memory already, apart from bytes that are staged.
 func (q *QP) doFlush(p *wire.Packet) *refusal {
 	d := q.device
 	var access libibverbs.AccessFlags

@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// persist stores what was written to memory, which belongs to shared mappings of
-// files. It returns when the files' data is on their device.
+// persist stores what was written to memory, which belongs to shared mappings
+// of files. It returns when the files' data is on their device.
 func persist(memory []byte) error {
 	page := uintptr(os.Getpagesize())
 	first := uintptr(unsafe.Pointer(unsafe.SliceData(memory)))
