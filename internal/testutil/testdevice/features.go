@@ -43,6 +43,18 @@ var (
 	Datagrams = Feature{"datagrams", func(c *ibverbs.Device, a *ibverbs.DeviceAttr) bool {
 		return a.MaxAH > 0 && creates(c, ibverbs.QPConfig{Type: ibverbs.QPTypeUD})
 	}}
+	// DeviceMemory is memory of the device's own.
+	DeviceMemory = Feature{"device memory", func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool { return a.MaxDeviceMemory > 0 }}
+	// NullRegions are regions without memory.
+	NullRegions = Feature{"null regions", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
+		pd, err := c.AllocPD()
+		if err != nil {
+			return false
+		}
+		defer func() { _ = pd.Close() }()
+		mr, err := pd.AllocNullMR()
+		return err == nil && mr.Close() == nil
+	}}
 	// Unreliable are queue pairs of unreliable connections.
 	Unreliable = Feature{"unreliable connections", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
 		return creates(c, ibverbs.QPConfig{Type: ibverbs.QPTypeUC})

@@ -75,7 +75,10 @@ func TestRegMrEx(t *testing.T) {
 		"a mask to come":                      {mask: addr | 1<<20, want: syscall.EOPNOTSUPP},
 		"on demand": {addr, func(a *libibverbs.MrInitAttr) {
 			a.Access |= libibverbs.IBV_ACCESS_ON_DEMAND
-		}, syscall.EOPNOTSUPP},
+		}, 0},
+		"in huge pages": {addr, func(a *libibverbs.MrInitAttr) {
+			a.Access |= libibverbs.IBV_ACCESS_ON_DEMAND | libibverbs.IBV_ACCESS_HUGETLB
+		}, syscall.EINVAL},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := alloc[libibverbs.MrInitAttr]()

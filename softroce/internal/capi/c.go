@@ -137,6 +137,11 @@ func newSRQ(limit, segments uint32) (*softSRQ, error) {
 	return (*softSRQ)(unsafe.Pointer(s)), err
 }
 
+func newDM(memory []byte) *libibverbs.Dm {
+	p := unsafe.Pointer(unsafe.SliceData(memory))
+	return (*libibverbs.Dm)(unsafe.Pointer(C.soft_new_dm((*C.uint8_t)(p), C.uint64_t(len(memory)))))
+}
+
 func (s *softSRQ) raw() *C.struct_soft_srq { return (*C.struct_soft_srq)(unsafe.Pointer(s)) }
 func freeSRQ(s *softSRQ)                   { C.soft_free_srq(s.raw()) }
 func lockSRQ(s *softSRQ)                   { C.soft_lock_srq(s.raw()) }

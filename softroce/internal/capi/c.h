@@ -8,6 +8,7 @@
 /* The functions that Go calls. Nothing else is here, since cgo takes longer if it reads more. */
 
 struct ibv_context;
+struct ibv_dm;
 struct soft_qp;
 struct soft_cq;
 struct soft_srq;
@@ -52,6 +53,10 @@ struct soft_cq *soft_new_cq(uint32_t entries, uint64_t wc_flags, int extended);
 void soft_free_cq(struct soft_cq *cq);
 struct soft_srq *soft_new_srq(uint32_t max, uint32_t max_sge);
 void soft_free_srq(struct soft_srq *srq);
+
+/* Makes device memory of a program, with the functions that copy to and from it. It returns
+ * NULL if there is not enough memory. */
+struct ibv_dm *soft_new_dm(uint8_t *memory, uint64_t length);
 
 /* Adds a queue to the table of queues, in which events look it up, and sets its id. */
 int soft_list_cq(struct soft_cq *cq);

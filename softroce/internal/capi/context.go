@@ -236,6 +236,11 @@ func (l *library) destroyAll(c *libibverbs.Context) {
 			l.closeMR(o)
 		}
 	}
+	for o := range l.dms {
+		if o.Context == c {
+			l.freeDM(o)
+		}
+	}
 	for o, p := range l.pds {
 		if o.Context == c && p.of != nil {
 			l.closePD(o)

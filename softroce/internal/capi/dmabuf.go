@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/engine"
 )
 
 // dmabuf is a part of a DMA buffer, mapped for the processor. Between the two
@@ -126,13 +127,12 @@ func (l *library) registerDMABuf(p *libibverbs.Pd, offset, length, iova uint64, 
 	if err != nil {
 		return nil, errno(err)
 	}
-	m, failed := l.add(p, d.memory, iova, access)
+	// libibverbs shows the offset as the address, although it is none.
+	c, failed := l.add(p, &mr{access: access, dmabuf: d}, uintptr(offset), func(domain *engine.PD) (*engine.MR, error) {
+		return domain.RegisterMR(d.memory, iova, access)
+	})
 	if failed != 0 {
 		d.close()
-		return nil, failed
 	}
-	// libibverbs shows the offset, although it is not an address.
-	*(*uintptr)(unsafe.Pointer(&m.c.Addr)) = uintptr(offset)
-	m.dmabuf = d
-	return m.c, 0
+	return c, failed
 }

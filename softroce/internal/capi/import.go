@@ -225,6 +225,11 @@ func (l *library) hasLeft(c *libibverbs.Context) bool {
 			return true
 		}
 	}
+	for o := range l.dms {
+		if o.Context == c {
+			return true
+		}
+	}
 	for o := range l.pds {
 		if o.Context == c {
 			return true

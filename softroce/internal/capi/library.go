@@ -32,6 +32,7 @@ type library struct {
 	counters map[*libibverbs.CompCntr]*compCounter
 	mrs      map[*libibverbs.Mr]*mr
 	mws      map[*libibverbs.Mw]*mw
+	dms      map[*libibverbs.Dm]*dm
 	channels map[*libibverbs.CompChannel]*channel
 	cqs      map[*libibverbs.Cq]*cq
 	srqs     map[*libibverbs.Srq]*srq
@@ -46,7 +47,7 @@ type library struct {
 
 	xrcFiles map[xrcFile]*xrcDomain // domains that were opened with a file
 
-	handle uint32 // number of the newest protection domain or completion counter
+	handle uint32 // number of the newest protection domain, completion counter or device memory
 
 	late []*channel // completion channels with events that did not fit into their pipes
 }
@@ -68,7 +69,7 @@ func newLibrary() *cmLibrary {
 		library: &library{
 			contexts: map[*libibverbs.Context]*context{}, pds: map[*libibverbs.Pd]*pd{}, tds: map[*libibverbs.Td]*td{},
 			counters: map[*libibverbs.CompCntr]*compCounter{},
-			mrs:      map[*libibverbs.Mr]*mr{}, mws: map[*libibverbs.Mw]*mw{},
+			mrs:      map[*libibverbs.Mr]*mr{}, mws: map[*libibverbs.Mw]*mw{}, dms: map[*libibverbs.Dm]*dm{},
 			channels: map[*libibverbs.CompChannel]*channel{}, cqs: map[*libibverbs.Cq]*cq{},
 			srqs: map[*libibverbs.Srq]*srq{}, qps: map[*libibverbs.Qp]*qp{}, ahs: map[*libibverbs.Ah]*ah{}, bufs: map[*libibverbs.Buf]*buf{},
 			byCQ: map[*engine.CQ]*cq{}, bySRQ: map[*engine.SRQ]*srq{}, byQP: map[*engine.QP][]*qp{},

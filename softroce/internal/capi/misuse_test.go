@@ -47,6 +47,12 @@ func oneOfEach(t *testing.T) []any {
 	require.Zero(t, err)
 	mr, err := verbs.RegBufMr(pd, buf, uintptr(memory), 4096, libibverbs.IBV_ACCESS_LOCAL_WRITE)
 	require.Zero(t, err)
+	dm, err := verbs.AllocDm(c, &libibverbs.AllocDmAttr{Length: 100})
+	require.Zero(t, err)
+	_, err = verbs.RegDmMr(pd, dm, 0, 100, libibverbs.IBV_ACCESS_ZERO_BASED)
+	require.Zero(t, err)
+	_, err = verbs.AllocNullMr(pd)
+	require.Zero(t, err)
 	to := &libibverbs.AhAttr{IsGlobal: 1, PortNum: 1}
 	entry, err := locked(c, func(d *engine.Device) (libibverbs.GidEntry, error) { return d.GID(1, 0) })
 	require.Zero(t, err)
@@ -56,7 +62,7 @@ func oneOfEach(t *testing.T) []any {
 	counter, err := verbs.CreateCompCntr(c, &libibverbs.CompCntrInitAttr{})
 	require.Zero(t, err)
 	require.Zero(t, verbs.QpAttachCompCntr(qp, counter, &libibverbs.QpAttachCompCntrAttr{OpMask: libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_SEND}))
-	return []any{c, pd, ch, cq, srq, qp, mw, buf, mr, ah, td, parent, counter}
+	return []any{c, pd, ch, cq, srq, qp, mw, buf, mr, ah, td, parent, counter, dm}
 }
 
 // notCalled are functions that wait for an event, or free whatever they are
@@ -65,7 +71,7 @@ var notCalled = []string{"GetAsyncEvent", "FreeDeviceList"}
 
 // ends reports whether a function ends objects.
 func ends(name string) bool {
-	return slices.ContainsFunc([]string{"Destroy", "Dealloc", "Dereg", "Close", "FreeBuf"}, func(begin string) bool {
+	return slices.ContainsFunc([]string{"Destroy", "Dealloc", "Dereg", "Close", "FreeBuf", "FreeDm"}, func(begin string) bool {
 		return strings.HasPrefix(name, begin)
 	})
 }
@@ -75,7 +81,7 @@ func (l *library) held() map[string]int {
 	l.Lock()
 	defer l.Unlock()
 	return map[string]int{
-		"contexts": len(l.contexts), "PDs": len(l.pds), "TDs": len(l.tds), "MRs": len(l.mrs), "MWs": len(l.mws), "channels": len(l.channels),
+		"contexts": len(l.contexts), "PDs": len(l.pds), "TDs": len(l.tds), "MRs": len(l.mrs), "MWs": len(l.mws), "DMs": len(l.dms), "channels": len(l.channels),
 		"CQs": len(l.cqs), "SRQs": len(l.srqs), "QPs": len(l.qps), "AHs": len(l.ahs), "bufs": len(l.bufs), "counters": len(l.counters),
 		"CQs by object": len(l.byCQ), "SRQs by object": len(l.bySRQ), "QPs by object": len(l.byQP),
 	}
@@ -199,6 +205,10 @@ func TestUseAfterEnd(t *testing.T) {
 		"read":    verbs.ReadCompCntr(gone[12].(*libibverbs.CompCntr), new(uint64)),
 		"parent":  verbs.DeallocPd(gone[11].(*libibverbs.Pd)),
 		"mw":      failed(verbs.AllocMw(pd, libibverbs.IBV_MW_TYPE_1)),
+		"dm":      failed(verbs.AllocDm(c, &libibverbs.AllocDmAttr{Length: 8})),
+		"free":    verbs.FreeDm(gone[len(gone)-1].(*libibverbs.Dm)),
+		"null":    failed(verbs.AllocNullMr(pd)),
+		"advise":  verbs.AdviseMr(pd, libibverbs.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH, 0, &libibverbs.Sge{}, 1),
 	} {
 		require.Equal(t, "invalid argument", err.Error(), name)
 	}

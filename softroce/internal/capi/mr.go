@@ -25,7 +25,7 @@ type mr struct {
 	domain   *pd
 	access   libibverbs.AccessFlags
 	imported bool    // whether the region was imported, and e belongs to another one
-	dmabuf   *dmabuf // DMA buffer of the region; nil: the region is ordinary memory of the program
+	dmabuf   *dmabuf // DMA buffer of the region; nil: the region has none
 }
 
 func init() {
@@ -113,16 +113,22 @@ type procmapQuery struct {
 	nameAddr, buildIDAddr                      uint64
 }
 
-// query returns the mapping that contains an address. maps is the descriptor of
-// /proc/self/maps. query fails with an error matching ENOENT if no mapping
-// contains the address. It needs Linux 6.11.
-func query(maps uintptr, addr uint64) (mapping, error) {
+// ask asks the kernel for the mapping that contains an address. maps is the
+// descriptor of /proc/self/maps. ask fails with an error matching ENOENT if no
+// mapping contains the address. It needs Linux 6.11.
+func ask(maps uintptr, addr uint64) (procmapQuery, error) {
 	q := procmapQuery{addr: addr}
 	q.size = uint64(unsafe.Sizeof(q))
 	if _, _, err := syscall.Syscall(syscall.SYS_IOCTL, maps, procmapRequest, uintptr(unsafe.Pointer(&q))); err != 0 {
-		return mapping{}, err
+		return procmapQuery{}, err
 	}
-	return mapping{q.start, q.end, q.flags&1 != 0, q.flags&2 != 0}, nil
+	return q, nil
+}
+
+// query returns the mapping that contains an address. It fails like ask.
+func query(maps uintptr, addr uint64) (mapping, error) {
+	q, err := ask(maps, addr)
+	return mapping{q.start, q.end, q.flags&1 != 0, q.flags&2 != 0}, err
 }
 
 // found reports whether all memory between the addresses from and to is mapped
@@ -202,38 +208,42 @@ func mapped(lines *bufio.Scanner, from, to uint64, write bool) bool {
 
 // register registers memory of the program.
 func (l *library) register(p *libibverbs.Pd, addr uintptr, length, iova uint64, access libibverbs.AccessFlags) (*libibverbs.Mr, syscall.Errno) {
+	if access&libibverbs.IBV_ACCESS_ON_DEMAND != 0 {
+		return l.registerOnDemand(p, addr, length, iova, access)
+	}
 	memory, err := region(addr, length, access) // slow in a program with many mappings
 	if err != nil {
 		return nil, errno(err)
 	}
-	m, failed := l.add(p, memory, iova, access)
-	if failed != 0 {
-		return nil, failed
-	}
-	*(*uintptr)(unsafe.Pointer(&m.c.Addr)) = addr
-	return m.c, 0
+	return l.add(p, &mr{access: access}, addr, func(domain *engine.PD) (*engine.MR, error) {
+		return domain.RegisterMR(memory, iova, access)
+	})
 }
 
-// add creates a region of memory. The caller must set the address in the C
-// struct of the region.
-func (l *library) add(p *libibverbs.Pd, memory []byte, iova uint64, access libibverbs.AccessFlags) (*mr, syscall.Errno) {
+// add completes m, which has the access and the DMA buffer, with the region that
+// register creates in the protection domain. addr is the address in the C struct
+// of the region.
+func (l *library) add(
+	p *libibverbs.Pd, m *mr, addr uintptr, register func(domain *engine.PD) (*engine.MR, error),
+) (*libibverbs.Mr, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
 	domain := l.domain(p)
 	if domain == nil {
 		return nil, syscall.EINVAL
 	}
-	e, err := domain.e.RegisterMR(memory, iova, access)
+	e, err := register(domain.e)
 	if err != nil {
 		return nil, errno(err)
 	}
-	m := &mr{c: alloc[libibverbs.Mr](), e: e, domain: domain, access: access}
+	m.c, m.e, m.domain = alloc[libibverbs.Mr](), e, domain
 	domain.users++
-	m.c.Context, m.c.Pd, m.c.Length = p.Context, p, uint64(len(memory))
+	m.c.Context, m.c.Pd, m.c.Length = p.Context, p, e.Size()
+	*(*uintptr)(unsafe.Pointer(&m.c.Addr)) = addr
 	m.c.Lkey, m.c.Rkey = e.Key(), e.Key()
 	m.c.Handle = e.Key() >> 8
 	l.mrs[m.c] = m
-	return m, 0
+	return m.c, 0
 }
 
 // registerEx registers memory of the program, or a DMA buffer, as the mask in a
@@ -302,6 +312,9 @@ func (l *library) reregister(c *libibverbs.Mr, flags libibverbs.ReregMrFlags, p 
 			return invalid, syscall.EINVAL
 		}
 	}
+	if err := m.e.CheckRereg(flags, access); err != nil {
+		return reregFailed(err)
+	}
 	var memory []byte
 	if flags&libibverbs.IBV_REREG_MR_CHANGE_TRANSLATION == 0 {
 		addr, length = uintptr(c.Addr), c.Length
@@ -316,10 +329,7 @@ func (l *library) reregister(c *libibverbs.Mr, flags libibverbs.ReregMrFlags, p 
 		}
 	}
 	if err := m.e.Rereg(flags, domain.e, memory, uint64(addr), access); err != nil {
-		if errors.Is(err, syscall.EINVAL) {
-			return invalid, syscall.EINVAL
-		}
-		return int(libibverbs.IBV_REREG_MR_ERR_CMD), errno(err)
+		return reregFailed(err)
 	}
 	if domain != m.domain {
 		m.domain.users--
@@ -329,4 +339,13 @@ func (l *library) reregister(c *libibverbs.Mr, flags libibverbs.ReregMrFlags, p 
 	c.Length, m.access = length, access
 	*(*uintptr)(unsafe.Pointer(&c.Addr)) = addr
 	return 0, 0
+}
+
+// reregFailed returns what ibv_rereg_mr returns for an error of the engine, and
+// the errno.
+func reregFailed(err error) (int, syscall.Errno) {
+	if errors.Is(err, syscall.EINVAL) {
+		return int(libibverbs.IBV_REREG_MR_ERR_INPUT), syscall.EINVAL
+	}
+	return int(libibverbs.IBV_REREG_MR_ERR_CMD), errno(err)
 }

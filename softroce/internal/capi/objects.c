@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -168,6 +169,46 @@ void soft_free_srq(struct soft_srq *srq)
 	pthread_cond_destroy(&srq->srq.cond);
 	free(srq->queue.slots);
 	free(srq);
+}
+
+/* Returns 0, or EFAULT if the device memory does not have the bytes, as Linux's driver mlx5
+ * does. */
+static int within(const struct soft_dm *dm, uint64_t offset, uint64_t length)
+{
+	return offset <= dm->length && length <= dm->length - offset ? 0 : EFAULT;
+}
+
+static int copy_to_dm(struct ibv_dm *to, uint64_t offset, const void *from, size_t length)
+{
+	struct soft_dm *dm = (struct soft_dm *)to;
+	int err = within(dm, offset, length);
+
+	if (!err && length)
+		memcpy(dm->memory + offset, from, length);
+	return err;
+}
+
+static int copy_from_dm(void *to, struct ibv_dm *from, uint64_t offset, size_t length)
+{
+	struct soft_dm *dm = (struct soft_dm *)from;
+	int err = within(dm, offset, length);
+
+	if (!err && length)
+		memcpy(to, dm->memory + offset, length);
+	return err;
+}
+
+struct ibv_dm *soft_new_dm(uint8_t *memory, uint64_t length)
+{
+	struct soft_dm *dm = calloc(1, sizeof(*dm));
+
+	if (!dm)
+		return NULL;
+	dm->dm.memcpy_to_dm = copy_to_dm;
+	dm->dm.memcpy_from_dm = copy_from_dm;
+	dm->memory = memory;
+	dm->length = length;
+	return &dm->dm;
 }
 
 void soft_lock_qp(struct soft_qp *qp)

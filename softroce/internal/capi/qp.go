@@ -43,6 +43,9 @@ const sendOps = libibverbs.IBV_QP_EX_WITH_SEND | libibverbs.IBV_QP_EX_WITH_SEND_
 	libibverbs.IBV_QP_EX_WITH_FLUSH | libibverbs.IBV_QP_EX_WITH_ATOMIC_WRITE
 
 func init() {
+	// The device copies blocks, within which the order of bytes is not
+	// promised.
+	verbs.QueryQpDataInOrder = func(*libibverbs.Qp, libibverbs.WrOpcode, libibverbs.QueryQpDataInOrderFlags) int32 { return 0 }
 	verbs.CreateQp = func(p *libibverbs.Pd, a *libibverbs.QpInitAttr) (*libibverbs.Qp, syscall.Errno) {
 		x := libibverbs.QpInitAttrEx{
 			SendCq: a.SendCq, RecvCq: a.RecvCq, Srq: a.Srq, Cap: a.Cap, QpType: a.QpType, SqSigAll: a.SqSigAll,

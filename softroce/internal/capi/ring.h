@@ -122,6 +122,13 @@ struct soft_srq {
 };
 _Static_assert(offsetof(struct soft_srq, queue) == sizeof(struct ibv_srq), "struct soft_srq");
 
+/* Device memory, which is Go's and pinned. */
+struct soft_dm {
+	struct ibv_dm dm;
+	uint8_t *memory;
+	uint64_t length;
+};
+
 struct soft_mw {
 	struct ibv_mw mw;
 	uint64_t id;

@@ -35,6 +35,7 @@ const (
 	gidTableSize = 256
 	defaultPKey  = 0xFFFF
 
+	maxDM     = 1 << 20 // bytes of device memory
 	maxMRSize = math.MaxInt64
 	pageSize  = 4096
 )
@@ -130,6 +131,7 @@ type Device struct {
 	qps            map[uint32]*QP  // keyed by number
 	mrs            map[uint32]*MR  // keyed by the upper 24 bits of the key
 	mws            map[uint32]*MW  // keyed like mrs
+	dm             uint64          // bytes of device memory that are allocated
 	ahs            map[uint64]*AH  // keyed by handle
 	gids           [gidTableSize]GIDEntry
 	addresses      map[wire.GID]bool  // true for each GID in gids
@@ -149,6 +151,7 @@ type Device struct {
 	target, source [][]byte
 	word           [8]byte
 	header         [wire.GRHLen]byte
+	discarded      [pageSize]byte // memory for what is written to null regions; nothing reads it
 }
 
 // New returns a device whose port is active and whose GID table is empty.
@@ -213,6 +216,7 @@ func (d *Device) Attr() (libibverbs.DeviceAttrEx, error) {
 		DeviceCapFlagsEx: d.capabilitiesEx(), CompletionTimestampMask: math.MaxUint64, HcaCoreClock: nanoseconds,
 		CqModCaps: libibverbs.CqModerationCaps{MaxCqCount: math.MaxUint16, MaxCqPeriod: math.MaxUint16}, PhysPortCntEx: 1,
 		PacketPacingCaps: l.pacingCaps(),
+		OdpCaps: l.odpCaps(), XrcOdpCaps: l.xrcODPCaps(), MaxDmSize: uint64(l.DM),
 	}, nil
 }
 

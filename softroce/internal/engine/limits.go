@@ -26,6 +26,9 @@ type Limits struct {
 	MWs         uint32 // memory windows; 0: creating one fails with EOPNOTSUPP
 	AHs         uint32
 	Groups      uint32         // multicast groups
+	DM          uint32         // bytes of device memory; 0: allocating some fails with EOPNOTSUPP
+	ODP         uint32         // memory that is paged on demand; 0: none; 1: of regions; 2: also of the whole address space
+	NullMR      bool           // whether there are null regions
 	MTU         libibverbs.Mtu // largest MTU
 	Atomics     bool           // whether there are atomic operations
 	Flush       bool           // whether there are FLUSHes
@@ -47,6 +50,7 @@ func Largest() Limits {
 	return Limits{
 		SGE: maxSGE, ReadSGE: maxSGE, Inline: maxInline, Reads: maxRDAtomic, WR: maxWR, SRQWR: maxSRQWR, CQE: maxCQE,
 		QPs: 1 << 24, CQs: maxCQs, SRQs: maxSRQs, PDs: maxPDs, MRs: maxMRs, MWs: maxMWs, AHs: maxAHs, Groups: maxGroups,
+		DM: maxDM, ODP: 2, NullMR: true,
 		MTU: libibverbs.IBV_MTU_4096, Atomics: true, Flush: true, AtomicWrite: true, Imm: true, UC: true, UD: true, XRC: true,
 		Counters: maxCounters, ParentDomains: true, Imports: true, Pacing: true,
 	}
@@ -133,6 +137,50 @@ func (l *Limits) srqSGE() uint32 {
 		return 0
 	}
 	return l.SGE
+}
+
+// odpCaps returns what the device says of on-demand paging.
+func (l *Limits) odpCaps() (c libibverbs.OdpCaps) {
+	if l.ODP == 0 {
+		return c
+	}
+	c.GeneralCaps = uint64(libibverbs.IBV_ODP_SUPPORT)
+	if l.ODP > 1 {
+		c.GeneralCaps |= uint64(libibverbs.IBV_ODP_SUPPORT_IMPLICIT)
+	}
+	messages := libibverbs.IBV_ODP_SUPPORT_SEND | libibverbs.IBV_ODP_SUPPORT_RECV
+	if l.SRQs > 0 {
+		messages |= libibverbs.IBV_ODP_SUPPORT_SRQ_RECV
+	}
+	rc := messages | libibverbs.IBV_ODP_SUPPORT_WRITE
+	if l.has(libibverbs.IBV_WR_RDMA_READ) {
+		rc |= libibverbs.IBV_ODP_SUPPORT_READ
+	}
+	if l.has(libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		rc |= libibverbs.IBV_ODP_SUPPORT_ATOMIC
+	}
+	if l.has(libibverbs.IBV_WR_FLUSH) {
+		rc |= libibverbs.IBV_ODP_SUPPORT_FLUSH
+	}
+	if l.has(libibverbs.IBV_WR_ATOMIC_WRITE) {
+		rc |= libibverbs.IBV_ODP_SUPPORT_ATOMIC_WRITE
+	}
+	c.PerTransportCaps.RcOdpCaps = rc
+	if l.UC {
+		c.PerTransportCaps.UcOdpCaps = messages | libibverbs.IBV_ODP_SUPPORT_WRITE
+	}
+	if l.UD {
+		c.PerTransportCaps.UdOdpCaps = messages
+	}
+	return c
+}
+
+// xrcODPCaps returns what the device says of on-demand paging with XRC.
+func (l *Limits) xrcODPCaps() libibverbs.OdpTransportCapBits {
+	if !l.xrc() {
+		return 0
+	}
+	return l.odpCaps().PerTransportCaps.RcOdpCaps
 }
 
 // atomicCap returns what the device says of its atomic operations.

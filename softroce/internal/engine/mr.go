@@ -16,7 +16,11 @@ type MR struct {
 	pd      *PD
 	key     uint32
 	iova    uint64 // address by which work requests refer to the first byte
-	memory  []byte
+	size    uint64 // length in bytes
+	memory  []byte // the region's bytes; nil: the region is paged on demand or null
+	paged   bool   // whether the region is paged on demand
+	start   uint64 // for a region that is paged on demand, the address of its first byte
+	dm      *DM    // device memory to which memory belongs; nil: none
 	access  libibverbs.AccessFlags
 	windows int // number of memory windows bound to the region
 
@@ -25,23 +29,22 @@ type MR struct {
 
 const (
 	remoteAccess = libibverbs.IBV_ACCESS_REMOTE_WRITE | libibverbs.IBV_ACCESS_REMOTE_READ | libibverbs.IBV_ACCESS_REMOTE_ATOMIC
-	mrAccess     = remoteAccess | libibverbs.IBV_ACCESS_LOCAL_WRITE | libibverbs.IBV_ACCESS_MW_BIND | libibverbs.IBV_ACCESS_ZERO_BASED
-	// Access flags that the device does not support.
-	otherAccess = libibverbs.IBV_ACCESS_ON_DEMAND | libibverbs.IBV_ACCESS_HUGETLB
+	mrAccess     = remoteAccess | libibverbs.IBV_ACCESS_LOCAL_WRITE | libibverbs.IBV_ACCESS_MW_BIND | libibverbs.IBV_ACCESS_ZERO_BASED |
+		libibverbs.IBV_ACCESS_ON_DEMAND | libibverbs.IBV_ACCESS_HUGETLB
 	// Access flags that the device may support.
 	flushAccess = libibverbs.IBV_ACCESS_FLUSH_GLOBAL | libibverbs.IBV_ACCESS_FLUSH_PERSISTENT
 	// Access flags that a device may ignore.
 	optionalAccess = libibverbs.AccessFlags(libibverbs.IBV_ACCESS_OPTIONAL_RANGE)
 )
 
-// checkAccess returns the error with which RegisterMR rejects the access flags,
-// or nil.
+// checkAccess returns the error with which a registration rejects the access
+// flags, or nil.
 func (d *Device) checkAccess(access libibverbs.AccessFlags) error {
 	const needLocal = libibverbs.IBV_ACCESS_REMOTE_WRITE | libibverbs.IBV_ACCESS_REMOTE_ATOMIC
 	switch {
-	case access&^(mrAccess|otherAccess|flushAccess|optionalAccess) != 0:
+	case access&^(mrAccess|flushAccess|optionalAccess) != 0:
 		return syscall.EINVAL
-	case access&otherAccess != 0, access&flushAccess&^d.FlushAccess() != 0:
+	case access&flushAccess&^d.FlushAccess() != 0, access&libibverbs.IBV_ACCESS_ON_DEMAND != 0 && d.limits.ODP == 0:
 		return syscall.EOPNOTSUPP
 	case access&needLocal != 0 && access&libibverbs.IBV_ACCESS_LOCAL_WRITE == 0:
 		return syscall.EINVAL
@@ -49,21 +52,23 @@ func (d *Device) checkAccess(access libibverbs.AccessFlags) error {
 	return nil
 }
 
-// checkMemory returns the error with which RegisterMR rejects the memory and
-// its iova, or nil.
-func checkMemory(memory []byte, iova uint64, access libibverbs.AccessFlags) error {
-	if len(memory) == 0 {
+// checkRange returns the error with which a registration rejects size bytes
+// from the address start on, and their iova, or nil.
+func checkRange(start, size, iova uint64, access libibverbs.AccessFlags) error {
+	if size == 0 {
 		return syscall.EINVAL
 	}
 	if access&libibverbs.IBV_ACCESS_ZERO_BASED != 0 {
 		return nil
 	}
-	offset := uint64(uintptr(unsafe.Pointer(&memory[0])))
-	if iova+uint64(len(memory))-1 < iova || (iova^offset)%pageSize != 0 {
+	if iova+size-1 < iova || (iova^start)%pageSize != 0 {
 		return syscall.EINVAL
 	}
 	return nil
 }
+
+// addressOf returns the address of the first byte of b.
+func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
 // RegisterMR creates a memory region. Work requests refer to its first byte by
 // the address iova, or by 0 if the region is zero-based. The memory must stay
@@ -75,25 +80,40 @@ func checkMemory(memory []byte, iova uint64, access libibverbs.AccessFlags) erro
 // access. It fails with EOPNOTSUPP for flags that the device does not support,
 // and with ENOMEM if there are too many regions.
 func (p *PD) RegisterMR(memory []byte, iova uint64, access libibverbs.AccessFlags) (*MR, error) {
+	return p.register(&MR{size: uint64(len(memory)), memory: memory, access: access}, func() error {
+		if access&libibverbs.IBV_ACCESS_ON_DEMAND != 0 {
+			return syscall.EINVAL
+		}
+		return checkRange(addressOf(memory), uint64(len(memory)), iova, access)
+	}, iova)
+}
+
+// register completes the region m, whose other fields the caller has set, and
+// adds it to the device. check returns an error if the device must reject the
+// region's memory.
+func (p *PD) register(m *MR, check func() error, iova uint64) (*MR, error) {
 	d := p.device
 	if err := d.check(); err != nil {
 		return nil, err
 	}
-	if err := d.checkAccess(access); err != nil {
+	if err := d.checkAccess(m.access); err != nil {
 		return nil, err
 	}
-	if err := checkMemory(memory, iova, access); err != nil {
+	if err := check(); err != nil {
 		return nil, err
 	}
 	if len(d.mrs) == int(d.limits.MRs) {
 		return nil, syscall.ENOMEM
 	}
-	m := &MR{pd: p, key: d.newKey(), iova: baseOf(iova, access), memory: memory, access: access &^ optionalAccess}
+	m.pd, m.key, m.iova, m.access = p, d.newKey(), baseOf(iova, m.access), m.access&^optionalAccess
 	if detector.Enabled {
 		m.tellRegion()
 	}
 	d.mrs[m.key>>8] = m
 	p.users++
+	if m.dm != nil {
+		m.dm.regions++
+	}
 	return m, nil
 }
 
@@ -102,11 +122,16 @@ func (p *PD) RegisterMR(memory []byte, iova uint64, access libibverbs.AccessFlag
 // same.
 //
 // If Rereg fails, nothing changes. It fails with EBUSY while windows are bound
-// to the region. It fails with EINVAL for flags that are zero or unknown, for a
-// domain of another device, and for a change to or from zero-based access
-// without new memory. Otherwise it fails like RegisterMR.
+// to the region. It fails with EINVAL for a null region, for flags that are zero
+// or unknown, for a domain of another device, and for a change to or from
+// zero-based access without new memory. It fails with EOPNOTSUPP if the memory
+// or the access of a region changes that is paged on demand, before or after
+// the change, or that is device memory. Otherwise it fails like RegisterMR.
 func (m *MR) Rereg(flags libibverbs.ReregMrFlags, pd *PD, memory []byte, iova uint64, access libibverbs.AccessFlags) error {
 	if err := m.pd.device.check(); err != nil {
+		return err
+	}
+	if err := m.CheckRereg(flags, access); err != nil {
 		return err
 	}
 	n := *m
@@ -120,8 +145,8 @@ func (m *MR) Rereg(flags libibverbs.ReregMrFlags, pd *PD, memory []byte, iova ui
 		}
 	}
 	if flags&libibverbs.IBV_REREG_MR_CHANGE_TRANSLATION != 0 {
-		n.memory, n.iova = memory, baseOf(iova, n.access)
-		if err := checkMemory(memory, iova, n.access); err != nil {
+		n.memory, n.size, n.iova = memory, uint64(len(memory)), baseOf(iova, n.access)
+		if err := checkRange(addressOf(memory), n.size, iova, n.access); err != nil {
 			return err
 		}
 	} else if (n.access^m.access)&libibverbs.IBV_ACCESS_ZERO_BASED != 0 {
@@ -142,6 +167,20 @@ func (m *MR) Rereg(flags libibverbs.ReregMrFlags, pd *PD, memory []byte, iova ui
 	*m = n
 	if detector.Enabled {
 		m.tellRegion()
+	}
+	return nil
+}
+
+// CheckRereg returns the error with which Rereg fails because of what the region
+// is, or nil.
+func (m *MR) CheckRereg(flags libibverbs.ReregMrFlags, access libibverbs.AccessFlags) error {
+	switch {
+	case m.null():
+		return syscall.EINVAL
+	case flags&(libibverbs.IBV_REREG_MR_CHANGE_TRANSLATION|libibverbs.IBV_REREG_MR_CHANGE_ACCESS) == 0:
+		return nil
+	case m.paged, m.dm != nil, flags&libibverbs.IBV_REREG_MR_CHANGE_ACCESS != 0 && access&libibverbs.IBV_ACCESS_ON_DEMAND != 0:
+		return syscall.EOPNOTSUPP
 	}
 	return nil
 }
@@ -169,6 +208,9 @@ func (d *Device) newKey() uint32 {
 // Key returns the region's key, which is both its local and its remote key.
 func (m *MR) Key() uint32 { return m.key }
 
+// Size returns the region's length in bytes.
+func (m *MR) Size() uint64 { return m.size }
+
 // Deregister removes the region. It fails with EBUSY while windows are bound to
 // it.
 func (m *MR) Deregister() error {
@@ -182,83 +224,148 @@ func (m *MR) Deregister() error {
 	delete(m.pd.device.mrs, m.key>>8)
 	m.pd.users--
 	m.memory = nil
+	if m.dm != nil {
+		m.dm.regions--
+	}
 	return nil
 }
 
 // Deregistered reports whether Deregister has removed the region.
 func (m *MR) Deregistered() bool { return m.pd.device.mrs[m.key>>8] != m }
 
-// slice returns length bytes from addr on, in the region whose local key is
-// key. The region must belong to pd and permit access, which is
-// IBV_ACCESS_LOCAL_WRITE, or 0 for reading. If length is 0, neither addr nor
-// key is checked. The status is success or IBV_WC_LOC_PROT_ERR.
-//
-// The result may become invalid at the next call of the device's methods.
-func (d *Device) slice(pd *PD, addr, length uint64, key uint32, access libibverbs.AccessFlags) ([]byte, libibverbs.WcStatus) {
+// local returns the region whose local key is key. It returns nil if there is
+// none, if the region does not belong to pd or lacks the length bytes from addr
+// on, or if it does not permit access, which is a set of access flags, or 0 for
+// reading.
+func (d *Device) local(pd *PD, addr, length uint64, key uint32, access libibverbs.AccessFlags) *MR {
+	if m := d.mrs[key>>8]; m != nil && m.key == key && m.pd == pd && access&^m.access == 0 && m.holds(addr, length) {
+		return m
+	}
+	return nil
+}
+
+// location is where remote memory begins: at the address addr of the region mr.
+type location struct {
+	mr   *MR
+	addr uint64
+}
+
+// remote returns the location of length bytes from addr on, in the region or
+// window whose remote key is key, for a packet to q. The region or window must
+// belong to pd. access is a flag of remote access. The status is success or
+// IBV_WC_REM_ACCESS_ERR. remote does not check q's own access flags. If length
+// is 0, neither addr nor key is checked, and the location has no region.
+func (d *Device) remote(
+	q *QP, pd *PD, addr, length uint64, key uint32, access libibverbs.AccessFlags,
+) (location, libibverbs.WcStatus) {
 	if length == 0 {
-		return nil, libibverbs.IBV_WC_SUCCESS
+		return location{}, libibverbs.IBV_WC_SUCCESS
 	}
 	if m := d.mrs[key>>8]; m != nil && m.key == key && m.pd == pd && access&^m.access == 0 {
-		if b := m.slice(addr, length); b != nil {
-			return b, libibverbs.IBV_WC_SUCCESS
+		if m.holds(addr, length) {
+			return location{m, addr}, libibverbs.IBV_WC_SUCCESS
+		}
+	} else if w := d.mws[key>>8]; w != nil && w.key == key && w.pd == pd && access&^w.access == 0 {
+		if at, ok := w.locate(q, addr, length); ok {
+			return at, libibverbs.IBV_WC_SUCCESS
 		}
 	}
-	return nil, libibverbs.IBV_WC_LOC_PROT_ERR
+	return location{}, libibverbs.IBV_WC_REM_ACCESS_ERR
 }
 
-// remoteSlice returns length bytes from addr on, in the region or window whose
-// remote key is key, for a packet to q. The region or window must belong to pd.
-// access is a flag of remote access. The status is success or
-// IBV_WC_REM_ACCESS_ERR. remoteSlice does not check q's own access flags.
-func (d *Device) remoteSlice(
-	q *QP, pd *PD, addr, length uint64, key uint32, access libibverbs.AccessFlags,
-) ([]byte, libibverbs.WcStatus) {
-	if length == 0 {
-		return nil, libibverbs.IBV_WC_SUCCESS
-	}
-	var b []byte
-	if m := d.mrs[key>>8]; m != nil && m.key == key && m.pd == pd && access&^m.access == 0 {
-		b = m.slice(addr, length)
-	} else if w := d.mws[key>>8]; w != nil && w.key == key && w.pd == pd && access&^w.access == 0 {
-		b = w.slice(q, addr, length)
-	}
-	if b == nil {
-		return nil, libibverbs.IBV_WC_REM_ACCESS_ERR
-	}
-	return b, libibverbs.IBV_WC_SUCCESS
-}
-
-// flushSlice returns the memory that the FLUSH p to q names by its key: the
-// range, or the whole region or window. It returns nil if the key, its access
-// or the range is wrong. Unlike remoteSlice, it checks the key of an empty
-// range, too.
-func (d *Device) flushSlice(q *QP, p *wire.Packet, access libibverbs.AccessFlags) []byte {
+// flushed returns the location and the length of the memory that the FLUSH p to
+// q names by its key: the range, or the whole region or window. ok is false if
+// the key, its access or the range is wrong. Unlike remote, flushed checks the
+// key of an empty range, too.
+func (d *Device) flushed(q *QP, p *wire.Packet, access libibverbs.AccessFlags) (at location, length uint64, ok bool) {
 	addr, length := p.Addr, uint64(p.Length)
 	whole := libibverbs.SelectivityLevel(p.FlushLevel) == libibverbs.IBV_FLUSH_MR
 	if m := d.mrs[p.RKey>>8]; m != nil && m.key == p.RKey && m.pd == q.memoryPD() && access&^m.access == 0 {
 		if whole {
-			return m.memory
+			addr, length = m.iova, m.size
 		}
-		return m.slice(addr, length)
+		return location{m, addr}, length, m.holds(addr, length)
 	}
 	if w := d.mws[p.RKey>>8]; w != nil && w.key == p.RKey && w.pd == q.memoryPD() && access&^w.access == 0 {
 		if whole {
 			addr, length = w.start(), w.length
 		}
-		return w.slice(q, addr, length)
+		at, ok = w.locate(q, addr, length)
+		return at, length, ok
 	}
-	return nil
+	return location{}, 0, false
 }
 
-// slice returns the length bytes from addr on. It returns nil if they are not
-// all in the region.
-func (m *MR) slice(addr, length uint64) []byte {
-	offset, ok := within(addr, length, m.iova, uint64(len(m.memory)))
-	if !ok {
+// bytes returns the n bytes at the location, which are nil if n is 0. The result
+// may become invalid at the next call of the device's methods.
+func (at location) bytes(n uint64) []byte {
+	if n == 0 {
 		return nil
 	}
-	return m.memory[offset : offset+length : offset+length]
+	return at.mr.bytes(at.addr, n)
 }
+
+// null reports whether the region has no memory.
+func (m *MR) null() bool { return m.memory == nil && !m.paged }
+
+// holds reports whether the length bytes from addr on are all in the region. It
+// returns false for addresses at which no program can have memory.
+func (m *MR) holds(addr, length uint64) bool {
+	offset, ok := within(addr, length, m.iova, m.size)
+	return ok && (!m.paged || possible(m.start+offset, length))
+}
+
+// bytes returns the n bytes from addr on, which the region must hold. The region
+// must not be null.
+func (m *MR) bytes(addr, n uint64) []byte {
+	if m.paged {
+		return memoryAt(m.address(addr), n)
+	}
+	offset := addr - m.iova
+	return m.memory[offset : offset+n : offset+n]
+}
+
+// address returns the address of the program's memory to which addr refers, a
+// part of the region. The region must not be null.
+func (m *MR) address(addr uint64) uint64 {
+	if m.paged {
+		return m.start + addr - m.iova
+	}
+	return addressOf(m.memory) + addr - m.iova
+}
+
+// target appends the n bytes from addr on to list, as memory to write to. A null
+// region discards what is written.
+func (m *MR) target(list [][]byte, addr, n uint64) [][]byte {
+	if !m.null() {
+		return append(list, m.bytes(addr, n))
+	}
+	discarded := m.pd.device.discarded[:]
+	for ; n > 0; n -= min(n, uint64(len(discarded))) {
+		list = append(list, discarded[:min(n, uint64(len(discarded)))])
+	}
+	return list
+}
+
+// source appends the n bytes from addr on to list, as memory to read. A null
+// region has zeros. Of a region that is paged on demand, source appends a copy.
+// It returns false if that memory cannot be read now.
+func (m *MR) source(list [][]byte, addr, n uint64) ([][]byte, bool) {
+	switch {
+	case m.null():
+		for ; n > 0; n -= min(n, uint64(len(zeros))) {
+			list = append(list, zeros[:min(n, uint64(len(zeros)))])
+		}
+		return list, true
+	case m.paged:
+		b := make([]byte, n)
+		return append(list, b), fetch(b, m.address(addr))
+	}
+	return append(list, m.bytes(addr, n)), true
+}
+
+// zeros is what a null region has. Nothing may be written to it.
+var zeros [pageSize]byte
 
 // within returns the offset of addr from start. ok reports whether the length
 // bytes from addr on are all among the size bytes from start on. These may

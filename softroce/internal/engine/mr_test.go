@@ -49,8 +49,7 @@ func TestRegister(t *testing.T) {
 		"another unknown flag":       {memory, 0, 1 << 10, syscall.EINVAL},
 		"remote write without local": {memory, 0, remoteWrite, syscall.EINVAL},
 		"atomic without local":       {memory, 0, remoteAtomic | remoteRead, syscall.EINVAL},
-		"on demand":                  {memory, 0, libibverbs.IBV_ACCESS_ON_DEMAND, syscall.EOPNOTSUPP},
-		"huge pages":                 {memory, 0, libibverbs.IBV_ACCESS_HUGETLB, syscall.EOPNOTSUPP},
+		"huge pages":                 {memory, 0, libibverbs.IBV_ACCESS_HUGETLB, nil},
 		"flush":                      {memory, 0, localWrite | libibverbs.IBV_ACCESS_FLUSH_GLOBAL, nil},
 		"flush, persistent":          {memory, 0, localWrite | libibverbs.IBV_ACCESS_FLUSH_PERSISTENT, syscall.EOPNOTSUPP},
 		"up to the last address":     {memory, last, 0, nil},
@@ -81,6 +80,28 @@ func TestRegister(t *testing.T) {
 	}
 	require.Empty(t, d.mrs)
 	require.NoError(t, pd.Destroy())
+}
+
+// slice returns length bytes from addr on, as a local request reaches them.
+func (d *Device) slice(pd *PD, addr, length uint64, key uint32, access libibverbs.AccessFlags) ([]byte, libibverbs.WcStatus) {
+	if length == 0 {
+		return nil, success
+	}
+	if m := d.local(pd, addr, length, key, access); m != nil {
+		return m.bytes(addr, length), success
+	}
+	return nil, locProt
+}
+
+// remoteSlice returns length bytes from addr on, as a packet to q reaches them.
+func (d *Device) remoteSlice(
+	q *QP, pd *PD, addr, length uint64, key uint32, access libibverbs.AccessFlags,
+) ([]byte, libibverbs.WcStatus) {
+	at, status := d.remote(q, pd, addr, length, key, access)
+	if status != success {
+		return nil, status
+	}
+	return at.bytes(length), success
 }
 
 func TestSlice(t *testing.T) {

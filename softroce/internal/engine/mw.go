@@ -78,17 +78,14 @@ func (w *MW) unbind() {
 	w.mr, w.qp = nil, nil
 }
 
-// slice returns the length bytes at addr for a packet to q. It returns nil if
-// they are not all in the window, or q may not use the window.
-func (w *MW) slice(q *QP, addr, length uint64) []byte {
+// locate returns the location of the length bytes at addr for a packet to q. ok
+// is false if they are not all in the window, or q may not use the window.
+func (w *MW) locate(q *QP, addr, length uint64) (at location, ok bool) {
 	if w.mr == nil || w.qp != nil && w.qp != q {
-		return nil
+		return location{}, false
 	}
 	offset, ok := within(addr, length, w.start(), w.length)
-	if !ok {
-		return nil
-	}
-	return w.mr.slice(w.addr+offset, length)
+	return location{w.mr, w.addr + offset}, ok
 }
 
 // start returns the address by which requests refer to the window's first byte.
@@ -129,7 +126,7 @@ func (q *QP) bind(s *SendSlot) libibverbs.WcStatus {
 		needed |= libibverbs.IBV_ACCESS_LOCAL_WRITE
 	}
 	needed |= access & flushAccess
-	if m.pd != q.pd || needed&^m.access != 0 || m.slice(s.RemoteAddr, length) == nil {
+	if m.pd != q.pd || needed&^m.access != 0 || !m.holds(s.RemoteAddr, length) {
 		return libibverbs.IBV_WC_MW_BIND_ERR
 	}
 	w.unbind()

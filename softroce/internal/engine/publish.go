@@ -357,9 +357,13 @@ func (d *Device) unstageOverlap(b []byte) {
 }
 
 // hasStaged reports whether bytes are staged that belong to b.
-func (d *Device) hasStaged(b []byte) bool {
+func (d *Device) hasStaged(b []byte) bool { return d.hasStagedAt(addressOf(b), uint64(len(b))) }
+
+// hasStagedAt reports whether bytes are staged that belong to the n bytes at the
+// address addr.
+func (d *Device) hasStagedAt(addr, n uint64) bool {
 	for i := range d.staged.writes {
-		if overlap(d.staged.writes[i].dst, b) {
+		if overlap(d.staged.writes[i].dst, addr, n) {
 			return true
 		}
 	}
@@ -405,13 +409,11 @@ func (d *Device) unstageIf(ready func(t *stagedWrite) bool) {
 	s.writes = kept
 }
 
-// overlap reports whether a and b have bytes in common.
-func overlap(a, b []byte) bool {
-	if len(a) == 0 || len(b) == 0 {
-		return false
-	}
-	p, q := uintptr(unsafe.Pointer(&a[0])), uintptr(unsafe.Pointer(&b[0]))
-	return p < q+uintptr(len(b)) && q < p+uintptr(len(a))
+// overlap reports whether b and the n bytes at the address addr have bytes in
+// common.
+func overlap(b []byte, addr, n uint64) bool {
+	start := addressOf(b)
+	return n > 0 && len(b) > 0 && start < addr+n && addr < start+uint64(len(b))
 }
 
 // writable reports whether b is mapped with permission to write. b is at most a

@@ -198,7 +198,7 @@ func (q *QP) inRange(a *libibverbs.QpAttr, mask libibverbs.QpAttrMask) bool {
 		ok  bool
 	}{
 		{libibverbs.IBV_QP_CUR_STATE, a.CurQpState == q.attr.QpState},
-		{libibverbs.IBV_QP_ACCESS_FLAGS, a.QpAccessFlags&^(mrAccess|otherAccess|flushAccess|optionalAccess) == 0},
+		{libibverbs.IBV_QP_ACCESS_FLAGS, a.QpAccessFlags&^(mrAccess|flushAccess|optionalAccess) == 0},
 		{libibverbs.IBV_QP_PKEY_INDEX, a.PkeyIndex == 0},
 		{libibverbs.IBV_QP_PORT, a.PortNum == portNum},
 		{libibverbs.IBV_QP_PATH_MTU, a.PathMtu >= libibverbs.IBV_MTU_256 && a.PathMtu <= q.device.config.MTU},

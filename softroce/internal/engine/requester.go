@@ -237,10 +237,8 @@ func (q *QP) measure(req *request, s *SendSlot) libibverbs.WcStatus {
 			return libibverbs.IBV_WC_LOC_QP_OP_ERR
 		}
 		for _, sge := range segments {
-			if !req.hasAnswer() {
-				if _, status := q.device.slice(q.pd, sge.Addr, uint64(sge.Length), sge.Lkey, 0); status != libibverbs.IBV_WC_SUCCESS {
-					return status
-				}
+			if !req.hasAnswer() && sge.Length > 0 && q.device.local(q.pd, sge.Addr, uint64(sge.Length), sge.Lkey, 0) == nil {
+				return libibverbs.IBV_WC_LOC_PROT_ERR
 			}
 			length += uint64(sge.Length)
 		}
@@ -316,8 +314,9 @@ func (q *QP) sendPacket(req *request) {
 		// With a limited rate, the timeout must not expire between two packets.
 		p.AckReq = q.reliable() && (last || (i+1)%q.ackInterval() == 0 || q.limit.rate != 0)
 		if !q.gather(p, req, s, offset, min(req.length-offset, uint32(q.mtu))) {
-			// begin has checked the memory: the program has
-			// deregistered it since.
+			// begin has checked the memory: since then, the program
+			// has deregistered it or, if it is paged on demand,
+			// unmapped it.
 			q.device.config.Packets.Put(p)
 			req.status = libibverbs.IBV_WC_LOC_PROT_ERR
 			return
@@ -428,9 +427,11 @@ func (q *QP) gather(p *wire.Packet, req *request, s *SendSlot, offset, n uint32)
 	return ok
 }
 
-// slices appends n bytes of the data in segments, from offset on, to list. It
-// returns false if the segments have fewer bytes, or one of them does not
-// belong to pd or does not permit access.
+// slices appends n bytes of the data in segments, from offset on, to list.
+// access is 0 for bytes to read, or the access that writing needs. slices
+// returns false if the segments have fewer bytes, if one of them does not
+// belong to pd or does not permit access, or if it is paged on demand and
+// cannot be read now.
 func (d *Device) slices(
 	list [][]byte, pd *PD, segments []libibverbs.Sge, offset, n uint32, access libibverbs.AccessFlags,
 ) ([][]byte, bool) {
@@ -443,11 +444,17 @@ func (d *Device) slices(
 			continue
 		}
 		part := min(n, sge.Length-offset)
-		b, status := d.slice(pd, sge.Addr+uint64(offset), uint64(part), sge.Lkey, access)
-		if status != libibverbs.IBV_WC_SUCCESS {
+		addr, ok := sge.Addr+uint64(offset), true
+		switch m := d.local(pd, addr, uint64(part), sge.Lkey, access); {
+		case m == nil:
 			return list, false
+		case access != 0:
+			list = m.target(list, addr, uint64(part))
+		default:
+			if list, ok = m.source(list, addr, uint64(part)); !ok {
+				return list, false
+			}
 		}
-		list = append(list, b)
 		offset, n = 0, n-part
 	}
 	return list, n == 0

@@ -417,19 +417,19 @@ func (q *QP) permits(access libibverbs.AccessFlags) bool {
 // write writes the n bytes of p's payload to the memory of the WRITE m.
 func (q *QP) write(p *wire.Packet, m *message, n uint32) *refusal {
 	// The key may have been invalidated since the previous packet.
-	b, status := q.device.remoteSlice(q, q.memoryPD(), m.addr, uint64(m.left), m.rkey, libibverbs.IBV_ACCESS_REMOTE_WRITE)
+	at, status := q.device.remote(q, q.memoryPD(), m.addr, uint64(m.left), m.rkey, libibverbs.IBV_ACCESS_REMOTE_WRITE)
 	if status != libibverbs.IBV_WC_SUCCESS {
 		return badAccess
 	}
-	d := q.device
+	d, b := q.device, at.bytes(uint64(n))
 	if detector.Enabled && m.length == 0 {
-		q.tellRemote(p, detector.RemoteWrite, b, m.rkey)
+		q.tellRemote(p, detector.RemoteWrite, at, uint64(m.left), m.rkey)
 	}
 	var f fault
 	if q.outside && n == m.left && n > 0 && len(p.Payload) == 1 {
 		f = q.writeLast(b, p.Payload[0], q.dependencyOf(p))
 	} else {
-		d.unstageOverlap(b[:n])
+		d.unstageOverlap(b)
 		d.target = append(d.target[:0], b)
 		f = scatter(d.target, p.Payload)
 	}
@@ -560,12 +560,12 @@ func (q *QP) doRead(p *wire.Packet, packets int) *refusal {
 		return badRequest
 	}
 	pd := q.memoryPD()
-	b, status := q.device.remoteSlice(q, pd, p.Addr, uint64(p.Length), p.RKey, libibverbs.IBV_ACCESS_REMOTE_READ)
+	at, status := q.device.remote(q, pd, p.Addr, uint64(p.Length), p.RKey, libibverbs.IBV_ACCESS_REMOTE_READ)
 	if status != libibverbs.IBV_WC_SUCCESS {
 		return badAccess
 	}
 	if detector.Enabled {
-		q.tellRemote(p, detector.RemoteRead, b, p.RKey)
+		q.tellRemote(p, detector.RemoteRead, at, uint64(p.Length), p.RKey)
 	}
 	q.remember(answer{kind: readAnswer, psn: p.PSN, packets: packets, addr: p.Addr, rkey: p.RKey, pd: pd, length: p.Length, total: p.Length})
 	return nil
@@ -579,17 +579,18 @@ func (q *QP) doAtomic(p *wire.Packet) *refusal {
 		p.PayloadLen() != 0, r.outstanding >= int(q.attr.MaxDestRdAtomic):
 		return badRequest
 	}
-	b, status := q.device.remoteSlice(q, q.memoryPD(), p.Addr, 8, p.RKey, libibverbs.IBV_ACCESS_REMOTE_ATOMIC)
+	at, status := q.device.remote(q, q.memoryPD(), p.Addr, 8, p.RKey, libibverbs.IBV_ACCESS_REMOTE_ATOMIC)
 	if status != libibverbs.IBV_WC_SUCCESS {
 		return badAccess
 	}
+	b := at.bytes(8)
 	word, ok := wordOf(b)
 	if !ok {
 		return badRequest
 	}
 	q.device.unstageOverlap(b)
 	if detector.Enabled {
-		q.tellRemote(p, detector.RemoteAtomic, b, p.RKey)
+		q.tellRemote(p, detector.RemoteAtomic, at, 8, p.RKey)
 	}
 	var old uint64
 	if p.Opcode.Operation() == wire.RCCompareSwap {
@@ -639,12 +640,14 @@ func (q *QP) doFlush(p *wire.Packet) *refusal {
 		access&^d.FlushAccess() != 0, p.PayloadLen() != 0, p.Length > maxMessage:
 		return badRequest
 	}
-	b := d.flushSlice(q, p, access)
-	if b == nil {
+	at, length, ok := d.flushed(q, p, access)
+	if !ok {
 		return badAccess
 	}
-	d.unstageOverlap(b)
-	if persistent && len(b) > 0 && d.config.Persist(b) != nil {
+	if d.hasStagedAt(at.mr.address(at.addr), length) {
+		d.answerAndUnstage()
+	}
+	if persistent && length > 0 && d.config.Persist(at.bytes(length)) != nil {
 		return badAccess
 	}
 	q.completeMessage()
@@ -660,10 +663,11 @@ func (q *QP) doAtomicWrite(p *wire.Packet) *refusal {
 		p.Addr%8 != 0, p.Length != 8, p.PayloadLen() != 8:
 		return badRequest
 	}
-	b, status := d.remoteSlice(q, q.memoryPD(), p.Addr, 8, p.RKey, libibverbs.IBV_ACCESS_REMOTE_WRITE)
+	at, status := d.remote(q, q.memoryPD(), p.Addr, 8, p.RKey, libibverbs.IBV_ACCESS_REMOTE_WRITE)
 	if status != libibverbs.IBV_WC_SUCCESS {
 		return badAccess
 	}
+	b := at.bytes(8)
 	word, ok := wordOf(b)
 	if !ok {
 		return badRequest
@@ -674,7 +678,7 @@ func (q *QP) doAtomicWrite(p *wire.Packet) *refusal {
 	}
 	d.unstageOverlap(b)
 	if detector.Enabled {
-		q.tellRemote(p, detector.RemoteAtomic, b, p.RKey)
+		q.tellRemote(p, detector.RemoteAtomic, at, 8, p.RKey)
 	}
 	n := binary.NativeEndian.Uint64(d.word[:])
 	if _, ok := change(word, func(uint64) uint64 { return n }); !ok {
@@ -861,9 +865,11 @@ func (q *QP) answerSent(a *answer) {
 }
 
 // readResponse returns the next packet of a READ response. It returns nil if
-// the key is not valid any more.
+// the key is not valid any more, or if the memory is paged on demand and cannot
+// be read now.
 func (q *QP) readResponse(a *answer) *wire.Packet {
-	b, status := q.device.remoteSlice(q, a.pd, a.addr, uint64(a.length), a.rkey, libibverbs.IBV_ACCESS_REMOTE_READ)
+	d := q.device
+	at, status := d.remote(q, a.pd, a.addr, uint64(a.length), a.rkey, libibverbs.IBV_ACCESS_REMOTE_READ)
 	if status != libibverbs.IBV_WC_SUCCESS {
 		return nil
 	}
@@ -878,11 +884,15 @@ func (q *QP) readResponse(a *answer) *wire.Packet {
 	}
 	p := q.packet(op, a.psn)
 	n := min(a.length, uint32(q.mtu))
-	if q.device.hasStaged(b[:n]) {
-		q.device.unstageWrites() // the answers to the earlier WRITEs were sent before this one
-	}
 	if n > 0 {
-		p.Payload = append(p.Payload, b[:n])
+		if d.hasStagedAt(at.mr.address(at.addr), uint64(n)) {
+			d.unstageWrites() // the answers to the earlier WRITEs were sent before this one
+		}
+		var ok bool
+		if p.Payload, ok = at.mr.source(p.Payload, at.addr, uint64(n)); !ok {
+			d.config.Packets.Put(p)
+			return nil
+		}
 	}
 	a.begun, a.psn = true, a.psn.Add(1)
 	a.addr += uint64(n)
@@ -890,8 +900,8 @@ func (q *QP) readResponse(a *answer) *wire.Packet {
 	return p
 }
 
-// refuseRead handles a READ whose key has become invalid before the response
-// was sent completely. The queue pair fails, unless the response is a
+// refuseRead handles a READ whose key or memory has become invalid before the
+// response was sent completely. The queue pair fails, unless the response is a
 // repetition: the peer may have the response already, and the repeated request
 // may be a late duplicate.
 func (q *QP) refuseRead(a *answer) {

@@ -149,11 +149,12 @@ func accessOf(op libibverbs.WrOpcode) (access detector.Access, remote bool) {
 }
 
 // tellRemote tells the race detector that a request of q's peer, of which p is
-// the first packet, accesses the memory b of this program by a key. It does so
-// only if the peer belongs to the same device: the detector sees one process.
-func (q *QP) tellRemote(p *wire.Packet, access detector.RemoteAccess, b []byte, key uint32) {
+// the first packet, accesses n bytes of this program's memory by a key. It does
+// so only if the peer belongs to the same device, as the detector sees one
+// process, and not for memory that is paged on demand, which may be missing.
+func (q *QP) tellRemote(p *wire.Packet, access detector.RemoteAccess, at location, n uint64, key uint32) {
 	peer := q.device.qps[q.attr.DestQpNum]
-	if peer == nil || peer.attr.DestQpNum != q.number || q.outside {
+	if peer == nil || peer.attr.DestQpNum != q.number || q.outside || at.mr != nil && at.mr.paged {
 		return
 	}
 	m := q.device.mrs[key>>8]
@@ -161,7 +162,7 @@ func (q *QP) tellRemote(p *wire.Packet, access detector.RemoteAccess, b []byte, 
 		m = w.mr
 	}
 	if ticket := peer.ticketOf(p.PSN); ticket != 0 && m != nil {
-		detector.Remote(ticket, q.reliable(), access, b, m.told, &q.told)
+		detector.Remote(ticket, q.reliable(), access, at.bytes(n), m.told, &q.told)
 	}
 }
 
