@@ -554,6 +554,91 @@ func TestXRCWithoutDevice(t *testing.T) {
 	}
 }
 
+// An extended reliable connection, from listening to the last message. The
+// client reaches the server's shared receive queue by the number in the
+// server's answer.
+func TestXRC(t *testing.T) {
+	d := cmtest.NeedDevice(t)
+	d.Have(t, testdevice.XRC)
+	for _, ip := range []netip.Addr{d.IPv4, d.IPv6} {
+		client, server, number := connectXRC(t, ip)
+		require.Equal(t, ibverbs.QPTypeXRCSend, client.QP().Type())
+		require.Equal(t, ibverbs.QPTypeXRCRecv, server.QP().Type())
+		received, err := server.RegMsgs(make([]byte, 4096))
+		require.NoError(t, err)
+		sent, err := client.RegMsgs(make([]byte, 4096))
+		require.NoError(t, err)
+		batch, err := ibverbs.NewSendBatch(1, 1)
+		require.NoError(t, err)
+		ctx := cmtest.Bounded(t)
+		for i := range byte(20) {
+			require.NoError(t, server.PostRecv(uint64(i), received.All()))
+			for j := range sent.Bytes() {
+				sent.Bytes()[j] = i + byte(j)
+			}
+			batch.Reset()
+			require.NoError(t, batch.Send(uint64(i), ibverbs.SendSignaled, sent.All()))
+			require.NoError(t, batch.WR(0).SetXRCSRQ(number))
+			_, err = client.QP().PostSend(batch)
+			require.NoError(t, err)
+			wc, err := client.SendComp(ctx)
+			require.NoError(t, err)
+			require.Equal(t, ibverbs.WCSuccess, wc.Status())
+			wc, err = server.RecvComp(ctx)
+			require.NoError(t, err)
+			require.Equal(t, ibverbs.WCSuccess, wc.Status())
+			require.EqualValues(t, i, wc.ID())
+			require.Equal(t, server.QP().Num(), wc.QPNum())
+			require.Equal(t, sent.Bytes(), received.Bytes())
+		}
+		_, err = client.RecvComp(ctx)
+		require.ErrorIs(t, err, syscall.EINVAL, "it sends only")
+		ended := cmtest.InBackground(func() error { return client.Disconnect(ctx) })
+		cmtest.NextOf(t, server, rdmacm.EventDisconnected)
+		require.NoError(t, server.Disconnect(ctx))
+		require.NoError(t, cmtest.Take(t, ended, "the end of the connection"))
+		require.NoError(t, client.Close())
+		require.NoError(t, server.Close())
+	}
+}
+
+// connectXRC connects two endpoints, the second of which has a shared receive
+// queue with the number.
+func connectXRC(t *testing.T, ip netip.Addr) (client, server *endpoint.Endpoint, number uint32) {
+	t.Helper()
+	ctx := cmtest.Bounded(t)
+	ln, err := endpoint.Create(ctx, rdmacm.AddrInfo{
+		Flags: rdmacm.AddrPassive, QPType: ibverbs.QPTypeXRCRecv, Src: netip.AddrPortFrom(ip, 0),
+	}, nil, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, ln.Close()) }()
+	require.NoError(t, ln.Listen(1))
+	client, err = endpoint.Create(ctx, rdmacm.AddrInfo{
+		PortSpace: rdmacm.PortSpaceIB, QPType: ibverbs.QPTypeXRCSend, Dst: ln.ID().LocalAddr(),
+	}, nil, &ibverbs.QPConfig{SendQueue: 8})
+	require.NoError(t, err)
+	answer := make(chan *rdmacm.Event, 1)
+	connected := cmtest.InBackground(func() error {
+		ev, err := client.Connect(ctx, rdmacm.ConnParam{})
+		answer <- ev
+		return err
+	})
+	server, err = ln.GetRequest(ctx)
+	require.NoError(t, err)
+	request := server.ID().Request()
+	require.Equal(t, client.QP().Num(), request.QPNum)
+	srq, err := server.CreateSRQ(nil, ibverbs.SRQConfig{RecvQueue: 8})
+	require.NoError(t, err)
+	number, err = srq.Num()
+	require.NoError(t, err)
+	qp, err := server.CreateQP(nil, ibverbs.QPConfig{})
+	require.NoError(t, err)
+	require.NoError(t, server.Accept(ctx, rdmacm.ConnParam{}))
+	require.NoError(t, cmtest.Take(t, connected, "the connection"))
+	require.Equal(t, qp.Num(), (<-answer).QPNum)
+	return client, server, number
+}
+
 // What GetAddrInfo finds is enough to listen and to connect.
 func TestAddrInfoToConnection(t *testing.T) {
 	d := cmtest.NeedDevice(t)

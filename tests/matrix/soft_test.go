@@ -39,7 +39,7 @@ func TestSoft(t *testing.T) {
 		}
 		k.row(t, meeting{server: server, client: client, at: h, from: h})
 	}
-	for _, k := range slices.Concat(cases(), rsocketCases(), softCases()) {
+	for _, k := range slices.Concat(cases(), rsocketCases(), softCases(), xrcCases()) {
 		if !k.telling && which != "all" || k.apart {
 			continue
 		}
@@ -123,6 +123,15 @@ func softCases() []kase {
 	return all
 }
 
+// xrcCases are for devices that have extended reliable connections, between any
+// two programs.
+func xrcCases() []kase {
+	return []kase{{
+		name: "rdma_xclient, a message over an extended connection", telling: true,
+		run: plain("rdma_xserver", "-c x", "rdma_xclient", "-s {S} -c x"),
+	}}
+}
+
 // theirCases are for two C programs.
 func theirCases() []kase {
 	var all []kase
@@ -139,6 +148,8 @@ func theirCases() []kase {
 	add(false, "ibv_devices", alone("ibv_devices", "", "soft0"))
 	for _, test := range []string{
 		"ib_write_bw -n 5 -a", "ib_send_bw -n 200 -b", "ib_read_bw -n 200 -q 4", "ib_write_bw -n 200 -q 4 -b", "ib_send_bw -n 200 -r 64 -e",
+		"ib_send_bw -n 200 -c XRC -s 3000", "ib_send_bw -n 200 -c XRC -q 3 -b", "ib_write_lat -n 200 -c XRC",
+		"ib_read_bw -n 200 -c XRC", "ib_atomic_bw -n 200 -c XRC -A FETCH_AND_ADD",
 		"ib_send_bw -n 200 --use-srq -q 2", "ib_send_bw -n 200 -c UD", "ib_write_lat -n 200 -I 64", "ib_send_lat -n 200 -c UC -s 1000",
 	} {
 		name, flags, _ := strings.Cut(test, " ")

@@ -984,3 +984,70 @@ func TestMADsAreNotShared(t *testing.T) {
 	id.Destroy(time.Minute)
 	require.Equal(t, before, first)
 }
+
+// TestConnectXRC connects an end of the type XRC_SEND to one of the type
+// XRC_RECV: what the messages say, and the attributes of both queue pairs.
+func TestConnectXRC(t *testing.T) {
+	n, client, server := pair(t)
+	var sent []wire.Message
+	n.fault = func(m wire.Message) []time.Duration {
+		sent = append(sent, m)
+		return []time.Duration{0}
+	}
+	listener, err := server.NewID(server.channel, librdmacm.RDMA_PS_IB, libibverbs.IBV_QPT_XRC_RECV, "server")
+	require.NoError(t, err)
+	require.NoError(t, listener.Bind(netip.MustParseAddrPort(serverAddr)))
+	require.NoError(t, listener.Listen(0))
+	id, err := client.NewID(client.channel, librdmacm.RDMA_PS_IB, libibverbs.IBV_QPT_XRC_SEND, "client")
+	require.NoError(t, err)
+	require.NoError(t, id.ResolveAddr(netip.AddrPort{}, netip.MustParseAddrPort(serverAddr)))
+	require.NoError(t, id.ResolveRoute(time.Second))
+	require.NoError(t, id.Connect(n.now, param(0x10001, "")))
+	n.run(soon)
+	request := server.last(connRequest)
+	require.Equal(t, libibverbs.IBV_QPT_XRC_RECV, request.ID.QPType())
+	require.EqualValues(t, 0x10001, request.Conn.QPNum)
+	require.NoError(t, request.ID.Accept(n.now, param(0x20002, "")))
+	n.run(soon)
+	response := client.last(connResponse)
+	require.EqualValues(t, 0x20002, response.Conn.QPNum)
+	require.True(t, response.Conn.SRQ)
+
+	req, rep := sent[0].(*wire.REQ), sent[1].(*wire.REP)
+	require.Equal(t, []uint8{3, 1, 0, 0, 0}, []uint8{
+		req.Transport, req.ExtendedTransport, req.ResponderResources, req.RetryCount, req.RNRRetryCount,
+	})
+	require.EqualValues(t, 0x10001, req.LocalQPN)
+	require.Equal(t, []uint32{0, 0x20002}, []uint32{rep.LocalQPN, rep.LocalEECN})
+
+	const rtr = libibverbs.IBV_QP_STATE | libibverbs.IBV_QP_AV | libibverbs.IBV_QP_PATH_MTU | libibverbs.IBV_QP_DEST_QPN | libibverbs.IBV_QP_RQ_PSN
+	for name, tt := range map[string]struct {
+		id         *cm.ID
+		peer       uint32
+		toRTR, rts libibverbs.QpAttrMask
+	}{
+		"client": {id, 0x20002, rtr, libibverbs.IBV_QP_STATE | libibverbs.IBV_QP_SQ_PSN | libibverbs.IBV_QP_TIMEOUT | libibverbs.IBV_QP_RETRY_CNT |
+			libibverbs.IBV_QP_RNR_RETRY | libibverbs.IBV_QP_MAX_QP_RD_ATOMIC},
+		"server": {
+			request.ID, 0x10001, rtr | libibverbs.IBV_QP_MAX_DEST_RD_ATOMIC | libibverbs.IBV_QP_MIN_RNR_TIMER,
+			libibverbs.IBV_QP_STATE | libibverbs.IBV_QP_SQ_PSN | libibverbs.IBV_QP_TIMEOUT,
+		},
+	} {
+		attr, mask, err := tt.id.InitQPAttr(libibverbs.IBV_QPS_RTR)
+		require.NoError(t, err, name)
+		require.Equal(t, tt.toRTR, mask, name)
+		require.Equal(t, tt.peer, attr.DestQpNum, name)
+		_, mask, err = tt.id.InitQPAttr(libibverbs.IBV_QPS_RTS)
+		require.NoError(t, err, name)
+		require.Equal(t, tt.rts, mask, name)
+	}
+	for name, qpType := range map[string]libibverbs.QpType{"RC": libibverbs.IBV_QPT_RC, "UC": libibverbs.IBV_QPT_UC} {
+		other, err := client.NewID(client.channel, librdmacm.RDMA_PS_IB, qpType, "client")
+		require.NoError(t, err)
+		require.NoError(t, other.ResolveAddr(netip.AddrPort{}, netip.MustParseAddrPort(serverAddr)))
+		require.NoError(t, other.ResolveRoute(time.Second))
+		require.NoError(t, other.Connect(n.now, param(0x10003, "")))
+		n.run(soon)
+		require.EqualValues(t, wire.RejectConsumer, client.last(rejected).Status, name)
+	}
+}
