@@ -7,8 +7,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -22,8 +24,8 @@ import (
 )
 
 func init() {
-	hostPrograms["xrc send"] = func(args []string, stdout, stderr io.Writer) int { return status(stderr, xrcSend(args, stdout)) }
-	hostPrograms["xrc receive"] = func(args []string, stdout, stderr io.Writer) int { return status(stderr, xrcReceive(stdout)) }
+	hostPrograms["xrc send"] = func(args []string, stdout, stderr io.Writer) int { return status(stderr, xrcSend(args)) }
+	hostPrograms["xrc receive"] = func(args []string, stdout, stderr io.Writer) int { return status(stderr, xrcReceive(args[0], stdout)) }
 	hostPrograms["xrc domain"] = func(args []string, stdout, stderr io.Writer) int { return status(stderr, xrcDomain(args[0])) }
 }
 
@@ -68,15 +70,20 @@ func xrcDial(ctx context.Context, to netip.AddrPort) (*endpoint.Endpoint, *ibver
 	return ep, batch, batch.WR(0).SetXRCSRQ(binary.BigEndian.Uint32(accepted.PrivateData))
 }
 
-// xrcSend sends messages until it fails or is killed.
-func xrcSend(args []string, stdout io.Writer) error {
+// xrcSend sends a number of messages, or until it fails or is killed.
+func xrcSend(args []string) error {
 	ctx := context.Background()
 	ep, batch, err := xrcDial(ctx, netip.MustParseAddrPort(args[0]))
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(stdout, "connected")
-	for {
+	messages := math.MaxInt
+	if len(args) > 1 {
+		if messages, err = strconv.Atoi(args[1]); err != nil {
+			return err
+		}
+	}
+	for range messages {
 		if _, err := ep.QP().PostSend(batch); err != nil {
 			return err
 		}
@@ -88,13 +95,14 @@ func xrcSend(args []string, stdout io.Writer) error {
 			return err
 		}
 	}
+	return nil
 }
 
-// xrcReceive accepts a connection and receives messages until it is killed.
-func xrcReceive(stdout io.Writer) error {
+// xrcReceive listens at an address, accepts a connection and receives messages until it is killed.
+func xrcReceive(at string, stdout io.Writer) error {
 	ctx := context.Background()
 	ln, err := endpoint.Create(ctx, rdmacm.AddrInfo{
-		Flags: rdmacm.AddrPassive, QPType: ibverbs.QPTypeXRCRecv, Src: netip.MustParseAddrPort("127.0.0.1:0"),
+		Flags: rdmacm.AddrPassive, QPType: ibverbs.QPTypeXRCRecv, Src: netip.AddrPortFrom(netip.MustParseAddr(at), 0),
 	}, nil, nil)
 	if err != nil {
 		return err
@@ -153,8 +161,14 @@ func xrcDomain(file string) error {
 }
 
 func xrcProcess(t *testing.T, name string, args ...string) *process.Process {
+	t.Helper()
+	return xrcProcessOn(t, "soft", name, args...)
+}
+
+func xrcProcessOn(t *testing.T, device, name string, args ...string) *process.Process {
+	t.Helper()
 	cmd := process.Command(t, name, args...)
-	cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft")
+	cmd.Env = append(cmd.Env, "VERBENA_DEVICE="+device)
 	return process.Start(t, cmd)
 }
 
@@ -260,7 +274,7 @@ func TestXRCSendersAreKilled(t *testing.T) {
 // The process that receives is killed: the request in progress fails.
 func TestXRCReceiverIsKilled(t *testing.T) {
 	ctx := cmtest.Bounded(t)
-	child := xrcProcess(t, "xrc receive")
+	child := xrcProcess(t, "xrc receive", "127.0.0.1")
 	ep, batch, err := xrcDial(ctx, netip.MustParseAddrPort(child.Line()))
 	require.NoError(t, err)
 	for range 100 {
@@ -278,4 +292,16 @@ func TestXRCReceiverIsKilled(t *testing.T) {
 	require.ErrorAs(t, err, &failed)
 	require.Contains(t, []ibverbs.WCStatus{ibverbs.WCRetryExceeded, ibverbs.WCFlushed}, failed.Status)
 	require.NoError(t, ep.Close())
+}
+
+// Two processes on the network of all machines.
+func TestXRCOnNetwork(t *testing.T) {
+	pid := os.Getpid()
+	address := func(n byte) string {
+		return netip.AddrFrom4([4]byte{127, 224 + byte(pid>>13&31), byte(pid >> 5), byte(pid<<3) + n}).String()
+	}
+	receiver := xrcProcessOn(t, "soft:udp="+address(1), "xrc receive", address(1))
+	sender := xrcProcessOn(t, "soft:udp="+address(2), "xrc send", receiver.Line(), "200")
+	require.Zero(t, sender.Wait(), sender.Stderr())
+	receiver.Kill()
 }

@@ -53,7 +53,6 @@ var reasons = []struct {
 	{false, "the device has no on-demand paging", `^tests\.test_odp|_odp_`, ``},
 	{false, "the device has no memory of its own", ``, `^Device memory is not supported`},
 	{false, "the device has no handles for DMA", ``, `Failed to create DMA Handle`},
-	{false, "the device has no XRC", ``, `^Create XRCD is not supported`},
 	{false, "the device has no raw packets, and so no flow steering", ``, `^Create QP type 8|^Create Raw Packet QP`},
 	{false, "the device does not take a program's allocators", `ParentDomainTrafficTest`, ``},
 	{false, "the device does not share memory with a hypervisor", ``, `^CC PD is not supported|CC_DMA_BOUNCE`},
