@@ -94,6 +94,12 @@ var mistakes = map[string]struct {
 		b.received(1)
 		_ = use(b.memory[64*2])
 	}},
+	"read of a receive that a peer names": {"DeviceReceives", "(*user).shareXRC", func(a, b *user) {
+		b.shareXRC(a, 3)
+		a.send(1, ibverbs.SendSignaled, 0, 8)
+		b.received(1)
+		_ = use(b.memory[64*2])
+	}},
 	"read before the result of an RDMA read": {"DeviceGetsReply", "(*user).posts", func(a, b *user) {
 		a.reads(1, 0, b, 64, 8)
 		_ = use(a.memory[7])
@@ -441,6 +447,18 @@ var rightPrograms = users{
 			a.sent(1)
 		}
 	},
+	"receives that a peer names": func(a, b *user) {
+		b.shareXRC(a, 3)
+		for i := range 3 {
+			a.writes(1, 64, b, 1024, 64)
+			a.send(1, ibverbs.SendSignaled, 0, 8)
+			b.received(1)
+			b.memory[64*i], b.memory[1024] = 1, 1
+			a.sent(1)
+			a.sent(1)
+			a.memory[0], a.memory[64] = 1, 1
+		}
+	},
 	"datagram": func(first, _ *user) {
 		a, b := datagramUsers(first.device)
 		to, err := a.pd.CreateDestination(a.addr, b.addr)
@@ -502,6 +520,7 @@ type user struct {
 	mr             *ibverbs.MR
 	memory         []byte
 	counter        *counter.Counter
+	peerSRQ        uint32 // number of the peer's shared receive queue for XRC; 0: none
 }
 
 func must(err error) {
@@ -594,6 +613,9 @@ func datagramUsers(device *ibverbs.Device) (a, b *user) {
 func (u *user) posts(add func(*ibverbs.SendBatch) error) {
 	batch := result(ibverbs.NewSendBatch(1, 2))
 	must(add(batch))
+	if u.peerSRQ != 0 {
+		must(batch.WR(0).SetXRCSRQ(u.peerSRQ))
+	}
 	result(u.qp.PostSend(batch))
 }
 
@@ -646,6 +668,34 @@ func (u *user) share(peer *user, n int) {
 	u.create(ibverbs.QPConfig{SendCQ: u.sendCQ, RecvCQ: u.recvCQ, SendQueue: 16, SRQ: u.srq})
 	peer.create(ibverbs.QPConfig{SendCQ: peer.sendCQ, RecvCQ: peer.recvCQ, SendQueue: 16, RecvQueue: 16})
 	connectUsers(u, peer)
+}
+
+// shareXRC is like share, with a shared receive queue that the peer names in
+// its requests.
+func (u *user) shareXRC(peer *user, n int) {
+	domain := result(u.device.OpenXRCD(ibverbs.XRCDConfig{}))
+	srq := result(u.pd.CreateSRQ(ibverbs.SRQConfig{Type: ibverbs.SRQTypeXRC, RecvQueue: 16, XRCD: domain, CQ: u.recvCQ}))
+	batch := result(ibverbs.NewRecvBatch(n, 1))
+	for i := range n {
+		must(batch.Recv(1, u.mr.Sub(i*64, 64)))
+	}
+	result(srq.PostRecv(batch))
+	peer.peerSRQ = result(srq.Num())
+	u.create(ibverbs.QPConfig{Type: ibverbs.QPTypeXRCRecv, XRCD: domain})
+	peer.create(ibverbs.QPConfig{Type: ibverbs.QPTypeXRCSend, SendCQ: peer.sendCQ, SendQueue: 16})
+	connectXRC(u.qp, u.addr, peer.addr, time.Millisecond)
+	connectXRC(peer.qp, peer.addr, u.addr, 0)
+	must(peer.qp.ToRTS(ibverbs.RTSAttr{SendPSN: peer.addr.PSN, Timeout: time.Second, RetryCount: 5, RNRRetryCount: ibverbs.RNRRetryForever}))
+}
+
+// connectXRC makes a queue pair for XRC ready to receive. pause is how long the
+// peer waits for a receive.
+func connectXRC(qp *ibverbs.QP, local, remote ibverbs.QPAddr, pause time.Duration) {
+	must(qp.ToInit(ibverbs.InitAttr{Port: local.Port, Access: ibverbs.AccessRemoteWrite}))
+	must(qp.ToRTR(ibverbs.RTRAttr{
+		Path:    ibverbs.AHAttr{Port: local.Port, DGID: remote.GID, SGIDIndex: local.GIDIndex, HopLimit: 1},
+		PathMTU: local.MTU, DestQPNum: remote.QPNum, RecvPSN: remote.PSN, MinRNRTimer: pause,
+	}))
 }
 
 // window binds a window to n bytes of memory.
