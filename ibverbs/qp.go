@@ -56,10 +56,11 @@ type QP struct {
 // LastWQEReached returns a channel that is closed when a queue pair with a
 // shared receive queue, or one of type QPTypeXRCRecv, has reported
 // EventLastWQEReached: in the error state, it takes no more receives, and those
-// that it has taken are in the completion queue. Wait for that, and take the completions, before Close; otherwise a
-// receive that the queue pair has taken may be lost. Give the wait a time
-// limit, because not every device reports it: Soft-RoCE does from Linux 6.12
-// on. The channel is nil for other queue pairs. See ibv_modify_qp(3).
+// that it has taken are in the completion queue. Wait for that, and take the
+// completions, before Close; otherwise a receive that the queue pair has taken
+// may be lost. Give the wait a time limit, because not every device reports it:
+// Soft-RoCE does from Linux 6.12 on. The channel is nil for other queue pairs.
+// See ibv_modify_qp(3).
 func (qp *QP) LastWQEReached() <-chan struct{} {
 	if qp == nil {
 		return nil

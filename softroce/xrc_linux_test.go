@@ -98,7 +98,8 @@ func xrcSend(args []string) error {
 	return nil
 }
 
-// xrcReceive listens at an address, accepts a connection and receives messages until it is killed.
+// xrcReceive listens at an address, accepts a connection and receives messages
+// until it is killed.
 func xrcReceive(at string, stdout io.Writer) error {
 	ctx := context.Background()
 	ln, err := endpoint.Create(ctx, rdmacm.AddrInfo{

@@ -220,9 +220,9 @@ func (l *library) register(p *libibverbs.Pd, addr uintptr, length, iova uint64, 
 	})
 }
 
-// add completes m, which has the access and the DMA buffer, with the region that
-// register creates in the protection domain. addr is the address in the C struct
-// of the region.
+// add completes m, which has the access and the DMA buffer, with the region
+// that register creates in the protection domain. addr is the address in the C
+// struct of the region.
 func (l *library) add(
 	p *libibverbs.Pd, m *mr, addr uintptr, register func(domain *engine.PD) (*engine.MR, error),
 ) (*libibverbs.Mr, syscall.Errno) {

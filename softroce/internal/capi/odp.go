@@ -50,8 +50,8 @@ func (l *library) registerOnDemand(p *libibverbs.Pd, addr uintptr, length, iova 
 }
 
 // hasHugePages reports whether the memory at the address addr is mapped in huge
-// pages. It asks the kernel or, if the kernel lacks the query, reads the list of
-// all mappings.
+// pages. It asks the kernel or, if the kernel lacks the query, reads the list
+// of all mappings.
 func hasHugePages(ask func(maps uintptr, addr uint64) (procmapQuery, error), addr uint64) bool {
 	maps, err := openMappings()
 	if err != nil {
@@ -97,8 +97,8 @@ func pageSizeAt(lines *bufio.Scanner, addr uint64) uint64 {
 	return 0
 }
 
-// maxAdvised is how many segments one call may give advice about, as many as fit
-// into a message to the kernel.
+// maxAdvised is how many segments one call may give advice about, as many as
+// fit into a message to the kernel.
 const maxAdvised = math.MaxUint16 / 16
 
 // memoryRange is memory of the program.
@@ -106,8 +106,8 @@ type memoryRange struct{ start, length uint64 }
 
 // advise follows the program's advice on memory that is paged on demand. As the
 // device has no page table of its own, it makes the kernel fetch the pages.
-// Without the flag FLUSH, the advice is best effort, so that memory which cannot
-// be fetched is no error.
+// Without the flag FLUSH, the advice is best effort, so that memory which
+// cannot be fetched is no error.
 func (l *library) advise(
 	p *libibverbs.Pd, advice libibverbs.IbUverbsAdviseMrAdvice, flags libibverbs.IbUverbsAdviseMrFlag, list *libibverbs.Sge, n uint32,
 ) syscall.Errno {

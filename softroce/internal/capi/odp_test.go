@@ -33,8 +33,8 @@ func addresses(t testing.TB, n, protection int) []byte {
 
 const readWrite = syscall.PROT_READ | syscall.PROT_WRITE
 
-// Memory that is registered on demand need not be mapped, and a request finds it
-// once it is. A region of everything has all of it.
+// Memory that is registered on demand need not be mapped, and a request finds
+// it once it is. A region of everything has all of it.
 func TestRegisterOnDemand(t *testing.T) {
 	for name, implicit := range map[string]bool{"region": false, "everything": true} {
 		t.Run(name, func(t *testing.T) {

@@ -118,8 +118,8 @@ func init() {
 	}
 }
 
-// createQP creates a queue pair of any type but XRC_RECV. It sets a.Cap to the limits that the queue
-// pair really has.
+// createQP creates a queue pair of any type but XRC_RECV. It sets a.Cap to the
+// limits that the queue pair really has.
 func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context uintptr) (*libibverbs.Qp, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()

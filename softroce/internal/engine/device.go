@@ -216,7 +216,7 @@ func (d *Device) Attr() (libibverbs.DeviceAttrEx, error) {
 		DeviceCapFlagsEx: d.capabilitiesEx(), CompletionTimestampMask: math.MaxUint64, HcaCoreClock: nanoseconds,
 		CqModCaps: libibverbs.CqModerationCaps{MaxCqCount: math.MaxUint16, MaxCqPeriod: math.MaxUint16}, PhysPortCntEx: 1,
 		PacketPacingCaps: l.pacingCaps(),
-		OdpCaps: l.odpCaps(), XrcOdpCaps: l.xrcODPCaps(), MaxDmSize: uint64(l.DM),
+		OdpCaps:          l.odpCaps(), XrcOdpCaps: l.xrcODPCaps(), MaxDmSize: uint64(l.DM),
 	}, nil
 }
 

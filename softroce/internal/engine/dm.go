@@ -24,8 +24,8 @@ const (
 	dmAccess = remoteAccess | libibverbs.IBV_ACCESS_LOCAL_WRITE | libibverbs.IBV_ACCESS_ZERO_BASED | optionalAccess
 )
 
-// AllocDM allocates size bytes of device memory, which are zero. Their address is
-// a multiple of 1<<logAlign and of 64.
+// AllocDM allocates size bytes of device memory, which are zero. Their address
+// is a multiple of 1<<logAlign and of 64.
 //
 // AllocDM fails with EOPNOTSUPP if the device has no memory. It fails with
 // EINVAL for size 0 and for a size or an alignment that exceeds all of the

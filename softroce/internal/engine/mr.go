@@ -122,8 +122,8 @@ func (p *PD) register(m *MR, check func() error, iova uint64) (*MR, error) {
 // same.
 //
 // If Rereg fails, nothing changes. It fails with EBUSY while windows are bound
-// to the region. It fails with EINVAL for a null region, for flags that are zero
-// or unknown, for a domain of another device, and for a change to or from
+// to the region. It fails with EINVAL for a null region, for flags that are
+// zero or unknown, for a domain of another device, and for a change to or from
 // zero-based access without new memory. It fails with EOPNOTSUPP if the memory
 // or the access of a region changes that is paged on demand, before or after
 // the change, or that is device memory. Otherwise it fails like RegisterMR.
@@ -171,8 +171,8 @@ func (m *MR) Rereg(flags libibverbs.ReregMrFlags, pd *PD, memory []byte, iova ui
 	return nil
 }
 
-// CheckRereg returns the error with which Rereg fails because of what the region
-// is, or nil.
+// CheckRereg returns the error with which Rereg fails because of what the
+// region is, or nil.
 func (m *MR) CheckRereg(flags libibverbs.ReregMrFlags, access libibverbs.AccessFlags) error {
 	switch {
 	case m.null():
@@ -296,8 +296,8 @@ func (d *Device) flushed(q *QP, p *wire.Packet, access libibverbs.AccessFlags) (
 	return location{}, 0, false
 }
 
-// bytes returns the n bytes at the location, which are nil if n is 0. The result
-// may become invalid at the next call of the device's methods.
+// bytes returns the n bytes at the location, which are nil if n is 0. The
+// result may become invalid at the next call of the device's methods.
 func (at location) bytes(n uint64) []byte {
 	if n == 0 {
 		return nil
@@ -315,8 +315,8 @@ func (m *MR) holds(addr, length uint64) bool {
 	return ok && (!m.paged || possible(m.start+offset, length))
 }
 
-// bytes returns the n bytes from addr on, which the region must hold. The region
-// must not be null.
+// bytes returns the n bytes from addr on, which the region must hold. The
+// region must not be null.
 func (m *MR) bytes(addr, n uint64) []byte {
 	if m.paged {
 		return memoryAt(m.address(addr), n)
@@ -334,8 +334,8 @@ func (m *MR) address(addr uint64) uint64 {
 	return addressOf(m.memory) + addr - m.iova
 }
 
-// target appends the n bytes from addr on to list, as memory to write to. A null
-// region discards what is written.
+// target appends the n bytes from addr on to list, as memory to write to. A
+// null region discards what is written.
 func (m *MR) target(list [][]byte, addr, n uint64) [][]byte {
 	if !m.null() {
 		return append(list, m.bytes(addr, n))

@@ -39,9 +39,9 @@ func (p *PD) RegisterOnDemand(start, size, iova uint64, access libibverbs.Access
 
 // Prefetch returns the address of the memory about which the program gives the
 // advice to fetch it: length bytes from addr on, in the region whose local key
-// is key. write says whether the device will write to the memory. Prefetch fails
-// with EFAULT if the region does not belong to the domain, is not paged on
-// demand, lacks some of the bytes, or does not permit writing.
+// is key. write says whether the device will write to the memory. Prefetch
+// fails with EFAULT if the region does not belong to the domain, is not paged
+// on demand, lacks some of the bytes, or does not permit writing.
 func (p *PD) Prefetch(addr, length uint64, key uint32, write bool) (start uint64, err error) {
 	if err := p.device.check(); err != nil {
 		return 0, err
@@ -98,8 +98,9 @@ func memoryAt(addr, n uint64) []byte {
 // fetch copies the memory at the address from to dst. It returns false if some
 // of the memory is not mapped.
 //
-// A peer may choose any address in a region of the whole address space. So fetch
-// has no pointer to the memory, which Go's garbage collector would follow.
+// A peer may choose any address in a region of the whole address space. So
+// fetch has no pointer to the memory, which Go's garbage collector would
+// follow.
 func fetch(dst []byte, from uint64) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

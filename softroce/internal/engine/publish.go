@@ -359,8 +359,8 @@ func (d *Device) unstageOverlap(b []byte) {
 // hasStaged reports whether bytes are staged that belong to b.
 func (d *Device) hasStaged(b []byte) bool { return d.hasStagedAt(addressOf(b), uint64(len(b))) }
 
-// hasStagedAt reports whether bytes are staged that belong to the n bytes at the
-// address addr.
+// hasStagedAt reports whether bytes are staged that belong to the n bytes at
+// the address addr.
 func (d *Device) hasStagedAt(addr, n uint64) bool {
 	for i := range d.staged.writes {
 		if overlap(d.staged.writes[i].dst, addr, n) {
