@@ -43,7 +43,7 @@ type queue struct {
 	mu       sync.Mutex
 	all      []*member
 	sleeping int  // number of threads that wait
-	rung     bool // whether the bell was rung since a thread woke up
+	rung     bool // whether the bell was rung and no thread has heard it yet
 }
 
 // member is a socket in an epoll set.
@@ -321,7 +321,6 @@ func (set *epollSet) harvest(timeout time.Duration) (system bool, err syscall.Er
 	if sleeps {
 		q.mu.Lock()
 		q.sleeping--
-		q.rung = false
 		q.mu.Unlock()
 	}
 	if err != 0 {
@@ -330,11 +329,18 @@ func (set *epollSet) harvest(timeout time.Duration) (system bool, err syscall.Er
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	for _, e := range got[:n] {
-		if e.Fd == systemKey {
+		switch e.Fd {
+		case systemKey:
 			system = true
-		} else if m := set.byKey[e.Fd]; m != nil {
-			m.fired.Store(true)
-			set.push(m)
+		case bellKey: // also if the thread has not slept: no other thread hears it then
+			q.mu.Lock()
+			q.rung = false
+			q.mu.Unlock()
+		default:
+			if m := set.byKey[e.Fd]; m != nil {
+				m.fired.Store(true)
+				set.push(m)
+			}
 		}
 	}
 	return system, 0

@@ -147,6 +147,44 @@ func TestEpollCloseWakes(t *testing.T) {
 	}
 }
 
+// A thread that does not wait may hear the bell that was meant for one that
+// does. The bell is rung again for the next change.
+func TestEpollBellIsHeardByAnother(t *testing.T) {
+	set := newTestSet(t)
+	client, other := pair(t)
+	q := &findSet(set).queue
+	q.mu.Lock()
+	q.sleeping++ // as if another thread were about to wait
+	q.mu.Unlock()
+	require.Zero(t, control(set, syscall.EPOLL_CTL_ADD, client, pollOut))
+	fds, err := waitOn(set, 1, 0)
+	require.Zero(t, err)
+	require.Equal(t, []int32{client}, fds)
+	require.Zero(t, control(set, syscall.EPOLL_CTL_DEL, client, 0))
+	_, err = waitOn(set, 1, 0)
+	require.Zero(t, err)
+	q.mu.Lock()
+	q.sleeping--
+	q.mu.Unlock()
+	done := make(chan []int32)
+	go func() {
+		fds, _ := waitOn(set, 1, -1)
+		done <- fds
+	}()
+	require.Eventually(t, func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.sleeping == 1
+	}, patience, time.Millisecond)
+	require.Zero(t, control(set, syscall.EPOLL_CTL_ADD, other, pollOut))
+	select {
+	case fds := <-done:
+		require.Equal(t, []int32{other}, fds)
+	case <-time.After(patience):
+		require.Fail(t, "the thread is not woken")
+	}
+}
+
 // Several threads wait on one set, and each message is answered, while sockets
 // come, go, and are closed under the threads.
 func TestEpollManyThreads(t *testing.T) {
