@@ -68,6 +68,8 @@ type Config struct {
 	// could not be set up, or has ended; see rdmacm.Config. Its handler may
 	// close the connection and the listener.
 	Logger *slog.Logger
+
+	ioMaps int // number of entries for direct writes, which C programs set
 }
 
 const (

@@ -49,6 +49,7 @@ type Conn struct {
 	part     *part                  // part of the pool with the shared resources; nil: no pool
 	direct   direct                 // memory of ReadFrom
 	onChange atomic.Pointer[func()] // what is called after changes; see NotifyOf
+	ioMaps   ioMaps                 // memory to which the peer writes directly
 	scratch  []byte                 // bytes that Peek returns; used by the call that reads
 
 	mu          sync.Mutex // guards the fields below, and posting
@@ -303,6 +304,7 @@ func (c *Conn) Close() error {
 		c.wakeAll()
 		c.closer.lock <- struct{}{} // never released, so that no later call uses c.closer
 		c.sayEnd()
+		c.ioMaps.close()
 		c.mu.Lock() // no goroutine is posting
 		if c.err == nil {
 			c.err = net.ErrClosed

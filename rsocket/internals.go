@@ -118,7 +118,7 @@ func (i connInternals) TryWrite(v *net.Buffers, total int) (int, error) {
 type readiness struct {
 	Readable bool  // a read would not wait
 	Unread   bool  // a read would return bytes
-	Writable bool  // a write would not wait
+	Writable bool  // a write of any length would not wait
 	Ended    bool  // a read would return the end of file after what has arrived
 	HungUp   bool  // nothing can be sent, and nothing more arrives
 	Err      error // why the connection has failed, or nil
@@ -143,7 +143,7 @@ func (i connInternals) Readiness(refresh bool) readiness {
 	}
 	r.Unread = c.state.Unread() > 0 && !c.readClosed
 	r.Readable = r.Unread || r.Ended || c.err != nil
-	r.Writable = c.writeClosed || r.HungUp || !c.isOver && c.state.Room(1) > 0
+	r.Writable = c.writeClosed || r.HungUp || !c.isOver && c.state.Room(protocol.LongData) > 0
 	return r
 }
 
@@ -201,6 +201,19 @@ func (i connInternals) Arm() {
 // caller holds the pump.
 func (i connInternals) TakeEvents() { sealed.Open(i.c.pump.cq.Internals()).TakeEvents() }
 
+// listenerInternals gives the package with C's rsocket functions what programs
+// in C have and net.Listener lacks.
+type listenerInternals struct{ ln *Listener }
+
+// Internals gives other packages of this module access to the listener. Other
+// modules cannot use the result.
+func (ln *Listener) Internals() sealed.Of[listenerInternals] {
+	return sealed.Seal(listenerInternals{ln})
+}
+
+// SetConfig sets the Config of the connections whose handshake has not begun.
+func (i listenerInternals) SetConfig(c Config) { i.ln.setConfig(c) }
+
 // configInternals gives the package with C's rsocket functions what a Config
 // stands for.
 type configInternals struct{ config Config }
@@ -208,6 +221,14 @@ type configInternals struct{ config Config }
 // Internals gives other packages of this module access to the Config. Other
 // modules cannot use the result.
 func (c Config) Internals() sealed.Of[configInternals] { return sealed.Seal(configInternals{c}) }
+
+// WithIOMaps returns the Config for connections whose peer can announce up to
+// about n parts of its memory to which this end can write directly, and the
+// exact number.
+func (i configInternals) WithIOMaps(n int) (Config, int) {
+	i.config.ioMaps = protocol.IOMaps(n)
+	return i.config, i.config.ioMaps
+}
 
 // Complete returns the Config with all defaults filled in.
 func (i configInternals) Complete() Config { return i.config.complete() }

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -97,7 +98,8 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: Addr{at}, Err: without("listen on "+name+": ", err)}
 	}
-	ln := &Listener{config: lc.Config.complete(), rdma: below, addr: Addr{below.Addr()}, closed: make(chan struct{})}
+	ln := &Listener{rdma: below, addr: Addr{below.Addr()}, closed: make(chan struct{})}
+	ln.setConfig(lc.Config)
 	ln.deadline.init(func() {})
 	ln.ctx, ln.cancel = context.WithCancel(context.Background())
 	ln.queue.init(ln.ctx, size, ln.accept)
@@ -109,7 +111,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 // concurrently. Handshakes with peers also proceed in the background when no
 // call of Accept is in progress.
 type Listener struct {
-	config   Config
+	config   atomic.Pointer[Config] // of connections whose handshake has not begun
 	rdma     *rdmacm.Listener
 	addr     Addr
 	deadline deadline
@@ -127,6 +129,12 @@ type Listener struct {
 }
 
 var _ net.Listener = (*Listener)(nil)
+
+// setConfig sets the Config of the connections whose handshake has not begun.
+func (ln *Listener) setConfig(c Config) {
+	c = c.complete()
+	ln.config.Store(&c)
+}
 
 // serve handles connection requests until the rdmacm.Listener ends.
 func (ln *Listener) serve() {
@@ -149,7 +157,7 @@ func (ln *Listener) accept(ctx context.Context, request *rdmacm.Request, h *hand
 	if err != nil {
 		return nil, errors.Join(err, request.Reject(nil))
 	}
-	c := newConn(ln.config)
+	c := newConn(*ln.config.Load())
 	config := c.rdmaConfig()
 	config.Logger = h.logger(config.Logger)
 	config.Setup = func(*rdmacm.Conn) error {

@@ -35,7 +35,7 @@ func (c *Conn) post(p protocol.Post, due bool) {
 	}
 }
 
-// postData posts a message with data in the send buffer. The caller holds c.mu.
+// postData posts a request with data in the send buffer. The caller holds c.mu.
 func (c *Conn) postData(p protocol.Post) {
 	n := min(p.Len, c.sendBuffer.Len()-p.Offset)
 	c.segments[0] = c.sendBuffer.Sub(p.Offset, n)
@@ -43,6 +43,10 @@ func (c *Conn) postData(p protocol.Post) {
 	if n < p.Len {
 		c.segments[1] = c.sendBuffer.Sub(0, p.Len-n)
 		segments = c.segments[:2]
+	}
+	if p.Direct {
+		c.failIf(c.postDirect(uint64(p.ID), p, segments))
+		return
 	}
 	c.failIf(c.postMessage(uint64(p.ID), p, segments))
 }

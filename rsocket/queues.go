@@ -43,6 +43,24 @@ func (q *queues) postMessage(id uint64, p protocol.Post, segments []ibverbs.Segm
 	return q.postSend(id)
 }
 
+// postDirect posts an RDMA write of the segments, of which the peer's program
+// gets no message. The request is signaled unless id is 0.
+func (q *queues) postDirect(id uint64, p protocol.Post, segments []ibverbs.Segment) error {
+	flags := ibverbs.SendFlags(0)
+	if id != 0 {
+		flags |= ibverbs.SendSignaled
+	}
+	if p.Len <= q.maxInline {
+		flags |= ibverbs.SendInline
+	}
+	to := ibverbs.RemoteBuffer{Addr: p.To.Addr, RKey: p.To.Key, Len: uint64(p.Len)}
+	q.send.Reset()
+	if err := q.send.Write(id, to, flags, segments...); err != nil {
+		return err
+	}
+	return q.postSend(id)
+}
+
 // postProbe posts a signaled RDMA write of no bytes, which the peer's program
 // does not notice.
 func (q *queues) postProbe(id uint64) error {

@@ -23,17 +23,21 @@ type memory struct {
 	slab       *slab // send buffer from the pool, while it holds unsent data; otherwise nil
 	sendBuffer ibverbs.Segment
 	control    ibverbs.Segment // memory of the entries that control messages write to the peer's target table
-	table      []byte          // this end's target table, to which the peer writes
+	table      []byte          // this end's table, to which the peer writes
 	received   []byte          // receive buffer, to which the peer writes
 	sending    []byte          // bytes of sendBuffer
 }
 
-// The region begins with the target table and the entries of control messages.
-const (
-	tableLen   = protocol.Entries * protocol.EntryLen
-	controlLen = protocol.ControlSlots * protocol.EntryLen
-	headLen    = 128
-)
+// controlLen is the length of the memory of control messages' entries.
+const controlLen = protocol.ControlSlots * protocol.EntryLen
+
+// heads returns the length of the table, with which the region begins, and the
+// offset of the receive buffer. The entries of control messages are in between.
+func (c *Config) heads() (tableLen, headLen int) {
+	const line = 64 // of the processor's cache, usually
+	tableLen = protocol.TableLen(c.ioMaps)
+	return tableLen, (tableLen + controlLen + line - 1) / line * line
+}
 
 // rdmaConfig returns the configuration of the rdmacm.Conn.
 func (c *Conn) rdmaConfig() *rdmacm.Config {
@@ -159,6 +163,7 @@ var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 // state.
 func (c *Conn) allocate(rdma *rdmacm.Conn) (err error) {
 	r, s := c.config.ReadBuffer, c.config.WriteBuffer
+	tableLen, headLen := c.config.heads()
 	const access = ibverbs.AccessLocalWrite | ibverbs.AccessRemoteWrite
 	if c.part == nil {
 		c.region, err = rdma.Alloc(headLen+r+s, access)
@@ -178,8 +183,9 @@ func (c *Conn) allocate(rdma *rdmacm.Conn) (err error) {
 		BigEndian: bigEndian, SendQueue: c.config.SendQueue, Credits: uint16(c.config.RecvQueue), SendBuffer: s,
 		Whole:  c.most == 1,
 		Prompt: c.part != nil, // since other connections of the pool wait for the memory and the places in the queue
+		IOMaps: c.config.ioMaps,
 		Table:  protocol.Region{Addr: remote.Addr, Key: remote.RKey},
-		Buffer: protocol.Region{Addr: remote.Addr + headLen, Key: remote.RKey, Length: uint32(r)},
+		Buffer: protocol.Region{Addr: remote.Addr + uint64(headLen), Key: remote.RKey, Length: uint32(r)},
 	})
 	return nil
 }

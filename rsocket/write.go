@@ -77,24 +77,33 @@ func (c *Conn) writeNext(v *net.Buffers, total int, wait bool) (int, error) {
 	if total == 0 {
 		return 0, c.canWrite()
 	}
+	if err := c.announce(wait); err != nil {
+		return 0, err
+	}
 	done := 0
 	for step := protocol.FirstData; done < total; step = min(2*step, protocol.LongData) {
 		n, offset, err := c.room(min(total-done, step), false, wait)
 		if err != nil {
 			return done, err
 		}
-		for copied := 0; copied < n; { // copies to the end of the send buffer, and then to its start
-			at := (offset + copied) % len(c.sending)
-			k := copy(c.sending[at:min(len(c.sending), at+n-copied)], (*v)[0])
-			copied += k
-			drop(v, k)
-		}
+		c.fill(offset, n, v)
 		if err := c.sendData(n, nil); err != nil {
 			return done, err
 		}
 		done += n
 	}
 	return done, nil
+}
+
+// fill copies n bytes of the buffers to the offset of the send buffer, whose
+// end its start follows, and removes them from *v.
+func (c *Conn) fill(offset, n int, v *net.Buffers) {
+	for copied := 0; copied < n; {
+		at := (offset + copied) % len(c.sending)
+		k := copy(c.sending[at:min(len(c.sending), at+n-copied)], (*v)[0])
+		copied += k
+		drop(v, k)
+	}
 }
 
 // drop removes the first n bytes from the first buffer. After that, it removes

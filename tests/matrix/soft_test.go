@@ -155,6 +155,12 @@ func theirCases() []kase {
 		name, flags, _ := strings.Cut(test, " ")
 		add(false, test, pingpong(name, flags))
 	}
+	for _, v6 := range []bool{false, true} {
+		for _, how := range []string{"-T v -C 100 -S 65536", "-T b -T v -C 100 -S 5000", "-T a -T v -C 50 -S 100000 -B 4096"} {
+			add(how[3] == 'v' && !v6, "riostream "+how, plain("riostream", "-b {S} "+how, "riostream", "-s {S} "+how))
+			all[len(all)-1].v6 = v6
+		}
+	}
 	return all
 }
 

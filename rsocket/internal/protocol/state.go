@@ -17,7 +17,8 @@ type Config struct {
 	SendQueue  int    // limit of requests in flight
 	Credits    uint16 // number of data messages that the peer may send ahead; there are a few more receives than that
 	SendBuffer int    // size of the send buffer in bytes
-	Table      Region // this end's target table (see Entries); Length is not used
+	Table      Region // this end's table, of TableLen(IOMaps) bytes; Length is not used
+	IOMaps     int    // number of this end's entries for direct writes, as IOMaps returns it
 	Buffer     Region // the receive buffer; its length is even
 	Whole      bool   // whether the data of a message must be in one piece of the send buffer, and so does not continue at its start
 	Prompt     bool   // whether each request must be signaled, so that its resources become free soon
@@ -54,6 +55,9 @@ type State struct {
 	next     int    // index of the half of the receive buffer that is given back next
 	entry    uint32 // index of the entry in the peer's target table that is written next
 
+	// Writing directly.
+	ioMaps []IOMap // entries that the peer has announced
+
 	// Ending.
 	readable, writable bool // whether this end still reads, and whether it still writes
 	ended              bool // whether the peer will send no more data
@@ -68,12 +72,15 @@ func New(c Config) *State {
 	return &State{
 		config: c, slots: c.SendQueue - ControlSlots, control: ControlSlots, free: c.SendBuffer, announced: 1,
 		granted: uint64(c.Credits), given: [2]int{half, 0}, spare: half, next: 1, readable: true, writable: true,
+		ioMaps: make([]IOMap, c.IOMaps),
 	}
 }
 
 // Hello returns this end's Hello.
 func (s *State) Hello() Hello {
-	h := Hello{BigEndian: s.config.BigEndian, Credits: s.config.Credits, Table: s.config.Table, Buffer: s.config.Buffer}
+	h := Hello{
+		BigEndian: s.config.BigEndian, Credits: s.config.Credits, IOMap: s.config.IOMaps, Table: s.config.Table, Buffer: s.config.Buffer,
+	}
 	h.Table.Length, h.Buffer.Length = Entries, s.config.Buffer.Length/2
 	return h
 }
@@ -86,8 +93,9 @@ func (s *State) Connect(peer Hello) {
 
 // Post is a request that the caller must post.
 type Post struct {
-	Word Word
-	To   Region // memory of the peer to which the request writes; zero: none
+	Word   Word
+	To     Region // memory of the peer to which the request writes; zero: none
+	Direct bool   // whether the request has no immediate data, so that the peer gets no message
 
 	// ID must be passed to Complete when the request has completed; this
 	// also completes all earlier requests. If ID is 0, the request need not
@@ -171,10 +179,16 @@ func (s *State) Room(n int) int {
 	if s.free < min(n, leastData) {
 		return 0
 	}
+	return min(s.inBuffer(n), s.canSend())
+}
+
+// inBuffer returns how many of n bytes fit into the send buffer now, for one
+// request.
+func (s *State) inBuffer(n int) int {
 	if s.config.Whole {
 		n = min(n, s.config.SendBuffer-s.place)
 	}
-	return min(n, s.free, s.canSend())
+	return min(n, s.free)
 }
 
 // RoomOutside returns how many of n bytes that are not in the send buffer may
@@ -187,11 +201,17 @@ func (s *State) Offset() int { return s.place }
 // Send returns the request that sends the next n bytes of the send buffer. n
 // must be positive, and at most what Room returned.
 func (s *State) Send(n int) Post {
-	p := s.send(n)
-	p.ID = s.signal(slotBack+bytesBack*ID(n), false)
+	return s.take(s.send(n))
+}
+
+// take returns the request with its ID, and its place in the send buffer, whose
+// next bytes it sends.
+func (s *State) take(p Post) Post {
+	s.slots--
+	p.ID = s.signal(slotBack+bytesBack*ID(p.Len), false)
 	p.Offset = s.place
-	s.place = (s.place + n) % s.config.SendBuffer
-	s.free -= n
+	s.place = (s.place + p.Len) % s.config.SendBuffer
+	s.free -= p.Len
 	return p
 }
 
@@ -199,16 +219,17 @@ func (s *State) Send(n int) Post {
 // buffer.
 func (s *State) SendOutside(n int) Post {
 	p := s.send(n)
+	s.slots--
 	p.ID = s.signal(slotBack, true)
 	return p
 }
 
-// send returns a data message of n bytes, without its ID and its offset.
+// send returns a data message of n bytes, without its ID and its offset. The
+// caller takes the slot.
 func (s *State) send(n int) Post {
 	t := &s.target[s.using]
 	p := Post{Word: Data(n), To: *t, Len: n}
 	s.sent++
-	s.slots--
 	t.Addr += uint64(n)
 	t.Length -= uint32(n)
 	if t.Length == 0 {
@@ -251,7 +272,7 @@ func (s *State) Receive(w Word, length int, table []byte) error {
 	case KindUpdate:
 		return s.receiveUpdate(w, length, table)
 	case KindIOMap:
-		return s.count(w)
+		return s.receiveIOMap(w, table)
 	}
 	switch w {
 	case Disconnect:

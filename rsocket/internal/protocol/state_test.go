@@ -59,7 +59,7 @@ type message struct {
 
 func newEnd(t testing.TB, c Config) *end {
 	return &end{
-		State: New(c), t: t, config: c, table: make([]byte, Entries*EntryLen), buffer: make([]byte, c.Buffer.Length), send: make([]byte, c.SendBuffer),
+		State: New(c), t: t, config: c, table: make([]byte, TableLen(c.IOMaps)), buffer: make([]byte, c.Buffer.Length), send: make([]byte, c.SendBuffer),
 	}
 }
 
@@ -579,9 +579,10 @@ func anyOrder(t *testing.T, seed uint64) {
 func FuzzReceive(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 1, 0x80, 0, 1, 0x80, 16, 0xe0, 0, 0, 2, 0})
 	f.Add([]byte{0, 0, 8, 0, 255, 0, 0, 8, 0, 255, 0x20, 0, 0, 0, 0})
+	f.Add([]byte{0xc0, 0, 0, 0, 24, 0xc0, 0, 0, 1, 24, 0xc0, 0, 0, 2, 24, 0xc0, 0, 0xff, 0xff, 0})
 	f.Fuzz(func(t *testing.T, script []byte) {
 		c := defaults()
-		c.SendQueue, c.Credits, c.SendBuffer, c.Buffer.Length = 16, 16, 4096, 4096
+		c.SendQueue, c.Credits, c.SendBuffer, c.Buffer.Length, c.IOMaps = 16, 16, 4096, 4096, 2
 		a, _ := connected(t, c, c)
 		over := false
 		for len(script) >= 5 && !over {
@@ -600,6 +601,12 @@ func FuzzReceive(f *testing.F) {
 			if a.Room(length) > 0 {
 				require.LessOrEqual(t, a.Room(length), 4096)
 				a.post(a.Send(a.Room(length)), true)
+			}
+			if to, ok := a.Find(uint64(length)); ok {
+				require.NotZero(t, to.Length)
+				if n := a.RoomDirect(int(min(int64(to.Length), 4096))); n > 0 {
+					a.out = append(a.out, message{Post: a.WriteDirect(to, n)})
+				}
 			}
 			for len(a.out) > ControlSlots {
 				a.Complete(a.out[0].ID)

@@ -15,7 +15,7 @@ type Kind uint8
 const (
 	KindData    Kind = 0 // data; the value is the number of bytes
 	KindUpdate  Kind = 4 // update of the limit of messages, in the lower 16 bits; it may come with an entry of the target table
-	KindIOMap   Kind = 6 // an entry for direct writes, which this package ignores
+	KindIOMap   Kind = 6 // an entry for direct writes; the lower 16 bits are its index
 	KindControl Kind = 7 // end of one or both directions
 )
 
@@ -37,6 +37,9 @@ const MaxData = valueMask
 
 // Data returns the word of a message with n bytes of data.
 func Data(n int) Word { return Word(n) & valueMask }
+
+// IOMapEntry returns the word of the message with entry i for direct writes.
+func IOMapEntry(i int) Word { return Word(KindIOMap)<<kindShift | Word(uint16(i)) }
 
 // Update returns the word of a message with a new limit.
 func Update(limit uint16) Word { return Word(KindUpdate)<<kindShift | Word(limit) }

@@ -68,7 +68,7 @@ func (s *socket) setOption(o option, value unsafe.Pointer, length uint32) syscal
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	conn := s.conn.Load()
-	isNew := s.state == idle || s.state == failed
+	isNew := s.state == idle || s.state == failed || s.state == listening
 	switch o {
 	case option{syscall.SOL_SOCKET, syscall.SO_REUSEADDR}:
 		s.options.reuse = n != 0
@@ -135,10 +135,15 @@ func (s *socket) setOption(o option, value unsafe.Pointer, length uint32) syscal
 				s.config.MaxInline = -1
 			}
 		case rdmaIOMapSize:
-			s.options.ioMaps = n
+			var maps int
+			s.config, maps = sealed.Open(s.config.Internals()).WithIOMaps(int(n))
+			s.options.ioMaps = int32(maps)
 		}
 	default:
 		return syscall.ENOTSUP
+	}
+	if s.state == listening { // connections that come later have the options
+		sealed.Open(s.listener.Internals()).SetConfig(s.config)
 	}
 	return 0
 }

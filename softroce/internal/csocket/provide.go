@@ -78,6 +78,7 @@ func provide(f *capi.CM) {
 		return count(fd, func(s *socket) (int, syscall.Errno) { return s.control(cmd, arg) })
 	}
 	provideTransfers(f)
+	f.Riomap, f.Riounmap, f.Riowrite = ioMap, ioUnmap, ioWrite
 	providePolls(f)
 }
 
