@@ -47,7 +47,9 @@ func TestCopyDM(t *testing.T) {
 		want           error
 	}{
 		"all":                {0, 100, nil},
-		"a part, unaligned":  {3, 5, nil},
+		"a part":             {4, 8, nil},
+		"an odd offset":      {3, 8, syscall.EINVAL},
+		"an odd length":      {4, 5, syscall.EINVAL},
 		"nothing":            {100, 0, nil},
 		"past the end":       {99, 2, syscall.EFAULT},
 		"after the end":      {101, 0, syscall.EFAULT},

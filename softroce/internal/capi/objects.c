@@ -171,11 +171,13 @@ void soft_free_srq(struct soft_srq *srq)
 	free(srq);
 }
 
-/* Returns 0, or EFAULT if the device memory does not have the bytes, as Linux's driver mlx5
- * does. */
+/* Returns 0, EFAULT if the device memory does not have the bytes, or EINVAL if they are not
+ * whole words of 4 bytes, as rdma-core's driver mlx5 does. */
 static int within(const struct soft_dm *dm, uint64_t offset, uint64_t length)
 {
-	return offset <= dm->length && length <= dm->length - offset ? 0 : EFAULT;
+	if (offset > dm->length || length > dm->length - offset)
+		return EFAULT;
+	return (offset | length) % 4 ? EINVAL : 0;
 }
 
 static int copy_to_dm(struct ibv_dm *to, uint64_t offset, const void *from, size_t length)

@@ -76,7 +76,7 @@ func (p *PD) RegisterDM(dm *DM, offset, length uint64, access libibverbs.AccessF
 	m := &MR{size: length, dm: dm, access: access}
 	return p.register(m, func() error {
 		_, ok := within(offset, length, 0, uint64(len(dm.memory)))
-		if !ok || length == 0 || dm.device != p.device || access&^dmAccess != 0 || access&libibverbs.IBV_ACCESS_ZERO_BASED == 0 {
+		if !ok || dm.device != p.device || access&^dmAccess != 0 || access&libibverbs.IBV_ACCESS_ZERO_BASED == 0 {
 			return syscall.EINVAL
 		}
 		m.memory = dm.memory[offset : offset+length : offset+length]
