@@ -46,12 +46,14 @@ var reasons = []struct {
 	reason, tests, says string
 }{
 	{true, "looks in the kernel's files under /sys, where devices in user space are not", `\.test_get_pkey_index$`, `/sys/class/infiniband`},
+	{true, "passes itself to another process, for which Python 3.14 cannot serialize it", `\.test_multi_process_alloc_dm$`, `cannot pickle`},
 
 	{false, "for cards with the driver mlx5", `^tests\.test_mlx5_`, ``},
 	{false, "for cards with the driver efa", `^tests\.test_efa`, ``},
 	{false, "needs a graphics card, whose memory it takes as a DMA buffer", `^tests\.test_cuda_dmabuf|\.DmaBuf`, ``},
-	{false, "the device has no on-demand paging", `^tests\.test_odp|_odp_`, ``},
-	{false, "the device has no memory of its own", ``, `^Device memory is not supported`},
+	{false, "needs huge pages, of which the machine has reserved none", ``, `^There are no huge pages`},
+	{false, "the device's memory is no DMA buffer", ``, `^DM dmabuf export is not supported`},
+	{false, "the device's memory cannot be imported", `\.test_import_dm$`, `^Some object imports are not supported`},
 	{false, "the device has no handles for DMA", ``, `Failed to create DMA Handle`},
 	{false, "the device has no raw packets, and so no flow steering", ``, `^Create QP type 8|^Create Raw Packet QP`},
 	{false, "the device does not take a program's allocators", `ParentDomainTrafficTest`, ``},
