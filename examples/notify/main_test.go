@@ -26,6 +26,7 @@ func TestWrongArguments(t *testing.T) {
 // The board prints each text from the field that the writer chose.
 func TestNotifications(t *testing.T) {
 	d := testdevice.Require(t)
+	d.Have(t, testdevice.InfiniBand)
 	board := process.StartMain(t, "-listen", d.IPv4.String()+":0")
 	address := board.Prints(`listening on (\S+)\n`)
 

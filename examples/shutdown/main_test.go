@@ -26,6 +26,7 @@ func TestWrongArguments(t *testing.T) {
 // The server either does a request and tells the client, or never begins it.
 func TestGraceful(t *testing.T) {
 	d := testdevice.Require(t)
+	d.Have(t, testdevice.InfiniBand)
 	server := process.StartMain(t, "-work", "50ms", "-grace", "1h", "-listen", d.IPv4.String()+":0")
 	address := server.Prints(`listening on (\S+)\n`)
 	var clients []*process.Process
