@@ -17,35 +17,37 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/testutil/ownnetwork"
 	"github.com/verbena-go/verbena/internal/testutil/process"
-
-	_ "github.com/verbena-go/verbena/internal/testutil/ownnetwork"
 )
 
 // application is a program, or two, that does the same work on the device and
-// over TCP.
+// over TCP. Two programs also do it on the device over UDP.
 type application struct {
 	name     string
 	telling  bool     // make test runs it
+	machine  bool     // whether it does not run over UDP
 	packages []string // of Debian, which have the programs
 	device   program
 	tcp      program // may be missing
 }
 
-// program is how to start a program. In its fields, {port} is a free port and
-// {folder} a folder of the test's. The files are written there.
+// program is how to start a program. In its fields, {host} is the server's
+// address, {port} a free port and {folder} a folder of the test's. The files are
+// written there.
 type program struct {
 	environment []string
 	files       map[string]string
 	prepare     string // runs first, none if empty
 	server      string // none if empty
 	client      string
+	listens     bool   // whether the server listens on the device before anything else
 	refused     string // what the client prints if the server does not listen yet
 	done        string // what the client prints if all is well: not each program's exit status says that
 }
 
-// TestApplications runs each application on the device and over TCP, and prints
-// how long the clients took.
+// TestApplications runs each application on the device, over TCP, and on the
+// device over UDP. It prints how long the clients took.
 func TestApplications(t *testing.T) {
 	which := os.Getenv("VERBENA_APPLICATIONS")
 	if which == "" {
@@ -53,16 +55,31 @@ func TestApplications(t *testing.T) {
 	}
 	libraries := t.TempDir()
 	require.Zero(t, process.Run(t, process.Cmd(t, "verbena", "softroce", "libs", libraries)).Wait())
-	onDevice := func(args ...string) *exec.Cmd {
-		return process.Cmd(t, "verbena", append([]string{"softroce", "run", "-l", libraries}, args...)...)
+	onDevice := func(environment ...string) starter {
+		return func(args ...string) *exec.Cmd {
+			cmd := process.Cmd(t, "verbena", append([]string{"softroce", "run", "-l", libraries}, args...)...)
+			cmd.Env = append(os.Environ(), environment...)
+			return cmd
+		}
 	}
-	overTCP := func(args ...string) *exec.Cmd { return exec.Command(args[0], args[1:]...) }
+	overUDP := func(i byte) starter { return onDevice("VERBENA_DEVICE=soft:udp=" + ownnetwork.Addr(i).String()) }
+	var without starter = func(args ...string) *exec.Cmd {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Env = os.Environ()
+		return cmd
+	}
+	device := network{"127.0.0.1", onDevice(), onDevice()}
+	udp := network{ownnetwork.Addr(1).String(), overUDP(1), overUDP(2)}
+	tcp := network{"127.0.0.1", without, without}
 
-	table := fmt.Sprintf("%-42s %10s %10s %6s\n", "", "device", "TCP", "ratio")
-	add := func(name string, device, tcp time.Duration) {
+	table := fmt.Sprintf("%-42s %10s %10s %6s %10s\n", "", "device", "TCP", "ratio", "UDP")
+	add := func(name string, device, tcp, udp time.Duration) {
 		table += fmt.Sprintf("%-42s %8.2f s", name, device.Seconds())
 		if tcp > 0 {
 			table += fmt.Sprintf(" %8.2f s %6.2f", tcp.Seconds(), device.Seconds()/tcp.Seconds())
+		}
+		if udp > 0 {
+			table += fmt.Sprintf(" %8.2f s", udp.Seconds())
 		}
 		table += "\n"
 	}
@@ -72,7 +89,12 @@ func TestApplications(t *testing.T) {
 		}
 		t.Run(a.name, func(t *testing.T) {
 			a.needs(t)
-			add(a.name, a.device.run(t, onDevice), a.tcp.run(t, overTCP))
+			took := a.device.run(t, device)
+			var tookUDP time.Duration
+			if a.device.server != "" && !a.machine {
+				tookUDP = a.device.run(t, udp)
+			}
+			add(a.name, took, a.tcp.run(t, tcp), tookUDP)
 		})
 	}
 	for name, capabilities := range map[string][]string{"": nil, " of pinned memory": {"rdma-pin-all"}} {
@@ -81,11 +103,20 @@ func TestApplications(t *testing.T) {
 			if _, err := exec.LookPath("qemu-system-x86_64"); err != nil || which != "all" {
 				t.Skip("make applications runs it if qemu-system-x86 is installed")
 			}
-			add(name, migrate(t, onDevice, "rdma", capabilities...), migrate(t, overTCP, "tcp"))
+			add(name, migrate(t, device.server, "rdma", capabilities...), migrate(t, tcp.server, "tcp"), 0)
 		})
 	}
 	t.Log("how long the clients took:\n" + table)
 }
+
+// network is how the programs reach each other.
+type network struct {
+	host           string // server's address
+	server, client starter
+}
+
+// starter returns a command that starts a program.
+type starter func(args ...string) *exec.Cmd
 
 // needs skips the test if a program is not installed.
 func (a application) needs(t *testing.T) {
@@ -105,12 +136,12 @@ func (a application) needs(t *testing.T) {
 
 // run runs the server, if there is one, and the client. It returns how long the
 // client took, or 0 if there is no client.
-func (p program) run(t *testing.T, command func(...string) *exec.Cmd) time.Duration {
+func (p program) run(t *testing.T, n network) time.Duration {
 	t.Helper()
 	if p.client == "" {
 		return 0
 	}
-	fill := strings.NewReplacer("{port}", freePort(t), "{folder}", t.TempDir())
+	fill := strings.NewReplacer("{host}", n.host, "{port}", freePort(t), "{folder}", t.TempDir())
 	for name, text := range p.files {
 		require.NoError(t, os.WriteFile(fill.Replace("{folder}/"+name), []byte(fill.Replace(text)), 0o600))
 	}
@@ -119,18 +150,21 @@ func (p program) run(t *testing.T, command func(...string) *exec.Cmd) time.Durat
 		output, err := exec.Command(words[0], words[1:]...).CombinedOutput()
 		require.NoError(t, err, "%s", output)
 	}
-	start := func(line string) *process.Process {
-		cmd := command(strings.Fields(fill.Replace(line))...)
-		cmd.Env = append(os.Environ(), p.environment...)
+	start := func(by starter, line string) *process.Process {
+		cmd := by(strings.Fields(fill.Replace(line))...)
+		cmd.Env = append(cmd.Env, p.environment...)
 		return process.Start(t, cmd)
 	}
 	var server *process.Process
 	if p.server != "" {
-		server = start(p.server)
+		server = start(n.server, p.server)
+		if p.listens {
+			server.Eventually("listens", func() bool { return ownnetwork.Listens(os.Getenv("VERBENA_NETWORK")) })
+		}
 	}
 	for {
 		began := time.Now()
-		client := start(p.client)
+		client := start(n.client, p.client)
 		status := client.Wait()
 		if took := time.Since(began); status == 0 && regexp.MustCompile(p.done).MatchString(client.Output()) {
 			if server != nil {
@@ -187,7 +221,7 @@ func fio(verb string, telling bool, n int) application {
 	files := func(engine string) map[string]string {
 		return map[string]string{
 			"server": "[job]\nport={port}\nrw=read\n" + engine + work + "64\n",
-			"client": "[job]\nhostname=127.0.0.1\nport={port}\nrw=write\n" + engine + work + "16\n",
+			"client": "[job]\nhostname={host}\nport={port}\nrw=write\n" + engine + work + "16\n",
 		}
 	}
 	device, tcp := files("ioengine=rdma\n"), files("ioengine=net\nprotocol=tcp\n")
@@ -195,7 +229,7 @@ func fio(verb string, telling bool, n int) application {
 	tcp["server"] += "listen\n"
 	run := program{server: "fio {folder}/server", client: "fio {folder}/client", done: fmt.Sprintf(`issued rwts: total=0,%d,`, n)}
 	a := application{name: "fio, " + verb, telling: telling, packages: []string{"fio"}, device: run, tcp: run}
-	a.device.files, a.device.refused = device, "RDMA_CM_EVENT_REJECTED"
+	a.device.files, a.device.listens = device, true
 	a.tcp.files, a.tcp.refused = tcp, "Connection refused"
 	return a
 }
@@ -204,23 +238,27 @@ func fio(verb string, telling bool, n int) application {
 func qperf(name string, telling bool, device, tcp string) application {
 	run := func(test string) program {
 		return program{
-			server: "qperf -lp {port}", client: "qperf -lp {port} -cm 1 -t 1 127.0.0.1 " + test + " quit",
+			server: "qperf -lp {port}", client: "qperf -lp {port} -cm 1 -t 1 {host} " + test + " quit",
 			refused: "failed to connect", done: `(latency|bw) += `,
 		}
 	}
-	return application{"qperf, " + name, telling, []string{"qperf"}, run(device), run(tcp)}
+	return application{name: "qperf, " + name, telling: telling, packages: []string{"qperf"}, device: run(device), tcp: run(tcp)}
 }
 
-// pingpong is libfabric's, which compares what comes back.
+// pingpong is libfabric's, which compares what comes back. Connections need an
+// address of an interface, and over UDP the devices here have others.
 func pingpong(name string, telling bool, provider string) application {
 	run := func(flags string) program {
 		flags = "fi_pingpong -c -I 100 -P {port} " + flags
 		return program{
-			server: strings.Replace(flags, "-P", "-B", 1), client: flags + " 127.0.0.1",
+			server: strings.Replace(flags, "-P", "-B", 1), client: flags + " {host}",
 			refused: "Connection refused", done: `4k +100 +=100`,
 		}
 	}
-	return application{"libfabric, " + name, telling, []string{"libfabric-bin"}, run(provider), run("-e msg -p tcp")}
+	return application{
+		name: "libfabric, " + name, telling: telling, machine: strings.HasPrefix(provider, "-e msg") || strings.HasSuffix(provider, "rxm"),
+		packages: []string{"libfabric-bin"}, device: run(provider), tcp: run("-e msg -p tcp"),
+	}
 }
 
 func ucx(test, flags, transport string) application {
@@ -228,14 +266,13 @@ func ucx(test, flags, transport string) application {
 	run := func(environment ...string) program {
 		return program{
 			environment: environment,
-			server:      "ucx_perftest -p {port}", client: "ucx_perftest -p {port} 127.0.0.1 -w 10 -t " + test + " " + flags,
+			server:      "ucx_perftest -p {port}", client: "ucx_perftest -p {port} {host} -w 10 -t " + test + " " + flags,
 			refused: "Connection refused", done: "Final: +" + n + " ",
 		}
 	}
 	return application{
-		"UCX, " + transport + ", " + test + " " + flags, false,
-		[]string{"ucx-utils"},
-		run("UCX_TLS="+transport, "UCX_NET_DEVICES=soft0:1"), run("UCX_TLS=tcp", "UCX_NET_DEVICES=lo"),
+		name: "UCX, " + transport + ", " + test + " " + flags, packages: []string{"ucx-utils"},
+		device: run("UCX_TLS="+transport, "UCX_NET_DEVICES=soft0:1"), tcp: run("UCX_TLS=tcp", "UCX_NET_DEVICES=lo"),
 	}
 }
 
@@ -251,10 +288,8 @@ func mpich(ranks int) application {
 		}
 	}
 	return application{
-		fmt.Sprintf("MPICH over UCX, %d ranks", ranks), false,
-		[]string{"mpich", "libmpich-dev"},
-		run("UCX_TLS=rc_v,ud_v,self", "UCX_NET_DEVICES=soft0:1"),
-		program{},
+		name: fmt.Sprintf("MPICH over UCX, %d ranks", ranks), packages: []string{"mpich", "libmpich-dev"},
+		device: run("UCX_TLS=rc_v,ud_v,self", "UCX_NET_DEVICES=soft0:1"),
 	}
 }
 
@@ -271,8 +306,7 @@ func openMPI(over string, ranks int, flags string) application {
 		}
 	}
 	return application{
-		fmt.Sprintf("Open MPI over %s, %d ranks", over, ranks), false,
-		[]string{"openmpi-bin"},
-		run(flags), run("--mca pml ob1 --mca btl tcp,self"),
+		name: fmt.Sprintf("Open MPI over %s, %d ranks", over, ranks), packages: []string{"openmpi-bin"},
+		device: run(flags), tcp: run("--mca pml ob1 --mca btl tcp,self"),
 	}
 }

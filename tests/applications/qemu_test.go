@@ -11,7 +11,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -32,7 +31,7 @@ const (
 // migrate moves QEMU's guest from one process to another, and compares its
 // memory. Capabilities are those of migration. It returns how long QEMU says
 // that the migration took.
-func migrate(t *testing.T, command func(...string) *exec.Cmd, scheme string, capabilities ...string) time.Duration {
+func migrate(t *testing.T, command starter, scheme string, capabilities ...string) time.Duration {
 	t.Helper()
 	folder := t.TempDir()
 	want := make([]byte, randomSize)

@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"hash/fnv"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,16 +18,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/testutil/ownnetwork"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 )
-
-// listens reports whether a process listens in a network of the device.
-func listens(network string) bool {
-	hash := fnv.New64a()
-	hash.Write([]byte(network))
-	sockets, err := os.ReadFile("/proc/net/unix")
-	return err == nil && strings.Contains(string(sockets), fmt.Sprintf("@verbena-softroce-%016x/listen/", hash.Sum64()))
-}
 
 // record runs a server and a client with VERBENA_CAPTURE, and returns the file.
 func record(t *testing.T, name, server, client string) (path string) {
@@ -41,7 +33,7 @@ func record(t *testing.T, name, server, client string) (path string) {
 		return process.Start(t, cmd)
 	}
 	s := start(server)
-	s.Eventually("listens", func() bool { return s.Ended() || listens(network) })
+	s.Eventually("listens", func() bool { return s.Ended() || ownnetwork.Listens(network) })
 	require.Zero(t, start(client).Wait())
 	require.Zero(t, s.Wait())
 	return path

@@ -4,7 +4,6 @@ package softroce
 
 import (
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,20 +12,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/testutil/ownnetwork"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 )
-
-// own returns an address that no other test binary of the machine uses, for
-// each i another.
-func own(i byte) netip.Addr {
-	pid := os.Getpid()
-	return netip.AddrFrom4([4]byte{127, 128 + byte(pid>>14&63), byte(pid >> 6), byte(pid<<2) | i&3})
-}
 
 // start starts a program with the device on the network of all machines.
 func start(t *testing.T, network, name, args string, env ...string) *process.Process {
 	t.Helper()
-	args = strings.NewReplacer("{S}", own(1).String(), "{C}", own(2).String()).Replace(args)
+	args = strings.NewReplacer("{S}", ownnetwork.Addr(1).String(), "{C}", ownnetwork.Addr(2).String()).Replace(args)
 	cmd := process.Cmd(t, name, strings.Fields(args)...)
 	cmd.Env = append(append(cmd.Env, "VERBENA_DEVICE=soft:"+network), env...)
 	return process.Start(t, cmd)
@@ -57,9 +50,9 @@ func TestUDP(t *testing.T) {
 		{name: "cmtime", server: "cmtime", serverArgs: "-b {S}", client: "cmtime", clientArgs: "-s {S} -c 20", serverStays: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			server := start(t, "udp="+own(1).String(), test.server, test.serverArgs)
+			server := start(t, "udp="+ownnetwork.Addr(1).String(), test.server, test.serverArgs)
 			awaitListening(server)
-			require.Zero(t, start(t, "udp="+own(2).String(), test.client, test.clientArgs).Wait())
+			require.Zero(t, start(t, "udp="+ownnetwork.Addr(2).String(), test.client, test.clientArgs).Wait())
 			if !test.serverStays {
 				require.Zero(t, server.Wait())
 			}
@@ -75,17 +68,17 @@ func TestUDPCapture(t *testing.T) {
 		t.Skip("no tshark here")
 	}
 	name := filepath.Join(t.TempDir(), "ping.pcap")
-	server := start(t, "udp="+own(1).String(), "rping", "-s -a {S} -V -S 5000", "VERBENA_CAPTURE="+name)
+	server := start(t, "udp="+ownnetwork.Addr(1).String(), "rping", "-s -a {S} -V -S 5000", "VERBENA_CAPTURE="+name)
 	awaitListening(server)
-	require.Zero(t, start(t, "udp="+own(2).String(), "rping", "-c -a {S} -V -C 3 -S 5000").Wait())
+	require.Zero(t, start(t, "udp="+ownnetwork.Addr(2).String(), "rping", "-c -a {S} -V -C 3 -S 5000").Wait())
 	require.Zero(t, server.Wait())
 	fields := []string{"-r", name, "-T", "fields", "-e", "ip.src", "-e", "_ws.col.Info", "-e", "_ws.malformed"}
 	out, err := exec.Command(tshark, fields...).Output()
 	require.NoError(t, err)
 	for _, text := range []string{
-		own(2).String() + "\tCM: ConnectRequest", own(1).String() + "\tCM: ConnectReply", own(2).String() + "\tCM: ReadyToUse",
-		own(1).String() + "\tRC RDMA Read Request", own(2).String() + "\tRC RDMA Read Response First", own(1).String() + "\tRC RDMA Write First",
-		own(2).String() + "\tRC Acknowledge", own(1).String() + "\tRC Acknowledge",
+		ownnetwork.Addr(2).String() + "\tCM: ConnectRequest", ownnetwork.Addr(1).String() + "\tCM: ConnectReply", ownnetwork.Addr(2).String() + "\tCM: ReadyToUse",
+		ownnetwork.Addr(1).String() + "\tRC RDMA Read Request", ownnetwork.Addr(2).String() + "\tRC RDMA Read Response First", ownnetwork.Addr(1).String() + "\tRC RDMA Write First",
+		ownnetwork.Addr(2).String() + "\tRC Acknowledge", ownnetwork.Addr(1).String() + "\tRC Acknowledge",
 	} {
 		require.Contains(t, string(out), text)
 	}
@@ -98,14 +91,14 @@ func TestUDPGroup(t *testing.T) {
 	const args = "-m 239.86.69.68 -C 10 -S 100 -b "
 	var members []*process.Process
 	for i := range byte(2) {
-		p := start(t, "udp="+own(i).String(), "mckey", args+own(i).String())
+		p := start(t, "udp="+ownnetwork.Addr(i).String(), "mckey", args+ownnetwork.Addr(i).String())
 		p.Prints("mckey: joined dgid: ")
 		members = append(members, p)
 	}
 	for _, p := range members {
 		p.Eventually("has its messages", func() bool {
 			if !p.Ended() {
-				sender := start(t, "udp="+own(2).String(), "mckey", strings.Replace(args, "-C 10", "-s -C 100", 1)+own(2).String())
+				sender := start(t, "udp="+ownnetwork.Addr(2).String(), "mckey", strings.Replace(args, "-C 10", "-s -C 100", 1)+ownnetwork.Addr(2).String())
 				require.Zero(t, sender.Wait())
 			}
 			return p.Ended()
@@ -116,10 +109,10 @@ func TestUDPGroup(t *testing.T) {
 
 // TestUDPMistakes chooses networks that cannot be had.
 func TestUDPMistakes(t *testing.T) {
-	server := start(t, "udp="+own(1).String(), "rping", "-s -a {S}")
+	server := start(t, "udp="+ownnetwork.Addr(1).String(), "rping", "-s -a {S}")
 	awaitListening(server)
 	for network, says := range map[string]string{
-		"udp=" + own(1).String(): "UDP port 4791 of " + own(1).String() + " is in use: by another process with this device, which must use " +
+		"udp=" + ownnetwork.Addr(1).String(): "UDP port 4791 of " + ownnetwork.Addr(1).String() + " is in use: by another process with this device, which must use " +
 			`other addresses, or by the kernel \(rmmod rdma_rxe frees it\): address already in use`,
 		"udp=192.0.2.77": "192.0.2.77: .*bind: cannot assign requested address",
 		"udp=here":       `"here" is not an address`,
@@ -135,9 +128,9 @@ func TestUDPMistakes(t *testing.T) {
 
 // TestUDPNobody asks for a connection where no program listens.
 func TestUDPNobody(t *testing.T) {
-	server := start(t, "udp="+own(1).String(), "rping", "-s -a {S}")
+	server := start(t, "udp="+ownnetwork.Addr(1).String(), "rping", "-s -a {S}")
 	awaitListening(server)
-	p := start(t, "udp="+own(2).String(), "rping", "-c -a {S} -p 7175 -C 1")
+	p := start(t, "udp="+ownnetwork.Addr(2).String(), "rping", "-c -a {S} -p 7175 -C 1")
 	require.NotZero(t, p.Wait())
 	require.Contains(t, p.Stderr(), "no program listens on the port")
 	server.Kill()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/testutil/ownnetwork"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/softroce"
 )
@@ -54,21 +55,17 @@ func bad(p softroce.Packet) (f softroce.Fault) {
 // Both must succeed.
 func OnBadNetwork(t *testing.T, serverArgs, clientArgs string) {
 	t.Helper()
-	pid := os.Getpid()
-	own := func(i byte) string { // an address that no other test binary uses
-		return netip.AddrFrom4([4]byte{127, 192 + byte(pid>>14&63), byte(pid >> 6), byte(pid<<2) | i}).String()
-	}
-	start := func(address, args string) *process.Process {
-		cmd := process.Command(t, badNetwork, strings.Fields(strings.ReplaceAll(args, "{S}", own(1)))...)
-		cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft:udp="+address)
+	start := func(address netip.Addr, args string) *process.Process {
+		cmd := process.Command(t, badNetwork, strings.Fields(strings.ReplaceAll(args, "{S}", ownnetwork.Addr(1).String()))...)
+		cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft:udp="+address.String())
 		return process.Start(t, cmd)
 	}
-	server := start(own(1), serverArgs)
+	server := start(ownnetwork.Addr(1), serverArgs)
 	listens := fmt.Sprintf("/listen/%d/", server.Pid())
 	server.Eventually("listens", func() bool {
 		sockets, _ := os.ReadFile("/proc/net/unix")
 		return server.Ended() || strings.Contains(string(sockets), listens)
 	})
-	require.Zero(t, start(own(2), clientArgs).Wait())
+	require.Zero(t, start(ownnetwork.Addr(2), clientArgs).Wait())
 	require.Zero(t, server.Wait())
 }

@@ -8,7 +8,10 @@ package ownnetwork
 
 import (
 	"fmt"
+	"hash/fnv"
+	"net/netip"
 	"os"
+	"strings"
 )
 
 const variable = "VERBENA_NETWORK"
@@ -17,4 +20,20 @@ func init() {
 	if os.Getenv(variable) == "" {
 		os.Setenv(variable, fmt.Sprintf("test %d", os.Getpid()))
 	}
+}
+
+// Listens reports whether a process on a network of the device listens. Networks
+// have the names that VERBENA_NETWORK has.
+func Listens(network string) bool {
+	hash := fnv.New64a()
+	hash.Write([]byte(network))
+	sockets, err := os.ReadFile("/proc/net/unix")
+	return err == nil && strings.Contains(string(sockets), fmt.Sprintf("@verbena-softroce-%016x/listen/", hash.Sum64()))
+}
+
+// Addr returns the i-th loopback address, of 0 to 3, that no other test binary
+// uses.
+func Addr(i byte) netip.Addr {
+	pid := os.Getpid() // of 22 bits
+	return netip.AddrFrom4([4]byte{127, 128 + byte(pid>>14&127), byte(pid >> 6), byte(pid<<2) | i&3})
 }
