@@ -84,17 +84,17 @@ func identify(fd int) (device, inode uint64, err error) {
 // importDevice returns a context for a duplicate of the descriptor of an opened
 // device, which the context takes over. It fails with ENODEV if the file is not
 // that of an opened device of this process, but with EOPNOTSUPP if it is that
-// of another process: no other process can use the memory and the queue pairs.
+// of another process, or if the device has no imports.
 func (l *library) importDevice(fd int) (*libibverbs.Context, syscall.Errno) {
 	device, inode, err := identify(fd)
 	if err != nil {
 		return nil, errno(err)
 	}
-	if !l.Node.Limits().Imports {
-		return nil, syscall.EOPNOTSUPP
-	}
 	for _, x := range l.contexts {
 		if f := x.file; !x.closed && f.device == device && f.inode == inode {
+			if !x.device.Limits().Imports {
+				return nil, syscall.EOPNOTSUPP
+			}
 			return l.openWith(fd, f)
 		}
 	}
