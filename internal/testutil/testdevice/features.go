@@ -119,6 +119,19 @@ func MTU(n int) Feature {
 	}}
 }
 
+// Tags is n receives in the tag list of a shared receive queue.
+func Tags(n int) Feature {
+	return Feature{fmt.Sprintf("%d receives in a tag list", n), func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool { return a.TagMatching.MaxTags >= n }}
+}
+
+// Operations are operations that ibv_wr_* functions post to reliable
+// connections.
+func Operations(ops libibverbs.QpCreateSendOpsFlags) Feature {
+	return Feature{ops.String(), func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
+		return creates(c, ibverbs.QPConfig{SendOps: ops})
+	}}
+}
+
 // Inline is n bytes of inline data.
 func Inline(n int) Feature {
 	return Feature{fmt.Sprintf("%d bytes of inline data", n), func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {

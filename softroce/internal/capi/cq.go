@@ -33,7 +33,7 @@ type softCQ struct {
 // completionFields are the optional fields that extended completions may have.
 const completionFields = libibverbs.IBV_WC_EX_WITH_BYTE_LEN | libibverbs.IBV_WC_EX_WITH_IMM |
 	libibverbs.IBV_WC_EX_WITH_QP_NUM | libibverbs.IBV_WC_EX_WITH_SRC_QP | libibverbs.IBV_WC_EX_WITH_SLID |
-	libibverbs.IBV_WC_EX_WITH_SL | libibverbs.IBV_WC_EX_WITH_DLID_PATH_BITS |
+	libibverbs.IBV_WC_EX_WITH_SL | libibverbs.IBV_WC_EX_WITH_DLID_PATH_BITS | libibverbs.IBV_WC_EX_WITH_TM_INFO |
 	libibverbs.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | libibverbs.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
 
 func init() {

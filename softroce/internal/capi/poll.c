@@ -163,8 +163,8 @@ READER(uint8_t, dlid_path_bits, wc.dlid_path_bits)
 READER(uint64_t, completion_ts, timestamp)
 READER(uint64_t, completion_wallclock_ns, wallclock)
 
-/* Only completions of raw Ethernet and tag matching have these fields, so no completion queue
- * can be created with them. */
+/* Only completions of raw Ethernet have these fields, so no completion queue can be created with
+ * them. */
 
 uint16_t soft_read_cvlan(struct ibv_cq_ex *ex)
 {
@@ -178,7 +178,9 @@ uint32_t soft_read_flow_tag(struct ibv_cq_ex *ex)
 
 void soft_read_tm_info(struct ibv_cq_ex *ex, struct ibv_wc_tm_info *info)
 {
-	*info = (struct ibv_wc_tm_info){0};
+	const struct soft_wc *wc = soft_cq(ex)->current;
+
+	*info = (struct ibv_wc_tm_info){.tag = wc->tag, .priv = wc->tag_context};
 }
 
 #define READ(flag, name) \
@@ -202,6 +204,7 @@ void soft_set_readers(struct ibv_cq_ex *ex, uint64_t wc_flags)
 	READ(IBV_WC_EX_WITH_SLID, read_slid);
 	READ(IBV_WC_EX_WITH_SL, read_sl);
 	READ(IBV_WC_EX_WITH_DLID_PATH_BITS, read_dlid_path_bits);
+	READ(IBV_WC_EX_WITH_TM_INFO, read_tm_info);
 	READ(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, read_completion_ts);
 	READ(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, read_completion_wallclock_ns);
 }

@@ -22,6 +22,7 @@ type qp struct {
 	domain *pd   // nil for the type XRC_RECV
 	xrcd   *xrcd // for the type XRC_RECV, the domain; otherwise nil
 	init   libibverbs.QpInitAttr
+	tagCQ  *libibverbs.Cq // completion queue of the shared receive queue, if that matches tags
 	events eventCounts
 }
 
@@ -146,12 +147,16 @@ func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context
 		}
 		*dir.to = q.e
 	}
+	var tagCQ *libibverbs.Cq
 	if a.Srq != nil {
 		s := l.srqs[a.Srq]
 		if s == nil || a.Srq.Context != p.Context {
 			return nil, syscall.EINVAL
 		}
 		config.SRQ = s.e
+		if s.cq != nil {
+			tagCQ = s.cq.c
+		}
 	}
 	device := l.deviceOf(p.Context)
 	if err := device.CheckQP(a); err != nil {
@@ -184,7 +189,7 @@ func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context
 		return nil, errno(err)
 	}
 	raw.send.Owner, raw.recv.Owner = uint64(e.Number()), uint64(e.Number())
-	q := &qp{c: (*libibverbs.Qp)(unsafe.Pointer(raw)), e: e, domain: domain}
+	q := &qp{c: (*libibverbs.Qp)(unsafe.Pointer(raw)), e: e, domain: domain, tagCQ: tagCQ}
 	domain.users++
 	q.c.Context, q.c.Pd, q.c.SendCq, q.c.RecvCq, q.c.Srq = p.Context, p, a.SendCq, recvCQ, a.Srq
 	q.init = libibverbs.QpInitAttr{
@@ -283,7 +288,7 @@ func (l *library) hold(q *qp, f func() error) error {
 	// A thread that polls may post, so the completion queues come first.
 	// All threads lock them in the same order.
 	cqs := slices.DeleteFunc([]*softCQ{
-		(*softCQ)(unsafe.Pointer(q.c.SendCq)), (*softCQ)(unsafe.Pointer(q.c.RecvCq)),
+		(*softCQ)(unsafe.Pointer(q.c.SendCq)), (*softCQ)(unsafe.Pointer(q.c.RecvCq)), (*softCQ)(unsafe.Pointer(q.tagCQ)),
 	}, func(c *softCQ) bool { return c == nil })
 	sort.Slice(cqs, func(i, j int) bool { return address(cqs[i]) < address(cqs[j]) })
 	for _, cq := range slices.Compact(cqs) {

@@ -78,8 +78,11 @@ struct soft_wc {
 	struct soft_wq *queue;
 	uint32_t count;
 	uint32_t ticket;
+	uint32_t tag_context;
+	uint32_t reserved;
+	uint64_t tag;
 };
-_Static_assert(sizeof(struct soft_wc) == 80, "struct soft_wc");
+_Static_assert(sizeof(struct soft_wc) == 96, "struct soft_wc");
 
 /* The objects that programs get. Each begins with the struct that libibverbs' headers
  * declare. The fields that follow are also in the Go structs softQP, softCQ and so on. */
@@ -118,6 +121,7 @@ _Static_assert(offsetof(struct soft_cq, ring) == sizeof(struct ibv_cq_ex) && off
 struct soft_srq {
 	struct ibv_srq srq;
 	struct soft_wq queue;
+	struct soft_wq ops; /* counts operations on the tag list; it has no slots */
 	pthread_mutex_t lock;
 };
 _Static_assert(offsetof(struct soft_srq, queue) == sizeof(struct ibv_srq), "struct soft_srq");

@@ -18,7 +18,7 @@ type srq struct {
 	e      *engine.SRQ
 	domain *pd
 	xrcd   *xrcd // for XRC, the domain; otherwise nil
-	cq     *cq   // for XRC, the completion queue; otherwise nil
+	cq     *cq   // for XRC and a queue that matches tags, the completion queue; otherwise nil
 	events eventCounts
 }
 
@@ -28,6 +28,7 @@ func (s *srq) soft() *softSRQ { return (*softSRQ)(unsafe.Pointer(s.c)) }
 type softSRQ struct {
 	libibverbs.Srq
 	queue engine.WorkQueue
+	ops   engine.WorkQueue // only for a queue that matches tags
 }
 
 func init() {
@@ -42,7 +43,7 @@ func init() {
 			return nil, syscall.EINVAL
 		}
 		x := libibverbs.SrqInitAttrEx{ // all but the context
-			Attr: a.Attr, CompMask: a.CompMask, SrqType: a.SrqType, Xrcd: a.Xrcd, Cq: a.Cq,
+			Attr: a.Attr, CompMask: a.CompMask, SrqType: a.SrqType, Xrcd: a.Xrcd, Cq: a.Cq, TmCap: a.TmCap,
 		}
 		if a.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_TYPE == 0 {
 			x.SrqType = libibverbs.IBV_SRQT_BASIC
@@ -80,6 +81,12 @@ func init() {
 		*a = attr
 		return errno(err)
 	}
+	verbs.PostSrqOps = func(c *libibverbs.Srq, op *libibverbs.OpsWr, bad **libibverbs.OpsWr) syscall.Errno {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		return l.postOps(c, op, bad)
+	}
 	verbs.DestroySrq = func(c *libibverbs.Srq) syscall.Errno {
 		l := self()
 		l.Lock()
@@ -108,11 +115,23 @@ func (l *library) createSRQ(p *libibverbs.Pd, a *libibverbs.SrqInitAttrEx, conte
 		}
 		xrcd, cq = s.xrcd.domain.e, s.cq.e
 	}
+	tags := a.SrqType == libibverbs.IBV_SRQT_TM
+	if tags {
+		if s.cq = l.cqs[a.Cq]; s.cq == nil || s.cq.c.Context != p.Context {
+			return nil, syscall.EINVAL
+		}
+		cq = s.cq.e
+	}
 	raw, err := newSRQ(a.Attr.MaxWr, a.Attr.MaxSge)
 	if raw == nil {
 		return nil, errno(err)
 	}
-	e, err := domain.e.CreateSRQ(a, &raw.queue, xrcd, cq)
+	var e *engine.SRQ
+	if tags {
+		e, err = domain.e.CreateTagSRQ(a, &raw.queue, &raw.ops, cq)
+	} else {
+		e, err = domain.e.CreateSRQ(a, &raw.queue, xrcd, cq)
+	}
 	if err != nil {
 		freeSRQ(raw)
 		return nil, errno(err)
@@ -182,7 +201,8 @@ func (l *library) destroySRQ(c *libibverbs.Srq) syscall.Errno {
 }
 
 // destroyEngineSRQ destroys the engine's part of a shared receive queue. For
-// XRC, no thread may poll the completion queue meanwhile. So it waits for such
+// XRC and a queue that matches tags, no thread may poll the completion queue
+// meanwhile. So it waits for such
 // threads, and unlocks the node meanwhile, as hold does.
 func (l *library) destroyEngineSRQ(s *srq) error {
 	if s.cq == nil {
@@ -196,4 +216,25 @@ func (l *library) destroyEngineSRQ(s *srq) error {
 		return syscall.EINVAL
 	}
 	return s.e.Destroy()
+}
+
+// postOps executes a list of operations on the tag list of a queue, up to the
+// first that fails. It stores that one in bad.
+func (l *library) postOps(c *libibverbs.Srq, op *libibverbs.OpsWr, bad **libibverbs.OpsWr) syscall.Errno {
+	s := l.srqs[c]
+	for ; op != nil; op = op.Next {
+		err := error(syscall.EINVAL)
+		if add := &op.Tm.Add; s != nil && add.NumSge >= 0 && (add.NumSge == 0 || add.SgList != nil) {
+			var segments []libibverbs.Sge
+			if op.Opcode == libibverbs.IBV_WR_TAG_ADD {
+				segments = unsafe.Slice(add.SgList, add.NumSge)
+			}
+			err = s.e.PostOp(op, segments)
+		}
+		if err != nil {
+			*bad = op
+			return errno(err)
+		}
+	}
+	return 0
 }

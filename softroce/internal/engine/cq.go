@@ -20,7 +20,7 @@ type CQ struct {
 	device *Device
 	ring   *CompletionQueue
 	qps    map[*QP]bool // queue pairs that complete into the queue
-	srqs   int          // number of shared receive queues for XRC that complete into the queue
+	srqs   int          // number of shared receive queues that complete into the queue
 
 	staged   []dependency // for each completion that is in the ring but not yet visible, the answers for which it waits
 	answered int          // number of completions, from the first of staged on, whose answers were sent
@@ -94,8 +94,8 @@ func (q *CQ) Moderate(m libibverbs.ModerateCq) error {
 	return nil
 }
 
-// Destroy removes the queue. It fails with EBUSY while queue pairs, or shared
-// receive queues for XRC, use it.
+// Destroy removes the queue. It fails with EBUSY while queue pairs or shared
+// receive queues use it.
 func (q *CQ) Destroy() error {
 	if len(q.qps) > 0 || q.srqs > 0 {
 		return syscall.EBUSY

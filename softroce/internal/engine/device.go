@@ -217,6 +217,7 @@ func (d *Device) Attr() (libibverbs.DeviceAttrEx, error) {
 		CqModCaps: libibverbs.CqModerationCaps{MaxCqCount: math.MaxUint16, MaxCqPeriod: math.MaxUint16}, PhysPortCntEx: 1,
 		PacketPacingCaps: l.pacingCaps(),
 		OdpCaps:          l.odpCaps(), XrcOdpCaps: l.xrcODPCaps(), MaxDmSize: uint64(l.DM),
+		TmCaps: l.tagCaps(),
 	}, nil
 }
 

@@ -21,6 +21,7 @@ type Limits struct {
 	QPs         uint32 // queue pairs; the range of their numbers may limit them further
 	CQs         uint32
 	SRQs        uint32 // shared receive queues; 0: creating one fails with EOPNOTSUPP
+	Tags        uint32 // receives in a tag list; 0: no shared receive queue matches tags
 	PDs         uint32
 	MRs         uint32
 	MWs         uint32 // memory windows; 0: creating one fails with EOPNOTSUPP
@@ -49,7 +50,7 @@ type Limits struct {
 func Largest() Limits {
 	return Limits{
 		SGE: maxSGE, ReadSGE: maxSGE, Inline: maxInline, Reads: maxRDAtomic, WR: maxWR, SRQWR: maxSRQWR, CQE: maxCQE,
-		QPs: 1 << 24, CQs: maxCQs, SRQs: maxSRQs, PDs: maxPDs, MRs: maxMRs, MWs: maxMWs, AHs: maxAHs, Groups: maxGroups,
+		QPs: 1 << 24, CQs: maxCQs, SRQs: maxSRQs, Tags: maxTags, PDs: maxPDs, MRs: maxMRs, MWs: maxMWs, AHs: maxAHs, Groups: maxGroups,
 		DM: maxDM, ODP: 2, NullMR: true,
 		MTU: libibverbs.IBV_MTU_4096, Atomics: true, Flush: true, AtomicWrite: true, Imm: true, UC: true, UD: true, XRC: true,
 		Counters: maxCounters, ParentDomains: true, Imports: true, Pacing: true,

@@ -21,6 +21,7 @@ type QP struct {
 	number         uint32
 	kind           libibverbs.QpType
 	sendCQ, recvCQ *CQ          // XRC_SEND has no recvCQ, and XRC_RECV has neither
+	givenCQ        *CQ          // completion queue for receives that the program has given, if srq has another one, which is recvCQ; otherwise nil
 	srq            *SRQ         // shared receive queue that the queue pair was created with, or nil
 	send, recv     *WorkQueue   // recv is nil with a shared receive queue, and for XRC; XRC_RECV has an empty send queue
 	signalAll      bool         // whether every work request makes a completion
@@ -36,6 +37,8 @@ type QP struct {
 
 	way     Way  // way to the peer; nil: packets do not leave the process
 	outside bool // whether answers to the peer leave the process: the type is RC, and way is not nil
+
+	offload *offload // what the device does with its own send queue; nil: the send queue is the program's
 
 	orphan    bool          // whether the peer's process has ended
 	peerLasts time.Duration // time from which requests fail because the peer's process has ended; 0: it has not ended
@@ -82,6 +85,10 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 		c.SRQ != nil && (c.SRQ.pd.device != d || c.SRQ.xrcd != nil) {
 		return nil, syscall.EINVAL
 	}
+	tags := c.SRQ != nil && c.SRQ.tags != nil
+	if tags && kind != libibverbs.IBV_QPT_RC {
+		return nil, syscall.EINVAL
+	}
 	q := &QP{
 		device: d, pd: p, recvPD: p, kind: kind, mtu: mtuBytes(d.config.MTU),
 		sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, send: c.Send, recv: c.Recv, signalAll: c.Attr.SqSigAll != 0,
@@ -89,12 +96,18 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	if err := d.addQP(q); err != nil {
 		return nil, err
 	}
+	if tags {
+		q.recvCQ, q.givenCQ = q.srq.tags.cq, q.recvCQ
+		if q.send.Max == 0 {
+			q.offload, q.send = newOffload(d.limits.SGE)
+		}
+	}
 	p.users++
-	q.sendCQ.qps[q] = true
 	if kind == libibverbs.IBV_QPT_XRC_SEND {
 		q.recvCQ, q.recvPD = nil, nil
-	} else {
-		q.recvCQ.qps[q] = true
+	}
+	for _, c := range q.cqs() {
+		c.qps[q] = true
 	}
 	if q.srq != nil {
 		q.recvPD, q.recv = q.srq.pd, nil
@@ -203,7 +216,8 @@ func (d *Device) released(number uint32) {
 func (q *QP) Number() uint32 { return q.number }
 
 // Destroy removes the queue pair and its completions. The caller must hold the
-// locks of the threads that post to it and that poll its completion queues.
+// locks of the threads that post to it and that poll its completion queues,
+// including that of a shared receive queue that matches tags.
 // Destroy fails with EBUSY while the queue pair is in multicast groups.
 func (q *QP) Destroy() error {
 	if q.groups > 0 {
@@ -245,7 +259,7 @@ func (q *QP) queues() []*WorkQueue {
 // cqs returns the completion queues of the queue pair. Those of the shared
 // receive queues to which the type XRC_RECV delivers are not among them.
 func (q *QP) cqs() (all []*CQ) {
-	for _, c := range []*CQ{q.sendCQ, q.recvCQ} {
+	for _, c := range []*CQ{q.sendCQ, q.recvCQ, q.givenCQ} {
 		if c != nil {
 			all = append(all, c)
 		}

@@ -33,7 +33,10 @@ func (q *QP) InitAttr() libibverbs.QpInitAttr {
 
 // cap returns the sizes of the queue pair's queues.
 func (q *QP) cap() libibverbs.QpCap {
-	c := libibverbs.QpCap{MaxSendWr: q.send.Max, MaxSendSge: q.send.MaxSGE, MaxInlineData: q.send.Inline}
+	var c libibverbs.QpCap
+	if q.offload == nil {
+		c = libibverbs.QpCap{MaxSendWr: q.send.Max, MaxSendSge: q.send.MaxSGE, MaxInlineData: q.send.Inline}
+	}
 	if q.recv != nil {
 		c.MaxRecvWr, c.MaxRecvSge = q.recv.Max, q.recv.MaxSGE
 	}

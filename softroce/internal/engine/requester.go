@@ -771,7 +771,11 @@ func (q *QP) storeAnswer(src [][]byte, offset, n uint32) bool {
 	d := q.device
 	segments, ok := q.send.sendSegments(q.send.send(q.requester.head))
 	if ok {
-		d.target, ok = d.slices(d.target[:0], q.pd, segments, offset, n, q.answerAccess())
+		pd := q.pd
+		if q.offload != nil {
+			pd = q.recvPD
+		}
+		d.target, ok = d.slices(d.target[:0], pd, segments, offset, n, q.answerAccess())
 	}
 	f := targetFault
 	if ok {
@@ -806,7 +810,7 @@ func (q *QP) complete(status libibverbs.WcStatus, way Way) {
 		if status == libibverbs.IBV_WC_SUCCESS {
 			c.Opcode, c.ByteLen = wcOpcodes[req.opcode].opcode, req.length
 		}
-		q.sendCQ.add(c, dependency{way: way})
+		q.completeSend(c, dependency{way: way})
 	}
 	q.countRequest(req.opcode, status, req.length, way, told)
 	r.head++

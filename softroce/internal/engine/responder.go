@@ -70,7 +70,8 @@ type receive struct {
 	count    uint32     // number that is stored in queue.Freed when the completion is polled
 	ticket   uint32     // ticket of the work request
 	segments []libibverbs.Sge
-	room     uint64 // number of bytes in all segments
+	room     uint64   // number of bytes in all segments
+	match    tagMatch // with a shared receive queue that matches tags, what the message is
 }
 
 // answer is an ACK or NAK to send, or a response to a READ or atomic.
@@ -288,6 +289,7 @@ func (q *QP) countRefused(op wire.Opcode) {
 func (q *QP) refuse(f *refusal) {
 	r := &q.responder
 	if r.receive.taken {
+		q.forgetUnexpected()
 		q.completeReceive(q.receiveCompletion(f.status), q.dependency())
 	}
 	if q.reliable() && !f.silent && !r.refused {
@@ -333,15 +335,24 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 		if q.pretendsNotReady() {
 			return pretendedNotReady
 		}
-		if !q.takeReceive() {
+		if kind == sendMessage && q.srq != nil && q.srq.tags != nil {
+			if refused := q.takeTagged(p, n); refused != nil {
+				return refused
+			}
+		} else if !q.takeReceive() {
 			return notReady
 		}
 	}
 	var refused *refusal
-	if kind == writeMessage {
+	switch {
+	case kind == writeMessage:
 		refused = q.write(p, &next, n)
-	} else {
-		refused = q.fill(p.Payload, next.length, n)
+	case r.receive.match.kind == rendezvous:
+		refused = q.storeMatch()
+	case begins && r.receive.match.kind == eager:
+		refused = q.fillMatched(p.Payload, n)
+	default:
+		refused = q.fill(p.Payload, next.length-r.receive.match.skip(), n)
 	}
 	if refused != nil {
 		return refused
@@ -349,6 +360,9 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 	next.length += n
 	if !ends {
 		*m = next
+		if begins && r.receive.match.kind == eager {
+			q.completeMatch()
+		}
 		return nil
 	}
 	if op.HasInv() && !q.invalidate(p.InvKey, r.receive.ticket) {
@@ -365,10 +379,16 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 		if kind == writeMessage {
 			c.Opcode = libibverbs.IBV_WC_RECV_RDMA_WITH_IMM
 		}
+		if kind == sendMessage && r.receive.match.kind != notTagged {
+			q.setTagged(&c, begins)
+		}
 		c.setHeaders(p)
 		dep := q.dependencyOf(p)
 		dep.solicited = p.Solicited
 		q.completeReceive(c, dep)
+		if r.receive.match.read {
+			q.fetch()
+		}
 	}
 	return nil
 }
@@ -491,19 +511,25 @@ func (q *QP) takeReceive() bool {
 		r.next++
 		v.queue, v.count = w, r.next
 	}
-	v.taken, v.id, v.room = true, s.ID, 0
+	v.taken, v.id, v.match = true, s.ID, tagMatch{}
 	if detector.Enabled {
 		v.ticket = s.Ticket
 	}
 	segments, _ := w.recvSegments(s)
 	v.segments = append(v.segments[:0], segments...)
-	for _, sge := range v.segments {
-		v.room += uint64(sge.Length)
-	}
+	v.measure()
 	if srq != nil && srq.took() {
 		q.event(libibverbs.IBV_EVENT_SRQ_LIMIT_REACHED, srq)
 	}
 	return true
+}
+
+// measure sets the number of bytes in all segments.
+func (v *receive) measure() {
+	v.room = 0
+	for _, sge := range v.segments {
+		v.room += uint64(sge.Length)
+	}
 }
 
 // receiveCompletion returns a completion of the current receive, with that

@@ -173,6 +173,11 @@ type Completion struct {
 	Queue     *WorkQueue // queue whose slots become free when the completion is polled, or nil
 	Count     uint32     // number that the polling thread stores in Queue.Freed; without Queue, that of the shared receive queue for XRC, or 0
 	Ticket    uint32     // ticket of the request
+
+	// For a message that was matched by its tag, what its header has.
+	TagContext uint32
+	_          uint32
+	Tag        uint64
 }
 
 // srq returns the number of the shared receive queue for XRC whose receive the

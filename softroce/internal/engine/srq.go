@@ -22,8 +22,9 @@ type SRQ struct {
 	cq     *CQ
 	number uint32
 
-	limit uint32 // number of posted receives below which an event is reported, once; 0: no event is reported
-	users int    // number of queue pairs with the shared receive queue
+	limit uint32   // number of posted receives below which an event is reported, once; 0: no event is reported
+	users int      // number of queue pairs with the shared receive queue
+	tags  *tagList // nil: the queue matches no tags
 }
 
 // CreateSRQ creates a shared receive queue on the given ring. One for XRC is in
@@ -91,17 +92,20 @@ func (d *Device) CheckSRQ(attr *libibverbs.SrqInitAttrEx) error {
 	}
 	const forXRC = libibverbs.IBV_SRQ_INIT_ATTR_XRCD | libibverbs.IBV_SRQ_INIT_ATTR_CQ
 	mask, kind := attr.CompMask, srqType(attr)
-	xrc := kind == libibverbs.IBV_SRQT_XRC
+	xrc, tags := kind == libibverbs.IBV_SRQT_XRC, kind == libibverbs.IBV_SRQT_TM
 	switch a := &attr.Attr; {
 	case kind > libibverbs.IBV_SRQT_TM || mask >= libibverbs.IBV_SRQ_INIT_ATTR_RESERVED:
 		return syscall.EINVAL
-	case d.limits.SRQs == 0 || kind == libibverbs.IBV_SRQT_TM || mask&libibverbs.IBV_SRQ_INIT_ATTR_TM != 0,
-		xrc && !d.limits.xrc(), !xrc && mask&forXRC != 0:
+	case d.limits.SRQs == 0, !tags && mask&libibverbs.IBV_SRQ_INIT_ATTR_TM != 0,
+		xrc && !d.limits.xrc(), !xrc && !tags && mask&forXRC != 0:
 		return syscall.EOPNOTSUPP
 	case xrc && mask&forXRC != forXRC:
 		return syscall.EINVAL
 	case a.MaxWr == 0 || a.MaxWr > d.limits.SRQWR || a.MaxSge > d.limits.SGE:
 		return syscall.EINVAL
+	}
+	if tags {
+		return d.limits.checkTags(attr)
 	}
 	return nil
 }
@@ -155,8 +159,8 @@ func (q *WorkQueue) words(n uint32) []uint64 {
 
 // Destroy removes the queue. It fails with EBUSY while queue pairs were created
 // with it. For XRC, peers may be sending to the queue: Destroy drops the
-// receives that messages have taken, and the queue's completions. The caller
-// must hold the lock of the threads that poll the completion queue.
+// receives that messages have taken, and the queue's completions. For a queue
+// that matches tags, it drops the completions of operations. The caller must hold the lock of the threads that poll the completion queue.
 func (s *SRQ) Destroy() error {
 	if s.users > 0 {
 		return syscall.EBUSY
@@ -173,6 +177,13 @@ func (s *SRQ) Destroy() error {
 		s.cq.remove(func(c *Completion) bool { return c.srq() == s.number })
 		s.cq.srqs--
 		s.xrcd.users--
+	}
+	if l := s.tags; l != nil {
+		l.cq.remove(func(c *Completion) bool { return c.Queue == l.ops })
+		l.cq.srqs--
+		if detector.Enabled {
+			l.told.Drop()
+		}
 	}
 	d.srqs--
 	s.pd.users--

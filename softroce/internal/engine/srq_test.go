@@ -42,7 +42,7 @@ func TestCreateSRQ(t *testing.T) {
 		"far too many":    {libibverbs.SrqAttr{MaxWr: math.MaxUint32}, 0, 0, syscall.EINVAL},
 		"segments":        {libibverbs.SrqAttr{MaxWr: 1, MaxSge: maxSGE + 1}, 0, 0, syscall.EINVAL},
 		"XRC alone":       {libibverbs.SrqAttr{MaxWr: 1}, hasType, libibverbs.IBV_SRQT_XRC, syscall.EINVAL},
-		"tag matching":    {libibverbs.SrqAttr{MaxWr: 1}, hasType, libibverbs.IBV_SRQT_TM, syscall.EOPNOTSUPP},
+		"tag matching":    {libibverbs.SrqAttr{MaxWr: 1}, hasType, libibverbs.IBV_SRQT_TM, syscall.EINVAL},
 		"XRC domain":      {libibverbs.SrqAttr{MaxWr: 1}, libibverbs.IBV_SRQ_INIT_ATTR_XRCD, 0, syscall.EOPNOTSUPP},
 		"unknown type":    {libibverbs.SrqAttr{MaxWr: 1}, hasType, 3, syscall.EINVAL},
 		"unknown in mask": {libibverbs.SrqAttr{MaxWr: 1}, 1 << 9, 0, syscall.EINVAL},

@@ -35,6 +35,7 @@ func (q *QP) entered(from libibverbs.QpState) {
 			q.sendAcks()
 		}
 		if s.receive.taken {
+			q.forgetUnexpected()
 			q.completeReceive(q.receiveCompletion(libibverbs.IBV_WC_WR_FLUSH_ERR), q.dependency())
 		}
 	}
@@ -45,6 +46,10 @@ func (q *QP) entered(from libibverbs.QpState) {
 // protocol.
 func (q *QP) halt() {
 	q.sendAcks()
+	q.forgetUnexpected()
+	if q.offload != nil {
+		q.offload.drop()
+	}
 	q.device.unstageWrites()
 	q.device.staged.forgetAnswers(q)
 	q.way, q.outside, q.orphan, q.peerLasts = nil, false, false, 0
@@ -64,7 +69,7 @@ func (q *QP) flush(budget int) (more bool) {
 	r, s := &q.requester, &q.responder
 	for ; budget > 0 && q.send.waiting(r.head, r.head) > 0; budget-- {
 		op, told := q.send.send(r.head).Opcode, q.toldOf(q.send.send(r.head).Ticket) // before the program can use the slot again
-		q.sendCQ.add(q.sendCompletion(r.head, libibverbs.IBV_WC_WR_FLUSH_ERR), dependency{})
+		q.completeSend(q.sendCompletion(r.head, libibverbs.IBV_WC_WR_FLUSH_ERR), dependency{})
 		q.countRequest(op, libibverbs.IBV_WC_WR_FLUSH_ERR, 0, nil, told)
 		r.head++
 	}

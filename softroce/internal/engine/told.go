@@ -132,6 +132,21 @@ func TellPosted(w *WorkQueue, first, end uint32) {
 	}
 }
 
+// tellTagged tells the race detector that the calling goroutine adds a receive
+// with the segments to the list, and returns its ticket.
+func (d *Device) tellTagged(l *tagList, segments []libibverbs.Sge) (ticket uint32) {
+	r := []detector.Request{{Access: detector.Receives}}
+	for _, sge := range segments {
+		m := d.mrs[sge.Lkey>>8]
+		if m == nil || m.key != sge.Lkey || m.told == nil || m.memory == nil || sge.Length == 0 || !m.holds(sge.Addr, uint64(sge.Length)) {
+			continue
+		}
+		r[0].Memory, r[0].Regions = append(r[0].Memory, m.bytes(sge.Addr, uint64(sge.Length))), append(r[0].Regions, m.told)
+	}
+	l.told.Post(r)
+	return r[0].Ticket
+}
+
 // accessOf returns how a request accesses the memory of its segments, and
 // whether it accesses memory of the peer by a key.
 func accessOf(op libibverbs.WrOpcode) (access detector.Access, remote bool) {

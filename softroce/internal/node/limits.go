@@ -86,6 +86,7 @@ var limits = []limit{
 	{name: "qps", min: 1, of: func(l *engine.Limits) *uint32 { return &l.QPs }},
 	{name: "cqs", min: 1, of: func(l *engine.Limits) *uint32 { return &l.CQs }},
 	{name: "srqs", of: func(l *engine.Limits) *uint32 { return &l.SRQs }},
+	{name: "tags", of: func(l *engine.Limits) *uint32 { return &l.Tags }},
 	{name: "pds", min: 1, of: func(l *engine.Limits) *uint32 { return &l.PDs }},
 	{name: "mrs", min: 1, of: func(l *engine.Limits) *uint32 { return &l.MRs }},
 	{name: "mws", of: func(l *engine.Limits) *uint32 { return &l.MWs }},
@@ -137,15 +138,15 @@ func (m *limit) set(l *engine.Limits, value string) error {
 // limitSets has the named sets, as text that parseLimits takes, in the order of
 // the documentation.
 var limitSets = []struct{ name, limits string }{
-	{"smallest", "sge=1,read-sge=1,inline=0,reads=1,wr=256,srq-wr=256,cqe=1024,srqs=0,mws=0,groups=0,mtu=256,atomics=0,uc=0,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0"},
-	{"iwarp", "read-sge=1,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,client-first=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0"},
-	{"bnxt_re", "sge=6,read-sge=6,inline=96,uc=0,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,dm=0,odp=0,null-mr=0"},
-	{"cxgb4", "sge=4,read-sge=1,inline=280,reads=32,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0"},
-	{"erdma", "sge=1,read-sge=1,inline=96,wr=8192,srqs=0,mws=0,ahs=0,groups=0,atomics=0,uc=0,ud=0,iwarp=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0"},
-	{"hns", "inline=32,ahs=0,groups=0,uc=0,ud=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0"},
-	{"i40iw", "sge=3,read-sge=1,inline=48,reads=63,cqe=1048574,srqs=0,pds=32768,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0"},
-	{"irdma", "sge=13,read-sge=13,inline=101,reads=127,srqs=0,atomics=0,uc=0,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0"},
-	{"siw", "sge=6,read-sge=1,inline=80,mws=0,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0"},
+	{"smallest", "sge=1,read-sge=1,inline=0,reads=1,wr=256,srq-wr=256,cqe=1024,srqs=0,mws=0,groups=0,mtu=256,atomics=0,uc=0,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
+	{"iwarp", "read-sge=1,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,client-first=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
+	{"bnxt_re", "sge=6,read-sge=6,inline=96,uc=0,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,dm=0,odp=0,null-mr=0,tags=0"},
+	{"cxgb4", "sge=4,read-sge=1,inline=280,reads=32,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
+	{"erdma", "sge=1,read-sge=1,inline=96,wr=8192,srqs=0,mws=0,ahs=0,groups=0,atomics=0,uc=0,ud=0,iwarp=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
+	{"hns", "inline=32,ahs=0,groups=0,uc=0,ud=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
+	{"i40iw", "sge=3,read-sge=1,inline=48,reads=63,cqe=1048574,srqs=0,pds=32768,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
+	{"irdma", "sge=13,read-sge=13,inline=101,reads=127,srqs=0,atomics=0,uc=0,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
+	{"siw", "sge=6,read-sge=1,inline=80,mws=0,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
 }
 
 // parseLimits returns the limits that text chooses. The empty text chooses
