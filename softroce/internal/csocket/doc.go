@@ -8,7 +8,7 @@
 // nothing else, and an entry in a table. Calls do not wait in package rsocket:
 // a thread that has to wait does so in poll(2) or epoll_wait(2), on the
 // descriptors of the connections' completion channels and of whatever else the
-// program waits for, and takes the completions itself. No goroutine takes part. Only connecting
-// and accepting have goroutines, which wake the waiting threads through an
-// eventfd.
+// program waits for, and takes the completions itself. No goroutine takes part.
+// Only connecting and accepting have goroutines, which wake the waiting threads
+// through an eventfd.
 package csocket
