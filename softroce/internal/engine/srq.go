@@ -160,7 +160,8 @@ func (q *WorkQueue) words(n uint32) []uint64 {
 // Destroy removes the queue. It fails with EBUSY while queue pairs were created
 // with it. For XRC, peers may be sending to the queue: Destroy drops the
 // receives that messages have taken, and the queue's completions. For a queue
-// that matches tags, it drops the completions of operations. The caller must hold the lock of the threads that poll the completion queue.
+// that matches tags, it drops the completions of operations. The caller must
+// hold the lock of the threads that poll the completion queue.
 func (s *SRQ) Destroy() error {
 	if s.users > 0 {
 		return syscall.EBUSY
