@@ -207,13 +207,10 @@ func TestUnsupported(t *testing.T) {
 		"scatter FCS": with(func(c *ibverbs.QPConfig) { c.CreateFlags = ibverbs.QPCreateScatterFCS }),
 		"CVLAN":       with(func(c *ibverbs.QPConfig) { c.CreateFlags = ibverbs.QPCreateCVLANStripping }),
 		"TSO":         with(func(c *ibverbs.QPConfig) { c.MaxTSOHeader = 64 }),
-		"tag matching": second(r.pd.CreateSRQ(ibverbs.SRQConfig{
-			Type: ibverbs.SRQTypeTagMatching, RecvQueue: 1, CQ: cq, MaxTags: 1, MaxTagOps: 1,
-		})),
-		"SRQ number": second(srq.Num()),
-		"query ECE":  second(e.qp.QueryECE()),
-		"set ECE":    e.qp.SetECE(ibverbs.ECE{VendorID: 0x15B3, Options: 1}),
-		"no ECE":     e.qp.SetECE(ibverbs.ECE{}),
+		"SRQ number":  second(srq.Num()),
+		"query ECE":   second(e.qp.QueryECE()),
+		"set ECE":     e.qp.SetECE(ibverbs.ECE{VendorID: 0x15B3, Options: 1}),
+		"no ECE":      e.qp.SetECE(ibverbs.ECE{}),
 	} {
 		require.Error(t, err, name)
 		require.True(t, errors.Is(err, errors.ErrUnsupported), "%s: %v", name, err)
@@ -226,6 +223,11 @@ func TestUnsupported(t *testing.T) {
 		} {
 			require.ErrorIs(t, err, errors.ErrUnsupported, name)
 		}
+	}
+	if r.attr.TagMatching.MaxTags == 0 {
+		require.ErrorIs(t, second(r.pd.CreateSRQ(ibverbs.SRQConfig{
+			Type: ibverbs.SRQTypeTagMatching, RecvQueue: 1, CQ: cq, MaxTags: 1, MaxTagOps: 1,
+		})), errors.ErrUnsupported)
 	}
 	err := e.qp.SetRateLimit(ibverbs.RateLimit{KilobitsPerSecond: 1000})
 	if !r.attr.PacketPacing.QPTypes.Has(ibverbs.QPTypeRC) {
