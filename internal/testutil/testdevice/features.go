@@ -11,7 +11,6 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/ibverbs/caps"
 )
 
 // Feature is something that a device may lack, or have too little of.
@@ -30,7 +29,7 @@ var (
 	Groups  = Feature{"multicast groups", func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool { return a.MaxMcastGroups > 0 }}
 	// XRC are extended reliable connections.
 	XRC = Feature{"extended reliable connections", func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool {
-		return a.Capabilities&caps.XRC != 0
+		return uint64(a.Capabilities)&uint64(libibverbs.IBV_DEVICE_XRC) != 0
 	}}
 	// Handles are address handles.
 	Handles = Feature{"address handles", func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool { return a.MaxAH > 0 }}
