@@ -14,8 +14,8 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-// A queue that is not made with a tag list has none, in C neither, which is asked
-// directly. Soft-RoCE has no tag lists at all.
+// A queue that is not made with a tag list has none, in C neither, which is
+// asked directly. Soft-RoCE has no tag lists at all.
 func TestUnsupported(t *testing.T) {
 	found := testdevice.Require(t)
 	found.Have(t, testdevice.SRQs)

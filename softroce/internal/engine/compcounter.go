@@ -200,8 +200,8 @@ var countOps = map[libibverbs.WcOpcode]libibverbs.QpAttachCompCntrOp{
 	libibverbs.IBV_WC_RDMA_READ:  libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_READ,
 }
 
-// countRequest counts the completion of a request of the queue pair's own, unless
-// the request is the device's.
+// countRequest counts the completion of a request of the queue pair's own,
+// unless the request is the device's.
 func (q *QP) countRequest(op libibverbs.WrOpcode, status libibverbs.WcStatus, bytes uint32, way Way, told detector.Account) {
 	if q.counters != nil && q.offload == nil && int(op) < len(wcOpcodes) {
 		q.count(countOps[wcOpcodes[op].opcode], status, bytes, dependency{way: way}, told)

@@ -102,10 +102,10 @@ func (l *Limits) tagCaps() libibverbs.TmCaps {
 }
 
 // PostOp executes an operation on the tag list. The handle of a receive that it
-// adds is stored in op. It fails with EOPNOTSUPP for a queue without a list, with
-// EINVAL for unknown opcodes and flags and too many segments, with ENOENT for
-// the handle 0, which no receive has, and with ENOMEM if the list is full, or too many
-// operations have completions that were not polled.
+// adds is stored in op. It fails with EOPNOTSUPP for a queue without a list,
+// with EINVAL for unknown opcodes and flags and too many segments, with ENOENT
+// for the handle 0, which no receive has, and with ENOMEM if the list is full,
+// or too many operations have completions that were not polled.
 func (s *SRQ) PostOp(op *libibverbs.OpsWr, segments []libibverbs.Sge) error {
 	if err := s.pd.device.check(); err != nil {
 		return err
@@ -171,8 +171,8 @@ func (l *tagList) add(op *libibverbs.OpsWr, segments []libibverbs.Sge) (handle u
 	return l.newest
 }
 
-// remove removes the receive with that handle. It returns false if the list does
-// not have it.
+// remove removes the receive with that handle. It returns false if the list
+// does not have it.
 func (l *tagList) remove(handle uint32) bool {
 	i := slices.IndexFunc(l.recvs, func(v taggedRecv) bool { return v.handle == handle })
 	if i < 0 {
@@ -285,8 +285,8 @@ func (q *QP) takeTagged(p *wire.Packet, n uint32) *refusal {
 	return nil
 }
 
-// firstBytes copies the first n bytes of src, or all if there are fewer, to dst.
-// It returns false if the sender's program has unmapped them.
+// firstBytes copies the first n bytes of src, or all if there are fewer, to
+// dst. It returns false if the sender's program has unmapped them.
 func firstBytes(dst, src [][]byte, n int) bool {
 	var part [4][]byte
 	list := part[:0]
@@ -298,9 +298,9 @@ func firstBytes(dst, src [][]byte, n int) bool {
 	return scatter(dst, list) == noFault
 }
 
-// fillMatched writes src, the n bytes of the first packet of a message for which
-// a receive of the tag list was found, to that receive, without the header. It
-// changes src.
+// fillMatched writes src, the n bytes of the first packet of a message for
+// which a receive of the tag list was found, to that receive, without the
+// header. It changes src.
 func (q *QP) fillMatched(src [][]byte, n uint32) *refusal {
 	if n < tagHeaderLen {
 		return badRequest // the packet is not the one that has matched, which was treated as lost

@@ -212,8 +212,8 @@ func TestTagShortMessages(t *testing.T) {
 	}
 }
 
-// A long message is matched when it begins, and its receive has the data when it
-// ends.
+// A long message is matched when it begins, and its receive has the data when
+// it ends.
 func TestTagLongMessage(t *testing.T) {
 	p := newNetwork(t, 1).tagPair(true, 4, 4)
 	p.fillRandom(p.a.mr.memory)
@@ -241,7 +241,8 @@ func TestTagLongMessage(t *testing.T) {
 	require.Equal(t, uint32(1), p.srq.tags.arrived)
 }
 
-// The oldest receive that a tag matches takes the message, whatever its mask is.
+// The oldest receive that a tag matches takes the message, whatever its mask
+// is.
 func TestTagOrder(t *testing.T) {
 	p := newNetwork(t, 1).tagPair(true, 8, 4)
 	for i, r := range [][2]uint64{{0x100, 0xF00}, {7, 0xFF}, {7, ^uint64(0)}, {0, 0}, {0x107, ^uint64(0)}} {
@@ -399,8 +400,8 @@ func TestTagRendezvousOfProgram(t *testing.T) {
 	}
 }
 
-// More rendezvous than the device's send queue has room for wait for their turn,
-// also over a network that loses packets.
+// More rendezvous than the device's send queue has room for wait for their
+// turn, also over a network that loses packets.
 func TestTagManyRendezvous(t *testing.T) {
 	for seed := range uint64(4) {
 		n := newNetwork(t, seed)
@@ -601,8 +602,9 @@ func TestCreateTagSRQ(t *testing.T) {
 	}, attr.TmCaps)
 }
 
-// Whatever messages a hostile peer sends while the list changes, nothing panics,
-// no receive completes more often than it may, and the counters stay right.
+// Whatever messages a hostile peer sends while the list changes, nothing
+// panics, no receive completes more often than it may, and the counters stay
+// right.
 func FuzzTags(f *testing.F) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 3))
