@@ -155,6 +155,7 @@ func TestRequestIsAnsweredOnce(t *testing.T) {
 
 func TestPrivateDataTooLong(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.InfiniBand)
 	ctx := bounded(t)
 	ln := listenOn(t, d.IPv4)
 	long := func(n int) []byte { return make([]byte, n) }

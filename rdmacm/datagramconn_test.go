@@ -22,6 +22,7 @@ import (
 
 func TestDatagramExchange(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Datagrams)
 	for _, ip := range []netip.Addr{d.IPv4, d.IPv6} {
 		t.Run(ip.String(), func(t *testing.T) {
 			ctx := bounded(t)

@@ -5,6 +5,7 @@ package rsocket
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -77,6 +78,9 @@ func (p *Pool) newPart(device *ibverbs.Device, config *Config) (*part, error) {
 	attr, err := device.QueryDevice()
 	if err != nil {
 		return s, err
+	}
+	if attr.MaxSRQ == 0 {
+		return s, fmt.Errorf("rsocket: %w: %s has no shared receive queues, which a Pool needs", errors.ErrUnsupported, device.Name())
 	}
 	each := config.RecvQueue + spareReceives
 	conns := cmp.Or(max(p.Conns, 0), defaultPoolConns)

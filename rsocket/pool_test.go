@@ -17,6 +17,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/cmtest"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rsocket"
 )
 
@@ -107,6 +108,17 @@ func TestPool(t *testing.T) {
 	require.Equal(t, before["SRQ"], opened()["SRQ"])
 	a, b := pairOn(t, ln, pooled(pool)) // anew
 	echo(t, a, b)
+}
+
+func TestPoolLimits(t *testing.T) {
+	d := needDevice(t)
+	if d.Has(t, testdevice.SRQs) {
+		return // TestPool tests what a pool does
+	}
+	ln := listen(t, rsocket.Config{})
+	_, err := (&rsocket.Dialer{Config: pooled(&rsocket.Pool{})}).DialContext(bounded(t), "rdma", ln.Addr().String())
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorContains(t, err, " has no shared receive queues, which a Pool needs")
 }
 
 // A connection that is not read, and one that is closed in the middle, do not

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/internal/testutil/process"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rsocket"
 )
 
@@ -306,6 +307,9 @@ func TestSoak(t *testing.T) {
 	seed := soakSetting(t, "VERBENA_SOAK_SEED", uint64(time.Now().UnixNano()), func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) })
 	t.Logf("VERBENA_SOAK=%v VERBENA_SOAK_SEED=%d", long, seed)
 	pool := &rsocket.Pool{Conns: 3, Receives: int(seed % 2 * 100)}
+	if !needDevice(t).Has(t, testdevice.SRQs) {
+		pool = nil
+	}
 	ln := listen(t, soakConfig(rand.New(rand.NewPCG(seed, 0)), pool))
 	require.NoError(t, ln.SetDeadline(time.Time{}))
 	failures := make(chan error, 100)

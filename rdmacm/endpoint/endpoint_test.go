@@ -116,7 +116,7 @@ func TestEndpointAddrError(t *testing.T) {
 func TestEndpointTransfers(t *testing.T) {
 	d := cmtest.NeedDevice(t)
 	ctx := cmtest.Bounded(t)
-	d.Have(t, testdevice.Segments(2))
+	d.Have(t, testdevice.Segments(2), testdevice.InfiniBand)
 	two := cmtest.EndpointQueues
 	two.SendSegments, two.RecvSegments = 2, 2
 	client, server := cmtest.ConnectEndpointsWith(t, d.IPv4, two)
@@ -319,6 +319,7 @@ func TestEndpointAbandonedCall(t *testing.T) {
 // Bytes of an AddrInfo go before the private data.
 func TestEndpointConnectBytes(t *testing.T) {
 	d := cmtest.NeedDevice(t)
+	d.Have(t, testdevice.InfiniBand)
 	ctx := cmtest.Bounded(t)
 	ln := cmtest.PassiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
 	info := rdmacm.AddrInfo{Dst: ln.ID().LocalAddr(), Connect: []byte("first ")}
@@ -339,6 +340,7 @@ func TestEndpointConnectBytes(t *testing.T) {
 
 func TestEndpointDatagrams(t *testing.T) {
 	d := cmtest.NeedDevice(t)
+	d.Have(t, testdevice.Datagrams)
 	ctx := cmtest.Bounded(t)
 	ln := cmtest.PassiveEndpoint(t, rdmacm.PortSpaceUDP, d.IPv4)
 	client := cmtest.ActiveEndpoint(t, rdmacm.PortSpaceUDP, ln.ID().LocalAddr())
