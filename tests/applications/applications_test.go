@@ -33,8 +33,8 @@ type application struct {
 }
 
 // program is how to start a program. In its fields, {host} is the server's
-// address, {port} a free port and {folder} a folder of the test's. The files are
-// written there.
+// address, {port} a free port and {folder} a folder of the test's. The files
+// are written there.
 type program struct {
 	environment []string
 	files       map[string]string

@@ -22,8 +22,8 @@ func init() {
 	}
 }
 
-// Listens reports whether a process on a network of the device listens. Networks
-// have the names that VERBENA_NETWORK has.
+// Listens reports whether a process on a network of the device listens.
+// Networks have the names that VERBENA_NETWORK has.
 func Listens(network string) bool {
 	hash := fnv.New64a()
 	hash.Write([]byte(network))
