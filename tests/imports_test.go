@@ -102,7 +102,7 @@ var rooms = map[string][]string{
 	// What tests alone import: see forTests.
 	"cmd/internal/programtest": {"cmd/internal", "internal/testutil", "rdmacm/endpoint", "rdmacm", "ibverbs", "softroce"},
 	"internal/testutil": {
-		"softroce", "rsocket", "rdmacm/endpoint", "rdmacm/handled", "rdmacm", "ibverbs", "ibverbs/link", "generated", "internal/dl", "internal/enum",
+		"softroce", "rsocket", "rdmacm/endpoint", "rdmacm/handled", "rdmacm", "ibverbs", "ibverbs/link", "generated", "internal/dl", "internal/netpoll", "internal/enum",
 	},
 	"tests": {},
 }

@@ -5,12 +5,13 @@ package testdevice
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/netpoll"
 )
 
 // Feature is something that a device may lack, or have too little of.
@@ -64,13 +65,13 @@ var (
 	}}
 	// Imports are contexts that share the objects of another one.
 	Imports = Feature{"imports", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
-		fd, err := syscall.Dup(int(c.Raw().CmdFd))
+		fd, err := netpoll.Dup(int(c.Raw().CmdFd))
 		if err != nil {
 			return false
 		}
 		imported, err := libibverbs.ImportDevice(int32(fd))
 		if errors.Is(err, errors.ErrUnsupported) {
-			syscall.Close(fd) // no driver has closed it
+			_ = os.NewFile(uintptr(fd), "import").Close() // no driver has closed it
 		}
 		return err == nil && libibverbs.CloseDevice(imported) == nil
 	}}
