@@ -31,9 +31,9 @@ func Listens(network string) bool {
 	return err == nil && strings.Contains(string(sockets), fmt.Sprintf("@verbena-softroce-%016x/listen/", hash.Sum64()))
 }
 
-// Addr returns the i-th loopback address, of 0 to 3, that no other test binary
-// uses.
+// Addr returns one of four loopback addresses that test binaries running at the
+// same time practically never share. i is 0 to 3.
 func Addr(i byte) netip.Addr {
-	pid := os.Getpid() // of 22 bits
+	pid := os.Getpid() // of 22 bits, of which the address has 21
 	return netip.AddrFrom4([4]byte{127, 128 + byte(pid>>14&127), byte(pid >> 6), byte(pid<<2) | i&3})
 }

@@ -106,8 +106,8 @@ func (l *library) importDevice(fd int) (*libibverbs.Context, syscall.Errno) {
 	return nil, syscall.ENODEV
 }
 
-// importPD returns another protection domain of the program's for the one with
-// the handle. The two contexts must share a file.
+// importPD returns a new struct ibv_pd of the context c for the protection
+// domain with the handle, which must belong to a context of the same file.
 func (l *library) importPD(c *libibverbs.Context, handle uint32) (*libibverbs.Pd, syscall.Errno) {
 	x, err := l.importer(c)
 	if err != 0 {
@@ -138,10 +138,9 @@ func (l *library) importer(c *libibverbs.Context) (*context, syscall.Errno) {
 	return x, 0
 }
 
-// unimportPD removes a protection domain of the program's, and leaves the
-// engine's alone. It does nothing for a domain that was not imported, unless
-// its importer has deallocated it. It reports whether it has removed the
-// domain.
+// unimportPD frees the program's struct of a domain, and keeps the domain of
+// the engine. It does so for an import, and for an original that an importer
+// has deallocated. It reports whether it has freed the struct.
 func (l *library) unimportPD(c *libibverbs.Pd) bool {
 	p := l.pds[c]
 	if p == nil || p.of != nil || !p.imported && !p.e.Destroyed() {
@@ -159,8 +158,8 @@ func (l *library) closePD(c *libibverbs.Pd) {
 	}
 }
 
-// importMR returns another region of the program's for the one with the handle.
-// It must belong to the same protection domain as p.
+// importMR returns a new struct ibv_mr for the region with the handle, which
+// must belong to the same protection domain as p.
 func (l *library) importMR(p *libibverbs.Pd, handle uint32) (*libibverbs.Mr, syscall.Errno) {
 	domain := l.domain(p)
 	if domain == nil {

@@ -35,8 +35,9 @@ func init() {
 }
 
 // registerOnDemand registers memory of the program that is paged on demand. The
-// memory need not be mapped yet, except for the first page of a region of huge
-// pages. It cannot be persistent, as it may change.
+// memory need not be mapped yet, but a region of huge pages needs its first
+// page. IBV_ACCESS_FLUSH_PERSISTENT fails with EINVAL, since what is mapped
+// there may change.
 func (l *library) registerOnDemand(p *libibverbs.Pd, addr uintptr, length, iova uint64, access libibverbs.AccessFlags) (*libibverbs.Mr, syscall.Errno) {
 	if access&libibverbs.IBV_ACCESS_FLUSH_PERSISTENT != 0 {
 		return nil, syscall.EINVAL

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/engine"
 )
 
-// pd is a protection domain, or a parent domain of one. A parent domain has the
-// engine's domain of the protection domain.
+// pd is a protection domain, or a parent domain. A parent domain uses the
+// engine's object of its protection domain.
 type pd struct {
 	c        *libibverbs.Pd
 	e        *engine.PD
@@ -23,7 +23,7 @@ type pd struct {
 	users    int         // objects that were created with the domain, and parent domains of it
 }
 
-// td is a thread domain. The device takes its locks in any case.
+// td is a thread domain. It has no effect: the device always locks.
 type td struct {
 	c     *libibverbs.Td
 	users int // parent domains that have the thread domain
@@ -101,7 +101,7 @@ func (l *library) allocPD(c *libibverbs.Context) (*libibverbs.Pd, syscall.Errno)
 }
 
 // deallocPD deallocates a protection domain or a parent domain. It fails with
-// EBUSY while the domain has users. Like in the kernel, an import is
+// EBUSY while the domain has users. As in the kernel, an import is
 // deallocated together with the original.
 func (l *library) deallocPD(c *libibverbs.Pd) syscall.Errno {
 	p := l.pds[c]

@@ -200,10 +200,10 @@ func (l *library) destroySRQ(c *libibverbs.Srq) syscall.Errno {
 	return 0
 }
 
-// destroyEngineSRQ destroys the engine's part of a shared receive queue. For
-// XRC and a queue that matches tags, no thread may poll the completion queue
-// meanwhile. So it waits for such
-// threads, and unlocks the node meanwhile, as hold does.
+// destroyEngineSRQ destroys the engine's part of a shared receive queue. If the
+// queue is for XRC or matches tags, no thread may poll its completion queue
+// meanwhile. So destroyEngineSRQ waits for such threads, and unlocks the node
+// while it waits, as hold does.
 func (l *library) destroyEngineSRQ(s *srq) error {
 	if s.cq == nil {
 		return s.e.Destroy()

@@ -5,11 +5,11 @@
 // nothing.
 //
 // The race detector knows goroutines, and what happens before what. A device
-// works at the same time as the program. So each posted request gets a
-// goroutine, which accesses the memory of the request for the race detector
-// alone, and then ends. Posting the request happens before the access, and the
-// access happens before the poll that returns the request's completion. An
-// access of the program between the two is then reported as a data race. The
+// works at the same time as the program. So each call that posts requests
+// starts a goroutine, which accesses the memory of the requests for the race
+// detector alone, and then ends. Posting the request happens before the access,
+// and the access happens before the poll that returns the request's completion.
+// An access of the program between the two is then reported as a data race. The
 // report has the stack of the program's access and, as the place where the
 // goroutine was created, the stack of the posting.
 //
@@ -19,10 +19,10 @@
 // completion of the next message that the peer receives from the same queue
 // pair.
 //
-// The accesses of these goroutines must not happen before anything else of the
-// program, or its mistakes would not be found. So no goroutine of the program
-// or of the device learns from the race detector that they have ended: the
-// functions that wait for them do so while race events are disabled.
+// These accesses must happen before nothing else of the program, or the race
+// detector would not find its mistakes. So when a goroutine of the program or
+// of the device waits for such an access for another reason, it disables race
+// events, and the race detector does not see the wait.
 //
 // Accesses of two requests to the same memory are not reported, since programs
 // may for example receive into memory that they do not use.

@@ -27,7 +27,7 @@ const (
 	maxSRQWR     = 1 << 16
 	maxSGE       = 32
 	maxInline    = 1024
-	maxRDAtomic  = 128     // RDMA reads and atomics in flight on a queue pair, in each direction
+	maxRDAtomic  = 128     // RDMA reads, atomics, FLUSHes and ATOMIC WRITEs in flight on a queue pair, in each direction
 	maxCounters  = 1 << 16 // completion counters
 	maxGroups    = 1 << 13
 	maxGroupQPs  = 256 // queue pairs in one multicast group

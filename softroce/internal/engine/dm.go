@@ -19,8 +19,8 @@ type DM struct {
 
 const (
 	dmUnit = 64 // device memory is allocated in multiples of so many bytes
-	// dmAccess has the access flags that a region of device memory may have,
-	// as Linux's driver mlx5 rules.
+	// dmAccess has the access flags that a region of device memory may
+	// have, as in Linux's driver mlx5.
 	dmAccess = remoteAccess | libibverbs.IBV_ACCESS_LOCAL_WRITE | libibverbs.IBV_ACCESS_ZERO_BASED | optionalAccess
 )
 

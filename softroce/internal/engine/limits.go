@@ -14,7 +14,7 @@ type Limits struct {
 	SGE         uint32 // segments of a work request
 	ReadSGE     uint32 // segments of an RDMA read
 	Inline      uint32 // bytes of inline data in a request
-	Reads       uint32 // RDMA reads and atomics in flight on a queue pair, in each direction
+	Reads       uint32 // RDMA reads, atomics, FLUSHes and ATOMIC WRITEs in flight on a queue pair, in each direction
 	WR          uint32 // work requests in a send or receive queue
 	SRQWR       uint32 // receives in a shared receive queue
 	CQE         uint32 // completions in a completion queue

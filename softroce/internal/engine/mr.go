@@ -24,7 +24,7 @@ type MR struct {
 	access  libibverbs.AccessFlags
 	windows int // number of memory windows bound to the region
 
-	told *detector.Region // for the race detector, accesses of peers; nil: it knows no program
+	told *detector.Region // for the race detector, accesses of peers; nil in programs built without -race
 }
 
 const (
@@ -76,9 +76,10 @@ func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.Sl
 //
 // RegisterMR fails with EINVAL for empty memory, for addresses that exceed 64
 // bits, for an iova whose offset within its page differs from the memory's, for
-// unknown flags, and for remote write or atomic access without local write
-// access. It fails with EOPNOTSUPP for flags that the device does not support,
-// and with ENOMEM if there are too many regions.
+// unknown flags, for remote write or atomic access without local write access,
+// and for IBV_ACCESS_ON_DEMAND, which needs RegisterOnDemand. It fails with
+// EOPNOTSUPP for flags that the device does not support, and with ENOMEM if
+// there are too many regions.
 func (p *PD) RegisterMR(memory []byte, iova uint64, access libibverbs.AccessFlags) (*MR, error) {
 	return p.register(&MR{size: uint64(len(memory)), memory: memory, access: access}, func() error {
 		if access&libibverbs.IBV_ACCESS_ON_DEMAND != 0 {
@@ -124,9 +125,9 @@ func (p *PD) register(m *MR, check func() error, iova uint64) (*MR, error) {
 // If Rereg fails, nothing changes. It fails with EBUSY while windows are bound
 // to the region. It fails with EINVAL for a null region, for flags that are
 // zero or unknown, for a domain of another device, and for a change to or from
-// zero-based access without new memory. It fails with EOPNOTSUPP if the memory
-// or the access of a region changes that is paged on demand, before or after
-// the change, or that is device memory. Otherwise it fails like RegisterMR.
+// zero-based access without new memory. It fails with EOPNOTSUPP if flags
+// select the memory or the access and the region is device memory, is paged on
+// demand, or would become so. Otherwise it fails like RegisterMR.
 func (m *MR) Rereg(flags libibverbs.ReregMrFlags, pd *PD, memory []byte, iova uint64, access libibverbs.AccessFlags) error {
 	if err := m.pd.device.check(); err != nil {
 		return err

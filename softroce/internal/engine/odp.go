@@ -18,8 +18,8 @@ import (
 // the whole address space. access must have IBV_ACCESS_ON_DEMAND.
 //
 // RegisterOnDemand fails with EINVAL if the device cannot register the whole
-// address space, or if that has an iova or huge pages. Otherwise it fails like
-// RegisterMR.
+// address space, and for the whole address space with an iova or with huge
+// pages. Otherwise it fails like RegisterMR.
 func (p *PD) RegisterOnDemand(start, size, iova uint64, access libibverbs.AccessFlags) (*MR, error) {
 	return p.register(&MR{size: size, start: start, paged: true, access: access}, func() error {
 		switch {
@@ -37,11 +37,11 @@ func (p *PD) RegisterOnDemand(start, size, iova uint64, access libibverbs.Access
 	}, iova)
 }
 
-// Prefetch returns the address of the memory about which the program gives the
-// advice to fetch it: length bytes from addr on, in the region whose local key
-// is key. write says whether the device will write to the memory. Prefetch
-// fails with EFAULT if the region does not belong to the domain, is not paged
-// on demand, lacks some of the bytes, or does not permit writing.
+// Prefetch checks the program's advice to fetch length bytes from addr on, in
+// the region whose local key is key, and returns their address in the program.
+// write says whether the device will write to them. Prefetch fails with EFAULT
+// if the region does not belong to the domain, is not paged on demand, lacks
+// some of the bytes, or does not permit writing.
 func (p *PD) Prefetch(addr, length uint64, key uint32, write bool) (start uint64, err error) {
 	if err := p.device.check(); err != nil {
 		return 0, err
@@ -85,9 +85,9 @@ func possible(addr, n uint64) bool {
 	return addr >= pageSize && addr <= endOfMemory && n <= endOfMemory-addr
 }
 
-// memoryAt returns the n bytes at the address addr, which may not be mapped. If
-// Go's own memory is there, they may belong to several objects, which the
-// checks of the race detector's builds would take for a mistake.
+// memoryAt returns the n bytes at the address addr, which may not be mapped. In
+// Go's own heap they may span several objects, which checkptr, part of builds
+// with -race, would report.
 //
 //go:nocheckptr
 func memoryAt(addr, n uint64) []byte {
@@ -99,8 +99,8 @@ func memoryAt(addr, n uint64) []byte {
 // of the memory is not mapped.
 //
 // A peer may choose any address in a region of the whole address space. So
-// fetch has no pointer to the memory, which Go's garbage collector would
-// follow.
+// fetch never holds the address as a pointer: Go's garbage collector would
+// follow it.
 func fetch(dst []byte, from uint64) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -21,7 +21,7 @@ type QP struct {
 	number         uint32
 	kind           libibverbs.QpType
 	sendCQ, recvCQ *CQ          // XRC_SEND has no recvCQ, and XRC_RECV has neither
-	givenCQ        *CQ          // completion queue for receives that the program has given, if srq has another one, which is recvCQ; otherwise nil
+	givenCQ        *CQ          // if srq matches tags, the receive completion queue of the program, which is not used; otherwise nil
 	srq            *SRQ         // shared receive queue that the queue pair was created with, or nil
 	send, recv     *WorkQueue   // recv is nil with a shared receive queue, and for XRC; XRC_RECV has an empty send queue
 	signalAll      bool         // whether every work request makes a completion
@@ -136,7 +136,7 @@ func (d *Device) addQP(q *QP) error {
 	return nil
 }
 
-// reliable reports whether q sends lost packets again, or answers them.
+// reliable reports whether the transport of q is reliable: RC or XRC.
 func (q *QP) reliable() bool { return q.transport().Reliable() }
 
 // Operations that ibv_wr_* functions may post to each type of queue pair.

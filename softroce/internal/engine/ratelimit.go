@@ -39,11 +39,12 @@ func (l *Limits) pacingCaps() libibverbs.PacketPacingCaps {
 	}
 }
 
-// LimitRate limits the rate at which the queue pair sends requests, until it is
-// reset. A rate of 0 ends the limit. LimitRate fails with EOPNOTSUPP if the
-// device does not limit rates, or not those of the queue pair's type. It fails
-// with EINVAL for rates below the smallest, for unknown attributes, and for a
-// queue pair in the reset, SQE or error state.
+// LimitRate limits the rate at which the queue pair sends requests to
+// a.RateLimit kilobits per second, until it is reset; 0 removes the limit.
+// a.MaxBurstSz is the burst in bytes; 0 means defaultBurst. LimitRate fails
+// with EOPNOTSUPP if the device cannot limit the rates of this type of queue
+// pair. It fails with EINVAL for rates below minRate, for unknown attributes,
+// and in the reset, SQE and error states.
 func (q *QP) LimitRate(a *libibverbs.QpRateLimitAttr) error {
 	d := q.device
 	if err := d.check(); err != nil {

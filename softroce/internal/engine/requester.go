@@ -76,7 +76,7 @@ func (r *request) hasAnswer() bool {
 	return r.hasEmptyAnswer()
 }
 
-// hasEmptyAnswer reports whether the response is that to a READ of no bytes.
+// hasEmptyAnswer reports whether the response is a READ response without data.
 func (r *request) hasEmptyAnswer() bool {
 	return r.opcode == libibverbs.IBV_WR_FLUSH || r.opcode == libibverbs.IBV_WR_ATOMIC_WRITE
 }
@@ -311,7 +311,8 @@ func (q *QP) sendPacket(req *request) {
 		}
 		p.Imm, p.InvKey = s.Imm, s.Imm
 		p.Solicited = last && req.flags&libibverbs.IBV_SEND_SOLICITED != 0 && (p.Opcode.IsSend() || p.Opcode.HasImm())
-		// With a limited rate, the timeout must not expire between two packets.
+		// With a limited rate, the timeout must not expire between two
+		// packets.
 		p.AckReq = q.reliable() && (last || (i+1)%q.ackInterval() == 0 || q.limit.rate != 0)
 		if !q.gather(p, req, s, offset, min(req.length-offset, uint32(q.mtu))) {
 			// begin has checked the memory: since then, the program

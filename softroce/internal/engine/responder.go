@@ -98,7 +98,7 @@ const (
 	ackAnswer answerKind = iota
 	readAnswer
 	atomicAnswer
-	emptyAnswer // to a FLUSH or an ATOMIC WRITE: that to a READ of no bytes
+	emptyAnswer // to a FLUSH or an ATOMIC WRITE: a READ response without data
 )
 
 // refusal says what happens when a request of the peer cannot be executed.
@@ -256,7 +256,8 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 		case p.AckReq && (p.Opcode.IsSend() || p.Opcode.IsWrite()):
 			q.addAck(wire.Ack, p.PSN)
 		case (p.Opcode.IsAtomic() || p.Opcode.Operation() == wire.RCAtomicWrite) && q.outside:
-			// The program may see the change of the word, and exit, at once.
+			// The program may see the change of the word, and exit,
+			// at once.
 			q.answerNow()
 			q.device.config.Outgoing.Flush()
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/detector"
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
@@ -90,6 +91,9 @@ func poll(r *CompletionQueue) (all []Completion) {
 		c := *r.entry(r.Polled)
 		if c.Queue != nil {
 			atomic.StoreUint32(&c.Queue.Freed, c.Count)
+		}
+		if detector.Enabled { // receives in tag lists are told to it by the device
+			detector.Completed([]uint32{c.Ticket})
 		}
 		atomic.StoreUint32(&r.Polled, r.Polled+1)
 		all = append(all, c)

@@ -101,11 +101,12 @@ func (l *Limits) tagCaps() libibverbs.TmCaps {
 	}
 }
 
-// PostOp executes an operation on the tag list. The handle of a receive that it
-// adds is stored in op. It fails with EOPNOTSUPP for a queue without a list,
-// with EINVAL for unknown opcodes and flags and too many segments, with ENOENT
-// for the handle 0, which no receive has, and with ENOMEM if the list is full,
-// or too many operations have completions that were not polled.
+// PostOp executes an operation on the tag list. For a receive that it adds, it
+// stores the handle in op. It fails with EOPNOTSUPP if the queue has no list,
+// with EINVAL if the opcode or a flag is unknown or there are too many
+// segments, and with ENOENT if it deletes the handle 0, which no receive has.
+// It fails with ENOMEM if the list is full, or if too many operations have
+// completions that were not polled.
 func (s *SRQ) PostOp(op *libibverbs.OpsWr, segments []libibverbs.Sge) error {
 	if err := s.pd.device.check(); err != nil {
 		return err
@@ -303,7 +304,9 @@ func firstBytes(dst, src [][]byte, n int) bool {
 // header. It changes src.
 func (q *QP) fillMatched(src [][]byte, n uint32) *refusal {
 	if n < tagHeaderLen {
-		return badRequest // the packet is not the one that has matched, which was treated as lost
+		// The packet that matched was treated as lost, and this is another
+		// one with its PSN.
+		return badRequest
 	}
 	for skip := tagHeaderLen; skip > 0; {
 		part := min(skip, len(src[0]))
@@ -384,9 +387,10 @@ func (q *QP) setTagged(c *Completion, whole bool) {
 	}
 }
 
-// offload is the send queue of a queue pair that belongs to the device. The
-// device reads the data of rendezvous with it, and tells the peer of the end.
-// Each rendezvous has two requests: the first has an even number.
+// offload is a send queue that the device itself uses, of a queue pair that the
+// program created without one. With it, the device reads the data of rendezvous
+// and tells the peer when each has ended. Each rendezvous has two requests; the
+// number of the first is even.
 type offload struct {
 	running [offloaded]pull
 	waiting []pull // rendezvous for which the send queue has no room
@@ -445,7 +449,7 @@ func (q *QP) feed() {
 		}
 		copy(read.segments(), f.segments)
 		fin := w.send(w.Posted + 1)
-		*fin = SendSlot{ // leaves behind the answer to the read
+		*fin = SendSlot{ // the fence makes it wait for the answer to the read
 			Opcode: libibverbs.IBV_WR_SEND, InlineLen: rendezvousLen,
 			Flags: uint32(libibverbs.IBV_SEND_SIGNALED | libibverbs.IBV_SEND_INLINE | libibverbs.IBV_SEND_FENCE),
 		}

@@ -76,7 +76,7 @@ func (m *MR) tellRegion() {
 }
 
 // tellRegionGone undoes tellRegion. What the device has done with the memory
-// happens before its return.
+// happens before tellRegionGone returns.
 func (m *MR) tellRegionGone() {
 	told.Lock()
 	delete(told.regions, toldKey{m.pd.device, m.key})

@@ -72,9 +72,9 @@ func (x *XRCD) XRCQP(number uint32) *QP {
 	return nil
 }
 
-// aim makes the shared receive queue that p, a request, names the one of the
-// current message. The request is refused if the domain has no such queue, and
-// if the packets of one message name different queues.
+// aim sets the current message's shared receive queue to the one that the
+// request p names. It refuses p if the domain has no such queue, or if an
+// earlier packet of the message named another one.
 func (q *QP) aim(p *wire.Packet) *refusal {
 	if q.kind != libibverbs.IBV_QPT_XRC_RECV {
 		return nil

@@ -113,9 +113,10 @@ func (c *connections) unclaimName(name string) {
 }
 
 // ClaimFile claims a file, named by its device and inode, for this node until
-// release is called. It fails with EADDRINUSE if another process of the machine
-// has claimed it. On the network of all machines, no process learns of others,
-// and ClaimFile succeeds. The node must be locked.
+// release is called. It fails with EADDRINUSE if another process of the same
+// network has claimed it. On the network of all machines, processes do not
+// learn of each other's claims, and ClaimFile succeeds. The node must be
+// locked.
 func (n *Node) ClaimFile(device, inode uint64) (release func(), err error) {
 	name := fmt.Sprintf("file/%d/%d", device, inode)
 	if err := n.cm.claimName(name); err != nil {

@@ -397,8 +397,9 @@ func (u *internet) send(p *wire.Packet) {
 	}
 }
 
-// claim never fails, as no other node has the addresses of this node, and so
-// there is nothing to claim.
+// claim claims nothing and never fails: no other node has the addresses of this
+// node, and nodes on the network of all machines learn nothing of each other's
+// files.
 func (u *internet) claim(string) (io.Closer, error) { return nil, nil }
 
 // receive does nothing, as the worker receives from the sockets.

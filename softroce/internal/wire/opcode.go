@@ -33,7 +33,7 @@ const (
 	RCFetchAdd     Opcode = 0x14
 	RCSendLastInv  Opcode = 0x16
 	RCSendOnlyInv  Opcode = 0x17
-	RCFlush        Opcode = 0x1C // a READ response without data answers it, as it does RCAtomicWrite
+	RCFlush        Opcode = 0x1C // answered by a READ response without data, like RCAtomicWrite
 	RCAtomicWrite  Opcode = 0x1D
 	UCSendFirst    Opcode = 0x20
 	UCSendMiddle   Opcode = 0x21
