@@ -373,7 +373,7 @@ func (d *Device) hasStagedAt(addr, n uint64) bool {
 // answerAndUnstage sends the answers for which staged bytes wait, as far as the
 // network has room. Then it writes all staged bytes to memory.
 func (d *Device) answerAndUnstage() {
-	for i := range d.staged.writes {
+	for i := 0; i < len(d.staged.writes); i++ { // answerNow may write them all to memory
 		t := &d.staged.writes[i]
 		if int32(t.qp.responder.sent-t.answers) < 0 {
 			t.qp.answerNow()

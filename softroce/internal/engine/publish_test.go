@@ -612,3 +612,71 @@ func TestUnreachable(t *testing.T) {
 	require.Equal(t, []result{ok(2)}, results(a.send))
 	require.Equal(t, libibverbs.IBV_QPS_RTS, a.qp.State(), "it was answered")
 }
+
+// bytesTo returns a WRITE with that PSN of 8 bytes, each of which is value, to
+// offset of b's memory.
+func (b *end) bytesTo(psn, offset int, value byte) *wire.Packet {
+	p := b.asked(wire.RCWriteOnly, psn)
+	p.Addr += uint64(offset)
+	p.Length, p.Payload = 8, [][]byte{bytes.Repeat([]byte{value}, 8)}
+	return p
+}
+
+// wordAt returns an atomic operation or ATOMIC WRITE with that PSN on the word
+// at offset of b's memory. A compare and swap expects a word of 0.
+func (b *end) wordAt(op wire.Opcode, psn, offset int) *wire.Packet {
+	p := b.asked(op, psn)
+	p.Addr += uint64(offset)
+	p.SwapAdd = 9
+	if op == wire.RCAtomicWrite {
+		p.Length, p.Payload = 8, [][]byte{{9, 8, 7, 6, 5, 4, 3, 2}}
+	}
+	return p
+}
+
+// The answer to a READ makes staged bytes visible while a later request waits
+// for other staged bytes.
+func TestReadUnstagesFirst(t *testing.T) {
+	const x, y = 0, 128
+	for name, tt := range map[string]struct {
+		last   func(b *end) *wire.Packet
+		answer wire.Opcode
+	}{
+		"write": {func(b *end) *wire.Packet { return b.bytesTo(3, x, 3) }, wire.RCAck},
+		"add":   {func(b *end) *wire.Packet { return b.wordAt(wire.RCFetchAdd, 3, x) }, wire.RCAtomicAck},
+		"swap": {func(b *end) *wire.Packet {
+			p := b.wordAt(wire.RCCompareSwap, 3, x)
+			p.Compare = 0x0101010101010101
+			return p
+		}, wire.RCAtomicAck},
+		"atomic write": {func(b *end) *wire.Packet { return b.wordAt(wire.RCAtomicWrite, 3, x) }, wire.RCReadOnly},
+		"flush": {func(b *end) *wire.Packet {
+			p := b.asked(wire.RCFlush, 3)
+			p.FlushType, p.FlushLevel = uint8(global), uint8(libibverbs.IBV_FLUSH_MR)
+			return p
+		}, wire.RCReadOnly},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t, 1)
+			n.node(1)
+			g := &gate{ways: map[uint32]*gateWay{}}
+			n.node(2).config.Outgoing = g
+			_, b, _ := n.flushPair(256)
+			b.Receive(b.bytesTo(0, x, 1))
+			read := b.asked(wire.RCReadRequest, 1)
+			read.Length = 8
+			b.Receive(read)
+			b.Receive(b.bytesTo(2, y, 2))
+			b.Receive(tt.last(b))
+			b.Advance(0)
+			g.open = true
+			b.Publish()
+			require.Equal(t, []answerOf{
+				{wire.RCAck, 0, wire.Ack, 1}, {wire.RCReadOnly, 1, wire.Ack, 2}, {wire.RCAck, 2, wire.Ack, 3}, {tt.answer, 3, wire.Ack, 4},
+			}, answersOf(b.sent))
+			require.Equal(t, bytes.Repeat([]byte{2}, 8), b.mr.memory[y:y+8])
+			require.Equal(t, name != "flush", b.mr.memory[x] != 1, "the last request has changed the memory")
+			require.Empty(t, b.staged.writes)
+		})
+	}
+}
