@@ -356,6 +356,18 @@ func (d *Device) unstageOverlap(b []byte) {
 	}
 }
 
+// unstageBefore writes all staged bytes to memory before a request to q changes
+// the word b: a program that polls the word and finds the new value must see
+// what was written earlier. Requests from this process have no order with
+// WRITEs of other processes to other memory.
+func (q *QP) unstageBefore(b []byte) {
+	if d := q.device; q.outside && len(d.staged.writes) > 0 {
+		d.answerAndUnstage()
+	} else {
+		d.unstageOverlap(b)
+	}
+}
+
 // hasStaged reports whether bytes are staged that belong to b.
 func (d *Device) hasStaged(b []byte) bool { return d.hasStagedAt(addressOf(b), uint64(len(b))) }
 

@@ -680,3 +680,30 @@ func TestReadUnstagesFirst(t *testing.T) {
 		})
 	}
 }
+
+// A program that polls a word sees the bytes that were written before an
+// atomic operation or ATOMIC WRITE has changed the word.
+func TestTailsBeforeWords(t *testing.T) {
+	const data, flag = 128, 64
+	for name, op := range map[string]wire.Opcode{"add": wire.RCFetchAdd, "swap": wire.RCCompareSwap, "atomic write": wire.RCAtomicWrite} {
+		for from, other := range map[string]bool{"same queue pair": false, "another queue pair": true} {
+			t.Run(name+"/"+from, func(t *testing.T) {
+				n := newNetwork(t, 1)
+				_, b, g := n.gated(libibverbs.IBV_QPT_RC, 256)
+				writer, psn := b, 1
+				if other {
+					writer, psn = n.end(n.nodes[1], libibverbs.IBV_QPT_RC, nil, 256), 0
+					n.join(n.end(n.nodes[0], libibverbs.IBV_QPT_RC, nil, 256), writer)
+				}
+				writer.Receive(writer.bytesTo(0, data, 1))
+				require.Zero(t, writer.mr.memory[data])
+				b.Receive(b.wordAt(op, psn, flag))
+				require.NotZero(t, *word(b.mr.memory, flag))
+				require.Equal(t, bytes.Repeat([]byte{1}, 8), writer.mr.memory[data:data+8])
+				require.Len(t, b.sent, 2)
+				require.Equal(t, wire.RCAck, b.sent[0].Opcode)
+				require.Equal(t, 2, g.flushes, "each answer leaves at once")
+			})
+		}
+	}
+}

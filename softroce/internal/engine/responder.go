@@ -615,7 +615,7 @@ func (q *QP) doAtomic(p *wire.Packet) *refusal {
 	if !ok {
 		return badRequest
 	}
-	q.device.unstageOverlap(b)
+	q.unstageBefore(b)
 	if detector.Enabled {
 		q.tellRemote(p, detector.RemoteAtomic, at, 8, p.RKey)
 	}
@@ -703,7 +703,7 @@ func (q *QP) doAtomicWrite(p *wire.Packet) *refusal {
 	if refused := refusalOf(scatter(d.target, p.Payload), badAccess); refused != nil {
 		return refused
 	}
-	d.unstageOverlap(b)
+	q.unstageBefore(b)
 	if detector.Enabled {
 		q.tellRemote(p, detector.RemoteAtomic, at, 8, p.RKey)
 	}
