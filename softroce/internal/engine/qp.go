@@ -285,7 +285,16 @@ func (q *QP) reset() {
 		q.told.Acquire()
 	}
 	for _, c := range q.cqs() {
-		c.remove(func(c *Completion) bool { return c.QpNum == q.number && c.srq() == 0 })
+		c.remove(func(c *Completion) bool {
+			gone := c.QpNum == q.number && c.srq() == 0
+			if gone && c.unexpected() {
+				q.srq.tags.arrived-- // the program will not handle the message
+			}
+			return gone
+		})
+	}
+	if q.srq != nil && q.srq.tags != nil {
+		q.srq.tags.activate()
 	}
 	for _, w := range q.queues() {
 		atomic.StoreUint32(&w.Posted, 0)

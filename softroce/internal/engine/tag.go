@@ -42,7 +42,7 @@ type tagList struct {
 	recvs   []taggedRecv
 	newest  uint32          // handle of the newest receive
 	told    *detector.Queue // for the race detector, the receives
-	arrived uint32          // number of unexpected messages that have arrived
+	arrived uint32          // number of unexpected messages that have arrived, without those whose completions were dropped
 	handled uint32          // number of unexpected messages that the program has reported as handled
 }
 
@@ -385,6 +385,12 @@ func (q *QP) setTagged(c *Completion, whole bool) {
 			c.ByteLen = uint32(min(q.responder.receive.room, rendezvousLen))
 		}
 	}
+}
+
+// unexpected reports whether c tells that an unexpected message has arrived.
+func (c *Completion) unexpected() bool {
+	const expected = libibverbs.IBV_WC_TM_MATCH | libibverbs.IBV_WC_TM_DATA_VALID
+	return c.Status == libibverbs.IBV_WC_SUCCESS && c.Opcode == libibverbs.IBV_WC_TM_RECV && c.WcFlags&expected == 0
 }
 
 // offload is a send queue that the device itself uses, of a queue pair that the

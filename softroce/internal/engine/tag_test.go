@@ -471,29 +471,55 @@ func TestTagEndUnderMessage(t *testing.T) {
 			t.Run(fmt.Sprint(name, tag), func(t *testing.T) {
 				p := newNetwork(t, 1).tagPair(true, 4, 4)
 				p.add(1, 1, 0xF, p.b.mr.sge(0, 4096))
-				p.recv(50, p.b.mr.sge(8192, 4096))
+				for id := range uint64(3) {
+					p.recv(50+id, p.b.mr.sge(8192, 4096))
+				}
+				whole := func() {
+					m := p.a.qp.packet(wire.RCSendOnly, p.b.qp.responder.psn)
+					m.Payload = [][]byte{p.a.mr.memory[:32]}
+					p.b.Receive(m)
+				}
+				p.message(libibverbs.IBV_TMH_EAGER, 2)
+				whole()
+				require.Equal(t, []tagged{{50, success, tmRecv, 0, 32, 0}}, p.results())
+				whole()
+				p.add(2, 3, 0xF)
+				p.add(4, 5, 0xF)
+				require.False(t, p.srq.tags.recvs[1].active)
 				p.message(libibverbs.IBV_TMH_EAGER, tag)
 				first := p.a.qp.packet(wire.RCSendFirst, p.b.qp.responder.psn)
 				first.Payload = [][]byte{p.a.mr.memory[:1024]}
 				p.b.Receive(first)
-				require.Equal(t, uint32(tag-1), p.srq.tags.arrived)
+				require.Equal(t, uint32(2+tag-1), p.srq.tags.arrived)
 				end(p)
 				p.runFor(1e6)
-				require.Zero(t, p.srq.tags.arrived)
-				if tag == 1 {
-					require.Empty(t, p.srq.tags.recvs)
-				} else {
-					require.Len(t, p.srq.tags.recvs, 1)
+				unexpected := uint32(1) // the message whose completion was polled
+				if name == "error" {
+					unexpected = 2
 				}
+				require.Equal(t, unexpected, p.srq.tags.arrived)
+				require.Len(t, p.srq.tags.recvs, int(tag-1)+2)
+				require.False(t, p.srq.tags.recvs[tag].active)
 				if name == "error" {
 					got := p.results()
 					require.Equal(t, flushed, got[len(got)-1].status)
 				}
+				p.sync(unexpected)
+				require.True(t, p.srq.tags.recvs[tag].active)
 				p.add(3, 1, 0xF)
 				require.True(t, p.srq.tags.recvs[len(p.srq.tags.recvs)-1].active)
 			})
 		}
 	}
+	t.Run("activates", func(t *testing.T) {
+		p := newNetwork(t, 1).tagPair(true, 4, 4)
+		p.recv(50, p.b.mr.sge(8192, 4096))
+		p.sendMessage(p.message(libibverbs.IBV_TMH_EAGER, 2))
+		p.add(1, 1, 0xF)
+		require.False(t, p.srq.tags.recvs[0].active)
+		require.NoError(t, p.b.qp.Destroy())
+		require.True(t, p.srq.tags.recvs[0].active, "no message is unexpected any more")
+	})
 }
 
 // Rendezvous in progress end with their queue pair.
