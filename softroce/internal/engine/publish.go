@@ -298,8 +298,8 @@ func (p *publishing) left(dep *dependency) bool {
 }
 
 // writeLast writes the payload of the last packet of a WRITE to b, but stages
-// its last bytes.
-func (q *QP) writeLast(b, payload []byte, dep dependency) fault {
+// its last bytes. It returns nil on success.
+func (q *QP) writeLast(b, payload []byte, dep dependency) *refusal {
 	d := q.device
 	s := &d.staged
 	body, end := b[:max(0, len(b)-stagedBytes)], b[max(0, len(b)-stagedBytes):]
@@ -308,22 +308,27 @@ func (q *QP) writeLast(b, payload []byte, dep dependency) fault {
 		d.unstageOverlap(end)
 	}
 	d.unstageOverlap(body)
-	if f := scatter([][]byte{body}, [][]byte{payload[:len(body)]}); f != noFault {
-		return f
+	if q.responder.refused {
+		return lost
+	}
+	if refused := refusalOf(scatter([][]byte{body}, [][]byte{payload[:len(body)]}), badAccess); refused != nil {
+		return refused
 	}
 	if len(s.writes) == 0 || t == nil {
 		if !writable(end) {
-			return targetFault
+			return badAccess
 		}
 		if len(s.writes) == maxStagedWrites {
-			d.answerAndUnstage()
+			if d.answerAndUnstage(); q.responder.refused {
+				return lost
+			}
 		}
 		s.writes = append(s.writes, stagedWrite{dst: end})
 		t = &s.writes[len(s.writes)-1]
 	}
 	t.dependency = dep
 	copy(t.data[:], payload[len(body):])
-	return noFault
+	return nil
 }
 
 // last returns the newest staged WRITE if it belongs to q and writes to the
@@ -349,7 +354,8 @@ func (s *publication) noteCompletion(q *QP) {
 }
 
 // unstageOverlap writes all staged bytes to memory if some of them belong to b,
-// which a request is about to use.
+// which a request is about to use. Like answerAndUnstage, it can fail a queue
+// pair.
 func (d *Device) unstageOverlap(b []byte) {
 	if d.hasStaged(b) {
 		d.answerAndUnstage()
@@ -359,7 +365,8 @@ func (d *Device) unstageOverlap(b []byte) {
 // unstageBefore writes all staged bytes to memory before a request to q changes
 // the word b: a program that polls the word and finds the new value must see
 // what was written earlier. Requests from this process have no order with
-// WRITEs of other processes to other memory.
+// WRITEs of other processes to other memory. Like answerAndUnstage,
+// unstageBefore can fail a queue pair.
 func (q *QP) unstageBefore(b []byte) {
 	if d := q.device; q.outside && len(d.staged.writes) > 0 {
 		d.answerAndUnstage()
@@ -383,7 +390,10 @@ func (d *Device) hasStagedAt(addr, n uint64) bool {
 }
 
 // answerAndUnstage sends the answers for which staged bytes wait, as far as the
-// network has room. Then it writes all staged bytes to memory.
+// network has room. Then it writes all staged bytes to memory. A queue pair
+// fails if it cannot answer a READ any more. A request to that queue pair that
+// is being executed must then have no effect: responder.refused is true, and
+// the request is treated as lost.
 func (d *Device) answerAndUnstage() {
 	for i := 0; i < len(d.staged.writes); i++ { // answerNow may write them all to memory
 		t := &d.staged.writes[i]

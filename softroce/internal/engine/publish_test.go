@@ -707,3 +707,74 @@ func TestTailsBeforeWords(t *testing.T) {
 		}
 	}
 }
+
+// If an answer that a request waits for fails the queue pair, the request has
+// no effect.
+func TestRefusedWhileUnstaging(t *testing.T) {
+	const at = 128
+	for name, last := range map[string]func(b *end) *wire.Packet{
+		"write": func(b *end) *wire.Packet { return b.bytesTo(3, at+4, 2) },
+		"write with imm": func(b *end) *wire.Packet {
+			p := b.bytesTo(3, at+4, 2)
+			p.Opcode = wire.RCWriteOnlyImm
+			return p
+		},
+		"long write": func(b *end) *wire.Packet {
+			p := b.bytesTo(3, at, 2)
+			p.Length, p.Payload[0] = 100, bytes.Repeat([]byte{2}, 100)
+			return p
+		},
+		"beginning of a write": func(b *end) *wire.Packet {
+			p := b.asked(wire.RCWriteFirst, 3)
+			p.Length, p.Payload = 2048, [][]byte{bytes.Repeat([]byte{2}, 1024)}
+			return p
+		},
+		"send": func(b *end) *wire.Packet {
+			p := b.asked(wire.RCSendOnly, 3)
+			p.Payload = [][]byte{bytes.Repeat([]byte{2}, 8)}
+			return p
+		},
+		"add":          func(b *end) *wire.Packet { return b.wordAt(wire.RCFetchAdd, 3, at) },
+		"swap":         func(b *end) *wire.Packet { return b.wordAt(wire.RCCompareSwap, 3, at) },
+		"atomic write": func(b *end) *wire.Packet { return b.wordAt(wire.RCAtomicWrite, 3, at) },
+		"flush": func(b *end) *wire.Packet {
+			p := b.asked(wire.RCFlush, 3)
+			p.FlushType, p.FlushLevel = uint8(persistent), uint8(libibverbs.IBV_FLUSH_MR)
+			return p
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t, 1)
+			n.node(1)
+			g := &gate{ways: map[uint32]*gateWay{}}
+			n.node(2).config.Outgoing = g
+			_, b, stored := n.flushPair(4096)
+			w := b.window(b.pd, libibverbs.IBV_MW_TYPE_2)
+			require.Equal(t, success, bindMW(b.qp, w, b.mr, 0, 64, remoteRead))
+			b.postRecv(1)
+			b.postRecv(2, b.mr.sge(at, 8))
+			read := b.asked(wire.RCReadRequest, 0)
+			read.RKey, read.Length = w.Key(), 8
+			b.Receive(read)
+			invalidate := b.asked(wire.RCSendOnlyInv, 1)
+			invalidate.InvKey = w.Key()
+			b.Receive(invalidate)
+			want := bytes.Clone(b.mr.memory)
+			b.Receive(b.bytesTo(2, at, 0))
+			b.Receive(last(b))
+			b.Advance(0)
+			g.open = true
+			b.Publish()
+			require.Equal(t, []answerOf{{wire.RCAck, 0, wire.NakRemoteAccess, 3}}, answersOf(b.sent))
+			require.Equal(t, want, b.mr.memory)
+			require.Empty(t, stored.ranges)
+			second := result{2, flushed}
+			if name == "write with imm" || name == "send" {
+				second.status = locAccess
+			}
+			require.Equal(t, []result{ok(1), second}, results(b.recv))
+			b.requireEvents(AsyncEvent{access, b.qp})
+			require.Zero(t, b.qp.responder.message)
+		})
+	}
+}

@@ -446,15 +446,17 @@ func (q *QP) write(p *wire.Packet, m *message, n uint32) *refusal {
 	if detector.Enabled && m.length == 0 {
 		q.tellRemote(p, detector.RemoteWrite, at, uint64(m.left), m.rkey)
 	}
-	var f fault
+	var refused *refusal
 	if q.outside && n == m.left && n > 0 && len(p.Payload) == 1 {
-		f = q.writeLast(b, p.Payload[0], q.dependencyOf(p))
+		refused = q.writeLast(b, p.Payload[0], q.dependencyOf(p))
 	} else {
-		d.unstageOverlap(b)
+		if d.unstageOverlap(b); q.responder.refused {
+			return lost
+		}
 		d.target = append(d.target[:0], b)
-		f = scatter(d.target, p.Payload)
+		refused = refusalOf(scatter(d.target, p.Payload), badAccess)
 	}
-	if refused := refusalOf(f, badAccess); refused != nil {
+	if refused != nil {
 		return refused
 	}
 	m.addr += uint64(n)
@@ -486,6 +488,9 @@ func (q *QP) fill(src [][]byte, offset, n uint32) *refusal {
 	}
 	for _, b := range d.target {
 		d.unstageOverlap(b)
+	}
+	if q.responder.refused {
+		return lost
 	}
 	return refusalOf(scatter(d.target, src), badReceive)
 }
@@ -615,7 +620,9 @@ func (q *QP) doAtomic(p *wire.Packet) *refusal {
 	if !ok {
 		return badRequest
 	}
-	q.unstageBefore(b)
+	if q.unstageBefore(b); r.refused {
+		return lost
+	}
 	if detector.Enabled {
 		q.tellRemote(p, detector.RemoteAtomic, at, 8, p.RKey)
 	}
@@ -672,7 +679,9 @@ func (q *QP) doFlush(p *wire.Packet) *refusal {
 		return badAccess
 	}
 	if d.hasStagedAt(at.mr.address(at.addr), length) {
-		d.answerAndUnstage()
+		if d.answerAndUnstage(); q.responder.refused {
+			return lost
+		}
 	}
 	if persistent && length > 0 && d.config.Persist(at.bytes(length)) != nil {
 		return badAccess
@@ -703,7 +712,9 @@ func (q *QP) doAtomicWrite(p *wire.Packet) *refusal {
 	if refused := refusalOf(scatter(d.target, p.Payload), badAccess); refused != nil {
 		return refused
 	}
-	q.unstageBefore(b)
+	if q.unstageBefore(b); q.responder.refused {
+		return lost
+	}
 	if detector.Enabled {
 		q.tellRemote(p, detector.RemoteAtomic, at, 8, p.RKey)
 	}
