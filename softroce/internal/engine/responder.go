@@ -228,7 +228,7 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 	case ahead > 0:
 		if !r.nak {
 			r.nak = true
-			q.addAck(wire.NakSequence, r.psn)
+			q.offerAck(wire.NakSequence, r.psn)
 		}
 		return
 	}
@@ -264,10 +264,10 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 	case lost:
 	case notReady:
 		r.nak = true
-		q.addAck(wire.RNRNak(q.attr.MinRnrTimer), p.PSN)
+		q.offerAck(wire.RNRNak(q.attr.MinRnrTimer), p.PSN)
 	case pretendedNotReady:
 		r.nak = true
-		q.addAck(wire.RNRNak(shortestRNR), p.PSN)
+		q.offerAck(wire.RNRNak(shortestRNR), p.PSN)
 	default:
 		q.addAck(refused.syndrome, p.PSN)
 		q.countRefused(p.Opcode)
@@ -765,7 +765,7 @@ func (r *responder) keep(n int) {
 func (q *QP) receiveDuplicate(p *wire.Packet) {
 	r := &q.responder
 	if p.Opcode.IsSend() || p.Opcode.IsWrite() {
-		q.addAck(wire.Ack, r.psn.Add(-1))
+		q.offerAck(wire.Ack, r.psn.Add(-1))
 		return
 	}
 	if op := p.Opcode.Operation(); op == wire.RCFlush || op == wire.RCAtomicWrite {
@@ -797,6 +797,18 @@ func (q *QP) receiveDuplicate(p *wire.Packet) {
 		r.repeats++
 		q.addAnswer(a)
 		return
+	}
+}
+
+// maxAnswers limits the number of queued answers to which offerAck adds. The
+// requests that a peer may have in flight need fewer.
+const maxAnswers = 4 * window
+
+// offerAck queues an ACK or NAK for a packet that executes no request, unless
+// many answers are queued already. To the peer, the ACK or NAK is then lost.
+func (q *QP) offerAck(s wire.Syndrome, psn wire.PSN) {
+	if r := &q.responder; len(r.answers)-r.first < maxAnswers {
+		q.addAck(s, psn)
 	}
 }
 

@@ -316,3 +316,62 @@ func TestDuplicateWithoutKey(t *testing.T) {
 	require.Equal(t, []result{ok(1), ok(2)}, results(a.send))
 	require.Zero(t, b.qp.responder.repeats)
 }
+
+// A peer cannot make ACKs and NAKs pile up, whatever it alternates. It gets its
+// answers when there is room again.
+func TestAcksAreBounded(t *testing.T) {
+	again := func(b *end, _ int) { b.Receive(b.asked(wire.RCWriteOnly, -1)) }
+	notReady := func(b *end, done int) { b.Receive(b.asked(wire.RCSendOnly, 1+done)) }
+	for name, tt := range map[string]struct {
+		ask   []func(b *end, done int)
+		after int // number of requests that ask executes each time
+	}{
+		"not ready":                 {[]func(b *end, done int){notReady}, 0},
+		"duplicate, then not ready": {[]func(b *end, done int){again, notReady}, 0},
+		"gap": {[]func(b *end, done int){
+			func(b *end, done int) { b.Receive(b.asked(wire.RCWriteOnly, 1+done)) },
+			func(b *end, done int) { b.Receive(b.asked(wire.RCWriteOnly, 100+done)) },
+		}, 1},
+		"write, then not ready": {[]func(b *end, done int){
+			func(b *end, done int) { b.Receive(b.asked(wire.RCWriteOnly, 1+done)) },
+			func(b *end, done int) { notReady(b, 1+done) },
+		}, 1},
+		"repeated READ": {[]func(b *end, done int){
+			func(b *end, _ int) {
+				p := b.asked(wire.RCReadRequest, 0)
+				p.Length = 5
+				b.Receive(p)
+			}, again, notReady,
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t, 1)
+			_, b := n.pair(libibverbs.IBV_QPT_RC, 64)
+			full := true
+			b.config.Room = func(uint32) bool { return !full }
+			first := b.asked(wire.RCReadRequest, 0)
+			first.Length = 5
+			b.Receive(first)
+			done := 0
+			for range 5000 {
+				for _, ask := range tt.ask {
+					ask(b, done)
+				}
+				done += tt.after
+			}
+			r := &b.qp.responder
+			require.LessOrEqual(t, len(r.answers)-r.first, maxAnswers+1)
+			full = false
+			b.Resume()
+			for b.Advance(0) == 0 {
+			}
+			require.Empty(t, r.answers[r.first:])
+			b.sent = nil
+			b.postRecv(7)
+			b.Receive(b.asked(wire.RCSendOnly, 1+done))
+			b.Advance(0)
+			require.Equal(t, []answerOf{{wire.RCAck, 1 + done, wire.Ack, uint32(2 + done)}}, answersOf(b.sent))
+			require.Equal(t, []result{ok(7)}, results(b.recv))
+		})
+	}
+}
