@@ -123,8 +123,9 @@ type publishing struct {
 // showAll makes all data visible that need not wait any more: first memory,
 // then completions, then events. A completion must not become visible before
 // the last bytes of an earlier WRITE on its queue pair. So showAll checks
-// events first and memory last: a packet that leaves between two checks makes
-// the memory visible rather than the completion.
+// events first and memory last, from the newest WRITE to the oldest: a packet
+// that leaves between two checks makes the memory visible rather than the
+// completion, and an earlier WRITE rather than a later one.
 func (p *publishing) showAll() {
 	s := &p.device.staged
 	events := p.readyEvents()
@@ -132,7 +133,7 @@ func (p *publishing) showAll() {
 		p.countReady(q)
 	}
 	counts := p.takeCounts()
-	for i := range s.writes {
+	for i := len(s.writes) - 1; i >= 0; i-- {
 		t := &s.writes[i]
 		t.ready = p.answered(&t.dependency) && p.left(&t.dependency)
 	}
