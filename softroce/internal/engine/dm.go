@@ -25,7 +25,8 @@ const (
 )
 
 // AllocDM allocates size bytes of device memory, which are zero. Their address
-// is a multiple of 1<<logAlign and of 64.
+// is a multiple of 1<<logAlign and of 64. The allocation takes at least
+// 1<<logAlign bytes of the device's memory.
 //
 // AllocDM fails with EOPNOTSUPP if the device has no memory. It fails with
 // EINVAL for size 0 and for a size or an alignment that exceeds all of the
@@ -41,12 +42,12 @@ func (d *Device) AllocDM(size uint64, logAlign uint32) (*DM, error) {
 	case size == 0, size > all, logAlign >= uint32(bits.Len64(all)):
 		return nil, syscall.EINVAL
 	}
-	taken := min((size+dmUnit-1)/dmUnit*dmUnit, all)
+	align := max(dmUnit, uint64(1)<<logAlign)
+	taken := min(max((size+dmUnit-1)/dmUnit*dmUnit, align), all)
 	if taken > all-d.dm {
 		return nil, syscall.ENOMEM
 	}
 	// Go's memory, as packets that are under way refer to it after Free.
-	align := max(dmUnit, uint64(1)<<logAlign)
 	memory := make([]byte, size+align)
 	memory = memory[-addressOf(memory)%align:][:size:size]
 	d.dm += taken

@@ -215,3 +215,20 @@ func TestDMRefused(t *testing.T) {
 		})
 	}
 }
+
+// The bytes that an alignment takes count, too.
+func TestDMAlignmentIsLimited(t *testing.T) {
+	d := small(t, func(l *Limits) { l.DM = 1 << 12 })
+	var all []*DM
+	for range 4 {
+		dm, err := d.AllocDM(1, 10)
+		require.NoError(t, err)
+		all = append(all, dm)
+	}
+	_, err := d.AllocDM(1, 0)
+	require.Equal(t, syscall.ENOMEM, err)
+	for _, dm := range all {
+		require.NoError(t, dm.Free())
+	}
+	require.Zero(t, d.dm)
+}
