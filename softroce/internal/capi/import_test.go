@@ -187,6 +187,18 @@ func TestExporterClosesFirst(t *testing.T) {
 	i.postSend(qp, part, nil, 0)
 	require.Equal(t, libibverbs.IBV_WC_LOC_PROT_ERR, i.poll(cq, 1)[0].Status, "the exporter's region is gone")
 	require.Error(t, libibverbs.DeregMr(i.mr))
+	qpAttr, srqAttr := alloc[libibverbs.QpInitAttr](), alloc[libibverbs.SrqInitAttr]()
+	defer free(qpAttr)
+	defer free(srqAttr)
+	qpAttr.QpType, srqAttr.Attr = libibverbs.IBV_QPT_RC, libibverbs.SrqAttr{MaxWr: 1, MaxSge: 1}
+	for call, err := range map[string]error{
+		"queue pair":           failed(libibverbs.CreateQp(r.pd, qpAttr)),
+		"shared receive queue": failed(libibverbs.CreateSrq(r.pd, srqAttr)),
+		"region":               failed(libibverbs.RegMr(r.pd, start(r.memory), 8, 0)),
+		"window":               failed(libibverbs.AllocMw(r.pd, libibverbs.IBV_MW_TYPE_1)),
+	} {
+		require.ErrorIs(t, err, syscall.EINVAL, call)
+	}
 	another := i.qp(libibverbs.IBV_QPT_RC, cq, 4)
 	require.NoError(t, libibverbs.DestroyQp(another), "the domain is in use, and so still there")
 	require.ErrorIs(t, libibverbs.DeallocPd(i.pd), syscall.EBUSY)
