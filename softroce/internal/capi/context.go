@@ -177,12 +177,17 @@ func (l *library) closeContext(c *libibverbs.Context) syscall.Errno {
 	x.closed = true
 	l.destroyAll(c)
 	delete(l.contexts, c)
-	l.leaveFile(x)
-	l.Node.Close(x.device)
 	syscall.Close(x.fd)
 	syscall.Close(int(c.CmdFd))
-	freeMemory(unsafe.Pointer(uintptr(unsafe.Pointer(c)) - unsafe.Offsetof(libibverbs.VerbsContext{}.Context)))
+	l.leaveFile(x) // frees c
+	l.Node.Close(x.device)
 	return 0
+}
+
+// freeContext frees the program's struct of a context. No object may have its
+// address any more, as C's allocator may give the address to another context.
+func freeContext(c *libibverbs.Context) {
+	freeMemory(unsafe.Pointer(uintptr(unsafe.Pointer(c)) - unsafe.Offsetof(libibverbs.VerbsContext{}.Context)))
 }
 
 // destroyAll destroys the objects of an opened device. It destroys an object
@@ -231,28 +236,34 @@ func (l *library) destroyAll(c *libibverbs.Context) {
 			l.deallocMW(o)
 		}
 	}
+	l.destroyShared(c)
+}
+
+// destroyShared destroys those objects of contexts that other contexts of the
+// same file can import or use. It leaves what others use.
+func (l *library) destroyShared(contexts ...*libibverbs.Context) {
 	for o := range l.mrs {
-		if o.Context == c {
+		if slices.Contains(contexts, o.Context) {
 			l.closeMR(o)
 		}
 	}
 	for o := range l.dms {
-		if o.Context == c {
+		if slices.Contains(contexts, o.Context) {
 			l.freeDM(o)
 		}
 	}
 	for o, p := range l.pds {
-		if o.Context == c && p.of != nil {
+		if slices.Contains(contexts, o.Context) && p.of != nil {
 			l.closePD(o)
 		}
 	}
 	for o := range l.tds {
-		if o.Context == c {
+		if slices.Contains(contexts, o.Context) {
 			l.deallocTD(o)
 		}
 	}
 	for o := range l.pds {
-		if o.Context == c {
+		if slices.Contains(contexts, o.Context) {
 			l.closePD(o)
 		}
 	}

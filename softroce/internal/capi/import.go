@@ -17,8 +17,8 @@ import (
 type deviceFile struct {
 	device, inode uint64 // of the memory file whose descriptors programs duplicate
 	contexts      int    // number of open contexts
-	// closed has the closed contexts, as they may have left objects that were
-	// in use.
+	// closed has the closed contexts that have left objects which were in use.
+	// The contexts are not freed yet.
 	closed []*libibverbs.Context
 }
 
@@ -199,20 +199,23 @@ func (l *library) closeMR(c *libibverbs.Mr) {
 	}
 }
 
-// leaveFile ends the use of a file by the context x, which is closed. Objects
-// of the context that another one still uses go when all contexts of the file
-// are closed.
+// leaveFile ends the use of a file by the context x, which is closed, and frees
+// the context. If objects of x are left, as other contexts use them, then these
+// objects and the context go when all contexts of the file are closed.
 func (l *library) leaveFile(x *context) {
 	f := x.file
 	f.contexts--
-	if f.contexts > 0 {
-		if l.hasLeft(x.c) {
-			f.closed = append(f.closed, x.c)
+	switch {
+	case f.contexts == 0:
+		all := append(f.closed, x.c)
+		l.destroyShared(all...) // together, as the objects may use each other
+		for _, c := range all {
+			freeContext(c)
 		}
-		return
-	}
-	for _, c := range f.closed {
-		l.destroyAll(c)
+	case l.hasLeft(x.c):
+		f.closed = append(f.closed, x.c)
+	default:
+		freeContext(x.c)
 	}
 }
 

@@ -7,6 +7,7 @@ package capi
 import (
 	"bytes"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -163,21 +164,7 @@ func TestEndOfOriginal(t *testing.T) {
 // uses lasts until then.
 func TestExporterClosesFirst(t *testing.T) {
 	before, files := self().held(), descriptors(t)
-	r := &rig{t: t}
-	list, _, err := libibverbs.GetDeviceList()
-	require.NoError(t, err)
-	r.c, err = libibverbs.OpenDevice(*list)
-	require.NoError(t, err)
-	libibverbs.FreeDeviceList(list)
-	r.pd, err = libibverbs.AllocPd(r.c)
-	require.NoError(t, err)
-	r.memory = newObjects(t).memory
-	r.mr, err = libibverbs.RegMr(r.pd, start(r.memory), uint64(len(r.memory)), libibverbs.IBV_ACCESS_LOCAL_WRITE)
-	require.NoError(t, err)
-	r.send, r.recv, r.sge = alloc[libibverbs.SendWr](), alloc[libibverbs.RecvWr](), alloc[libibverbs.Sge]()
-	defer free(r.send)
-	defer free(r.recv)
-	defer free(r.sge)
+	r := openRig(t)
 	i := r.importer()
 	cq := i.cq(8)
 	qp := i.qp(libibverbs.IBV_QPT_RC, cq, 4)
@@ -205,6 +192,127 @@ func TestExporterClosesFirst(t *testing.T) {
 	require.NoError(t, libibverbs.CloseDevice(i.c))
 	require.Equal(t, before, self().held())
 	require.LessOrEqual(t, descriptors(t), files)
+}
+
+// The end of an import leaves contexts alone that were opened after the exporter
+// was closed, although C's allocator prefers memory that was freed before.
+func TestExporterClosesBeforeOthersOpen(t *testing.T) {
+	runtime.LockOSThread() // the allocator keeps freed memory for each thread
+	defer runtime.UnlockOSThread()
+	before := self().held()
+	r := openRig(t)
+	i := r.importer()
+	_, err := libibverbs.RegMr(i.pd, start(r.memory), uint64(len(r.memory)), 0) // keeps the domain
+	require.NoError(t, err)
+	warm := make([]*libibverbs.Context, 8) // more than the thread keeps
+	for n := range warm {
+		warm[n] = openContext(t)
+	}
+	for _, c := range warm {
+		require.NoError(t, libibverbs.CloseDevice(c))
+	}
+	require.NoError(t, libibverbs.CloseDevice(r.c))
+	var pds []*libibverbs.Pd
+	for range 32 {
+		pd, err := libibverbs.AllocPd(openContext(t))
+		require.NoError(t, err)
+		pds = append(pds, pd)
+	}
+	require.NoError(t, libibverbs.CloseDevice(i.c))
+	for _, pd := range pds {
+		c := pd.Context
+		require.NoError(t, libibverbs.DeallocPd(pd), "the context's objects are there")
+		require.NoError(t, libibverbs.CloseDevice(c))
+	}
+	require.Equal(t, before, self().held())
+}
+
+// entangled opens three contexts of which each uses objects of the one before:
+// the second has a region of the first's domain, and the third has a window to
+// that region.
+func entangled(t *testing.T) [3]*libibverbs.Context {
+	r := openRig(t)
+	second, third := r.importer(), r.importer()
+	var err error
+	second.mr, err = libibverbs.RegMr(second.pd, start(r.memory), 4096, libibverbs.IBV_ACCESS_LOCAL_WRITE|libibverbs.IBV_ACCESS_MW_BIND)
+	require.NoError(t, err)
+	third.mr, err = libibverbs.ImportMr(third.pd, second.mr.Handle)
+	require.NoError(t, err)
+	cq := third.cq(8)
+	qp := third.qp(libibverbs.IBV_QPT_RC, cq, 4)
+	third.ready(qp, qp.QpNum)
+	mw, err := libibverbs.AllocMw(third.pd, libibverbs.IBV_MW_TYPE_1)
+	require.NoError(t, err)
+	bind := alloc[libibverbs.MwBind]()
+	defer free(bind)
+	bind.SendFlags = libibverbs.IBV_SEND_SIGNALED
+	bind.BindInfo = libibverbs.MwBindInfo{Mr: third.mr, Addr: uint64(uintptr(start(r.memory))), Length: 64}
+	require.NoError(t, libibverbs.BindMw(qp, mw, bind))
+	require.Equal(t, libibverbs.IBV_WC_SUCCESS, third.poll(cq, 1)[0].Status)
+	require.ErrorIs(t, libibverbs.DeregMr(second.mr), syscall.EBUSY)
+	return [...]*libibverbs.Context{r.c, second.c, third.c}
+}
+
+// All objects of contexts that use each other's go with the last context, in
+// whatever order the program closes the contexts.
+func TestContextsCloseInAnyOrder(t *testing.T) {
+	for name, order := range map[string][3]int{
+		"first, second, third": {0, 1, 2}, "first, third, second": {0, 2, 1}, "second, first, third": {1, 0, 2},
+		"second, third, first": {1, 2, 0}, "third, first, second": {2, 0, 1}, "third, second, first": {2, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, files := self().held(), descriptors(t)
+			contexts := entangled(t)
+			for _, n := range order {
+				require.NoError(t, libibverbs.CloseDevice(contexts[n]))
+			}
+			require.Equal(t, before, self().held())
+			require.LessOrEqual(t, descriptors(t), files)
+		})
+	}
+}
+
+func TestContextsCloseAtOnce(t *testing.T) {
+	before := self().held()
+	for range 50 {
+		var all sync.WaitGroup
+		var failures [3]error
+		for n, c := range entangled(t) {
+			all.Go(func() { failures[n] = libibverbs.CloseDevice(c) })
+		}
+		all.Wait()
+		require.Equal(t, [3]error{}, failures)
+		require.Equal(t, before, self().held())
+	}
+}
+
+// Objects of a closed context that importers keep cannot be used any more
+// through the closed context.
+func TestDomainOfClosedContext(t *testing.T) {
+	r := openRig(t)
+	i := r.importer()
+	defer func() { require.NoError(t, libibverbs.CloseDevice(i.c)) }()
+	_, err := libibverbs.RegMr(i.pd, start(r.memory), uint64(len(r.memory)), 0) // keeps the domain
+	require.NoError(t, err)
+	require.NoError(t, libibverbs.CloseDevice(r.c))
+	srq := alloc[libibverbs.SrqInitAttr]()
+	defer free(srq)
+	srq.Attr = libibverbs.SrqAttr{MaxWr: 1, MaxSge: 1}
+	qp := alloc[libibverbs.QpInitAttr]()
+	defer free(qp)
+	qp.QpType = libibverbs.IBV_QPT_RC
+	for call, err := range map[string]error{
+		"region":               failed(libibverbs.RegMr(r.pd, start(r.memory), 64, 0)),
+		"window":               failed(libibverbs.AllocMw(r.pd, libibverbs.IBV_MW_TYPE_1)),
+		"address handle":       failed(libibverbs.CreateAh(r.pd, &libibverbs.AhAttr{PortNum: 1, IsGlobal: 1})),
+		"shared receive queue": failed(libibverbs.CreateSrq(r.pd, srq)),
+		"queue pair":           failed(libibverbs.CreateQp(r.pd, qp)),
+		"parent domain":        failed(r.parentDomain(r.pd, nil)),
+		"import":               failed(libibverbs.ImportMr(r.pd, i.mr.Handle)),
+		"closing":              libibverbs.CloseDevice(r.c),
+	} {
+		require.ErrorIs(t, err, syscall.EINVAL, call)
+	}
 }
 
 // Many threads import and end imports while others create objects with them.

@@ -27,12 +27,18 @@ type rig struct {
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	list, _, err := libibverbs.GetDeviceList()
-	require.NoError(t, err)
-	r := &rig{t: t}
-	r.c, err = libibverbs.OpenDevice(*list)
-	require.NoError(t, err)
-	libibverbs.FreeDeviceList(list)
+	r := openRig(t)
+	t.Cleanup(func() {
+		require.NoError(t, libibverbs.CloseDevice(r.c)) // takes everything along
+	})
+	return r
+}
+
+// openRig returns a rig whose device the test closes.
+func openRig(t testing.TB) *rig {
+	t.Helper()
+	r := &rig{t: t, c: openContext(t)}
+	var err error
 	r.pd, err = libibverbs.AllocPd(r.c)
 	require.NoError(t, err)
 	r.memory = newObjects(t).memory
@@ -41,12 +47,21 @@ func newRig(t testing.TB) *rig {
 	require.NoError(t, err)
 	r.send, r.recv, r.sge = alloc[libibverbs.SendWr](), alloc[libibverbs.RecvWr](), alloc[libibverbs.Sge]()
 	t.Cleanup(func() {
-		require.NoError(t, libibverbs.CloseDevice(r.c)) // takes everything along
 		free(r.send)
 		free(r.recv)
 		free(r.sge)
 	})
 	return r
+}
+
+func openContext(t testing.TB) *libibverbs.Context {
+	t.Helper()
+	list, _, err := libibverbs.GetDeviceList()
+	require.NoError(t, err)
+	defer libibverbs.FreeDeviceList(list)
+	c, err := libibverbs.OpenDevice(*list)
+	require.NoError(t, err)
+	return c
 }
 
 func (r *rig) cq(entries int32) *libibverbs.Cq {
