@@ -23,7 +23,7 @@ type xrcd struct {
 type xrcDomain struct {
 	e       *engine.XRCD
 	file    xrcFile // zero without a file
-	release func()  // gives the file up; nil without a file
+	release func()  // gives the file up and closes it; nil without a file
 	opened  int     // number of xrcds
 }
 
@@ -80,7 +80,7 @@ func (l *library) openXRCD(c *libibverbs.Context, a *libibverbs.XrcdInitAttr) (*
 	}
 	if domain == nil {
 		var err error
-		if domain, err = l.createXRCDomain(device, file); err != nil {
+		if domain, err = l.createXRCDomain(device, file, int(a.Fd)); err != nil {
 			return nil, errno(err)
 		}
 	}
@@ -91,7 +91,10 @@ func (l *library) openXRCD(c *libibverbs.Context, a *libibverbs.XrcdInitAttr) (*
 	return x.c, 0
 }
 
-func (l *library) createXRCDomain(device *engine.Device, file xrcFile) (*xrcDomain, error) {
+// createXRCDomain creates a domain, which the file of the descriptor fd names
+// unless file is zero. The domain keeps that file open: the file system must
+// not give its inode to another file after the program has removed the file.
+func (l *library) createXRCDomain(device *engine.Device, file xrcFile, fd int) (*xrcDomain, error) {
 	e, err := device.CreateXRCD()
 	if err != nil {
 		return nil, err
@@ -100,12 +103,23 @@ func (l *library) createXRCDomain(device *engine.Device, file xrcFile) (*xrcDoma
 	if file.device == nil {
 		return domain, nil
 	}
-	if domain.release, err = l.ClaimFile(file.dev, file.inode); err != nil {
+	own, _, failed := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_DUPFD_CLOEXEC, 0)
+	if failed != 0 {
+		e.Destroy()
+		return nil, failed
+	}
+	giveUp, err := l.ClaimFile(file.dev, file.inode)
+	if err != nil {
+		syscall.Close(int(own))
 		e.Destroy()
 		if err == syscall.EADDRINUSE {
 			err = syscall.EOPNOTSUPP
 		}
 		return nil, err
+	}
+	domain.release = func() {
+		giveUp()
+		syscall.Close(int(own))
 	}
 	l.xrcFiles[file] = domain
 	return domain, nil
