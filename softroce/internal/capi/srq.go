@@ -223,18 +223,25 @@ func (l *library) destroyEngineSRQ(s *srq) error {
 func (l *library) postOps(c *libibverbs.Srq, op *libibverbs.OpsWr, bad **libibverbs.OpsWr) syscall.Errno {
 	s := l.srqs[c]
 	for ; op != nil; op = op.Next {
-		err := error(syscall.EINVAL)
-		if add := &op.Tm.Add; s != nil && add.NumSge >= 0 && (add.NumSge == 0 || add.SgList != nil) {
-			var segments []libibverbs.Sge
-			if op.Opcode == libibverbs.IBV_WR_TAG_ADD {
-				segments = unsafe.Slice(add.SgList, add.NumSge)
-			}
-			err = s.e.PostOp(op, segments)
-		}
-		if err != nil {
+		if err := postOp(s, op); err != nil {
 			*bad = op
 			return errno(err)
 		}
 	}
 	return 0
+}
+
+func postOp(s *srq, op *libibverbs.OpsWr) error {
+	if s == nil {
+		return syscall.EINVAL
+	}
+	var segments []libibverbs.Sge
+	if op.Opcode == libibverbs.IBV_WR_TAG_ADD { // other operations leave op.Tm.Add undefined
+		add := &op.Tm.Add
+		if add.NumSge < 0 || add.NumSge > 0 && add.SgList == nil {
+			return syscall.EINVAL
+		}
+		segments = unsafe.Slice(add.SgList, add.NumSge)
+	}
+	return s.e.PostOp(op, segments)
 }

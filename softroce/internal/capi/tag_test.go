@@ -5,6 +5,7 @@
 package capi
 
 import (
+	"math"
 	"sync"
 	"syscall"
 	"testing"
@@ -69,6 +70,38 @@ func TestPostSrqOps(t *testing.T) {
 		require.Same(t, ops[1], bad, name)
 		wcs := r.poll(cq, 1)
 		require.Equal(t, libibverbs.IBV_WC_TM_SYNC, wcs[0].Opcode, name)
+	}
+}
+
+// Only operations that add a receive have segments. Others ignore what is in
+// their place.
+func TestPostSrqOpsWithoutSegments(t *testing.T) {
+	r := newRig(t)
+	srq, cq := r.tagQueue(4)
+	add, op := alloc[libibverbs.OpsWr](), alloc[libibverbs.OpsWr]()
+	defer free(add)
+	defer free(op)
+	var bad *libibverbs.OpsWr
+	for _, tt := range []struct {
+		opcode libibverbs.OpsWrOpcode
+		want   libibverbs.WcOpcode
+	}{
+		{libibverbs.IBV_WR_TAG_DEL, libibverbs.IBV_WC_TM_DEL},
+		{libibverbs.IBV_WR_TAG_SYNC, libibverbs.IBV_WC_TM_SYNC},
+	} {
+		for _, segments := range []int32{-1, 1, math.MaxInt32, math.MinInt32} {
+			*add = libibverbs.OpsWr{Opcode: libibverbs.IBV_WR_TAG_ADD}
+			require.NoError(t, libibverbs.PostSrqOps(srq, add, &bad))
+			*op = libibverbs.OpsWr{Opcode: tt.opcode, Flags: libibverbs.IBV_OPS_SIGNALED}
+			op.Tm.Handle = add.Tm.Handle
+			op.Tm.Add.NumSge = segments
+			require.NoError(t, libibverbs.PostSrqOps(srq, op, &bad), "%v, %d segments", tt.opcode, segments)
+			wc := r.poll(cq, 1)[0]
+			require.Equal(t, [...]uint32{uint32(tt.want), uint32(libibverbs.IBV_WC_SUCCESS)}, [...]uint32{uint32(wc.Opcode), uint32(wc.Status)})
+			*op = libibverbs.OpsWr{Opcode: libibverbs.IBV_WR_TAG_DEL}
+			op.Tm.Handle = add.Tm.Handle
+			require.NoError(t, libibverbs.PostSrqOps(srq, op, &bad))
+		}
 	}
 }
 
