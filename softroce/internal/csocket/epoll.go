@@ -27,7 +27,7 @@ const (
 type epollSet struct {
 	fd       int // epoll of the system for descriptors that are no sockets; the program has its number
 	channels int // epoll of the system in which threads wait: for fd, for bell, and for the channels of the members' connections
-	bell     int // eventfd that wakes a thread
+	bell     int // eventfd that wakes a thread; never read, as each ring is an event of its own with EPOLLET
 	queue    queue
 
 	mu      sync.Mutex // guards the fields below; held before locks of sockets, connections and queue
@@ -35,7 +35,8 @@ type epollSet struct {
 	byKey   map[int32]*member // by the keys of the members' channels
 	key     int32             // last key
 	users   int               // number of threads in wait
-	ended   bool              // whether rclose was called
+	turn    bool              // whether the last report rounded the system's slots up
+	ended   bool              // whether end was called
 }
 
 // queue has the members that may be ready.
@@ -48,15 +49,16 @@ type queue struct {
 
 // member is a socket in an epoll set.
 type member struct {
-	set    *epollSet
-	socket *socket
-	fd     int // number of the socket
-	events uint32
-	data   [8]byte
-	key    int32 // identifies the channel of the socket's connection
-	added  int   // descriptor of this channel, after it was added to the set's channels; otherwise 0
-	spent  bool  // whether EPOLLONESHOT has disabled the member
-	queued bool  // guarded by the queue's mu
+	set     *epollSet
+	socket  *socket
+	fd      int // number of the socket
+	events  uint32
+	data    [8]byte
+	key     int32 // identifies the channel of the socket's connection
+	added   int   // descriptor of this channel, after it was added to the set's channels; otherwise -1
+	refused bool  // whether the system has not let the channel be added
+	spent   bool  // whether EPOLLONESHOT has disabled the member
+	queued  bool  // guarded by the queue's mu
 
 	notified atomic.Bool // whether the socket may have changed since its completions were taken
 	fired    atomic.Bool // whether the channel has had an event since the thread took its events
@@ -97,6 +99,7 @@ func newSet(flags int32) (int, syscall.Errno) {
 	if table.sets == nil {
 		table.sets = map[int]*epollSet{}
 	}
+	vacate(fd)
 	table.sets[fd] = set
 	return fd, 0
 }
@@ -136,7 +139,8 @@ func findSet(fd int32) *epollSet {
 	return table.sets[int(fd)]
 }
 
-// end ends the set. Threads that wait return.
+// end ends the set, but does not close its descriptor. Threads that wait
+// return.
 func (set *epollSet) end() {
 	set.mu.Lock()
 	defer set.mu.Unlock()
@@ -144,7 +148,6 @@ func (set *epollSet) end() {
 	for _, m := range set.members {
 		set.drop(m)
 	}
-	syscall.Close(set.fd)
 	if set.users == 0 {
 		set.free()
 	} else {
@@ -167,7 +170,7 @@ func (set *epollSet) drop(m *member) {
 	}
 	delete(set.members, m.fd)
 	delete(set.byKey, m.key)
-	if m.added > 0 {
+	if m.added >= 0 {
 		_ = syscall.EpollCtl(set.channels, syscall.EPOLL_CTL_DEL, m.added, nil)
 	}
 }
@@ -223,7 +226,7 @@ func (set *epollSet) add(s *socket) *member {
 	for set.key = set.key%math.MaxInt32 + 1; set.byKey[set.key] != nil; {
 		set.key = set.key%math.MaxInt32 + 1
 	}
-	m := &member{set: set, socket: s, fd: s.fd, key: set.key}
+	m := &member{set: set, socket: s, fd: s.fd, key: set.key, added: -1}
 	set.members[m.fd], set.byKey[m.key] = m, m
 	s.watchers.add(m)
 	return m
@@ -251,10 +254,7 @@ func (set *epollSet) wake() {
 }
 
 // ring makes a thread that waits, or the next one that will, look at the queue.
-func (set *epollSet) ring() {
-	one := [8]byte{1, 1} // of any order of bytes
-	syscall.Write(set.bell, one[:])
-}
+func (set *epollSet) ring() { ring(set.bell) }
 
 // wait is repoll_wait.
 func (set *epollSet) wait(events []event, timeout time.Duration) (int, syscall.Errno) {
@@ -358,8 +358,9 @@ func epollWait(fd int, events []syscall.EpollEvent, timeout time.Duration) (int,
 	return int(n), err
 }
 
-// report looks at the members in the queue, and writes their events and those
-// of the system.
+// report writes the events of the system and those of the members in the queue.
+// The system gets half of the slots, rounded up in every second call, and the
+// queue gets the rest.
 func (set *epollSet) report(events []event, system bool) (n int, err syscall.Errno) {
 	set.mu.Lock()
 	defer set.mu.Unlock()
@@ -367,13 +368,37 @@ func (set *epollSet) report(events []event, system bool) (n int, err syscall.Err
 		return 0, syscall.EBADF
 	}
 	if system {
-		k, _, err := syscall.Syscall6(syscall.SYS_EPOLL_PWAIT, uintptr(set.fd), uintptr(unsafe.Pointer(&events[0])),
-			uintptr((len(events)+1)/2), 0, 0, 0)
-		if err != 0 {
+		half := len(events) / 2
+		if set.turn = !set.turn; set.turn {
+			half = len(events) - half
+		}
+		if n, err = set.reportSystem(events[:half]); err != 0 {
 			return 0, err
 		}
-		n = int(k)
 	}
+	n += set.reportQueue(events[n:])
+	if n == 0 && system { // the only slot was kept for the queue
+		return set.reportSystem(events)
+	}
+	return n, 0
+}
+
+// reportSystem writes the events of descriptors that are no sockets. The caller
+// holds set.mu.
+func (set *epollSet) reportSystem(events []event) (int, syscall.Errno) {
+	if len(events) == 0 {
+		return 0, 0
+	}
+	n, _, err := syscall.Syscall6(syscall.SYS_EPOLL_PWAIT, uintptr(set.fd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
+	if err != 0 {
+		return 0, err
+	}
+	return int(n), 0
+}
+
+// reportQueue looks at the members in the queue and writes their events. The
+// caller holds set.mu.
+func (set *epollSet) reportQueue(events []event) (n int) {
 	q := &set.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -398,7 +423,7 @@ func (set *epollSet) report(events []event, system bool) (n int, err syscall.Err
 	if len(q.all) > 0 {
 		set.wake()
 	}
-	return n, 0
+	return n
 }
 
 // look returns the events of a member that was taken out of the queue. The
@@ -408,13 +433,14 @@ func (set *epollSet) look(m *member) int16 {
 		m.leaveQueue()
 		return 0
 	}
-	armed := m.arm() // whose notifications do not put the member into the queue again
+	m.arm() // whose notifications do not put the member into the queue again
 	m.leaveQueue()
-	if !armed {
-		m.notified.Store(true)
-		m.arm() // the thread that had the pump may have given it up before leaveQueue
+	m.arm() // if the member was notified before leaveQueue
+	revents := m.socket.revents(int16(m.events), false)
+	if m.refused { // nothing would wake a thread for the socket
+		revents |= pollErr
 	}
-	return m.socket.revents(int16(m.events), false)
+	return revents
 }
 
 // leaveQueue makes Notify put the member into the queue again.
@@ -425,25 +451,30 @@ func (m *member) leaveQueue() {
 }
 
 // arm takes the completions of the member's connection, if there may be any,
-// and requests an event for the next one. It fails if another thread has the
-// pump; the member is notified when that thread gives it up. The caller holds
-// set.mu.
-func (m *member) arm() bool {
+// and requests an event for the next one. If another thread has the pump, the
+// next call does that; the member is notified when that thread gives the pump
+// up. The caller holds set.mu.
+func (m *member) arm() {
 	c := m.socket.conn.Load()
 	if c == nil || m.socket.isClosed() {
-		return true
+		return
 	}
 	fired, notified := m.fired.Swap(false), m.notified.Swap(false)
 	if !fired && !notified {
-		return true
+		return
 	}
 	i := sealed.Open(c.Internals())
 	if !i.Hold() {
-		return false
+		m.fired.Store(fired)
+		m.notified.Store(true)
+		return
 	}
 	defer i.Release()
-	if m.added == 0 {
-		if fd := i.Descriptor(); m.set.addChannel(fd, pollIn|epollET, m.key) == nil {
+	if m.added < 0 {
+		fd := i.Descriptor()
+		if m.refused = m.set.addChannel(fd, pollIn|epollET, m.key) != nil; m.refused {
+			m.notified.Store(true) // so that the next call tries again
+		} else {
 			m.added = fd
 		}
 	}
@@ -451,5 +482,4 @@ func (m *member) arm() bool {
 		i.TakeEvents()
 	}
 	i.Arm()
-	return true
 }

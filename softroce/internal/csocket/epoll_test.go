@@ -15,6 +15,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/internal/sealed"
@@ -45,6 +46,19 @@ func waitOn(set int32, most, timeout int32) ([]int32, syscall.Errno) {
 	return fds, err
 }
 
+// settle waits until no socket of the set may be ready: both ends of a new
+// connection give room to each other at first.
+func settle(t testing.TB, set int32) {
+	t.Helper()
+	q := &findSet(set).queue
+	require.Eventually(t, func() bool {
+		_, err := waitOn(set, 32, 1)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return err == 0 && len(q.all) == 0
+	}, patience, time.Millisecond)
+}
+
 // A wait looks only at sockets that may be ready.
 func TestEpollLooksAtWhatMayBeReady(t *testing.T) {
 	set := newTestSet(t)
@@ -63,10 +77,7 @@ func TestEpollLooksAtWhatMayBeReady(t *testing.T) {
 		defer q.mu.Unlock()
 		return len(q.all)
 	}
-	require.Eventually(t, func() bool { // both ends give room to each other at first
-		_, err := waitOn(set, 32, 1)
-		return err == 0 && length() == 0
-	}, patience, time.Millisecond)
+	settle(t, set)
 	_, err = send(servers[7], []byte("x"), 0)
 	require.Zero(t, err)
 	got, err = waitOn(set, 32, -1)
@@ -183,6 +194,220 @@ func TestEpollBellIsHeardByAnother(t *testing.T) {
 	case <-time.After(patience):
 		require.Fail(t, "the thread is not woken")
 	}
+}
+
+// Each ring adds 1 to the bell, which rings only as long as its counter is not
+// full.
+func TestEpollBellCounts(t *testing.T) {
+	set := findSet(newTestSet(t))
+	for range 300 {
+		set.ring()
+	}
+	var count [8]byte
+	n, err := syscall.Read(set.bell, count[:])
+	require.NoError(t, err)
+	require.Equal(t, len(count), n)
+	require.EqualValues(t, 300, binary.NativeEndian.Uint64(count[:]))
+}
+
+// A socket or set that the program has closed with close(2) ends when its
+// number is given to a new one.
+func TestNumberIsReused(t *testing.T) {
+	socket := func() (int, syscall.Errno) { return c.Rsocket(syscall.AF_INET, syscall.SOCK_STREAM, 0) }
+	set := func() (int, syscall.Errno) { return c.RepollCreate(0) }
+	for _, tt := range []struct {
+		name     string
+		old, new func() (int, syscall.Errno)
+	}{
+		{"socket after socket", socket, socket},
+		{"set after socket", socket, set},
+		{"socket after set", set, socket},
+		{"set after set", set, set},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var fd int
+			var before, now func() bool
+			require.Eventually(t, func() bool { // another thread may get the number
+				old, err := tt.old()
+				require.Zero(t, err)
+				before = hasEnded(old)
+				require.NoError(t, syscall.Close(old))
+				fd, err = tt.new()
+				require.Zero(t, err)
+				now = hasEnded(fd)
+				if fd != old {
+					require.Zero(t, c.Rclose(int32(fd)))
+				}
+				return fd == old
+			}, patience, time.Millisecond)
+			require.Eventually(t, before, patience, time.Millisecond, "what had the number before goes on")
+			require.False(t, now())
+			_, _, err := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0)
+			require.Zero(t, err, "the new descriptor was closed")
+			require.Zero(t, c.Rclose(int32(fd)))
+			require.True(t, now())
+			require.Equal(t, syscall.EBADF, c.Rclose(int32(fd)))
+		})
+	}
+}
+
+// hasEnded returns a function that reports whether the socket or set that has
+// the number now has ended.
+func hasEnded(fd int) func() bool {
+	if s := find(int32(fd)); s != nil {
+		return s.isClosed
+	}
+	set := findSet(int32(fd))
+	return func() bool {
+		set.mu.Lock()
+		defer set.mu.Unlock()
+		return set.ended
+	}
+}
+
+// With one slot, sockets and descriptors that are no sockets are reported in
+// turn. Without a socket that is ready, each wait reports the descriptor.
+func TestEpollOneSlot(t *testing.T) {
+	set := newTestSet(t)
+	client, _ := pair(t)
+	system, err := newEventFD()
+	require.Zero(t, err)
+	defer syscall.Close(system)
+	ring(system)
+	require.Zero(t, control(set, syscall.EPOLL_CTL_ADD, int32(system), pollIn))
+	for range 5 {
+		got, err := waitOn(set, 1, 0)
+		require.Zero(t, err)
+		require.Equal(t, []int32{int32(system)}, got)
+	}
+	require.Zero(t, control(set, syscall.EPOLL_CTL_ADD, client, pollOut))
+	times := map[int32]int{}
+	for range 10 {
+		got, err := waitOn(set, 1, 0)
+		require.Zero(t, err)
+		require.Len(t, got, 1)
+		times[got[0]]++
+	}
+	require.Equal(t, map[int32]int{client: 5, int32(system): 5}, times)
+}
+
+// A channel may have the number 0.
+func TestEpollChannelZero(t *testing.T) {
+	set := findSet(newTestSet(t))
+	stdin, err := syscall.Dup(0)
+	require.NoError(t, err)
+	bell, e := newEventFD()
+	require.Zero(t, e)
+	require.NoError(t, syscall.Dup3(bell, 0, 0))
+	defer func() {
+		assert.NoError(t, syscall.Dup3(stdin, 0, 0))
+		syscall.Close(stdin)
+		syscall.Close(bell)
+	}()
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	m := set.add(find(newTestSocket(t, syscall.AF_INET)))
+	require.NoError(t, set.addChannel(0, pollIn|epollET, m.key))
+	m.added = 0
+	set.drop(m)
+	require.NoError(t, set.addChannel(0, pollIn|epollET, m.key), "the channel was not removed")
+}
+
+// If the system takes no more channels, the socket has an error until it does.
+func TestEpollChannelIsRefused(t *testing.T) {
+	set := newTestSet(t)
+	client, server := pair(t)
+	i := sealed.Open(find(client).conn.Load().Internals())
+	channels := findSet(set).channels
+	require.NoError(t, findSet(set).addChannel(i.Descriptor(), 0, 1<<20)) // the next call fails with EEXIST
+	require.Zero(t, control(set, syscall.EPOLL_CTL_ADD, client, pollIn))
+	events := make([]event, 1)
+	for range 2 {
+		n, err := c.RepollWait(set, unsafe.Pointer(&events[0]), 1, 0)
+		require.Zero(t, err)
+		require.Equal(t, 1, n)
+		require.EqualValues(t, pollErr, events[0].events())
+	}
+	require.NoError(t, syscall.EpollCtl(channels, syscall.EPOLL_CTL_DEL, i.Descriptor(), nil))
+	fds, err := waitOn(set, 1, 0)
+	require.Zero(t, err)
+	require.Empty(t, fds)
+	_, err = send(server, []byte("x"), 0)
+	require.Zero(t, err)
+	n, err := c.RepollWait(set, unsafe.Pointer(&events[0]), 1, int32(patience/time.Millisecond))
+	require.Zero(t, err)
+	require.Equal(t, 1, n, "the socket does not wake the thread")
+	require.EqualValues(t, pollIn, events[0].events())
+}
+
+// thief takes the event that a set has requested, after the set has given up
+// the pump and before Notify reaches the set.
+type thief struct {
+	hold  func() bool
+	steal func()
+	done  atomic.Bool
+}
+
+func (th *thief) Notify() {
+	if !th.done.Load() && th.hold() { // otherwise the holder notifies again when it gives up the pump
+		th.done.Store(true)
+		th.steal()
+	}
+}
+
+// Another thread takes the event that a thread has requested while the thread
+// still looks at the socket. The thread requests another one.
+func TestEpollEventIsTakenByAnother(t *testing.T) {
+	set := newTestSet(t)
+	client, server := pair(t)
+	i := sealed.Open(find(client).conn.Load().Internals())
+	th := &thief{hold: i.Hold, steal: func() {
+		defer i.Release()
+		_, err := send(server, []byte("y"), 0)
+		assertZero(t, err)
+		fds := []pollFD{{int32(i.Descriptor()), pollIn, 0}}
+		assertZero(t, ppoll(fds, patience))
+		assert.NotZero(t, fds[0].revents, "no event has come")
+		i.TakeEvents()
+	}}
+	th.done.Store(true)
+	find(client).watchers.add(th) // before the set's member
+	defer find(client).watchers.remove(th)
+	require.Zero(t, control(set, syscall.EPOLL_CTL_ADD, client, pollIn|epollET))
+	settle(t, set)
+	th.done.Store(false)
+	_, err := send(server, []byte("x"), 0)
+	require.Zero(t, err)
+	for _, message := range []string{"first", "second"} {
+		fds, err := waitOn(set, 1, int32(patience/time.Millisecond))
+		require.Zero(t, err)
+		require.Equal(t, []int32{client}, fds, "the thread does not know of the %s message", message)
+	}
+	require.True(t, th.done.Load())
+}
+
+// A thread that finds the pump taken takes the channel's events when the pump
+// is free.
+func TestEpollEventsAreTakenLater(t *testing.T) {
+	set := newTestSet(t)
+	client, server := pair(t)
+	i := sealed.Open(find(client).conn.Load().Internals())
+	require.Zero(t, control(set, syscall.EPOLL_CTL_ADD, client, pollIn))
+	settle(t, set)
+	require.Eventually(t, i.Hold, patience, time.Millisecond)
+	fds := []pollFD{{int32(i.Descriptor()), pollIn, 0}}
+	_, err := send(server, []byte("x"), 0)
+	require.Zero(t, err)
+	require.Zero(t, ppoll(fds, patience))
+	require.NotZero(t, fds[0].revents, "no event has come")
+	_, err = waitOn(set, 1, 0)
+	require.Zero(t, err)
+	i.Release()
+	got, err := waitOn(set, 1, int32(patience/time.Millisecond))
+	require.Zero(t, err)
+	require.Equal(t, []int32{client}, got)
+	require.Zero(t, ppoll(fds, 0))
+	require.Zero(t, fds[0].revents, "the event is still there")
 }
 
 // Several threads wait on one set, and each message is answered, while sockets

@@ -84,7 +84,8 @@ func ioWrite(fd int32, buf unsafe.Pointer, n uint64, offset int64, flags int32) 
 	})
 }
 
-// writeAt does the work of riowrite.
+// writeAt does the work of riowrite. If the send buffer is full, it waits, as C
+// does, until rsend would not wait, which also takes the peer's permission.
 func (s *socket) writeAt(c *rsocket.Conn, b []byte, offset uint64, flags int32) (int, syscall.Errno) {
 	internals, timeout := sealed.Open(c.Internals()), time.Duration(s.timeouts[1].Load())
 	for done := 0; ; {

@@ -5,6 +5,7 @@
 package csocket
 
 import (
+	"encoding/binary"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -88,6 +89,13 @@ func newEventFD() (int, syscall.Errno) {
 	return int(fd), err
 }
 
+// one is what ring writes.
+var one = binary.NativeEndian.AppendUint64(nil, 1)
+
+// ring adds 1 to the counter of an eventfd. If the eventfd is never read, it
+// takes 2^64-2 rings to fill the counter.
+func ring(fd int) { syscall.Write(fd, one) }
+
 // spare are waiters that no thread uses.
 var spare = make(chan *waiter, 64)
 
@@ -114,8 +122,7 @@ func (w *waiter) free() {
 func (w *waiter) Notify() {
 	w.pending.Store(true)
 	if w.sleeping.Load() {
-		one := [8]byte{1, 1} // of any order of bytes
-		syscall.Write(w.fd, one[:])
+		ring(w.fd)
 	}
 }
 

@@ -86,10 +86,22 @@ func (s *socket) enter() {
 	if table.sockets == nil {
 		table.sockets = map[int]*socket{}
 	}
-	if old := table.sockets[s.fd]; old != nil { // the program has closed its descriptor with close(2)
-		go old.end()
-	}
+	vacate(s.fd)
 	table.sockets[s.fd] = s
+}
+
+// vacate ends the socket or epoll set that has the number fd, if there is one:
+// the program has closed it with close(2), and a new one has the number now.
+// The caller holds the lock of table.
+func vacate(fd int) {
+	if s := table.sockets[fd]; s != nil {
+		delete(table.sockets, fd)
+		go s.end()
+	}
+	if set := table.sets[fd]; set != nil {
+		delete(table.sets, fd)
+		go set.end()
+	}
 }
 
 // open is rsocket.
@@ -133,6 +145,7 @@ func closeSocket(fd int32) syscall.Errno {
 		}
 	case set != nil:
 		set.end()
+		syscall.Close(set.fd)
 	default:
 		return syscall.EBADF
 	}
