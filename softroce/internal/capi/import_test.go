@@ -194,8 +194,9 @@ func TestExporterClosesFirst(t *testing.T) {
 	require.LessOrEqual(t, descriptors(t), files)
 }
 
-// The end of an import leaves contexts alone that were opened after the exporter
-// was closed, although C's allocator prefers memory that was freed before.
+// The end of an import leaves contexts alone that were opened after the
+// exporter was closed, although C's allocator prefers memory that was freed
+// before.
 func TestExporterClosesBeforeOthersOpen(t *testing.T) {
 	runtime.LockOSThread() // the allocator keeps freed memory for each thread
 	defer runtime.UnlockOSThread()
