@@ -59,6 +59,10 @@ func (s *socket) revents(events int16, refresh bool) int16 {
 		return got & (events | pollAlways)
 	}
 	s.mu.Lock()
+	if s.conn.Load() != nil { // the socket has connected meanwhile
+		s.mu.Unlock()
+		return s.revents(events, refresh)
+	}
 	defer s.mu.Unlock()
 	switch s.state {
 	case listening:
