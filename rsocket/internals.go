@@ -222,9 +222,9 @@ type configInternals struct{ config Config }
 // modules cannot use the result.
 func (c Config) Internals() sealed.Of[configInternals] { return sealed.Seal(configInternals{c}) }
 
-// WithIOMaps returns the Config for connections whose peer can announce up to
-// about n parts of its memory to which this end can write directly, and the
-// exact number.
+// WithIOMaps returns the Config for connections whose peers can each announce a
+// number of parts of their memory for direct writes. It also returns that
+// number, which is n or slightly less.
 func (i configInternals) WithIOMaps(n int) (Config, int) {
 	i.config.ioMaps = protocol.IOMaps(n)
 	return i.config, i.config.ioMaps

@@ -30,7 +30,7 @@ type ioMaps struct {
 // ioMap is a part of the memory.
 type ioMap struct {
 	region *ibverbs.MR
-	offset uint64 // number of the first byte
+	offset uint64 // by which the peer names the first byte
 	index  int    // in the peer's table; -1: the peer cannot write to the memory
 	said   bool   // whether the peer knows the entry
 }
@@ -47,10 +47,10 @@ func (m *ioMaps) close() {
 	m.unsaid.Store(0)
 }
 
-// IOMap registers memory. If writable is true, it gives the peer, which can
-// then write to the memory directly, the numbers of the bytes, which begin with
-// offset. It fails with an error matching syscall.ENOMEM if the peer has no
-// room for the entry. The memory must stay valid until IOUnmap or Close.
+// IOMap registers memory. If writable is true, the peer can then write to it
+// directly, at the offsets from offset on. IOMap does not tell the peer: see
+// TryAnnounce. It fails with an error matching syscall.ENOMEM if the peer has
+// no room for another entry. The memory must stay valid until IOUnmap or Close.
 func (i connInternals) IOMap(memory []byte, writable bool, offset uint64) error {
 	c, m := i.c, &i.c.ioMaps
 	if len(memory) == 0 || uint64(len(memory)) > math.MaxUint32 {
@@ -206,10 +206,10 @@ func (c *Conn) announceNext() error {
 	return nil
 }
 
-// TryWriteAt writes b to the peer's memory at the number offset, directly, as
-// far as there is room. It returns the number of bytes. It fails with an error
-// matching syscall.EAGAIN instead of waiting for more room, and with one
-// matching syscall.EINVAL where the peer has announced no memory.
+// TryWriteAt writes b directly to the peer's memory at the offset. It does not
+// wait. It returns how many bytes it has written; the error is not nil if they
+// are fewer than len(b). It matches syscall.EAGAIN if there is no more room,
+// and syscall.EINVAL if the peer has announced no memory there.
 func (i connInternals) TryWriteAt(b []byte, offset uint64) (int, error) {
 	c := i.c
 	if err := c.tryBegin(&c.writer); err != nil {

@@ -35,7 +35,7 @@ func newRig(t *testing.T, need ...testdevice.Feature) *rig {
 	t.Helper()
 	found := testdevice.Require(t)
 	if !testdevice.Soft() && !found.Has(t, testdevice.DeviceMemory) {
-		t.Skip("the device has no memory")
+		t.Skip("the device has no device memory, as Soft-RoCE and most cards")
 	}
 	found.Have(t, append(need, testdevice.DeviceMemory)...)
 	testdevice.NoLeaks(t)

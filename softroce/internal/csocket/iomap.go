@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
-// ioMap is riomap. It returns the number of the first byte.
+// ioMap is riomap. It returns the offset of the first byte.
 func ioMap(fd int32, buf uintptr, n uint64, prot, _ int32, offset int64) (int, syscall.Errno) {
 	return count(fd, func(s *socket) (int, syscall.Errno) {
 		if prot&^syscall.PROT_WRITE != 0 {
