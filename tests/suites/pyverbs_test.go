@@ -45,7 +45,6 @@ var reasons = []struct {
 	failed              bool
 	reason, tests, says string
 }{
-	{true, "looks in the kernel's files under /sys, where devices in user space are not", `\.test_get_pkey_index$`, `/sys/class/infiniband`},
 	{true, "passes itself to another process, for which Python 3.14 cannot serialize it", `\.test_multi_process_alloc_dm$`, `cannot pickle`},
 
 	{false, "for cards with the driver mlx5", `^tests\.test_mlx5_`, ``},
@@ -58,10 +57,7 @@ var reasons = []struct {
 	{false, "the device has no raw packets, and so no flow steering", ``, `^Create QP type 8|^Create Raw Packet QP`},
 	{false, "the device does not take a program's allocators", `ParentDomainTrafficTest`, ``},
 	{false, "the device does not share memory with a hypervisor", ``, `^CC PD is not supported|CC_DMA_BOUNCE`},
-	{false, "the device has no tag matching", `^tests\.test_tag_matching`, ``},
 	{false, "the device has no clock of the system's (PHC)", `^tests\.test_phc_`, ``},
-	{false, "the device has no atomic writes", `atomic_write$`, `^Extended QP is not supported`},
-	{false, "the device has no flushes", `\.test_qp_ex_rc_flush`, `^Create custom mr`},
 }
 
 // explained returns why a test has not passed, and whether there is a reason.
