@@ -6,25 +6,40 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"path/filepath"
 
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
 // Let a peer's single queue pair reach the receives of several processes here,
-// which all run this.
+// which all do this. In the example, one process opens the domain twice. The
+// device in user space has domains within a process only.
 func ExampleDevice_OpenXRCD() {
-	var (
-		device *ibverbs.Device
-		pd     *ibverbs.PD
-		cq     *ibverbs.CQ
-	)
-	file, err := os.OpenFile("/run/lock/example.xrcd", os.O_RDONLY|os.O_CREATE, 0o600)
+	device, err := ibverbs.Open("")
 	if err != nil {
 		log.Fatal(err)
 	}
+	defer device.Close()
+	pd, err := device.AllocPD()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pd.Close()
+	cq, err := device.CreateCQ(ibverbs.CQConfig{CompQueue: 1024})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cq.Close()
+
+	name := filepath.Join(os.TempDir(), "example.xrcd")
+	file, err := os.OpenFile(name, os.O_RDONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.Remove(name)
 	defer file.Close()
 	domain, err := device.OpenXRCD(ibverbs.XRCDConfig{File: file, Create: true})
-	if err != nil {
+	if err != nil { // errors.ErrUnsupported on many devices
 		log.Fatal(err)
 	}
 	defer domain.Close()
@@ -33,11 +48,11 @@ func ExampleDevice_OpenXRCD() {
 		log.Fatal(err)
 	}
 	defer srq.Close()
-	number, err := srq.Num()
+	number, err := srq.Num() // to which peers send, with SendWR.SetXRCSRQ
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("peers send to", number, "with SendWR.SetXRCSRQ")
+	fmt.Println("the queue has a number:", number != 0)
 
 	// One of the processes makes the receiving queue pair and connects it; the
 	// others open it by its number, so that it outlives the first.
@@ -46,5 +61,18 @@ func ExampleDevice_OpenXRCD() {
 		log.Fatal(err)
 	}
 	defer qp.Close()
-	fmt.Println("the others call XRCD.OpenQP with", qp.Num())
+	same, err := device.OpenXRCD(ibverbs.XRCDConfig{File: file})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer same.Close()
+	opened, err := same.OpenQP(qp.Num())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer opened.Close()
+	fmt.Println("the queue pair is open twice:", opened.Num() == qp.Num())
+	// Output:
+	// the queue has a number: true
+	// the queue pair is open twice: true
 }

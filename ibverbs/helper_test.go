@@ -24,6 +24,8 @@ import (
 // patience is how long anything that must happen may take.
 const patience = 20 * time.Second
 
+func TestMain(m *testing.M) { os.Exit(testdevice.Main(m, "ExampleDevice_OpenXRCD")) }
+
 // rig is an open device with a protection domain. Everything that it makes is
 // closed at the end of the test, latest first.
 type rig struct {

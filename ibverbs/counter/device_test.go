@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	process.Become(map[string]process.Program{"writer": runWriter})
-	os.Exit(m.Run())
+	os.Exit(testdevice.Main(m, "Example", "ExampleQueryCaps"))
 }
 
 // patience is how long anything that must happen may take.

@@ -156,7 +156,7 @@ func runImporter(_ []string, stdout, _ io.Writer) int {
 
 func TestMain(m *testing.M) {
 	process.Become(map[string]process.Program{"importer": runImporter})
-	os.Exit(m.Run())
+	os.Exit(testdevice.Main(m, "Example"))
 }
 
 func TestImportNoDevice(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -24,6 +25,8 @@ const (
 	room     = 4096 // bytes of a receive
 	tags     = 32   // receives in the tag list
 )
+
+func TestMain(m *testing.M) { os.Exit(testdevice.Main(m, "ExamplePost")) }
 
 // rig is a queue with a tag list, and connections to it.
 type rig struct {
