@@ -42,7 +42,7 @@ func openRig(t testing.TB) *rig {
 	r.pd, err = libibverbs.AllocPd(r.c)
 	require.NoError(t, err)
 	r.memory = newObjects(t).memory
-	access := libibverbs.IBV_ACCESS_LOCAL_WRITE | libibverbs.IBV_ACCESS_REMOTE_WRITE | libibverbs.IBV_ACCESS_REMOTE_READ
+	access := libibverbs.IBV_ACCESS_LOCAL_WRITE | libibverbs.IBV_ACCESS_REMOTE_WRITE | libibverbs.IBV_ACCESS_REMOTE_READ | libibverbs.IBV_ACCESS_REMOTE_ATOMIC
 	r.mr, err = libibverbs.RegMr(r.pd, start(r.memory), uint64(len(r.memory)), access)
 	require.NoError(t, err)
 	r.send, r.recv, r.sge = alloc[libibverbs.SendWr](), alloc[libibverbs.RecvWr](), alloc[libibverbs.Sge]()
@@ -107,7 +107,7 @@ func (r *rig) bring(qp *libibverbs.Qp, peer uint32, states ...libibverbs.QpState
 	attr := alloc[libibverbs.QpAttr]()
 	defer free(attr)
 	*attr = libibverbs.QpAttr{
-		PortNum: 1, Qkey: qkey, QpAccessFlags: libibverbs.IBV_ACCESS_REMOTE_WRITE | libibverbs.IBV_ACCESS_REMOTE_READ,
+		PortNum: 1, Qkey: qkey, QpAccessFlags: libibverbs.IBV_ACCESS_REMOTE_WRITE | libibverbs.IBV_ACCESS_REMOTE_READ | libibverbs.IBV_ACCESS_REMOTE_ATOMIC,
 		AhAttr: r.to(), PathMtu: libibverbs.IBV_MTU_1024, DestQpNum: peer, MaxDestRdAtomic: 4, MaxRdAtomic: 4, MinRnrTimer: 1,
 		Timeout: 14, RetryCnt: 7, RnrRetry: 7,
 	}

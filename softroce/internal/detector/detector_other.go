@@ -4,6 +4,8 @@
 
 package detector
 
+import "sync/atomic"
+
 // Enabled reports whether the program is built with -race. Callers test it
 // before they call the functions of the package.
 const Enabled = false
@@ -35,3 +37,9 @@ func (*Account) Add(Account)                                     {}
 func (*Account) Acquire()                                        {}
 func Completed([]uint32)                                         {}
 func Remote(uint32, bool, RemoteAccess, []byte, *Region, *Order) {}
+
+// CompareAndSwap replaces old by n in the word, and reports whether the word
+// was old.
+func CompareAndSwap(word *uint64, old, n uint64) bool {
+	return atomic.CompareAndSwapUint64(word, old, n)
+}

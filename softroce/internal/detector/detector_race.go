@@ -372,18 +372,32 @@ func PeerChanges(word []byte) { change(word) }
 // detector does not report atomic operations of the program on such a word, and
 // what the program learns by them is ordered.
 //
+// The program may have unmapped or protected the memory meanwhile. The device
+// then refuses the request, and the race detector need not know it.
+//
 //go:noinline
 func change(words []byte) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() { _ = recover() }() // the program may have unmapped the memory
+	defer func() { _ = recover() }()
 	for ; len(words) >= 8; words = words[8:] {
-		add(&words[0])
+		word := (*uint64)(unsafe.Pointer(&words[0]))
+		probe(word) // a fault in add would end the process
+		add(word)
 	}
 }
 
+// probe panics unless the word can be read and written. It does not change the
+// word.
+//
+//go:norace
+func probe(word *uint64) {
+	old := *word
+	CompareAndSwap(word, old, old)
+}
+
 //go:noinline
-func add(word *byte) {
-	atomic.AddUint64((*uint64)(unsafe.Pointer(word)), 0)
+func add(word *uint64) {
+	atomic.AddUint64(word, 0)
 	atomic.AddUint32((*uint32)(unsafe.Add(unsafe.Pointer(word), 4)), 0)
 }
 

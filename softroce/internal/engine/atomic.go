@@ -5,6 +5,8 @@ package engine
 import (
 	"runtime/debug"
 	"unsafe"
+
+	"github.com/verbena-go/verbena/softroce/internal/detector"
 )
 
 // wordOf returns the first 8 bytes of b as a word. It returns false if they are
@@ -43,15 +45,15 @@ func change(word *uint64, f func(uint64) uint64) (old uint64, ok bool) {
 		}
 	}()
 	for {
-		if old = load(word); cas(word, old, f(old)) {
+		if old = load(word); detector.CompareAndSwap(word, old, f(old)) {
 			return old, true
 		}
 	}
 }
 
 // load reads the word without an atomic operation. If the program changes the
-// word meanwhile, load may return a mixture of two values; the call of cas that
-// follows then fails.
+// word meanwhile, load may return a mixture of two values; the call of
+// CompareAndSwap that follows then fails.
 //
 //go:norace
 func load(word *uint64) uint64 { return *word }

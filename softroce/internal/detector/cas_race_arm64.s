@@ -2,8 +2,8 @@
 
 #include "textflag.h"
 
-// func cas(word *uint64, old, n uint64) bool
-TEXT ·cas(SB), NOSPLIT, $0-25
+// func CompareAndSwap(word *uint64, old, n uint64) bool
+TEXT ·CompareAndSwap(SB), NOSPLIT, $0-25
 	MOVD word+0(FP), R0
 	MOVD old+8(FP), R1
 	MOVD n+16(FP), R2

@@ -2,8 +2,8 @@
 
 #include "textflag.h"
 
-// func cas(word *uint64, old, n uint64) bool
-TEXT ·cas(SB), NOSPLIT, $0-25
+// func CompareAndSwap(word *uint64, old, n uint64) bool
+TEXT ·CompareAndSwap(SB), NOSPLIT, $0-25
 	MOVQ word+0(FP), BX
 	MOVQ old+8(FP), AX
 	MOVQ n+16(FP), CX
