@@ -50,7 +50,7 @@ func (e *end) writes(t testing.TB, first uint64, n int) {
 
 func TestExtendedCQ(t *testing.T) {
 	r := open(t)
-	r.have(testdevice.InfiniBand)
+	r.have(testdevice.Immediate)
 	ch := r.channel()
 	cq := must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: depth, Channel: ch, Fields: ibverbs.WCStandard}))(t)
 	r.cleanup(cq)

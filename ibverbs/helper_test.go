@@ -299,7 +299,7 @@ func need(sends []libibverbs.SendWr) (all []testdevice.Feature) {
 		case libibverbs.IBV_WR_BIND_MW, libibverbs.IBV_WR_LOCAL_INV, libibverbs.IBV_WR_SEND_WITH_INV:
 			all = append(all, testdevice.Windows)
 		case libibverbs.IBV_WR_SEND_WITH_IMM, libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM:
-			all = append(all, testdevice.InfiniBand)
+			all = append(all, testdevice.Immediate)
 		case libibverbs.IBV_WR_RDMA_READ:
 			all = append(all, testdevice.ReadSegments(int(wr.NumSge)))
 		}

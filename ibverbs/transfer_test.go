@@ -204,7 +204,7 @@ func TestInlineIsCopied(t *testing.T) {
 // A batch goes to the queue whole, and completes in its order.
 func TestBatchOf32(t *testing.T) {
 	r := open(t)
-	r.have(testdevice.InfiniBand)
+	r.have(testdevice.Immediate)
 	a, b := r.pair(nil)
 	const n, size = 32, 100
 	for round := range 4 {

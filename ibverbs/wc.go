@@ -292,7 +292,7 @@ func (s WCStatus) Hint() string {
 	case WCLocalLength:
 		return "a message was longer than the posted receive, or than the device allows"
 	case WCLocalQPOperation:
-		return "the request does not fit the QP or its receive, or a segment's memory region is closed or of another protection domain"
+		return "the request does not fit the QP or its receive, or a segment's memory region is closed or of another protection domain; on iWARP, the end that accepted the connection may also have sent before the first message of its peer"
 	case WCLocalProtection:
 		return "a segment is outside its memory region, or the region is closed, of another protection domain or without the access"
 	case WCFlushed:

@@ -301,6 +301,17 @@ func eachDirection(t *testing.T, f func(t *testing.T, from, to int)) {
 	}
 }
 
+// speakFirst sends a message from the dialer. On iWARP, the accepting end may not
+// send before.
+func speakFirst(t *testing.T, client, server *rdmacm.Conn) {
+	t.Helper()
+	received, err := server.PostRecv()
+	require.NoError(t, err)
+	require.NoError(t, client.Send(bounded(t)))
+	_, err = received.Wait(bounded(t))
+	require.NoError(t, err)
+}
+
 // The end without a receive decides how often the peer repeats a message.
 func TestPeerRNRRetryCount(t *testing.T) {
 	needOwnReceives(t)
@@ -309,6 +320,7 @@ func TestPeerRNRRetryCount(t *testing.T) {
 		configs := [2]rdmacm.Config{}
 		configs[to].PeerRNRRetryCount = -1
 		client, server := connect(t, d.IPv4, &configs[0], &configs[1])
+		speakFirst(t, client, server)
 		ends := [2]*rdmacm.Conn{client, server}
 		err := ends[from].Send(bounded(t))
 		failed, ok := errors.AsType[*ibverbs.WCError](err)
@@ -320,6 +332,7 @@ func TestPeerRNRRetryCount(t *testing.T) {
 		configs := [2]rdmacm.Config{}
 		configs[from].PeerRNRRetryCount = -1
 		client, server := connect(t, d.IPv4, &configs[0], &configs[1])
+		speakFirst(t, client, server)
 		ends := [2]*rdmacm.Conn{client, server}
 		sent := inBackground(func() error { return ends[from].Send(bounded(t)) })
 		select {
@@ -344,6 +357,7 @@ func TestLateReceive(t *testing.T) {
 				configs := [2]rdmacm.Config{}
 				configs[to].MinRNRTimer = timer
 				client, server := connect(t, d.IPv4, &configs[0], &configs[1])
+				speakFirst(t, client, server)
 				ends := [2]*rdmacm.Conn{client, server}
 				late := func() time.Duration {
 					start := time.Now()
@@ -378,6 +392,9 @@ func TestBurst(t *testing.T) {
 			return err
 		}
 		client, server := connect(t, d.IPv4, &configs[0], &configs[1])
+		if to == 0 {
+			speakFirst(t, client, server)
+		}
 		sender := [2]*rdmacm.Conn{client, server}[from]
 		mr := alloc(t, sender, messages)
 		start := time.Now()

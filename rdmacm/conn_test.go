@@ -558,7 +558,7 @@ func testSend(t *testing.T, from, to *rdmacm.Conn, source, sink *ibverbs.MR) {
 	require.NoError(t, err)
 	require.Equal(t, 12, n)
 
-	if !testdevice.Require(t).Has(t, testdevice.InfiniBand) {
+	if !testdevice.Require(t).Has(t, testdevice.Immediate) {
 		return // there is no immediate data
 	}
 	received, err = to.PostRecv(sink.Sub(0, 8))
@@ -579,7 +579,7 @@ func testWrite(t *testing.T, from, to *rdmacm.Conn, source, sink *ibverbs.MR) {
 	require.NoError(t, from.Write(ctx, sink.Remote().Sub(1000, 7), source.Sub(0, 7)))
 	require.Equal(t, "written", string(sink.Bytes()[1000:1007]))
 
-	if testdevice.Require(t).Has(t, testdevice.InfiniBand) {
+	if testdevice.Require(t).Has(t, testdevice.Immediate) {
 		testWriteImm(t, from, to, source, sink)
 	}
 
@@ -1080,6 +1080,7 @@ func TestRecvEndsWithMessage(t *testing.T) {
 	needOwnReceives(t)
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)
+	speakFirst(t, client, server)
 	first, second := alloc(t, client, 8), alloc(t, client, 8)
 	from := alloc(t, server, 8)
 	sent := stuck(t, client)
@@ -1147,6 +1148,7 @@ func TestSendEndsWithContext(t *testing.T) {
 func TestRecvLoop(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)
+	speakFirst(t, client, server)
 	to, from := alloc(t, client, 4).All(), alloc(t, server, 4)
 	ctx := bounded(t)
 	const messages = 300

@@ -250,6 +250,7 @@ func looker() string {
 
 func listenDatagram(t testing.TB, ip netip.Addr) *rdmacm.DatagramListener {
 	t.Helper()
+	testdevice.Require(t).Have(t, testdevice.Datagrams)
 	ln, err := rdmacm.ListenDatagram(bounded(t), netip.AddrPortFrom(ip, 0).String(), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, ln.Close()) })

@@ -505,7 +505,6 @@ type udEnd struct {
 // newUDEnd returns an end that is bound to an address.
 func newUDEnd(t testing.TB, ip netip.Addr) *udEnd {
 	t.Helper()
-	testdevice.Require(t).Have(t, testdevice.Datagrams)
 	e := newIdleUDEnd(t)
 	require.NoError(t, e.id.BindAddr(netip.AddrPortFrom(ip, 0)))
 	e.makeQP()
@@ -514,6 +513,7 @@ func newUDEnd(t testing.TB, ip netip.Addr) *udEnd {
 
 func newIdleUDEnd(t testing.TB) *udEnd {
 	t.Helper()
+	testdevice.Require(t).Have(t, testdevice.Datagrams)
 	e := &udEnd{end: &end{t: t, ch: newChannel(t)}}
 	var err error
 	e.id, err = e.ch.NewID(rdmacm.PortSpaceUDP)

@@ -60,6 +60,9 @@ func (r *Request) Event() *Event { return r.event }
 // error, the request is over and the peer has been told. If the config is nil,
 // Accept uses ListenConfig.Config of the listener.
 //
+// On old iWARP cards, the Conn must receive before it sends; see
+// docs/guide/connections.md.
+//
 // If the peer gives up, before or during Accept, the error matches
 // syscall.ECONNRESET. If the peer does not continue the handshake, Accept fails
 // after Config.HandshakeTimeout, whose default is 10 s for Accept, with an

@@ -61,7 +61,7 @@ func TestBurst(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := testdevice.Require(t) // threads come with so many dials, and stay
-			d.Have(t, testdevice.InfiniBand)
+			d.Have(t, testdevice.RSockets)
 			before := len(ibverbs.OpenObjects())
 			lc := rsocket.ListenConfig{Config: shared(small), Backlog: tt.backlog}
 			ln, err := lc.Listen(bounded(t), "rdma", netip.AddrPortFrom(d.IPv4, 0).String())

@@ -8,6 +8,10 @@ import (
 	"testing"
 
 	"github.com/verbena-go/verbena/cmd/internal/programtest"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-func TestSaysWhy(t *testing.T) { programtest.ServerSaysWhy(t, tested, "rdmaxserver") }
+func TestSaysWhy(t *testing.T) {
+	programtest.Have(t, testdevice.SRQs)
+	programtest.ServerSaysWhy(t, tested, "rdmaxserver")
+}

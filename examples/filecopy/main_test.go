@@ -88,7 +88,7 @@ func file(t *testing.T, size int) (path string, content []byte) {
 
 func TestCopy(t *testing.T) {
 	d := testdevice.Require(t)
-	d.Have(t, testdevice.InfiniBand)
+	d.Have(t, testdevice.Immediate)
 	for _, size := range []int{0, 1, chunkSize, slots*chunkSize + 1, 8<<20 + 12345} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			original, content := file(t, size)
@@ -114,7 +114,7 @@ func TestCopy(t *testing.T) {
 // An interrupted sender leaves no copy behind.
 func TestInterrupted(t *testing.T) {
 	d := testdevice.Require(t)
-	d.Have(t, testdevice.InfiniBand)
+	d.Have(t, testdevice.Immediate)
 	original := filepath.Join(t.TempDir(), "large")
 	require.NoError(t, os.WriteFile(original, nil, 0o600))
 	require.NoError(t, os.Truncate(original, 1<<40)) // a sparse file
@@ -137,7 +137,7 @@ func TestInterrupted(t *testing.T) {
 // A receiver without a sender exits when it is interrupted.
 func TestNobody(t *testing.T) {
 	d := testdevice.Require(t)
-	d.Have(t, testdevice.InfiniBand)
+	d.Have(t, testdevice.Immediate)
 	target := filepath.Join(t.TempDir(), "copy")
 	receiver := process.StartMain(t, "-listen", d.IPv4.String()+":0", target)
 	address := receiver.Prints(`listening on (\S+)\n`)
@@ -157,7 +157,7 @@ func TestNobody(t *testing.T) {
 // A sender's mistake ends the receiver, without a copy.
 func TestBadSender(t *testing.T) {
 	d := testdevice.Require(t)
-	d.Have(t, testdevice.InfiniBand)
+	d.Have(t, testdevice.Immediate)
 	for name, tt := range map[string]struct {
 		size uint64
 		send func(ctx context.Context, conn *rdmacm.Conn, memory *ibverbs.MR) error

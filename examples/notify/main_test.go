@@ -26,7 +26,7 @@ func TestWrongArguments(t *testing.T) {
 // The board prints each text from the field that the writer chose.
 func TestNotifications(t *testing.T) {
 	d := testdevice.Require(t)
-	d.Have(t, testdevice.InfiniBand)
+	d.Have(t, testdevice.Immediate)
 	board := process.StartMain(t, "-listen", d.IPv4.String()+":0")
 	address := board.Prints(`listening on (\S+)\n`)
 

@@ -26,7 +26,7 @@ func TestWrongArguments(t *testing.T) {
 // The server either does a request and tells the client, or never begins it.
 func TestGraceful(t *testing.T) {
 	d := testdevice.Require(t)
-	d.Have(t, testdevice.InfiniBand)
+	d.Have(t, testdevice.Immediate)
 	server := process.StartMain(t, "-work", "50ms", "-grace", "1h", "-listen", d.IPv4.String()+":0")
 	address := server.Prints(`listening on (\S+)\n`)
 	var clients []*process.Process
@@ -53,6 +53,7 @@ func TestGraceful(t *testing.T) {
 // period is over, it cuts the work off.
 func TestCutOff(t *testing.T) {
 	d := testdevice.Require(t)
+	d.Have(t, testdevice.Immediate)
 	server := process.StartMain(t, "-work", "1h", "-grace", "5s", "-listen", d.IPv4.String()+":0")
 	address := server.Prints(`listening on (\S+)\n`)
 	client := process.StartMain(t, address)
@@ -73,6 +74,7 @@ func TestCutOff(t *testing.T) {
 // The second interrupt ends the server at once.
 func TestImpatient(t *testing.T) {
 	d := testdevice.Require(t)
+	d.Have(t, testdevice.Immediate)
 	server := process.StartMain(t, "-work", "1h", "-grace", "1h", "-listen", d.IPv4.String()+":0")
 	client := process.StartMain(t, server.Prints(`listening on (\S+)\n`))
 	server.Prints("working for")

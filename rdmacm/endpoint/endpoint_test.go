@@ -116,7 +116,7 @@ func TestEndpointAddrError(t *testing.T) {
 func TestEndpointTransfers(t *testing.T) {
 	d := cmtest.NeedDevice(t)
 	ctx := cmtest.Bounded(t)
-	d.Have(t, testdevice.Segments(2), testdevice.InfiniBand)
+	d.Have(t, testdevice.Segments(2), testdevice.Immediate)
 	two := cmtest.EndpointQueues
 	two.SendSegments, two.RecvSegments = 2, 2
 	client, server := cmtest.ConnectEndpointsWith(t, d.IPv4, two)
@@ -211,6 +211,10 @@ func TestEndpointSRQ(t *testing.T) {
 	require.True(t, server.ID().Request().SRQ)
 	require.NoError(t, server.Accept(ctx, rdmacm.ConnParam{}))
 	require.NoError(t, <-connected)
+	require.NoError(t, server.PostRecv(2)) // on iWARP, the client sends first
+	require.NoError(t, client.PostSend(3, 0))
+	_, err = server.RecvComp(ctx)
+	require.NoError(t, err)
 	out, err := server.RegMsgs([]byte("shared"))
 	require.NoError(t, err)
 	require.NoError(t, server.PostSend(1, 0, out.All()))

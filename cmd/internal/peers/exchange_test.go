@@ -104,6 +104,7 @@ func TestReceiveIsCanceled(t *testing.T) {
 
 func TestTooLarge(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Datagrams)
 	e := &End{Count: 1, Size: MaxSize + 1}
 	_, err := rdmacm.DialDatagram(t.Context(), d.IPv4.String()+":7198", &rdmacm.DatagramConfig{Setup: e.SetupReceives})
 	require.ErrorIs(t, err, syscall.EMSGSIZE)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/verbena-go/verbena/internal/testutil/ownnetwork"
 	"github.com/verbena-go/verbena/internal/testutil/process"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/softroce"
 )
 
@@ -48,6 +49,15 @@ func bad(p softroce.Packet) (f softroce.Fault) {
 		f.Delay = time.Duration(rand.IntN(5)) * time.Millisecond
 	}
 	return f
+}
+
+// Have skips the test if VERBENA_DEVICE selects the device in user space, and
+// the device lacks one of these.
+func Have(t *testing.T, all ...testdevice.Feature) {
+	t.Helper()
+	if testdevice.Soft() {
+		testdevice.Require(t).Have(t, all...)
+	}
 }
 
 // OnBadNetwork runs a server and a client of the program on the device in user

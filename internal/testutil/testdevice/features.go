@@ -34,10 +34,15 @@ var (
 	}}
 	// Handles are address handles.
 	Handles = Feature{"address handles", func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool { return a.MaxAH > 0 }}
-	// InfiniBand is any transport but iWARP, whose devices have neither
-	// immediate data nor datagrams.
-	InfiniBand = Feature{"another transport than iWARP", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
-		return c.Raw().Device.TransportType != libibverbs.IBV_TRANSPORT_IWARP
+	// InfiniBand is any transport but iWARP, which has other limits and times of
+	// the handshake and only reliable connections.
+	InfiniBand = Feature{"another transport than iWARP", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool { return !isIWARP(c) }}
+	// RSockets are connections of package rsocket, which does not know iWARP.
+	RSockets = Feature{"rsockets", InfiniBand.there}
+	// Immediate is immediate data, which few devices of iWARP have.
+	Immediate = Feature{"immediate data", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
+		const both = libibverbs.IBV_QP_EX_WITH_SEND_WITH_IMM | libibverbs.IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+		return !isIWARP(c) || creates(c, ibverbs.QPConfig{SendOps: both})
 	}}
 	// Datagrams are datagram queue pairs with address handles.
 	Datagrams = Feature{"datagrams", func(c *ibverbs.Device, a *ibverbs.DeviceAttr) bool {
@@ -137,6 +142,11 @@ func Inline(n int) Feature {
 	return Feature{fmt.Sprintf("%d bytes of inline data", n), func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
 		return creates(c, ibverbs.QPConfig{MaxInline: n})
 	}}
+}
+
+// isIWARP reports whether the device uses iWARP.
+func isIWARP(c *ibverbs.Device) bool {
+	return c.Raw().Device.TransportType == libibverbs.IBV_TRANSPORT_IWARP
 }
 
 // creates reports whether the device has such queue pairs.

@@ -36,6 +36,37 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
+// A test for which no sizes are given runs on a device with small queues and
+// without inline data. One that asks for more than the device has says so.
+func TestSmallDevice(t *testing.T) {
+	for args, want := range map[string]string{
+		"send_lat":             "",
+		"write_bw -n 100 -R":   "",
+		"send_lat -n 9 --conn": "",
+		"send_lat -r 300":      "RecvQueue 300 is above the device's limit of 256",
+		"send_lat -I 8":        "MaxInline 8 may be above the device's limit",
+	} {
+		t.Run(args, func(t *testing.T) {
+			args := append(strings.Fields(args), "-p", strconv.Itoa(20000+rand.IntN(10000)))
+			start := func(args ...string) *process.Process {
+				cmd := process.Command(t, "perf", args...)
+				cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft", "VERBENA_LIMITS=smallest")
+				return process.Start(t, cmd)
+			}
+			server := start(args...)
+			server.Prints("bytes")
+			client := start(append(args, "127.0.0.1")...)
+			if want != "" {
+				require.Equal(t, 1, client.Wait(), client.Output())
+				require.Contains(t, client.Stderr(), want)
+				return
+			}
+			require.Zero(t, client.Wait(), client.Output())
+			require.Zero(t, server.Wait(), server.Output())
+		})
+	}
+}
+
 // If the connection ends while messages are under way, verbena perf prints why,
 // and not that the device has flushed its requests, of which it hears first.
 func TestSaysWhy(t *testing.T) {

@@ -41,7 +41,7 @@ const unset = -1 // unset is the value of a flag whose default depends on the te
 
 func (o *options) program() *program.Program {
 	*o = options{
-		transport: "RC", qps: 1, size: unset, iterations: unset, depth: unset, receives: 512,
+		transport: "RC", qps: 1, size: unset, iterations: unset, depth: unset, receives: unset,
 		list: 1, moderation: unset, inline: unset, where: measure.Where{TCPPort: 18515},
 	}
 	return &program.Program{
@@ -105,10 +105,10 @@ func (o *options) flags(f *program.Flags) {
 	f.Number(&o.qps, "qp", "q", 1, measure.MaxQPs, "`number` of queue pairs, for bandwidth")
 	f.BoolVarP(&o.both, "bidirectional", "b", false, "send in both directions at once, for bandwidth")
 	f.Number(&o.depth, "tx-depth", "t", 1, 1<<15, "`messages` in flight (default: 128 for bandwidth)")
-	f.Number(&o.receives, "rx-depth", "r", 1, 1<<15, "`receives` posted ahead")
+	f.Number(&o.receives, "rx-depth", "r", 1, 1<<15, "`receives` posted ahead (default: 512, or as many as the device allows)")
 	f.Number(&o.list, "post-list", "l", 1, 1<<10, "`messages` posted in one call")
 	f.Number(&o.moderation, "cq-mod", "Q", 1, 1<<15, "`messages` for each completion (default: 100, or the post list)")
-	f.Number(&o.inline, "inline-size", "I", 0, 1<<12, "largest message in `bytes` to send inline (default: 220 for latency, 0 for bandwidth)")
+	f.Number(&o.inline, "inline-size", "I", 0, 1<<12, "largest message in `bytes` to send inline (default: 220 for latency, or less where the device has less, 0 for bandwidth)")
 	f.Number(&o.timeout, "qp-timeout", "u", 1, 31, "a packet without an answer is repeated after 4.096 us times 2 to the power of this `number`, with RC (default: 14, which is 67 ms)")
 	f.BoolVarP(&o.events, "events", "e", false, "sleep until completions arrive")
 	f.BoolVar(&o.netpoll, "netpoll", false, "with -e: sleep in Go's runtime, as CQ.Wait does, instead of in C")
@@ -205,7 +205,7 @@ func (o *options) test() (*measure.Test, error) {
 	types := map[string]ibverbs.QPType{"RC": ibverbs.QPTypeRC, "UC": ibverbs.QPTypeUC, "UD": ibverbs.QPTypeUD}
 	t := &measure.Test{
 		Transport: types[strings.ToUpper(o.transport)], Events: o.events, Netpoll: o.netpoll,
-		List: o.list, Receives: o.receives, QPs: o.qps, Both: o.both, Duration: time.Duration(o.duration) * time.Second,
+		List: o.list, Receives: or(o.receives, 512), Fit: measure.Fit{Receives: o.receives == unset, Inline: o.inline == unset}, QPs: o.qps, Both: o.both, Duration: time.Duration(o.duration) * time.Second,
 	}
 	var ok bool
 	switch t.Op, t.Bandwidth, ok = measure.Named(o.name); {

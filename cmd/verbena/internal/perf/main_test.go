@@ -31,17 +31,21 @@ func TestParse(t *testing.T) {
 		Op: measure.Write, Transport: ibverbs.QPTypeRC, Bandwidth: true, QPs: 1, Sizes: []int{65536}, Iterations: 5000,
 		Depth: 128, List: 1, Moderation: 100, Receives: 512,
 	}
+	latency.Fit = measure.Fit{Receives: true, Inline: true}
+	bandwidth.Fit = latency.Fit
 	with := func(t measure.Test, change func(t *measure.Test)) measure.Test { change(&t); return t }
 	for args, want := range map[string]measure.Test{
-		"send_lat":                    latency,
-		"write_bw":                    bandwidth,
-		"send_lat -e --netpoll":       with(latency, func(t *measure.Test) { t.Events, t.Netpoll = true, true }),
-		"send_lat -s 64 -n 7 -I 0 -e": with(latency, func(t *measure.Test) { t.Sizes, t.Iterations, t.Inline, t.Events = []int{64}, 7, 0, true }),
-		"send_lat -c ud -r 9":         with(latency, func(t *measure.Test) { t.Transport, t.Receives = ibverbs.QPTypeUD, 9 }),
-		"fetchadd_lat":                with(latency, func(t *measure.Test) { t.Op, t.Sizes = measure.FetchAdd, []int{8} }),
-		"write_bw -l 4 -n 10":         with(bandwidth, func(t *measure.Test) { t.List, t.Moderation, t.Iterations = 4, 4, 12 }),
-		"write_bw -t 32 -Q 8":         with(bandwidth, func(t *measure.Test) { t.Depth, t.Moderation = 32, 8 }),
-		"write_bw -u 18":              with(bandwidth, func(t *measure.Test) { t.Timeout = 1073741824 * time.Nanosecond }),
+		"send_lat":              latency,
+		"write_bw":              bandwidth,
+		"send_lat -e --netpoll": with(latency, func(t *measure.Test) { t.Events, t.Netpoll = true, true }),
+		"send_lat -s 64 -n 7 -I 0 -e": with(latency, func(t *measure.Test) {
+			t.Sizes, t.Iterations, t.Inline, t.Events, t.Fit.Inline = []int{64}, 7, 0, true, false
+		}),
+		"send_lat -c ud -r 9": with(latency, func(t *measure.Test) { t.Transport, t.Receives, t.Fit.Receives = ibverbs.QPTypeUD, 9, false }),
+		"fetchadd_lat":        with(latency, func(t *measure.Test) { t.Op, t.Sizes = measure.FetchAdd, []int{8} }),
+		"write_bw -l 4 -n 10": with(bandwidth, func(t *measure.Test) { t.List, t.Moderation, t.Iterations = 4, 4, 12 }),
+		"write_bw -t 32 -Q 8": with(bandwidth, func(t *measure.Test) { t.Depth, t.Moderation = 32, 8 }),
+		"write_bw -u 18":      with(bandwidth, func(t *measure.Test) { t.Timeout = 1073741824 * time.Nanosecond }),
 		"write_bw -D 5 -q 4 -b": with(bandwidth, func(t *measure.Test) {
 			t.Iterations, t.Duration, t.QPs, t.Both = measure.Endless, 5*time.Second, 4, true
 		}),

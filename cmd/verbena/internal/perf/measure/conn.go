@@ -4,6 +4,7 @@ package measure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -18,6 +19,9 @@ const mostReceived = 64 << 20
 // connectConn connects with an rdmacm.Conn, whose methods do the test. The peer
 // may use a queue pair with rdma_cm instead.
 func (e *end) connectConn(ctx context.Context, where Where) error {
+	if err := e.fitConn(where); err != nil {
+		return err
+	}
 	config := &rdmacm.Config{
 		SendQueue: e.Depth, RecvQueue: 1, MaxInline: e.Inline, ReadDepth: 1,
 		Setup: func(c *rdmacm.Conn) (err error) {
@@ -65,6 +69,19 @@ func (e *end) connectConn(ctx context.Context, where Where) error {
 	e.offer()
 	_, err := e.agree()
 	return err
+}
+
+// fitConn fits the test to the device that has the address of the control
+// connection, as that has the rdmacm.Conn.
+func (e *end) fitConn(where Where) error {
+	if err := e.open(where); err != nil {
+		return err
+	}
+	pd, err := e.device.AllocPD()
+	if err != nil {
+		return err
+	}
+	return errors.Join(e.fit(e.device, pd), pd.Close())
 }
 
 // connPull is like pull, on an rdmacm.Conn.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -96,7 +97,8 @@ const shortest = 4096
 
 // newEnd makes and connects an end.
 func newEnd(ctx context.Context, t *Test, where Where, c *control) (_ *end, err error) {
-	e := &end{Test: t, control: c, life: ctx, expecting: true, half: max(slices.Max(t.Sizes)+ibverbs.GRHLen, shortest)}
+	fitted := *t
+	e := &end{Test: &fitted, control: c, life: ctx, expecting: true, half: max(slices.Max(t.Sizes)+ibverbs.GRHLen, shortest)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.Close())
@@ -151,6 +153,9 @@ func (e *end) allocate() (config ibverbs.QPConfig, err error) {
 		return config, err
 	}
 	e.close = append(e.close, e.pd.Close)
+	if err := e.fit(e.device, e.pd); err != nil {
+		return config, err
+	}
 	e.mr, err = e.pd.Alloc(2*e.half, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteWrite|ibverbs.AccessRemoteRead|ibverbs.AccessRemoteAtomic)
 	if err != nil {
 		return config, err
@@ -173,6 +178,35 @@ func (e *end) allocate() (config ibverbs.QPConfig, err error) {
 		Type: e.Transport, SendCQ: e.sends, RecvCQ: e.recvs,
 		SendQueue: depth, RecvQueue: e.Receives, MaxInline: e.Inline,
 	}, nil
+}
+
+// fit reduces what Test.Fit names to what the device has. No call reports the
+// limit of inline data, so fit creates queue pairs until one succeeds.
+func (e *end) fit(device *ibverbs.Device, pd *ibverbs.PD) error {
+	if e.Fit.Receives {
+		attr, err := device.QueryDevice()
+		if err != nil {
+			return err
+		}
+		e.Receives = min(e.Receives, max(attr.MaxQPWR, 1))
+	}
+	if !e.Fit.Inline || e.Inline == 0 {
+		return nil
+	}
+	cq, err := device.CreateCQ(ibverbs.CQConfig{CompQueue: 1})
+	if err != nil {
+		return err
+	}
+	for ; e.Inline > 0; e.Inline /= 2 {
+		qp, err := pd.CreateQP(ibverbs.QPConfig{Type: e.Transport, SendCQ: cq, RecvCQ: cq, SendQueue: 1, MaxInline: e.Inline})
+		if err == nil {
+			return errors.Join(qp.Close(), cq.Close())
+		}
+		if !errors.Is(err, syscall.EINVAL) {
+			break // the test's own queue pair fails as well, and says why
+		}
+	}
+	return cq.Close()
 }
 
 // answered reports whether a turn waits only for the peer's message, as

@@ -55,9 +55,14 @@ type Test struct {
 	Receives   int            // number of receives posted in advance
 	Timeout    time.Duration  // time after which RC resends a packet that is not acknowledged; 0 means the default of ibverbs
 	Inline     int            // maximum number of bytes of a message that is sent inline
+	Fit        Fit            // what is reduced to what this end's device has
 	Events     bool           // whether to sleep until there are completions, rather than spin
 	Netpoll    bool           // whether to sleep on Go's netpoller rather than in C, with Events
 }
+
+// Fit says which sizes of a Test are reduced to what this end's device has.
+// Otherwise, the test fails on a device that has less.
+type Fit struct{ Receives, Inline bool }
 
 // Endless is the number of messages in a test with a duration.
 const Endless = math.MaxInt32
