@@ -112,7 +112,9 @@ var forTests = []string{"internal/testutil", "cmd/internal/programtest"}
 
 // above are rooms that the tests and examples of a room import besides: at run
 // time one of both stands on the other.
-var above = map[string][]string{"softroce": {"rdmacm/endpoint", "rdmacm", "ibverbs", "ibverbs/link"}, "rdmacm": {"softroce"}}
+var above = map[string][]string{
+	"softroce": {"rdmacm/endpoint", "rdmacm", "ibverbs", "ibverbs/devmem", "ibverbs/link", "ibverbs/share"},
+	"rdmacm": {"softroce"}}
 
 type listed struct {
 	ImportPath                         string

@@ -4,6 +4,7 @@ package devmem_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 	"testing"
@@ -54,7 +55,7 @@ func TestNotOpened(t *testing.T) {
 	}
 }
 
-// A device without memory of its own or without handles says so.
+// A device without memory of its own, imports or handles says so.
 func TestUnsupported(t *testing.T) {
 	found := testdevice.RequireSoftware(t)
 	testdevice.NoLeaks(t)
@@ -64,10 +65,16 @@ func TestUnsupported(t *testing.T) {
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 		require.ErrorContains(t, err, "ibv_alloc_dm (4096 bytes of "+found.Name)
 	}
-	err := failed(devmem.Import(device, devmem.Export{Handle: 1, Len: 4096}))
-	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.ErrorContains(t, err, "ibv_import_dm (DM 1 of 4096 bytes of "+found.Name)
-	require.ErrorIs(t, failed(devmem.AllocDMAHandle(device, devmem.DMAHandleConfig{})), errors.ErrUnsupported)
+	err := failed(devmem.Import(device, devmem.Export{Handle: 1 << 31, Len: 4096}))
+	want := error(errors.ErrUnsupported)
+	if found.Has(t, testdevice.Imports) {
+		want = syscall.EINVAL
+	}
+	require.ErrorIs(t, err, want)
+	require.ErrorContains(t, err, fmt.Sprintf("ibv_import_dm (DM %d of 4096 bytes of %s", 1<<31, found.Name))
+	if !testdevice.Soft() {
+		require.ErrorIs(t, failed(devmem.AllocDMAHandle(device, devmem.DMAHandleConfig{})), errors.ErrUnsupported)
+	}
 }
 
 // A library from rdma-core 64 on has buffers for any device; one before that

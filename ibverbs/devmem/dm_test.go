@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -30,6 +31,8 @@ type rig struct {
 }
 
 const anyAccess = ibverbs.AccessLocalWrite | ibverbs.AccessRemoteWrite | ibverbs.AccessRemoteRead | ibverbs.AccessRemoteAtomic
+
+func TestMain(m *testing.M) { os.Exit(testdevice.Main(m, "ExampleAlloc", "ExampleDMAHandle_Register")) }
 
 func newRig(t *testing.T, need ...testdevice.Feature) *rig {
 	t.Helper()

@@ -14,9 +14,16 @@ import (
 
 // Keep a counter that peers add to in the device's memory.
 func ExampleAlloc() {
-	var device *ibverbs.Device // opened before
-	var pd *ibverbs.PD
-
+	device, err := ibverbs.Open("")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer device.Close()
+	pd, err := device.AllocPD()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pd.Close()
 	dm, err := devmem.Alloc(device, 8, 8)
 	if errors.Is(err, errors.ErrUnsupported) {
 		log.Fatal("this device has no memory: ", err)
@@ -30,23 +37,36 @@ func ExampleAlloc() {
 		log.Fatal(err)
 	}
 	defer mr.Close()
-	fmt.Printf("tell the peers: %+v\n", mr.Remote())
+	fmt.Println("tell the peers the key and the address", mr.Remote().Addr)
 
-	counter := make([]byte, 8)
+	counter := binary.NativeEndian.AppendUint64(nil, 100)
+	if _, err := dm.WriteAt(counter, 0); err != nil {
+		log.Fatal(err)
+	}
+	clear(counter)
 	if _, err := dm.ReadAt(counter, 0); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(binary.NativeEndian.Uint64(counter))
+	fmt.Println("the counter is", binary.NativeEndian.Uint64(counter))
+	// Output:
+	// tell the peers the key and the address 0
+	// the counter is 100
 }
 
-// Let the device write received data to the cache of the processor that uses
-// it.
+// Let the device write received data to the cache of a processor.
 func ExampleDMAHandle_Register() {
-	var device *ibverbs.Device // opened before
-	var pd *ibverbs.PD
-
-	handle, err := devmem.AllocDMAHandle(device, devmem.DMAHandleConfig{CPU: new(3)})
+	device, err := ibverbs.Open("")
 	if err != nil {
+		log.Fatal(err)
+	}
+	defer device.Close()
+	pd, err := device.AllocPD()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pd.Close()
+	handle, err := devmem.AllocDMAHandle(device, devmem.DMAHandleConfig{ProcessingHint: new(2)})
+	if err != nil { // errors.ErrUnsupported on most devices
 		log.Fatal(err)
 	}
 	defer handle.Close()
@@ -56,4 +76,6 @@ func ExampleDMAHandle_Register() {
 		log.Fatal(err)
 	}
 	defer mr.Close()
+	fmt.Println("registered", mr.All().Len(), "bytes")
+	// Output: registered 1048576 bytes
 }

@@ -52,8 +52,6 @@ var reasons = []struct {
 	{false, "needs a graphics card, whose memory it takes as a DMA buffer", `^tests\.test_cuda_dmabuf|\.DmaBuf`, ``},
 	{false, "needs huge pages, of which the machine has reserved none", ``, `^There are no huge pages`},
 	{false, "the device's memory is no DMA buffer", ``, `^DM dmabuf export is not supported`},
-	{false, "the device's memory cannot be imported", `\.test_import_dm$`, `^Some object imports are not supported`},
-	{false, "the device has no handles for DMA", ``, `Failed to create DMA Handle`},
 	{false, "the device has no raw packets, and so no flow steering", ``, `^Create QP type 8|^Create Raw Packet QP`},
 	{false, "the device does not take a program's allocators", `ParentDomainTrafficTest`, ``},
 	{false, "the device does not share memory with a hypervisor", ``, `^CC PD is not supported|CC_DMA_BOUNCE`},

@@ -237,6 +237,11 @@ func (l *library) destroyAll(c *libibverbs.Context) {
 		}
 	}
 	l.destroyShared(c)
+	for o, h := range l.dmahs { // regions that importers keep do not need theirs
+		if o.Context == c {
+			l.forgetDmah(h)
+		}
+	}
 }
 
 // destroyShared destroys those objects of contexts that other contexts of the
@@ -249,7 +254,7 @@ func (l *library) destroyShared(contexts ...*libibverbs.Context) {
 	}
 	for o := range l.dms {
 		if slices.Contains(contexts, o.Context) {
-			l.freeDM(o)
+			l.closeDM(o)
 		}
 	}
 	for o, p := range l.pds {

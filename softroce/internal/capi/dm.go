@@ -15,9 +15,10 @@ import (
 
 // dm is device memory. Programs copy to and from it in C, see soft_new_dm.
 type dm struct {
-	e      *engine.DM
-	file   *deviceFile
-	pinned runtime.Pinner // keeps the memory, to which C has a pointer
+	e        *engine.DM
+	file     *deviceFile
+	pinned   runtime.Pinner // keeps the memory, to which C has a pointer
+	imported bool           // whether the memory was imported, and e belongs to another one
 }
 
 func init() {
@@ -54,18 +55,28 @@ func (l *library) allocDM(c *libibverbs.Context, a *libibverbs.AllocDmAttr) (*li
 	if err != nil {
 		return nil, errno(err)
 	}
-	d := &dm{e: e, file: l.contexts[c].file}
-	d.pinned.Pin(unsafe.SliceData(e.Bytes()))
-	out := newDM(e.Bytes())
+	l.handle++
+	out := l.addDM(c, l.handle, &dm{e: e})
 	if out == nil {
-		d.pinned.Unpin()
 		_ = e.Free() // has no regions
 		return nil, syscall.ENOMEM
 	}
-	l.handle++
-	out.Context, out.Handle = c, l.handle
-	l.dms[out] = d
 	return out, 0
+}
+
+// addDM returns a struct ibv_dm of the context c for d, which it completes. It
+// returns nil if C has no memory.
+func (l *library) addDM(c *libibverbs.Context, handle uint32, d *dm) *libibverbs.Dm {
+	d.file = l.contexts[c].file
+	d.pinned.Pin(unsafe.SliceData(d.e.Bytes()))
+	out := newDM(d.e.Bytes())
+	if out == nil {
+		d.pinned.Unpin()
+		return nil
+	}
+	out.Context, out.Handle = c, handle
+	l.dms[out] = d
+	return out
 }
 
 func (l *library) freeDM(c *libibverbs.Dm) syscall.Errno {
@@ -76,8 +87,14 @@ func (l *library) freeDM(c *libibverbs.Dm) syscall.Errno {
 	if err := d.e.Free(); err != nil {
 		return errno(err)
 	}
-	delete(l.dms, c)
-	d.pinned.Unpin()
-	free(c)
+	l.forgetDM(c)
 	return 0
+}
+
+// forgetDM removes device memory of the program's, and leaves the engine's
+// alone.
+func (l *library) forgetDM(c *libibverbs.Dm) {
+	l.dms[c].pinned.Unpin()
+	delete(l.dms, c)
+	free(c)
 }

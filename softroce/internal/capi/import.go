@@ -57,6 +57,18 @@ func init() {
 		defer l.Unlock()
 		l.unimportMR(c)
 	}
+	verbs.ImportDm = func(c *libibverbs.Context, handle uint32) (*libibverbs.Dm, syscall.Errno) {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		return l.importDM(c, handle)
+	}
+	verbs.UnimportDm = func(d *libibverbs.Dm) {
+		l := self()
+		l.Lock()
+		defer l.Unlock()
+		l.unimportDM(d)
+	}
 }
 
 // newDeviceFile makes a memory file for an opened device.
@@ -199,6 +211,43 @@ func (l *library) closeMR(c *libibverbs.Mr) {
 	}
 }
 
+// importDM returns a new struct ibv_dm of the context c for the device memory
+// with the handle, which must belong to a context of the same file.
+func (l *library) importDM(c *libibverbs.Context, handle uint32) (*libibverbs.Dm, syscall.Errno) {
+	x, err := l.importer(c)
+	if err != 0 {
+		return nil, err
+	}
+	for original, from := range l.dms {
+		if original.Handle != handle || from.file != x.file || from.e.Freed() {
+			continue
+		}
+		out := l.addDM(c, handle, &dm{e: from.e, imported: true})
+		if out == nil {
+			return nil, syscall.ENOMEM
+		}
+		return out, 0
+	}
+	return nil, syscall.EINVAL
+}
+
+// unimportDM does for device memory what unimportPD does for a domain.
+func (l *library) unimportDM(c *libibverbs.Dm) bool {
+	d := l.dms[c]
+	if d == nil || !d.imported && !d.e.Freed() {
+		return false
+	}
+	l.forgetDM(c)
+	return true
+}
+
+// closeDM ends device memory as its context is being closed.
+func (l *library) closeDM(c *libibverbs.Dm) {
+	if !l.unimportDM(c) {
+		l.freeDM(c)
+	}
+}
+
 // leaveFile ends the use of a file by the context x, which is closed, and frees
 // the context. If objects of x are left, as other contexts use them, then these
 // objects and the context go when all contexts of the file are closed.
@@ -244,5 +293,8 @@ func (l *library) hasLeft(c *libibverbs.Context) bool {
 func (l *library) forgetMR(m *mr) {
 	delete(l.mrs, m.c)
 	m.domain.users--
+	if m.dmah != nil {
+		m.dmah.regions--
+	}
 	free(m.c)
 }

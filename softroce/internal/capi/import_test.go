@@ -365,6 +365,102 @@ func importOnce(r *rig) error {
 	return libibverbs.CloseDevice(c)
 }
 
+// An import of device memory has its bytes and regions of its own.
+func TestImportDM(t *testing.T) {
+	r, other := newRig(t), newRig(t)
+	before := self().held()
+	i := r.importer()
+	dm := r.dm(64)
+	imported, err := libibverbs.ImportDm(i.c, dm.Handle)
+	require.NoError(t, err)
+	copy(r.memory, "hello...")
+	require.NoError(t, libibverbs.MemcpyToDm(dm, 8, start(r.memory), 8))
+	require.NoError(t, libibverbs.MemcpyFromDm(start(r.memory[64:]), imported, 8, 8))
+	require.Equal(t, "hello...", string(r.memory[64:72]))
+	require.ErrorIs(t, libibverbs.MemcpyFromDm(start(r.memory), imported, 64, 4), syscall.EFAULT)
+	for name, err := range map[string]error{
+		"of another file":   failed(libibverbs.ImportDm(other.c, dm.Handle)),
+		"that was never":    failed(libibverbs.ImportDm(i.c, 1<<31)),
+		"that is a domain":  failed(libibverbs.ImportDm(i.c, r.pd.Handle)),
+		"that is a region":  failed(libibverbs.ImportDm(i.c, r.mr.Handle)),
+		"of another domain": failed(libibverbs.RegDmMr(other.pd, imported, 0, 64, libibverbs.IBV_ACCESS_ZERO_BASED)),
+	} {
+		require.ErrorIs(t, err, syscall.EINVAL, name)
+	}
+
+	mr, err := libibverbs.RegDmMr(i.pd, imported, 0, 64, libibverbs.IBV_ACCESS_ZERO_BASED)
+	require.NoError(t, err)
+	require.ErrorIs(t, libibverbs.FreeDm(dm), syscall.EBUSY)
+	require.ErrorIs(t, libibverbs.FreeDm(imported), syscall.EBUSY)
+	libibverbs.UnimportDm(dm) // is no import
+	libibverbs.UnimportDm(imported)
+	require.ErrorIs(t, libibverbs.FreeDm(dm), syscall.EBUSY, "the region is there")
+	require.NoError(t, libibverbs.DeregMr(mr))
+	require.NoError(t, libibverbs.FreeDm(dm))
+	require.NoError(t, libibverbs.CloseDevice(i.c))
+	require.Equal(t, before, self().held())
+}
+
+// After the end of an original or an import of device memory, the other can
+// only be given up. Its bytes stay until then.
+func TestEndOfOriginalDM(t *testing.T) {
+	r := newRig(t)
+	before := self().held()
+	all := r.attrEx().MaxDmSize
+	for name, ofImporter := range map[string]bool{"by its owner": false, "by its importer": true} {
+		i := r.importer()
+		dm := r.dm(all)
+		rest, err := libibverbs.ImportDm(i.c, dm.Handle)
+		require.NoError(t, err, name)
+		if ofImporter {
+			dm, rest = rest, dm
+		}
+		require.NoError(t, libibverbs.FreeDm(dm), name)
+		handle := rest.Handle
+		for call, err := range map[string]error{
+			"free":     libibverbs.FreeDm(rest),
+			"register": failed(libibverbs.RegDmMr(r.pd, rest, 0, 8, libibverbs.IBV_ACCESS_ZERO_BASED)),
+			"import":   failed(libibverbs.ImportDm(i.c, handle)),
+		} {
+			require.ErrorIs(t, err, syscall.EINVAL, "%s, %s", name, call)
+		}
+		require.NoError(t, libibverbs.FreeDm(r.dm(all)), "%s: the device's bytes are free once", name)
+		require.NoError(t, libibverbs.MemcpyToDm(rest, 0, start(r.memory), 64), name)
+		libibverbs.UnimportDm(rest)
+		require.NoError(t, libibverbs.CloseDevice(i.c))
+		require.Equal(t, before, self().held(), name)
+	}
+}
+
+// Device memory with regions of an importer lasts until the importer closes,
+// whichever context closes first.
+func TestContextsWithDMClose(t *testing.T) {
+	for name, exporterFirst := range map[string]bool{"exporter first": true, "importer first": false} {
+		t.Run(name, func(t *testing.T) {
+			before := self().held()
+			r := openRig(t)
+			i := r.importer()
+			dm := r.dm(64)
+			imported, err := libibverbs.ImportDm(i.c, dm.Handle)
+			require.NoError(t, err)
+			_, err = libibverbs.RegDmMr(i.pd, imported, 0, 64, libibverbs.IBV_ACCESS_ZERO_BASED)
+			require.NoError(t, err)
+			first, last := i.c, r.c
+			if exporterFirst {
+				first, last = last, first
+			}
+			require.NoError(t, libibverbs.CloseDevice(first))
+			if exporterFirst {
+				require.NoError(t, libibverbs.MemcpyToDm(imported, 0, start(i.memory), 64))
+			}
+			require.NoError(t, libibverbs.CloseDevice(last))
+			require.Equal(t, before, self().held())
+			again := newRig(t)
+			require.NoError(t, libibverbs.FreeDm(again.dm(again.attrEx().MaxDmSize)), "all of the memory is free")
+		})
+	}
+}
+
 // A device may lack imports.
 func TestNoImports(t *testing.T) {
 	if !limitedTo(t, "imports=0") {
@@ -376,5 +472,7 @@ func TestNoImports(t *testing.T) {
 	_, err = libibverbs.ImportPd(r.c, r.pd.Handle)
 	require.ErrorIs(t, err, syscall.EOPNOTSUPP)
 	_, err = libibverbs.ImportMr(r.pd, r.mr.Handle)
+	require.ErrorIs(t, err, syscall.EOPNOTSUPP)
+	_, err = libibverbs.ImportDm(r.c, r.dm(64).Handle)
 	require.ErrorIs(t, err, syscall.EOPNOTSUPP)
 }

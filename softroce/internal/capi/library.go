@@ -33,6 +33,7 @@ type library struct {
 	mrs      map[*libibverbs.Mr]*mr
 	mws      map[*libibverbs.Mw]*mw
 	dms      map[*libibverbs.Dm]*dm
+	dmahs    map[*libibverbs.Dmah]*dmah
 	channels map[*libibverbs.CompChannel]*channel
 	cqs      map[*libibverbs.Cq]*cq
 	srqs     map[*libibverbs.Srq]*srq
@@ -70,6 +71,7 @@ func newLibrary() *cmLibrary {
 			contexts: map[*libibverbs.Context]*context{}, pds: map[*libibverbs.Pd]*pd{}, tds: map[*libibverbs.Td]*td{},
 			counters: map[*libibverbs.CompCntr]*compCounter{},
 			mrs:      map[*libibverbs.Mr]*mr{}, mws: map[*libibverbs.Mw]*mw{}, dms: map[*libibverbs.Dm]*dm{},
+			dmahs:    map[*libibverbs.Dmah]*dmah{},
 			channels: map[*libibverbs.CompChannel]*channel{}, cqs: map[*libibverbs.Cq]*cq{},
 			srqs: map[*libibverbs.Srq]*srq{}, qps: map[*libibverbs.Qp]*qp{}, ahs: map[*libibverbs.Ah]*ah{}, bufs: map[*libibverbs.Buf]*buf{},
 			byCQ: map[*engine.CQ]*cq{}, bySRQ: map[*engine.SRQ]*srq{}, byQP: map[*engine.QP][]*qp{},

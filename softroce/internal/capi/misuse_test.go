@@ -51,6 +51,12 @@ func oneOfEach(t *testing.T) []any {
 	require.Zero(t, err)
 	_, err = verbs.RegDmMr(pd, dm, 0, 100, libibverbs.IBV_ACCESS_ZERO_BASED)
 	require.Zero(t, err)
+	dmah, err := verbs.AllocDmah(c, &libibverbs.DmahInitAttr{CompMask: libibverbs.IBV_DMAH_INIT_ATTR_MASK_PH})
+	require.Zero(t, err)
+	_, err = verbs.RegMrEx(pd, &libibverbs.MrInitAttr{
+		CompMask: uint64(libibverbs.IBV_REG_MR_MASK_ADDR | libibverbs.IBV_REG_MR_MASK_DMAH), Addr: memory, Length: 4096, Dmah: dmah,
+	})
+	require.Zero(t, err)
 	_, err = verbs.AllocNullMr(pd)
 	require.Zero(t, err)
 	to := &libibverbs.AhAttr{IsGlobal: 1, PortNum: 1}
@@ -62,7 +68,7 @@ func oneOfEach(t *testing.T) []any {
 	counter, err := verbs.CreateCompCntr(c, &libibverbs.CompCntrInitAttr{})
 	require.Zero(t, err)
 	require.Zero(t, verbs.QpAttachCompCntr(qp, counter, &libibverbs.QpAttachCompCntrAttr{OpMask: libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_SEND}))
-	return []any{c, pd, ch, cq, srq, qp, mw, buf, mr, ah, td, parent, counter, dm}
+	return []any{c, pd, ch, cq, srq, qp, mw, buf, mr, ah, td, parent, counter, dm, dmah}
 }
 
 // notCalled are functions that wait for an event, or free whatever they are
@@ -81,7 +87,7 @@ func (l *library) held() map[string]int {
 	l.Lock()
 	defer l.Unlock()
 	return map[string]int{
-		"contexts": len(l.contexts), "PDs": len(l.pds), "TDs": len(l.tds), "MRs": len(l.mrs), "MWs": len(l.mws), "DMs": len(l.dms), "channels": len(l.channels),
+		"contexts": len(l.contexts), "PDs": len(l.pds), "TDs": len(l.tds), "MRs": len(l.mrs), "MWs": len(l.mws), "DMs": len(l.dms), "DMA handles": len(l.dmahs), "channels": len(l.channels),
 		"CQs": len(l.cqs), "SRQs": len(l.srqs), "QPs": len(l.qps), "AHs": len(l.ahs), "bufs": len(l.bufs), "counters": len(l.counters),
 		"CQs by object": len(l.byCQ), "SRQs by object": len(l.bySRQ), "QPs by object": len(l.byQP),
 	}
@@ -206,7 +212,10 @@ func TestUseAfterEnd(t *testing.T) {
 		"parent":  verbs.DeallocPd(gone[11].(*libibverbs.Pd)),
 		"mw":      failed(verbs.AllocMw(pd, libibverbs.IBV_MW_TYPE_1)),
 		"dm":      failed(verbs.AllocDm(c, &libibverbs.AllocDmAttr{Length: 8})),
-		"free":    verbs.FreeDm(gone[len(gone)-1].(*libibverbs.Dm)),
+		"free":    verbs.FreeDm(gone[13].(*libibverbs.Dm)),
+		"handle":  verbs.DeallocDmah(gone[14].(*libibverbs.Dmah)),
+		"dmah":    failed(verbs.AllocDmah(c, &libibverbs.DmahInitAttr{CompMask: withHint})),
+		"import":  failed(verbs.ImportDm(c, 1)),
 		"null":    failed(verbs.AllocNullMr(pd)),
 		"advise":  verbs.AdviseMr(pd, libibverbs.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH, 0, &libibverbs.Sge{}, 1),
 	} {

@@ -26,6 +26,7 @@ type mr struct {
 	access   libibverbs.AccessFlags
 	imported bool    // whether the region was imported, and e belongs to another one
 	dmabuf   *dmabuf // DMA buffer of the region; nil: the region has none
+	dmah     *dmah   // DMA handle of the region; nil: the region has none
 }
 
 func init() {
@@ -247,16 +248,25 @@ func (l *library) add(
 }
 
 // registerEx registers memory of the program, or a DMA buffer, as the mask in a
-// says. The device does not support DMA handles.
+// says. As with Linux's driver mlx5, memory that is paged on demand cannot have
+// a DMA handle.
 func (l *library) registerEx(p *libibverbs.Pd, a *libibverbs.MrInitAttr) (*libibverbs.Mr, syscall.Errno) {
 	const (
 		ofProgram = libibverbs.IBV_REG_MR_MASK_ADDR | libibverbs.IBV_REG_MR_MASK_BUF
 		ofFile    = libibverbs.IBV_REG_MR_MASK_FD | libibverbs.IBV_REG_MR_MASK_FD_OFFSET
-		known     = libibverbs.IBV_REG_MR_MASK_IOVA | ofProgram | ofFile
+		known     = libibverbs.IBV_REG_MR_MASK_IOVA | libibverbs.IBV_REG_MR_MASK_DMAH | ofProgram | ofFile
 	)
 	mask := libibverbs.MrInitAttrMask(a.CompMask)
-	if a.CompMask&^uint64(known) != 0 {
+	switch {
+	case a.CompMask&^uint64(known) != 0:
 		return nil, syscall.EOPNOTSUPP
+	case mask&libibverbs.IBV_REG_MR_MASK_DMAH == 0:
+	case a.Access&libibverbs.IBV_ACCESS_ON_DEMAND != 0:
+		return nil, syscall.EINVAL
+	default:
+		without := *a
+		without.CompMask &^= uint64(libibverbs.IBV_REG_MR_MASK_DMAH)
+		return l.withDmah(p, a.Dmah, func() (*libibverbs.Mr, syscall.Errno) { return l.registerEx(p, &without) })
 	}
 	iova := uint64(uintptr(a.Addr))
 	if mask&libibverbs.IBV_REG_MR_MASK_IOVA != 0 {

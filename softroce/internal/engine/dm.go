@@ -15,6 +15,7 @@ type DM struct {
 	memory  []byte
 	taken   uint64 // bytes of the device's memory that the DM takes
 	regions int    // number of memory regions of the DM
+	freed   bool
 }
 
 const (
@@ -58,26 +59,33 @@ func (d *Device) AllocDM(size uint64, logAlign uint32) (*DM, error) {
 func (dm *DM) Bytes() []byte { return dm.memory }
 
 // Free frees the device memory. It fails with EBUSY while the memory has
-// regions.
+// regions, and with EINVAL if it is free.
 func (dm *DM) Free() error {
-	if dm.regions > 0 {
+	switch {
+	case dm.freed:
+		return syscall.EINVAL
+	case dm.regions > 0:
 		return syscall.EBUSY
 	}
 	dm.device.dm -= dm.taken
+	dm.freed = true
 	return nil
 }
+
+// Freed reports whether the device memory was freed.
+func (dm *DM) Freed() bool { return dm.freed }
 
 // RegisterDM creates a region of length bytes of device memory, from offset on.
 // Work requests refer to its first byte by the address 0.
 //
-// RegisterDM fails with EINVAL if the memory does not have those bytes or
-// belongs to another device, if access lacks IBV_ACCESS_ZERO_BASED, and for
+// RegisterDM fails with EINVAL if the memory does not have those bytes, was
+// freed or belongs to another device, if access lacks IBV_ACCESS_ZERO_BASED, and for
 // flags that device memory cannot have. Otherwise it fails like RegisterMR.
 func (p *PD) RegisterDM(dm *DM, offset, length uint64, access libibverbs.AccessFlags) (*MR, error) {
 	m := &MR{size: length, dm: dm, access: access}
 	return p.register(m, func() error {
 		_, ok := within(offset, length, 0, uint64(len(dm.memory)))
-		if !ok || dm.device != p.device || access&^dmAccess != 0 || access&libibverbs.IBV_ACCESS_ZERO_BASED == 0 {
+		if !ok || dm.freed || dm.device != p.device || access&^dmAccess != 0 || access&libibverbs.IBV_ACCESS_ZERO_BASED == 0 {
 			return syscall.EINVAL
 		}
 		m.memory = dm.memory[offset : offset+length : offset+length]

@@ -108,8 +108,7 @@ func TestRegisterDM(t *testing.T) {
 			m, err := pd.RegisterDM(dm, tt.offset, tt.length, tt.access)
 			require.ErrorIs(t, err, tt.want)
 			if tt.want != nil {
-				require.NoError(t, dm.Free())
-				d.dm += dm.taken
+				require.Zero(t, dm.regions)
 				return
 			}
 			require.Equal(t, syscall.EBUSY, dm.Free())
@@ -128,7 +127,13 @@ func TestRegisterDM(t *testing.T) {
 	}
 	_, err := newNode(t, 2).pd().RegisterDM(dm, 0, 1, zeroBased)
 	require.Equal(t, syscall.EINVAL, err, "of another device")
+	require.False(t, dm.Freed())
 	require.NoError(t, dm.Free())
+	require.True(t, dm.Freed())
+	require.Equal(t, syscall.EINVAL, dm.Free())
+	require.Zero(t, d.dm, "the memory is free once")
+	_, err = pd.RegisterDM(dm, 0, 1, zeroBased)
+	require.Equal(t, syscall.EINVAL, err, "freed")
 }
 
 // Every request reads and writes device memory, at both ends.
