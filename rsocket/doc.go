@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rsocket provides net.Conn and net.Listener over RDMA. HTTP, gRPC, TLS
-// and all other code that uses net.Conn runs over it unchanged:
+// Package rsocket provides net.Conn, net.Listener and net.PacketConn over RDMA.
+// HTTP, gRPC, TLS and all other code that uses net.Conn runs over it unchanged:
 //
 //	ln, err := rsocket.Listen("rdma", "192.0.2.1:7471")
 //	conn, err := rsocket.Dial("rdma", "192.0.2.1:7471")

@@ -51,6 +51,25 @@ func ExampleDial() {
 	fmt.Printf("%s\n", answer)
 }
 
+// A server sends each datagram back.
+func ExampleListenPacket() {
+	conn, err := rsocket.ListenPacket("rdma", "192.0.2.1:7471")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	b := make([]byte, 2048)
+	for {
+		n, from, err := conn.ReadFrom(b)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if _, err := conn.WriteTo(b[:n], from); err != nil {
+			log.Print(err)
+		}
+	}
+}
+
 // A client of HTTP takes TCP where RDMA does not reach the server, and says so.
 func ExampleDialer() {
 	dialer := rsocket.Dialer{

@@ -2,6 +2,16 @@
 
 package rsocket
 
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/rsocket/internal/protocol"
+)
+
 // Idle reports whether nothing of a connection is under way.
 func Idle(c *Conn) bool {
 	c.mu.Lock()
@@ -40,4 +50,72 @@ func KeepsAlive(c *Conn) bool {
 	c.keepAlive.mu.Lock()
 	defer c.keepAlive.mu.Unlock()
 	return c.keepAlive.timer != nil
+}
+
+// MaxPeers limits the peers of a PacketConn.
+const MaxPeers = maxPeers
+
+// Peers returns how many peers a PacketConn knows.
+func Peers(c *PacketConn) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.peers)
+}
+
+// Introduced reports whether datagrams to a peer go from queue pair to queue
+// pair.
+func Introduced(c *PacketConn, addr netip.AddrPort) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	peer := c.peers[addr]
+	return peer != nil && peer.path != nil && peer.qpNum == peer.wanted
+}
+
+// CameOverRDMA reports whether the next unread datagram has come over a queue
+// pair. It takes what is there.
+func CameOverRDMA(c *PacketConn) bool {
+	c.refresh()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.unread) > 0 && c.unread[0].port != nil
+}
+
+// TryReadPacket reads a datagram without waiting.
+func TryReadPacket(c *PacketConn, b []byte) (int, netip.AddrPort, error) {
+	n, _, from, err := packetInternals{c}.TryRead([][]byte{b}, false)
+	return n, from, err
+}
+
+// Greet makes a PacketConn handle a UDP packet from an address.
+func Greet(t testing.TB, c *PacketConn, from netip.AddrPort, b []byte) {
+	greeting, data, err := protocol.ParseGreeting(b, from.Addr())
+	require.NoError(t, err)
+	c.greeted(from, greeting, data)
+}
+
+// PostRaw posts bytes in place of a header and data to a peer that has been
+// introduced. It reports whether the bytes were posted.
+func PostRaw(c *PacketConn, to netip.AddrPort, b []byte) (bool, error) {
+	peer, err := c.peer(to)
+	if err != nil {
+		return false, err
+	}
+	header := peer.port.header
+	defer func() { peer.port.header = header }()
+	peer.port.header = nil
+	return c.post(peer, [][]byte{b}, len(b))
+}
+
+// HostilePackets returns what no peer sends: what is no datagram, and datagrams
+// from an address that is not the sender's.
+func HostilePackets(from netip.AddrPort) [][]byte {
+	good := append(protocol.AppendHeader(nil, from), "hello"...)
+	version, length := slices.Clone(good), slices.Clone(good)
+	version[0], length[1] = 7, 200
+	return [][]byte{
+		{},
+		good[:1], good[:7], version, length,
+		append(protocol.AppendHeader(nil, netip.MustParseAddrPort("192.0.2.99:7")), "hello"...),
+		append(protocol.AppendHeader(nil, netip.MustParseAddrPort("[2001:db8::99]:7")), "hello"...),
+	}
 }

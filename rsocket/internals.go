@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"syscall"
 
 	"github.com/verbena-go/verbena/internal/sealed"
@@ -31,25 +32,12 @@ func (c *Conn) Internals() sealed.Of[connInternals] { return sealed.Seal(connInt
 // errWouldBlock is the error of calls that do not wait.
 var errWouldBlock = fmt.Errorf("the call would block: %w", syscall.EAGAIN)
 
-// tryBegin is like begin, but fails if another call uses the direction.
-func (c *Conn) tryBegin(s *side) error {
-	if fired(c.closed) {
-		return net.ErrClosed
-	}
-	select {
-	case s.lock <- struct{}{}:
-		return nil
-	default:
-		return errWouldBlock
-	}
-}
-
 // TryRead reads what has arrived into the buffers, one after the other. If peek
 // is true, the bytes remain unread. It fails with an error matching
 // syscall.EAGAIN instead of waiting. The buffers must have room for a byte.
 func (i connInternals) TryRead(to [][]byte, peek bool) (int, error) {
 	c := i.c
-	if err := c.tryBegin(&c.reader); err != nil {
+	if err := c.reader.tryBegin(c.closed); err != nil {
 		return 0, err
 	}
 	defer c.reader.end()
@@ -100,7 +88,7 @@ func (c *Conn) tryNext() (offset, first, wrapped int, err error) {
 // instead of waiting for more room.
 func (i connInternals) TryWrite(v *net.Buffers, total int) (int, error) {
 	c := i.c
-	if err := c.tryBegin(&c.writer); err != nil {
+	if err := c.writer.tryBegin(c.closed); err != nil {
 		return 0, err
 	}
 	defer c.writer.end()
@@ -200,6 +188,78 @@ func (i connInternals) Arm() {
 // TakeEvents takes the events that have made the descriptor readable. The
 // caller holds the pump.
 func (i connInternals) TakeEvents() { sealed.Open(i.c.pump.cq.Internals()).TakeEvents() }
+
+// packetInternals gives the package with C's rsocket functions what programs in
+// C have and net.PacketConn lacks.
+type packetInternals struct{ c *PacketConn }
+
+// Internals gives other packages of this module access to the PacketConn. Other
+// modules cannot use the result.
+func (c *PacketConn) Internals() sealed.Of[packetInternals] { return sealed.Seal(packetInternals{c}) }
+
+// TryRead reads a datagram into the buffers, one after the other, and returns
+// its whole length as size. If peek is true, the datagram remains unread. It
+// fails with an error matching syscall.EAGAIN instead of waiting.
+func (i packetInternals) TryRead(to [][]byte, peek bool) (n, size int, from netip.AddrPort, err error) {
+	c := i.c
+	if err := c.reader.tryBegin(c.closed); err != nil {
+		return 0, 0, from, err
+	}
+	defer c.reader.end()
+	return c.tryRead(to, peek)
+}
+
+// TryWrite sends the bytes of the buffers, which are total, as a datagram. It
+// fails with an error matching syscall.EAGAIN instead of waiting for a datagram
+// in flight.
+func (i packetInternals) TryWrite(from [][]byte, total int, to netip.AddrPort) error {
+	c := i.c
+	if err := c.writer.tryBegin(c.closed); err != nil {
+		return err
+	}
+	defer c.writer.end()
+	return c.tryWrite(from, total, to)
+}
+
+// Readiness returns what the program can do now. If refresh is true, it takes
+// completions before that.
+func (i packetInternals) Readiness(refresh bool) readiness {
+	c := i.c
+	if refresh {
+		c.refresh()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := readiness{Readable: len(c.unread) > 0 || c.err != nil, Unread: len(c.unread) > 0, Writable: true, Err: c.err}
+	for _, p := range c.ports {
+		r.Writable = r.Writable && (len(p.free) > 0 || c.err != nil)
+	}
+	return r
+}
+
+// NotifyOf makes the PacketConn call changed when its readiness may have
+// changed. Between Watch and Unwatch, changed is called for what the device
+// does, too. changed must not block, and must not call the PacketConn.
+func (i packetInternals) NotifyOf(changed func()) { i.c.onChange.Store(&changed) }
+
+// Watch makes goroutines take completions, until Unwatch.
+func (i packetInternals) Watch() { i.c.watch() }
+
+// Unwatch undoes a call of Watch.
+func (i packetInternals) Unwatch() { i.c.unwatch() }
+
+// Connect makes the address the only one whose datagrams are read. It returns
+// the local address from which datagrams go there.
+func (i packetInternals) Connect(to netip.AddrPort) (netip.Addr, error) {
+	peer, err := i.c.peer(to)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	i.c.mu.Lock()
+	defer i.c.mu.Unlock()
+	i.c.connected = to
+	return peer.port.local, nil
+}
 
 // listenerInternals gives the package with C's rsocket functions what programs
 // in C have and net.Listener lacks.

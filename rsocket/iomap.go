@@ -109,7 +109,7 @@ func (c *Conn) peerIOMaps() int {
 // TryAnnounce tells the peer of memory that was passed to IOMap, as far as it
 // can without waiting. Later writes tell it of the rest.
 func (i connInternals) TryAnnounce() {
-	if i.c.tryBegin(&i.c.writer) == nil {
+	if i.c.writer.tryBegin(i.c.closed) == nil {
 		_ = i.c.announce(false) // an error shows again in the next write
 		i.c.writer.end()
 	}
@@ -212,7 +212,7 @@ func (c *Conn) announceNext() error {
 // and syscall.EINVAL if the peer has announced no memory there.
 func (i connInternals) TryWriteAt(b []byte, offset uint64) (int, error) {
 	c := i.c
-	if err := c.tryBegin(&c.writer); err != nil {
+	if err := c.writer.tryBegin(c.closed); err != nil {
 		return 0, err
 	}
 	defer c.writer.end()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
@@ -50,6 +51,22 @@ func TestNotMade(t *testing.T) {
 			require.ErrorContains(t, err, "the Listener is nil, or was not made by this package")
 		}
 		require.Equal(t, "rdma", ln.Addr().Network())
+	}
+	for _, c := range []*rsocket.PacketConn{nil, {}} {
+		for name, f := range map[string]func() error{
+			"ReadFrom":         func() error { _, _, err := c.ReadFrom(nil); return err },
+			"ReadFromAddrPort": func() error { _, _, err := c.ReadFromAddrPort(nil); return err },
+			"WriteTo":          func() error { _, err := c.WriteTo(nil, rsocket.Addr{}); return err },
+			"WriteTo, no Addr": func() error { _, err := c.WriteTo(nil, nil); return err },
+			"WriteToAddrPort":  func() error { _, err := c.WriteToAddrPort(nil, netip.AddrPort{}); return err },
+			"Close":            c.Close,
+			"SetDeadline":      func() error { return c.SetDeadline(time.Time{}) },
+			"SetReadDeadline":  func() error { return c.SetReadDeadline(time.Time{}) },
+			"SetWriteDeadline": func() error { return c.SetWriteDeadline(time.Time{}) },
+		} {
+			require.ErrorContains(t, f(), "the PacketConn is nil, or was not made by this package", name)
+		}
+		require.Equal(t, "rdma", c.LocalAddr().Network())
 	}
 	var none context.Context
 	_, err := (*rsocket.Dialer)(nil).Dial("rdma", "192.0.2.1:1")

@@ -28,11 +28,16 @@ func (s *side) signal() {
 // end ends the use of the direction that begin has started.
 func (s *side) end() { <-s.lock }
 
-// begin makes the caller the user of a direction, until it calls end. It waits
-// for the call that uses the direction now, until the deadline or Close.
-func (c *Conn) begin(s *side) error {
+// begin makes the caller the user of a direction of the connection, until it
+// calls end.
+func (c *Conn) begin(s *side) error { return s.begin(c.closed) }
+
+// begin makes the caller the user of the direction, until it calls end. It
+// waits for the call that uses the direction now, until the deadline or until
+// closed is closed.
+func (s *side) begin(closed <-chan struct{}) error {
 	switch {
-	case fired(c.closed):
+	case fired(closed):
 		return net.ErrClosed
 	case s.deadline.hasPassed():
 		return os.ErrDeadlineExceeded
@@ -47,13 +52,26 @@ func (c *Conn) begin(s *side) error {
 		select {
 		case s.lock <- struct{}{}:
 			return nil
-		case <-c.closed:
+		case <-closed:
 			return net.ErrClosed
 		case <-passed:
 			if s.deadline.hasPassed() {
 				return os.ErrDeadlineExceeded
 			}
 		}
+	}
+}
+
+// tryBegin is like begin, but fails if another call uses the direction.
+func (s *side) tryBegin(closed <-chan struct{}) error {
+	if fired(closed) {
+		return net.ErrClosed
+	}
+	select {
+	case s.lock <- struct{}{}:
+		return nil
+	default:
+		return errWouldBlock
 	}
 }
 

@@ -5,6 +5,7 @@ package matrix
 import (
 	"fmt"
 	"hash/fnv"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -161,7 +162,34 @@ func theirCases() []kase {
 			all[len(all)-1].v6 = v6
 		}
 	}
+	for _, v6 := range []bool{false, true} {
+		for _, how := range []string{"-T n", "-T a", "-T b"} {
+			add(how == "-T a" && !v6, "udpong "+how, udpong(how))
+			all[len(all)-1].v6 = v6
+		}
+	}
 	return all
+}
+
+// udpong sends datagrams of two lengths, to a server that never ends. The
+// client sends each of the longer ones until it comes back.
+func udpong(how string) func(meeting) {
+	return func(m meeting) {
+		l, err := net.ListenPacket("udp", net.JoinHostPort(m.ip, "0"))
+		require.NoError(m, err)
+		_, port, err := net.SplitHostPort(l.LocalAddr().String())
+		require.NoError(m, err)
+		require.NoError(m, l.Close())
+		server := m.server.start(m.T, m.at, "udpong", m.expand("-b {S} "+how+" -p "+port))
+		server.Eventually("has the port", func() bool { return server.Ended() || m.at.sees(":"+port+" ", "ss", "-Hlun") })
+		for _, test := range []string{"-S 64 -C 2000", "-T e -S 1500 -C 500"} {
+			client := m.ask("udpong", "-s {S} "+how+" -p "+port+" "+test)
+			client.succeeds()
+			require.Contains(m, client.Stdout(), "custom ")
+		}
+		server.Kill()
+		require.Contains(m, server.Stdout(), "client login from "+m.ip)
+	}
 }
 
 // pingpong is two of the same program, the client with the server's address.

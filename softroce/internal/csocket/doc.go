@@ -9,6 +9,6 @@
 // a thread that has to wait does so in poll(2) or epoll_wait(2), on the
 // descriptors of the connections' completion channels and of whatever else the
 // program waits for, and takes the completions itself. No goroutine takes part.
-// Only connecting and accepting have goroutines, which wake the waiting threads
-// through an eventfd.
+// Only connecting, accepting and sockets for datagrams have goroutines, which
+// wake the waiting threads through an eventfd.
 package csocket

@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/internal/sealed"
+	"github.com/verbena-go/verbena/rsocket"
 )
 
 // The flags of epoll_ctl(2).
@@ -54,11 +55,12 @@ type member struct {
 	fd      int // number of the socket
 	events  uint32
 	data    [8]byte
-	key     int32 // identifies the channel of the socket's connection
-	added   int   // descriptor of this channel, after it was added to the set's channels; otherwise -1
-	refused bool  // whether the system has not let the channel be added
-	spent   bool  // whether EPOLLONESHOT has disabled the member
-	queued  bool  // guarded by the queue's mu
+	key     int32               // identifies the channel of the socket's connection
+	added   int                 // descriptor of this channel, after it was added to the set's channels; otherwise -1
+	refused bool                // whether the system has not let the channel be added
+	spent   bool                // whether EPOLLONESHOT has disabled the member
+	packets *rsocket.PacketConn // whose completions goroutines take for the member, or nil
+	queued  bool                // guarded by the queue's mu
 
 	notified atomic.Bool // whether the socket may have changed since its completions were taken
 	fired    atomic.Bool // whether the channel has had an event since the thread took its events
@@ -165,6 +167,10 @@ func (set *epollSet) remove(m *member) {
 // drop removes a member, if it is still there. The caller holds set.mu.
 func (set *epollSet) drop(m *member) {
 	m.socket.watchers.remove(m)
+	if m.packets != nil {
+		sealed.Open(m.packets.Internals()).Unwatch()
+		m.packets = nil
+	}
 	if set.members[m.fd] != m {
 		return
 	}
@@ -455,6 +461,10 @@ func (m *member) leaveQueue() {
 // next call does that; the member is notified when that thread gives the pump
 // up. The caller holds set.mu.
 func (m *member) arm() {
+	if p := m.socket.packets.Load(); p != nil && m.packets == nil {
+		m.packets = p
+		sealed.Open(p.Internals()).Watch()
+	}
 	c := m.socket.conn.Load()
 	if c == nil || m.socket.isClosed() {
 		return

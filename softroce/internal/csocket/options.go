@@ -214,11 +214,15 @@ func (s *socket) option(o option, value unsafe.Pointer, length *uint32) syscall.
 	case option{syscall.SOL_SOCKET, syscall.SO_ERROR}:
 		n = int32(s.takeError())
 	case option{syscall.SOL_SOCKET, syscall.SO_TYPE}:
-		n = syscall.SOCK_STREAM
+		if n = syscall.SOCK_STREAM; s.isDatagram {
+			n = syscall.SOCK_DGRAM
+		}
 	case option{syscall.SOL_SOCKET, soDomain}:
 		n = int32(s.family)
 	case option{syscall.SOL_SOCKET, soProtocol}:
-		n = syscall.IPPROTO_TCP
+		if n = syscall.IPPROTO_TCP; s.isDatagram {
+			n = syscall.IPPROTO_UDP
+		}
 	case option{syscall.SOL_SOCKET, syscall.SO_ACCEPTCONN}:
 		n = flag(s.state == listening)
 	case option{syscall.IPPROTO_IP, syscall.IP_TOS}:
@@ -275,6 +279,9 @@ func putOption(b []byte, value unsafe.Pointer, length *uint32) syscall.Errno {
 // s.mu.
 func (s *socket) takeError() syscall.Errno {
 	err := s.err
+	if p := s.packets.Load(); p != nil {
+		err = errnoOf(sealed.Open(p.Internals()).Readiness(false).Err)
+	}
 	if s.state != listening {
 		s.err = 0
 	}

@@ -38,6 +38,9 @@ func (s *socket) revents(events int16, refresh bool) int16 {
 	if s.isClosed() {
 		return pollNval
 	}
+	if s.isDatagram {
+		return s.datagramEvents(refresh) & (events | pollAlways)
+	}
 	got := int16(0)
 	if c := s.conn.Load(); c != nil {
 		now := sealed.Open(c.Internals()).Readiness(refresh)
@@ -144,6 +147,8 @@ type look struct {
 type ownConn struct {
 	conn *rsocket.Conn // nil: there is no connection yet
 	held bool          // whether the thread has the connection's pump
+
+	packets *rsocket.PacketConn // whose completions goroutines take for the thread, or nil
 }
 
 // poll is rpoll. A negative timeout means none.
@@ -235,6 +240,9 @@ func (l *look) end() {
 		if own := l.own[i]; own.held {
 			sealed.Open(own.conn.Internals()).Release()
 		}
+		if p := l.own[i].packets; p != nil {
+			sealed.Open(p.Internals()).Unwatch()
+		}
 	}
 	l.waiter.free()
 }
@@ -243,6 +251,10 @@ func (l *look) end() {
 // unless another thread does.
 func (l *look) arm(i int, s *socket) {
 	own := &l.own[i]
+	if p := s.packets.Load(); p != nil && own.packets == nil {
+		own.packets = p
+		sealed.Open(p.Internals()).Watch()
+	}
 	c := s.conn.Load()
 	if c == nil || s.isClosed() {
 		return

@@ -84,34 +84,65 @@ func provide(f *capi.CM) {
 
 // provideTransfers sets the functions that transfer data.
 func provideTransfers(f *capi.CM) {
-	recv := func(fd int32, all []iovec, flags int32) (int, syscall.Errno) {
-		return count(fd, func(s *socket) (int, syscall.Errno) { return s.recv(all, flags) })
+	recv := func(fd int32, all []iovec, flags int32) (received, *socket, syscall.Errno) {
+		s := find(fd)
+		if s == nil {
+			return received{}, nil, syscall.EBADF
+		}
+		if s.isDatagram {
+			r, err := s.recvDatagram(all, flags)
+			return r, s, err
+		}
+		n, err := s.recv(all, flags)
+		return received{n: n, size: n}, s, err
 	}
-	send := func(fd int32, all []iovec, flags int32) (int, syscall.Errno) {
-		return count(fd, func(s *socket) (int, syscall.Errno) { return s.send(all, flags) })
+	read := func(fd int32, all []iovec, flags int32) (int, syscall.Errno) {
+		r, s, err := recv(fd, all, flags)
+		return r.result(s, flags), err
+	}
+	send := func(fd int32, all []iovec, flags int32, to netip.AddrPort) (int, syscall.Errno) {
+		return count(fd, func(s *socket) (int, syscall.Errno) {
+			if s.isDatagram {
+				return s.sendDatagram(all, flags, to)
+			}
+			return s.send(all, flags) // the address does not matter to a connection
+		})
+	}
+	// sendTo is send to an address in C's memory, or to the peer if that is nil.
+	sendTo := func(fd int32, all []iovec, flags int32, addr *librdmacm.Sockaddr, length uint32) (int, syscall.Errno) {
+		var to netip.AddrPort
+		if s := find(fd); s != nil && s.isDatagram && addr != nil {
+			var err syscall.Errno
+			if to, err = addrOf(addr, length, s.family); err != 0 {
+				return 0, err
+			}
+		}
+		return send(fd, all, flags, to)
 	}
 	f.Rrecv = func(fd int32, buf unsafe.Pointer, n uint64, flags int32) (int, syscall.Errno) {
-		return recv(fd, []iovec{{buf, n}}, flags)
+		return read(fd, []iovec{{buf, n}}, flags)
 	}
 	f.Rread = func(fd int32, buf unsafe.Pointer, n uint64) (int, syscall.Errno) {
-		return recv(fd, []iovec{{buf, n}}, 0)
+		return read(fd, []iovec{{buf, n}}, 0)
 	}
 	f.Rrecvfrom = func(fd int32, buf unsafe.Pointer, n uint64, flags int32, addr *librdmacm.Sockaddr, length *uint32) (int, syscall.Errno) {
-		got, err := recv(fd, []iovec{{buf, n}}, flags)
-		if s := find(fd); err == 0 && addr != nil && s != nil {
-			peer, _ := s.peerName()
-			err = putAddr(peer, s.family, addr, length)
+		if addr != nil && length == nil {
+			return 0, syscall.EFAULT
 		}
-		return got, err
+		r, s, err := recv(fd, []iovec{{buf, n}}, flags)
+		if err == 0 && addr != nil {
+			err = putAddr(s.sender(r), s.family, addr, length)
+		}
+		return r.result(s, flags), err
 	}
 	f.Rsend = func(fd int32, buf unsafe.Pointer, n uint64, flags int32) (int, syscall.Errno) {
-		return send(fd, []iovec{{buf, n}}, flags)
+		return send(fd, []iovec{{buf, n}}, flags, netip.AddrPort{})
 	}
 	f.Rwrite = func(fd int32, buf unsafe.Pointer, n uint64) (int, syscall.Errno) {
-		return send(fd, []iovec{{buf, n}}, 0)
+		return send(fd, []iovec{{buf, n}}, 0, netip.AddrPort{})
 	}
-	f.Rsendto = func(fd int32, buf unsafe.Pointer, n uint64, flags int32, _ *librdmacm.Sockaddr, _ uint32) (int, syscall.Errno) {
-		return send(fd, []iovec{{buf, n}}, flags) // the address does not matter to a connection
+	f.Rsendto = func(fd int32, buf unsafe.Pointer, n uint64, flags int32, addr *librdmacm.Sockaddr, length uint32) (int, syscall.Errno) {
+		return sendTo(fd, []iovec{{buf, n}}, flags, addr, length)
 	}
 	vector := func(transfer func(int32, []iovec, int32) (int, syscall.Errno)) func(int32, unsafe.Pointer, int32) (int, syscall.Errno) {
 		return func(fd int32, iov unsafe.Pointer, n int32) (int, syscall.Errno) {
@@ -125,7 +156,10 @@ func provideTransfers(f *capi.CM) {
 			return transfer(fd, all, 0)
 		}
 	}
-	f.Rreadv, f.Rwritev = vector(recv), vector(send)
+	write := func(fd int32, all []iovec, flags int32) (int, syscall.Errno) {
+		return send(fd, all, flags, netip.AddrPort{})
+	}
+	f.Rreadv, f.Rwritev = vector(read), vector(write)
 	message := func(m unsafe.Pointer) (*msghdr, []iovec, syscall.Errno) {
 		if m == nil {
 			return nil, nil, syscall.EFAULT
@@ -139,18 +173,27 @@ func provideTransfers(f *capi.CM) {
 		if err != 0 {
 			return 0, err
 		}
-		n, err := recv(fd, all, flags)
-		if err == 0 {
-			h.namelen, h.controllen, h.flags = 0, 0, 0
-		}
-		return n, err
-	}
-	f.Rsendmsg = func(fd int32, m unsafe.Pointer, flags int32) (int, syscall.Errno) {
-		_, all, err := message(m)
+		r, s, err := recv(fd, all, flags)
 		if err != 0 {
 			return 0, err
 		}
-		return send(fd, all, flags)
+		h.controllen, h.flags = 0, 0
+		if r.size > r.n {
+			h.flags = syscall.MSG_TRUNC
+		}
+		if !s.isDatagram || h.name == nil {
+			h.namelen = 0
+		} else {
+			putAddr(r.from, s.family, (*librdmacm.Sockaddr)(h.name), &h.namelen)
+		}
+		return r.result(s, flags), 0
+	}
+	f.Rsendmsg = func(fd int32, m unsafe.Pointer, flags int32) (int, syscall.Errno) {
+		h, all, err := message(m)
+		if err != 0 {
+			return 0, err
+		}
+		return sendTo(fd, all, flags, (*librdmacm.Sockaddr)(h.name), h.namelen)
 	}
 }
 

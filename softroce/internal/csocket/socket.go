@@ -31,13 +31,15 @@ const (
 // socket is a socket of the program.
 type socket struct {
 	fd, family  int
+	isDatagram  bool
 	nonblocking atomic.Bool
-	timeouts    [2]atomic.Int64              // SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds; 0 means none
-	watchers    watchers                     // threads that wait for the socket, and epoll sets that have it
-	conn        atomic.Pointer[rsocket.Conn] // set by setConn
-	accepted    chan *rsocket.Conn           // connections of a listener that wait for raccept
-	done        chan struct{}                // closed when rclose begins
-	ctx         context.Context              // of connecting; ends when rclose begins
+	timeouts    [2]atomic.Int64                    // SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds; 0 means none
+	watchers    watchers                           // threads that wait for the socket, and epoll sets that have it
+	conn        atomic.Pointer[rsocket.Conn]       // set by setConn
+	packets     atomic.Pointer[rsocket.PacketConn] // of a socket for datagrams
+	accepted    chan *rsocket.Conn                 // connections of a listener that wait for raccept
+	done        chan struct{}                      // closed when rclose begins
+	ctx         context.Context                    // of connecting; ends when rclose begins
 	cancel      context.CancelFunc
 
 	mu       sync.Mutex // guards the fields below
@@ -47,6 +49,7 @@ type socket struct {
 	options  options
 	binding  *binding       // holds the address that the socket is bound to, until it listens or connects
 	local    netip.AddrPort // address that the socket is bound to
+	peer     netip.AddrPort // of a socket for datagrams that is connected
 	listener *rsocket.Listener
 	err      syscall.Errno // what SO_ERROR says
 }
@@ -107,10 +110,9 @@ func vacate(fd int) {
 // open is rsocket.
 func open(domain, typ, protocol int32) (int, syscall.Errno) {
 	const flags = syscall.SOCK_NONBLOCK | syscall.SOCK_CLOEXEC
-	switch {
-	case domain != syscall.AF_INET && domain != syscall.AF_INET6,
-		typ&^flags != syscall.SOCK_STREAM,
-		protocol != 0 && protocol != syscall.IPPROTO_TCP:
+	protocols := map[int32]int32{syscall.SOCK_STREAM: syscall.IPPROTO_TCP, syscall.SOCK_DGRAM: syscall.IPPROTO_UDP}
+	only, known := protocols[typ&^flags]
+	if domain != syscall.AF_INET && domain != syscall.AF_INET6 || !known || protocol != 0 && protocol != only {
 		return 0, syscall.ENOTSUP
 	}
 	if err := useDevice(); err != 0 {
@@ -120,6 +122,7 @@ func open(domain, typ, protocol int32) (int, syscall.Errno) {
 	if err != 0 {
 		return 0, err
 	}
+	s.isDatagram = typ&^flags == syscall.SOCK_DGRAM
 	s.nonblocking.Store(typ&syscall.SOCK_NONBLOCK != 0)
 	s.enter()
 	return s.fd, 0
@@ -182,6 +185,9 @@ func (s *socket) end() bool {
 		}
 		c.Close()
 	}
+	if p := s.packets.Load(); p != nil {
+		p.Close()
+	}
 	return true
 }
 
@@ -220,6 +226,9 @@ func (s *socket) dropAccepted() {
 
 // bind is rbind.
 func (s *socket) bind(addr netip.AddrPort) syscall.Errno {
+	if s.isDatagram {
+		return s.bindDatagrams(addr)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -252,6 +261,8 @@ func (s *socket) listen(backlog int) syscall.Errno {
 	switch {
 	case s.closed:
 		return syscall.EBADF
+	case s.isDatagram:
+		return syscall.EOPNOTSUPP
 	case s.state == listening:
 		return 0
 	case s.state != idle:
@@ -310,6 +321,9 @@ func (s *socket) serve(ln *rsocket.Listener) {
 
 // accept is raccept.
 func (s *socket) accept() (*socket, syscall.Errno) {
+	if s.isDatagram {
+		return nil, syscall.EOPNOTSUPP
+	}
 	s.mu.Lock()
 	state := s.state
 	s.mu.Unlock()
@@ -368,6 +382,9 @@ func (s *socket) child(c *rsocket.Conn) (*socket, syscall.Errno) {
 // the socket is connected: librspreload takes a socket of the system after any
 // error but EINPROGRESS.
 func (s *socket) connect(peer netip.AddrPort) syscall.Errno {
+	if s.isDatagram {
+		return s.connectDatagrams(peer)
+	}
 	if err := s.beginConnect(peer); err != 0 || s.conn.Load() != nil {
 		return err
 	}
@@ -453,6 +470,9 @@ func (s *socket) shutdown(how int32) syscall.Errno {
 	if how < syscall.SHUT_RD || how > syscall.SHUT_RDWR {
 		return syscall.EINVAL
 	}
+	if s.isDatagram {
+		return syscall.EOPNOTSUPP
+	}
 	c := s.conn.Load()
 	if c == nil {
 		return syscall.ENOTCONN
@@ -474,6 +494,11 @@ func (s *socket) shutdown(how int32) syscall.Errno {
 func (s *socket) peerName() (netip.AddrPort, syscall.Errno) {
 	c := s.conn.Load()
 	if c == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.peer.IsValid() {
+			return s.peer, 0
+		}
 		return netip.AddrPort{}, syscall.ENOTCONN
 	}
 	return c.RemoteAddr().(rsocket.Addr).AddrPort, 0

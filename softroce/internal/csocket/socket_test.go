@@ -729,9 +729,11 @@ func TestMisuse(t *testing.T) {
 	setNonblocking(t, server, true)
 	setNonblocking(t, ln, true)
 	setNonblocking(t, fresh, true)
+	datagrams, _ := newDatagrams(t, syscall.AF_INET, "127.0.0.1")
+	setNonblocking(t, datagrams, true)
 	files, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
-	for _, fd := range []int64{-1, 0, 1 << 20, int64(client), int64(ln), int64(fresh)} {
+	for _, fd := range []int64{-1, 0, 1 << 20, int64(client), int64(ln), int64(fresh), int64(datagrams)} {
 		for _, n := range []int64{0, 1, -1, 1 << 31, -1 << 63} {
 			fill := misuse.Filled(n)
 			functions := reflect.ValueOf(c)
@@ -757,7 +759,7 @@ func TestMisuse(t *testing.T) {
 		{syscall.AF_UNIX, syscall.SOCK_STREAM, 0},
 		{syscall.AF_INET, syscall.SOCK_RAW, 0},
 		{syscall.AF_INET, syscall.SOCK_STREAM, syscall.IPPROTO_UDP},
-		{syscall.AF_INET, syscall.SOCK_DGRAM, 0},
+		{syscall.AF_INET, syscall.SOCK_DGRAM, syscall.IPPROTO_TCP},
 	} {
 		_, err := c.Rsocket(args[0], args[1], args[2])
 		require.Equal(t, syscall.ENOTSUP, err, args)
