@@ -5,6 +5,7 @@
 package capi
 
 import (
+	"strconv"
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -91,9 +92,14 @@ func (l *library) openXRCD(c *libibverbs.Context, a *libibverbs.XrcdInitAttr) (*
 	return x.c, 0
 }
 
+const pathOnly = 0x200000 // O_PATH
+
 // createXRCDomain creates a domain, which the file of the descriptor fd names
-// unless file is zero. The domain keeps that file open: the file system must
-// not give its inode to another file after the program has removed the file.
+// unless file is zero. The domain keeps a descriptor of that file: the file
+// system must not give its inode to another file after the program has removed
+// the file. The descriptor cannot read or write: to close such a descriptor
+// leaves the locks alone that the program has on the file by fcntl(2), which
+// the close of any other descriptor of the file ends.
 func (l *library) createXRCDomain(device *engine.Device, file xrcFile, fd int) (*xrcDomain, error) {
 	e, err := device.CreateXRCD()
 	if err != nil {
@@ -103,14 +109,14 @@ func (l *library) createXRCDomain(device *engine.Device, file xrcFile, fd int) (
 	if file.device == nil {
 		return domain, nil
 	}
-	own, _, failed := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_DUPFD_CLOEXEC, 0)
-	if failed != 0 {
+	own, err := syscall.Open("/proc/thread-self/fd/"+strconv.Itoa(fd), pathOnly|syscall.O_CLOEXEC, 0)
+	if err != nil {
 		e.Destroy()
-		return nil, failed
+		return nil, err
 	}
 	giveUp, err := l.ClaimFile(file.dev, file.inode)
 	if err != nil {
-		syscall.Close(int(own))
+		syscall.Close(own)
 		e.Destroy()
 		if err == syscall.EADDRINUSE {
 			err = syscall.EOPNOTSUPP
@@ -119,7 +125,7 @@ func (l *library) createXRCDomain(device *engine.Device, file xrcFile, fd int) (
 	}
 	domain.release = func() {
 		giveUp()
-		syscall.Close(int(own))
+		syscall.Close(own)
 	}
 	l.xrcFiles[file] = domain
 	return domain, nil

@@ -63,6 +63,32 @@ func TestXRCDKeepsFile(t *testing.T) {
 	require.Equal(t, files-1, descriptors(t))
 }
 
+// A domain leaves the locks of the program on its file alone.
+func TestXRCDKeepsLocks(t *testing.T) {
+	r := newRig(t)
+	f, err := os.Create(filepath.Join(t.TempDir(), "domain"))
+	require.NoError(t, err)
+	defer f.Close()
+	other, err := os.OpenFile(f.Name(), os.O_RDWR, 0) // closed last, as that ends the locks
+	require.NoError(t, err)
+	defer other.Close()
+	require.NoError(t, syscall.FcntlFlock(f.Fd(), syscall.F_SETLK, &syscall.Flock_t{Type: syscall.F_WRLCK}))
+	locked := func(when string) {
+		const get = 36 // F_OFD_GETLK, for which a lock of this process is another's
+		l := syscall.Flock_t{Type: syscall.F_WRLCK}
+		require.NoError(t, syscall.FcntlFlock(other.Fd(), get, &l))
+		require.EqualValues(t, syscall.F_WRLCK, l.Type, when)
+	}
+	locked("before")
+	x, err := r.xrcd(f, syscall.O_CREAT)
+	require.NoError(t, err)
+	require.NoError(t, libibverbs.CloseXrcd(x))
+	locked("after the domain")
+	_, err = withDescriptors(t, 1, func() (*libibverbs.Xrcd, error) { return r.xrcd(f, syscall.O_CREAT) })
+	require.ErrorIs(t, err, syscall.EMFILE)
+	locked("after a domain that could not be created")
+}
+
 // A domain that cannot be created for lack of descriptors leaves none open.
 func TestXRCDWithoutDescriptors(t *testing.T) {
 	r := newRig(t)
