@@ -123,9 +123,12 @@ func newCQ(entries uint32, fields uint64, extended bool) (*softCQ, error) {
 }
 
 // retireCQ removes a queue from C's table, in which events look up their queue.
-// If wait is true, it waits until the program has acknowledged the queue's
-// events.
-func retireCQ(q *softCQ, wait bool) { C.soft_retire_cq(q.raw(), C.int(truth(wait))) }
+// Then it waits until the program has acknowledged the queue's events, or until
+// releaseCQ.
+func retireCQ(q *softCQ) { C.soft_retire_cq(q.raw()) }
+
+// releaseCQ makes retireCQ return without waiting any longer.
+func releaseCQ(q *softCQ) { C.soft_release_cq(q.raw()) }
 
 func (q *softCQ) raw() *C.struct_soft_cq { return (*C.struct_soft_cq)(unsafe.Pointer(q)) }
 func freeCQ(q *softCQ)                   { C.soft_free_cq(q.raw()) }

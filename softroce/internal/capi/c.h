@@ -60,9 +60,11 @@ struct ibv_dm *soft_new_dm(uint8_t *memory, uint64_t length);
 
 /* Adds a queue to the table of queues, in which events look it up, and sets its id. */
 int soft_list_cq(struct soft_cq *cq);
-/* Removes a queue from the table. If wait is not 0, it also waits until the program has
- * acknowledged all events of the queue that ibv_get_cq_event has returned. */
-void soft_retire_cq(struct soft_cq *cq, int wait);
+/* Removes a queue from the table. Then it waits until the program has acknowledged all
+ * events of the queue that ibv_get_cq_event has returned, or until soft_release_cq. */
+void soft_retire_cq(struct soft_cq *cq);
+/* Makes soft_retire_cq return without waiting any longer. */
+void soft_release_cq(struct soft_cq *cq);
 
 /* Lock and unlock an object, so that no thread posts to it or polls it. */
 void soft_lock_qp(struct soft_qp *qp);

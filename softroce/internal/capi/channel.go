@@ -35,7 +35,7 @@ func init() {
 func (l *library) createChannel(c *libibverbs.Context) (*libibverbs.CompChannel, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
-	if l.contexts[c] == nil {
+	if !l.isOpen(c) {
 		return nil, syscall.EINVAL
 	}
 	var ends [2]int

@@ -5,10 +5,11 @@
 package capi
 
 import (
-	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/generated/librdmacm"
 	"syscall"
 	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/generated/librdmacm"
 )
 
 // CM has the functions of librdmacm.so.1 that Go answers. What is nil fails with
@@ -252,6 +253,7 @@ func cmCreateEventChannel(args unsafe.Pointer) answer {
 	r, err := cm.CreateEventChannel()
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func cmDestroyEventChannel(args unsafe.Pointer) answer {
 	if cm.DestroyEventChannel != nil {
 		a := (*struct {
@@ -261,6 +263,7 @@ func cmDestroyEventChannel(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
+
 func cmCreateId(args unsafe.Pointer) answer {
 	if cm.CreateId == nil {
 		return answer{errno: absent}
@@ -273,6 +276,7 @@ func cmCreateId(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.CreateId(a.channel, a.id, a.context, a.ps))}
 }
+
 func cmCreateEp(args unsafe.Pointer) answer {
 	if cm.CreateEp == nil {
 		return answer{errno: absent}
@@ -285,6 +289,7 @@ func cmCreateEp(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.CreateEp(a.id, a.res, a.pd, a.qpInitAttr))}
 }
+
 func cmDestroyEp(args unsafe.Pointer) answer {
 	if cm.DestroyEp != nil {
 		a := (*struct {
@@ -294,6 +299,7 @@ func cmDestroyEp(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
+
 func cmDestroyId(args unsafe.Pointer) answer {
 	if cm.DestroyId == nil {
 		return answer{errno: absent}
@@ -303,6 +309,7 @@ func cmDestroyId(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.DestroyId(a.id))}
 }
+
 func cmBindAddr(args unsafe.Pointer) answer {
 	if cm.BindAddr == nil {
 		return answer{errno: absent}
@@ -313,6 +320,7 @@ func cmBindAddr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.BindAddr(a.id, a.addr))}
 }
+
 func cmResolveAddr(args unsafe.Pointer) answer {
 	if cm.ResolveAddr == nil {
 		return answer{errno: absent}
@@ -325,6 +333,7 @@ func cmResolveAddr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.ResolveAddr(a.id, a.srcAddr, a.dstAddr, a.timeoutMs))}
 }
+
 func cmResolveRoute(args unsafe.Pointer) answer {
 	if cm.ResolveRoute == nil {
 		return answer{errno: absent}
@@ -335,6 +344,7 @@ func cmResolveRoute(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.ResolveRoute(a.id, a.timeoutMs))}
 }
+
 func cmCreateQp(args unsafe.Pointer) answer {
 	if cm.CreateQp == nil {
 		return answer{errno: absent}
@@ -346,6 +356,7 @@ func cmCreateQp(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.CreateQp(a.id, a.pd, a.qpInitAttr))}
 }
+
 func cmCreateQpEx(args unsafe.Pointer) answer {
 	if cm.CreateQpEx == nil {
 		return answer{errno: absent}
@@ -356,6 +367,7 @@ func cmCreateQpEx(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.CreateQpEx(a.id, a.qpInitAttr))}
 }
+
 func cmDestroyQp(args unsafe.Pointer) answer {
 	if cm.DestroyQp != nil {
 		a := (*struct {
@@ -365,6 +377,7 @@ func cmDestroyQp(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
+
 func cmConnect(args unsafe.Pointer) answer {
 	if cm.Connect == nil {
 		return answer{errno: absent}
@@ -375,6 +388,7 @@ func cmConnect(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Connect(a.id, a.connParam))}
 }
+
 func cmEstablish(args unsafe.Pointer) answer {
 	if cm.Establish == nil {
 		return answer{errno: absent}
@@ -384,6 +398,7 @@ func cmEstablish(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Establish(a.id))}
 }
+
 func cmListen(args unsafe.Pointer) answer {
 	if cm.Listen == nil {
 		return answer{errno: absent}
@@ -394,6 +409,7 @@ func cmListen(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Listen(a.id, a.backlog))}
 }
+
 func cmGetRequest(args unsafe.Pointer) answer {
 	if cm.GetRequest == nil {
 		return answer{errno: absent}
@@ -404,6 +420,7 @@ func cmGetRequest(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.GetRequest(a.listen, a.id))}
 }
+
 func cmAccept(args unsafe.Pointer) answer {
 	if cm.Accept == nil {
 		return answer{errno: absent}
@@ -414,6 +431,7 @@ func cmAccept(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Accept(a.id, a.connParam))}
 }
+
 func cmReject(args unsafe.Pointer) answer {
 	if cm.Reject == nil {
 		return answer{errno: absent}
@@ -425,6 +443,7 @@ func cmReject(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Reject(a.id, a.privateData, a.privateDataLen))}
 }
+
 func cmRejectEce(args unsafe.Pointer) answer {
 	if cm.RejectEce == nil {
 		return answer{errno: absent}
@@ -436,6 +455,7 @@ func cmRejectEce(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.RejectEce(a.id, a.privateData, a.privateDataLen))}
 }
+
 func cmNotify(args unsafe.Pointer) answer {
 	if cm.Notify == nil {
 		return answer{errno: absent}
@@ -446,6 +466,7 @@ func cmNotify(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Notify(a.id, a.event))}
 }
+
 func cmDisconnect(args unsafe.Pointer) answer {
 	if cm.Disconnect == nil {
 		return answer{errno: absent}
@@ -455,6 +476,7 @@ func cmDisconnect(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Disconnect(a.id))}
 }
+
 func cmJoinMulticast(args unsafe.Pointer) answer {
 	if cm.JoinMulticast == nil {
 		return answer{errno: absent}
@@ -466,6 +488,7 @@ func cmJoinMulticast(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.JoinMulticast(a.id, a.addr, a.context))}
 }
+
 func cmLeaveMulticast(args unsafe.Pointer) answer {
 	if cm.LeaveMulticast == nil {
 		return answer{errno: absent}
@@ -476,6 +499,7 @@ func cmLeaveMulticast(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.LeaveMulticast(a.id, a.addr))}
 }
+
 func cmJoinMulticastEx(args unsafe.Pointer) answer {
 	if cm.JoinMulticastEx == nil {
 		return answer{errno: absent}
@@ -487,6 +511,7 @@ func cmJoinMulticastEx(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.JoinMulticastEx(a.id, a.mcJoinAttr, a.context))}
 }
+
 func cmGetCmEvent(args unsafe.Pointer) answer {
 	if cm.GetCmEvent == nil {
 		return answer{errno: absent}
@@ -497,6 +522,7 @@ func cmGetCmEvent(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.GetCmEvent(a.channel, a.event))}
 }
+
 func cmAckCmEvent(args unsafe.Pointer) answer {
 	if cm.AckCmEvent == nil {
 		return answer{errno: absent}
@@ -506,6 +532,7 @@ func cmAckCmEvent(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.AckCmEvent(a.event))}
 }
+
 func cmGetSrcPort(args unsafe.Pointer) answer {
 	if cm.GetSrcPort == nil {
 		return answer{value: 0}
@@ -515,6 +542,7 @@ func cmGetSrcPort(args unsafe.Pointer) answer {
 	})(args)
 	return answer{value: int64(cm.GetSrcPort(a.id))}
 }
+
 func cmGetDstPort(args unsafe.Pointer) answer {
 	if cm.GetDstPort == nil {
 		return answer{value: 0}
@@ -524,6 +552,7 @@ func cmGetDstPort(args unsafe.Pointer) answer {
 	})(args)
 	return answer{value: int64(cm.GetDstPort(a.id))}
 }
+
 func cmGetDevices(args unsafe.Pointer) answer {
 	if cm.GetDevices == nil {
 		return answer{errno: absent}
@@ -534,6 +563,7 @@ func cmGetDevices(args unsafe.Pointer) answer {
 	r, err := cm.GetDevices(a.numDevices)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func cmFreeDevices(args unsafe.Pointer) answer {
 	if cm.FreeDevices != nil {
 		a := (*struct {
@@ -543,6 +573,7 @@ func cmFreeDevices(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
+
 func cmSetOption(args unsafe.Pointer) answer {
 	if cm.SetOption == nil {
 		return answer{errno: absent}
@@ -556,6 +587,7 @@ func cmSetOption(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.SetOption(a.id, a.level, a.optname, a.optval, a.optlen))}
 }
+
 func cmMigrateId(args unsafe.Pointer) answer {
 	if cm.MigrateId == nil {
 		return answer{errno: absent}
@@ -566,6 +598,7 @@ func cmMigrateId(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.MigrateId(a.id, a.channel))}
 }
+
 func cmGetaddrinfo(args unsafe.Pointer) answer {
 	if cm.Getaddrinfo == nil {
 		return answer{errno: absent}
@@ -579,6 +612,7 @@ func cmGetaddrinfo(args unsafe.Pointer) answer {
 	r, err := cm.Getaddrinfo(text(a.node), text(a.service), a.hints, a.res)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmFreeaddrinfo(args unsafe.Pointer) answer {
 	if cm.Freeaddrinfo != nil {
 		a := (*struct {
@@ -588,6 +622,7 @@ func cmFreeaddrinfo(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
+
 func cmInitQpAttr(args unsafe.Pointer) answer {
 	if cm.InitQpAttr == nil {
 		return answer{errno: absent}
@@ -599,6 +634,7 @@ func cmInitQpAttr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.InitQpAttr(a.id, a.qpAttr, a.qpAttrMask))}
 }
+
 func cmSetLocalEce(args unsafe.Pointer) answer {
 	if cm.SetLocalEce == nil {
 		return answer{errno: absent}
@@ -609,6 +645,7 @@ func cmSetLocalEce(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.SetLocalEce(a.id, a.ece))}
 }
+
 func cmGetRemoteEce(args unsafe.Pointer) answer {
 	if cm.GetRemoteEce == nil {
 		return answer{errno: absent}
@@ -619,6 +656,7 @@ func cmGetRemoteEce(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.GetRemoteEce(a.id, a.ece))}
 }
+
 func cmResolveAddrinfo(args unsafe.Pointer) answer {
 	if cm.ResolveAddrinfo == nil {
 		return answer{errno: absent}
@@ -631,6 +669,7 @@ func cmResolveAddrinfo(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.ResolveAddrinfo(a.id, text(a.node), text(a.service), a.hints))}
 }
+
 func cmQueryAddrinfo(args unsafe.Pointer) answer {
 	if cm.QueryAddrinfo == nil {
 		return answer{errno: absent}
@@ -641,6 +680,7 @@ func cmQueryAddrinfo(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.QueryAddrinfo(a.id, a.info))}
 }
+
 func cmWriteCmEvent(args unsafe.Pointer) answer {
 	if cm.WriteCmEvent == nil {
 		return answer{errno: absent}
@@ -653,6 +693,7 @@ func cmWriteCmEvent(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.WriteCmEvent(a.id, a.event, a.status, a.arg))}
 }
+
 func cmCreateSrq(args unsafe.Pointer) answer {
 	if cm.CreateSrq == nil {
 		return answer{errno: absent}
@@ -664,6 +705,7 @@ func cmCreateSrq(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.CreateSrq(a.id, a.pd, a.attr))}
 }
+
 func cmCreateSrqEx(args unsafe.Pointer) answer {
 	if cm.CreateSrqEx == nil {
 		return answer{errno: absent}
@@ -674,6 +716,7 @@ func cmCreateSrqEx(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.CreateSrqEx(a.id, a.attr))}
 }
+
 func cmDestroySrq(args unsafe.Pointer) answer {
 	if cm.DestroySrq != nil {
 		a := (*struct {
@@ -683,6 +726,7 @@ func cmDestroySrq(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
+
 func cmRsocket(args unsafe.Pointer) answer {
 	if cm.Rsocket == nil {
 		return answer{errno: absent}
@@ -695,6 +739,7 @@ func cmRsocket(args unsafe.Pointer) answer {
 	r, err := cm.Rsocket(a.domain, a.typ, a.protocol)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmRbind(args unsafe.Pointer) answer {
 	if cm.Rbind == nil {
 		return answer{errno: absent}
@@ -706,6 +751,7 @@ func cmRbind(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Rbind(a.socket, a.addr, a.addrlen))}
 }
+
 func cmRlisten(args unsafe.Pointer) answer {
 	if cm.Rlisten == nil {
 		return answer{errno: absent}
@@ -716,6 +762,7 @@ func cmRlisten(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Rlisten(a.socket, a.backlog))}
 }
+
 func cmRaccept(args unsafe.Pointer) answer {
 	if cm.Raccept == nil {
 		return answer{errno: absent}
@@ -728,6 +775,7 @@ func cmRaccept(args unsafe.Pointer) answer {
 	r, err := cm.Raccept(a.socket, a.addr, a.addrlen)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmRconnect(args unsafe.Pointer) answer {
 	if cm.Rconnect == nil {
 		return answer{errno: absent}
@@ -739,6 +787,7 @@ func cmRconnect(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Rconnect(a.socket, a.addr, a.addrlen))}
 }
+
 func cmRshutdown(args unsafe.Pointer) answer {
 	if cm.Rshutdown == nil {
 		return answer{errno: absent}
@@ -749,6 +798,7 @@ func cmRshutdown(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Rshutdown(a.socket, a.how))}
 }
+
 func cmRclose(args unsafe.Pointer) answer {
 	if cm.Rclose == nil {
 		return answer{errno: absent}
@@ -758,6 +808,7 @@ func cmRclose(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Rclose(a.socket))}
 }
+
 func cmRrecv(args unsafe.Pointer) answer {
 	if cm.Rrecv == nil {
 		return answer{errno: absent}
@@ -771,6 +822,7 @@ func cmRrecv(args unsafe.Pointer) answer {
 	r, err := cm.Rrecv(a.socket, a.buf, a.len_, a.flags)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmRrecvfrom(args unsafe.Pointer) answer {
 	if cm.Rrecvfrom == nil {
 		return answer{errno: absent}
@@ -786,6 +838,7 @@ func cmRrecvfrom(args unsafe.Pointer) answer {
 	r, err := cm.Rrecvfrom(a.socket, a.buf, a.len_, a.flags, a.srcAddr, a.addrlen)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmRrecvmsg(args unsafe.Pointer) answer {
 	if cm.Rrecvmsg == nil {
 		return answer{errno: absent}
@@ -798,6 +851,7 @@ func cmRrecvmsg(args unsafe.Pointer) answer {
 	r, err := cm.Rrecvmsg(a.socket, a.msg, a.flags)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmRsend(args unsafe.Pointer) answer {
 	if cm.Rsend == nil {
 		return answer{errno: absent}
@@ -811,6 +865,7 @@ func cmRsend(args unsafe.Pointer) answer {
 	r, err := cm.Rsend(a.socket, a.buf, a.len_, a.flags)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmRsendto(args unsafe.Pointer) answer {
 	if cm.Rsendto == nil {
 		return answer{errno: absent}
@@ -826,6 +881,7 @@ func cmRsendto(args unsafe.Pointer) answer {
 	r, err := cm.Rsendto(a.socket, a.buf, a.len_, a.flags, a.destAddr, a.addrlen)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmRsendmsg(args unsafe.Pointer) answer {
 	if cm.Rsendmsg == nil {
 		return answer{errno: absent}
@@ -838,6 +894,7 @@ func cmRsendmsg(args unsafe.Pointer) answer {
 	r, err := cm.Rsendmsg(a.socket, a.msg, a.flags)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmRread(args unsafe.Pointer) answer {
 	if cm.Rread == nil {
 		return answer{errno: absent}
@@ -850,6 +907,7 @@ func cmRread(args unsafe.Pointer) answer {
 	r, err := cm.Rread(a.socket, a.buf, a.count)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmRreadv(args unsafe.Pointer) answer {
 	if cm.Rreadv == nil {
 		return answer{errno: absent}
@@ -862,6 +920,7 @@ func cmRreadv(args unsafe.Pointer) answer {
 	r, err := cm.Rreadv(a.socket, a.iov, a.iovcnt)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmRwrite(args unsafe.Pointer) answer {
 	if cm.Rwrite == nil {
 		return answer{errno: absent}
@@ -874,6 +933,7 @@ func cmRwrite(args unsafe.Pointer) answer {
 	r, err := cm.Rwrite(a.socket, a.buf, a.count)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmRwritev(args unsafe.Pointer) answer {
 	if cm.Rwritev == nil {
 		return answer{errno: absent}
@@ -886,6 +946,7 @@ func cmRwritev(args unsafe.Pointer) answer {
 	r, err := cm.Rwritev(a.socket, a.iov, a.iovcnt)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmRpoll(args unsafe.Pointer) answer {
 	if cm.Rpoll == nil {
 		return answer{errno: absent}
@@ -898,6 +959,7 @@ func cmRpoll(args unsafe.Pointer) answer {
 	r, err := cm.Rpoll(a.fds, a.nfds, a.timeout)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmRselect(args unsafe.Pointer) answer {
 	if cm.Rselect == nil {
 		return answer{errno: absent}
@@ -912,6 +974,7 @@ func cmRselect(args unsafe.Pointer) answer {
 	r, err := cm.Rselect(a.nfds, a.readfds, a.writefds, a.exceptfds, a.timeout)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmRgetpeername(args unsafe.Pointer) answer {
 	if cm.Rgetpeername == nil {
 		return answer{errno: absent}
@@ -923,6 +986,7 @@ func cmRgetpeername(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Rgetpeername(a.socket, a.addr, a.addrlen))}
 }
+
 func cmRgetsockname(args unsafe.Pointer) answer {
 	if cm.Rgetsockname == nil {
 		return answer{errno: absent}
@@ -934,6 +998,7 @@ func cmRgetsockname(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Rgetsockname(a.socket, a.addr, a.addrlen))}
 }
+
 func cmRsetsockopt(args unsafe.Pointer) answer {
 	if cm.Rsetsockopt == nil {
 		return answer{errno: absent}
@@ -947,6 +1012,7 @@ func cmRsetsockopt(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Rsetsockopt(a.socket, a.level, a.optname, a.optval, a.optlen))}
 }
+
 func cmRgetsockopt(args unsafe.Pointer) answer {
 	if cm.Rgetsockopt == nil {
 		return answer{errno: absent}
@@ -960,6 +1026,7 @@ func cmRgetsockopt(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Rgetsockopt(a.socket, a.level, a.optname, a.optval, a.optlen))}
 }
+
 func cmRfcntl(args unsafe.Pointer) answer {
 	if cm.Rfcntl == nil {
 		return answer{errno: absent}
@@ -972,6 +1039,7 @@ func cmRfcntl(args unsafe.Pointer) answer {
 	r, err := cm.Rfcntl(a.socket, a.cmd, a.arg)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmRiomap(args unsafe.Pointer) answer {
 	if cm.Riomap == nil {
 		return answer{errno: absent}
@@ -987,6 +1055,7 @@ func cmRiomap(args unsafe.Pointer) answer {
 	r, err := cm.Riomap(a.socket, a.buf, a.len_, a.prot, a.flags, a.offset)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmRiounmap(args unsafe.Pointer) answer {
 	if cm.Riounmap == nil {
 		return answer{errno: absent}
@@ -998,6 +1067,7 @@ func cmRiounmap(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Riounmap(a.socket, a.buf, a.len_))}
 }
+
 func cmRiowrite(args unsafe.Pointer) answer {
 	if cm.Riowrite == nil {
 		return answer{errno: absent}
@@ -1012,6 +1082,7 @@ func cmRiowrite(args unsafe.Pointer) answer {
 	r, err := cm.Riowrite(a.socket, a.buf, a.count, a.offset, a.flags)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmRepollCreate(args unsafe.Pointer) answer {
 	if cm.RepollCreate == nil {
 		return answer{errno: absent}
@@ -1022,6 +1093,7 @@ func cmRepollCreate(args unsafe.Pointer) answer {
 	r, err := cm.RepollCreate(a.flags)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func cmRepollCtl(args unsafe.Pointer) answer {
 	if cm.RepollCtl == nil {
 		return answer{errno: absent}
@@ -1034,6 +1106,7 @@ func cmRepollCtl(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.RepollCtl(a.epfd, a.op, a.fd, a.event))}
 }
+
 func cmRepollWait(args unsafe.Pointer) answer {
 	if cm.RepollWait == nil {
 		return answer{errno: absent}

@@ -72,7 +72,7 @@ func (l *cmLibrary) attach(i *id, g *group) syscall.Errno {
 		return 0
 	}
 	q := l.qps[i.c.Qp]
-	if q == nil {
+	if q == nil || !l.isOpen(q.c.Context) {
 		return syscall.EINVAL
 	}
 	return errno(l.Attach(q.e, wire.GIDOf(g.addr)))

@@ -23,6 +23,10 @@ type context struct {
 	fd     int         // eventfd whose counter is the number of events, as a semaphore
 	events []event     // asynchronous events that the program has not taken
 	closed bool        // whether the context is being closed; if so, its objects do not wait for acknowledgements
+	calls  int         // number of calls that have unlocked the node for a time, see unlocked
+	// retiring has completion queues whose destruction waits until the
+	// program has acknowledged completion events.
+	retiring []*softCQ
 }
 
 // event is an asynchronous event that the program has not taken yet.
@@ -169,13 +173,24 @@ func (l *library) close(c *libibverbs.Context) syscall.Errno {
 }
 
 // closeContext does the work of close. The caller holds the node's lock.
+//
+// It destroys the objects while no other call uses them: it waits for calls
+// that have unlocked the node, and from the first unlocking on, calls that
+// create an object or unlock the node find that the context is closed.
 func (l *library) closeContext(c *libibverbs.Context) syscall.Errno {
-	x := l.contexts[c]
-	if x == nil || x.closed {
+	if !l.isOpen(c) {
 		return syscall.EINVAL
 	}
+	x := l.contexts[c]
 	x.closed = true
-	l.destroyAll(c)
+	for _, q := range x.retiring {
+		releaseCQ(q)
+	}
+	l.acked.Broadcast()
+	for x.calls > 0 {
+		l.acked.Wait()
+	}
+	l.destroyObjects(c)
 	delete(l.contexts, c)
 	syscall.Close(x.fd)
 	syscall.Close(int(c.CmdFd))
@@ -190,87 +205,23 @@ func freeContext(c *libibverbs.Context) {
 	freeMemory(unsafe.Pointer(uintptr(unsafe.Pointer(c)) - unsafe.Offsetof(libibverbs.VerbsContext{}.Context)))
 }
 
-// destroyAll destroys the objects of an opened device. It destroys an object
-// before those on which the object depends.
-func (l *library) destroyAll(c *libibverbs.Context) {
-	for o := range l.ahs {
-		if o.Context == c {
-			l.destroyAH(o)
-		}
-	}
-	for o, q := range l.qps {
-		if o.Context == c {
-			for _, group := range q.e.Groups() {
-				l.Detach(q.e, group)
-			}
-			l.destroyQP(o)
-		}
-	}
-	for o := range l.counters {
-		if o.Context == c {
-			l.destroyCounter(o)
-		}
-	}
-	for o := range l.srqs {
-		if o.Context == c {
-			l.destroySRQ(o)
-		}
-	}
-	for o := range l.xrcds {
-		if o.Context == c {
-			l.closeXRCD(o)
-		}
-	}
-	for o := range l.cqs {
-		if o.Context == c {
-			l.destroyCQ(o)
-		}
-	}
-	for o := range l.channels {
-		if o.Context == c {
-			l.destroyChannel(o)
-		}
-	}
-	for o := range l.mws {
-		if o.Context == c {
-			l.deallocMW(o)
-		}
-	}
-	l.destroyShared(c)
-	for o, h := range l.dmahs { // regions that importers keep do not need theirs
-		if o.Context == c {
-			l.forgetDmah(h)
-		}
-	}
+// isOpen reports whether the program has opened c and does not close it.
+func (l *library) isOpen(c *libibverbs.Context) bool {
+	x := l.contexts[c]
+	return x != nil && !x.closed
 }
 
-// destroyShared destroys those objects of contexts that other contexts of the
-// same file can import or use. It leaves what others use.
-func (l *library) destroyShared(contexts ...*libibverbs.Context) {
-	for o := range l.mrs {
-		if slices.Contains(contexts, o.Context) {
-			l.closeMR(o)
-		}
-	}
-	for o := range l.dms {
-		if slices.Contains(contexts, o.Context) {
-			l.closeDM(o)
-		}
-	}
-	for o, p := range l.pds {
-		if slices.Contains(contexts, o.Context) && p.of != nil {
-			l.closePD(o)
-		}
-	}
-	for o := range l.tds {
-		if slices.Contains(contexts, o.Context) {
-			l.deallocTD(o)
-		}
-	}
-	for o := range l.pds {
-		if slices.Contains(contexts, o.Context) {
-			l.closePD(o)
-		}
+// unlocked calls f with the node unlocked, for a call that uses an object of
+// the context c. The close of c waits for the call.
+func (l *library) unlocked(c *libibverbs.Context, f func()) {
+	x := l.contexts[c]
+	x.calls++
+	l.Unlock()
+	f()
+	l.Lock()
+	x.calls--
+	if x.closed {
+		l.acked.Broadcast()
 	}
 }
 
@@ -365,6 +316,9 @@ func (l *library) ackAsyncEvent(e *libibverbs.AsyncEvent) {
 // eventsOf returns the event counts of the object that e is about. It returns
 // nil if e is about the device or a port.
 func (l *library) eventsOf(e *libibverbs.AsyncEvent) *eventCounts {
+	if o := l.leaving[*(*uint64)(unsafe.Pointer(&e.Element))]; o != nil {
+		return o
+	}
 	if q := l.qps[*e.Element.Qp()]; q != nil {
 		return &q.events
 	}
@@ -379,11 +333,20 @@ func (l *library) eventsOf(e *libibverbs.AsyncEvent) *eventCounts {
 
 // retire drops the events of an object that the program has not taken. Then it
 // waits until the program has acknowledged the events that it has taken, unless
-// the context is being closed. The caller destroys the object next.
-func (l *library) retire(c *libibverbs.Context, o *eventCounts) {
+// the context is being closed. o has the event counts of the object, which is
+// at the address addr and which the program cannot use any more. The caller
+// frees the object next.
+func (l *library) retire(c *libibverbs.Context, addr uint64, o *eventCounts) {
 	x := l.contexts[c]
 	x.events = slices.DeleteFunc(x.events, func(e event) bool { return e.object == o })
+	l.leaving[addr] = o
+	x.calls++
 	for o.taken != o.acked && !x.closed {
 		l.acked.Wait()
+	}
+	x.calls--
+	delete(l.leaving, addr)
+	if x.closed {
+		l.acked.Broadcast()
 	}
 }

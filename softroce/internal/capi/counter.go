@@ -94,6 +94,13 @@ func (l *library) destroyCounter(c *libibverbs.CompCntr) syscall.Errno {
 	return 0
 }
 
+// closeCounter ends a counter as its context is being closed. The counter may
+// be attached to a queue pair that other contexts have open.
+func (l *library) closeCounter(c *libibverbs.CompCntr) syscall.Errno {
+	l.counters[c].e.Detach()
+	return l.destroyCounter(c)
+}
+
 // withCounter calls f with the values of a counter. The device does its work
 // first, since a program that only reads counters polls no queue.
 func withCounter(c *libibverbs.CompCntr, f func(done, failed *uint64)) syscall.Errno {

@@ -5,6 +5,7 @@
 package capi
 
 import (
+	"slices"
 	"syscall"
 	"unsafe"
 
@@ -56,6 +57,9 @@ func init() {
 		l := self()
 		l.Lock()
 		defer l.Unlock()
+		if l.cqs[q] == nil || !l.isOpen(q.Context) {
+			return syscall.EINVAL
+		}
 		return l.destroyCQ(q)
 	}
 }
@@ -90,7 +94,7 @@ func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, 
 	}
 	e, err := device.CreateCQ(&raw.ring)
 	if err != nil {
-		retireCQ(raw, false)
+		retireCQ(raw) // has no events
 		freeCQ(raw)
 		return nil, errno(err)
 	}
@@ -111,7 +115,7 @@ func (l *library) resizeCQ(c *libibverbs.Cq, cqe int32) syscall.Errno {
 	l.Lock()
 	defer l.Unlock()
 	q := l.cqs[c]
-	if q == nil || cqe < 0 {
+	if q == nil || cqe < 0 || !l.isOpen(c.Context) {
 		return syscall.EINVAL
 	}
 	if err := l.deviceOf(c.Context).CheckCQE(uint32(cqe)); err != nil {
@@ -122,10 +126,8 @@ func (l *library) resizeCQ(c *libibverbs.Cq, cqe int32) syscall.Errno {
 	if entries == nil {
 		return syscall.ENOMEM
 	}
-	l.Unlock() // a thread that polls may need the node, as in hold
-	lockCQ(q.soft())
+	l.unlocked(c.Context, func() { lockCQ(q.soft()) }) // a thread that polls may need the node, as in hold
 	defer unlockCQ(q.soft())
-	l.Lock()
 	if l.cqs[c] != q {
 		freeMemory(entries)
 		return syscall.EINVAL
@@ -158,19 +160,22 @@ func (l *library) destroyCQ(c *libibverbs.Cq) syscall.Errno {
 	if q == nil {
 		return syscall.EINVAL
 	}
-	x := l.contexts[c.Context]
 	if err := q.e.Destroy(); err != nil {
 		return errno(err)
 	}
-	delete(l.byCQ, q.e)
-	l.retire(c.Context, &q.events)
 	delete(l.cqs, c)
+	delete(l.byCQ, q.e)
+	l.retire(c.Context, address(c), &q.events)
 	if q.domain != nil {
 		q.domain.users--
 	}
-	l.Unlock() // a thread that acknowledges events may need the node
-	retireCQ(q.soft(), !x.closed)
-	l.Lock()
+	x := l.contexts[c.Context]
+	if x.closed {
+		releaseCQ(q.soft())
+	}
+	x.retiring = append(x.retiring, q.soft())
+	l.unlocked(c.Context, func() { retireCQ(q.soft()) }) // a thread that acknowledges events may need the node
+	x.retiring = slices.DeleteFunc(x.retiring, func(s *softCQ) bool { return s == q.soft() })
 	if c.Channel != nil {
 		c.Channel.Refcnt--
 	}

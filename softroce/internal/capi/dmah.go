@@ -43,8 +43,7 @@ func (l *library) allocDmah(c *libibverbs.Context, a *libibverbs.DmahInitAttr) (
 		kind  = libibverbs.IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE
 		hints = 3 // largest processing hint
 	)
-	x := l.contexts[c]
-	if x == nil || a == nil {
+	if !l.isOpen(c) || a == nil {
 		return nil, syscall.EINVAL
 	}
 	mask := a.CompMask
@@ -57,7 +56,7 @@ func (l *library) allocDmah(c *libibverbs.Context, a *libibverbs.DmahInitAttr) (
 	case mask&hint == 0, a.Ph > hints, (mask&cpu == 0) != (mask&kind == 0):
 		return nil, syscall.EINVAL
 	}
-	h := &dmah{c: alloc[libibverbs.Dmah](), file: x.file}
+	h := &dmah{c: alloc[libibverbs.Dmah](), file: l.contexts[c].file}
 	h.c.Context = c
 	l.dmahs[h.c] = h
 	return h.c, 0
@@ -85,6 +84,13 @@ func (l *library) deallocDmah(c *libibverbs.Dmah) syscall.Errno {
 	return 0
 }
 
+// closeDmah ends a DMA handle as its context is being closed. Regions that
+// importers keep do not need theirs.
+func (l *library) closeDmah(c *libibverbs.Dmah) syscall.Errno {
+	l.forgetDmah(l.dmahs[c])
+	return 0
+}
+
 func (l *library) forgetDmah(h *dmah) {
 	delete(l.dmahs, h.c)
 	free(h.c)
@@ -94,23 +100,18 @@ func (l *library) forgetDmah(h *dmah) {
 // this.
 func (l *library) withDmah(
 	p *libibverbs.Pd, c *libibverbs.Dmah, register func() (*libibverbs.Mr, syscall.Errno),
-) (*libibverbs.Mr, syscall.Errno) {
+) (out *libibverbs.Mr, err syscall.Errno) {
 	l.Lock()
+	defer l.Unlock()
 	h, domain := l.dmahs[c], l.domain(p)
 	if h == nil || domain == nil || h.file != domain.file {
-		l.Unlock()
 		return nil, syscall.EINVAL
 	}
 	h.regions++
-	l.Unlock()
-
-	out, err := register()
-
-	l.Lock()
-	defer l.Unlock()
+	l.unlocked(p.Context, func() { out, err = register() })
 	if m := l.mrs[out]; m != nil {
 		m.dmah = h
-	} else { // it failed, or the context was closed meanwhile
+	} else { // it failed
 		h.regions--
 	}
 	return out, err

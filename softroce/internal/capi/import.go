@@ -140,10 +140,10 @@ func (l *library) importPD(c *libibverbs.Context, handle uint32) (*libibverbs.Pd
 // importer returns the context c. It fails with EOPNOTSUPP if the device has no
 // imports.
 func (l *library) importer(c *libibverbs.Context) (*context, syscall.Errno) {
-	x := l.contexts[c]
-	if x == nil {
+	if !l.isOpen(c) {
 		return nil, syscall.EINVAL
 	}
+	x := l.contexts[c]
 	if !x.device.Limits().Imports {
 		return nil, syscall.EOPNOTSUPP
 	}
@@ -163,11 +163,20 @@ func (l *library) unimportPD(c *libibverbs.Pd) bool {
 	return true
 }
 
-// closePD ends a domain as its context is being closed.
-func (l *library) closePD(c *libibverbs.Pd) {
-	if !l.unimportPD(c) {
-		l.deallocPD(c)
+// closeParentDomain ends a parent domain as its context is being closed.
+func (l *library) closeParentDomain(c *libibverbs.Pd) syscall.Errno {
+	if l.pds[c].of == nil {
+		return 0
 	}
+	return l.deallocPD(c)
+}
+
+// closePD ends a domain as its context is being closed.
+func (l *library) closePD(c *libibverbs.Pd) syscall.Errno {
+	if l.unimportPD(c) {
+		return 0
+	}
+	return l.deallocPD(c)
 }
 
 // importMR returns a new struct ibv_mr for the region with the handle, which
@@ -181,13 +190,15 @@ func (l *library) importMR(p *libibverbs.Pd, handle uint32) (*libibverbs.Mr, sys
 		return nil, err
 	}
 	for _, from := range l.mrs {
-		if from.c.Handle != handle || from.domain.e != domain.e || from.e.Deregistered() {
+		if from.c.Handle != handle || from.e.PD() != domain.e || from.e.Deregistered() {
 			continue
 		}
-		m := &mr{c: alloc[libibverbs.Mr](), e: from.e, domain: domain, access: from.access, dmabuf: from.dmabuf, imported: true}
+		// The program may have registered the region again since another
+		// import. So the values are the engine's.
+		m := &mr{c: alloc[libibverbs.Mr](), e: from.e, domain: domain, dmabuf: from.dmabuf, imported: true}
 		domain.users++
-		m.c.Context, m.c.Pd, m.c.Length = p.Context, p, from.c.Length
-		m.c.Lkey, m.c.Rkey, m.c.Handle = from.c.Lkey, from.c.Rkey, handle
+		m.c.Context, m.c.Pd, m.c.Length = p.Context, p, from.e.Size()
+		m.c.Lkey, m.c.Rkey, m.c.Handle = from.e.Key(), from.e.Key(), handle
 		l.mrs[m.c] = m
 		return m.c, 0
 	}
@@ -205,10 +216,11 @@ func (l *library) unimportMR(c *libibverbs.Mr) bool {
 }
 
 // closeMR ends a region as its context is being closed.
-func (l *library) closeMR(c *libibverbs.Mr) {
-	if !l.unimportMR(c) {
-		l.deregister(c)
+func (l *library) closeMR(c *libibverbs.Mr) syscall.Errno {
+	if l.unimportMR(c) {
+		return 0
 	}
+	return l.deregister(c)
 }
 
 // importDM returns a new struct ibv_dm of the context c for the device memory
@@ -242,10 +254,11 @@ func (l *library) unimportDM(c *libibverbs.Dm) bool {
 }
 
 // closeDM ends device memory as its context is being closed.
-func (l *library) closeDM(c *libibverbs.Dm) {
-	if !l.unimportDM(c) {
-		l.freeDM(c)
+func (l *library) closeDM(c *libibverbs.Dm) syscall.Errno {
+	if l.unimportDM(c) {
+		return 0
 	}
+	return l.freeDM(c)
 }
 
 // leaveFile ends the use of a file by the context x, which is closed, and frees
@@ -257,7 +270,7 @@ func (l *library) leaveFile(x *context) {
 	switch {
 	case f.contexts == 0:
 		all := append(f.closed, x.c)
-		l.destroyShared(all...) // together, as the objects may use each other
+		l.destroyObjects(all...) // together, as the objects may use each other
 		for _, c := range all {
 			freeContext(c)
 		}
@@ -266,27 +279,6 @@ func (l *library) leaveFile(x *context) {
 	default:
 		freeContext(x.c)
 	}
-}
-
-// hasLeft reports whether objects of a context are left that its end could not
-// destroy.
-func (l *library) hasLeft(c *libibverbs.Context) bool {
-	for o := range l.mrs {
-		if o.Context == c {
-			return true
-		}
-	}
-	for o := range l.dms {
-		if o.Context == c {
-			return true
-		}
-	}
-	for o := range l.pds {
-		if o.Context == c {
-			return true
-		}
-	}
-	return false
 }
 
 // forgetMR removes a region of the program's, and leaves the engine's alone.

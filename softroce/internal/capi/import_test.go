@@ -120,6 +120,34 @@ func TestImportRefused(t *testing.T) {
 	}
 }
 
+// A region that was registered again in another domain can be imported there,
+// and no longer in the domain that it has left: not even after an import from
+// before.
+func TestImportAfterRereg(t *testing.T) {
+	r := newRig(t)
+	i := r.importer()
+	defer func() { require.NoError(t, libibverbs.CloseDevice(i.c)) }()
+	domain, err := libibverbs.AllocPd(r.c)
+	require.NoError(t, err)
+	there, err := libibverbs.ImportPd(i.c, domain.Handle)
+	require.NoError(t, err)
+	require.NoError(t, libibverbs.ReregMr(r.mr, libibverbs.IBV_REREG_MR_CHANGE_PD|libibverbs.IBV_REREG_MR_CHANGE_TRANSLATION,
+		domain, start(r.memory), 4096, 0))
+	for range 10 { // among the region and its imports, an import takes any
+		for name, p := range map[string]*libibverbs.Pd{"imported": i.pd, "original": r.pd} {
+			_, err := libibverbs.ImportMr(p, r.mr.Handle)
+			require.ErrorIs(t, err, syscall.EINVAL, name)
+		}
+		for _, p := range []*libibverbs.Pd{there, domain} {
+			mr, err := libibverbs.ImportMr(p, r.mr.Handle)
+			require.NoError(t, err)
+			require.Equal(t, [...]uint64{4096, uint64(r.mr.Lkey), uint64(r.mr.Rkey)}, [...]uint64{mr.Length, uint64(mr.Lkey), uint64(mr.Rkey)})
+			defer libibverbs.UnimportMr(mr)
+		}
+	}
+	libibverbs.UnimportMr(i.mr)
+}
+
 // After the end of an original or an import, the other can only be given up.
 func TestEndOfOriginal(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, r, i *rig) (rest *rig){

@@ -46,6 +46,11 @@ type library struct {
 	bySRQ map[*engine.SRQ]*srq
 	byQP  map[*engine.QP][]*qp // for XRC, a queue pair may be open several times
 
+	// leaving has the event counts of objects that were destroyed, and that
+	// wait until the program has acknowledged their asynchronous events. The
+	// keys are the objects' addresses.
+	leaving map[uint64]*eventCounts
+
 	xrcFiles map[xrcFile]*xrcDomain // domains that were opened with a file
 
 	handle uint32 // number of the newest protection domain, completion counter or device memory
@@ -75,7 +80,8 @@ func newLibrary() *cmLibrary {
 			channels: map[*libibverbs.CompChannel]*channel{}, cqs: map[*libibverbs.Cq]*cq{},
 			srqs: map[*libibverbs.Srq]*srq{}, qps: map[*libibverbs.Qp]*qp{}, ahs: map[*libibverbs.Ah]*ah{}, bufs: map[*libibverbs.Buf]*buf{},
 			byCQ: map[*engine.CQ]*cq{}, bySRQ: map[*engine.SRQ]*srq{}, byQP: map[*engine.QP][]*qp{},
-			xrcds: map[*libibverbs.Xrcd]*xrcd{}, xrcFiles: map[xrcFile]*xrcDomain{},
+			leaving: map[uint64]*eventCounts{},
+			xrcds:   map[*libibverbs.Xrcd]*xrcd{}, xrcFiles: map[xrcFile]*xrcDomain{},
 		},
 		eventChannels: map[*librdmacm.EventChannel]*eventChannel{}, ids: map[*librdmacm.CmId]*id{}, events: map[*librdmacm.CmEvent]*cmEvent{},
 		opened: map[*libibverbs.Context]*openDevice{},
@@ -153,12 +159,12 @@ func (l *library) Objects() stat.Objects {
 }
 
 // deviceOf returns the device that the program has opened as c, or nil if c is
-// not open.
+// not open or is being closed.
 func (l *library) deviceOf(c *libibverbs.Context) *engine.Device {
-	if x := l.contexts[c]; x != nil {
-		return x.device
+	if !l.isOpen(c) {
+		return nil
 	}
-	return nil
+	return l.contexts[c].device
 }
 
 // errno returns the errno in err's chain. It returns 0 if err is nil, and EIO

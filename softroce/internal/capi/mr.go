@@ -23,10 +23,10 @@ type mr struct {
 	c        *libibverbs.Mr
 	e        *engine.MR
 	domain   *pd
-	access   libibverbs.AccessFlags
-	imported bool    // whether the region was imported, and e belongs to another one
-	dmabuf   *dmabuf // DMA buffer of the region; nil: the region has none
-	dmah     *dmah   // DMA handle of the region; nil: the region has none
+	access   libibverbs.AccessFlags // of a region that was not imported
+	imported bool                   // whether the region was imported, and e belongs to another one
+	dmabuf   *dmabuf                // DMA buffer of the region; nil: the region has none
+	dmah     *dmah                  // DMA handle of the region; nil: the region has none
 }
 
 func init() {

@@ -64,11 +64,12 @@ func init() {
 
 // domain returns the protection domain or parent domain that the program knows
 // as c. It returns nil if there is none, if the protection domain was
-// deallocated by its importer or exporter, or if its context is closed. A
+// deallocated by its importer or exporter, or if its context is or is being
+// closed. A
 // domain remains after the close of its context while an importer uses it.
 func (l *library) domain(c *libibverbs.Pd) *pd {
 	p := l.pds[c]
-	if p == nil || p.e.Destroyed() || l.contexts[c.Context] == nil {
+	if p == nil || p.e.Destroyed() || !l.isOpen(c.Context) {
 		return nil
 	}
 	return p

@@ -297,7 +297,15 @@ void soft_ibv_ack_cq_events(struct ibv_cq *cq, unsigned int events)
 	pthread_mutex_unlock(&cq->mutex);
 }
 
-void soft_retire_cq(struct soft_cq *cq, int wait)
+void soft_release_cq(struct soft_cq *cq)
+{
+	pthread_mutex_lock(&cq->ex.mutex);
+	cq->released = 1;
+	pthread_cond_broadcast(&cq->ex.cond);
+	pthread_mutex_unlock(&cq->ex.mutex);
+}
+
+void soft_retire_cq(struct soft_cq *cq)
 {
 	struct listing *l;
 
@@ -309,7 +317,7 @@ void soft_retire_cq(struct soft_cq *cq, int wait)
 	}
 	pthread_mutex_unlock(&table_lock);
 	pthread_mutex_lock(&cq->ex.mutex);
-	while (wait && cq->ex.comp_events_completed != cq->given)
+	while (!cq->released && cq->ex.comp_events_completed != cq->given)
 		pthread_cond_wait(&cq->ex.cond, &cq->ex.mutex);
 	pthread_mutex_unlock(&cq->ex.mutex);
 }

@@ -101,6 +101,9 @@ func init() {
 		l := self()
 		l.Lock()
 		defer l.Unlock()
+		if l.qps[q] == nil || !l.isOpen(q.Context) {
+			return syscall.EINVAL
+		}
 		return l.destroyQP(q)
 	}
 	verbs.ModifyQpRateLimit = func(c *libibverbs.Qp, a *libibverbs.QpRateLimitAttr) syscall.Errno {
@@ -250,7 +253,7 @@ func (l *library) openQP(c *libibverbs.Context, a *libibverbs.QpOpenAttr) (*libi
 	if a.CompMask >= libibverbs.IBV_QP_OPEN_ATTR_RESERVED {
 		return nil, syscall.EOPNOTSUPP
 	}
-	if a.CompMask&needed != needed || a.QpType != libibverbs.IBV_QPT_XRC_RECV || l.xrcds[a.Xrcd] == nil || a.Xrcd.Context != c {
+	if !l.isOpen(c) || a.CompMask&needed != needed || a.QpType != libibverbs.IBV_QPT_XRC_RECV || l.xrcds[a.Xrcd] == nil || a.Xrcd.Context != c {
 		return nil, syscall.EINVAL
 	}
 	x := l.xrcds[a.Xrcd]
@@ -284,20 +287,25 @@ func (l *library) openXRCQP(x *xrcd, e *engine.QP, context uintptr) (*libibverbs
 // that is between ibv_start_poll and ibv_end_poll may call functions that need
 // the node.
 func (l *library) hold(q *qp, f func() error) error {
-	l.Unlock()
 	// A thread that polls may post, so the completion queues come first.
 	// All threads lock them in the same order.
 	cqs := slices.DeleteFunc([]*softCQ{
 		(*softCQ)(unsafe.Pointer(q.c.SendCq)), (*softCQ)(unsafe.Pointer(q.c.RecvCq)), (*softCQ)(unsafe.Pointer(q.tagCQ)),
 	}, func(c *softCQ) bool { return c == nil })
 	sort.Slice(cqs, func(i, j int) bool { return address(cqs[i]) < address(cqs[j]) })
-	for _, cq := range slices.Compact(cqs) {
-		lockCQ(cq)
-		defer unlockCQ(cq)
-	}
-	lockQP(q.soft())
-	defer unlockQP(q.soft())
-	l.Lock()
+	cqs = slices.Compact(cqs)
+	l.unlocked(q.c.Context, func() {
+		for _, cq := range cqs {
+			lockCQ(cq)
+		}
+		lockQP(q.soft())
+	})
+	defer func() {
+		unlockQP(q.soft())
+		for _, cq := range cqs {
+			unlockCQ(cq)
+		}
+	}()
 	if l.qps[q.c] != q {
 		return syscall.EINVAL
 	}
@@ -306,7 +314,7 @@ func (l *library) hold(q *qp, f func() error) error {
 
 func (l *library) modifyQP(c *libibverbs.Qp, a *libibverbs.QpAttr, mask libibverbs.QpAttrMask) syscall.Errno {
 	q := l.qps[c]
-	if q == nil {
+	if q == nil || !l.isOpen(c.Context) {
 		return syscall.EINVAL
 	}
 	if mask&libibverbs.IBV_QP_AV != 0 {
@@ -352,10 +360,20 @@ func (l *library) destroyQP(c *libibverbs.Qp) syscall.Errno {
 		q.domain.users--
 	}
 	l.Hear() // the doorbell's list may still link the queue pair's queues
-	l.retire(c.Context, &q.events)
 	delete(l.qps, c)
+	l.retire(c.Context, address(c), &q.events)
 	freeQP(q.soft())
 	return 0
+}
+
+// closeQP ends a queue pair, also one that is in multicast groups, as its
+// context is being closed.
+func (l *library) closeQP(c *libibverbs.Qp) syscall.Errno {
+	e := l.qps[c].e
+	for _, group := range e.Groups() {
+		l.Detach(e, group)
+	}
+	return l.destroyQP(c)
 }
 
 // unusedAttrs has the attributes that ibv_modify_qp ignores for each type of
@@ -367,13 +385,13 @@ var unusedAttrs = map[libibverbs.QpType]libibverbs.QpAttrMask{
 }
 
 // withQP calls f with the node locked. It returns EINVAL if c is not a queue
-// pair.
+// pair, or if its context is being closed.
 func withQP(c *libibverbs.Qp, f func(*library, *qp) error) syscall.Errno {
 	l := self()
 	l.Lock()
 	defer l.Unlock()
 	q := l.qps[c]
-	if q == nil {
+	if q == nil || !l.isOpen(c.Context) {
 		return syscall.EINVAL
 	}
 	return errno(f(l.library, q))

@@ -113,6 +113,7 @@ struct soft_cq {
 	uint32_t empty;		 /* number of empty polls since the queue had a completion or was armed */
 	uint32_t own;		 /* whether Go polls the queue, in calls of C that must not call Go */
 	uint32_t given;		 /* number of events that ibv_get_cq_event returned */
+	uint32_t released;	 /* whether soft_retire_cq does not wait any longer */
 	pthread_mutex_t lock;
 	struct soft_wc *current; /* completion that is being polled, between start_poll and end_poll */
 };

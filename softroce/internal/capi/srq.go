@@ -91,6 +91,9 @@ func init() {
 		l := self()
 		l.Lock()
 		defer l.Unlock()
+		if l.srqs[c] == nil || !l.isOpen(c.Context) {
+			return syscall.EINVAL
+		}
 		return l.destroySRQ(c)
 	}
 }
@@ -152,7 +155,7 @@ func (l *library) modifySRQ(c *libibverbs.Srq, a *libibverbs.SrqAttr, mask libib
 	l.Lock()
 	defer l.Unlock()
 	s := l.srqs[c]
-	if s == nil {
+	if s == nil || !l.isOpen(c.Context) {
 		return syscall.EINVAL
 	}
 	if mask&libibverbs.IBV_SRQ_MAX_WR == 0 {
@@ -163,10 +166,8 @@ func (l *library) modifySRQ(c *libibverbs.Srq, a *libibverbs.SrqAttr, mask libib
 	if slots == nil {
 		return syscall.ENOMEM
 	}
-	l.Unlock() // queues are locked before the node
-	lockSRQ(s.soft())
+	l.unlocked(c.Context, func() { lockSRQ(s.soft()) }) // queues are locked before the node
 	defer unlockSRQ(s.soft())
-	l.Lock()
 	if l.srqs[c] != s {
 		freeMemory(slots)
 		return syscall.EINVAL
@@ -192,9 +193,9 @@ func (l *library) destroySRQ(c *libibverbs.Srq) syscall.Errno {
 		s.xrcd.users--
 	}
 	l.Hear() // the doorbell's list may still link the queue
-	delete(l.bySRQ, s.e)
-	l.retire(c.Context, &s.events)
 	delete(l.srqs, c)
+	delete(l.bySRQ, s.e)
+	l.retire(c.Context, address(c), &s.events)
 	s.domain.users--
 	freeSRQ(s.soft())
 	return 0
@@ -208,10 +209,8 @@ func (l *library) destroyEngineSRQ(s *srq) error {
 	if s.cq == nil {
 		return s.e.Destroy()
 	}
-	l.Unlock()
-	lockCQ(s.cq.soft()) // which cannot be destroyed while the shared receive queue exists
+	l.unlocked(s.c.Context, func() { lockCQ(s.cq.soft()) }) // which cannot be destroyed while the shared receive queue exists
 	defer unlockCQ(s.cq.soft())
-	l.Lock()
 	if l.srqs[s.c] != s {
 		return syscall.EINVAL
 	}

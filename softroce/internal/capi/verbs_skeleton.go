@@ -5,9 +5,10 @@
 package capi
 
 import (
-	"github.com/verbena-go/verbena/generated/libibverbs"
 	"syscall"
 	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
 // Verbs has the functions of libibverbs.so.1 that Go answers. What is nil fails with
@@ -380,6 +381,7 @@ func verbsGetDeviceList(args unsafe.Pointer) answer {
 	r, err := verbs.GetDeviceList(a.numDevices)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsFreeDeviceList(args unsafe.Pointer) answer {
 	if verbs.FreeDeviceList != nil {
 		a := (*struct {
@@ -389,6 +391,7 @@ func verbsFreeDeviceList(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
+
 func verbsGetDeviceIndex(args unsafe.Pointer) answer {
 	if verbs.GetDeviceIndex == nil {
 		return answer{value: -1}
@@ -398,6 +401,7 @@ func verbsGetDeviceIndex(args unsafe.Pointer) answer {
 	})(args)
 	return answer{value: int64(verbs.GetDeviceIndex(a.device))}
 }
+
 func verbsGetDeviceGuid(args unsafe.Pointer) answer {
 	if verbs.GetDeviceGuid == nil {
 		return answer{value: 0}
@@ -407,6 +411,7 @@ func verbsGetDeviceGuid(args unsafe.Pointer) answer {
 	})(args)
 	return answer{value: int64(verbs.GetDeviceGuid(a.device))}
 }
+
 func verbsOpenDevice(args unsafe.Pointer) answer {
 	if verbs.OpenDevice == nil {
 		return answer{errno: absent}
@@ -417,6 +422,7 @@ func verbsOpenDevice(args unsafe.Pointer) answer {
 	r, err := verbs.OpenDevice(a.device)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsCloseDevice(args unsafe.Pointer) answer {
 	if verbs.CloseDevice == nil {
 		return answer{errno: absent}
@@ -426,6 +432,7 @@ func verbsCloseDevice(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.CloseDevice(a.context))}
 }
+
 func verbsImportDevice(args unsafe.Pointer) answer {
 	if verbs.ImportDevice == nil {
 		return answer{errno: absent}
@@ -436,6 +443,7 @@ func verbsImportDevice(args unsafe.Pointer) answer {
 	r, err := verbs.ImportDevice(a.cmdFd)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsImportPd(args unsafe.Pointer) answer {
 	if verbs.ImportPd == nil {
 		return answer{errno: absent}
@@ -447,6 +455,7 @@ func verbsImportPd(args unsafe.Pointer) answer {
 	r, err := verbs.ImportPd(a.context, a.pdHandle)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsUnimportPd(args unsafe.Pointer) answer {
 	if verbs.UnimportPd != nil {
 		a := (*struct {
@@ -456,6 +465,7 @@ func verbsUnimportPd(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
+
 func verbsImportMr(args unsafe.Pointer) answer {
 	if verbs.ImportMr == nil {
 		return answer{errno: absent}
@@ -467,6 +477,7 @@ func verbsImportMr(args unsafe.Pointer) answer {
 	r, err := verbs.ImportMr(a.pd, a.mrHandle)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsUnimportMr(args unsafe.Pointer) answer {
 	if verbs.UnimportMr != nil {
 		a := (*struct {
@@ -476,6 +487,7 @@ func verbsUnimportMr(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
+
 func verbsImportDm(args unsafe.Pointer) answer {
 	if verbs.ImportDm == nil {
 		return answer{errno: absent}
@@ -487,6 +499,7 @@ func verbsImportDm(args unsafe.Pointer) answer {
 	r, err := verbs.ImportDm(a.context, a.dmHandle)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsUnimportDm(args unsafe.Pointer) answer {
 	if verbs.UnimportDm != nil {
 		a := (*struct {
@@ -496,6 +509,7 @@ func verbsUnimportDm(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
+
 func verbsGetAsyncEvent(args unsafe.Pointer) answer {
 	if verbs.GetAsyncEvent == nil {
 		return answer{errno: absent}
@@ -506,6 +520,7 @@ func verbsGetAsyncEvent(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.GetAsyncEvent(a.context, a.event))}
 }
+
 func verbsAckAsyncEvent(args unsafe.Pointer) answer {
 	if verbs.AckAsyncEvent != nil {
 		a := (*struct {
@@ -515,6 +530,7 @@ func verbsAckAsyncEvent(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
+
 func verbsQueryDevice(args unsafe.Pointer) answer {
 	if verbs.QueryDevice == nil {
 		return answer{errno: absent}
@@ -525,6 +541,7 @@ func verbsQueryDevice(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryDevice(a.context, a.deviceAttr))}
 }
+
 func verbsQueryPortSpeed(args unsafe.Pointer) answer {
 	if verbs.QueryPortSpeed == nil {
 		return answer{errno: absent}
@@ -536,6 +553,7 @@ func verbsQueryPortSpeed(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryPortSpeed(a.context, a.portNum, a.portSpeed))}
 }
+
 func verbsQueryGid(args unsafe.Pointer) answer {
 	if verbs.QueryGid == nil {
 		return answer{errno: absent}
@@ -548,6 +566,7 @@ func verbsQueryGid(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryGid(a.context, a.portNum, a.index, a.gid))}
 }
+
 func verbsQueryGidEx(args unsafe.Pointer) answer {
 	if verbs.QueryGidEx == nil {
 		return answer{errno: absent}
@@ -562,6 +581,7 @@ func verbsQueryGidEx(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryGidEx(a.context, a.portNum, a.gidIndex, a.entry, a.flags, a.entrySize))}
 }
+
 func verbsQueryGidTable(args unsafe.Pointer) answer {
 	if verbs.QueryGidTable == nil {
 		return answer{errno: absent}
@@ -576,6 +596,7 @@ func verbsQueryGidTable(args unsafe.Pointer) answer {
 	r, err := verbs.QueryGidTable(a.context, a.entries, a.maxEntries, a.flags, a.entrySize)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func verbsQueryPkey(args unsafe.Pointer) answer {
 	if verbs.QueryPkey == nil {
 		return answer{errno: absent}
@@ -588,6 +609,7 @@ func verbsQueryPkey(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryPkey(a.context, a.portNum, a.index, a.pkey))}
 }
+
 func verbsGetPkeyIndex(args unsafe.Pointer) answer {
 	if verbs.GetPkeyIndex == nil {
 		return answer{errno: absent}
@@ -600,6 +622,7 @@ func verbsGetPkeyIndex(args unsafe.Pointer) answer {
 	r, err := verbs.GetPkeyIndex(a.context, a.portNum, a.pkey)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func verbsAllocPd(args unsafe.Pointer) answer {
 	if verbs.AllocPd == nil {
 		return answer{errno: absent}
@@ -610,6 +633,7 @@ func verbsAllocPd(args unsafe.Pointer) answer {
 	r, err := verbs.AllocPd(a.context)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsDeallocPd(args unsafe.Pointer) answer {
 	if verbs.DeallocPd == nil {
 		return answer{errno: absent}
@@ -619,6 +643,7 @@ func verbsDeallocPd(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DeallocPd(a.pd))}
 }
+
 func verbsRegMrIova2(args unsafe.Pointer) answer {
 	if verbs.RegMrIova2 == nil {
 		return answer{errno: absent}
@@ -633,6 +658,7 @@ func verbsRegMrIova2(args unsafe.Pointer) answer {
 	r, err := verbs.RegMrIova2(a.pd, a.addr, a.length, a.iova, a.access)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsRegMr(args unsafe.Pointer) answer {
 	if verbs.RegMr == nil {
 		return answer{errno: absent}
@@ -646,6 +672,7 @@ func verbsRegMr(args unsafe.Pointer) answer {
 	r, err := verbs.RegMr(a.pd, a.addr, a.length, a.access)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsRegMrIova(args unsafe.Pointer) answer {
 	if verbs.RegMrIova == nil {
 		return answer{errno: absent}
@@ -660,6 +687,7 @@ func verbsRegMrIova(args unsafe.Pointer) answer {
 	r, err := verbs.RegMrIova(a.pd, a.addr, a.length, a.iova, a.access)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsRegDmabufMr(args unsafe.Pointer) answer {
 	if verbs.RegDmabufMr == nil {
 		return answer{errno: absent}
@@ -675,6 +703,7 @@ func verbsRegDmabufMr(args unsafe.Pointer) answer {
 	r, err := verbs.RegDmabufMr(a.pd, a.offset, a.length, a.iova, a.fd, a.access)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsRegMrEx(args unsafe.Pointer) answer {
 	if verbs.RegMrEx == nil {
 		return answer{errno: absent}
@@ -686,6 +715,7 @@ func verbsRegMrEx(args unsafe.Pointer) answer {
 	r, err := verbs.RegMrEx(a.pd, a.mrInitAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsReregMr(args unsafe.Pointer) answer {
 	if verbs.ReregMr == nil {
 		return answer{value: int64(libibverbs.IBV_REREG_MR_ERR_CMD), errno: absent}
@@ -701,6 +731,7 @@ func verbsReregMr(args unsafe.Pointer) answer {
 	r, err := verbs.ReregMr(a.mr, a.flags, a.pd, a.addr, a.length, a.access)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func verbsDeregMr(args unsafe.Pointer) answer {
 	if verbs.DeregMr == nil {
 		return answer{errno: absent}
@@ -710,6 +741,7 @@ func verbsDeregMr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DeregMr(a.mr))}
 }
+
 func verbsCreateCompChannel(args unsafe.Pointer) answer {
 	if verbs.CreateCompChannel == nil {
 		return answer{errno: absent}
@@ -720,6 +752,7 @@ func verbsCreateCompChannel(args unsafe.Pointer) answer {
 	r, err := verbs.CreateCompChannel(a.context)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsDestroyCompChannel(args unsafe.Pointer) answer {
 	if verbs.DestroyCompChannel == nil {
 		return answer{errno: absent}
@@ -729,6 +762,7 @@ func verbsDestroyCompChannel(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyCompChannel(a.channel))}
 }
+
 func verbsDmExportDmabufFd(args unsafe.Pointer) answer {
 	if verbs.DmExportDmabufFd == nil {
 		return answer{errno: absent}
@@ -739,6 +773,7 @@ func verbsDmExportDmabufFd(args unsafe.Pointer) answer {
 	r, err := verbs.DmExportDmabufFd(a.dm)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func verbsCreateCq(args unsafe.Pointer) answer {
 	if verbs.CreateCq == nil {
 		return answer{errno: absent}
@@ -753,6 +788,7 @@ func verbsCreateCq(args unsafe.Pointer) answer {
 	r, err := verbs.CreateCq(a.context, a.cqe, a.cqContext, a.channel, a.compVector)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsResizeCq(args unsafe.Pointer) answer {
 	if verbs.ResizeCq == nil {
 		return answer{errno: absent}
@@ -763,6 +799,7 @@ func verbsResizeCq(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ResizeCq(a.cq, a.cqe))}
 }
+
 func verbsDestroyCq(args unsafe.Pointer) answer {
 	if verbs.DestroyCq == nil {
 		return answer{errno: absent}
@@ -772,6 +809,7 @@ func verbsDestroyCq(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyCq(a.cq))}
 }
+
 func verbsQueryCompCntrCaps(args unsafe.Pointer) answer {
 	if verbs.QueryCompCntrCaps == nil {
 		return answer{errno: absent}
@@ -783,6 +821,7 @@ func verbsQueryCompCntrCaps(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryCompCntrCaps(a.context, a.caps, a.capsSize))}
 }
+
 func verbsCreateCompCntr(args unsafe.Pointer) answer {
 	if verbs.CreateCompCntr == nil {
 		return answer{errno: absent}
@@ -794,6 +833,7 @@ func verbsCreateCompCntr(args unsafe.Pointer) answer {
 	r, err := verbs.CreateCompCntr(a.context, a.ccAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsDestroyCompCntr(args unsafe.Pointer) answer {
 	if verbs.DestroyCompCntr == nil {
 		return answer{errno: absent}
@@ -803,6 +843,7 @@ func verbsDestroyCompCntr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyCompCntr(a.compCntr))}
 }
+
 func verbsSetCompCntr(args unsafe.Pointer) answer {
 	if verbs.SetCompCntr == nil {
 		return answer{errno: absent}
@@ -813,6 +854,7 @@ func verbsSetCompCntr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.SetCompCntr(a.compCntr, a.value))}
 }
+
 func verbsSetErrCompCntr(args unsafe.Pointer) answer {
 	if verbs.SetErrCompCntr == nil {
 		return answer{errno: absent}
@@ -823,6 +865,7 @@ func verbsSetErrCompCntr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.SetErrCompCntr(a.compCntr, a.value))}
 }
+
 func verbsIncCompCntr(args unsafe.Pointer) answer {
 	if verbs.IncCompCntr == nil {
 		return answer{errno: absent}
@@ -833,6 +876,7 @@ func verbsIncCompCntr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.IncCompCntr(a.compCntr, a.amount))}
 }
+
 func verbsIncErrCompCntr(args unsafe.Pointer) answer {
 	if verbs.IncErrCompCntr == nil {
 		return answer{errno: absent}
@@ -843,6 +887,7 @@ func verbsIncErrCompCntr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.IncErrCompCntr(a.compCntr, a.amount))}
 }
+
 func verbsReadCompCntr(args unsafe.Pointer) answer {
 	if verbs.ReadCompCntr == nil {
 		return answer{errno: absent}
@@ -853,6 +898,7 @@ func verbsReadCompCntr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ReadCompCntr(a.compCntr, a.value))}
 }
+
 func verbsReadErrCompCntr(args unsafe.Pointer) answer {
 	if verbs.ReadErrCompCntr == nil {
 		return answer{errno: absent}
@@ -863,6 +909,7 @@ func verbsReadErrCompCntr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ReadErrCompCntr(a.compCntr, a.value))}
 }
+
 func verbsCreateSrq(args unsafe.Pointer) answer {
 	if verbs.CreateSrq == nil {
 		return answer{errno: absent}
@@ -874,6 +921,7 @@ func verbsCreateSrq(args unsafe.Pointer) answer {
 	r, err := verbs.CreateSrq(a.pd, a.srqInitAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsModifySrq(args unsafe.Pointer) answer {
 	if verbs.ModifySrq == nil {
 		return answer{errno: absent}
@@ -885,6 +933,7 @@ func verbsModifySrq(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ModifySrq(a.srq, a.srqAttr, a.srqAttrMask))}
 }
+
 func verbsQuerySrq(args unsafe.Pointer) answer {
 	if verbs.QuerySrq == nil {
 		return answer{errno: absent}
@@ -895,6 +944,7 @@ func verbsQuerySrq(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QuerySrq(a.srq, a.srqAttr))}
 }
+
 func verbsDestroySrq(args unsafe.Pointer) answer {
 	if verbs.DestroySrq == nil {
 		return answer{errno: absent}
@@ -904,6 +954,7 @@ func verbsDestroySrq(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroySrq(a.srq))}
 }
+
 func verbsCreateQp(args unsafe.Pointer) answer {
 	if verbs.CreateQp == nil {
 		return answer{errno: absent}
@@ -915,6 +966,7 @@ func verbsCreateQp(args unsafe.Pointer) answer {
 	r, err := verbs.CreateQp(a.pd, a.qpInitAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsAllocBuf(args unsafe.Pointer) answer {
 	if verbs.AllocBuf == nil {
 		return answer{errno: absent}
@@ -927,6 +979,7 @@ func verbsAllocBuf(args unsafe.Pointer) answer {
 	r, err := verbs.AllocBuf(a.pd, a.size, a.buf)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsExportBufDmabufFd(args unsafe.Pointer) answer {
 	if verbs.ExportBufDmabufFd == nil {
 		return answer{errno: absent}
@@ -937,6 +990,7 @@ func verbsExportBufDmabufFd(args unsafe.Pointer) answer {
 	r, err := verbs.ExportBufDmabufFd(a.buf)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func verbsFreeBuf(args unsafe.Pointer) answer {
 	if verbs.FreeBuf != nil {
 		a := (*struct {
@@ -946,6 +1000,7 @@ func verbsFreeBuf(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
+
 func verbsRegBufMr(args unsafe.Pointer) answer {
 	if verbs.RegBufMr == nil {
 		return answer{errno: absent}
@@ -960,6 +1015,7 @@ func verbsRegBufMr(args unsafe.Pointer) answer {
 	r, err := verbs.RegBufMr(a.pd, a.buf, a.addr, a.length, a.access)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsAllocDmah(args unsafe.Pointer) answer {
 	if verbs.AllocDmah == nil {
 		return answer{errno: absent}
@@ -971,6 +1027,7 @@ func verbsAllocDmah(args unsafe.Pointer) answer {
 	r, err := verbs.AllocDmah(a.context, a.attr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsDeallocDmah(args unsafe.Pointer) answer {
 	if verbs.DeallocDmah == nil {
 		return answer{errno: absent}
@@ -980,6 +1037,7 @@ func verbsDeallocDmah(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DeallocDmah(a.dmah))}
 }
+
 func verbsModifyQp(args unsafe.Pointer) answer {
 	if verbs.ModifyQp == nil {
 		return answer{errno: absent}
@@ -991,6 +1049,7 @@ func verbsModifyQp(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ModifyQp(a.qp, a.attr, a.attrMask))}
 }
+
 func verbsQpAttachCompCntr(args unsafe.Pointer) answer {
 	if verbs.QpAttachCompCntr == nil {
 		return answer{errno: absent}
@@ -1002,6 +1061,7 @@ func verbsQpAttachCompCntr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QpAttachCompCntr(a.qp, a.compCntr, a.attr))}
 }
+
 func verbsQueryQpDataInOrder(args unsafe.Pointer) answer {
 	if verbs.QueryQpDataInOrder == nil {
 		return answer{value: 0}
@@ -1013,6 +1073,7 @@ func verbsQueryQpDataInOrder(args unsafe.Pointer) answer {
 	})(args)
 	return answer{value: int64(verbs.QueryQpDataInOrder(a.qp, a.op, a.flags))}
 }
+
 func verbsQueryQp(args unsafe.Pointer) answer {
 	if verbs.QueryQp == nil {
 		return answer{errno: absent}
@@ -1025,6 +1086,7 @@ func verbsQueryQp(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryQp(a.qp, a.attr, a.attrMask, a.initAttr))}
 }
+
 func verbsDestroyQp(args unsafe.Pointer) answer {
 	if verbs.DestroyQp == nil {
 		return answer{errno: absent}
@@ -1034,6 +1096,7 @@ func verbsDestroyQp(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyQp(a.qp))}
 }
+
 func verbsCreateAh(args unsafe.Pointer) answer {
 	if verbs.CreateAh == nil {
 		return answer{errno: absent}
@@ -1045,6 +1108,7 @@ func verbsCreateAh(args unsafe.Pointer) answer {
 	r, err := verbs.CreateAh(a.pd, a.attr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsInitAhFromWc(args unsafe.Pointer) answer {
 	if verbs.InitAhFromWc == nil {
 		return answer{errno: absent}
@@ -1058,6 +1122,7 @@ func verbsInitAhFromWc(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.InitAhFromWc(a.context, a.portNum, a.wc, a.grh, a.ahAttr))}
 }
+
 func verbsCreateAhFromWc(args unsafe.Pointer) answer {
 	if verbs.CreateAhFromWc == nil {
 		return answer{errno: absent}
@@ -1071,6 +1136,7 @@ func verbsCreateAhFromWc(args unsafe.Pointer) answer {
 	r, err := verbs.CreateAhFromWc(a.pd, a.wc, a.grh, a.portNum)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsDestroyAh(args unsafe.Pointer) answer {
 	if verbs.DestroyAh == nil {
 		return answer{errno: absent}
@@ -1080,6 +1146,7 @@ func verbsDestroyAh(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyAh(a.ah))}
 }
+
 func verbsAttachMcast(args unsafe.Pointer) answer {
 	if verbs.AttachMcast == nil {
 		return answer{errno: absent}
@@ -1091,6 +1158,7 @@ func verbsAttachMcast(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.AttachMcast(a.qp, a.gid, a.lid))}
 }
+
 func verbsDetachMcast(args unsafe.Pointer) answer {
 	if verbs.DetachMcast == nil {
 		return answer{errno: absent}
@@ -1102,18 +1170,21 @@ func verbsDetachMcast(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DetachMcast(a.qp, a.gid, a.lid))}
 }
+
 func verbsForkInit(args unsafe.Pointer) answer {
 	if verbs.ForkInit == nil {
 		return answer{errno: absent}
 	}
 	return answer{errno: int32(verbs.ForkInit())}
 }
+
 func verbsIsForkInitialized(args unsafe.Pointer) answer {
 	if verbs.IsForkInitialized == nil {
 		return answer{value: 0}
 	}
 	return answer{value: int64(verbs.IsForkInitialized())}
 }
+
 func verbsResolveEthL2FromGid(args unsafe.Pointer) answer {
 	if verbs.ResolveEthL2FromGid == nil {
 		return answer{errno: absent}
@@ -1127,6 +1198,7 @@ func verbsResolveEthL2FromGid(args unsafe.Pointer) answer {
 	r, err := verbs.ResolveEthL2FromGid(a.context, a.attr, a.ethMac, a.vid)
 	return answer{value: int64(r), errno: int32(err)}
 }
+
 func verbsSetEce(args unsafe.Pointer) answer {
 	if verbs.SetEce == nil {
 		return answer{errno: absent}
@@ -1137,6 +1209,7 @@ func verbsSetEce(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.SetEce(a.qp, a.ece))}
 }
+
 func verbsQueryEce(args unsafe.Pointer) answer {
 	if verbs.QueryEce == nil {
 		return answer{errno: absent}
@@ -1147,6 +1220,7 @@ func verbsQueryEce(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryEce(a.qp, a.ece))}
 }
+
 func verbsAllocMw(args unsafe.Pointer) answer {
 	if verbs.AllocMw == nil {
 		return answer{errno: absent}
@@ -1158,6 +1232,7 @@ func verbsAllocMw(args unsafe.Pointer) answer {
 	r, err := verbs.AllocMw(a.pd, a.typ)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsDeallocMw(args unsafe.Pointer) answer {
 	if verbs.DeallocMw == nil {
 		return answer{errno: absent}
@@ -1167,6 +1242,7 @@ func verbsDeallocMw(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DeallocMw(a.mw))}
 }
+
 func verbsQueryPort(args unsafe.Pointer) answer {
 	if verbs.QueryPort == nil {
 		return answer{errno: absent}
@@ -1179,6 +1255,7 @@ func verbsQueryPort(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryPort(a.context, a.portNum, a.portAttr, a.size))}
 }
+
 func verbsAdviseMr(args unsafe.Pointer) answer {
 	if verbs.AdviseMr == nil {
 		return answer{errno: absent}
@@ -1192,6 +1269,7 @@ func verbsAdviseMr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.AdviseMr(a.pd, a.advice, a.flags, a.sgList, a.numSge))}
 }
+
 func verbsAllocNullMr(args unsafe.Pointer) answer {
 	if verbs.AllocNullMr == nil {
 		return answer{errno: absent}
@@ -1202,6 +1280,7 @@ func verbsAllocNullMr(args unsafe.Pointer) answer {
 	r, err := verbs.AllocNullMr(a.pd)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsReadCounters(args unsafe.Pointer) answer {
 	if verbs.ReadCounters == nil {
 		return answer{errno: absent}
@@ -1214,6 +1293,7 @@ func verbsReadCounters(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ReadCounters(a.counters, a.countersValue, a.ncounters, a.flags))}
 }
+
 func verbsAttachCountersPointFlow(args unsafe.Pointer) answer {
 	if verbs.AttachCountersPointFlow == nil {
 		return answer{errno: absent}
@@ -1225,6 +1305,7 @@ func verbsAttachCountersPointFlow(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.AttachCountersPointFlow(a.counters, a.attr, a.flow))}
 }
+
 func verbsCreateCounters(args unsafe.Pointer) answer {
 	if verbs.CreateCounters == nil {
 		return answer{errno: absent}
@@ -1236,6 +1317,7 @@ func verbsCreateCounters(args unsafe.Pointer) answer {
 	r, err := verbs.CreateCounters(a.context, a.initAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsDestroyCounters(args unsafe.Pointer) answer {
 	if verbs.DestroyCounters == nil {
 		return answer{errno: absent}
@@ -1245,6 +1327,7 @@ func verbsDestroyCounters(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyCounters(a.counters))}
 }
+
 func verbsRegDmMr(args unsafe.Pointer) answer {
 	if verbs.RegDmMr == nil {
 		return answer{errno: absent}
@@ -1259,6 +1342,7 @@ func verbsRegDmMr(args unsafe.Pointer) answer {
 	r, err := verbs.RegDmMr(a.pd, a.dm, a.dmOffset, a.length, a.access)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsAllocDm(args unsafe.Pointer) answer {
 	if verbs.AllocDm == nil {
 		return answer{errno: absent}
@@ -1270,6 +1354,7 @@ func verbsAllocDm(args unsafe.Pointer) answer {
 	r, err := verbs.AllocDm(a.context, a.attr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsFreeDm(args unsafe.Pointer) answer {
 	if verbs.FreeDm == nil {
 		return answer{errno: absent}
@@ -1279,6 +1364,7 @@ func verbsFreeDm(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.FreeDm(a.dm))}
 }
+
 func verbsModifyFlowActionEsp(args unsafe.Pointer) answer {
 	if verbs.ModifyFlowActionEsp == nil {
 		return answer{errno: absent}
@@ -1289,6 +1375,7 @@ func verbsModifyFlowActionEsp(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ModifyFlowActionEsp(a.action, a.esp))}
 }
+
 func verbsDestroyFlowAction(args unsafe.Pointer) answer {
 	if verbs.DestroyFlowAction == nil {
 		return answer{errno: absent}
@@ -1298,6 +1385,7 @@ func verbsDestroyFlowAction(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyFlowAction(a.action))}
 }
+
 func verbsCreateFlowActionEsp(args unsafe.Pointer) answer {
 	if verbs.CreateFlowActionEsp == nil {
 		return answer{errno: absent}
@@ -1309,6 +1397,7 @@ func verbsCreateFlowActionEsp(args unsafe.Pointer) answer {
 	r, err := verbs.CreateFlowActionEsp(a.ctx, a.esp)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsModifyQpRateLimit(args unsafe.Pointer) answer {
 	if verbs.ModifyQpRateLimit == nil {
 		return answer{errno: absent}
@@ -1319,6 +1408,7 @@ func verbsModifyQpRateLimit(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ModifyQpRateLimit(a.qp, a.attr))}
 }
+
 func verbsAllocParentDomain(args unsafe.Pointer) answer {
 	if verbs.AllocParentDomain == nil {
 		return answer{errno: absent}
@@ -1330,6 +1420,7 @@ func verbsAllocParentDomain(args unsafe.Pointer) answer {
 	r, err := verbs.AllocParentDomain(a.context, a.attr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsDeallocTd(args unsafe.Pointer) answer {
 	if verbs.DeallocTd == nil {
 		return answer{errno: absent}
@@ -1339,6 +1430,7 @@ func verbsDeallocTd(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DeallocTd(a.td))}
 }
+
 func verbsAllocTd(args unsafe.Pointer) answer {
 	if verbs.AllocTd == nil {
 		return answer{errno: absent}
@@ -1350,6 +1442,7 @@ func verbsAllocTd(args unsafe.Pointer) answer {
 	r, err := verbs.AllocTd(a.context, a.initAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsModifyCq(args unsafe.Pointer) answer {
 	if verbs.ModifyCq == nil {
 		return answer{errno: absent}
@@ -1360,6 +1453,7 @@ func verbsModifyCq(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ModifyCq(a.cq, a.attr))}
 }
+
 func verbsPostSrqOps(args unsafe.Pointer) answer {
 	if verbs.PostSrqOps == nil {
 		return answer{errno: absent}
@@ -1371,6 +1465,7 @@ func verbsPostSrqOps(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.PostSrqOps(a.srq, a.op, a.badOp))}
 }
+
 func verbsDestroyRwqIndTable(args unsafe.Pointer) answer {
 	if verbs.DestroyRwqIndTable == nil {
 		return answer{errno: absent}
@@ -1380,6 +1475,7 @@ func verbsDestroyRwqIndTable(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyRwqIndTable(a.rwqIndTable))}
 }
+
 func verbsCreateRwqIndTable(args unsafe.Pointer) answer {
 	if verbs.CreateRwqIndTable == nil {
 		return answer{errno: absent}
@@ -1391,6 +1487,7 @@ func verbsCreateRwqIndTable(args unsafe.Pointer) answer {
 	r, err := verbs.CreateRwqIndTable(a.context, a.initAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsDestroyWq(args unsafe.Pointer) answer {
 	if verbs.DestroyWq == nil {
 		return answer{errno: absent}
@@ -1400,6 +1497,7 @@ func verbsDestroyWq(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyWq(a.wq))}
 }
+
 func verbsModifyWq(args unsafe.Pointer) answer {
 	if verbs.ModifyWq == nil {
 		return answer{errno: absent}
@@ -1410,6 +1508,7 @@ func verbsModifyWq(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ModifyWq(a.wq, a.wqAttr))}
 }
+
 func verbsCreateWq(args unsafe.Pointer) answer {
 	if verbs.CreateWq == nil {
 		return answer{errno: absent}
@@ -1421,6 +1520,7 @@ func verbsCreateWq(args unsafe.Pointer) answer {
 	r, err := verbs.CreateWq(a.context, a.wqInitAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsQueryRtValues(args unsafe.Pointer) answer {
 	if verbs.QueryRtValues == nil {
 		return answer{errno: absent}
@@ -1431,6 +1531,7 @@ func verbsQueryRtValues(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryRtValues(a.context, a.values))}
 }
+
 func verbsCreateCqEx(args unsafe.Pointer) answer {
 	if verbs.CreateCqEx == nil {
 		return answer{errno: absent}
@@ -1442,6 +1543,7 @@ func verbsCreateCqEx(args unsafe.Pointer) answer {
 	r, err := verbs.CreateCqEx(a.context, a.cqAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsQueryDeviceEx(args unsafe.Pointer) answer {
 	if verbs.QueryDeviceEx == nil {
 		return answer{errno: absent}
@@ -1454,6 +1556,7 @@ func verbsQueryDeviceEx(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryDeviceEx(a.context, a.input, a.attr, a.size))}
 }
+
 func verbsDestroyFlow(args unsafe.Pointer) answer {
 	if verbs.DestroyFlow == nil {
 		return answer{errno: absent}
@@ -1463,6 +1566,7 @@ func verbsDestroyFlow(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyFlow(a.flowId))}
 }
+
 func verbsCreateFlow(args unsafe.Pointer) answer {
 	if verbs.CreateFlow == nil {
 		return answer{errno: absent}
@@ -1474,6 +1578,7 @@ func verbsCreateFlow(args unsafe.Pointer) answer {
 	r, err := verbs.CreateFlow(a.qp, a.flow)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsOpenQp(args unsafe.Pointer) answer {
 	if verbs.OpenQp == nil {
 		return answer{errno: absent}
@@ -1485,6 +1590,7 @@ func verbsOpenQp(args unsafe.Pointer) answer {
 	r, err := verbs.OpenQp(a.context, a.qpOpenAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsCreateQpEx(args unsafe.Pointer) answer {
 	if verbs.CreateQpEx == nil {
 		return answer{errno: absent}
@@ -1496,6 +1602,7 @@ func verbsCreateQpEx(args unsafe.Pointer) answer {
 	r, err := verbs.CreateQpEx(a.context, a.qpInitAttrEx)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsGetSrqNum(args unsafe.Pointer) answer {
 	if verbs.GetSrqNum == nil {
 		return answer{errno: absent}
@@ -1506,6 +1613,7 @@ func verbsGetSrqNum(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.GetSrqNum(a.srq, a.srqNum))}
 }
+
 func verbsCreateSrqEx(args unsafe.Pointer) answer {
 	if verbs.CreateSrqEx == nil {
 		return answer{errno: absent}
@@ -1517,6 +1625,7 @@ func verbsCreateSrqEx(args unsafe.Pointer) answer {
 	r, err := verbs.CreateSrqEx(a.context, a.srqInitAttrEx)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsOpenXrcd(args unsafe.Pointer) answer {
 	if verbs.OpenXrcd == nil {
 		return answer{errno: absent}
@@ -1528,6 +1637,7 @@ func verbsOpenXrcd(args unsafe.Pointer) answer {
 	r, err := verbs.OpenXrcd(a.context, a.xrcdInitAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
+
 func verbsCloseXrcd(args unsafe.Pointer) answer {
 	if verbs.CloseXrcd == nil {
 		return answer{errno: absent}

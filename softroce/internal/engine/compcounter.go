@@ -128,6 +128,21 @@ func (q *QP) AttachCounter(c *CompletionCounter, a *libibverbs.QpAttachCompCntrA
 	return nil
 }
 
+// Detach detaches the counter from all queue pairs.
+func (c *CompletionCounter) Detach() {
+	for _, q := range c.device.qps {
+		if q.counters == nil {
+			continue
+		}
+		for i, other := range q.counters {
+			if other == c {
+				q.counters[i] = nil
+				c.attached--
+			}
+		}
+	}
+}
+
 // detachCounters detaches all counters from the queue pair.
 func (q *QP) detachCounters() {
 	if q.counters == nil {

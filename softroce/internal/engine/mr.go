@@ -212,6 +212,9 @@ func (m *MR) Key() uint32 { return m.key }
 // Size returns the region's length in bytes.
 func (m *MR) Size() uint64 { return m.size }
 
+// PD returns the region's protection domain.
+func (m *MR) PD() *PD { return m.pd }
+
 // Deregister removes the region. It fails with EBUSY while windows are bound to
 // it.
 func (m *MR) Deregister() error {
