@@ -185,6 +185,36 @@ func TestPostSendAndSpin(t *testing.T) {
 	require.Error(t, err)
 }
 
+func TestPostRecvAndPoll(t *testing.T) {
+	f := newFakeDevice(t)
+	b, err := NewRecvBatch(2, 1)
+	require.NoError(t, err)
+	require.NoError(t, b.Recv(1, fakeMR(t, 64, 1).Sub(0, 64)))
+	wcs := make([]WC, 8)
+	for name, tt := range map[string]struct {
+		script    fakeverbs.Script
+		cq        *CQ
+		posted, n int
+		err       error
+	}{
+		"a message":     {fakeverbs.Script{Completions: 1}, f.cq, 1, 1, nil},
+		"no message":    {fakeverbs.Script{EmptyPolls: 20}, f.cq, 1, 0, nil},
+		"a full queue":  {fakeverbs.Script{PostError: int(syscall.ENOMEM), Completions: 1}, f.cq, 0, 0, syscall.ENOMEM},
+		"no polling":    {fakeverbs.Script{PollError: -int(syscall.EFAULT)}, f.cq, 1, 0, syscall.EFAULT},
+		"another queue": {fakeverbs.Script{Completions: 1}, &CQ{}, 0, 0, os.ErrInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f.Set(tt.script)
+			posted, n, err := f.qp.postRecvAndPoll(b, tt.cq, wcs)
+			require.ErrorIs(t, err, tt.err)
+			require.Equal(t, tt.posted, posted)
+			require.Equal(t, tt.n, n)
+		})
+	}
+	_, _, err = (*QP)(nil).postRecvAndPoll(b, f.cq, wcs)
+	require.ErrorIs(t, err, os.ErrInvalid)
+}
+
 // After an overrun, what is left comes first, and then the error.
 func TestOverran(t *testing.T) {
 	f := newFakeDevice(t)

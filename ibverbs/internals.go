@@ -58,8 +58,23 @@ func (i cqInternals) TakeEvents() {
 	_, _ = i.cq.channel.read(i.cq) // an error shows again in the next poll
 }
 
+// qpInternals is the internals of a queue pair.
+type qpInternals struct {
+	lifetime
+	qp *QP
+}
+
 // Internals is for packages of this module.
-func (qp *QP) Internals() sealed.Of[lifetime] { return sealed.Seal(lifetime{qp.self()}) }
+func (qp *QP) Internals() sealed.Of[qpInternals] {
+	return sealed.Seal(qpInternals{lifetime{qp.self()}, qp})
+}
+
+// PostRecvAndPoll posts the batch, which must not be empty, like PostRecv and
+// then polls cq like CQ.Poll, all in one call of C. If posting fails, it does
+// not poll. If polling fails, all receives are posted.
+func (i qpInternals) PostRecvAndPoll(b *RecvBatch, cq *CQ, wcs []WC) (posted, n int, err error) {
+	return i.qp.postRecvAndPoll(b, cq, wcs)
+}
 
 // Internals is for packages of this module.
 func (srq *SRQ) Internals() sealed.Of[lifetime] { return sealed.Seal(lifetime{srq.self()}) }

@@ -847,6 +847,23 @@ func (qp *QP) PostSendAndSpin(b *SendBatch, cq *CQ, wcs []WC, budget time.Durati
 	return posted, n, err
 }
 
+func (qp *QP) postRecvAndPoll(b *RecvBatch, cq *CQ, wcs []WC) (posted, n int, err error) {
+	if err := qp.self().Use(); err != nil {
+		return 0, 0, err
+	}
+	if err := cq.self().Use(); err != nil {
+		qp.object.Done()
+		return 0, 0, err
+	}
+	_, n, err = qp.exchange(b, nil, cq, wcs, 1, datapath.Spinning, 0)
+	if _, failed := err.(*PostError); !failed { // a type assertion, because exchange wraps no PostError
+		posted = b.Len()
+	}
+	cq.object.Done() // not deferred: see PostSend
+	qp.object.Done()
+	return posted, n, err
+}
+
 func (qp *QP) exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least int, how datapath.How, budget time.Duration) (posted, n int, err error) {
 	if least < 1 || least > len(wcs) {
 		return 0, 0, cerr.Refuse(cq.queue.Op(), cq.object.Name(), "least is %d, want 1 to %d, the length of wcs", least, len(wcs))

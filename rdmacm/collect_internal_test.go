@@ -4,6 +4,7 @@ package rdmacm
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"unsafe"
 
@@ -44,7 +45,7 @@ func TestPollerCollectsNothingInVain(t *testing.T) {
 				var op operation
 				op.state.Store(tt.op)
 				err := tt.wait(o, &op)
-				require.Empty(t, o.polling, "the goroutine is still the poller")
+				require.False(t, o.polling.Load(), "the goroutine is still the poller")
 				if tt.collects {
 					require.Error(t, err, "the poller does not collect, and no other goroutine does")
 				} else {
@@ -62,7 +63,7 @@ func waitAsFirst(o *operations, _ *operation) error {
 }
 
 func takeTurnFor(o *operations, op *operation) error {
-	o.polling <- struct{}{}
+	o.polling.Store(true)
 	return o.takeTurn(context.Background(), op)
 }
 
@@ -72,7 +73,7 @@ func parkFor(o *operations, op *operation) error { return o.park(context.Backgro
 // would wake. The next wait reuses what it has parked with.
 func TestParkingEndsWithTheContext(t *testing.T) {
 	o := collecting()
-	o.polling <- struct{}{} // another goroutine is the poller
+	o.polling.Store(true) // another goroutine is the poller
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	op := &operation{}
@@ -83,7 +84,8 @@ func TestParkingEndsWithTheContext(t *testing.T) {
 		require.Len(t, o.parked, 1)
 		require.Empty(t, o.parked[0])
 	}
-	require.Len(t, o.polling, 1, "the other one is not the poller any more")
+	require.True(t, o.polling.Load(), "the other one is not the poller any more")
+	require.Zero(t, o.wanting.Load())
 }
 
 // When requests are posted together, the first failure is the failure of all,
@@ -94,7 +96,7 @@ func TestFirstFailureCounts(t *testing.T) {
 	finished := 0
 	place := uint64(o.under(&op, 2, func() { finished++ }))
 	first := completion(place)
-	*(*uint32)(unsafe.Pointer(uintptr(unsafe.Pointer(&first)) + 8)) = uint32(ibverbs.WCRemoteAccess)
+	setStatus(&first, ibverbs.WCRemoteAccess)
 	require.Equal(t, ibverbs.WCRemoteAccess, first.Status())
 	o.complete(&first)
 	require.False(t, op.isOver())
@@ -108,6 +110,10 @@ func TestFirstFailureCounts(t *testing.T) {
 	require.Equal(t, 1, finished, "finish is called once")
 }
 
+func setStatus(wc *ibverbs.WC, status ibverbs.WCStatus) {
+	*(*uint32)(unsafe.Pointer(uintptr(unsafe.Pointer(wc)) + 8)) = uint32(status)
+}
+
 // Each turn as poller is counted. The poller gives way every yieldEvery turns.
 func TestTurnsAreCounted(t *testing.T) {
 	o := collecting()
@@ -116,6 +122,76 @@ func TestTurnsAreCounted(t *testing.T) {
 	for turn := range uint(2 * yieldEvery) {
 		require.Equal(t, turn, o.turns)
 		require.NoError(t, takeTurnFor(o, &op))
+	}
+}
+
+// One goroutine at a time is the poller, and each goroutine that waits becomes
+// the poller some time.
+func TestPollersTakeTurns(t *testing.T) {
+	const goroutines, turns = 8, 2000
+	c := newCollector(nil, nil)
+	taken := 0 // not atomic: the race detector notices two pollers at a time
+	var all sync.WaitGroup
+	turn := func() {
+		taken++
+		c.endTurn()
+	}
+	for i := range goroutines {
+		all.Go(func() {
+			for range turns {
+				if i%2 == 0 && c.becomePoller() { // as transfer does, without a wait
+					turn()
+					continue
+				}
+				for waiting := true; waiting; c.unwant() {
+					if c.want() {
+						turn()
+						waiting = false
+						continue
+					}
+					<-c.vacant
+					if c.becomePoller() {
+						turn()
+						waiting = false
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, goroutines*turns, taken)
+	require.EqualValues(t, goroutines*turns, c.turns)
+	require.Zero(t, c.wanting.Load())
+	require.False(t, c.polling.Load())
+}
+
+// A completion that came with the post ends its operation at once, only if the
+// post was successful and nothing else completed.
+func TestCompleteAtOnce(t *testing.T) {
+	for name, tt := range map[string]struct {
+		n      int
+		change func(o *operations, wc *ibverbs.WC)
+		done   bool
+	}{
+		"its own":   {1, func(*operations, *ibverbs.WC) {}, true},
+		"none":      {0, func(*operations, *ibverbs.WC) {}, false},
+		"two":       {2, func(*operations, *ibverbs.WC) {}, false},
+		"a failure": {1, func(_ *operations, wc *ibverbs.WC) { setStatus(wc, ibverbs.WCRemoteAccess) }, false},
+		"another operation's": {1, func(o *operations, wc *ibverbs.WC) {
+			*wc = completion(uint64(o.under(&operation{}, 1, nil)) | lastRequest)
+		}, false},
+		"not the last request": {1, func(_ *operations, wc *ibverbs.WC) { *wc = completion(wc.ID() &^ lastRequest) }, false},
+		"the program's":        {1, func(_ *operations, wc *ibverbs.WC) { *wc = completion(userRequest) }, false},
+		"of shared queues":     {1, func(o *operations, _ *ibverbs.WC) { o.cq = new(ibverbs.CQ) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := collecting()
+			var op operation
+			o.wcs[0] = completion(uint64(o.under(&op, 1, nil)) | lastRequest)
+			tt.change(o, &o.wcs[0])
+			require.Equal(t, tt.done, o.completeAtOnce(&op, tt.n))
+			require.Equal(t, tt.done, op.isOver())
+		})
 	}
 }
 

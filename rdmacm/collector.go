@@ -2,22 +2,71 @@
 
 package rdmacm
 
-import "github.com/verbena-go/verbena/ibverbs"
+import (
+	"runtime"
+	"sync/atomic"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
 
 // collector takes completions from a completion queue. Of the goroutines that
 // wait for a request, one is the poller: it polls the queue and hands out the
 // completions of all requests. A connection with its own queue has its own
 // collector; the connections of a Pool share one.
 type collector struct {
-	cq *ibverbs.CQ // nil if the program polls
-	// polling is full while a goroutine is the poller. It is nil if the
-	// program polls, so that no goroutine becomes the poller.
-	polling chan struct{}
+	cq      *ibverbs.CQ            // nil if the program polls
 	wcs     []ibverbs.WC           // used by the poller
 	turns   uint                   // number of times that a goroutine has become the poller; used by the poller
 	deliver func(wcs []ibverbs.WC) // called by the poller
+
+	polling atomic.Bool  // whether a goroutine is the poller
+	wanting atomic.Int32 // number of goroutines that wait until they can become the poller
+	// vacant receives when a goroutine has stopped being the poller while
+	// others wait. The receiver calls becomePoller, even if its request is over
+	// by then, because it may be the only goroutine that knows. vacant is nil
+	// if the program polls, so that no goroutine becomes the poller.
+	vacant chan struct{}
 }
 
 func newCollector(cq *ibverbs.CQ, deliver func([]ibverbs.WC)) *collector {
-	return &collector{cq: cq, polling: make(chan struct{}, 1), wcs: make([]ibverbs.WC, 16), deliver: deliver}
+	return &collector{cq: cq, wcs: make([]ibverbs.WC, 16), deliver: deliver, vacant: make(chan struct{}, 1)}
+}
+
+// yieldEvery is the number of turns after which the goroutine that stops being
+// the poller calls runtime.Gosched. An immediate completion parks no goroutine,
+// so a few goroutines could otherwise monopolize the processors.
+const yieldEvery = 8
+
+// becomePoller makes the caller the poller, unless another goroutine is the
+// poller or the program polls. It is a compare and swap and not a mutex or a
+// channel, because each transfer calls it.
+func (c *collector) becomePoller() bool {
+	return c.vacant != nil && c.polling.CompareAndSwap(false, true)
+}
+
+// want must be called before a goroutine waits for vacant. It returns true if
+// the caller has become the poller, and need not wait. The caller calls unwant
+// in any case.
+func (c *collector) want() bool {
+	c.wanting.Add(1)
+	return c.becomePoller() // after wanting has changed, so that endTurn sees it or becomePoller succeeds
+}
+
+// unwant ends what want began.
+func (c *collector) unwant() { c.wanting.Add(-1) }
+
+// endTurn makes the caller, which is the poller, stop being the poller.
+func (c *collector) endTurn() {
+	c.turns++
+	yield := c.turns%yieldEvery == 0
+	c.polling.Store(false)
+	if c.wanting.Load() > 0 {
+		select {
+		case c.vacant <- struct{}{}:
+		default: // an earlier value is still there, and has the same effect
+		}
+	}
+	if yield {
+		runtime.Gosched()
+	}
 }

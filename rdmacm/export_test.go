@@ -39,7 +39,7 @@ func PoolConns(p *Pool) int {
 func Waiting(ln *Listener) int { return len(ln.requests) }
 
 // HasPoller reports whether a goroutine waits for completions.
-func HasPoller(c *Conn) bool { return len(c.ops.polling) == 1 }
+func HasPoller(c *Conn) bool { return c.ops.polling.Load() }
 
 // Inject hands a connection an event, as if it had come from C.
 func Inject(c *Conn, ev *Event) { c.handle(ev) }

@@ -2,7 +2,10 @@
 
 package rdmacm
 
-import "github.com/verbena-go/verbena/ibverbs"
+import (
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/sealed"
+)
 
 // intake passes messages to the receives of a connection. The connection
 // chooses its implementation once, when it creates its queues.
@@ -32,13 +35,14 @@ type intake interface {
 
 // take posts a receive. It returns nil if there is no room. If r is nil, it
 // takes an unused receive or creates one. own is true for segments of a
-// Receiver, whose memory the device need not reach. take is not a method of
-// intake: a call through the interface would move the segments to the heap, and
-// each Recv would allocate.
-func (o *operations) take(r *Receive, segments []ibverbs.Segment, own bool) (*Receive, error) {
+// Receiver, whose memory the device need not reach. poll is true if the caller
+// is about to wait for the receive, so that take may also poll. take is not a
+// method of intake: a call through the interface would move the segments to the
+// heap, and each Recv would allocate.
+func (o *operations) take(r *Receive, segments []ibverbs.Segment, own, poll bool) (*Receive, error) {
 	switch in := o.intake.(type) {
 	case ownReceives:
-		return in.take(r, segments)
+		return in.take(r, segments, poll)
 	case *pooled:
 		return in.take(r, segments, own)
 	}
@@ -68,13 +72,14 @@ func (o ownReceives) newReceiver(size int) (*Receiver, error) {
 	return o.ops.queues.newReceiver(size, o.ops.postRecv)
 }
 
-func (o ownReceives) take(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
+func (o ownReceives) take(r *Receive, segments []ibverbs.Segment, poll bool) (*Receive, error) {
 	o.ops.mu.Lock()
-	defer o.ops.mu.Unlock()
 	if err := o.ops.over(); err != nil {
+		o.ops.mu.Unlock()
 		return nil, err
 	}
 	if !o.ops.recvs.has(1) {
+		o.ops.mu.Unlock()
 		return nil, nil
 	}
 	if r == nil {
@@ -84,33 +89,50 @@ func (o ownReceives) take(r *Receive, segments []ibverbs.Segment) (*Receive, err
 	op.begin(0, &work{kind: receiving, bytes: lengthOf(segments)}, nil)
 	o.ops.recv.Reset()
 	place, id := o.ops.place(op)
-	if err := o.post(op, id, segments); err != nil {
+	poll = poll && o.ops.becomePoller()
+	n, err := o.post(op, id, segments, poll)
+	done := false
+	if err == nil {
+		o.ops.recvs.used++
+		done = o.ops.completeAtOnce(op, n)
+	} else {
 		o.ops.withdraw(op, place)
-		return nil, err
+		r = nil
 	}
-	o.ops.recvs.used++
-	return r, nil
+	o.ops.unlockAndHandOut(poll, n, done)
+	return r, err
 }
 
-// post posts a receive. For a datagram, it adds room for the header.
-func (o ownReceives) post(op *operation, id uint64, segments []ibverbs.Segment) (err error) {
+// post posts a receive. For a datagram, it adds room for the header. If poll is
+// set, the caller is the poller: post also takes the available completions, in
+// the same call of C, and returns their number.
+func (o ownReceives) post(op *operation, id uint64, segments []ibverbs.Segment, poll bool) (completions int, err error) {
 	recv, h := o.ops.recv, o.ops.headers
 	if h != nil {
 		if h.copies() { // the batch checks the segments to which the datagram is copied
 			if err := recv.Recv(id, segments...); err != nil {
-				return err
+				return 0, err
 			}
 			recv.Reset()
 		}
 		if segments, err = h.add(op, segments); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	if err = recv.Recv(id, segments...); err == nil {
-		_, err = o.ops.queues.qp.PostRecv(recv)
+	posted := 0
+	err = recv.Recv(id, segments...)
+	switch {
+	case err != nil:
+	case poll:
+		posted, completions, err = sealed.Open(o.ops.queues.qp.Internals()).PostRecvAndPoll(recv, o.ops.cq, o.ops.wcs)
+	default:
+		posted, err = o.ops.queues.qp.PostRecv(recv)
 	}
-	if err != nil && h != nil {
+	if posted > 0 {
+		return completions, nil // if polling failed, the next call meets the error again
+	}
+	if h != nil {
 		h.release(op)
 	}
-	return err
+	return 0, err
 }

@@ -218,7 +218,7 @@ func (o *pooled) mark() {
 	o.ops.mu.Lock()
 	defer o.ops.mu.Unlock()
 	marker := &o.messages.marker
-	if err := o.ops.postOne(marker, &work{kind: confirming}, writeNothing, o.endReceives); err != nil { // the device was removed
+	if _, err := o.ops.postOne(marker, &work{kind: confirming}, writeNothing, o.endReceives, false); err != nil { // the device was removed
 		o.endReceives()
 		marker.err = err
 		o.ops.end(marker)

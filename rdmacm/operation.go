@@ -133,11 +133,6 @@ func (o *operations) check(ctx context.Context) error {
 	return nil
 }
 
-// yieldEvery is the number of turns after which the goroutine that stops being
-// the poller calls runtime.Gosched. An immediate completion parks no goroutine,
-// so a few goroutines could otherwise monopolize the processors.
-const yieldEvery = 8
-
 // wait blocks until op is over or ctx ends. done reports whether op is over. If
 // it is, err is the error of op. If op is over and ctx has ended, wait returns
 // the result of op.
@@ -154,15 +149,11 @@ func (o *operations) wait(ctx context.Context, op *operation) (done bool, err er
 
 func (o *operations) waitUntilOver(ctx context.Context, op *operation) error {
 	for !op.isOver() {
-		select {
-		case o.polling <- struct{}{}:
-			if err := o.takeTurn(ctx, op); err != nil {
-				return err
-			}
-			continue
-		default:
+		wait := o.park
+		if o.becomePoller() {
+			wait = o.takeTurn
 		}
-		if err := o.park(ctx, op); err != nil {
+		if err := wait(ctx, op); err != nil {
 			return err
 		}
 	}
@@ -176,14 +167,9 @@ func (o *operations) takeTurn(ctx context.Context, op *operation) error {
 	if !op.isOver() { // the previous poller may have completed it
 		err = o.collect(ctx)
 	}
-	o.turns++
-	yield := o.turns%yieldEvery == 0
-	<-o.polling
+	o.endTurn()
 	if err != nil {
 		return o.failure(err)
-	}
-	if yield {
-		runtime.Gosched()
 	}
 	return nil
 }
@@ -206,13 +192,20 @@ func (o *operations) park(ctx context.Context, op *operation) error {
 	o.mu.Unlock()
 
 	var err error
-	select {
-	case <-woken:
-	case o.polling <- struct{}{}:
+	if o.want() {
 		err = o.takeTurn(ctx, op)
-	case <-ctx.Done():
-		err = contextError(ctx)
+	} else {
+		select {
+		case <-woken:
+		case <-o.vacant:
+			if o.becomePoller() {
+				err = o.takeTurn(ctx, op)
+			}
+		case <-ctx.Done():
+			err = contextError(ctx)
+		}
 	}
+	o.unwant()
 
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -399,7 +392,7 @@ func (o *operations) postSend(
 		return nil, err
 	}
 	t := o.takeTransfer()
-	err := o.postOne(&t.operation, what, fill, finish)
+	_, err := o.postOne(&t.operation, what, fill, finish, false)
 	if err != nil {
 		o.transfers = append(o.transfers, t)
 		t = nil
@@ -408,22 +401,60 @@ func (o *operations) postSend(
 	return t, err
 }
 
-// postOne posts an operation of one request, for which there is room. The
-// caller must hold o.mu.
-func (o *operations) postOne(op *operation, what *work, fill func(b *ibverbs.SendBatch, id uint64) error, finish func()) error {
+// postOne posts an operation of one request, for which there is room. If poll
+// is set, the caller is the poller: postOne also takes the available
+// completions, in the same call of C, and returns their number, and the caller
+// hands them out. The caller must hold o.mu.
+func (o *operations) postOne(
+	op *operation, what *work, fill func(b *ibverbs.SendBatch, id uint64) error, finish func(), poll bool,
+) (completions int, err error) {
 	op.begin(1+o.silent, what, finish)
 	o.send.Reset()
 	place, id := o.place(op)
-	err := fill(o.send, id)
-	if err == nil {
-		_, err = o.queues.qp.PostSend(o.send)
+	posted := 0
+	err = fill(o.send, id)
+	switch {
+	case err != nil:
+	case poll:
+		posted, completions, err = o.queues.qp.PostSendAndSpin(o.send, o.cq, o.wcs, 0)
+	default:
+		posted, err = o.queues.qp.PostSend(o.send)
 	}
-	if err != nil {
+	if posted == 0 {
 		o.withdraw(op, place)
-		return err
+		return 0, err
 	}
 	o.posted(1)
-	return nil
+	return completions, nil // if polling failed, the next call meets the error again
+}
+
+// completeAtOnce completes op, which was just posted, if it was successful and
+// its completion is the only one of the n that came with the post. The caller
+// must be the poller if n is not 0, and hold o.mu.
+func (o *operations) completeAtOnce(op *operation, n int) bool {
+	if n != 1 || o.cq != o.queues.cq {
+		return false
+	}
+	wc := &o.wcs[0]
+	place := wc.ID()&^lastRequest - o.base
+	if wc.Status() != ibverbs.WCSuccess || wc.ID()&lastRequest == 0 || place >= uint64(len(o.inFlight)) || o.inFlight[place] != op {
+		return false
+	}
+	o.complete(wc)
+	return true
+}
+
+// unlockAndHandOut unlocks o.mu. If polls is set, the caller is the poller:
+// unlockAndHandOut ends its turn, and before that hands out the n completions
+// that came with a post, unless completeAtOnce has done so.
+func (o *operations) unlockAndHandOut(polls bool, n int, done bool) {
+	o.mu.Unlock() // not deferred: see handOut
+	if n > 0 && !done {
+		o.deliver(o.wcs[:n])
+	}
+	if polls {
+		o.endTurn()
+	}
 }
 
 // posted records that the given number of requests have been posted, and that
@@ -449,7 +480,7 @@ func (o *operations) confirm() {
 		return
 	}
 	t := o.takeTransfer()
-	if err := o.postOne(&t.operation, &work{kind: confirming}, writeNothing, t.giveBack); err != nil {
+	if _, err := o.postOne(&t.operation, &work{kind: confirming}, writeNothing, t.giveBack, false); err != nil {
 		t.giveBack()
 		o.queues.fail(err)
 	}
@@ -538,25 +569,37 @@ func (o *operations) waitForTurn(ctx context.Context, turn chan struct{}, first 
 		return nil
 	default:
 	}
-	var polling chan struct{}
+	var vacant chan struct{}
 	if first {
-		polling = o.polling
+		defer o.unwant()
+		if o.want() {
+			return o.collectRoom(ctx, requests)
+		}
+		vacant = o.vacant
 	}
 	select {
 	case <-turn:
-	case polling <- struct{}{}:
-		var err error
-		// If the previous poller made room, there may be no completion to come.
-		if !o.hasRoom(requests) {
-			err = o.collect(ctx)
-		}
-		<-o.polling
-		if err != nil {
-			return o.failure(err)
+	case <-vacant:
+		if o.becomePoller() {
+			return o.collectRoom(ctx, requests)
 		}
 	case <-o.queues.done:
 	case <-ctx.Done():
 		return contextError(ctx)
+	}
+	return nil
+}
+
+// collectRoom collects completions, unless the send queue has room. The caller
+// is the poller. It is not any more when collectRoom returns.
+func (o *operations) collectRoom(ctx context.Context, requests int) error {
+	var err error
+	if !o.hasRoom(requests) { // if the previous poller made room, there may be no completion to come
+		err = o.collect(ctx)
+	}
+	o.endTurn()
+	if err != nil {
+		return o.failure(err)
 	}
 	return nil
 }
@@ -607,21 +650,27 @@ func (o *operations) giveWay() {
 // postRecv posts a receive. If r is nil, postRecv takes an unused receive or
 // creates one, which the caller passes to recycleReceive when it is over.
 func (o *operations) postRecv(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
-	return o.postRecvIn(r, segments, false)
+	return o.postRecvIn(r, segments, false, false)
+}
+
+// postAndPoll is like postRecv, for a caller that is about to wait. It also
+// polls if no goroutine is the poller, in the call of C that posts.
+func (o *operations) postAndPoll(segments []ibverbs.Segment) (*Receive, error) {
+	return o.postRecvIn(nil, segments, false, true)
 }
 
 // postOwn is like postRecv, for memory of a Receiver of a connection with a
 // Pool.
 func (o *operations) postOwn(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
-	return o.postRecvIn(r, segments, true)
+	return o.postRecvIn(r, segments, true, false)
 }
 
-func (o *operations) postRecvIn(r *Receive, segments []ibverbs.Segment, own bool) (*Receive, error) {
+func (o *operations) postRecvIn(r *Receive, segments []ibverbs.Segment, own, poll bool) (*Receive, error) {
 	if err := o.queues.check(); err != nil {
 		return nil, err
 	}
 	for {
-		posted, err := o.take(r, segments, own)
+		posted, err := o.take(r, segments, own, poll)
 		if posted != nil || err != nil {
 			return posted, err
 		}
@@ -667,13 +716,11 @@ func (o *operations) postedNone() error {
 // pollOnce hands out the available completions and returns their number. If
 // another goroutine is the poller, pollOnce does nothing and returns 0.
 func (o *operations) pollOnce() (int, error) {
-	select {
-	case o.polling <- struct{}{}:
-		defer func() { <-o.polling }()
-		return o.poll()
-	default:
+	if !o.becomePoller() {
 		return 0, nil
 	}
+	defer o.endTurn()
+	return o.poll()
 }
 
 // isReleased returns an error if the connection uses a Pool and has been

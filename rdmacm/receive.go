@@ -160,7 +160,7 @@ func (o *operations) receive(ctx context.Context, segments []ibverbs.Segment) (*
 	}
 	r, err := o.takeUp(segments)
 	if err == nil && r == nil {
-		r, err = o.postRecv(nil, segments)
+		r, err = o.postAndPoll(segments)
 	}
 	if err != nil {
 		return nil, err

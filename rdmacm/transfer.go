@@ -104,7 +104,7 @@ func (c *Conn) transfer(ctx context.Context, what *work, fill func(*ibverbs.Send
 	if err := c.self().check(); err != nil {
 		return err
 	}
-	return c.ops.transfer(ctx, what, fill, nil)
+	return c.ops.transfer(ctx, what, fill)
 }
 
 // sendFlags returns the flags of a request that sends the segments, inline if
@@ -126,10 +126,22 @@ func (o *operations) sendFlags(segments []ibverbs.Segment) ibverbs.SendFlags {
 	return ibverbs.SendSignaled | ibverbs.SendInline
 }
 
-// transfer posts a request with postSend and waits for it.
-func (o *operations) transfer(ctx context.Context, what *work, fill func(*ibverbs.SendBatch, uint64) error, finish func()) error {
-	t, err := o.postSend(ctx, what, fill, finish)
-	if err != nil {
+// transfer posts the request that fill adds to an empty batch, and waits for
+// it. If no goroutine is the poller, the caller polls in the call of C that
+// posts, because a fast device may be done by then.
+func (o *operations) transfer(ctx context.Context, what *work, fill func(*ibverbs.SendBatch, uint64) error) error {
+	if err := o.waitToPost(ctx, 1); err != nil {
+		return err
+	}
+	t := o.takeTransfer()
+	polls := o.becomePoller()
+	n, err := o.postOne(&t.operation, what, fill, nil, polls)
+	done := o.completeAtOnce(&t.operation, n)
+	if done || err != nil {
+		o.transfers = append(o.transfers, t)
+	}
+	o.unlockAndHandOut(polls, n, done)
+	if done || err != nil {
 		return err
 	}
 	return o.finish(ctx, t)

@@ -66,10 +66,10 @@ func PostRecv(qp *libibverbs.Qp, wr *libibverbs.RecvWr, p *Posted) {
 // idle is the function that SetIdle has set, or nil.
 var idle atomic.Pointer[func(cq unsafe.Pointer)]
 
-// SetIdle makes Poll, Spin and an Exchange that spins call f whenever they find
-// a queue empty. A device in this process can use the time for its work. f runs
-// in the caller's thread, and C holds no lock while f runs. If f is nil,
-// nothing is called any more.
+// SetIdle makes Poll, Spin and an Exchange that spins for some time call f
+// whenever they find a queue empty. A device in this process can use the time
+// for its work. f runs in the caller's thread, and C holds no lock while f
+// runs. If f is nil, nothing is called any more.
 func SetIdle(f func(cq unsafe.Pointer)) {
 	if f == nil {
 		idle.Store(nil)
@@ -193,7 +193,7 @@ func Exchange(
 	if how == Spinning {
 		leave()
 	}
-	if n := int(e.Polled.Value); f != nil && e.Received.Value == 0 && e.Sent.Value == 0 && 0 <= n && n < least {
+	if n := int(e.Polled.Value); f != nil && spins > 0 && e.Received.Value == 0 && e.Sent.Value == 0 && 0 <= n && n < least {
 		spinIdle(*f, q, n, least, max, out, spins, &e.Polled)
 	}
 }
