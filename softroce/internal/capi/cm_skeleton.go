@@ -5,11 +5,10 @@
 package capi
 
 import (
-	"syscall"
-	"unsafe"
-
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
+	"syscall"
+	"unsafe"
 )
 
 // CM has the functions of librdmacm.so.1 that Go answers. What is nil fails with
@@ -253,7 +252,6 @@ func cmCreateEventChannel(args unsafe.Pointer) answer {
 	r, err := cm.CreateEventChannel()
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func cmDestroyEventChannel(args unsafe.Pointer) answer {
 	if cm.DestroyEventChannel != nil {
 		a := (*struct {
@@ -263,7 +261,6 @@ func cmDestroyEventChannel(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
-
 func cmCreateId(args unsafe.Pointer) answer {
 	if cm.CreateId == nil {
 		return answer{errno: absent}
@@ -276,7 +273,6 @@ func cmCreateId(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.CreateId(a.channel, a.id, a.context, a.ps))}
 }
-
 func cmCreateEp(args unsafe.Pointer) answer {
 	if cm.CreateEp == nil {
 		return answer{errno: absent}
@@ -289,7 +285,6 @@ func cmCreateEp(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.CreateEp(a.id, a.res, a.pd, a.qpInitAttr))}
 }
-
 func cmDestroyEp(args unsafe.Pointer) answer {
 	if cm.DestroyEp != nil {
 		a := (*struct {
@@ -299,7 +294,6 @@ func cmDestroyEp(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
-
 func cmDestroyId(args unsafe.Pointer) answer {
 	if cm.DestroyId == nil {
 		return answer{errno: absent}
@@ -309,7 +303,6 @@ func cmDestroyId(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.DestroyId(a.id))}
 }
-
 func cmBindAddr(args unsafe.Pointer) answer {
 	if cm.BindAddr == nil {
 		return answer{errno: absent}
@@ -320,7 +313,6 @@ func cmBindAddr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.BindAddr(a.id, a.addr))}
 }
-
 func cmResolveAddr(args unsafe.Pointer) answer {
 	if cm.ResolveAddr == nil {
 		return answer{errno: absent}
@@ -333,7 +325,6 @@ func cmResolveAddr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.ResolveAddr(a.id, a.srcAddr, a.dstAddr, a.timeoutMs))}
 }
-
 func cmResolveRoute(args unsafe.Pointer) answer {
 	if cm.ResolveRoute == nil {
 		return answer{errno: absent}
@@ -344,7 +335,6 @@ func cmResolveRoute(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.ResolveRoute(a.id, a.timeoutMs))}
 }
-
 func cmCreateQp(args unsafe.Pointer) answer {
 	if cm.CreateQp == nil {
 		return answer{errno: absent}
@@ -356,7 +346,6 @@ func cmCreateQp(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.CreateQp(a.id, a.pd, a.qpInitAttr))}
 }
-
 func cmCreateQpEx(args unsafe.Pointer) answer {
 	if cm.CreateQpEx == nil {
 		return answer{errno: absent}
@@ -367,7 +356,6 @@ func cmCreateQpEx(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.CreateQpEx(a.id, a.qpInitAttr))}
 }
-
 func cmDestroyQp(args unsafe.Pointer) answer {
 	if cm.DestroyQp != nil {
 		a := (*struct {
@@ -377,7 +365,6 @@ func cmDestroyQp(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
-
 func cmConnect(args unsafe.Pointer) answer {
 	if cm.Connect == nil {
 		return answer{errno: absent}
@@ -388,7 +375,6 @@ func cmConnect(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Connect(a.id, a.connParam))}
 }
-
 func cmEstablish(args unsafe.Pointer) answer {
 	if cm.Establish == nil {
 		return answer{errno: absent}
@@ -398,7 +384,6 @@ func cmEstablish(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Establish(a.id))}
 }
-
 func cmListen(args unsafe.Pointer) answer {
 	if cm.Listen == nil {
 		return answer{errno: absent}
@@ -409,7 +394,6 @@ func cmListen(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Listen(a.id, a.backlog))}
 }
-
 func cmGetRequest(args unsafe.Pointer) answer {
 	if cm.GetRequest == nil {
 		return answer{errno: absent}
@@ -420,7 +404,6 @@ func cmGetRequest(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.GetRequest(a.listen, a.id))}
 }
-
 func cmAccept(args unsafe.Pointer) answer {
 	if cm.Accept == nil {
 		return answer{errno: absent}
@@ -431,7 +414,6 @@ func cmAccept(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Accept(a.id, a.connParam))}
 }
-
 func cmReject(args unsafe.Pointer) answer {
 	if cm.Reject == nil {
 		return answer{errno: absent}
@@ -443,7 +425,6 @@ func cmReject(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Reject(a.id, a.privateData, a.privateDataLen))}
 }
-
 func cmRejectEce(args unsafe.Pointer) answer {
 	if cm.RejectEce == nil {
 		return answer{errno: absent}
@@ -455,7 +436,6 @@ func cmRejectEce(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.RejectEce(a.id, a.privateData, a.privateDataLen))}
 }
-
 func cmNotify(args unsafe.Pointer) answer {
 	if cm.Notify == nil {
 		return answer{errno: absent}
@@ -466,7 +446,6 @@ func cmNotify(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Notify(a.id, a.event))}
 }
-
 func cmDisconnect(args unsafe.Pointer) answer {
 	if cm.Disconnect == nil {
 		return answer{errno: absent}
@@ -476,7 +455,6 @@ func cmDisconnect(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Disconnect(a.id))}
 }
-
 func cmJoinMulticast(args unsafe.Pointer) answer {
 	if cm.JoinMulticast == nil {
 		return answer{errno: absent}
@@ -488,7 +466,6 @@ func cmJoinMulticast(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.JoinMulticast(a.id, a.addr, a.context))}
 }
-
 func cmLeaveMulticast(args unsafe.Pointer) answer {
 	if cm.LeaveMulticast == nil {
 		return answer{errno: absent}
@@ -499,7 +476,6 @@ func cmLeaveMulticast(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.LeaveMulticast(a.id, a.addr))}
 }
-
 func cmJoinMulticastEx(args unsafe.Pointer) answer {
 	if cm.JoinMulticastEx == nil {
 		return answer{errno: absent}
@@ -511,7 +487,6 @@ func cmJoinMulticastEx(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.JoinMulticastEx(a.id, a.mcJoinAttr, a.context))}
 }
-
 func cmGetCmEvent(args unsafe.Pointer) answer {
 	if cm.GetCmEvent == nil {
 		return answer{errno: absent}
@@ -522,7 +497,6 @@ func cmGetCmEvent(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.GetCmEvent(a.channel, a.event))}
 }
-
 func cmAckCmEvent(args unsafe.Pointer) answer {
 	if cm.AckCmEvent == nil {
 		return answer{errno: absent}
@@ -532,7 +506,6 @@ func cmAckCmEvent(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.AckCmEvent(a.event))}
 }
-
 func cmGetSrcPort(args unsafe.Pointer) answer {
 	if cm.GetSrcPort == nil {
 		return answer{value: 0}
@@ -542,7 +515,6 @@ func cmGetSrcPort(args unsafe.Pointer) answer {
 	})(args)
 	return answer{value: int64(cm.GetSrcPort(a.id))}
 }
-
 func cmGetDstPort(args unsafe.Pointer) answer {
 	if cm.GetDstPort == nil {
 		return answer{value: 0}
@@ -552,7 +524,6 @@ func cmGetDstPort(args unsafe.Pointer) answer {
 	})(args)
 	return answer{value: int64(cm.GetDstPort(a.id))}
 }
-
 func cmGetDevices(args unsafe.Pointer) answer {
 	if cm.GetDevices == nil {
 		return answer{errno: absent}
@@ -563,7 +534,6 @@ func cmGetDevices(args unsafe.Pointer) answer {
 	r, err := cm.GetDevices(a.numDevices)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func cmFreeDevices(args unsafe.Pointer) answer {
 	if cm.FreeDevices != nil {
 		a := (*struct {
@@ -573,7 +543,6 @@ func cmFreeDevices(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
-
 func cmSetOption(args unsafe.Pointer) answer {
 	if cm.SetOption == nil {
 		return answer{errno: absent}
@@ -587,7 +556,6 @@ func cmSetOption(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.SetOption(a.id, a.level, a.optname, a.optval, a.optlen))}
 }
-
 func cmMigrateId(args unsafe.Pointer) answer {
 	if cm.MigrateId == nil {
 		return answer{errno: absent}
@@ -598,7 +566,6 @@ func cmMigrateId(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.MigrateId(a.id, a.channel))}
 }
-
 func cmGetaddrinfo(args unsafe.Pointer) answer {
 	if cm.Getaddrinfo == nil {
 		return answer{errno: absent}
@@ -612,7 +579,6 @@ func cmGetaddrinfo(args unsafe.Pointer) answer {
 	r, err := cm.Getaddrinfo(text(a.node), text(a.service), a.hints, a.res)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmFreeaddrinfo(args unsafe.Pointer) answer {
 	if cm.Freeaddrinfo != nil {
 		a := (*struct {
@@ -622,7 +588,6 @@ func cmFreeaddrinfo(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
-
 func cmInitQpAttr(args unsafe.Pointer) answer {
 	if cm.InitQpAttr == nil {
 		return answer{errno: absent}
@@ -634,7 +599,6 @@ func cmInitQpAttr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.InitQpAttr(a.id, a.qpAttr, a.qpAttrMask))}
 }
-
 func cmSetLocalEce(args unsafe.Pointer) answer {
 	if cm.SetLocalEce == nil {
 		return answer{errno: absent}
@@ -645,7 +609,6 @@ func cmSetLocalEce(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.SetLocalEce(a.id, a.ece))}
 }
-
 func cmGetRemoteEce(args unsafe.Pointer) answer {
 	if cm.GetRemoteEce == nil {
 		return answer{errno: absent}
@@ -656,7 +619,6 @@ func cmGetRemoteEce(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.GetRemoteEce(a.id, a.ece))}
 }
-
 func cmResolveAddrinfo(args unsafe.Pointer) answer {
 	if cm.ResolveAddrinfo == nil {
 		return answer{errno: absent}
@@ -669,7 +631,6 @@ func cmResolveAddrinfo(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.ResolveAddrinfo(a.id, text(a.node), text(a.service), a.hints))}
 }
-
 func cmQueryAddrinfo(args unsafe.Pointer) answer {
 	if cm.QueryAddrinfo == nil {
 		return answer{errno: absent}
@@ -680,7 +641,6 @@ func cmQueryAddrinfo(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.QueryAddrinfo(a.id, a.info))}
 }
-
 func cmWriteCmEvent(args unsafe.Pointer) answer {
 	if cm.WriteCmEvent == nil {
 		return answer{errno: absent}
@@ -693,7 +653,6 @@ func cmWriteCmEvent(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.WriteCmEvent(a.id, a.event, a.status, a.arg))}
 }
-
 func cmCreateSrq(args unsafe.Pointer) answer {
 	if cm.CreateSrq == nil {
 		return answer{errno: absent}
@@ -705,7 +664,6 @@ func cmCreateSrq(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.CreateSrq(a.id, a.pd, a.attr))}
 }
-
 func cmCreateSrqEx(args unsafe.Pointer) answer {
 	if cm.CreateSrqEx == nil {
 		return answer{errno: absent}
@@ -716,7 +674,6 @@ func cmCreateSrqEx(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.CreateSrqEx(a.id, a.attr))}
 }
-
 func cmDestroySrq(args unsafe.Pointer) answer {
 	if cm.DestroySrq != nil {
 		a := (*struct {
@@ -726,7 +683,6 @@ func cmDestroySrq(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
-
 func cmRsocket(args unsafe.Pointer) answer {
 	if cm.Rsocket == nil {
 		return answer{errno: absent}
@@ -739,7 +695,6 @@ func cmRsocket(args unsafe.Pointer) answer {
 	r, err := cm.Rsocket(a.domain, a.typ, a.protocol)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmRbind(args unsafe.Pointer) answer {
 	if cm.Rbind == nil {
 		return answer{errno: absent}
@@ -751,7 +706,6 @@ func cmRbind(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Rbind(a.socket, a.addr, a.addrlen))}
 }
-
 func cmRlisten(args unsafe.Pointer) answer {
 	if cm.Rlisten == nil {
 		return answer{errno: absent}
@@ -762,7 +716,6 @@ func cmRlisten(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Rlisten(a.socket, a.backlog))}
 }
-
 func cmRaccept(args unsafe.Pointer) answer {
 	if cm.Raccept == nil {
 		return answer{errno: absent}
@@ -775,7 +728,6 @@ func cmRaccept(args unsafe.Pointer) answer {
 	r, err := cm.Raccept(a.socket, a.addr, a.addrlen)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmRconnect(args unsafe.Pointer) answer {
 	if cm.Rconnect == nil {
 		return answer{errno: absent}
@@ -787,7 +739,6 @@ func cmRconnect(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Rconnect(a.socket, a.addr, a.addrlen))}
 }
-
 func cmRshutdown(args unsafe.Pointer) answer {
 	if cm.Rshutdown == nil {
 		return answer{errno: absent}
@@ -798,7 +749,6 @@ func cmRshutdown(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Rshutdown(a.socket, a.how))}
 }
-
 func cmRclose(args unsafe.Pointer) answer {
 	if cm.Rclose == nil {
 		return answer{errno: absent}
@@ -808,7 +758,6 @@ func cmRclose(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Rclose(a.socket))}
 }
-
 func cmRrecv(args unsafe.Pointer) answer {
 	if cm.Rrecv == nil {
 		return answer{errno: absent}
@@ -822,7 +771,6 @@ func cmRrecv(args unsafe.Pointer) answer {
 	r, err := cm.Rrecv(a.socket, a.buf, a.len_, a.flags)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmRrecvfrom(args unsafe.Pointer) answer {
 	if cm.Rrecvfrom == nil {
 		return answer{errno: absent}
@@ -838,7 +786,6 @@ func cmRrecvfrom(args unsafe.Pointer) answer {
 	r, err := cm.Rrecvfrom(a.socket, a.buf, a.len_, a.flags, a.srcAddr, a.addrlen)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmRrecvmsg(args unsafe.Pointer) answer {
 	if cm.Rrecvmsg == nil {
 		return answer{errno: absent}
@@ -851,7 +798,6 @@ func cmRrecvmsg(args unsafe.Pointer) answer {
 	r, err := cm.Rrecvmsg(a.socket, a.msg, a.flags)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmRsend(args unsafe.Pointer) answer {
 	if cm.Rsend == nil {
 		return answer{errno: absent}
@@ -865,7 +811,6 @@ func cmRsend(args unsafe.Pointer) answer {
 	r, err := cm.Rsend(a.socket, a.buf, a.len_, a.flags)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmRsendto(args unsafe.Pointer) answer {
 	if cm.Rsendto == nil {
 		return answer{errno: absent}
@@ -881,7 +826,6 @@ func cmRsendto(args unsafe.Pointer) answer {
 	r, err := cm.Rsendto(a.socket, a.buf, a.len_, a.flags, a.destAddr, a.addrlen)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmRsendmsg(args unsafe.Pointer) answer {
 	if cm.Rsendmsg == nil {
 		return answer{errno: absent}
@@ -894,7 +838,6 @@ func cmRsendmsg(args unsafe.Pointer) answer {
 	r, err := cm.Rsendmsg(a.socket, a.msg, a.flags)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmRread(args unsafe.Pointer) answer {
 	if cm.Rread == nil {
 		return answer{errno: absent}
@@ -907,7 +850,6 @@ func cmRread(args unsafe.Pointer) answer {
 	r, err := cm.Rread(a.socket, a.buf, a.count)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmRreadv(args unsafe.Pointer) answer {
 	if cm.Rreadv == nil {
 		return answer{errno: absent}
@@ -920,7 +862,6 @@ func cmRreadv(args unsafe.Pointer) answer {
 	r, err := cm.Rreadv(a.socket, a.iov, a.iovcnt)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmRwrite(args unsafe.Pointer) answer {
 	if cm.Rwrite == nil {
 		return answer{errno: absent}
@@ -933,7 +874,6 @@ func cmRwrite(args unsafe.Pointer) answer {
 	r, err := cm.Rwrite(a.socket, a.buf, a.count)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmRwritev(args unsafe.Pointer) answer {
 	if cm.Rwritev == nil {
 		return answer{errno: absent}
@@ -946,7 +886,6 @@ func cmRwritev(args unsafe.Pointer) answer {
 	r, err := cm.Rwritev(a.socket, a.iov, a.iovcnt)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmRpoll(args unsafe.Pointer) answer {
 	if cm.Rpoll == nil {
 		return answer{errno: absent}
@@ -959,7 +898,6 @@ func cmRpoll(args unsafe.Pointer) answer {
 	r, err := cm.Rpoll(a.fds, a.nfds, a.timeout)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmRselect(args unsafe.Pointer) answer {
 	if cm.Rselect == nil {
 		return answer{errno: absent}
@@ -974,7 +912,6 @@ func cmRselect(args unsafe.Pointer) answer {
 	r, err := cm.Rselect(a.nfds, a.readfds, a.writefds, a.exceptfds, a.timeout)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmRgetpeername(args unsafe.Pointer) answer {
 	if cm.Rgetpeername == nil {
 		return answer{errno: absent}
@@ -986,7 +923,6 @@ func cmRgetpeername(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Rgetpeername(a.socket, a.addr, a.addrlen))}
 }
-
 func cmRgetsockname(args unsafe.Pointer) answer {
 	if cm.Rgetsockname == nil {
 		return answer{errno: absent}
@@ -998,7 +934,6 @@ func cmRgetsockname(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Rgetsockname(a.socket, a.addr, a.addrlen))}
 }
-
 func cmRsetsockopt(args unsafe.Pointer) answer {
 	if cm.Rsetsockopt == nil {
 		return answer{errno: absent}
@@ -1012,7 +947,6 @@ func cmRsetsockopt(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Rsetsockopt(a.socket, a.level, a.optname, a.optval, a.optlen))}
 }
-
 func cmRgetsockopt(args unsafe.Pointer) answer {
 	if cm.Rgetsockopt == nil {
 		return answer{errno: absent}
@@ -1026,7 +960,6 @@ func cmRgetsockopt(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Rgetsockopt(a.socket, a.level, a.optname, a.optval, a.optlen))}
 }
-
 func cmRfcntl(args unsafe.Pointer) answer {
 	if cm.Rfcntl == nil {
 		return answer{errno: absent}
@@ -1039,7 +972,6 @@ func cmRfcntl(args unsafe.Pointer) answer {
 	r, err := cm.Rfcntl(a.socket, a.cmd, a.arg)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmRiomap(args unsafe.Pointer) answer {
 	if cm.Riomap == nil {
 		return answer{errno: absent}
@@ -1055,7 +987,6 @@ func cmRiomap(args unsafe.Pointer) answer {
 	r, err := cm.Riomap(a.socket, a.buf, a.len_, a.prot, a.flags, a.offset)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmRiounmap(args unsafe.Pointer) answer {
 	if cm.Riounmap == nil {
 		return answer{errno: absent}
@@ -1067,7 +998,6 @@ func cmRiounmap(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.Riounmap(a.socket, a.buf, a.len_))}
 }
-
 func cmRiowrite(args unsafe.Pointer) answer {
 	if cm.Riowrite == nil {
 		return answer{errno: absent}
@@ -1082,7 +1012,6 @@ func cmRiowrite(args unsafe.Pointer) answer {
 	r, err := cm.Riowrite(a.socket, a.buf, a.count, a.offset, a.flags)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmRepollCreate(args unsafe.Pointer) answer {
 	if cm.RepollCreate == nil {
 		return answer{errno: absent}
@@ -1093,7 +1022,6 @@ func cmRepollCreate(args unsafe.Pointer) answer {
 	r, err := cm.RepollCreate(a.flags)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func cmRepollCtl(args unsafe.Pointer) answer {
 	if cm.RepollCtl == nil {
 		return answer{errno: absent}
@@ -1106,7 +1034,6 @@ func cmRepollCtl(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(cm.RepollCtl(a.epfd, a.op, a.fd, a.event))}
 }
-
 func cmRepollWait(args unsafe.Pointer) answer {
 	if cm.RepollWait == nil {
 		return answer{errno: absent}

@@ -5,10 +5,9 @@
 package capi
 
 import (
+	"github.com/verbena-go/verbena/generated/libibverbs"
 	"syscall"
 	"unsafe"
-
-	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
 // Verbs has the functions of libibverbs.so.1 that Go answers. What is nil fails with
@@ -381,7 +380,6 @@ func verbsGetDeviceList(args unsafe.Pointer) answer {
 	r, err := verbs.GetDeviceList(a.numDevices)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsFreeDeviceList(args unsafe.Pointer) answer {
 	if verbs.FreeDeviceList != nil {
 		a := (*struct {
@@ -391,7 +389,6 @@ func verbsFreeDeviceList(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
-
 func verbsGetDeviceIndex(args unsafe.Pointer) answer {
 	if verbs.GetDeviceIndex == nil {
 		return answer{value: -1}
@@ -401,7 +398,6 @@ func verbsGetDeviceIndex(args unsafe.Pointer) answer {
 	})(args)
 	return answer{value: int64(verbs.GetDeviceIndex(a.device))}
 }
-
 func verbsGetDeviceGuid(args unsafe.Pointer) answer {
 	if verbs.GetDeviceGuid == nil {
 		return answer{value: 0}
@@ -411,7 +407,6 @@ func verbsGetDeviceGuid(args unsafe.Pointer) answer {
 	})(args)
 	return answer{value: int64(verbs.GetDeviceGuid(a.device))}
 }
-
 func verbsOpenDevice(args unsafe.Pointer) answer {
 	if verbs.OpenDevice == nil {
 		return answer{errno: absent}
@@ -422,7 +417,6 @@ func verbsOpenDevice(args unsafe.Pointer) answer {
 	r, err := verbs.OpenDevice(a.device)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsCloseDevice(args unsafe.Pointer) answer {
 	if verbs.CloseDevice == nil {
 		return answer{errno: absent}
@@ -432,7 +426,6 @@ func verbsCloseDevice(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.CloseDevice(a.context))}
 }
-
 func verbsImportDevice(args unsafe.Pointer) answer {
 	if verbs.ImportDevice == nil {
 		return answer{errno: absent}
@@ -443,7 +436,6 @@ func verbsImportDevice(args unsafe.Pointer) answer {
 	r, err := verbs.ImportDevice(a.cmdFd)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsImportPd(args unsafe.Pointer) answer {
 	if verbs.ImportPd == nil {
 		return answer{errno: absent}
@@ -455,7 +447,6 @@ func verbsImportPd(args unsafe.Pointer) answer {
 	r, err := verbs.ImportPd(a.context, a.pdHandle)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsUnimportPd(args unsafe.Pointer) answer {
 	if verbs.UnimportPd != nil {
 		a := (*struct {
@@ -465,7 +456,6 @@ func verbsUnimportPd(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
-
 func verbsImportMr(args unsafe.Pointer) answer {
 	if verbs.ImportMr == nil {
 		return answer{errno: absent}
@@ -477,7 +467,6 @@ func verbsImportMr(args unsafe.Pointer) answer {
 	r, err := verbs.ImportMr(a.pd, a.mrHandle)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsUnimportMr(args unsafe.Pointer) answer {
 	if verbs.UnimportMr != nil {
 		a := (*struct {
@@ -487,7 +476,6 @@ func verbsUnimportMr(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
-
 func verbsImportDm(args unsafe.Pointer) answer {
 	if verbs.ImportDm == nil {
 		return answer{errno: absent}
@@ -499,7 +487,6 @@ func verbsImportDm(args unsafe.Pointer) answer {
 	r, err := verbs.ImportDm(a.context, a.dmHandle)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsUnimportDm(args unsafe.Pointer) answer {
 	if verbs.UnimportDm != nil {
 		a := (*struct {
@@ -509,7 +496,6 @@ func verbsUnimportDm(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
-
 func verbsGetAsyncEvent(args unsafe.Pointer) answer {
 	if verbs.GetAsyncEvent == nil {
 		return answer{errno: absent}
@@ -520,7 +506,6 @@ func verbsGetAsyncEvent(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.GetAsyncEvent(a.context, a.event))}
 }
-
 func verbsAckAsyncEvent(args unsafe.Pointer) answer {
 	if verbs.AckAsyncEvent != nil {
 		a := (*struct {
@@ -530,7 +515,6 @@ func verbsAckAsyncEvent(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
-
 func verbsQueryDevice(args unsafe.Pointer) answer {
 	if verbs.QueryDevice == nil {
 		return answer{errno: absent}
@@ -541,7 +525,6 @@ func verbsQueryDevice(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryDevice(a.context, a.deviceAttr))}
 }
-
 func verbsQueryPortSpeed(args unsafe.Pointer) answer {
 	if verbs.QueryPortSpeed == nil {
 		return answer{errno: absent}
@@ -553,7 +536,6 @@ func verbsQueryPortSpeed(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryPortSpeed(a.context, a.portNum, a.portSpeed))}
 }
-
 func verbsQueryGid(args unsafe.Pointer) answer {
 	if verbs.QueryGid == nil {
 		return answer{errno: absent}
@@ -566,7 +548,6 @@ func verbsQueryGid(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryGid(a.context, a.portNum, a.index, a.gid))}
 }
-
 func verbsQueryGidEx(args unsafe.Pointer) answer {
 	if verbs.QueryGidEx == nil {
 		return answer{errno: absent}
@@ -581,7 +562,6 @@ func verbsQueryGidEx(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryGidEx(a.context, a.portNum, a.gidIndex, a.entry, a.flags, a.entrySize))}
 }
-
 func verbsQueryGidTable(args unsafe.Pointer) answer {
 	if verbs.QueryGidTable == nil {
 		return answer{errno: absent}
@@ -596,7 +576,6 @@ func verbsQueryGidTable(args unsafe.Pointer) answer {
 	r, err := verbs.QueryGidTable(a.context, a.entries, a.maxEntries, a.flags, a.entrySize)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func verbsQueryPkey(args unsafe.Pointer) answer {
 	if verbs.QueryPkey == nil {
 		return answer{errno: absent}
@@ -609,7 +588,6 @@ func verbsQueryPkey(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryPkey(a.context, a.portNum, a.index, a.pkey))}
 }
-
 func verbsGetPkeyIndex(args unsafe.Pointer) answer {
 	if verbs.GetPkeyIndex == nil {
 		return answer{errno: absent}
@@ -622,7 +600,6 @@ func verbsGetPkeyIndex(args unsafe.Pointer) answer {
 	r, err := verbs.GetPkeyIndex(a.context, a.portNum, a.pkey)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func verbsAllocPd(args unsafe.Pointer) answer {
 	if verbs.AllocPd == nil {
 		return answer{errno: absent}
@@ -633,7 +610,6 @@ func verbsAllocPd(args unsafe.Pointer) answer {
 	r, err := verbs.AllocPd(a.context)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsDeallocPd(args unsafe.Pointer) answer {
 	if verbs.DeallocPd == nil {
 		return answer{errno: absent}
@@ -643,7 +619,6 @@ func verbsDeallocPd(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DeallocPd(a.pd))}
 }
-
 func verbsRegMrIova2(args unsafe.Pointer) answer {
 	if verbs.RegMrIova2 == nil {
 		return answer{errno: absent}
@@ -658,7 +633,6 @@ func verbsRegMrIova2(args unsafe.Pointer) answer {
 	r, err := verbs.RegMrIova2(a.pd, a.addr, a.length, a.iova, a.access)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsRegMr(args unsafe.Pointer) answer {
 	if verbs.RegMr == nil {
 		return answer{errno: absent}
@@ -672,7 +646,6 @@ func verbsRegMr(args unsafe.Pointer) answer {
 	r, err := verbs.RegMr(a.pd, a.addr, a.length, a.access)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsRegMrIova(args unsafe.Pointer) answer {
 	if verbs.RegMrIova == nil {
 		return answer{errno: absent}
@@ -687,7 +660,6 @@ func verbsRegMrIova(args unsafe.Pointer) answer {
 	r, err := verbs.RegMrIova(a.pd, a.addr, a.length, a.iova, a.access)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsRegDmabufMr(args unsafe.Pointer) answer {
 	if verbs.RegDmabufMr == nil {
 		return answer{errno: absent}
@@ -703,7 +675,6 @@ func verbsRegDmabufMr(args unsafe.Pointer) answer {
 	r, err := verbs.RegDmabufMr(a.pd, a.offset, a.length, a.iova, a.fd, a.access)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsRegMrEx(args unsafe.Pointer) answer {
 	if verbs.RegMrEx == nil {
 		return answer{errno: absent}
@@ -715,7 +686,6 @@ func verbsRegMrEx(args unsafe.Pointer) answer {
 	r, err := verbs.RegMrEx(a.pd, a.mrInitAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsReregMr(args unsafe.Pointer) answer {
 	if verbs.ReregMr == nil {
 		return answer{value: int64(libibverbs.IBV_REREG_MR_ERR_CMD), errno: absent}
@@ -731,7 +701,6 @@ func verbsReregMr(args unsafe.Pointer) answer {
 	r, err := verbs.ReregMr(a.mr, a.flags, a.pd, a.addr, a.length, a.access)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func verbsDeregMr(args unsafe.Pointer) answer {
 	if verbs.DeregMr == nil {
 		return answer{errno: absent}
@@ -741,7 +710,6 @@ func verbsDeregMr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DeregMr(a.mr))}
 }
-
 func verbsCreateCompChannel(args unsafe.Pointer) answer {
 	if verbs.CreateCompChannel == nil {
 		return answer{errno: absent}
@@ -752,7 +720,6 @@ func verbsCreateCompChannel(args unsafe.Pointer) answer {
 	r, err := verbs.CreateCompChannel(a.context)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsDestroyCompChannel(args unsafe.Pointer) answer {
 	if verbs.DestroyCompChannel == nil {
 		return answer{errno: absent}
@@ -762,7 +729,6 @@ func verbsDestroyCompChannel(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyCompChannel(a.channel))}
 }
-
 func verbsDmExportDmabufFd(args unsafe.Pointer) answer {
 	if verbs.DmExportDmabufFd == nil {
 		return answer{errno: absent}
@@ -773,7 +739,6 @@ func verbsDmExportDmabufFd(args unsafe.Pointer) answer {
 	r, err := verbs.DmExportDmabufFd(a.dm)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func verbsCreateCq(args unsafe.Pointer) answer {
 	if verbs.CreateCq == nil {
 		return answer{errno: absent}
@@ -788,7 +753,6 @@ func verbsCreateCq(args unsafe.Pointer) answer {
 	r, err := verbs.CreateCq(a.context, a.cqe, a.cqContext, a.channel, a.compVector)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsResizeCq(args unsafe.Pointer) answer {
 	if verbs.ResizeCq == nil {
 		return answer{errno: absent}
@@ -799,7 +763,6 @@ func verbsResizeCq(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ResizeCq(a.cq, a.cqe))}
 }
-
 func verbsDestroyCq(args unsafe.Pointer) answer {
 	if verbs.DestroyCq == nil {
 		return answer{errno: absent}
@@ -809,7 +772,6 @@ func verbsDestroyCq(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyCq(a.cq))}
 }
-
 func verbsQueryCompCntrCaps(args unsafe.Pointer) answer {
 	if verbs.QueryCompCntrCaps == nil {
 		return answer{errno: absent}
@@ -821,7 +783,6 @@ func verbsQueryCompCntrCaps(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryCompCntrCaps(a.context, a.caps, a.capsSize))}
 }
-
 func verbsCreateCompCntr(args unsafe.Pointer) answer {
 	if verbs.CreateCompCntr == nil {
 		return answer{errno: absent}
@@ -833,7 +794,6 @@ func verbsCreateCompCntr(args unsafe.Pointer) answer {
 	r, err := verbs.CreateCompCntr(a.context, a.ccAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsDestroyCompCntr(args unsafe.Pointer) answer {
 	if verbs.DestroyCompCntr == nil {
 		return answer{errno: absent}
@@ -843,7 +803,6 @@ func verbsDestroyCompCntr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyCompCntr(a.compCntr))}
 }
-
 func verbsSetCompCntr(args unsafe.Pointer) answer {
 	if verbs.SetCompCntr == nil {
 		return answer{errno: absent}
@@ -854,7 +813,6 @@ func verbsSetCompCntr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.SetCompCntr(a.compCntr, a.value))}
 }
-
 func verbsSetErrCompCntr(args unsafe.Pointer) answer {
 	if verbs.SetErrCompCntr == nil {
 		return answer{errno: absent}
@@ -865,7 +823,6 @@ func verbsSetErrCompCntr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.SetErrCompCntr(a.compCntr, a.value))}
 }
-
 func verbsIncCompCntr(args unsafe.Pointer) answer {
 	if verbs.IncCompCntr == nil {
 		return answer{errno: absent}
@@ -876,7 +833,6 @@ func verbsIncCompCntr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.IncCompCntr(a.compCntr, a.amount))}
 }
-
 func verbsIncErrCompCntr(args unsafe.Pointer) answer {
 	if verbs.IncErrCompCntr == nil {
 		return answer{errno: absent}
@@ -887,7 +843,6 @@ func verbsIncErrCompCntr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.IncErrCompCntr(a.compCntr, a.amount))}
 }
-
 func verbsReadCompCntr(args unsafe.Pointer) answer {
 	if verbs.ReadCompCntr == nil {
 		return answer{errno: absent}
@@ -898,7 +853,6 @@ func verbsReadCompCntr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ReadCompCntr(a.compCntr, a.value))}
 }
-
 func verbsReadErrCompCntr(args unsafe.Pointer) answer {
 	if verbs.ReadErrCompCntr == nil {
 		return answer{errno: absent}
@@ -909,7 +863,6 @@ func verbsReadErrCompCntr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ReadErrCompCntr(a.compCntr, a.value))}
 }
-
 func verbsCreateSrq(args unsafe.Pointer) answer {
 	if verbs.CreateSrq == nil {
 		return answer{errno: absent}
@@ -921,7 +874,6 @@ func verbsCreateSrq(args unsafe.Pointer) answer {
 	r, err := verbs.CreateSrq(a.pd, a.srqInitAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsModifySrq(args unsafe.Pointer) answer {
 	if verbs.ModifySrq == nil {
 		return answer{errno: absent}
@@ -933,7 +885,6 @@ func verbsModifySrq(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ModifySrq(a.srq, a.srqAttr, a.srqAttrMask))}
 }
-
 func verbsQuerySrq(args unsafe.Pointer) answer {
 	if verbs.QuerySrq == nil {
 		return answer{errno: absent}
@@ -944,7 +895,6 @@ func verbsQuerySrq(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QuerySrq(a.srq, a.srqAttr))}
 }
-
 func verbsDestroySrq(args unsafe.Pointer) answer {
 	if verbs.DestroySrq == nil {
 		return answer{errno: absent}
@@ -954,7 +904,6 @@ func verbsDestroySrq(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroySrq(a.srq))}
 }
-
 func verbsCreateQp(args unsafe.Pointer) answer {
 	if verbs.CreateQp == nil {
 		return answer{errno: absent}
@@ -966,7 +915,6 @@ func verbsCreateQp(args unsafe.Pointer) answer {
 	r, err := verbs.CreateQp(a.pd, a.qpInitAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsAllocBuf(args unsafe.Pointer) answer {
 	if verbs.AllocBuf == nil {
 		return answer{errno: absent}
@@ -979,7 +927,6 @@ func verbsAllocBuf(args unsafe.Pointer) answer {
 	r, err := verbs.AllocBuf(a.pd, a.size, a.buf)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsExportBufDmabufFd(args unsafe.Pointer) answer {
 	if verbs.ExportBufDmabufFd == nil {
 		return answer{errno: absent}
@@ -990,7 +937,6 @@ func verbsExportBufDmabufFd(args unsafe.Pointer) answer {
 	r, err := verbs.ExportBufDmabufFd(a.buf)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func verbsFreeBuf(args unsafe.Pointer) answer {
 	if verbs.FreeBuf != nil {
 		a := (*struct {
@@ -1000,7 +946,6 @@ func verbsFreeBuf(args unsafe.Pointer) answer {
 	}
 	return answer{}
 }
-
 func verbsRegBufMr(args unsafe.Pointer) answer {
 	if verbs.RegBufMr == nil {
 		return answer{errno: absent}
@@ -1015,7 +960,6 @@ func verbsRegBufMr(args unsafe.Pointer) answer {
 	r, err := verbs.RegBufMr(a.pd, a.buf, a.addr, a.length, a.access)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsAllocDmah(args unsafe.Pointer) answer {
 	if verbs.AllocDmah == nil {
 		return answer{errno: absent}
@@ -1027,7 +971,6 @@ func verbsAllocDmah(args unsafe.Pointer) answer {
 	r, err := verbs.AllocDmah(a.context, a.attr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsDeallocDmah(args unsafe.Pointer) answer {
 	if verbs.DeallocDmah == nil {
 		return answer{errno: absent}
@@ -1037,7 +980,6 @@ func verbsDeallocDmah(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DeallocDmah(a.dmah))}
 }
-
 func verbsModifyQp(args unsafe.Pointer) answer {
 	if verbs.ModifyQp == nil {
 		return answer{errno: absent}
@@ -1049,7 +991,6 @@ func verbsModifyQp(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ModifyQp(a.qp, a.attr, a.attrMask))}
 }
-
 func verbsQpAttachCompCntr(args unsafe.Pointer) answer {
 	if verbs.QpAttachCompCntr == nil {
 		return answer{errno: absent}
@@ -1061,7 +1002,6 @@ func verbsQpAttachCompCntr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QpAttachCompCntr(a.qp, a.compCntr, a.attr))}
 }
-
 func verbsQueryQpDataInOrder(args unsafe.Pointer) answer {
 	if verbs.QueryQpDataInOrder == nil {
 		return answer{value: 0}
@@ -1073,7 +1013,6 @@ func verbsQueryQpDataInOrder(args unsafe.Pointer) answer {
 	})(args)
 	return answer{value: int64(verbs.QueryQpDataInOrder(a.qp, a.op, a.flags))}
 }
-
 func verbsQueryQp(args unsafe.Pointer) answer {
 	if verbs.QueryQp == nil {
 		return answer{errno: absent}
@@ -1086,7 +1025,6 @@ func verbsQueryQp(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryQp(a.qp, a.attr, a.attrMask, a.initAttr))}
 }
-
 func verbsDestroyQp(args unsafe.Pointer) answer {
 	if verbs.DestroyQp == nil {
 		return answer{errno: absent}
@@ -1096,7 +1034,6 @@ func verbsDestroyQp(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyQp(a.qp))}
 }
-
 func verbsCreateAh(args unsafe.Pointer) answer {
 	if verbs.CreateAh == nil {
 		return answer{errno: absent}
@@ -1108,7 +1045,6 @@ func verbsCreateAh(args unsafe.Pointer) answer {
 	r, err := verbs.CreateAh(a.pd, a.attr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsInitAhFromWc(args unsafe.Pointer) answer {
 	if verbs.InitAhFromWc == nil {
 		return answer{errno: absent}
@@ -1122,7 +1058,6 @@ func verbsInitAhFromWc(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.InitAhFromWc(a.context, a.portNum, a.wc, a.grh, a.ahAttr))}
 }
-
 func verbsCreateAhFromWc(args unsafe.Pointer) answer {
 	if verbs.CreateAhFromWc == nil {
 		return answer{errno: absent}
@@ -1136,7 +1071,6 @@ func verbsCreateAhFromWc(args unsafe.Pointer) answer {
 	r, err := verbs.CreateAhFromWc(a.pd, a.wc, a.grh, a.portNum)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsDestroyAh(args unsafe.Pointer) answer {
 	if verbs.DestroyAh == nil {
 		return answer{errno: absent}
@@ -1146,7 +1080,6 @@ func verbsDestroyAh(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyAh(a.ah))}
 }
-
 func verbsAttachMcast(args unsafe.Pointer) answer {
 	if verbs.AttachMcast == nil {
 		return answer{errno: absent}
@@ -1158,7 +1091,6 @@ func verbsAttachMcast(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.AttachMcast(a.qp, a.gid, a.lid))}
 }
-
 func verbsDetachMcast(args unsafe.Pointer) answer {
 	if verbs.DetachMcast == nil {
 		return answer{errno: absent}
@@ -1170,21 +1102,18 @@ func verbsDetachMcast(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DetachMcast(a.qp, a.gid, a.lid))}
 }
-
 func verbsForkInit(args unsafe.Pointer) answer {
 	if verbs.ForkInit == nil {
 		return answer{errno: absent}
 	}
 	return answer{errno: int32(verbs.ForkInit())}
 }
-
 func verbsIsForkInitialized(args unsafe.Pointer) answer {
 	if verbs.IsForkInitialized == nil {
 		return answer{value: 0}
 	}
 	return answer{value: int64(verbs.IsForkInitialized())}
 }
-
 func verbsResolveEthL2FromGid(args unsafe.Pointer) answer {
 	if verbs.ResolveEthL2FromGid == nil {
 		return answer{errno: absent}
@@ -1198,7 +1127,6 @@ func verbsResolveEthL2FromGid(args unsafe.Pointer) answer {
 	r, err := verbs.ResolveEthL2FromGid(a.context, a.attr, a.ethMac, a.vid)
 	return answer{value: int64(r), errno: int32(err)}
 }
-
 func verbsSetEce(args unsafe.Pointer) answer {
 	if verbs.SetEce == nil {
 		return answer{errno: absent}
@@ -1209,7 +1137,6 @@ func verbsSetEce(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.SetEce(a.qp, a.ece))}
 }
-
 func verbsQueryEce(args unsafe.Pointer) answer {
 	if verbs.QueryEce == nil {
 		return answer{errno: absent}
@@ -1220,7 +1147,6 @@ func verbsQueryEce(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryEce(a.qp, a.ece))}
 }
-
 func verbsAllocMw(args unsafe.Pointer) answer {
 	if verbs.AllocMw == nil {
 		return answer{errno: absent}
@@ -1232,7 +1158,6 @@ func verbsAllocMw(args unsafe.Pointer) answer {
 	r, err := verbs.AllocMw(a.pd, a.typ)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsDeallocMw(args unsafe.Pointer) answer {
 	if verbs.DeallocMw == nil {
 		return answer{errno: absent}
@@ -1242,7 +1167,6 @@ func verbsDeallocMw(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DeallocMw(a.mw))}
 }
-
 func verbsQueryPort(args unsafe.Pointer) answer {
 	if verbs.QueryPort == nil {
 		return answer{errno: absent}
@@ -1255,7 +1179,6 @@ func verbsQueryPort(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryPort(a.context, a.portNum, a.portAttr, a.size))}
 }
-
 func verbsAdviseMr(args unsafe.Pointer) answer {
 	if verbs.AdviseMr == nil {
 		return answer{errno: absent}
@@ -1269,7 +1192,6 @@ func verbsAdviseMr(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.AdviseMr(a.pd, a.advice, a.flags, a.sgList, a.numSge))}
 }
-
 func verbsAllocNullMr(args unsafe.Pointer) answer {
 	if verbs.AllocNullMr == nil {
 		return answer{errno: absent}
@@ -1280,7 +1202,6 @@ func verbsAllocNullMr(args unsafe.Pointer) answer {
 	r, err := verbs.AllocNullMr(a.pd)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsReadCounters(args unsafe.Pointer) answer {
 	if verbs.ReadCounters == nil {
 		return answer{errno: absent}
@@ -1293,7 +1214,6 @@ func verbsReadCounters(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ReadCounters(a.counters, a.countersValue, a.ncounters, a.flags))}
 }
-
 func verbsAttachCountersPointFlow(args unsafe.Pointer) answer {
 	if verbs.AttachCountersPointFlow == nil {
 		return answer{errno: absent}
@@ -1305,7 +1225,6 @@ func verbsAttachCountersPointFlow(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.AttachCountersPointFlow(a.counters, a.attr, a.flow))}
 }
-
 func verbsCreateCounters(args unsafe.Pointer) answer {
 	if verbs.CreateCounters == nil {
 		return answer{errno: absent}
@@ -1317,7 +1236,6 @@ func verbsCreateCounters(args unsafe.Pointer) answer {
 	r, err := verbs.CreateCounters(a.context, a.initAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsDestroyCounters(args unsafe.Pointer) answer {
 	if verbs.DestroyCounters == nil {
 		return answer{errno: absent}
@@ -1327,7 +1245,6 @@ func verbsDestroyCounters(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyCounters(a.counters))}
 }
-
 func verbsRegDmMr(args unsafe.Pointer) answer {
 	if verbs.RegDmMr == nil {
 		return answer{errno: absent}
@@ -1342,7 +1259,6 @@ func verbsRegDmMr(args unsafe.Pointer) answer {
 	r, err := verbs.RegDmMr(a.pd, a.dm, a.dmOffset, a.length, a.access)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsAllocDm(args unsafe.Pointer) answer {
 	if verbs.AllocDm == nil {
 		return answer{errno: absent}
@@ -1354,7 +1270,6 @@ func verbsAllocDm(args unsafe.Pointer) answer {
 	r, err := verbs.AllocDm(a.context, a.attr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsFreeDm(args unsafe.Pointer) answer {
 	if verbs.FreeDm == nil {
 		return answer{errno: absent}
@@ -1364,7 +1279,6 @@ func verbsFreeDm(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.FreeDm(a.dm))}
 }
-
 func verbsModifyFlowActionEsp(args unsafe.Pointer) answer {
 	if verbs.ModifyFlowActionEsp == nil {
 		return answer{errno: absent}
@@ -1375,7 +1289,6 @@ func verbsModifyFlowActionEsp(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ModifyFlowActionEsp(a.action, a.esp))}
 }
-
 func verbsDestroyFlowAction(args unsafe.Pointer) answer {
 	if verbs.DestroyFlowAction == nil {
 		return answer{errno: absent}
@@ -1385,7 +1298,6 @@ func verbsDestroyFlowAction(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyFlowAction(a.action))}
 }
-
 func verbsCreateFlowActionEsp(args unsafe.Pointer) answer {
 	if verbs.CreateFlowActionEsp == nil {
 		return answer{errno: absent}
@@ -1397,7 +1309,6 @@ func verbsCreateFlowActionEsp(args unsafe.Pointer) answer {
 	r, err := verbs.CreateFlowActionEsp(a.ctx, a.esp)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsModifyQpRateLimit(args unsafe.Pointer) answer {
 	if verbs.ModifyQpRateLimit == nil {
 		return answer{errno: absent}
@@ -1408,7 +1319,6 @@ func verbsModifyQpRateLimit(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ModifyQpRateLimit(a.qp, a.attr))}
 }
-
 func verbsAllocParentDomain(args unsafe.Pointer) answer {
 	if verbs.AllocParentDomain == nil {
 		return answer{errno: absent}
@@ -1420,7 +1330,6 @@ func verbsAllocParentDomain(args unsafe.Pointer) answer {
 	r, err := verbs.AllocParentDomain(a.context, a.attr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsDeallocTd(args unsafe.Pointer) answer {
 	if verbs.DeallocTd == nil {
 		return answer{errno: absent}
@@ -1430,7 +1339,6 @@ func verbsDeallocTd(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DeallocTd(a.td))}
 }
-
 func verbsAllocTd(args unsafe.Pointer) answer {
 	if verbs.AllocTd == nil {
 		return answer{errno: absent}
@@ -1442,7 +1350,6 @@ func verbsAllocTd(args unsafe.Pointer) answer {
 	r, err := verbs.AllocTd(a.context, a.initAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsModifyCq(args unsafe.Pointer) answer {
 	if verbs.ModifyCq == nil {
 		return answer{errno: absent}
@@ -1453,7 +1360,6 @@ func verbsModifyCq(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ModifyCq(a.cq, a.attr))}
 }
-
 func verbsPostSrqOps(args unsafe.Pointer) answer {
 	if verbs.PostSrqOps == nil {
 		return answer{errno: absent}
@@ -1465,7 +1371,6 @@ func verbsPostSrqOps(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.PostSrqOps(a.srq, a.op, a.badOp))}
 }
-
 func verbsDestroyRwqIndTable(args unsafe.Pointer) answer {
 	if verbs.DestroyRwqIndTable == nil {
 		return answer{errno: absent}
@@ -1475,7 +1380,6 @@ func verbsDestroyRwqIndTable(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyRwqIndTable(a.rwqIndTable))}
 }
-
 func verbsCreateRwqIndTable(args unsafe.Pointer) answer {
 	if verbs.CreateRwqIndTable == nil {
 		return answer{errno: absent}
@@ -1487,7 +1391,6 @@ func verbsCreateRwqIndTable(args unsafe.Pointer) answer {
 	r, err := verbs.CreateRwqIndTable(a.context, a.initAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsDestroyWq(args unsafe.Pointer) answer {
 	if verbs.DestroyWq == nil {
 		return answer{errno: absent}
@@ -1497,7 +1400,6 @@ func verbsDestroyWq(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyWq(a.wq))}
 }
-
 func verbsModifyWq(args unsafe.Pointer) answer {
 	if verbs.ModifyWq == nil {
 		return answer{errno: absent}
@@ -1508,7 +1410,6 @@ func verbsModifyWq(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.ModifyWq(a.wq, a.wqAttr))}
 }
-
 func verbsCreateWq(args unsafe.Pointer) answer {
 	if verbs.CreateWq == nil {
 		return answer{errno: absent}
@@ -1520,7 +1421,6 @@ func verbsCreateWq(args unsafe.Pointer) answer {
 	r, err := verbs.CreateWq(a.context, a.wqInitAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsQueryRtValues(args unsafe.Pointer) answer {
 	if verbs.QueryRtValues == nil {
 		return answer{errno: absent}
@@ -1531,7 +1431,6 @@ func verbsQueryRtValues(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryRtValues(a.context, a.values))}
 }
-
 func verbsCreateCqEx(args unsafe.Pointer) answer {
 	if verbs.CreateCqEx == nil {
 		return answer{errno: absent}
@@ -1543,7 +1442,6 @@ func verbsCreateCqEx(args unsafe.Pointer) answer {
 	r, err := verbs.CreateCqEx(a.context, a.cqAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsQueryDeviceEx(args unsafe.Pointer) answer {
 	if verbs.QueryDeviceEx == nil {
 		return answer{errno: absent}
@@ -1556,7 +1454,6 @@ func verbsQueryDeviceEx(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.QueryDeviceEx(a.context, a.input, a.attr, a.size))}
 }
-
 func verbsDestroyFlow(args unsafe.Pointer) answer {
 	if verbs.DestroyFlow == nil {
 		return answer{errno: absent}
@@ -1566,7 +1463,6 @@ func verbsDestroyFlow(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.DestroyFlow(a.flowId))}
 }
-
 func verbsCreateFlow(args unsafe.Pointer) answer {
 	if verbs.CreateFlow == nil {
 		return answer{errno: absent}
@@ -1578,7 +1474,6 @@ func verbsCreateFlow(args unsafe.Pointer) answer {
 	r, err := verbs.CreateFlow(a.qp, a.flow)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsOpenQp(args unsafe.Pointer) answer {
 	if verbs.OpenQp == nil {
 		return answer{errno: absent}
@@ -1590,7 +1485,6 @@ func verbsOpenQp(args unsafe.Pointer) answer {
 	r, err := verbs.OpenQp(a.context, a.qpOpenAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsCreateQpEx(args unsafe.Pointer) answer {
 	if verbs.CreateQpEx == nil {
 		return answer{errno: absent}
@@ -1602,7 +1496,6 @@ func verbsCreateQpEx(args unsafe.Pointer) answer {
 	r, err := verbs.CreateQpEx(a.context, a.qpInitAttrEx)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsGetSrqNum(args unsafe.Pointer) answer {
 	if verbs.GetSrqNum == nil {
 		return answer{errno: absent}
@@ -1613,7 +1506,6 @@ func verbsGetSrqNum(args unsafe.Pointer) answer {
 	})(args)
 	return answer{errno: int32(verbs.GetSrqNum(a.srq, a.srqNum))}
 }
-
 func verbsCreateSrqEx(args unsafe.Pointer) answer {
 	if verbs.CreateSrqEx == nil {
 		return answer{errno: absent}
@@ -1625,7 +1517,6 @@ func verbsCreateSrqEx(args unsafe.Pointer) answer {
 	r, err := verbs.CreateSrqEx(a.context, a.srqInitAttrEx)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsOpenXrcd(args unsafe.Pointer) answer {
 	if verbs.OpenXrcd == nil {
 		return answer{errno: absent}
@@ -1637,7 +1528,6 @@ func verbsOpenXrcd(args unsafe.Pointer) answer {
 	r, err := verbs.OpenXrcd(a.context, a.xrcdInitAttr)
 	return answer{pointer: unsafe.Pointer(r), errno: int32(err)}
 }
-
 func verbsCloseXrcd(args unsafe.Pointer) answer {
 	if verbs.CloseXrcd == nil {
 		return answer{errno: absent}
