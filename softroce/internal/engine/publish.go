@@ -90,7 +90,14 @@ type publication struct {
 	writes        []stagedWrite // staged last bytes of WRITEs, which do not overlap
 	events        []stagedEvent // staged events, the oldest first
 	counts        []stagedCount // staged increases of completion counters
+	closed        []closedWay   // ways on which packets had not left when they were checked; valid only during Publish
 	queuedAnswers int           // number of queued answers to other processes
+}
+
+// closedWay is a way on which the packets before a mark had not left.
+type closedWay struct {
+	way  Way
+	mark uint64 // lowest mark that was checked
 }
 
 // Publish makes those staged completions, events and last bytes of WRITEs
@@ -104,6 +111,8 @@ func (d *Device) Publish() (next time.Duration) {
 	next = Never
 	if len(s.cqs) > 0 || len(s.writes) > 0 || len(s.events) > 0 || len(s.counts) > 0 {
 		p := publishing{d, d.config.Outgoing.Idle(), Never}
+		clear(s.closed)
+		s.closed = s.closed[:0]
 		p.showAll()
 		next = p.next
 	}
@@ -122,10 +131,9 @@ type publishing struct {
 
 // showAll makes all data visible that need not wait any more: first memory,
 // then completions, then events. A completion must not become visible before
-// the last bytes of an earlier WRITE on its queue pair. So showAll checks
-// events first and memory last, from the newest WRITE to the oldest: a packet
-// that leaves between two checks makes the memory visible rather than the
-// completion, and an earlier WRITE rather than a later one.
+// the last bytes of an earlier WRITE on its queue pair, or before an earlier
+// completion in another queue. So a packet that leaves between two checks must
+// not make the later one of two things visible alone: left sees to that.
 func (p *publishing) showAll() {
 	s := &p.device.staged
 	events := p.readyEvents()
@@ -133,7 +141,7 @@ func (p *publishing) showAll() {
 		p.countReady(q)
 	}
 	counts := p.takeCounts()
-	for i := len(s.writes) - 1; i >= 0; i-- {
+	for i := range s.writes {
 		t := &s.writes[i]
 		t.ready = p.answered(&t.dependency) && p.left(&t.dependency)
 	}
@@ -275,27 +283,53 @@ func (p *publishing) answered(dep *dependency) bool {
 // that were sent on the way so far. The answers that dep names must be among
 // them.
 func (p *publishing) mark(dep *dependency) {
-	if dep.way != nil && !p.idle && dep.deadline == 0 {
-		dep.mark, dep.deadline = dep.way.Mark(), p.device.now+stagedTimeout
+	if dep.way == nil || p.idle || dep.deadline != 0 {
+		return
+	}
+	dep.mark, dep.deadline = dep.way.Mark(), p.device.now+stagedTimeout
+	if c := p.closed(dep.way); c != nil && dep.mark == 0 { // all have left since the check
+		dep.mark = c.mark
 	}
 }
 
 // left reports whether the packets that mark recorded have left the process, or
 // dep's deadline has passed. The answers that dep names must have been sent.
+//
+// Packets leave in their order. So if left has returned false during this call
+// of Publish, it returns false for all later packets on the way, although they
+// may have left since: otherwise, what came later would be visible alone.
 func (p *publishing) left(dep *dependency) bool {
 	if dep.way == nil || p.idle {
 		return true
 	}
 	p.mark(dep)
-	if dep.way.Left(dep.mark) {
+	c := p.closed(dep.way)
+	switch {
+	case c != nil && c.mark <= dep.mark:
+	case dep.way.Left(dep.mark):
 		return true
-	}
-	if dep.deadline <= p.device.now {
+	case dep.deadline <= p.device.now:
 		dep.way.GiveUp()
 		return true
+	case c != nil:
+		c.mark = dep.mark
+	default:
+		s := &p.device.staged
+		s.closed = append(s.closed, closedWay{dep.way, dep.mark})
 	}
 	p.next = min(p.next, dep.deadline)
 	return false
+}
+
+// closed returns the way w if left has found it closed, or nil.
+func (p *publishing) closed(w Way) *closedWay {
+	s := &p.device.staged
+	for i := range s.closed {
+		if s.closed[i].way == w {
+			return &s.closed[i]
+		}
+	}
+	return nil
 }
 
 // writeLast writes the payload of the last packet of a WRITE to b, but stages

@@ -787,22 +787,63 @@ func TestRefusedWhileUnstaging(t *testing.T) {
 	}
 }
 
-// Packets may leave while Publish checks what is ready. Bytes of a WRITE do not
-// become visible before those of an earlier one.
+// Packets may leave while Publish checks what is ready. What a peer has done
+// becomes visible in the order in which the peer has done it, also in several
+// queues and counters.
 func TestLeavesDuringPublish(t *testing.T) {
-	for closed := range 4 {
-		n := newNetwork(t, 1)
-		a, b, g := n.gated(libibverbs.IBV_QPT_RC, 256)
-		const x, y, z = 0, 64, 128
-		for i, offset := range []int{x, y, z} {
-			b.Receive(b.bytesTo(i, offset, 1))
-		}
-		b.Advance(0)
-		g.to(a).open, g.to(a).closed = true, closed
-		b.Publish()
-		m := b.mr.memory
-		require.GreaterOrEqual(t, m[x], m[y], closed)
-		require.GreaterOrEqual(t, m[y], m[z], closed)
-		require.Equal(t, 3-closed, int(m[x]+m[y]+m[z]), "as many as answers had left")
+	for name, tt := range map[string]struct {
+		kind libibverbs.QpType
+		// receive makes b receive three requests of a. The result returns
+		// which of them are visible.
+		receive func(t *testing.T, a, b *end) (visible func() []bool)
+	}{
+		"writes": {libibverbs.IBV_QPT_RC, func(_ *testing.T, _, b *end) func() []bool {
+			const x, y, z = 0, 64, 128
+			for i, offset := range []int{x, y, z} {
+				b.Receive(b.bytesTo(i, offset, 1))
+			}
+			m := b.mr.memory
+			return func() []bool { return []bool{m[x] == 1, m[y] == 1, m[z] == 1} }
+		}},
+		"queues": {libibverbs.IBV_QPT_XRC_SEND, func(t *testing.T, a, b *end) func() []bool {
+			other := b.xrcSRQ(b.srq.xrcd, b.pd, 4)
+			for i, s := range []*SRQ{b.srq, other, b.srq} {
+				postRecv(t, s.queue, uint64(i), b.mr.sge(0, 8))
+				a.post(SendSlot{Opcode: send, RemoteQPN: s.number}, a.mr.sge(0, 8))
+			}
+			a.Advance(0)
+			for _, p := range a.sent {
+				b.Receive(p)
+			}
+			return func() []bool {
+				first, second := b.srq.cq.ring.Added, other.cq.ring.Added
+				return []bool{first > 0, second > 0, first > 1}
+			}
+		}},
+		"counters": {libibverbs.IBV_QPT_RC, func(_ *testing.T, _, b *end) func() []bool {
+			writes, recvs := b.counter(libibverbs.IBV_COMP_CNTR_TYPE_WRS, countRemoteWrites), b.counter(libibverbs.IBV_COMP_CNTR_TYPE_WRS, countRecvs)
+			b.Receive(b.bytesTo(0, 0, 1))
+			for psn := 1; psn < 3; psn++ {
+				b.postRecv(1, b.mr.sge(0, 8))
+				b.Receive(b.asked(wire.RCSendOnly, psn))
+			}
+			return func() []bool { return []bool{writes.done > 0, recvs.done > 0, recvs.done > 1} }
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for closed := range 6 {
+				n := newNetwork(t, 1)
+				a, b, g := n.gated(tt.kind, 256)
+				visible := tt.receive(t, a, b)
+				b.Advance(0)
+				g.to(a).open, g.to(a).closed = true, closed
+				b.Publish()
+				v := visible()
+				require.False(t, v[1] && !v[0] || v[2] && !v[1], "%v if packets leave after %d checks", v, closed)
+				g.to(a).closed = 0
+				b.Publish()
+				require.Equal(t, []bool{true, true, true}, visible())
+			}
+		})
 	}
 }
