@@ -254,3 +254,36 @@ func TestAcceptKeepsWhatIsComplete(t *testing.T) {
 	require.NoError(t, a.conn.Err())
 	require.NoError(t, a.conn.Close())
 }
+
+// The first message of a client completes its handshake at the server if the
+// confirmation is lost.
+func TestDataCompletesHandshake(t *testing.T) {
+	d := needDevice(t)
+	if !testdevice.Soft() {
+		t.Skip("needs the device in user space, which loses packets on demand")
+	}
+	for name, pool := range map[string]*rdmacm.Pool{"own queues": nil, "pool": new(rdmacm.Pool)} {
+		t.Run(name, func(t *testing.T) {
+			config := &rdmacm.Config{MessageSize: 16, HandshakeTimeout: cmtest.Patience}
+			if pool != nil {
+				config.Queues = pool
+			}
+			cmtest.Have(t, inPool(config))
+			ln := listenOn(t, d.IPv4)
+			server := acceptOne(bounded(t), ln, config)
+			testdevice.LoseReady(t)
+			client, err := rdmacm.Dial(bounded(t), ln.Addr().String(), inPool(nil))
+			require.NoError(t, err)
+			hello := alloc(t, client, 5)
+			sent := inBackground(func() error { return client.Send(bounded(t), hello.All()) })
+			a := cmtest.Take(t, server, "the accepted connection")
+			require.NoError(t, a.err)
+			message, err := a.conn.Receive(bounded(t))
+			require.NoError(t, err)
+			require.Len(t, message.Data, 5)
+			require.NoError(t, cmtest.Take(t, sent, "the end of the send"))
+			require.NoError(t, client.Close())
+			require.NoError(t, a.conn.Close())
+		})
+	}
+}

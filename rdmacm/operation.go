@@ -73,6 +73,7 @@ type operations struct {
 	sends, recvs room
 	silent       int // number of requests without a completion that were posted after the last request with one
 
+	heard     atomic.Bool   // whether a request has succeeded, which shows that the peer's end is up
 	posts     atomic.Uint32 // number of calls of Post
 	scheduled atomic.Int64  // time from started to the last call of giveWay that yielded
 
@@ -253,12 +254,15 @@ func (o *operations) handOut(wcs []ibverbs.WC) {
 	o.mu.Unlock() // not deferred, since a defer costs instructions in every call
 }
 
-// note records the failure of a request, if wc reports one.
+// note records the failure of a request, if wc reports one, and that the peer's
+// end is up otherwise.
 func (o *operations) note(wc *ibverbs.WC) {
 	if err := wc.Err(); err != nil {
 		if failed, ok := err.(*ibverbs.WCError); ok {
 			o.failed(failed, o.describe(failed))
 		}
+	} else if !o.heard.Load() {
+		o.heard.Store(true)
 	}
 }
 

@@ -371,6 +371,7 @@ func (s *part) arrived(o *pooled, wc *ibverbs.WC) {
 		o.ops.note(wc)
 	default:
 		o.received.Store(number)
+		o.ops.note(wc)
 		o.arrive(wc, slot)
 	}
 }

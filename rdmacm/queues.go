@@ -270,6 +270,19 @@ func (c *queues) checkQP() {
 	c.wasFlushed = true
 }
 
+// checkHandshake completes the handshake of an accepting end if the peer has
+// sent something or acknowledged a request. The message with which the peer
+// completes it may be lost, and the kernel repeats the acceptance, which the
+// peer then confirms again, only after four seconds.
+func (c *queues) checkHandshake() {
+	if !c.ops.heard.Load() || c.id.Request() == nil || !c.isAsking() {
+		return
+	}
+	// In the background, since the kernel may take long. Notify fails if the
+	// handshake has just been completed, or if rdma_accept is still running.
+	background.add(func() { _ = c.id.Notify(ibverbs.EventCommEstablished) })
+}
+
 // Err returns why the connection ended, or nil while it is up.
 func (c *queues) Err() error {
 	if err := c.check(); err != nil {

@@ -46,7 +46,7 @@ func (w *watch) remove(o *operations) {
 }
 
 // checkAll hands out the completions that no goroutine waits for, and checks
-// the queue pair of each connection.
+// the queue pair and the handshake of each connection.
 func (w *watch) checkAll() {
 	w.mu.Lock()
 	timer, all := w.timer, slices.Collect(maps.Keys(w.ops))
@@ -54,6 +54,7 @@ func (w *watch) checkAll() {
 	for _, o := range all {
 		_, _ = o.pollOnce() // the next goroutine to wait gets the error
 		o.queues.checkQP()
+		o.queues.checkHandshake()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

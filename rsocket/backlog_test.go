@@ -3,9 +3,12 @@
 package rsocket_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -14,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -26,22 +30,49 @@ import (
 // small is a config whose connections take little memory.
 var small = rsocket.Config{ReadBuffer: 2048, WriteBuffer: 4096, SendQueue: 16, RecvQueue: 16, HandshakeTimeout: patience}
 
-// echoes accepts connections until the listener ends, and returns a byte on
-// each.
-func echoes(ln *rsocket.Listener) {
+// echoes accepts connections until the listener is closed, and returns a byte
+// on each. Its error has the failures of Accept, and of the connections.
+func echoes(ln *rsocket.Listener) error {
 	var all sync.WaitGroup
-	defer all.Wait()
+	var mu sync.Mutex
+	var errs []error
 	for {
 		conn, err := ln.Accept()
 		if err != nil {
-			return
+			all.Wait()
+			if !errors.Is(err, net.ErrClosed) {
+				errs = append(errs, err)
+			}
+			return errors.Join(errs...)
 		}
 		all.Go(func() {
-			defer conn.Close()
-			_, _ = io.CopyN(conn, conn, 1)
-			_, _ = io.Copy(io.Discard, conn)
+			_, err := io.CopyN(conn, conn, 1)
+			if err == nil {
+				_, err = io.Copy(io.Discard, conn)
+			}
+			if err = errors.Join(err, conn.Close()); err != nil {
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+			}
 		})
 	}
+}
+
+// handshakeLog is a logger whose failed handshakes appear in the output of a
+// failed test.
+func handshakeLog(t *testing.T) *slog.Logger {
+	return slog.New(slog.NewTextHandler(failures{t.Output()}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// failures passes on the records of failures.
+type failures struct{ io.Writer }
+
+func (f failures) Write(record []byte) (int, error) {
+	if !bytes.Contains(record, []byte("failed")) {
+		return len(record), nil
+	}
+	return f.Writer.Write(record)
 }
 
 // crowdOf returns how many dial at once: all of them where the device is fast.
@@ -64,10 +95,11 @@ func TestBurst(t *testing.T) {
 			d.Have(t, testdevice.RSockets)
 			before := len(ibverbs.OpenObjects())
 			lc := rsocket.ListenConfig{Config: shared(small), Backlog: tt.backlog}
+			lc.Config.Logger = handshakeLog(t)
 			ln, err := lc.Listen(bounded(t), "rdma", netip.AddrPortFrom(d.IPv4, 0).String())
 			require.NoError(t, err)
-			var serving, dialing sync.WaitGroup
-			serving.Go(func() { echoes(ln) })
+			served := inBackground(func() error { return echoes(ln) })
+			var dialing sync.WaitGroup
 			clients := crowdOf(tt.clients)
 			errs := make(chan error, clients)
 			begin := make(chan struct{})
@@ -80,10 +112,10 @@ func TestBurst(t *testing.T) {
 			close(begin)
 			dialing.Wait()
 			for range clients {
-				require.NoError(t, <-errs)
+				assert.NoError(t, <-errs)
 			}
 			require.NoError(t, ln.Close())
-			serving.Wait()
+			require.NoError(t, <-served)
 			require.Eventually(t, func() bool { return len(ibverbs.OpenObjects()) <= before }, patience, time.Millisecond, "objects stay")
 		})
 	}
@@ -190,8 +222,7 @@ func TestHalfOpenPeers(t *testing.T) {
 			var lc rsocket.ListenConfig // without a pool
 			ln, err := lc.Listen(bounded(t), "rdma", netip.AddrPortFrom(d.IPv4, 0).String())
 			require.NoError(t, err)
-			var serving sync.WaitGroup
-			serving.Go(func() { echoes(ln) })
+			served := inBackground(func() error { return echoes(ln) })
 			to := netip.MustParseAddrPort(ln.Addr().String())
 			h := newHalfOpener(t)
 			for i := range crowdOf(1000) {
@@ -214,7 +245,7 @@ func TestHalfOpenPeers(t *testing.T) {
 			echoOne(t, conn)
 			require.NoError(t, conn.Close())
 			require.NoError(t, ln.Close())
-			serving.Wait()
+			require.NoError(t, <-served)
 		})
 	}
 }
@@ -239,9 +270,8 @@ func TestLateEndOfHandshake(t *testing.T) {
 	lc := rsocket.ListenConfig{Config: shared(small), Backlog: 1}
 	ln, err := lc.Listen(bounded(t), "rdma", netip.AddrPortFrom(d.IPv4, 0).String())
 	require.NoError(t, err)
-	var serving sync.WaitGroup
-	serving.Go(func() { echoes(ln) })
-	mend := testdevice.LoseReady(t)
+	served := inBackground(func() error { return echoes(ln) })
+	mend := testdevice.LoseReadyAndWrites(t)
 	dialer := rsocket.Dialer{Config: shared(small)}
 	late, err := dialer.Dial("rdma", ln.Addr().String())
 	require.NoError(t, err)
@@ -254,5 +284,32 @@ func TestLateEndOfHandshake(t *testing.T) {
 	require.NoError(t, <-other)
 	require.NoError(t, late.Close())
 	require.NoError(t, ln.Close())
-	serving.Wait()
+	require.NoError(t, <-served)
+}
+
+// The first message of a client completes its handshake if the confirmation is
+// lost. A client sends one as soon as it is connected.
+func TestDataCompletesHandshake(t *testing.T) {
+	if needDevice(t); !testdevice.Soft() {
+		t.Skip("needs the device in user space, which loses packets on demand")
+	}
+	for name, pool := range pools {
+		t.Run(name, func(t *testing.T) {
+			config := small
+			config.Pool = pool()
+			ln := listen(t, config)
+			testdevice.LoseReady(t)
+			conn, err := new(rsocket.Dialer).DialContext(bounded(t), "rdma", ln.Addr().String())
+			require.NoError(t, err)
+			client := closedWith(t, conn)
+			_, err = client.Write([]byte{1})
+			require.NoError(t, err)
+			echo(t, client, func() *rsocket.Conn {
+				server := acceptOne(t, ln)
+				_, err = io.ReadFull(server, make([]byte, 1))
+				require.NoError(t, err)
+				return server
+			}())
+		})
+	}
 }

@@ -4,6 +4,7 @@ package rsocket
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -60,6 +61,15 @@ func (c *Conn) take(wcs []ibverbs.WC) {
 	c.closer.signal()
 	c.settle()
 	c.changed()
+}
+
+// hasEarlyData reports whether the peer has sent a message before establish was
+// called.
+func (c *Conn) hasEarlyData() bool {
+	c.pump.poll()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.early, func(wc ibverbs.WC) bool { return wc.Status() == ibverbs.WCSuccess })
 }
 
 // flushed is called when a request was flushed, with the error of its

@@ -84,9 +84,13 @@ func endedBy(cause error) error {
 		return fmt.Errorf("the listener ended the handshake, which took too long while other requests waited: %w: %w",
 			rdmacm.ErrBacklogFull, syscall.ECONNRESET)
 	}
-	// A peer rejects the connection by closing it before it learns that the
-	// connection is up.
-	if errors.Is(cause, syscall.ECONNRESET) || errors.Is(cause, os.ErrClosed) || errors.Is(cause, syscall.ECONNREFUSED) {
+	// The peer's system rejects the connection if the peer ends the handshake
+	// before it learns that this end has completed it. The peer's program has
+	// not accepted the connection.
+	if errors.Is(cause, syscall.ECONNREFUSED) {
+		return fmt.Errorf("the listener ended the handshake before the last message of this end arrived: %w", syscall.ECONNRESET)
+	}
+	if errors.Is(cause, syscall.ECONNRESET) || errors.Is(cause, os.ErrClosed) {
 		return errNotClosed
 	}
 	if _, failed := errors.AsType[*rdmacm.QPError](cause); failed {

@@ -31,7 +31,7 @@ type ListenConfig struct {
 	//
 	// At most 64 handshakes are in progress at a time. While requests wait,
 	// the listener ends a handshake that the peer does not complete, to
-	// make room for a request: after 5 s, or after 0.75 s if no other peer
+	// make room for a request: after 10 s, or after 5 s if no other peer
 	// completes a handshake in that time. If Dial has already returned at
 	// the peer, its connection fails with an error matching
 	// syscall.ECONNRESET and rdmacm.ErrBacklogFull.
@@ -160,16 +160,44 @@ func (ln *Listener) accept(ctx context.Context, request *rdmacm.Request, h *hand
 	c := newConn(*ln.config.Load())
 	config := c.rdmaConfig()
 	config.Logger = h.logger(config.Logger)
-	config.Setup = func(*rdmacm.Conn) error {
+	var listening sync.WaitGroup
+	over := make(chan struct{})
+	config.Setup = func(rdma *rdmacm.Conn) error {
 		ln.queue.asked(h)
+		listening.Go(func() { c.completeOnData(rdma.ID(), over) })
 		return nil
 	}
 	rdma, err := request.Accept(ctx, config)
+	close(over)
+	listening.Wait()
 	if err != nil {
 		return nil, errors.Join(err, c.free())
 	}
 	c.establish(rdma, hello)
 	return c, nil
+}
+
+// dataEvery is the interval at which completeOnData looks for data.
+const dataEvery = 250 * time.Millisecond
+
+// completeOnData completes the handshake when data of the peer has arrived,
+// until over is closed. The message with which the peer completes it may be
+// lost, and the kernel repeats the acceptance, which the peer then confirms
+// again, only after four seconds.
+func (c *Conn) completeOnData(id *rdmacm.ID, over <-chan struct{}) {
+	ticker := time.NewTicker(dataEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-over:
+			return
+		case <-ticker.C:
+		}
+		// Notify fails if the handshake has just been completed.
+		if c.hasEarlyData() && id.Notify(ibverbs.EventCommEstablished) == nil {
+			return
+		}
+	}
 }
 
 // end makes Accept fail with err. Only the first call has an effect.

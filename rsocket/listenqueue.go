@@ -93,11 +93,15 @@ const (
 	maxEnding     = 8  // limit of ended handshakes that are still in progress, as the kernel may take long to destroy their objects
 	// longPatience limits the time in which a peer must complete its
 	// handshake while other requests wait. If no other peer completes one
-	// either, the limit is shortPatience. Both limits are at least slowness
-	// times the duration of this end's part of the handshake, and time in
-	// which this process does not run does not count. That leaves peers enough
-	// time if this machine is slow.
-	longPatience, shortPatience = 5 * time.Second, 750 * time.Millisecond
+	// either, the limit is shortPatience. Linux repeats an acceptance that
+	// the peer does not confirm after four seconds. So shortPatience is
+	// enough if the acceptance or its confirmation was lost once, and
+	// longPatience if that happened twice.
+	//
+	// Both limits are at least slowness times the duration of this end's
+	// part of the handshake, and time in which this process does not run
+	// does not count. That leaves peers enough time if this machine is slow.
+	longPatience, shortPatience = 10 * time.Second, 5 * time.Second
 	slowness                    = 3
 	tolerance                   = 100 * time.Millisecond // lateness of the timer on a machine that is not slow
 )

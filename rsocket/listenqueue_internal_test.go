@@ -4,6 +4,7 @@ package rsocket
 
 import (
 	"context"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,4 +91,37 @@ func TestLateTimer(t *testing.T) {
 		l.mu.Unlock()
 		synctest.Wait()
 	})
+}
+
+// No handshake of a burst is ended whose peer answers, even if the first
+// acceptances and answers were lost: Linux repeats them after four seconds.
+func TestLostHandshakeMessages(t *testing.T) {
+	const repeated = 4200 * time.Millisecond
+	for name, times := range map[string][]time.Duration{
+		"all are lost once":                          {repeated},
+		"some are lost twice":                        {repeated, repeated, 2 * repeated},
+		"some are lost twice, and the others arrive": {0, 0, 2 * repeated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var l listenQueue
+				l.init(t.Context(), 1000, func(ctx context.Context, _ *rdmacm.Request, h *handshake) (*Conn, error) {
+					l.asked(h)
+					select {
+					case <-time.After(times[rand.IntN(len(times))] + rand.N(500*time.Millisecond)):
+						return new(Conn), nil
+					case <-ctx.Done():
+						return nil, context.Cause(ctx)
+					}
+				})
+				const peers = 200
+				for range peers {
+					l.enter(new(rdmacm.Request))
+				}
+				time.Sleep(time.Minute)
+				assert.Len(t, l.ready, peers, "handshakes were ended")
+				l.timer.Stop()
+			})
+		})
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,8 +50,22 @@ func LosePackets(t testing.TB) (mend func()) {
 // handshakes (RTU) until mend is called or the test ends.
 func LoseReady(t testing.TB) (mend func()) {
 	t.Helper()
+	return lose(t, softroce.KindRTU)
+}
+
+// LoseReadyAndWrites is like LoseReady, and loses the packets of RDMA writes
+// too. Such a packet shows that the handshake of its sender is complete.
+func LoseReadyAndWrites(t testing.TB) (mend func()) {
+	t.Helper()
+	return lose(t, softroce.KindRTU, softroce.KindWrite)
+}
+
+// lose makes the device in user space lose the packets of some kinds until mend
+// is called or the test ends.
+func lose(t testing.TB, kinds ...softroce.Kind) (mend func()) {
+	t.Helper()
 	mend = func() { softroce.SetFaults(nil) }
-	softroce.SetFaults(func(p softroce.Packet) softroce.Fault { return softroce.Fault{Drop: p.Kind == softroce.KindRTU} })
+	softroce.SetFaults(func(p softroce.Packet) softroce.Fault { return softroce.Fault{Drop: slices.Contains(kinds, p.Kind)} })
 	t.Cleanup(mend)
 	return mend
 }
