@@ -119,8 +119,7 @@ func (d *dispatched) takeOver(to sink) error {
 	}
 	d.dispatcher = on
 	d.start(to) // before the ID's first event
-	resume := on.channel.pause()
-	defer resume()
+	defer on.channel.hold(d.id)()
 	if err := d.id.migrate(on.channel); err != nil {
 		on.forget(d.id)
 		return errors.Join(err, on.release())
@@ -171,7 +170,7 @@ func (d *dispatched) migrate(to *EventChannel, unread func() []*Event) error {
 		return fmt.Errorf("rdma_migrate_id: channel: %w", err)
 	}
 	defer to.object.Done()
-	defer to.pause()()
+	defer to.hold(d.id)()
 	if err := d.id.migrate(to); err != nil {
 		return err
 	}

@@ -251,9 +251,9 @@ func (d *dispatcher) move(id *ID, use func() (*dispatcher, error), f func(*dispa
 	if f != nil {
 		to.handle(id, func(ev *Event) { f(to, ev) })
 	}
-	resume := to.channel.pause()
+	release := to.channel.hold(id)
 	err = id.migrate(to.channel)
-	resume()
+	release()
 	if err != nil {
 		to.forget(id)
 		return nil, errors.Join(err, to.release())

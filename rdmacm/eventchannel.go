@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -33,8 +34,8 @@ type EventChannel struct {
 	// of its queue pair. It guards the fields below.
 	mu     sync.Mutex
 	ids    map[*librdmacm.CmId]*ID
-	ahead  []*Event // events that were read early because an ID moves; they precede the events that C still has
-	paused int      // number of IDs that are moving to or from this channel
+	ahead  []*Event    // events that were read early because an ID moves; they precede the events that C still has
+	moving map[*ID]int // IDs that are moving to or from this channel, each with the number of moves
 }
 
 // NewEventChannel creates an event channel; see rdma_create_event_channel(3).
@@ -113,19 +114,56 @@ func (ch *EventChannel) Events(ctx context.Context) iter.Seq2[*Event, error] {
 	}
 }
 
-// read returns the next event, or nil if there is none.
+// read returns the next event, or nil if there is none. It keeps events of IDs
+// that are moving.
 func (ch *EventChannel) read() (*Event, error) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	if ch.paused > 0 {
-		return nil, nil
+	for i, ev := range ch.ahead {
+		if !ch.holds(ev) {
+			ch.ahead = slices.Delete(ch.ahead, i, i+1)
+			return ev, nil
+		}
 	}
-	if len(ch.ahead) > 0 {
-		ev := ch.ahead[0]
-		ch.ahead = ch.ahead[1:]
-		return ev, nil
+	for {
+		ev, err := ch.readC()
+		if ev == nil || !ch.holds(ev) {
+			return ev, err
+		}
+		ch.ahead = append(ch.ahead, ev)
 	}
-	return ch.readC()
+}
+
+// hold makes the channel keep the events of an ID that moves to or from it,
+// until release is called. So events that move to this channel with the ID come
+// before events that C reads later for the ID. The events of other IDs are
+// handed out meanwhile. The kernel wakes no reader for events that have moved,
+// but release does.
+func (ch *EventChannel) hold(id *ID) (release func()) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.moving == nil {
+		ch.moving = map[*ID]int{}
+	}
+	ch.moving[id]++
+	return func() {
+		ch.mu.Lock()
+		if ch.moving[id]--; ch.moving[id] == 0 {
+			delete(ch.moving, id)
+		}
+		ch.mu.Unlock()
+		ch.fd.Kick()
+	}
+}
+
+// holds reports whether the channel must keep an event. If a listener moves,
+// that also holds for the events of its requests, which come after the requests
+// themselves. The caller must hold ch.mu.
+func (ch *EventChannel) holds(ev *Event) bool {
+	if len(ch.moving) == 0 {
+		return false
+	}
+	return ch.moving[ev.ID] > 0 || ev.ID.request != nil && ch.moving[ev.ID.request.ListenID] > 0
 }
 
 // readC reads an event from C. The caller must hold ch.mu.

@@ -122,6 +122,10 @@ func HoldEvents(of any) (release func()) {
 	return id.lockChannel()
 }
 
+// HoldMove makes an ID's channel act as if the ID were moving, until release is
+// called.
+func HoldMove(id *ID) (release func()) { return id.channel.Load().hold(id) }
+
 // FailureOf returns the error of a connection's send that has completed with
 // wc.
 func FailureOf(c *Conn, wc *ibverbs.WCError) error { return c.ops.failureOf(work{kind: sending}, wc) }

@@ -1096,7 +1096,7 @@ func (id *ID) Migrate(to *EventChannel) error {
 		return fmt.Errorf("rdma_migrate_id: channel: %w", err)
 	}
 	defer to.object.Done()
-	defer to.pause()()
+	defer to.hold(id)()
 	return id.migrate(to)
 }
 
@@ -1113,14 +1113,14 @@ func (id *ID) checkOwnEvents() error {
 	return nil
 }
 
-// migrate moves the ID to a channel that is in use and paused.
+// migrate moves the ID to a channel that is in use and holds the ID's events.
 func (id *ID) migrate(to *EventChannel) error {
 	return id.call(func() error {
 		from := id.channel.Load()
 		if from == to {
 			return nil
 		}
-		defer from.pause()()
+		defer from.hold(id)()
 		to.put(id) // before the first event can arrive there
 		if err := id.migrateC(from, to); err != nil {
 			to.remove(id)
@@ -1151,8 +1151,8 @@ func (id *ID) migrateC(from, to *EventChannel) error {
 	return librdmacm.MigrateId(id.raw, to.raw)
 }
 
-// drain reads the events that C has for paused channels, so that the channels
-// hand them out later.
+// drain reads the events that C has for the channels, so that the channels hand
+// them out later.
 func drain(channels ...*EventChannel) error {
 	for _, ch := range channels {
 		ch.mu.Lock()
@@ -1175,13 +1175,23 @@ func drain(channels ...*EventChannel) error {
 // bring puts events that were already read at the front of another channel.
 // Connection requests bring their new IDs with them.
 func (id *ID) bring(to *EventChannel, events []*Event) {
+	var releases []func()
 	events = slices.DeleteFunc(events, func(ev *Event) bool {
-		if ev.Type != EventConnectRequest || ev.ID.migrate(to) == nil {
+		if ev.Type != EventConnectRequest {
+			return false
+		}
+		releases = append(releases, to.hold(ev.ID)) // until the request is there
+		if ev.ID.migrate(to) == nil {
 			return false
 		}
 		ev.ID.shed()
 		return true
 	})
+	defer func() {
+		for _, release := range releases {
+			release()
+		}
+	}()
 	to.mu.Lock()
 	defer to.mu.Unlock()
 	to.ahead = append(events, to.ahead...)
@@ -1212,22 +1222,6 @@ func (ch *EventChannel) leave(id *ID) (events []*Event) {
 		return true
 	})
 	return events
-}
-
-// pause makes the channel's readers wait until resume is called. So events that
-// move to this channel with an ID come before events that C reads later for
-// that ID. The kernel wakes no reader for events that have moved, but resume
-// does.
-func (ch *EventChannel) pause() (resume func()) {
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	ch.paused++
-	return func() {
-		ch.mu.Lock()
-		ch.paused--
-		ch.mu.Unlock()
-		ch.fd.Kick()
-	}
 }
 
 // note records that an event was read.

@@ -137,3 +137,47 @@ func TestMigrateKeepsOrder(t *testing.T) {
 	require.NoError(t, client.id.Disconnect())
 	require.NoError(t, <-disconnected)
 }
+
+// While an ID moves, the events of other IDs arrive, and its own wait.
+func TestMoveDelaysNoOtherEvents(t *testing.T) {
+	d := needDevice(t)
+	ch := newChannel(t)
+	moving, other := newID(t, ch), newID(t, ch)
+	release := rdmacm.HoldMove(moving)
+	for _, id := range []*rdmacm.ID{moving, other} {
+		require.NoError(t, id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(d.IPv4, 7), patience))
+	}
+	require.Same(t, other, next(t, ch, rdmacm.EventAddrResolved).ID)
+	require.NoError(t, other.ResolveRoute(patience))
+	require.Same(t, other, next(t, ch, rdmacm.EventRouteResolved).ID)
+	release()
+	require.Same(t, moving, next(t, ch, rdmacm.EventAddrResolved).ID)
+}
+
+// IDs that move all the time do not keep the events of another from being read.
+func TestEndlessMoves(t *testing.T) {
+	d := needDevice(t)
+	ch, there := newChannel(t), newChannel(t)
+	resolving := newID(t, ch)
+	var moves sync.WaitGroup
+	moving, done := context.WithCancel(bounded(t))
+	for range 8 {
+		id := newID(t, ch)
+		moves.Go(func() {
+			for at, to := ch, there; moving.Err() == nil; at, to = to, at {
+				if err := id.Migrate(to); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 100 {
+		require.NoError(t, resolving.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(d.IPv4, 7), patience))
+		next(t, ch, rdmacm.EventAddrResolved)
+		require.NoError(t, resolving.Close())
+		resolving = newID(t, ch)
+	}
+	done()
+	moves.Wait()
+}
