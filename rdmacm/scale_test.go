@@ -70,6 +70,9 @@ func requireScale(t *testing.T, d testdevice.Device, pooled bool) {
 		most, err = strconv.Atoi(n)
 		require.NoError(t, err)
 	}
+	if pooled {
+		d.Have(t, testdevice.SRQs)
+	}
 	few := most / 10
 	here := d.IPv4
 	if twoHosts() {
@@ -82,7 +85,6 @@ func requireScale(t *testing.T, d testdevice.Device, pooled bool) {
 	s := &scaleServer{numbers: map[uint64]bool{}, answered: make(chan struct{}, most)}
 	kind, args := "rdmacm", []string{ln.Addr().String()}
 	if pooled {
-		d.Have(t, testdevice.SRQs)
 		kind, args = "a pool", append(args, fmt.Sprint(most))
 		device, err := ln.Device() // with two hosts, not the test's
 		require.NoError(t, err)

@@ -4,7 +4,7 @@ package rsocket
 
 import (
 	"context"
-	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,22 +93,31 @@ func TestLateTimer(t *testing.T) {
 	})
 }
 
-// No handshake of a burst is ended whose peer answers, even if the first
-// acceptances and answers were lost: Linux repeats them after four seconds.
+// No handshake of a burst is ended whose peer answers, even if acceptances and
+// answers were lost: Linux repeats them after four seconds.
 func TestLostHandshakeMessages(t *testing.T) {
-	const repeated = 4200 * time.Millisecond
-	for name, times := range map[string][]time.Duration{
-		"all are lost once":                          {repeated},
-		"some are lost twice":                        {repeated, repeated, 2 * repeated},
-		"some are lost twice, and the others arrive": {0, 0, 2 * repeated},
+	const slow, repeated = 500 * time.Millisecond, 4200 * time.Millisecond
+	for name, tt := range map[string]struct{ once, twice int }{ // one in so many was lost
+		"all are lost once":                        {once: 1},
+		"some are lost twice":                      {once: 1, twice: 10},
+		"some are lost twice, most are lost never": {once: 10, twice: 20},
+		"none is lost":                             {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var l listenQueue
+				var count atomic.Int64
 				l.init(t.Context(), 1000, func(ctx context.Context, _ *rdmacm.Request, h *handshake) (*Conn, error) {
 					l.asked(h)
+					took, i := slow, int(count.Add(1))
+					switch {
+					case tt.twice > 0 && i%tt.twice == 0:
+						took += 2 * repeated
+					case tt.once > 0 && i%tt.once == 0:
+						took += repeated
+					}
 					select {
-					case <-time.After(times[rand.IntN(len(times))] + rand.N(500*time.Millisecond)):
+					case <-time.After(took):
 						return new(Conn), nil
 					case <-ctx.Done():
 						return nil, context.Cause(ctx)
