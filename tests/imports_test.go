@@ -114,7 +114,8 @@ var forTests = []string{"internal/testutil", "cmd/internal/programtest"}
 // time one of both stands on the other.
 var above = map[string][]string{
 	"softroce": {"rdmacm/endpoint", "rdmacm", "ibverbs", "ibverbs/devmem", "ibverbs/link", "ibverbs/share"},
-	"rdmacm": {"softroce"}}
+	"rdmacm":   {"softroce"},
+}
 
 type listed struct {
 	ImportPath                         string

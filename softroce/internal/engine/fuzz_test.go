@@ -45,6 +45,9 @@ type target struct {
 	open   []*MR
 	qps    []*end
 	window *MW
+	null   *MR
+	dms    []*DM // that the program allocates and frees
+	dmrs   []*MR // regions of these, null regions and regions that are paged on demand
 }
 
 const (
@@ -98,6 +101,20 @@ func newTarget(t testing.TB) *target {
 	for i := range g.arena {
 		g.arena[i] = byte(i)
 	}
+	first := g.qps[0]
+	paged := g.arena[guard+regionSize+guard:][:regionSize]
+	m, err = first.pd.RegisterOnDemand(addressOf(paged), regionSize, addressOf(paged), allAccess|libibverbs.IBV_ACCESS_ON_DEMAND)
+	require.NoError(t, err)
+	dm, err := d.AllocDM(regionSize, 0)
+	require.NoError(t, err)
+	inDM, err := first.pd.RegisterDM(dm, 0, regionSize, remoteAccess|libibverbs.IBV_ACCESS_LOCAL_WRITE|libibverbs.IBV_ACCESS_ZERO_BASED)
+	require.NoError(t, err)
+	g.open = append(g.open, m, inDM)
+	g.null, err = first.pd.AllocNullMR()
+	require.NoError(t, err)
+	for _, e := range g.qps {
+		e.perOp(libibverbs.IBV_COMP_CNTR_TYPE_BYTES)
+	}
 	g.window = d.window(g.qps[0].pd, libibverbs.IBV_MW_TYPE_2)
 	bindMW(g.qps[0].qp, g.window, g.open[0], 10, 100, libibverbs.IBV_ACCESS_REMOTE_WRITE)
 	return g
@@ -117,10 +134,58 @@ func (g *target) check() {
 func (g *target) sge(c *choices) libibverbs.Sge {
 	m := g.open[c.int(len(g.open))]
 	s := m.sge(c.int(8)*(regionSize/7)-c.int(2), c.int(8)*(regionSize/7))
-	if c.int(8) == 0 {
+	switch c.int(8) {
+	case 0:
 		s.Lkey = c.uint32()
+	case 1:
+		s.Lkey = g.null.key
 	}
 	return s
+}
+
+// objects lets the program allocate and free what lasts for a while.
+func (g *target) objects(c *choices) {
+	pd := g.qps[c.int(len(g.qps))].pd
+	add := func(m *MR, err error) {
+		if err == nil {
+			g.dmrs = append(g.dmrs, m)
+		}
+	}
+	switch c.int(8) {
+	case 0:
+		if dm, err := g.AllocDM(uint64(c.uint32()), uint32(c.int(24))); err == nil {
+			g.dms = append(g.dms, dm)
+		}
+	case 1:
+		if len(g.dms) > 0 {
+			i := c.int(len(g.dms))
+			if g.dms[i].Free() == nil {
+				g.dms = append(g.dms[:i], g.dms[i+1:]...)
+			}
+		}
+	case 2:
+		if len(g.dms) > 0 {
+			access := libibverbs.AccessFlags(c.byte()) | libibverbs.IBV_ACCESS_ZERO_BASED
+			add(pd.RegisterDM(g.dms[c.int(len(g.dms))], uint64(c.uint32()), uint64(c.uint32()), access))
+		}
+	case 3:
+		add(pd.AllocNullMR())
+	case 4:
+		b := g.arena[guard:][:regionSize]
+		add(pd.RegisterOnDemand(addressOf(b)+uint64(c.byte()), uint64(c.byte()), addressOf(b)+uint64(c.byte()), libibverbs.AccessFlags(c.byte())))
+	case 5:
+		if len(g.dmrs) > 0 {
+			i := c.int(len(g.dmrs))
+			if g.dmrs[i].Deregister() == nil {
+				g.dmrs = append(g.dmrs[:i], g.dmrs[i+1:]...)
+			}
+		}
+	case 6:
+		m := g.open[c.int(len(g.open))]
+		_, _ = pd.Prefetch(m.iova+uint64(c.uint32()), uint64(c.uint32()), m.key, c.int(2) == 0)
+	case 7:
+		bindMW(g.qps[0].qp, g.window, g.open[c.int(len(g.open))], uint64(c.byte())*8, uint64(c.byte())*8, libibverbs.AccessFlags(c.byte()))
+	}
 }
 
 // step does something that the bytes choose.
@@ -179,6 +244,8 @@ func (g *target) step(c *choices) {
 			mask := ways.optional & libibverbs.QpAttrMask(c.uint32()) &^ libibverbs.IBV_QP_ALT_PATH
 			require.NoError(g.t, q.Modify(a, mask|libibverbs.IBV_QP_STATE))
 		}
+	case 7:
+		g.objects(c)
 	default:
 		g.Receive(g.packet(c, q))
 	}
