@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -286,3 +287,19 @@ func (n *network) fillRandom(b []byte) {
 func ok(id uint64) result { return result{id, libibverbs.IBV_WC_SUCCESS} }
 
 func word(b []byte, offset int) *uint64 { return (*uint64)(unsafe.Pointer(&b[offset])) }
+
+// pattern fills b with bytes that depend on key.
+func pattern(b []byte, key uint64) {
+	for len(b) > 0 {
+		key = key*6364136223846793005 + 1442695040888963407
+		var w [8]byte
+		binary.NativeEndian.PutUint64(w[:], key>>3)
+		b = b[copy(b, w[:]):]
+	}
+}
+
+func patternOf(size int, key uint64) []byte {
+	b := make([]byte, size)
+	pattern(b, key)
+	return b
+}

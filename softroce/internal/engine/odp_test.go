@@ -27,9 +27,6 @@ func reserved(t testing.TB, n int) (b []byte, mapIt func()) {
 	return b, func() { require.NoError(t, syscall.Mprotect(b, syscall.PROT_READ|syscall.PROT_WRITE)) }
 }
 
-// madviseDontNeed lets the system take the first page of b away.
-func madviseDontNeed(b []byte) error { return syscall.Madvise(b[:pageSize], syscall.MADV_DONTNEED) }
-
 // paged registers memory that is paged on demand.
 func (e *end) paged(b []byte) *MR {
 	e.t.Helper()

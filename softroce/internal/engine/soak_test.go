@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build unix
+//go:build linux
 
 package engine
 
@@ -103,22 +103,6 @@ var countedAs = map[libibverbs.WrOpcode][2]libibverbs.QpAttachCompCntrOp{
 	libibverbs.IBV_WR_RDMA_WRITE:          {countWrites, countRemoteWrites},
 	libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM: {countWrites, countRemoteWrites | countRecvs},
 	libibverbs.IBV_WR_RDMA_READ:           {countReads, countRemoteReads},
-}
-
-// pattern fills b with bytes that depend on key.
-func pattern(b []byte, key uint64) {
-	for len(b) > 0 {
-		key = key*6364136223846793005 + 1442695040888963407
-		var w [8]byte
-		binary.NativeEndian.PutUint64(w[:], key>>3)
-		b = b[copy(b, w[:]):]
-	}
-}
-
-func patternOf(size int, key uint64) []byte {
-	b := make([]byte, size)
-	pattern(b, key)
-	return b
 }
 
 func (tr *traffic) opKey(n uint64) uint64 { return tr.key<<32 + n }
@@ -316,7 +300,7 @@ func (e *soakEnd) page(n *network) {
 		_, err := e.pd.Prefetch(e.mr.iova+uint64(from*pageSize), pageSize, e.mr.key, true)
 		require.NoError(n.t, err)
 	} else {
-		require.NoError(n.t, madviseDontNeed(e.bytes[from*pageSize:]))
+		require.NoError(n.t, syscall.Madvise(e.bytes[from*pageSize:][:pageSize], syscall.MADV_DONTNEED))
 	}
 }
 
