@@ -5,7 +5,6 @@
 package csocket
 
 import (
-	"errors"
 	"syscall"
 	"time"
 	"unsafe"
@@ -88,25 +87,8 @@ func ioWrite(fd int32, buf unsafe.Pointer, n uint64, offset int64, flags int32) 
 // does, until rsend would not wait, which also takes the peer's permission.
 func (s *socket) writeAt(c *rsocket.Conn, b []byte, offset uint64, flags int32) (int, syscall.Errno) {
 	internals, timeout := sealed.Open(c.Internals()), time.Duration(s.timeouts[1].Load())
-	for done := 0; ; {
-		n, err := internals.TryWriteAt(b[done:], offset+uint64(done))
-		done += n
-		var e syscall.Errno
-		switch {
-		case err == nil:
-			return done, 0
-		case !errors.Is(err, syscall.EAGAIN):
-			e = errnoOf(err)
-		case s.mustNotWait(flags):
-			e = syscall.EAGAIN
-		default:
-			if e = s.await(pollOut, timeout); e == 0 {
-				continue
-			}
-		}
-		if done > 0 {
-			return done, 0
-		}
-		return 0, e
-	}
+	return s.transfer(pollOut, flags, timeout, func(done int) (n int, more bool, err error) {
+		n, err = internals.TryWriteAt(b[done:], offset+uint64(done))
+		return n, false, err
+	})
 }

@@ -121,28 +121,42 @@ func (s *socket) recv(all []iovec, flags int32) (int, syscall.Errno) {
 	}
 	internals := sealed.Open(c.Internals())
 	peek := flags&syscall.MSG_PEEK != 0
-	done := 0
-	for {
-		n, err := internals.TryRead(to, peek)
+	return s.transfer(pollIn, flags, timeout, func(done int) (n int, more bool, err error) {
+		n, err = internals.TryRead(to, peek)
+		switch {
+		case err == io.EOF:
+			return n, false, nil
+		case err != nil || done+n == total || peek || flags&waitAll == 0:
+			return n, false, err
+		}
+		for n > 0 && len(to[0]) == 0 { // TryRead has advanced the buffers
+			to = to[1:]
+		}
+		return n, true, nil
+	})
+}
+
+// transfer calls part until a call needs no more, and returns the bytes that
+// the calls have transferred. done is the number of bytes so far. If part fails
+// with EAGAIN, transfer waits for events of the socket, unless the call must
+// not wait. An error ends the transfer, but is the call's only if no bytes were
+// transferred.
+func (s *socket) transfer(events int16, flags int32, timeout time.Duration, part func(done int) (n int, more bool, err error)) (int, syscall.Errno) {
+	for done := 0; ; {
+		n, more, err := part(done)
 		done += n
 		var e syscall.Errno
 		switch {
-		case err == nil:
-			if done == total || peek || flags&waitAll == 0 {
-				return done, 0
-			}
-			for n > 0 && len(to[0]) == 0 { // TryRead has advanced the buffers
-				to = to[1:]
-			}
+		case err == nil && more:
 			continue
-		case err == io.EOF:
+		case err == nil:
 			return done, 0
 		case !errors.Is(err, syscall.EAGAIN):
 			e = errnoOf(err)
 		case s.mustNotWait(flags):
 			e = syscall.EAGAIN
 		default:
-			if e = s.await(pollIn, timeout); e == 0 {
+			if e = s.await(events, timeout); e == 0 {
 				continue
 			}
 		}
@@ -168,26 +182,8 @@ func (s *socket) send(all []iovec, flags int32) (int, syscall.Errno) {
 		return 0, err
 	}
 	internals := sealed.Open(c.Internals())
-	done := 0
-	for {
-		n, err := internals.TryWrite(&from, total-done)
-		done += n
-		var e syscall.Errno
-		switch {
-		case err == nil:
-			return done, 0
-		case !errors.Is(err, syscall.EAGAIN):
-			e = errnoOf(err)
-		case s.mustNotWait(flags):
-			e = syscall.EAGAIN
-		default:
-			if e = s.await(pollOut, timeout); e == 0 {
-				continue
-			}
-		}
-		if done > 0 {
-			return done, 0
-		}
-		return 0, e
-	}
+	return s.transfer(pollOut, flags, timeout, func(done int) (n int, more bool, err error) {
+		n, err = internals.TryWrite(&from, total-done)
+		return n, false, err
+	})
 }
