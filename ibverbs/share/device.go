@@ -37,11 +37,14 @@ func ExportDevice(device *ibverbs.Device) (*os.File, error) {
 	return os.NewFile(uintptr(fd), device.Name()), nil
 }
 
-// ImportDevice opens a device that another process has opened and exported, and
-// shares its objects; see ibv_import_device(3). The caller must still close the
-// file. Few drivers support imports; with the others, ImportDevice fails with
-// an error matching errors.ErrUnsupported. So it does for the device in user
-// space, unless this process itself has exported it.
+// ImportDevice opens a device that another process has opened and exported with
+// [ExportDevice]. The device that it returns shares the objects of the exported
+// one; see ibv_import_device(3). ImportDevice does not close the file.
+//
+// Few drivers support imports. With the others, ImportDevice fails with an
+// error matching errors.ErrUnsupported. The device in user space supports
+// imports within a process; ImportDevice fails in the same way if another
+// process has exported it.
 func ImportDevice(file *os.File) (*ibverbs.Device, error) {
 	info, err := file.Stat()
 	if err != nil {

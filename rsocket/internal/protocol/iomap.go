@@ -4,18 +4,18 @@ package protocol
 
 import "encoding/binary"
 
-// IOMap is memory of one end to which the other writes directly, without a
-// message. Its first byte has the number Offset.
+// IOMap is a region of one end to which the other end writes directly, without
+// a message.
 type IOMap struct {
-	Offset uint64
+	Offset uint64 // by which the program of the other end refers to the first byte
 	Region
 }
 
 // IOMapLen is the number of bytes of an IOMap in a table.
 const IOMapLen = 8 + EntryLen
 
-// IOMaps returns the number of entries that a Hello can announce for n, which
-// it rounds down.
+// IOMaps rounds n, a number of IOMaps, down to one that a Hello can have: a
+// Hello encodes the number in a byte.
 func IOMaps(n int) int { return unscale(scale(min(max(n, 0), unscale(0xff)))) }
 
 // TableLen returns the number of bytes of a table: its target entries, and its
@@ -49,13 +49,15 @@ func (s *State) Announce(i int) Post {
 	return s.take(Post{Word: IOMapEntry(i), To: to, Len: IOMapLen})
 }
 
-// PutIOMap encodes an entry for the peer.
+// PutIOMap encodes m in b as an entry of the peer's table, in the peer's byte
+// order.
 func (s *State) PutIOMap(b []byte, m IOMap) {
 	order(s.peer.BigEndian).PutUint64(b, m.Offset)
 	m.put(b[8:], s.peer.BigEndian)
 }
 
-// receiveIOMap takes an entry that the peer has announced.
+// receiveIOMap decodes the entry of this end's table that the message w
+// announces. The peer has written it.
 func (s *State) receiveIOMap(w Word, table []byte) error {
 	if err := s.count(w); err != nil {
 		return err
@@ -69,8 +71,8 @@ func (s *State) receiveIOMap(w Word, table []byte) error {
 	return nil
 }
 
-// Find returns the peer's memory from the byte with that number on. ok is false
-// if the peer has announced none.
+// Find returns the memory of the peer from the offset on, to the end of its
+// IOMap. ok is false if no IOMap of the peer has the offset.
 func (s *State) Find(offset uint64) (to Region, ok bool) {
 	for _, m := range s.ioMaps {
 		if at := offset - m.Offset; at < uint64(m.Length) {
@@ -80,8 +82,10 @@ func (s *State) Find(offset uint64) (to Region, ok bool) {
 	return Region{}, false
 }
 
-// RoomDirect returns how many of n bytes in the send buffer may be written
-// directly in one request now, or 0. It needs no permission of the peer.
+// RoomDirect returns the number of bytes, of n that are to be written directly,
+// for which the send buffer has room and which one request can write now. The
+// result is 0 if the caller must wait. Direct writes need no credit and no room
+// in the target buffer of the peer.
 func (s *State) RoomDirect(n int) int {
 	if s.free < min(n, leastData) || !s.writable || s.disconnected || s.slots == 0 {
 		return 0
@@ -90,7 +94,7 @@ func (s *State) RoomDirect(n int) int {
 }
 
 // WriteDirect returns the request that writes the next n bytes of the send
-// buffer to the peer's memory, without a message.
+// buffer to the memory of the peer at to, without a message.
 func (s *State) WriteDirect(to Region, n int) Post {
 	return s.take(Post{To: to, Len: n, Direct: true})
 }

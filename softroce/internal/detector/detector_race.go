@@ -17,8 +17,9 @@ import (
 // before they call the functions of the package.
 const Enabled = true
 
-// clock has an address for which the race detector keeps what has happened
-// before.
+// A clock orders goroutines for the race detector, as a mutex would: what
+// happens before a call of release also happens before what follows a later
+// call of acquire. The race detector knows a clock by its address.
 type clock [2]uint64
 
 func (c *clock) acquire() { runtime.RaceAcquire(unsafe.Pointer(c)) }
@@ -42,8 +43,7 @@ const (
 	// maxParked limits the goroutines that wait until the device of a peer
 	// executes their requests. Requests above the limit have none.
 	maxParked = 1024
-	// maxStrays limits the accesses of a region that are known although
-	// their requests are complete.
+	// maxStrays limits the accesses that a region keeps in strays.
 	maxStrays = 16
 )
 
@@ -65,11 +65,11 @@ var (
 	large      []*span                 // the same for memory of many pages
 )
 
-// step is an access of the device. done is closed once the race detector knows
-// the access, and clock has it then.
+// step is an access of the device to memory, which a goroutine makes known to
+// the race detector.
 type step struct {
-	done  chan struct{}
-	clock *clock
+	done  chan struct{} // closed after the goroutine has released clock
+	clock *clock        // released after the access
 }
 
 // precede makes earlier steps happen before what the goroutine does next.
@@ -128,8 +128,10 @@ func NewQueue(kind QueueKind) *Queue { return &Queue{kind: kind} }
 
 // Region is a memory region.
 type Region struct {
-	peers  clock  // accesses of peers
-	strays []step // accesses of peers for requests that are complete
+	peers clock // accesses of peers
+	// strays has the newest accesses of peers that the completion of no
+	// request follows: their requests are unreliable, or not known any more.
+	strays []step
 }
 
 // NewRegion returns a region.
@@ -242,8 +244,8 @@ func without(list []*span, s *span) []*span {
 	return list[:last]
 }
 
-// overlapping calls f for each recorded memory that has bytes of b. The caller
-// holds mu.
+// overlapping calls f once for each span that has a byte of b. The caller holds
+// mu.
 func overlapping(b []byte, f func(s *span)) {
 	start := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 	end := start + uintptr(len(b))
