@@ -238,6 +238,7 @@ func (l *library) importDM(c *libibverbs.Context, handle uint32) (*libibverbs.Dm
 		if out == nil {
 			return nil, syscall.ENOMEM
 		}
+		from.e.Import()
 		return out, 0
 	}
 	return nil, syscall.EINVAL
@@ -250,6 +251,7 @@ func (l *library) unimportDM(c *libibverbs.Dm) bool {
 		return false
 	}
 	l.forgetDM(c)
+	d.e.Unimport()
 	return true
 }
 

@@ -452,9 +452,11 @@ func TestEndOfOriginalDM(t *testing.T) {
 		} {
 			require.ErrorIs(t, err, syscall.EINVAL, "%s, %s", name, call)
 		}
-		require.NoError(t, libibverbs.FreeDm(r.dm(all)), "%s: the device's bytes are free once", name)
 		require.NoError(t, libibverbs.MemcpyToDm(rest, 0, start(r.memory), 64), name)
+		_, err = libibverbs.AllocDm(r.c, &libibverbs.AllocDmAttr{Length: 1})
+		require.ErrorIs(t, err, syscall.ENOMEM, "%s: the bytes are still there", name)
 		libibverbs.UnimportDm(rest)
+		require.NoError(t, libibverbs.FreeDm(r.dm(all)), "%s: the device has its bytes back", name)
 		require.NoError(t, libibverbs.CloseDevice(i.c))
 		require.Equal(t, before, self().held(), name)
 	}

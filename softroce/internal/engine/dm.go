@@ -15,6 +15,7 @@ type DM struct {
 	memory  []byte
 	taken   uint64 // bytes of the device's memory that the DM takes
 	regions int    // number of memory regions of the DM
+	imports int    // number of imports that have not ended
 	freed   bool
 }
 
@@ -58,8 +59,9 @@ func (d *Device) AllocDM(size uint64, logAlign uint32) (*DM, error) {
 // Bytes returns the memory.
 func (dm *DM) Bytes() []byte { return dm.memory }
 
-// Free frees the device memory. It fails with EBUSY while the memory has
-// regions, and with EINVAL if it is free.
+// Free frees the device memory. Imports keep its bytes, which then still count
+// as the device's. Free fails with EBUSY while the memory has regions, and with
+// EINVAL if it is free.
 func (dm *DM) Free() error {
 	switch {
 	case dm.freed:
@@ -67,9 +69,27 @@ func (dm *DM) Free() error {
 	case dm.regions > 0:
 		return syscall.EBUSY
 	}
-	dm.device.dm -= dm.taken
 	dm.freed = true
+	dm.giveBack()
 	return nil
+}
+
+// giveBack gives the bytes back to the device if the memory was freed and has
+// no imports.
+func (dm *DM) giveBack() {
+	if dm.freed && dm.imports == 0 {
+		dm.device.dm -= dm.taken
+	}
+}
+
+// Import notes that the program has imported the device memory, which must not
+// be free.
+func (dm *DM) Import() { dm.imports++ }
+
+// Unimport ends an import. After Free by an import, it ends the original.
+func (dm *DM) Unimport() {
+	dm.imports--
+	dm.giveBack()
 }
 
 // Freed reports whether the device memory was freed.

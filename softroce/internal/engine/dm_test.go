@@ -77,6 +77,20 @@ func TestDMIsLimited(t *testing.T) {
 	d.dmem(dmUnit)
 }
 
+// Bytes of freed memory that is imported are not allocated again.
+func TestImportsKeepDM(t *testing.T) {
+	d := small(t, func(l *Limits) { l.DM = 1 << 12 })
+	dm := d.dmem(1 << 12)
+	dm.Import()
+	dm.Import()
+	dm.Unimport()
+	require.NoError(t, dm.Free())
+	_, err := d.AllocDM(1, 0)
+	require.Equal(t, syscall.ENOMEM, err)
+	dm.Unimport()
+	require.Zero(t, d.dm)
+}
+
 func TestRegisterDM(t *testing.T) {
 	d := newNode(t, 1)
 	pd, dm := d.pd(), d.dmem(1000)
