@@ -36,7 +36,7 @@ type application struct {
 // address, {port} a free port and {folder} a folder of the test's. The files
 // are written there.
 type program struct {
-	environment []string
+	environment []string // its fields, too
 	files       map[string]string
 	prepare     string // runs first, none if empty
 	server      string // none if empty
@@ -152,7 +152,9 @@ func (p program) run(t *testing.T, n network) time.Duration {
 	}
 	start := func(by starter, line string) *process.Process {
 		cmd := by(strings.Fields(fill.Replace(line))...)
-		cmd.Env = append(cmd.Env, p.environment...)
+		for _, e := range p.environment {
+			cmd.Env = append(cmd.Env, fill.Replace(e))
+		}
 		return process.Start(t, cmd)
 	}
 	var server *process.Process
@@ -211,6 +213,8 @@ var applications = []application{
 	openMPI("UCX", 2, "--mca pml ucx"),
 	openMPI("UCX", 4, "--mca pml ucx"),
 	openMPI("libfabric", 2, "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm"),
+	uDAPL(),
+	iSCSI(),
 	openMPI("libfabric", 4, "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm"),
 }
 
@@ -309,4 +313,25 @@ func openMPI(over string, ranks int, flags string) application {
 		name: fmt.Sprintf("Open MPI over %s, %d ranks", over, ranks), packages: []string{"openmpi-bin"},
 		device: run(flags), tcp: run("--mca pml ob1 --mca btl tcp,self"),
 	}
+}
+
+// uDAPL is dtest, which compares what it writes and reads. Its file names the
+// address of a device, so two devices would need two files.
+func uDAPL() application {
+	run := program{
+		environment: []string{"DAT_OVERRIDE={folder}/dat.conf"},
+		files:       map[string]string{"dat.conf": `device u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 "{host} 0" ""` + "\n"},
+		server:      "dtest -P device -b 65536 -B 100", client: "dtest -P device -b 65536 -B 100 -h {host}",
+		refused: "Couldn.t connect", done: `DAPL Test Complete. PASSED`,
+	}
+	return application{name: "uDAPL", machine: true, packages: []string{"dapl2-utils", "libdapl2"}, device: run}
+}
+
+// iSCSI is libiscsi with tgt as the target, over iSER on the device. The
+// programs are in one script.
+func iSCSI() application {
+	run := func(driver string) program {
+		return program{client: "testdata/iscsi {folder} {port} " + driver, done: `tests +8 +8 +8 +0`}
+	}
+	return application{name: "tgt and libiscsi", packages: []string{"tgt", "libiscsi-bin"}, device: run("iser"), tcp: run("iscsi")}
 }
