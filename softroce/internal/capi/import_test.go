@@ -6,9 +6,11 @@ package capi
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -349,12 +351,32 @@ func TestConcurrentImports(t *testing.T) {
 	const threads, rounds = 8, 50
 	r := newRig(t)
 	before := self().held()
-	var all sync.WaitGroup
+	size := r.attrEx().MaxDmSize
+	var dm atomic.Uint32 // handle of device memory that comes and goes
+	var all, owner sync.WaitGroup
+	done := make(chan struct{})
 	failures := make(chan error, threads)
+	owner.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			d, err := libibverbs.AllocDm(r.c, &libibverbs.AllocDmAttr{Length: size})
+			if err != nil { // imports have the bytes
+				continue
+			}
+			dm.Store(d.Handle)
+			for errors.Is(libibverbs.FreeDm(d), syscall.EBUSY) { // until importers close
+			}
+			libibverbs.UnimportDm(d) // if an importer has freed it
+		}
+	})
 	for range threads {
 		all.Go(func() {
 			for range rounds {
-				if err := importOnce(r); err != nil {
+				if err := importOnce(r, dm.Load()); err != nil {
 					failures <- err
 					return
 				}
@@ -362,16 +384,19 @@ func TestConcurrentImports(t *testing.T) {
 		})
 	}
 	all.Wait()
+	close(done)
+	owner.Wait()
 	close(failures)
 	for err := range failures {
 		require.NoError(t, err)
 	}
 	require.Equal(t, before, self().held())
+	require.NoError(t, libibverbs.FreeDm(r.dm(size)), "the device has all of its bytes")
 }
 
 // importOnce imports r's objects, and ends the imports, in a way that leaves
 // objects to the end of the context.
-func importOnce(r *rig) error {
+func importOnce(r *rig, dm uint32) error {
 	fd, err := syscall.Dup(int(r.c.CmdFd))
 	if err != nil {
 		return err
@@ -389,6 +414,20 @@ func importOnce(r *rig) error {
 	}
 	if _, err := libibverbs.AllocMw(pd, libibverbs.IBV_MW_TYPE_1); err != nil {
 		return err
+	}
+	h, err := libibverbs.AllocDmah(c, &libibverbs.DmahInitAttr{CompMask: withHint})
+	if err != nil {
+		return err
+	}
+	if _, err := r.dmahRegion(pd, h, libibverbs.IBV_ACCESS_LOCAL_WRITE); err != nil {
+		return err
+	}
+	// The device memory may have been freed meanwhile, by its owner or by
+	// another importer.
+	if imported, err := libibverbs.ImportDm(c, dm); err == nil {
+		if _, err := libibverbs.RegDmMr(pd, imported, 0, 64, libibverbs.IBV_ACCESS_ZERO_BASED); err != nil {
+			_ = libibverbs.FreeDm(imported)
+		}
 	}
 	return libibverbs.CloseDevice(c)
 }
