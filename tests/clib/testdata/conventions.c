@@ -2,28 +2,16 @@
 #define _GNU_SOURCE
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "abi.h"
-
-#define CHECK(condition)                                                                                               \
-	do {                                                                                                           \
-		int e = errno;                                                                                         \
-		if (!(condition)) {                                                                                    \
-			fprintf(stderr, "line %d: not %s; errno is %d\n", __LINE__, #condition, e);                    \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
+#include "common.h"
 
 static struct sockaddr_in loopback(int port)
 {

@@ -1,34 +1,16 @@
 // Domains uses thread domains, parent domains, imports and completion counters, from C. The exit status is 0 if all is well, and 1 after a message.
 #define _GNU_SOURCE
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "abi.h"
-
-#define CHECK(condition)                                                                                               \
-	do {                                                                                                           \
-		int e = errno;                                                                                         \
-		if (!(condition)) {                                                                                    \
-			fprintf(stderr, "line %d: not %s; errno is %d\n", __LINE__, #condition, e);                    \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
+#include "common.h"
 
 enum { SIZE = 4096, ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, THREADS = 4, ROUNDS = 1000, WRITES = 3 };
 
 static char memory[2 * SIZE];
-
-static struct verbs_context *extended(struct ibv_context *context)
-{
-	return (struct verbs_context *)((char *)context - offsetof(struct verbs_context, context));
-}
 
 static void *add(void *counter)
 {

@@ -2,26 +2,14 @@
 // all others. Its argument says what; the exit status is 0 if all is well, and 1 after a message.
 #define _GNU_SOURCE
 
-#include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "abi.h"
-
-#define CHECK(condition)                                                                                               \
-	do {                                                                                                           \
-		int e = errno;                                                                                         \
-		if (!(condition)) {                                                                                    \
-			fprintf(stderr, "line %d: not %s; errno is %d\n", __LINE__, #condition, e);                    \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
+#include "common.h"
 
 enum { SIZE = 1 << 16, ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE };
 

@@ -1,30 +1,12 @@
 // Memory uses device memory, null regions and on-demand paging, from C. The exit status is 0 if all is well, and 1 after a message.
 #define _GNU_SOURCE
 
-#include <errno.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "abi.h"
-
-#define CHECK(condition)                                                                                               \
-	do {                                                                                                           \
-		int e = errno;                                                                                         \
-		if (!(condition)) {                                                                                    \
-			fprintf(stderr, "line %d: not %s; errno is %d\n", __LINE__, #condition, e);                    \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
+#include "common.h"
 
 enum { SIZE = 4096, ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
-
-static struct verbs_context *extended(struct ibv_context *context)
-{
-	return (struct verbs_context *)((char *)context - offsetof(struct verbs_context, context));
-}
 
 static struct ibv_cq *cq;
 static struct ibv_qp *qp[2];
