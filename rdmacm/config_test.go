@@ -369,7 +369,7 @@ func TestLateReceive(t *testing.T) {
 					return time.Since(start)
 				}
 				took := late()
-				for tries := 5; timer > 400*time.Millisecond && took < timer; tries-- {
+				for tries := 5; timer > 400*time.Millisecond && took < timer && d.Has(t, testdevice.InfiniBand); tries-- {
 					require.Positive(t, tries, "the sender has not waited")
 					took = late() // a busy machine may have been later with the message
 				}

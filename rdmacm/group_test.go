@@ -202,6 +202,9 @@ func TestGroupMistakes(t *testing.T) {
 		}}}, setupErr, "set up the queue pair"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == "Setup" {
+				d.Have(t, testdevice.Datagrams, testdevice.Groups)
+			}
 			_, err := rdmacm.JoinGroup(bounded(t), tt.group, &tt.config)
 			require.ErrorContains(t, err, tt.text)
 			if tt.want != nil {

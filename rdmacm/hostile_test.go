@@ -144,13 +144,17 @@ func TestSetupCloses(t *testing.T) {
 	require.ErrorIs(t, cmtest.Take(t, result, "the result").err, os.ErrClosed)
 	soon(t, "handlers", func() bool { return rdmacm.Handlers() == handlers })
 
-	datagrams, err := rdmacm.ListenDatagram(bounded(t), netip.AddrPortFrom(d.IPv4, 0).String(), nil)
-	require.NoError(t, err)
-	_, err = rdmacm.DialDatagram(bounded(t), datagrams.Addr().String(), &rdmacm.DatagramConfig{Setup: (*rdmacm.DatagramConn).Close})
-	require.ErrorIs(t, err, os.ErrClosed)
-	require.NoError(t, datagrams.Close())
-	require.Equal(t, handlers, rdmacm.Handlers())
 	require.NoError(t, errors.Join(keeps.Err(), other.Err()))
+}
+
+// The same is true of datagrams.
+func TestDatagramSetupCloses(t *testing.T) {
+	d := needDevice(t)
+	ln := listenDatagram(t, d.IPv4)
+	handlers := rdmacm.Handlers()
+	_, err := rdmacm.DialDatagram(bounded(t), ln.Addr().String(), &rdmacm.DatagramConfig{Setup: (*rdmacm.DatagramConn).Close})
+	require.ErrorIs(t, err, os.ErrClosed)
+	require.Equal(t, handlers, rdmacm.Handlers())
 }
 
 // Requests that are given up before Accept fill a listener's backlog. A limit
@@ -195,6 +199,7 @@ func TestServeLimit(t *testing.T) {
 // the bytes in its segments.
 func TestHostileWriteImm(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Immediate)
 	for _, size := range []int{0, 1, 15, 16, 17, 1000, 1 << 16} {
 		client, server := connect(t, d.IPv4, nil, nil)
 		here, there := alloc(t, client, 1<<16), alloc(t, server, 1<<16)
@@ -257,6 +262,9 @@ func TestHostileRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if strings.HasPrefix(name, "atomic") {
 				d.Have(t, testdevice.Atomics)
+			}
+			if strings.HasPrefix(name, "write with immediate") {
+				d.Have(t, testdevice.Immediate)
 			}
 			if name == "message longer than the receive" {
 				needOwnReceives(t)

@@ -93,7 +93,7 @@ func listening(t testing.TB, ip netip.Addr) *end {
 
 func TestFullControl(t *testing.T) {
 	d := needDevice(t)
-	d.Have(t, testdevice.Reads(5))
+	d.Have(t, testdevice.Reads(5), testdevice.Immediate)
 	ln, client := listening(t, d.IPv4), newEnd(t)
 	require.Equal(t, d.Port, ln.id.PortNum())
 	client.resolve(ln.id.LocalAddr())

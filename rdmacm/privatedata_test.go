@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -54,6 +55,7 @@ func requireTooLong(t *testing.T, err error, text string) {
 // is sent, which changes nothing: the longest data is sent after that.
 func TestPrivateDataOfEveryLength(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.InfiniBand)
 	noKernelLeaks(t, d)
 	ln, ch := listening(t, d.IPv4), newChannel(t)
 	for _, tt := range []struct {

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -35,6 +36,7 @@ func receiving(t *testing.T, ip netip.Addr, receives, size int) (client, server 
 // More messages than receives arrive, each whole and in order.
 func TestReceiver(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Immediate)
 	ctx := bounded(t)
 	client, _, r := receiving(t, d.IPv4, 3, 64)
 	out := alloc(t, client, 64)
@@ -117,6 +119,7 @@ func TestReceiverAfterClose(t *testing.T) {
 // The bytes of a write with immediate data are not in the receive's memory.
 func TestReceiverOfWrites(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Immediate)
 	ctx := bounded(t)
 	for _, size := range []int{0, 16} {
 		client, server, r := receiving(t, d.IPv4, 2, size)
@@ -138,6 +141,7 @@ func TestReceiverOfWrites(t *testing.T) {
 // A context that ends loses no message.
 func TestReceiverCanceled(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Immediate)
 	ctx := bounded(t)
 	client, _, r := receiving(t, d.IPv4, 1, 16)
 	for range 3 {

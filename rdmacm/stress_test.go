@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -50,6 +51,7 @@ func TestTransfersOfAllKindsAtOnce(t *testing.T) {
 	manyProcessors(t)
 	const workers, rounds, queue, share = 12, 150, 8, 128
 	d := needDevice(t)
+	d.Have(t, testdevice.Immediate)
 	client, server := connect(t, d.IPv4, &rdmacm.Config{SendQueue: queue, MaxInline: 32, KeepAlive: 5 * time.Millisecond},
 		&rdmacm.Config{RecvQueue: 4})
 	here, there := alloc(t, client, workers*share), alloc(t, server, workers*share)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
 // small returns a device whose limits differ from the largest.
@@ -299,6 +300,28 @@ func TestClientFirst(t *testing.T) {
 		n.run()
 		require.Equal(t, []result{{2, libibverbs.IBV_WC_SUCCESS}}, results(server.send))
 	})
+}
+
+// On iWARP, a queue pair has no timer for messages without a receive.
+func TestNotReadyOnIWARP(t *testing.T) {
+	for want, iwarp := range map[uint8]bool{0: false, iwarpRNR: true} {
+		n := newNetwork(t, 1)
+		a, b := n.pair(libibverbs.IBV_QPT_RC, 64)
+		b.limits.IWARP = iwarp
+		b.qp.attr.MinRnrTimer = 0
+		var got []uint8
+		n.filter = func(p *wire.Packet) bool {
+			if p.Opcode == wire.RCAck && p.Syndrome.IsRNR() {
+				got = append(got, p.Syndrome.RNRTimer())
+				b.postRecv(2, b.mr.sge(0, 8))
+			}
+			return true
+		}
+		a.post(SendSlot{ID: 1, Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(0, 8))
+		n.run()
+		require.Equal(t, []uint8{want}, got)
+		require.Equal(t, []result{ok(1)}, results(a.send))
+	}
 }
 
 func TestLacks(t *testing.T) {

@@ -12,6 +12,11 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
+// iwarpRNR is the timer code of RNR NAKs of a device that uses iWARP, for 0.64
+// ms. TCP delivers a message soon after there is a receive, and no program sets
+// a timer.
+const iwarpRNR = 12
+
 // responder is the receiving half of a queue pair.
 type responder struct {
 	psn wire.PSN // next PSN that is expected
@@ -264,7 +269,11 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 	case lost:
 	case notReady:
 		r.nak = true
-		q.offerAck(wire.RNRNak(q.attr.MinRnrTimer), p.PSN)
+		timer := q.attr.MinRnrTimer
+		if q.device.limits.IWARP {
+			timer = iwarpRNR
+		}
+		q.offerAck(wire.RNRNak(timer), p.PSN)
 	case pretendedNotReady:
 		r.nak = true
 		q.offerAck(wire.RNRNak(shortestRNR), p.PSN)

@@ -140,12 +140,12 @@ func (m *limit) set(l *engine.Limits, value string) error {
 var limitSets = []struct{ name, limits string }{
 	{"smallest", "sge=1,read-sge=1,inline=0,reads=1,wr=256,srq-wr=256,cqe=1024,srqs=0,mws=0,groups=0,mtu=256,atomics=0,uc=0,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
 	{"iwarp", "read-sge=1,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,client-first=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
-	{"bnxt_re", "sge=6,read-sge=6,inline=96,uc=0,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,dm=0,odp=0,null-mr=0,tags=0"},
-	{"cxgb4", "sge=4,read-sge=1,inline=280,reads=32,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
+	{"bnxt_re", "sge=6,read-sge=6,inline=96,mws=0,groups=0,uc=0,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,dm=0,odp=0,null-mr=0,tags=0"},
+	{"cxgb4", "sge=4,read-sge=1,inline=280,reads=32,wr=8189,srq-wr=8189,cqe=65518,mws=0,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
 	{"erdma", "sge=1,read-sge=1,inline=96,wr=8192,srqs=0,mws=0,ahs=0,groups=0,atomics=0,uc=0,ud=0,iwarp=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
-	{"hns", "inline=32,ahs=0,groups=0,uc=0,ud=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
-	{"i40iw", "sge=3,read-sge=1,inline=48,reads=63,cqe=1048574,srqs=0,pds=32768,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
-	{"irdma", "sge=13,read-sge=13,inline=101,reads=127,srqs=0,atomics=0,uc=0,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
+	{"hns", "inline=32,mws=0,ahs=0,groups=0,uc=0,ud=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
+	{"i40iw", "sge=3,read-sge=1,inline=48,reads=63,wr=895,cqe=1048574,srqs=0,pds=32768,mws=0,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
+	{"irdma", "sge=13,read-sge=13,inline=101,reads=127,wr=4063,srqs=0,mws=0,atomics=0,uc=0,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
 	{"siw", "sge=6,read-sge=1,inline=80,mws=0,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
 }
 

@@ -92,6 +92,10 @@ func TestChecks(t *testing.T) {
 // Wherever this runs, every check finds something, and what fails says what to
 // do.
 func TestRun(t *testing.T) {
+	if testdevice.Soft() { // which most checks are not about
+		require.True(t, Run(t.Context(), Peer{}).Works)
+		return
+	}
 	m, err := thisMachine()
 	require.NoError(t, err)
 	ours := slices.DeleteFunc(slices.Clone(checks), func(c check) bool { return c.where != nil && !c.where(m) })
@@ -107,5 +111,5 @@ func TestRun(t *testing.T) {
 		}
 	}
 	require.Equal(t, works, report.Works)
-	require.Equal(t, testdevice.Soft(), works, "only the device in user space is reached at 127.0.0.1")
+	require.False(t, works, "no device is reached at 127.0.0.1")
 }
