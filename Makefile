@@ -38,9 +38,9 @@ unit: ## the tests that need no device
 soft: ## the tests that need a device, with the one in user space
 	scripts/test soft
 
-# SETS="smallest irdma": with these sets of limits.
-small: ## the tests that need a device, with one in user space that has less than any card
-	SMALL="$(or $(SETS),smallest)" scripts/test small
+# SETS="smallest irdma": with these sets of limits. TESTFLAGS=-test.short, RACE=-race.
+small: ## the tests that need a device, with devices in user space that have less; prints what ran and what was skipped
+	scripts/small $(SETS)
 
 # MESSAGES=10000000 PAIRS=100 SEED=1 SEEDS=1.
 soak-soft: ## messages through the device in user space over a network that loses, repeats, reorders and corrupts
