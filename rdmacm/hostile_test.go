@@ -151,6 +151,7 @@ func TestSetupCloses(t *testing.T) {
 func TestDatagramSetupCloses(t *testing.T) {
 	d := needDevice(t)
 	ln := listenDatagram(t, d.IPv4)
+	connect(t, d.IPv4, nil, nil) // so that the dispatcher stays
 	handlers := rdmacm.Handlers()
 	_, err := rdmacm.DialDatagram(bounded(t), ln.Addr().String(), &rdmacm.DatagramConfig{Setup: (*rdmacm.DatagramConn).Close})
 	require.ErrorIs(t, err, os.ErrClosed)

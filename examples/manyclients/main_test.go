@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/internal/testutil/process"
-	"github.com/verbena-go/verbena/internal/testutil/racing"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
@@ -42,17 +41,13 @@ func TestManyClients(t *testing.T) {
 		return n
 	}
 	connected := number(clients.Prints(many + ` clients connected in .*, (\d+) threads\n`))
-	answered := number(clients.Prints(many + ` clients answered in .*, (\d+) threads\n`))
+	clients.Prints(many + ` clients answered in `) // where goroutines post, they have threads for a moment on a busy machine
 	require.Zero(t, clients.Wait())
 	t.Log(clients.Stdout())
 	few := number(server.Prints(`100 clients, (\d+) threads\n`))
 	all := number(server.Prints(many + ` clients, (\d+) threads\n`))
 	t.Log(server.Stdout())
-	waiting := []int{connected, few, all}
-	if !racing.Enabled { // under the race detector, goroutines that post have threads for a moment
-		waiting = append(waiting, answered)
-	}
-	for _, threads := range waiting {
+	for _, threads := range []int{connected, few, all} {
 		require.Less(t, threads, 100)
 	}
 	server.Signal(os.Interrupt)
