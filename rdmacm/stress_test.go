@@ -52,7 +52,7 @@ func TestTransfersOfAllKindsAtOnce(t *testing.T) {
 	const workers, rounds, queue, share = 12, 150, 8, 128
 	d := needDevice(t)
 	d.Have(t, testdevice.Immediate)
-	client, server := connect(t, d.IPv4, &rdmacm.Config{SendQueue: queue, MaxInline: 32, KeepAlive: 5 * time.Millisecond},
+	client, server := connect(t, d.IPv4, &rdmacm.Config{SendQueue: queue, MaxInline: 32, KeepAlive: 40 * time.Millisecond},
 		&rdmacm.Config{RecvQueue: 4})
 	here, there := alloc(t, client, workers*share), alloc(t, server, workers*share)
 	ctx := bounded(t)
