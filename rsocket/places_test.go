@@ -4,6 +4,7 @@ package rsocket_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"net/netip"
 	"testing"
 	"time"
@@ -61,7 +62,8 @@ func giveUp(t *testing.T, address string, hello []byte) {
 	cmtest.Next(t, ch, rdmacm.EventAddrResolved)
 	require.NoError(t, id.ResolveRoute(time.Second))
 	cmtest.Next(t, ch, rdmacm.EventRouteResolved)
-	require.NoError(t, id.Connect(rdmacm.ConnParam{PrivateData: hello, QPNum: 99}))
+	// The number of an earlier request could still be in use for the listener.
+	require.NoError(t, id.Connect(rdmacm.ConnParam{PrivateData: hello, QPNum: uint32(1 + rand.IntN(1<<24-2))}))
 	cmtest.Next(t, ch, rdmacm.EventConnectResponse)
 	require.NoError(t, id.Close())
 }
