@@ -195,6 +195,16 @@ func (d *dispatcher) keep(id *ID, mu sync.Locker, hasRoom func() bool, adopt fun
 	}
 }
 
+// catchUp waits until the handlers have had all events that C has now, or until
+// over is closed.
+func (d *dispatcher) catchUp(over <-chan struct{}) {
+	select {
+	case <-d.channel.drained():
+	case <-d.done: // closed if the dispatcher has failed
+	case <-over:
+	}
+}
+
 func (d *dispatcher) failure() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -34,8 +34,9 @@ type EventChannel struct {
 	// of its queue pair. It guards the fields below.
 	mu     sync.Mutex
 	ids    map[*librdmacm.CmId]*ID
-	ahead  []*Event    // events that were read early because an ID moves; they precede the events that C still has
-	moving map[*ID]int // IDs that are moving to or from this channel, each with the number of moves
+	ahead  []*Event        // events that were read early because an ID moves; they precede the events that C still has
+	moving map[*ID]int     // IDs that are moving to or from this channel, each with the number of moves
+	drains []chan struct{} // closed when C has no more events
 }
 
 // NewEventChannel creates an event channel; see rdma_create_event_channel(3).
@@ -127,11 +128,31 @@ func (ch *EventChannel) read() (*Event, error) {
 	}
 	for {
 		ev, err := ch.readC()
-		if ev == nil || !ch.holds(ev) {
-			return ev, err
+		switch {
+		case err != nil:
+			return nil, err
+		case ev == nil:
+			for _, drained := range ch.drains {
+				close(drained)
+			}
+			ch.drains = nil
+			return nil, nil
+		case !ch.holds(ev):
+			return ev, nil
 		}
 		ch.ahead = append(ch.ahead, ev)
 	}
+}
+
+// drained returns a channel that is closed when all events that C has now were
+// read, and the reader has come back for more.
+func (ch *EventChannel) drained() <-chan struct{} {
+	drained := make(chan struct{})
+	ch.mu.Lock()
+	ch.drains = append(ch.drains, drained)
+	ch.mu.Unlock()
+	ch.fd.Kick()
+	return drained
 }
 
 // hold makes the channel keep the events of an ID that moves to or from it,

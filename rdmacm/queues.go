@@ -98,7 +98,7 @@ func (c *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD, failed
 	c.over, c.why = c.done, c.Err
 	// A caller that makes room for another request must still wait if the peer
 	// has completed the handshake.
-	c.stays = func(ctx context.Context) bool { return isShed(ctx) && !c.shed() }
+	c.stays = func(ctx context.Context) bool { return isShed(ctx) && c.isComplete() }
 	c.notice = endNotice{dispatcher: d, id: id, over: make(chan struct{})}
 }
 
@@ -197,6 +197,18 @@ func (c *queues) shed() bool {
 		return true
 	}
 	return c.id.Reject(fullMark) == nil
+}
+
+// isComplete reports whether the peer has completed the handshake, as far as
+// the device tells. If not, the peer may have been told that the listener has
+// no room. A device of the kernel tells it with an event, which on a busy
+// machine may wait for a long time to be read.
+func (c *queues) isComplete() bool {
+	if cerr.IsInProgram() {
+		return !c.shed()
+	}
+	c.dispatcher.catchUp(c.done)
+	return !c.isAsking()
 }
 
 // end records the cause of the connection's end. It returns false if there

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -52,7 +53,7 @@ func TestTransfersOfAllKindsAtOnce(t *testing.T) {
 	const workers, rounds, queue, share = 12, 150, 8, 128
 	d := needDevice(t)
 	d.Have(t, testdevice.Immediate)
-	client, server := connect(t, d.IPv4, &rdmacm.Config{SendQueue: queue, MaxInline: 32, KeepAlive: 40 * time.Millisecond},
+	client, server := connect(t, d.IPv4, &rdmacm.Config{SendQueue: queue, MaxInline: 32, KeepAlive: patience},
 		&rdmacm.Config{RecvQueue: 4})
 	here, there := alloc(t, client, workers*share), alloc(t, server, workers*share)
 	ctx := bounded(t)
@@ -60,6 +61,13 @@ func TestTransfersOfAllKindsAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	receiving, stop := context.WithCancel(ctx)
 	defer stop()
+	var checking sync.WaitGroup
+	checking.Go(func() {
+		for receiving.Err() == nil {
+			rdmacm.CheckPeer(client)
+			runtime.Gosched()
+		}
+	})
 	var sent, received atomic.Int64
 	result := make(chan error, 1)
 	each(result, func() error {
@@ -169,7 +177,7 @@ func TestTransfersOfAllKindsAtOnce(t *testing.T) {
 	require.Eventually(t, func() bool { return received.Load() == sent.Load() }, patience, time.Millisecond)
 	stop()
 	require.NoError(t, <-result)
-	// The connection may be asking its peer.
+	checking.Wait()
 	require.Eventually(t, func() bool { return rdmacm.Sending(client) == 0 && rdmacm.InFlight(client) == 0 }, patience, time.Millisecond)
 	require.Zero(t, rdmacm.WaitingForRoom(client))
 	require.NoError(t, client.Err())

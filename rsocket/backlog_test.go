@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -136,6 +137,12 @@ func roundTrip(address string) error {
 	return err
 }
 
+// fakeQP is the number of the last queue pair that a halfOpener has pretended to
+// have. No device has so many.
+var fakeQP atomic.Uint32
+
+func init() { fakeQP.Store(0xf00000) }
+
 // A halfOpener asks for connections and never ends a handshake.
 type halfOpener struct {
 	ch    *rdmacm.EventChannel
@@ -205,7 +212,7 @@ func (h *halfOpener) ask(t *testing.T, from netip.Addr, to netip.AddrPort) {
 	require.NoError(t, id.ResolveRoute(patience))
 	next(rdmacm.EventRouteResolved)
 	require.NoError(t, id.Connect(rdmacm.ConnParam{
-		PrivateData: h.hello, QPNum: uint32(1000 + len(h.ids)), ResponderResources: -1, InitiatorDepth: -1,
+		PrivateData: h.hello, QPNum: fakeQP.Add(1), ResponderResources: -1, InitiatorDepth: -1,
 	}))
 }
 
@@ -285,6 +292,25 @@ func TestLateEndOfHandshake(t *testing.T) {
 	require.NoError(t, late.Close())
 	require.NoError(t, ln.Close())
 	require.NoError(t, <-served)
+}
+
+// A client whose handshake the listener has given up, after Dial has returned,
+// hears that.
+func TestHandshakeIsGivenUp(t *testing.T) {
+	if needDevice(t); !testdevice.Soft() {
+		t.Skip("needs the device in user space, which loses packets on demand")
+	}
+	config := small
+	config.HandshakeTimeout = 100 * time.Millisecond
+	ln := listen(t, config)
+	testdevice.LoseReadyAndWrites(t)
+	dialer := rsocket.Dialer{Config: shared(small)}
+	conn, err := dialer.DialContext(bounded(t), "rdma", ln.Addr().String())
+	require.NoError(t, err)
+	_, err = closedWith(t, conn).Read(make([]byte, 1))
+	isOpError(t, err, "read", syscall.ECONNRESET)
+	require.ErrorContains(t, err, "the listener ended the handshake before the last message of this end arrived")
+	require.NotErrorIs(t, err, rdmacm.ErrBacklogFull)
 }
 
 // The first message of a client completes its handshake if the confirmation is

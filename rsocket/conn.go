@@ -30,8 +30,10 @@ import (
 //   - net.ErrClosed after Close,
 //   - syscall.EPIPE for a Write after CloseWrite,
 //   - syscall.ECONNRESET when the peer has closed the connection (Write only),
-//     or has ended without closing it; also rdmacm.ErrBacklogFull if the
-//     listener ended a slow handshake to make room for another,
+//     or has ended without closing it, or when the listener has ended the
+//     handshake although Dial has returned; then also rdmacm.ErrBacklogFull if
+//     that was to make room for another and the device is that of package
+//     softroce,
 //   - syscall.ETIMEDOUT when the peer's device no longer answers,
 //   - syscall.EPROTO when the peer has violated the protocol.
 type Conn struct {

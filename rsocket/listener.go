@@ -34,7 +34,8 @@ type ListenConfig struct {
 	// make room for a request: after 10 s, or after 5 s if no other peer
 	// completes a handshake in that time. If Dial has already returned at
 	// the peer, its connection fails with an error matching
-	// syscall.ECONNRESET and rdmacm.ErrBacklogFull.
+	// syscall.ECONNRESET and, on the device of package softroce,
+	// rdmacm.ErrBacklogFull.
 	Backlog int
 	// ReuseAddr permits other IDs that do not listen to use the same
 	// address; see rdmacm.ListenConfig.
