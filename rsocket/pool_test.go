@@ -92,7 +92,11 @@ func TestPool(t *testing.T) {
 	for _, kind := range []string{"CQ", "SRQ", "PD"} {
 		require.Equal(t, 3, added[kind], "%s: %v", kind, added)
 	}
-	require.LessOrEqual(t, added["MR"], 24+2*3, "one for each connection, and the slabs that were in use at a time")
+	slabs := 2 * 3
+	if os.Getenv("VERBENA_HOSTILE") != "" {
+		slabs = 24 // in use until the acknowledgements arrive, which are late
+	}
+	require.LessOrEqual(t, added["MR"], 24+slabs, "one for each connection, and the slabs that were in use at a time")
 	var closing sync.WaitGroup
 	for _, c := range conns {
 		for _, end := range c {
