@@ -99,8 +99,9 @@ func (dm *DM) Freed() bool { return dm.freed }
 // Work requests refer to its first byte by the address 0.
 //
 // RegisterDM fails with EINVAL if the memory does not have those bytes, was
-// freed or belongs to another device, if access lacks IBV_ACCESS_ZERO_BASED, and for
-// flags that device memory cannot have. Otherwise it fails like RegisterMR.
+// freed or belongs to another device, if access lacks IBV_ACCESS_ZERO_BASED,
+// and for flags that device memory cannot have. Otherwise it fails like
+// RegisterMR.
 func (p *PD) RegisterDM(dm *DM, offset, length uint64, access libibverbs.AccessFlags) (*MR, error) {
 	m := &MR{size: length, dm: dm, access: access}
 	return p.register(m, func() error {
