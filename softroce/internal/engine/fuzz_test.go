@@ -256,7 +256,7 @@ func (g *target) packet(c *choices, q *QP) *wire.Packet {
 	m := g.open[c.int(len(g.open))]
 	p := &wire.Packet{
 		SGID: q.path.dgid, DGID: q.path.sgid, PKey: 0xFFFF, DestQP: q.number, QKey: 1, SrcQP: 77,
-		Opcode: wire.Opcode(c.int(0x1E)) | wire.Opcode(q.transport())<<5, PSN: q.responder.psn,
+		Opcode: wire.Opcode(c.int(0x1E)) | wire.Opcode(q.transport)<<5, PSN: q.responder.psn,
 		RKey: m.key, Addr: m.iova + uint64(c.int(9))*(regionSize/8), Length: uint32(c.int(9)) * (regionSize / 8),
 		AckReq: c.int(2) == 0, Solicited: c.int(2) == 0, Syndrome: wire.Syndrome(c.byte()), InvKey: g.window.key,
 		FlushType: c.byte() & 15, FlushLevel: c.byte() & 3,

@@ -21,7 +21,7 @@ const (
 // and only to a queue pair of this device that retries.
 func (q *QP) pretendsNotReady() bool {
 	d, r := q.device, &q.responder
-	if d.config.Hostile == nil || !q.reliable() || r.nak || d.config.Hostile.IntN(messagesPerRNR) != 0 {
+	if d.config.Hostile == nil || !q.reliable || r.nak || d.config.Hostile.IntN(messagesPerRNR) != 0 {
 		return false
 	}
 	peer := d.qps[q.attr.DestQpNum]
@@ -34,7 +34,7 @@ func (q *QP) pretendsNotReady() bool {
 // device.
 func (d *Device) RetryLimits(p *wire.Packet) (timeout time.Duration, retries uint8, ok bool) {
 	q := d.qps[p.DestQP]
-	if q == nil || !q.reliable() {
+	if q == nil || !q.reliable {
 		return 0, 0, false
 	}
 	peer := d.qps[q.attr.DestQpNum]

@@ -15,7 +15,7 @@ import (
 // pairs fail when Advance reaches the time at, and so do later requests.
 func (d *Device) PeersGone(first, n uint32, at time.Duration) {
 	for _, q := range d.QPs() {
-		if !q.reliable() || q.attr.DestQpNum-first >= n {
+		if !q.reliable || q.attr.DestQpNum-first >= n {
 			continue
 		}
 		switch q.attr.QpState {
@@ -59,7 +59,7 @@ func (d *Device) Unreachable(p *wire.Packet) {
 	}
 	for _, q := range d.QPs() {
 		r := &q.requester
-		if q.transport() == p.Opcode.Transport() && q.attr.DestQpNum == p.DestQP && q.path.sgid == p.SGID && q.path.dgid == p.DGID &&
+		if q.transport == p.Opcode.Transport() && q.attr.DestQpNum == p.DestQP && q.path.sgid == p.SGID && q.path.dgid == p.DGID &&
 			!p.PSN.Before(r.acked) && p.PSN.Before(r.sent) {
 			q.abandon()
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/softroce/internal/detector"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
 // QP is a queue pair. Its attributes are those that ibv_query_qp returns.
@@ -20,13 +21,15 @@ type QP struct {
 	xrcd           *XRCD // for the type XRC_RECV, the domain of the shared receive queues that the peer can name
 	number         uint32
 	kind           libibverbs.QpType
-	sendCQ, recvCQ *CQ          // XRC_SEND has no recvCQ, and XRC_RECV has neither
-	givenCQ        *CQ          // if srq matches tags, the receive completion queue of the program, which is not used; otherwise nil
-	srq            *SRQ         // shared receive queue that the queue pair was created with, or nil
-	send, recv     *WorkQueue   // recv is nil with a shared receive queue, and for XRC; XRC_RECV has an empty send queue
-	signalAll      bool         // whether every work request makes a completion
-	groups         int          // number of multicast groups that the queue pair is in
-	windows        map[*MW]bool // windows of type 2 that the queue pair has bound
+	transport      wire.Transport // transport of its packets
+	reliable       bool           // whether the transport is reliable: RC or XRC
+	sendCQ, recvCQ *CQ            // XRC_SEND has no recvCQ, and XRC_RECV has neither
+	givenCQ        *CQ            // if srq matches tags, the receive completion queue of the program, which is not used; otherwise nil
+	srq            *SRQ           // shared receive queue that the queue pair was created with, or nil
+	send, recv     *WorkQueue     // recv is nil with a shared receive queue, and for XRC; XRC_RECV has an empty send queue
+	signalAll      bool           // whether every work request makes a completion
+	groups         int            // number of multicast groups that the queue pair is in
+	windows        map[*MW]bool   // windows of type 2 that the queue pair has bound
 
 	attr   libibverbs.QpAttr // attributes set by Modify; attr.QpState is the state
 	path   path              // path to the peer, for connected queue pairs
@@ -125,19 +128,17 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	return q, nil
 }
 
-// addQP gives a new queue pair its number. It fails with ENOMEM if there are
-// too many queue pairs.
+// addQP gives a new queue pair its number, and sets what follows from its type.
+// It fails with ENOMEM if there are too many queue pairs.
 func (d *Device) addQP(q *QP) error {
 	if len(d.qps) == int(d.limits.QPs) {
 		return syscall.ENOMEM
 	}
-	q.number = d.newQPN()
+	q.number, q.transport = d.newQPN(), transportOf(q.kind)
+	q.reliable = q.transport.Reliable()
 	d.qps[q.number] = q
 	return nil
 }
-
-// reliable reports whether the transport of q is reliable: RC or XRC.
-func (q *QP) reliable() bool { return q.transport().Reliable() }
 
 // Operations that ibv_wr_* functions may post to each type of queue pair.
 const (

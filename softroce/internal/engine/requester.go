@@ -120,7 +120,7 @@ func (q *QP) takes(op libibverbs.WrOpcode) bool {
 // stopped only because of the budget.
 func (q *QP) sendRequests(budget int) (more bool) {
 	r := &q.requester
-	if q.reliable() && r.sent != r.acked && !q.room() {
+	if q.reliable && r.sent != r.acked && !q.room() {
 		return false // if the peer never makes room, the timer that runTimer starts expires
 	}
 	for range budget {
@@ -149,7 +149,7 @@ func (q *QP) sendRequests(budget int) (more bool) {
 			q.sendDatagram(req)
 		case req.opcode == libibverbs.IBV_WR_RDMA_READ && r.sent != req.psn && r.sent != r.acked:
 			return false // earlier answers come first, since the peer limits the READs in progress
-		case q.reliable() && r.sent.Diff(r.acked) >= r.allowed.limit(q.device.config.Window):
+		case q.reliable && r.sent.Diff(r.acked) >= r.allowed.limit(q.device.config.Window):
 			return false // the next ACK schedules the queue pair again
 		case !req.hasAnswer() && q.held():
 			return false
@@ -313,7 +313,7 @@ func (q *QP) sendPacket(req *request) {
 		p.Solicited = last && req.flags&libibverbs.IBV_SEND_SOLICITED != 0 && (p.Opcode.IsSend() || p.Opcode.HasImm())
 		// With a limited rate, the timeout must not expire between two
 		// packets.
-		p.AckReq = q.reliable() && (last || (i+1)%q.ackInterval() == 0 || q.limit.rate != 0)
+		p.AckReq = q.reliable && (last || (i+1)%q.ackInterval() == 0 || q.limit.rate != 0)
 		if !q.gather(p, req, s, offset, min(req.length-offset, uint32(q.mtu))) {
 			// begin has checked the memory: since then, the program
 			// has deregistered it or, if it is paged on demand,
@@ -395,7 +395,7 @@ func (r *request) operation(i int) wire.Opcode {
 // of a reliable connection for the packet's operation.
 func (q *QP) packet(op wire.Opcode, psn wire.PSN) *wire.Packet {
 	p := q.device.config.Packets.Get()
-	p.Opcode, p.PSN, p.DestQP = op.Of(q.transport()), psn, q.attr.DestQpNum
+	p.Opcode, p.PSN, p.DestQP = op.Of(q.transport), psn, q.attr.DestQpNum
 	q.path.address(p)
 	if q.markable() {
 		p.TrafficClass = p.TrafficClass&^ecnBits | ecnCapable

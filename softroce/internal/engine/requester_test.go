@@ -30,10 +30,9 @@ func TestOpcodesOfMessages(t *testing.T) {
 		libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM: {"WRITE", " with immediate", []transport{rc, uc, xrc}},
 	} {
 		for _, on := range tt.transports {
-			q := &QP{kind: on.kind}
 			name := on.name + " " + tt.name
 			opcode := func(packets, i int) string {
-				return (&request{opcode: op, packets: packets}).operation(i).Of(q.transport()).String()
+				return (&request{opcode: op, packets: packets}).operation(i).Of(transportOf(on.kind)).String()
 			}
 			require.Equal(t, name+" only"+tt.suffix, opcode(1, 0))
 			require.Equal(t, name+" first", opcode(3, 0))

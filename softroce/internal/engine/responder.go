@@ -158,7 +158,7 @@ func (d *Device) receive(p *wire.Packet) {
 		return
 	}
 	q := d.qps[p.DestQP]
-	if q == nil || p.Opcode.Transport() != q.transport() && (p.Opcode != wire.CNP || !q.markable()) {
+	if q == nil || p.Opcode.Transport() != q.transport && (p.Opcode != wire.CNP || !q.markable()) {
 		return
 	}
 	switch q.attr.QpState {
@@ -191,16 +191,16 @@ func (d *Device) receive(p *wire.Packet) {
 			q.receiveResponse(p)
 		}
 	case q.kind == libibverbs.IBV_QPT_XRC_SEND: // which takes no request
-	case q.reliable():
+	case q.reliable:
 		q.receiveRequest(p)
 	default:
 		q.receiveUnreliable(p)
 	}
 }
 
-// transport returns the transport of packets for q.
-func (q *QP) transport() wire.Transport {
-	switch q.kind {
+// transportOf returns the transport of packets for queue pairs of a type.
+func transportOf(kind libibverbs.QpType) wire.Transport {
+	switch kind {
 	case libibverbs.IBV_QPT_RC:
 		return wire.RC
 	case libibverbs.IBV_QPT_UC:
@@ -302,7 +302,7 @@ func (q *QP) refuse(f *refusal) {
 		q.forgetUnexpected()
 		q.completeReceive(q.receiveCompletion(f.status), q.dependency())
 	}
-	if q.reliable() && !f.silent && !r.refused {
+	if q.reliable && !f.silent && !r.refused {
 		q.event(f.event, q)
 	}
 	r.refused = true

@@ -167,7 +167,7 @@ func (q *QP) turn() {
 	case libibverbs.IBV_QPS_RTS, libibverbs.IBV_QPS_SQD:
 		answers := q.answer(q.device.budget())
 		more = q.sendRequests(q.device.budget()) || answers
-		if q.reliable() && q.attr.QpState != libibverbs.IBV_QPS_ERR {
+		if q.reliable && q.attr.QpState != libibverbs.IBV_QPS_ERR {
 			q.runTimer()
 		}
 		if q.requester.head == q.requester.next {

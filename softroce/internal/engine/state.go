@@ -19,7 +19,7 @@ func (q *QP) entered(from libibverbs.QpState) {
 		s.psn = wire.PSN(q.attr.RqPsn).Add(0)
 		if out := q.device.config.Outgoing; out != nil && q.kind != libibverbs.IBV_QPT_UD {
 			q.way = out.Way(q.path.sgid, q.path.dgid, q.attr.DestQpNum)
-			q.outside = q.way != nil && q.reliable()
+			q.outside = q.way != nil && q.reliable
 		}
 	case libibverbs.IBV_QPS_RTS:
 		if from == libibverbs.IBV_QPS_RTR {

@@ -74,7 +74,7 @@ func TestNoAnswer(t *testing.T) {
 		"reset":           func(n *network, a, b *end) { b.setState(libibverbs.IBV_QPS_RESET) },
 		"error":           func(n *network, a, b *end) { b.setState(libibverbs.IBV_QPS_ERR) },
 		"destroyed":       func(n *network, a, b *end) { require.NoError(n.t, b.qp.Destroy()) },
-		"another type":    func(n *network, a, b *end) { b.qp.kind = libibverbs.IBV_QPT_UC },
+		"another type":    func(n *network, a, b *end) { b.qp.transport = wire.UC },
 		"another address": func(n *network, a, b *end) { b.qp.path.dgid = testGID(9) },
 		"own address":     func(n *network, a, b *end) { b.qp.path.sgid = testGID(9) },
 		"other packets":   func(n *network, a, b *end) { b.qp.responder.psn = 5; b.qp.responder.nak = true },

@@ -177,7 +177,7 @@ func (q *QP) tellRemote(p *wire.Packet, access detector.RemoteAccess, at locatio
 		m = w.mr
 	}
 	if ticket := peer.ticketOf(p.PSN); ticket != 0 && m != nil {
-		detector.Remote(ticket, q.reliable(), access, at.bytes(n), m.told, &q.told)
+		detector.Remote(ticket, q.reliable, access, at.bytes(n), m.told, &q.told)
 	}
 }
 
