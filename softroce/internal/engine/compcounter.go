@@ -156,12 +156,12 @@ func (q *QP) detachCounters() {
 	q.counters = nil
 }
 
-// count counts a completion with that status, of an operation in counterOps. If
-// the answers that dep names have not left the process, the count is staged. A
-// failure has no bytes: it counts as 1 in a counter of bytes, too. told has
-// what the operation has accessed, for the race detector.
+// count counts a completion with that status, of an operation in counterOps. q
+// must have counters. If the answers that dep names have not left the process,
+// the count is staged. A failure has no bytes: it counts as 1 in a counter of
+// bytes, too. told has what the operation has accessed, for the race detector.
 func (q *QP) count(op libibverbs.QpAttachCompCntrOp, status libibverbs.WcStatus, bytes uint32, dep dependency, told detector.Account) {
-	if q.counters == nil || op == 0 {
+	if op == 0 {
 		return
 	}
 	c := q.counters[bits.TrailingZeros32(uint32(op))]
@@ -216,9 +216,9 @@ var countOps = map[libibverbs.WcOpcode]libibverbs.QpAttachCompCntrOp{
 }
 
 // countRequest counts the completion of a request of the queue pair's own,
-// unless the request is the device's.
+// unless the request is the device's. q must have counters.
 func (q *QP) countRequest(op libibverbs.WrOpcode, status libibverbs.WcStatus, bytes uint32, way Way, told detector.Account) {
-	if q.counters != nil && q.offload == nil && int(op) < len(wcOpcodes) {
+	if q.offload == nil && int(op) < len(wcOpcodes) {
 		q.count(countOps[wcOpcodes[op].opcode], status, bytes, dependency{way: way}, told)
 	}
 }

@@ -118,12 +118,12 @@ func (q *CQ) end() uint32 { return q.ring.Added + uint32(len(q.staged)) }
 // visible, the event of an armed queue fires; a queue that is armed for
 // solicited events needs dep.solicited or a failed completion for that.
 //
-// The caller must set c.QpNum. add sets the times.
+// The caller must set c.QpNum. add sets the times, and does not keep c.
 //
 // If the ring is full, the completion is lost and the queue is broken: add
 // reports an asynchronous event, and the next Advance puts the queue pairs of
 // the queue into the error state.
-func (q *CQ) add(c Completion, dep dependency) {
+func (q *CQ) add(c *Completion, dep dependency) {
 	r, d := q.ring, q.device
 	if r.Overrun != 0 {
 		return
@@ -136,7 +136,7 @@ func (q *CQ) add(c Completion, dep dependency) {
 	}
 	c.Timestamp = uint64(d.now)
 	c.Wallclock = uint64(d.start + int64(d.now))
-	*r.entry(q.end()) = c
+	*r.entry(q.end()) = *c
 	q.staged = append(q.staged, dep)
 	if d.config.Outgoing == nil {
 		q.show(1)

@@ -15,7 +15,7 @@ import (
 )
 
 // complete adds a successful completion with the given ID.
-func (q *CQ) complete(id uint64) { q.add(Completion{Wc: libibverbs.Wc{WrId: id}}, dependency{}) }
+func (q *CQ) complete(id uint64) { q.add(&Completion{Wc: libibverbs.Wc{WrId: id}}, dependency{}) }
 
 func ids(all []Completion) (ids []uint64) {
 	for _, c := range all {
@@ -41,7 +41,7 @@ func TestCompletions(t *testing.T) {
 	q := d.cq(3)
 	w := newSendQueue(4, 1, 0)
 	for n := range uint32(10) { // around the ring
-		q.add(Completion{Wc: libibverbs.Wc{WrId: uint64(n), Status: 5}, Queue: w, Count: n + 1}, dependency{})
+		q.add(&Completion{Wc: libibverbs.Wc{WrId: uint64(n), Status: 5}, Queue: w, Count: n + 1}, dependency{})
 		c := poll(q.ring)
 		require.Len(t, c, 1)
 		require.Equal(t, Completion{
@@ -72,7 +72,7 @@ func TestArming(t *testing.T) {
 			q := d.cq(8)
 			q.ring.Armed = tt.armed
 			for range 2 {
-				q.add(Completion{Wc: libibverbs.Wc{Status: tt.status}}, dependency{solicited: tt.solicited})
+				q.add(&Completion{Wc: libibverbs.Wc{Status: tt.status}}, dependency{solicited: tt.solicited})
 			}
 			if !tt.want {
 				require.Empty(t, d.completions)
@@ -222,7 +222,7 @@ func TestCompletionsGoWithQP(t *testing.T) {
 			a, b := d.qp(pd, libibverbs.IBV_QPT_RC, cq, recvCQ, nil), d.qp(pd, libibverbs.IBV_QPT_RC, cq, cq, nil)
 			d.connect(a, 2, 2<<16)
 			add := func(cq *CQ, q *QP, id uint64) {
-				cq.add(Completion{Wc: libibverbs.Wc{WrId: id, QpNum: q.number}}, dependency{})
+				cq.add(&Completion{Wc: libibverbs.Wc{WrId: id, QpNum: q.number}}, dependency{})
 			}
 			add(cq, b, 0)
 			poll(cq.ring)

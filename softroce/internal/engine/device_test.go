@@ -154,7 +154,7 @@ func TestNoListeners(t *testing.T) {
 	cq, err := d.CreateCQ(newCompletions(1))
 	require.NoError(t, err)
 	cq.ring.Armed = ArmedNext
-	cq.add(Completion{}, dependency{})
+	cq.add(&Completion{}, dependency{})
 	require.Zero(t, cq.ring.Armed)
 }
 

@@ -288,6 +288,7 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 // opcode of its packet.
 func (q *QP) countRefused(op wire.Opcode) {
 	switch {
+	case q.counters == nil:
 	case op.Operation() == wire.RCReadRequest:
 		q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ, libibverbs.IBV_WC_REM_ACCESS_ERR, 0, q.dependency(), q.toldOfPeer())
 	case op.IsWrite():
@@ -299,8 +300,7 @@ func (q *QP) countRefused(op wire.Opcode) {
 func (q *QP) refuse(f *refusal) {
 	r := &q.responder
 	if r.receive.taken {
-		q.forgetUnexpected()
-		q.completeReceive(q.receiveCompletion(f.status), q.dependency())
+		q.failReceive(f.status)
 	}
 	if q.reliable && !f.silent && !r.refused {
 		q.event(f.event, q)
@@ -380,7 +380,7 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 	}
 	*m = message{}
 	q.completeMessage()
-	if kind == writeMessage {
+	if kind == writeMessage && q.counters != nil {
 		q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE, libibverbs.IBV_WC_SUCCESS, next.length, q.dependencyOf(p), q.toldOfPeer())
 	}
 	if kind == sendMessage || op.HasImm() {
@@ -395,7 +395,7 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 		c.setHeaders(p)
 		dep := q.dependencyOf(p)
 		dep.solicited = p.Solicited
-		q.completeReceive(c, dep)
+		q.completeReceive(&c, dep)
 		if r.receive.match.read {
 			q.fetch()
 		}
@@ -564,7 +564,7 @@ func (q *QP) receiveCompletion(status libibverbs.WcStatus) Completion {
 
 // completeReceive adds the completion c of the current receive, which is used
 // up.
-func (q *QP) completeReceive(c Completion, dep dependency) {
+func (q *QP) completeReceive(c *Completion, dep dependency) {
 	q.responder.receive.taken = false
 	if detector.Enabled {
 		q.told.Next(c.Ticket)
@@ -572,10 +572,19 @@ func (q *QP) completeReceive(c Completion, dep dependency) {
 	told := q.toldOf(c.Ticket)
 	q.device.staged.noteCompletion(q)
 	q.receivesCQ().add(c, dep)
-	q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RECV, c.Status, c.ByteLen, dep, told)
+	if q.counters != nil {
+		q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RECV, c.Status, c.ByteLen, dep, told)
+	}
 	if q.overrun() { // the completion queue does not know q
 		q.device.failing = append(q.device.failing, q)
 	}
+}
+
+// failReceive completes the current receive, which has failed, with status.
+func (q *QP) failReceive(status libibverbs.WcStatus) {
+	q.forgetUnexpected()
+	c := q.receiveCompletion(status)
+	q.completeReceive(&c, q.dependency())
 }
 
 // setHeaders copies the immediate data or the invalidated key from a message's
@@ -912,7 +921,7 @@ func (q *QP) answerSent(a *answer) {
 		r.repeats--
 	default:
 		r.outstanding--
-		if a.kind == readAnswer {
+		if a.kind == readAnswer && q.counters != nil {
 			q.count(libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ, libibverbs.IBV_WC_SUCCESS, a.total, q.dependencyOn(a.count), q.toldOfPeer())
 		}
 	}

@@ -35,8 +35,7 @@ func (q *QP) entered(from libibverbs.QpState) {
 			q.sendAcks()
 		}
 		if s.receive.taken {
-			q.forgetUnexpected()
-			q.completeReceive(q.receiveCompletion(libibverbs.IBV_WC_WR_FLUSH_ERR), q.dependency())
+			q.failReceive(libibverbs.IBV_WC_WR_FLUSH_ERR)
 		}
 	}
 	q.device.schedule.add(q)
@@ -69,14 +68,17 @@ func (q *QP) flush(budget int) (more bool) {
 	r, s := &q.requester, &q.responder
 	for ; budget > 0 && q.send.waiting(r.head, r.head) > 0; budget-- {
 		op, told := q.send.send(r.head).Opcode, q.toldOf(q.send.send(r.head).Ticket) // before the program can use the slot again
-		q.completeSend(q.sendCompletion(r.head, libibverbs.IBV_WC_WR_FLUSH_ERR), dependency{})
-		q.countRequest(op, libibverbs.IBV_WC_WR_FLUSH_ERR, 0, nil, told)
+		c := q.sendCompletion(r.head, libibverbs.IBV_WC_WR_FLUSH_ERR)
+		q.completeSend(&c, dependency{})
+		if q.counters != nil {
+			q.countRequest(op, libibverbs.IBV_WC_WR_FLUSH_ERR, 0, nil, told)
+		}
 		r.head++
 	}
 	r.send, r.next = r.head, r.head
 	for ; budget > 0 && q.recv != nil && q.recv.waiting(s.next, s.next) > 0; budget-- {
 		q.takeReceive()
-		q.completeReceive(q.receiveCompletion(libibverbs.IBV_WC_WR_FLUSH_ERR), q.dependency())
+		q.failReceive(libibverbs.IBV_WC_WR_FLUSH_ERR)
 	}
 	return budget == 0
 }

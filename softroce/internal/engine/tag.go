@@ -157,7 +157,7 @@ func (s *SRQ) PostOp(op *libibverbs.OpsWr, segments []libibverbs.Sge) error {
 	}
 	l.ops.Posted++
 	c.WrId, c.Count = op.WrId, l.ops.Posted
-	l.cq.add(c, dependency{})
+	l.cq.add(&c, dependency{})
 	return nil
 }
 
@@ -354,7 +354,7 @@ func (q *QP) completeMatch() {
 	c.setMatch(&q.responder.receive.match)
 	c.SrcQp, c.Ticket = q.attr.DestQpNum, 0
 	q.device.staged.noteCompletion(q)
-	q.recvCQ.add(c, q.dependency())
+	q.recvCQ.add(&c, q.dependency())
 }
 
 // setTagged changes the completion c of a message that has arrived to what the
@@ -479,7 +479,7 @@ func (o *offload) drop() {
 // completeSend adds the completion c of a request of the send queue. If the
 // queue is the device's own, the program gets a completion of the receive
 // instead.
-func (q *QP) completeSend(c Completion, dep dependency) {
+func (q *QP) completeSend(c *Completion, dep dependency) {
 	if q.offload == nil {
 		q.sendCQ.add(c, dep)
 		return
@@ -505,5 +505,5 @@ func (q *QP) completeSend(c Completion, dep dependency) {
 		done.Opcode, done.ByteLen, done.SrcQp = libibverbs.IBV_WC_TM_RECV, f.match.length, q.attr.DestQpNum
 		done.WcFlags = libibverbs.IBV_WC_TM_DATA_VALID
 	}
-	q.recvCQ.add(done, dependency{})
+	q.recvCQ.add(&done, dependency{})
 }

@@ -75,7 +75,7 @@ func (q *QP) receiveDatagram(p *wire.Packet) {
 		c.Opcode, c.ByteLen, c.SrcQp, c.WcFlags = libibverbs.IBV_WC_RECV, n, p.SrcQP, libibverbs.IBV_WC_GRH
 		c.Sl = packetType(p)
 		c.setHeaders(p)
-		q.completeReceive(c, dependency{solicited: p.Solicited})
+		q.completeReceive(&c, dependency{solicited: p.Solicited})
 	case badReceive:
 		q.refuse(refused)
 	default: // the receive serves the next datagram
