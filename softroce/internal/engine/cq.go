@@ -168,7 +168,10 @@ func (q *CQ) show(n int) {
 			q.due()
 		}
 	}
-	q.staged = q.staged[:copy(q.staged, q.staged[n:])]
+	if n < len(q.staged) {
+		copy(q.staged, q.staged[n:])
+	}
+	q.staged = q.staged[:len(q.staged)-n]
 	q.answered = max(0, q.answered-n)
 }
 

@@ -18,10 +18,11 @@ const (
 
 // pretendsNotReady decides, at random, whether a receiver in hostile mode sends
 // an RNR NAK although a receive is posted. It sends at most one for a message,
-// and only to a queue pair of this device that retries.
+// and only to a queue pair of this device that retries. It must be called in
+// hostile mode only.
 func (q *QP) pretendsNotReady() bool {
 	d, r := q.device, &q.responder
-	if d.config.Hostile == nil || !q.reliable || r.nak || d.config.Hostile.IntN(messagesPerRNR) != 0 {
+	if !q.reliable || r.nak || d.config.Hostile.IntN(messagesPerRNR) != 0 {
 		return false
 	}
 	peer := d.qps[q.attr.DestQpNum]

@@ -325,6 +325,11 @@ func (m *MR) bytes(addr, n uint64) []byte {
 	if m.paged {
 		return memoryAt(m.address(addr), n)
 	}
+	return m.part(addr, n)
+}
+
+// part is bytes for a region that has memory.
+func (m *MR) part(addr, n uint64) []byte {
 	offset := addr - m.iova
 	return m.memory[offset : offset+n : offset+n]
 }
@@ -338,8 +343,8 @@ func (m *MR) address(addr uint64) uint64 {
 	return addressOf(m.memory) + addr - m.iova
 }
 
-// target appends the n bytes from addr on to list, as memory to write to. A
-// null region discards what is written.
+// target appends the n bytes from addr on to list, as memory to write to. The
+// region must be paged on demand or null, which discards what is written.
 func (m *MR) target(list [][]byte, addr, n uint64) [][]byte {
 	if !m.null() {
 		return append(list, m.bytes(addr, n))

@@ -70,10 +70,11 @@ func (r *request) end() wire.PSN { return r.psn.Add(r.packets) }
 // hasAnswer reports whether the request gets a response that is not an ACK.
 func (r *request) hasAnswer() bool {
 	switch r.opcode {
-	case libibverbs.IBV_WR_RDMA_READ, libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
+	case libibverbs.IBV_WR_RDMA_READ, libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD,
+		libibverbs.IBV_WR_FLUSH, libibverbs.IBV_WR_ATOMIC_WRITE:
 		return true
 	}
-	return r.hasEmptyAnswer()
+	return false
 }
 
 // hasEmptyAnswer reports whether the response is a READ response without data.
@@ -143,7 +144,7 @@ func (q *QP) sendRequests(budget int) (more bool) {
 		case req.packets == 0:
 			r.send++
 			q.completeOldest()
-		case q.limited():
+		case q.limit.rate != 0 && q.limited():
 			return false
 		case q.kind == libibverbs.IBV_QPT_UD:
 			q.sendDatagram(req)
@@ -220,24 +221,27 @@ func (q *QP) measure(req *request, s *SendSlot) libibverbs.WcStatus {
 		return libibverbs.IBV_WC_LOC_QP_OP_ERR
 	}
 	var length uint64
-	if req.opcode == libibverbs.IBV_WR_FLUSH {
-		if length = s.CompareAdd; s.Swap>>16 != 0 || !validFlush(uint8(s.Swap), uint8(s.Swap>>8)) {
-			return libibverbs.IBV_WC_LOC_QP_OP_ERR
-		}
-	} else if req.opcode == libibverbs.IBV_WR_ATOMIC_WRITE {
+	answer, emptyAnswer := req.hasAnswer(), req.hasEmptyAnswer()
+	switch {
+	case emptyAnswer:
 		length = 8
-	} else if req.flags&libibverbs.IBV_SEND_INLINE != 0 {
+		if req.opcode == libibverbs.IBV_WR_FLUSH {
+			if length = s.CompareAdd; s.Swap>>16 != 0 || !validFlush(uint8(s.Swap), uint8(s.Swap>>8)) {
+				return libibverbs.IBV_WC_LOC_QP_OP_ERR
+			}
+		}
+	case req.flags&libibverbs.IBV_SEND_INLINE != 0:
 		length = uint64(s.InlineLen)
-		if length > uint64(q.send.Inline) || req.hasAnswer() {
+		if length > uint64(q.send.Inline) || answer {
 			return libibverbs.IBV_WC_LOC_QP_OP_ERR
 		}
-	} else {
+	default:
 		segments, ok := q.send.sendSegments(s)
 		if !ok {
 			return libibverbs.IBV_WC_LOC_QP_OP_ERR
 		}
 		for _, sge := range segments {
-			if !req.hasAnswer() && sge.Length > 0 && q.device.local(q.pd, sge.Addr, uint64(sge.Length), sge.Lkey, 0) == nil {
+			if !answer && sge.Length > 0 && q.device.local(q.pd, sge.Addr, uint64(sge.Length), sge.Lkey, 0) == nil {
 				return libibverbs.IBV_WC_LOC_PROT_ERR
 			}
 			length += uint64(sge.Length)
@@ -248,7 +252,7 @@ func (q *QP) measure(req *request, s *SendSlot) libibverbs.WcStatus {
 	}
 	req.length = uint32(length)
 	req.packets = 1
-	if q.kind != libibverbs.IBV_QPT_UD && !req.hasEmptyAnswer() {
+	if q.kind != libibverbs.IBV_QPT_UD && !emptyAnswer {
 		req.packets = q.packets(req.length)
 	}
 	switch req.opcode {
@@ -261,7 +265,7 @@ func (q *QP) measure(req *request, s *SendSlot) libibverbs.WcStatus {
 			return libibverbs.IBV_WC_LOC_LEN_ERR
 		}
 	}
-	if req.hasAnswer() && q.attr.MaxRdAtomic == 0 {
+	if answer && q.attr.MaxRdAtomic == 0 {
 		return libibverbs.IBV_WC_LOC_QP_OP_ERR // the request would wait forever
 	}
 	return libibverbs.IBV_WC_SUCCESS
@@ -333,7 +337,9 @@ func (q *QP) sendPacket(req *request) {
 	if finished {
 		r.send++
 	}
-	q.spend(p.PayloadLen())
+	if q.limit.rate != 0 {
+		q.spend(p.PayloadLen())
+	}
 	q.device.transmit(p)
 	if q.kind == libibverbs.IBV_QPT_UC && finished {
 		r.acked = r.sent
@@ -449,6 +455,8 @@ func (d *Device) slices(
 		switch m := d.local(pd, addr, uint64(part), sge.Lkey, access); {
 		case m == nil:
 			return list, false
+		case m.memory != nil:
+			list = append(list, m.part(addr, uint64(part)))
 		case access != 0:
 			list = m.target(list, addr, uint64(part))
 		default:
@@ -814,7 +822,7 @@ func (q *QP) complete(status libibverbs.WcStatus, way Way) {
 		if status == libibverbs.IBV_WC_SUCCESS {
 			c.Opcode, c.ByteLen = wcOpcodes[req.opcode].opcode, req.length
 		}
-		q.completeSend(&c, dependency{way: way})
+		q.completeSend(&c, way)
 	}
 	if q.counters != nil {
 		q.countRequest(req.opcode, status, req.length, way, told)

@@ -239,8 +239,11 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 	}
 	packets := 1
 	refused := q.aim(p)
+	message := p.Opcode.IsMessage()
 	switch {
 	case refused != nil:
+	case message:
+		refused = q.doMessage(p)
 	case p.Opcode.Operation() == wire.RCReadRequest:
 		packets = q.packets(p.Length)
 		refused = q.doRead(p, packets)
@@ -248,18 +251,18 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 		refused = q.doAtomic(p)
 	case p.Opcode.Operation() == wire.RCFlush:
 		refused = q.doFlush(p)
-	case p.Opcode.Operation() == wire.RCAtomicWrite:
+	default: // an ATOMIC WRITE
 		refused = q.doAtomicWrite(p)
-	default:
-		refused = q.doMessage(p)
 	}
 	switch refused {
 	case nil:
 		r.nak, r.unheard = false, false
 		r.psn = r.psn.Add(packets)
 		switch {
-		case p.AckReq && (p.Opcode.IsSend() || p.Opcode.IsWrite()):
-			q.addAck(wire.Ack, p.PSN)
+		case message:
+			if p.AckReq {
+				q.addAck(wire.Ack, p.PSN)
+			}
 		case (p.Opcode.IsAtomic() || p.Opcode.Operation() == wire.RCAtomicWrite) && q.outside:
 			// The program may see the change of the word, and exit,
 			// at once.
@@ -342,7 +345,7 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 		if q.overrun() {
 			return badReceive
 		}
-		if q.pretendsNotReady() {
+		if q.device.config.Hostile != nil && q.pretendsNotReady() {
 			return pretendedNotReady
 		}
 		if kind == sendMessage && q.srq != nil && q.srq.tags != nil {
@@ -396,7 +399,7 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 		dep := q.dependencyOf(p)
 		dep.solicited = p.Solicited
 		q.completeReceive(&c, dep)
-		if r.receive.match.read {
+		if r.receive.match.kind == rendezvous && r.receive.match.read {
 			q.fetch()
 		}
 	}
@@ -495,11 +498,13 @@ func (q *QP) fill(src [][]byte, offset, n uint32) *refusal {
 	if d.target, ok = d.slices(d.target[:0], q.receivesPD(), r.segments, offset, n, libibverbs.IBV_ACCESS_LOCAL_WRITE); !ok {
 		return badReceive
 	}
-	for _, b := range d.target {
-		d.unstageOverlap(b)
-	}
-	if q.responder.refused {
-		return lost
+	if len(d.staged.writes) > 0 {
+		for _, b := range d.target {
+			d.unstageOverlap(b)
+		}
+		if q.responder.refused {
+			return lost
+		}
 	}
 	return refusalOf(scatter(d.target, src), badReceive)
 }
@@ -526,7 +531,7 @@ func (q *QP) takeReceive() bool {
 		r.next++
 		v.queue, v.count = w, r.next
 	}
-	v.taken, v.id, v.match = true, s.ID, tagMatch{}
+	v.taken, v.id, v.match.kind = true, s.ID, notTagged
 	if detector.Enabled {
 		v.ticket = s.Ticket
 	}
@@ -782,7 +787,7 @@ func (r *responder) keep(n int) {
 // receiveDuplicate answers a request that has been executed already.
 func (q *QP) receiveDuplicate(p *wire.Packet) {
 	r := &q.responder
-	if p.Opcode.IsSend() || p.Opcode.IsWrite() {
+	if p.Opcode.IsMessage() {
 		q.offerAck(wire.Ack, r.psn.Add(-1))
 		return
 	}

@@ -69,7 +69,7 @@ func (q *QP) flush(budget int) (more bool) {
 	for ; budget > 0 && q.send.waiting(r.head, r.head) > 0; budget-- {
 		op, told := q.send.send(r.head).Opcode, q.toldOf(q.send.send(r.head).Ticket) // before the program can use the slot again
 		c := q.sendCompletion(r.head, libibverbs.IBV_WC_WR_FLUSH_ERR)
-		q.completeSend(&c, dependency{})
+		q.completeSend(&c, nil)
 		if q.counters != nil {
 			q.countRequest(op, libibverbs.IBV_WC_WR_FLUSH_ERR, 0, nil, told)
 		}

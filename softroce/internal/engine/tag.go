@@ -212,7 +212,8 @@ func (l *tagList) match(tag uint64) (v taggedRecv, ok bool) {
 	return taggedRecv{}, false
 }
 
-// tagMatch says what a message to a queue that matches tags is.
+// tagMatch says what a message to a queue that matches tags is. Other fields
+// than kind are valid only if the message is for the tag list.
 type tagMatch struct {
 	kind   matchKind
 	length uint32              // for a rendezvous, the number of bytes at the peer
@@ -476,12 +477,13 @@ func (o *offload) drop() {
 	*o = offload{}
 }
 
-// completeSend adds the completion c of a request of the send queue. If the
+// completeSend adds the completion c of a request of the send queue. It becomes
+// visible once the packets that were sent on way have left the process. If the
 // queue is the device's own, the program gets a completion of the receive
 // instead.
-func (q *QP) completeSend(c *Completion, dep dependency) {
+func (q *QP) completeSend(c *Completion, way Way) {
 	if q.offload == nil {
-		q.sendCQ.add(c, dep)
+		q.sendCQ.add(c, dependency{way: way})
 		return
 	}
 	n := c.Count - 1

@@ -228,6 +228,9 @@ func (o Opcode) IsSend() bool { return o.is(send) }
 // IsWrite reports whether the packet is part of a WRITE.
 func (o Opcode) IsWrite() bool { return o.is(write) }
 
+// IsMessage reports whether the packet is part of a SEND or a WRITE.
+func (o Opcode) IsMessage() bool { return o.is(send | write) }
+
 // IsAtomic reports whether the packet requests an atomic operation that returns
 // the old value.
 func (o Opcode) IsAtomic() bool { return o.is(atomicETH) }
