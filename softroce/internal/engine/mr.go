@@ -361,16 +361,16 @@ func (m *MR) target(list [][]byte, addr, n uint64) [][]byte {
 // It returns false if that memory cannot be read now.
 func (m *MR) source(list [][]byte, addr, n uint64) ([][]byte, bool) {
 	switch {
-	case m.null():
-		for ; n > 0; n -= min(n, uint64(len(zeros))) {
-			list = append(list, zeros[:min(n, uint64(len(zeros)))])
-		}
-		return list, true
+	case m.memory != nil:
+		return append(list, m.part(addr, n)), true
 	case m.paged:
 		b := make([]byte, n)
 		return append(list, b), fetch(b, m.address(addr))
 	}
-	return append(list, m.bytes(addr, n)), true
+	for ; n > 0; n -= min(n, uint64(len(zeros))) {
+		list = append(list, zeros[:min(n, uint64(len(zeros)))])
+	}
+	return list, true
 }
 
 // zeros is what a null region has. Nothing may be written to it.

@@ -462,8 +462,10 @@ func (q *QP) write(p *wire.Packet, m *message, n uint32) *refusal {
 	if q.outside && n == m.left && n > 0 && len(p.Payload) == 1 {
 		refused = q.writeLast(b, p.Payload[0], q.dependencyOf(p))
 	} else {
-		if d.unstageOverlap(b); q.responder.refused {
-			return lost
+		if len(d.staged.writes) > 0 {
+			if d.unstageOverlap(b); q.responder.refused {
+				return lost
+			}
 		}
 		d.target = append(d.target[:0], b)
 		refused = refusalOf(scatter(d.target, p.Payload), badAccess)
