@@ -301,8 +301,8 @@ func eachDirection(t *testing.T, f func(t *testing.T, from, to int)) {
 	}
 }
 
-// speakFirst sends a message from the dialer. On iWARP, the accepting end may not
-// send before.
+// speakFirst sends a message from the dialer. On iWARP, the accepting end may
+// not send before.
 func speakFirst(t *testing.T, client, server *rdmacm.Conn) {
 	t.Helper()
 	received, err := server.PostRecv()

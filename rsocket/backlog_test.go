@@ -137,8 +137,8 @@ func roundTrip(address string) error {
 	return err
 }
 
-// fakeQP is the number of the last queue pair that a halfOpener has pretended to
-// have. No device has so many.
+// fakeQP is the number of the last queue pair that a halfOpener has pretended
+// to have. No device has so many.
 var fakeQP atomic.Uint32
 
 func init() { fakeQP.Store(0xf00000) }

@@ -309,10 +309,10 @@ func (set *epollSet) leave() {
 	}
 }
 
-// harvest waits for events of the set, for the timeout at most. It does not wait
-// while the queue has members. It puts each member whose channel has had an
-// event into the queue. system reports whether descriptors of the set that are
-// not sockets are ready.
+// harvest waits for events of the set, for the timeout at most. It does not
+// wait while the queue has members. It puts each member whose channel has had
+// an event into the queue. system reports whether descriptors of the set that
+// are not sockets are ready.
 func (set *epollSet) harvest(timeout time.Duration) (system bool, err syscall.Errno) {
 	q := &set.queue
 	q.mu.Lock()
