@@ -46,6 +46,14 @@ func TestCatchUp(t *testing.T) {
 		d.catchUp(nil)
 		assert.True(t, had.Load(), "an event is unread")
 	}()
+	waits := func() bool {
+		d.channel.mu.Lock()
+		defer d.channel.mu.Unlock()
+		return len(d.channel.drains) == 2 // with the one that did not wait
+	}
+	for end := time.Now().Add(time.Minute); !waits(); runtime.Gosched() {
+		require.True(t, time.Now().Before(end), "it does not wait for the events")
+	}
 	close(resume)
 	<-caught
 	require.NoError(t, first.Close())
