@@ -614,7 +614,11 @@ func (qp *QP) postSend(b *SendBatch) (int, error) {
 		return 0, err
 	}
 	var p datapath.Posted
+	begun := datapath.Begin()
 	datapath.PostSend(qp.forSending(), qp.sendOps, &wrs[0], &p)
+	if begun {
+		datapath.End()
+	}
 	b.finish()
 	n := len(wrs)
 	if p.Value != 0 {
@@ -708,7 +712,11 @@ func (qp *QP) notSent(wrs []libibverbs.SendWr, p *datapath.Posted) (int, error) 
 func (qp *QP) PostRecv(b *RecvBatch) (int, error) {
 	return b.post(qp.self(), func(first *libibverbs.RecvWr) (*libibverbs.RecvWr, error) {
 		var p datapath.Posted
+		begun := datapath.Begin()
 		datapath.PostRecv(qp.raw, first, &p)
+		if begun {
+			datapath.End()
+		}
 		return recvPosted(&p)
 	})
 }
@@ -884,8 +892,12 @@ func (qp *QP) exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least
 		requests = &wrs[0]
 	}
 	var e datapath.Exchanged
+	begun := datapath.Begin()
 	datapath.Exchange(qp.raw, receives, qp.forSending(), qp.sendOps, requests,
 		cq.queue, least, count(wcs), unsafe.Pointer(&wcs[0]), how, budget, &e)
+	if begun {
+		datapath.End()
+	}
 	if requests != nil {
 		send.finish()
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/datapath"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
@@ -123,6 +124,9 @@ func (srq *SRQ) modify(what string, n int, attr *libibverbs.SrqAttr, mask libibv
 // that use them have completed.
 func (srq *SRQ) PostRecv(b *RecvBatch) (int, error) {
 	return b.post(srq.self(), func(first *libibverbs.RecvWr) (bad *libibverbs.RecvWr, err error) {
+		if datapath.Begin() {
+			defer datapath.End()
+		}
 		err = libibverbs.PostSrqRecv(srq.raw, first, &bad)
 		return bad, err
 	})

@@ -37,7 +37,8 @@
 // [Remove], [Insert] and [SetAddresses] change the device as an administrator
 // changes a card. [Config] has a hostile mode, which loses nothing but delays,
 // duplicates and reorders packets. It also has limits, with which the device
-// lacks what cards lack. [Capture] writes sent packets to a file for
+// lacks what cards lack, and a check of the memory of requests in progress, which
+// reports when the program writes to it. [Capture] writes sent packets to a file for
 // Wireshark, as does the environment variable VERBENA_CAPTURE, which names a
 // file.
 //

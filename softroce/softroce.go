@@ -43,6 +43,18 @@ type Config struct {
 	// If Limits is empty, the limits are the value of the environment
 	// variable VERBENA_LIMITS.
 	Limits string
+
+	// Check, if it is "1" or "abort", makes the device check the memory of
+	// work requests: it reports on stderr when the program has written to
+	// memory that belonged to the device, and memory that the program reads
+	// before a message has arrived has the text "too soon" instead of old
+	// bytes. "abort" ends the process with the first report, "0" turns the
+	// check off. docs/softroce.md says what is found. In programs that are
+	// built with -race, which have Go's race detector, Check does nothing.
+	//
+	// If Check is empty, it is the value of the environment variable
+	// VERBENA_CHECK.
+	Check string
 }
 
 // Packet is a packet that the device sends from one queue pair to another.

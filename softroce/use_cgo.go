@@ -24,6 +24,9 @@ func open(network string) error {
 	if err := node.CheckLimits(); err != nil {
 		return err
 	}
+	if err := node.CheckCheck(); err != nil {
+		return err
+	}
 	return node.SetNetwork(network)
 }
 
@@ -31,9 +34,10 @@ func open(network string) error {
 // else. It must be called before any call that needs libibverbs or librdmacm.
 //
 // Use fails if an earlier call has used the installed libraries. It fails if
-// the device is in use already and c.Network, c.Hostile or c.Limits is neither
-// empty nor the value in use, and if the limits have an unknown name or a value
-// out of range. It also fails if the device cannot join the network: the error
+// the device is in use already and c.Network, c.Hostile, c.Limits or c.Check is
+// neither empty nor the value in use, if the limits have an unknown name or a
+// value out of range, and if c.Check has an unknown value. It also fails if the
+// device cannot join the network: the error
 // matches syscall.EADDRINUSE if another process or the kernel has the UDP port,
 // and syscall.EAGAIN if too many processes of this user are on the machine's
 // network. In a program that cannot call C, the error matches
@@ -52,6 +56,13 @@ func Use(c Config) error {
 			return fmt.Errorf("softroce.Use: limits %q: %w", c.Limits, err)
 		}
 	} else if err := node.CheckLimits(); err != nil {
+		return fmt.Errorf("softroce.Use: %w", err)
+	}
+	if c.Check != "" {
+		if err := node.SetCheck(c.Check); err != nil {
+			return fmt.Errorf("softroce.Use: check %q: %w", c.Check, err)
+		}
+	} else if err := node.CheckCheck(); err != nil {
 		return fmt.Errorf("softroce.Use: %w", err)
 	}
 	if c.Hostile != "" {

@@ -62,6 +62,9 @@ void verbena_set_event_function(int32_t i, void *function);
 void verbena_take_event(uint8_t *channel, uint8_t *polled);
 void verbena_sleep(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited, int64_t budget,
 		   uint8_t *polled);
+/* Sets the text that verbena_origin returns in this thread. */
+void verbena_set_origin(uint8_t *text);
+const char *verbena_origin(void);
 /* Polls once and reads the clock. */
 void verbena_look(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, uint8_t *polled);
 void verbena_spin(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int64_t budget, uint8_t *polled);

@@ -5,6 +5,7 @@
 package datapath
 
 import (
+	"runtime"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -20,6 +21,8 @@ import (
 #cgo nocallback verbena_take_event
 #cgo noescape verbena_is_rxe
 #cgo nocallback verbena_is_rxe
+#cgo nocallback verbena_set_origin
+static void *origin_function(void) { return (void *)verbena_origin; }
 */
 import "C"
 
@@ -46,6 +49,47 @@ func flag(b bool) C.int32_t {
 // Results are written through a pointer to zeroed memory. Returning them would
 // take a third of a call's time: the processor stalls when it copies as a whole
 // what was written in pieces.
+
+// origin is the function that SetOrigin has set, or nil.
+var origin atomic.Pointer[func() unsafe.Pointer]
+
+// SetOrigin makes Begin call f. f returns a text for C that says which function
+// is posting, and C gets it in the same thread from Origin. If f is nil, nothing
+// is called any more.
+func SetOrigin(f func() unsafe.Pointer) {
+	if f == nil {
+		origin.Store(nil)
+	} else {
+		origin.Store(&f)
+	}
+}
+
+// Origin returns a C function of the type const char *(void). It returns the
+// text about the function that is posting in the same thread, or NULL.
+func Origin() unsafe.Pointer { return C.origin_function() }
+
+// Begin must be called before a call of C that posts requests. If it returns
+// true, End must be called after that in the same goroutine. The functions of
+// this package do not call it, so that the compiler can inline them.
+func Begin() bool { return origin.Load() != nil && begin() }
+
+// begin is Begin if a function is set. It is not part of Begin, so that the
+// compiler inlines that.
+func begin() bool {
+	f := origin.Load()
+	if f == nil {
+		return false
+	}
+	runtime.LockOSThread()
+	C.verbena_set_origin(bytes((*f)()))
+	return true
+}
+
+// End ends what Begin has begun.
+func End() {
+	C.verbena_set_origin(nil)
+	runtime.UnlockOSThread()
+}
 
 // PostSend posts the list wr. If ops is 0, qp is a libibverbs.Qp. Otherwise,
 // ops has the operations with which the queue pair was created, qp is a

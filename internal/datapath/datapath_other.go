@@ -54,4 +54,10 @@ func Exchange(
 	e.Sent = cannotPost
 }
 
+// Begin returns false, as nothing is posted.
+func Begin() bool { return false }
+
+// End does nothing.
+func End() {}
+
 func isRXE(unsafe.Pointer) bool { return false }

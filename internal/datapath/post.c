@@ -247,6 +247,18 @@ static void post_extended(struct ibv_qp_ex *qp, uint64_t ops, struct ibv_send_wr
 	}
 }
 
+static __thread uint8_t *origin;
+
+void verbena_set_origin(uint8_t *text)
+{
+	origin = text;
+}
+
+const char *verbena_origin(void)
+{
+	return (const char *)origin;
+}
+
 void verbena_post_send(uint8_t *qp, uint64_t ops, uint8_t *wr, uint8_t *posted)
 {
 	if (ops)

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "bell.h"
 #include "call.h"
+#include "check.h"
 #include "verbs_skeleton.h"
 
 #include <errno.h>
@@ -75,13 +76,23 @@ void soft_tell_posted(struct soft_wq *q, uint32_t end)
 		uint32_t end;
 	} args = {q, end};
 
-	if (bell.tells && q->posted != end)
+	if (!bell.tells || q->posted == end)
+		return;
+	if (bell.tells == SOFT_TELLS_CHECK)
+		soft_check_posted(q, end);
+	else
 		soft_void(SOFT_DETECTOR, 0, &args);
 }
 
-void soft_tell_completed(uint32_t ticket)
+void soft_tell_completed(const struct soft_wc *wc)
 {
-	if (ticket)
+	uint32_t ticket = wc->ticket;
+
+	if (!ticket)
+		return;
+	if (bell.tells == SOFT_TELLS_CHECK)
+		soft_check_completed(wc);
+	else
 		soft_void(SOFT_DETECTOR, 1, &ticket);
 }
 

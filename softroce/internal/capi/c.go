@@ -18,6 +18,7 @@ import (
 //
 
 /*
+#cgo LDFLAGS: -ldl
 #include <linux/dma-buf.h>
 #include <linux/ioctl.h>
 #include <stdlib.h>
@@ -151,6 +152,34 @@ func lockSRQ(s *softSRQ)                   { C.soft_lock_srq(s.raw()) }
 func unlockSRQ(s *softSRQ)                 { C.soft_unlock_srq(s.raw()) }
 
 func theBell() *bell { return (*bell)(unsafe.Pointer(C.soft_bell())) }
+
+// The check of the memory of requests. c.h says what the functions do.
+
+func startCheck(abort bool, origin unsafe.Pointer) { C.soft_check_start(C.int(truth(abort)), origin) }
+
+func checkQueue(q *engine.WorkQueue, kind int, number uint32, device uint64) {
+	C.soft_check_queue((*C.struct_soft_wq)(unsafe.Pointer(q)), C.int(kind), C.uint32_t(number), C.uint64_t(device))
+}
+
+func checkWrites(ticket uint32) { C.soft_check_writes(C.uint32_t(ticket)) }
+
+func endCheck(ticket uint32) { C.soft_check_dropped(C.uint32_t(ticket)) }
+
+func dropChecks(q *engine.WorkQueue) { C.soft_check_drop((*C.struct_soft_wq)(unsafe.Pointer(q))) }
+
+func exemptQueue(q *engine.WorkQueue) { C.soft_check_exempt((*C.struct_soft_wq)(unsafe.Pointer(q))) }
+
+func forgetQueue(q *engine.WorkQueue) {
+	C.soft_check_queue_gone((*C.struct_soft_wq)(unsafe.Pointer(q)))
+}
+
+func checkRegion(device uint64, key uint32, iova, start, length uint64, flags int) *uint32 {
+	return (*uint32)(C.soft_check_region(C.uint64_t(device), C.uint32_t(key), C.uint64_t(iova), C.uint64_t(start), C.uint64_t(length), C.int(flags)))
+}
+
+func forgetRegion(device uint64, key uint32) {
+	C.soft_check_region_gone(C.uint64_t(device), C.uint32_t(key))
+}
 
 // setWord tells C where the bell is. word is the word of the bell. event is the
 // eventfd that wakes the worker, or -1 if the word wakes it as a futex.

@@ -81,9 +81,41 @@ struct soft_bell {
 	uint32_t own;
 	uint32_t arms;
 	uint32_t dozing;
-	uint32_t tells; /* whether the race detector must know of requests and completions */
+	uint32_t tells; /* what must know of requests and completions: 0 or one of the following */
 };
+#define SOFT_TELLS_DETECTOR 1
+#define SOFT_TELLS_CHECK 2
 struct soft_bell *soft_bell(void);
+
+/* Starts the check of the memory of requests. abort_at_once says whether the process ends with the
+ * first report. origin returns the stack of the Go function that posts in this thread, as text, or
+ * NULL. It has the type const char *(void). */
+void soft_check_start(int abort_at_once, void *origin);
+
+/* Make queues known to the check. number is that of the queue pair, and device identifies the device.
+ * The requests of a queue that is dropped will not complete, and no thread may post to the queue
+ * meanwhile. Those of one that is exempt may complete without a completion. */
+enum { SOFT_CHECK_SEND, SOFT_CHECK_RECEIVE, SOFT_CHECK_SHARED };
+void soft_check_queue(struct soft_wq *q, int kind, uint32_t number, uint64_t device);
+void soft_check_drop(struct soft_wq *q);
+void soft_check_exempt(struct soft_wq *q);
+void soft_check_queue_gone(struct soft_wq *q);
+
+/* Checks the memory of a request before the device first writes to it. */
+void soft_check_writes(uint32_t ticket);
+
+/* Ends the check of a request that will not complete. */
+void soft_check_dropped(uint32_t ticket);
+
+/* Make regions known to the check. iova is how requests refer to the address start. The result, which
+ * may be NULL, is to be set to 1 before a peer writes to the memory. */
+enum {
+	SOFT_CHECK_FILLS = 1, /* the device may write to the memory */
+	SOFT_CHECK_OPEN = 2,  /* peers may have access to the memory */
+	SOFT_CHECK_NEVER = 4, /* the memory must not be accessed, as it may be paged out */
+};
+uint32_t *soft_check_region(uint64_t device, uint32_t key, uint64_t iova, uint64_t start, uint64_t length, int flags);
+void soft_check_region_gone(uint64_t device, uint32_t key);
 
 /* Sets the word of the bell. A thread that finds ASLEEP in it must wake the worker: it writes
  * to event, an eventfd, or wakes the word as a futex if event is -1. */

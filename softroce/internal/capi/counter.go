@@ -60,7 +60,11 @@ func init() {
 			if counter == nil || n.Context != c.Context || a == nil {
 				return syscall.EINVAL
 			}
-			return q.e.AttachCounter(counter.e, a)
+			if err := q.e.AttachCounter(counter.e, a); err != nil {
+				return err
+			}
+			q.exempt(l.srqs[c.Srq])
+			return nil
 		})
 	}
 }

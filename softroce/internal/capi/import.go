@@ -195,7 +195,7 @@ func (l *library) importMR(p *libibverbs.Pd, handle uint32) (*libibverbs.Mr, sys
 		}
 		// The program may have registered the region again since another
 		// import. So the values are the engine's.
-		m := &mr{c: alloc[libibverbs.Mr](), e: from.e, domain: domain, dmabuf: from.dmabuf, imported: true}
+		m := &mr{c: alloc[libibverbs.Mr](), e: from.e, domain: domain, dmabuf: from.dmabuf, imported: true, checked: from.checked}
 		domain.users++
 		m.c.Context, m.c.Pd, m.c.Length = p.Context, p, from.e.Size()
 		m.c.Lkey, m.c.Rkey, m.c.Handle = from.e.Key(), from.e.Key(), handle

@@ -99,6 +99,7 @@ func self() *cmLibrary {
 	makeLibrary.Do(func() {
 		l := newLibrary()
 		l.Node = node.New(l, doorbell())
+		beginChecks()
 		if l.Node.Limits().IWARP {
 			softDevice.NodeType, softDevice.TransportType = libibverbs.IBV_NODE_RNIC, libibverbs.IBV_TRANSPORT_IWARP
 		}
@@ -119,11 +120,14 @@ type bell struct {
 	tells             uint32
 }
 
+// tellsDetector is the value of tells in programs that are built with -race.
+const tellsDetector = 1
+
 // doorbell returns the memory through which C notifies the node.
 func doorbell() node.Doorbell {
 	b := theBell()
 	if detector.Enabled {
-		b.tells = 1
+		b.tells = tellsDetector
 	}
 	return node.Doorbell{Word: &b.own, Rung: &b.rung, Arms: &b.arms, Dozing: &b.dozing}
 }

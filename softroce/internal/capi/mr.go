@@ -24,6 +24,9 @@ type mr struct {
 	e        *engine.MR
 	domain   *pd
 	access   libibverbs.AccessFlags // of a region that was not imported
+	checked  uint64                 // number of the device for the check of memory; 0: the memory is not checked
+	mapped   bool                   // whether the region is memory of the program, at the address in c
+	iova     uint64                 // address by which requests refer to the memory, if mapped is true
 	imported bool                   // whether the region was imported, and e belongs to another one
 	dmabuf   *dmabuf                // DMA buffer of the region; nil: the region has none
 	dmah     *dmah                  // DMA handle of the region; nil: the region has none
@@ -216,7 +219,7 @@ func (l *library) register(p *libibverbs.Pd, addr uintptr, length, iova uint64, 
 	if err != nil {
 		return nil, errno(err)
 	}
-	return l.add(p, &mr{access: access}, addr, func(domain *engine.PD) (*engine.MR, error) {
+	return l.add(p, &mr{access: access, mapped: true, iova: iova}, addr, func(domain *engine.PD) (*engine.MR, error) {
 		return domain.RegisterMR(memory, iova, access)
 	})
 }
@@ -244,6 +247,7 @@ func (l *library) add(
 	m.c.Lkey, m.c.Rkey = e.Key(), e.Key()
 	m.c.Handle = e.Key() >> 8
 	l.mrs[m.c] = m
+	l.checkMemory(m)
 	return m.c, 0
 }
 
@@ -295,6 +299,7 @@ func (l *library) deregister(c *libibverbs.Mr) syscall.Errno {
 	if err := m.e.Deregister(); err != nil {
 		return errno(err)
 	}
+	m.uncheckMemory()
 	if m.dmabuf != nil {
 		m.dmabuf.close()
 	}
@@ -346,8 +351,13 @@ func (l *library) reregister(c *libibverbs.Mr, flags libibverbs.ReregMrFlags, p 
 		domain.users++
 		m.domain, c.Pd = domain, p
 	}
+	m.uncheckMemory()
+	if flags&libibverbs.IBV_REREG_MR_CHANGE_TRANSLATION != 0 {
+		m.iova = uint64(addr)
+	}
 	c.Length, m.access = length, access
 	*(*uintptr)(unsafe.Pointer(&c.Addr)) = addr
+	l.checkMemory(m)
 	return 0, 0
 }
 

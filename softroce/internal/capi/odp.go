@@ -45,7 +45,7 @@ func (l *library) registerOnDemand(p *libibverbs.Pd, addr uintptr, length, iova 
 	if length != math.MaxUint64 && access&libibverbs.IBV_ACCESS_HUGETLB != 0 && !hasHugePages(ask, uint64(addr)) {
 		return nil, syscall.EINVAL
 	}
-	return l.add(p, &mr{access: access}, addr, func(domain *engine.PD) (*engine.MR, error) {
+	return l.add(p, &mr{access: access, mapped: true, iova: iova}, addr, func(domain *engine.PD) (*engine.MR, error) {
 		return domain.RegisterOnDemand(uint64(addr), length, iova, access)
 	})
 }

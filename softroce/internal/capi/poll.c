@@ -66,7 +66,7 @@ int soft_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *out)
 
 	pthread_mutex_lock(&cq->lock);
 	while (n < max && (wc = next(cq))) {
-		soft_tell_completed(wc->ticket);
+		soft_tell_completed(wc);
 		out[n++] = wc->wc;
 		consume(cq, wc);
 	}
@@ -103,7 +103,7 @@ static int show(struct soft_cq *cq)
 	cq->current = next(cq);
 	if (!cq->current)
 		return ENOENT;
-	soft_tell_completed(cq->current->ticket);
+	soft_tell_completed(cq->current);
 	cq->ex.wr_id = cq->current->wc.wr_id;
 	cq->ex.status = cq->current->wc.status;
 	return 0;

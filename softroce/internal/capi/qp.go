@@ -198,6 +198,7 @@ func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context
 	q.init = libibverbs.QpInitAttr{
 		SendCq: a.SendCq, RecvCq: recvCQ, Srq: a.Srq, Cap: a.Cap, QpType: a.QpType, SqSigAll: a.SqSigAll,
 	}
+	l.check(q)
 	return l.keepQP(q, context), 0
 }
 
@@ -327,7 +328,13 @@ func (l *library) modifyQP(c *libibverbs.Qp, a *libibverbs.QpAttr, mask libibver
 	modify := func() error { return q.e.Modify(a, mask) }
 	var err error
 	if mask&libibverbs.IBV_QP_STATE != 0 && a.QpState == libibverbs.IBV_QPS_RESET {
-		err = l.hold(q, modify)
+		err = l.hold(q, func() error {
+			err := modify()
+			if err == nil {
+				q.uncheck(false)
+			}
+			return err
+		})
 	} else {
 		err = modify()
 	}
@@ -362,6 +369,7 @@ func (l *library) destroyQP(c *libibverbs.Qp) syscall.Errno {
 	l.Hear() // the doorbell's list may still link the queue pair's queues
 	delete(l.qps, c)
 	l.retire(c.Context, address(c), &q.events)
+	q.uncheck(true)
 	freeQP(q.soft())
 	return 0
 }

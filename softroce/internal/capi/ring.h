@@ -25,7 +25,7 @@ struct soft_wq {
 	uint64_t owner;
 	struct soft_wq *next;
 	uint32_t rung;
-	uint32_t reserved;
+	uint32_t check;
 };
 _Static_assert(sizeof(struct soft_wq) == 64 && offsetof(struct soft_wq, slots) == 32, "struct soft_wq");
 

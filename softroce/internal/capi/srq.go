@@ -148,6 +148,9 @@ func (l *library) createSRQ(p *libibverbs.Pd, a *libibverbs.SrqInitAttrEx, conte
 	s.c.Context, s.c.Pd = p.Context, p
 	setContext(&s.c.SrqContext, context)
 	l.srqs[s.c], l.bySRQ[e] = s, s
+	if checking && !tags {
+		checkQueue(&raw.queue, checkedShared, 0, deviceID(l.deviceOf(p.Context)))
+	}
 	return s.c, 0
 }
 
@@ -197,6 +200,9 @@ func (l *library) destroySRQ(c *libibverbs.Srq) syscall.Errno {
 	delete(l.bySRQ, s.e)
 	l.retire(c.Context, address(c), &s.events)
 	s.domain.users--
+	if checking {
+		forgetQueue(&s.soft().queue)
+	}
 	freeSRQ(s.soft())
 	return 0
 }

@@ -12,7 +12,6 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/softroce/internal/detector"
 )
 
 // CQ is a completion queue.
@@ -215,9 +214,7 @@ func (q *CQ) remove(gone func(c *Completion) bool) {
 	for n := r.Polled; n != end; n++ {
 		c := r.entry(n)
 		if gone(c) {
-			if detector.Enabled {
-				detector.Completed([]uint32{c.Ticket})
-			}
+			q.device.noteDropped(c.Ticket)
 			continue
 		}
 		*r.entry(kept) = *c

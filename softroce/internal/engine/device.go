@@ -106,6 +106,13 @@ type Config struct {
 	// Outgoing tells which packets that were passed to Send have left the
 	// process. If it is nil, all of them have.
 	Outgoing Outgoing
+	// Writes is called before the device first writes to the memory of a
+	// request with a ticket, a receive, an RDMA read or an atomic operation,
+	// and when such a receive is flushed.
+	Writes func(ticket uint32)
+	// Dropped is called for the ticket of a receive that will not complete,
+	// or whose completion the program does not get.
+	Dropped func(ticket uint32)
 	// CompletionEvent is called when a completion arrives in an armed
 	// completion queue.
 	CompletionEvent func(cq *CQ)

@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -24,7 +25,8 @@ type MR struct {
 	access  libibverbs.AccessFlags
 	windows int // number of memory windows bound to the region
 
-	told *detector.Region // for the race detector, accesses of peers; nil in programs built without -race
+	told    *detector.Region // for the race detector, accesses of peers; nil in programs built without -race
+	touched *uint32          // becomes 1 before a peer writes to the region; nil: nothing needs to know
 }
 
 const (
@@ -267,14 +269,27 @@ func (d *Device) remote(
 	}
 	if m := d.mrs[key>>8]; m != nil && m.key == key && m.pd == pd && access&^m.access == 0 {
 		if m.holds(addr, length) {
+			m.noteAccess(access)
 			return location{m, addr}, libibverbs.IBV_WC_SUCCESS
 		}
 	} else if w := d.mws[key>>8]; w != nil && w.key == key && w.pd == pd && access&^w.access == 0 {
 		if at, ok := w.locate(q, addr, length); ok {
+			at.mr.noteAccess(access)
 			return at, libibverbs.IBV_WC_SUCCESS
 		}
 	}
 	return location{}, libibverbs.IBV_WC_REM_ACCESS_ERR
+}
+
+// WatchWrites sets the word that becomes 1 before a peer writes to the region.
+// nil stands for none.
+func (m *MR) WatchWrites(word *uint32) { m.touched = word }
+
+// noteAccess records that a peer is about to access the region, as access says.
+func (m *MR) noteAccess(access libibverbs.AccessFlags) {
+	if m.touched != nil && access != libibverbs.IBV_ACCESS_REMOTE_READ {
+		atomic.StoreUint32(m.touched, 1)
+	}
 }
 
 // flushed returns the location and the length of the memory that the FLUSH p to

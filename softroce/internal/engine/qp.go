@@ -276,10 +276,10 @@ func (q *QP) reset() {
 	for w := range q.windows {
 		w.unbind()
 	}
+	if r := &q.responder.receive; r.taken {
+		q.device.noteDropped(r.ticket)
+	}
 	if detector.Enabled {
-		if r := &q.responder.receive; r.taken {
-			detector.Completed([]uint32{r.ticket})
-		}
 		for _, w := range q.queues() {
 			tellDropped(w)
 		}

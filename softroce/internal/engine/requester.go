@@ -777,8 +777,11 @@ func (q *QP) receiveAtomic(p *wire.Packet) {
 // program's memory is the cause, storeAnswer has failed the request. If the
 // memory of the peer's program is the cause, the response counts as lost.
 func (q *QP) storeAnswer(src [][]byte, offset, n uint32) bool {
-	d := q.device
-	segments, ok := q.send.sendSegments(q.send.send(q.requester.head))
+	d, s := q.device, q.send.send(q.requester.head)
+	if offset == 0 {
+		d.noteWrites(s.Ticket)
+	}
+	segments, ok := q.send.sendSegments(s)
 	if ok {
 		pd := q.pd
 		if q.offload != nil {
@@ -835,9 +838,7 @@ func (q *QP) sendCompletion(n uint32, status libibverbs.WcStatus) Completion {
 	c := Completion{Queue: q.send, Count: n + 1}
 	s := q.send.send(n)
 	c.WrId, c.Status, c.QpNum = s.ID, status, q.number
-	if detector.Enabled {
-		c.Ticket = s.Ticket
-	}
+	c.Ticket = s.Ticket
 	return c
 }
 

@@ -533,10 +533,8 @@ func (q *QP) takeReceive() bool {
 		r.next++
 		v.queue, v.count = w, r.next
 	}
-	v.taken, v.id, v.match.kind = true, s.ID, notTagged
-	if detector.Enabled {
-		v.ticket = s.Ticket
-	}
+	v.taken, v.id, v.match.kind, v.ticket = true, s.ID, notTagged, s.Ticket
+	q.device.noteWrites(v.ticket)
 	segments, _ := w.recvSegments(s)
 	v.segments = append(v.segments[:0], segments...)
 	v.measure()
@@ -560,9 +558,7 @@ func (q *QP) receiveCompletion(status libibverbs.WcStatus) Completion {
 	v := &q.responder.receive
 	c := Completion{Queue: v.queue, Count: v.count}
 	c.WrId, c.Status, c.QpNum = v.id, status, q.number
-	if detector.Enabled {
-		c.Ticket = v.ticket
-	}
+	c.Ticket = v.ticket
 	if q.xrcd != nil {
 		c.Count = q.responder.srq.number
 	}

@@ -40,7 +40,8 @@ type WorkQueue struct {
 	// not know yet.
 	Next uintptr
 	Rung uint32 // 1 if the queue is in the list that Next links, otherwise 0
-	_    uint32
+
+	Check uint32 // number of the queue for capi's check.c; 0: its requests are not checked
 }
 
 // SendSlot is the beginning of a slot of a send queue. NumSGE segments follow,
@@ -61,7 +62,7 @@ type SendSlot struct {
 	RemoteQKey uint32
 	BindLKey   uint32 // for a bind, the key of the region
 	BindAccess uint32 // for a bind, libibverbs.AccessFlags
-	Ticket     uint32 // number of the request for package detector; 0: none
+	Ticket     uint32 // number of the request for package detector, or for capi's check.c; 0: none
 	_          uint32
 }
 

@@ -12,7 +12,7 @@ import (
 
 // In programs that are built with -race, the device tells Go's race detector
 // about the memory of the program. In other programs, detector.Enabled is
-// false, and nothing in this file is called.
+// false, and only noteWrites and noteDropped are called.
 
 // told has what threads that post need to know, without the lock that guards
 // the devices.
@@ -178,6 +178,25 @@ func (q *QP) tellRemote(p *wire.Packet, access detector.RemoteAccess, at locatio
 	}
 	if ticket := peer.ticketOf(p.PSN); ticket != 0 && m != nil {
 		detector.Remote(ticket, q.reliable, access, at.bytes(n), m.told, &q.told)
+	}
+}
+
+// noteWrites reports that the device is about to write to the memory of the
+// request with the ticket.
+func (d *Device) noteWrites(ticket uint32) {
+	if ticket != 0 && d.config.Writes != nil {
+		d.config.Writes(ticket)
+	}
+}
+
+// noteDropped reports that a receive with the ticket will not complete, or that
+// the program does not get its completion.
+func (d *Device) noteDropped(ticket uint32) {
+	if detector.Enabled {
+		detector.Completed([]uint32{ticket})
+	}
+	if ticket != 0 && d.config.Dropped != nil {
+		d.config.Dropped(ticket)
 	}
 }
 

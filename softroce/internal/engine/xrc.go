@@ -7,7 +7,6 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/softroce/internal/detector"
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
@@ -98,8 +97,8 @@ func (q *QP) leave(s *SRQ) {
 	if r.srq != s {
 		return
 	}
-	if detector.Enabled && r.receive.taken {
-		detector.Completed([]uint32{r.receive.ticket})
+	if r.receive.taken {
+		q.device.noteDropped(r.receive.ticket)
 	}
 	r.srq, r.receive.taken = nil, false
 }

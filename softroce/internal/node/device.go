@@ -52,6 +52,8 @@ func (s *devices) plug() {
 		Room:            n.network.room,
 		Persist:         persist,
 		CompletionEvent: n.program.CompletionEvent,
+		Writes:          n.program.Writes,
+		Dropped:         n.program.Dropped,
 		Limits:          &n.limits,
 	}
 	n.network.configure(&c)

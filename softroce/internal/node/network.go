@@ -76,6 +76,7 @@ var choices struct {
 	made     bool       // whether the node has been created
 	hostile  string     // seed of the hostile mode; empty: off
 	limits   string     // options of SetLimits
+	check    string     // options of SetCheck
 	opened   bool       // whether SetNetwork has succeeded
 	network  string     // options of SetNetwork
 	internet *internet  // nil: this machine's network

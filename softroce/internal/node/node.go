@@ -25,6 +25,11 @@ type Program interface {
 	// CompletionEvent reports that an armed completion queue got a
 	// completion.
 	CompletionEvent(q *engine.CQ)
+	// Writes reports that the device is about to write to the memory of the
+	// request with the ticket.
+	Writes(ticket uint32)
+	// Dropped reports that the request with the ticket will not complete.
+	Dropped(ticket uint32)
 	// AsyncEvent reports an asynchronous event of the device d, or of one
 	// of its objects.
 	AsyncEvent(d *engine.Device, e engine.AsyncEvent)

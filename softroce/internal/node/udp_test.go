@@ -161,6 +161,8 @@ type program struct{ late bool }
 func (*program) CompletionEvent(*engine.CQ)                   {}
 func (*program) AsyncEvent(*engine.Device, engine.AsyncEvent) {}
 func (p *program) SendLate() bool                             { return p.late }
+func (*program) Dropped(uint32)                               {}
+func (*program) Writes(uint32)                                {}
 func (*program) Removed()                                     {}
 func (*program) Objects() stat.Objects                        { return stat.Objects{} }
 

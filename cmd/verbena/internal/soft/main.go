@@ -62,6 +62,8 @@ These environment variables are the device's:
   VERBENA_NETWORK  programs with the same text, or none, reach each other
   VERBENA_HOSTILE  any text: packets come late, twice or in another order
   VERBENA_LIMITS   what the device has less of, such as sge=1,inline=0, or siw
+  VERBENA_CHECK    1 or abort: reports what the program writes to memory of
+                   requests in progress, and goes on or ends
   VERBENA_CAPTURE  a file: packets that are sent are added to it, for Wireshark
 
 Exit status: the program's; 1 if it cannot be started, 2 for wrong arguments.
