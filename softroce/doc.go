@@ -37,10 +37,10 @@
 // [Remove], [Insert] and [SetAddresses] change the device as an administrator
 // changes a card. [Config] has a hostile mode, which loses nothing but delays,
 // duplicates and reorders packets. It also has limits, with which the device
-// lacks what cards lack, and a check of the memory of requests in progress, which
-// reports when the program writes to it. [Capture] writes sent packets to a file for
-// Wireshark, as does the environment variable VERBENA_CAPTURE, which names a
-// file.
+// lacks what cards lack, and a check of the memory of requests in progress,
+// which reports when the program writes to it. [Capture] writes sent packets to
+// a file for Wireshark, as does the environment variable VERBENA_CAPTURE, which
+// names a file.
 //
 // All of these affect the only device of the process, so tests that use them
 // must not run in parallel with others. They may be called concurrently and do

@@ -54,8 +54,8 @@ func flag(b bool) C.int32_t {
 var origin atomic.Pointer[func() unsafe.Pointer]
 
 // SetOrigin makes Begin call f. f returns a text for C that says which function
-// is posting, and C gets it in the same thread from Origin. If f is nil, nothing
-// is called any more.
+// is posting, and C gets it in the same thread from Origin. If f is nil,
+// nothing is called any more.
 func SetOrigin(f func() unsafe.Pointer) {
 	if f == nil {
 		origin.Store(nil)
