@@ -836,7 +836,8 @@ func (qp *QP) converse(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least
 
 // PostSendAndSpin posts the batch, which must not be empty, like PostSend and
 // then polls cq like CQ.Spin, all in one call of C; see ibv_post_send(3) and
-// ibv_poll_cq(3). If posting fails, it does not poll.
+// ibv_poll_cq(3). If posting fails, it does not poll. If polling fails, all
+// requests have been posted.
 func (qp *QP) PostSendAndSpin(b *SendBatch, cq *CQ, wcs []WC, budget time.Duration) (posted, n int, err error) {
 	if err := qp.self().Use(); err != nil {
 		return 0, 0, err

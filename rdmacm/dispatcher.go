@@ -195,13 +195,19 @@ func (d *dispatcher) keep(id *ID, mu sync.Locker, hasRoom func() bool, adopt fun
 	}
 }
 
-// catchUp waits until the handlers have had all events that C has now, or until
-// over is closed.
+// catchUpPatience limits how long catchUp waits if events do not stop coming.
+const catchUpPatience = time.Second
+
+// catchUp waits until the handlers have had all events that C had at the
+// beginning, or until over is closed. It gives up after catchUpPatience.
 func (d *dispatcher) catchUp(over <-chan struct{}) {
+	late := time.NewTimer(catchUpPatience)
+	defer late.Stop()
 	select {
 	case <-d.channel.drained():
 	case <-d.done: // closed if the dispatcher has failed
 	case <-over:
+	case <-late.C:
 	}
 }
 

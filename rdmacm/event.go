@@ -91,8 +91,6 @@ type Event struct {
 	PrivateData []byte // data from the peer, padded with zeros to the transport's maximum
 	QPNum       uint32 // the peer's queue pair, or the destination for a multicast group
 
-	// number of RDMA reads and atomics that the peer wants to have in
-	// flight
 	ResponderResources int // RDMA reads and atomics that the peer wants to have in flight
 	InitiatorDepth     int // number of RDMA reads and atomics that the peer can answer at once
 	FlowControl        bool

@@ -144,8 +144,9 @@ func (ch *EventChannel) read() (*Event, error) {
 	}
 }
 
-// drained returns a channel that is closed when all events that C has now were
-// read, and the reader has come back for more.
+// drained returns a channel that is closed when the reader has found that C has
+// no more events, after it has handled those that it read. It may have kept
+// events of IDs that move.
 func (ch *EventChannel) drained() <-chan struct{} {
 	drained := make(chan struct{})
 	ch.mu.Lock()

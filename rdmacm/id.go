@@ -1148,6 +1148,23 @@ func (id *ID) migrateC(from, to *EventChannel) error {
 			return err
 		}
 	}
+	return moveC(id, from, to)
+}
+
+// migrating guards the locking of two channels.
+var migrating sync.Mutex
+
+// moveC moves C's ID while no goroutine reads an event of the channels. C moves
+// the ID in the kernel first. Until C has recorded that, it would ask the
+// kernel about a new event of the ID by the wrong channel, in vain, and report
+// a failure, or drop a request.
+func moveC(id *ID, from, to *EventChannel) error {
+	migrating.Lock()
+	defer migrating.Unlock()
+	for _, ch := range []*EventChannel{from, to} {
+		ch.mu.Lock()
+		defer ch.mu.Unlock()
+	}
 	return librdmacm.MigrateId(id.raw, to.raw)
 }
 

@@ -154,6 +154,39 @@ func TestMoveDelaysNoOtherEvents(t *testing.T) {
 	require.Same(t, moving, next(t, ch, rdmacm.EventAddrResolved).ID)
 }
 
+// An event that arrives while its ID moves is the one that the kernel has sent,
+// whichever of the two channels it is read from.
+func TestMoveWhileResolving(t *testing.T) {
+	d := needDevice(t)
+	here, there := newChannel(t), newChannel(t)
+	events := make(chan *rdmacm.Event, 1)
+	var reading sync.WaitGroup
+	ctx, stop := context.WithCancel(bounded(t))
+	for _, ch := range []*rdmacm.EventChannel{here, there} {
+		reading.Go(func() {
+			for ev, err := range ch.Events(ctx) {
+				if err != nil {
+					return
+				}
+				events <- ev
+			}
+		})
+	}
+	for range 300 {
+		id, err := here.NewID(rdmacm.PortSpaceTCP)
+		require.NoError(t, err)
+		require.NoError(t, id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(d.IPv4, 7), patience))
+		require.NoError(t, id.Migrate(there))
+		ev := cmtest.Take(t, events, "the event")
+		require.Same(t, id, ev.ID)
+		require.NoError(t, ev.Err())
+		require.Equal(t, rdmacm.EventAddrResolved, ev.Type)
+		require.NoError(t, id.Close())
+	}
+	stop()
+	reading.Wait()
+}
+
 // IDs that move all the time do not keep the events of another from being read.
 func TestEndlessMoves(t *testing.T) {
 	d := needDevice(t)

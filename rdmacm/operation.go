@@ -73,7 +73,7 @@ type operations struct {
 	sends, recvs room
 	silent       int // number of requests without a completion that were posted after the last request with one
 
-	heard     atomic.Bool   // whether a request has succeeded, which shows that the peer's end is up
+	heard     atomic.Bool   // whether a request that involves the peer has succeeded; on a connection, this shows that the peer's end is up
 	posts     atomic.Uint32 // number of calls of Post
 	scheduled atomic.Int64  // time from started to the last call of giveWay that yielded
 
@@ -261,7 +261,7 @@ func (o *operations) note(wc *ibverbs.WC) {
 		if failed, ok := err.(*ibverbs.WCError); ok {
 			o.failed(failed, o.describe(failed))
 		}
-	} else if !o.heard.Load() {
+	} else if !o.heard.Load() && wc.Opcode() != ibverbs.WCBindMW && wc.Opcode() != ibverbs.WCLocalInv {
 		o.heard.Store(true)
 	}
 }
@@ -692,7 +692,7 @@ func (o *operations) postRecvIn(r *Receive, segments []ibverbs.Segment, own, pol
 	}
 }
 
-// takeReceive returns an unused receive.
+// takeReceive returns an unused receive. The caller must hold o.mu.
 func (o *operations) takeReceive() *Receive {
 	if n := len(o.receives); n > 0 {
 		r := o.receives[n-1]

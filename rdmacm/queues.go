@@ -46,6 +46,7 @@ type queues struct {
 	onLog    func(error)   // writes the log record of the end; may be nil
 	flushing atomic.Bool   // whether PreparedQP.Flushed is running
 
+	notifying  atomic.Bool                     // whether checkHandshake's call of Notify is running, or about to
 	flushed    atomic.Pointer[ibverbs.WCError] // completion of the first flushed request of a connection, or nil
 	wasFlushed bool                            // whether flushed was already set at the last call of checkQP
 
@@ -98,7 +99,7 @@ func (c *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD, failed
 	c.over, c.why = c.done, c.Err
 	// A caller that makes room for another request must still wait if the peer
 	// has completed the handshake.
-	c.stays = func(ctx context.Context) bool { return isShed(ctx) && c.isComplete() }
+	c.stays = func(ctx context.Context) bool { return c.id.Request() != nil && isShed(ctx) && c.isComplete() }
 	c.notice = endNotice{dispatcher: d, id: id, over: make(chan struct{})}
 }
 
@@ -290,9 +291,15 @@ func (c *queues) checkHandshake() {
 	if !c.ops.heard.Load() || c.id.Request() == nil || !c.isAsking() {
 		return
 	}
+	if c.notifying.Swap(true) {
+		return
+	}
 	// In the background, since the kernel may take long. Notify fails if the
-	// handshake has just been completed, or if rdma_accept is still running.
-	background.add(func() { _ = c.id.Notify(ibverbs.EventCommEstablished) })
+	// handshake has just been completed, or if rdma_accept has not begun.
+	background.add(func() {
+		defer c.notifying.Store(false)
+		_ = c.id.Notify(ibverbs.EventCommEstablished)
+	})
 }
 
 // Err returns why the connection ended, or nil while it is up.

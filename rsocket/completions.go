@@ -19,6 +19,11 @@ func (c *Conn) handle(wcs []ibverbs.WC, err error) {
 	if err != nil {
 		c.fail(failure(err))
 	}
+	c.unlock()
+}
+
+// unlock unlocks c.mu, and disconnects if the peer has broken the protocol.
+func (c *Conn) unlock() {
 	aborts := c.aborts
 	c.aborts = false
 	c.mu.Unlock()

@@ -65,7 +65,7 @@ type Conn struct {
 	awaitsCause bool          // whether requests were flushed before rdmacm gave the reason
 	ready       bool          // whether prepare has succeeded
 	connected   bool          // whether establish was called
-	early       []ibverbs.WC  // completions that goroutines of the pool's other connections took before establish was called
+	early       []ibverbs.WC  // completions that were taken before establish was called
 	filling     bool          // whether a Write is copying to the send buffer
 	released    bool          // whether Close has released the memory, which calls in progress may still use
 	linger      time.Duration // longest time for which Close waits
@@ -115,7 +115,7 @@ func (c *Conn) establish(rdma *rdmacm.Conn, peer protocol.Hello) {
 		c.take(early)
 	}
 	c.post(c.state.Update())
-	c.mu.Unlock()
+	c.unlock()
 	c.keepAlive.start(c.config.KeepAlive, c.checkPeer)
 }
 
