@@ -18,8 +18,9 @@ const network = "rdma"
 func (Addr) Network() string { return network }
 
 // lookup returns the addresses for address, which is host:port, on a network.
-// If the host is empty, the result is the zero netip.Addr with the port.
-func lookup(ctx context.Context, network, address string) ([]netip.AddrPort, error) {
+// If the host is empty, the result is the zero netip.Addr with the port. A port
+// may be the name of a service of the protocol, "tcp" or "udp".
+func lookup(ctx context.Context, network, protocol, address string) ([]netip.AddrPort, error) {
 	family, ok := map[string]string{"rdma": "ip", "rdma4": "ip4", "rdma6": "ip6"}[network]
 	if !ok {
 		return nil, net.UnknownNetworkError(network)
@@ -28,7 +29,7 @@ func lookup(ctx context.Context, network, address string) ([]netip.AddrPort, err
 	if err != nil {
 		return nil, err
 	}
-	port, err := net.DefaultResolver.LookupPort(ctx, "tcp", service)
+	port, err := net.DefaultResolver.LookupPort(ctx, protocol, service)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func TestCompleteWithDefaults(t *testing.T) {
 // What is looked up has no IPv4 address in IPv6's form.
 func TestLookupUnmaps(t *testing.T) {
 	for network, want := range map[string]bool{"rdma": true, "rdma4": true, "rdma6": false} {
-		addrs, err := lookup(t.Context(), network, "[::ffff:192.0.2.1]:7")
+		addrs, err := lookup(t.Context(), network, "tcp", "[::ffff:192.0.2.1]:7")
 		if !want {
 			require.ErrorContains(t, err, "no suitable address")
 			continue

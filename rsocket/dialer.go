@@ -82,7 +82,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
 		defer cancel()
 	}
-	peers, err := lookup(ctx, network, address)
+	peers, err := lookup(ctx, network, "tcp", address)
 	if err == nil {
 		peers, err = localSystem(network, peers)
 	}

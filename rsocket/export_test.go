@@ -71,6 +71,36 @@ func Introduced(c *PacketConn, addr netip.AddrPort) bool {
 	return peer != nil && peer.path != nil && peer.qpNum == peer.wanted
 }
 
+// ConnectPackets makes an address the only peer of a PacketConn.
+func ConnectPackets(c *PacketConn, to netip.AddrPort) (netip.Addr, error) {
+	return packetInternals{c}.Connect(to)
+}
+
+// FailQueuePairs makes the queue pairs of a PacketConn flush all requests.
+func FailQueuePairs(t testing.TB, c *PacketConn) {
+	for _, p := range *c.all.Load() {
+		require.NoError(t, p.qp.SetError())
+	}
+}
+
+// Knows reports whether a PacketConn sends to a queue pair of a peer.
+func Knows(c *PacketConn, addr netip.AddrPort, qpNum uint32) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	peer := c.peers[addr]
+	return peer != nil && peer.path != nil && peer.qpNum == qpNum && peer.wanted == qpNum
+}
+
+// Broken returns how many of the queue pairs of a PacketConn wait to be mended.
+func Broken(c *PacketConn) (n int) {
+	for _, p := range *c.all.Load() {
+		if p.broken.Load() {
+			n++
+		}
+	}
+	return n
+}
+
 // CameOverRDMA reports whether the next unread datagram has come over a queue
 // pair. It takes what is there.
 func CameOverRDMA(c *PacketConn) bool {

@@ -230,9 +230,10 @@ func (i packetInternals) Readiness(refresh bool) readiness {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := readiness{Readable: len(c.unread) > 0 || c.err != nil, Unread: len(c.unread) > 0, Writable: true, Err: c.err}
+	r := readiness{Readable: len(c.unread) > 0 || c.err != nil, Unread: len(c.unread) > 0, Err: c.err}
+	r.Writable = len(c.ports) == 0 || c.err != nil
 	for _, p := range c.ports {
-		r.Writable = r.Writable && (len(p.free) > 0 || c.err != nil)
+		r.Writable = r.Writable || len(p.free) > 0 || p.broken.Load()
 	}
 	return r
 }
@@ -251,6 +252,10 @@ func (i packetInternals) Unwatch() { i.c.unwatch() }
 // Connect makes the address the only one whose datagrams are read. It returns
 // the local address from which datagrams go there.
 func (i packetInternals) Connect(to netip.AddrPort) (netip.Addr, error) {
+	to, err := i.c.destination(to)
+	if err != nil {
+		return netip.Addr{}, err
+	}
 	peer, err := i.c.peer(to)
 	if err != nil {
 		return netip.Addr{}, err

@@ -66,7 +66,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 	if err := lc.Config.check(); err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
-	addrs, err := lookup(ctx, network, address)
+	addrs, err := lookup(ctx, network, "tcp", address)
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}

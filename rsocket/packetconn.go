@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -26,11 +27,16 @@ import (
 // A datagram has at most 2032 bytes for peers with IPv4 addresses, and 2020 for
 // others. The first datagrams to a peer go over UDP, together with the number
 // of this end's queue pair. The peer answers with its own, and then datagrams
-// go from queue pair to queue pair. Datagrams that are longer than the device's
-// MTU go over UDP always.
+// go from queue pair to queue pair. When nothing has come from a peer for a
+// second, the next datagram to it goes over UDP again, at most one a second.
+// Datagrams that are longer than the device's MTU go over UDP always.
 //
 // Nothing proves that a datagram comes from the address that it names, as with
-// UDP. On RoCE, a datagram counts only if the device names the same sender.
+// UDP. On RoCE, a datagram counts only if the device names the same host as its
+// source; of link-local addresses, each may name another.
+//
+// If a queue pair fails, datagrams go over UDP until it is reset, at once or
+// after a few seconds. If one of the devices is removed, all calls fail.
 type PacketConn struct {
 	config   Config
 	udp      *net.UDPConn
@@ -82,14 +88,17 @@ func ListenPacket(network, address string) (*PacketConn, error) {
 // ListenPacket returns a PacketConn with the address host:port. The network is
 // "rdma", or "rdma4" or "rdma6" for addresses of one family only. If the host
 // is empty or unspecified, such as 0.0.0.0, the PacketConn has all addresses of
-// all devices. If the port is 0, the system chooses one. ctx limits the lookup
-// of the host.
+// all devices. Datagrams then go from the address that the system's routes
+// choose for the peer, also in answer to datagrams to another one. If the port
+// is 0, the system chooses one. ctx limits the lookup of the host.
 //
-// Of lc.Config, the sizes and Spin apply. A datagram takes 2048 bytes of
-// ReadBuffer or WriteBuffer, and a place in RecvQueue or SendQueue.
+// Of lc.Config, ReadBuffer, WriteBuffer, RecvQueue, SendQueue and Spin apply,
+// for each local address. A datagram takes 2048 bytes of ReadBuffer or
+// WriteBuffer, and a place in RecvQueue or SendQueue.
 //
 // ListenPacket fails with an error matching syscall.EADDRNOTAVAIL or
-// syscall.ENODEV if no device has the address.
+// syscall.ENODEV if no device has the address. With an unspecified host it
+// succeeds also without a device.
 func (lc *ListenConfig) ListenPacket(ctx context.Context, network, address string) (*PacketConn, error) {
 	switch {
 	case lc == nil:
@@ -112,7 +121,7 @@ func (lc *ListenConfig) listenPacket(ctx context.Context, network, address strin
 	if err := lc.Config.check(); err != nil {
 		return nil, at, err
 	}
-	addrs, err := lookup(ctx, network, address)
+	addrs, err := lookup(ctx, network, "udp", address)
 	if err != nil {
 		return nil, at, err
 	}
@@ -121,6 +130,7 @@ func (lc *ListenConfig) listenPacket(ctx context.Context, network, address strin
 		config: lc.Config.complete(), closed: make(chan struct{}), sent: make(chan struct{}, 1),
 		refused: map[netip.Addr]refusal{}, ports: map[netip.Addr]*packetPort{}, peers: map[netip.AddrPort]*packetPeer{},
 	}
+	c.config.SendQueue, c.config.RecvQueue = max(c.config.SendQueue, minQueue), max(c.config.RecvQueue, minQueue)
 	c.reader.init()
 	c.writer.init()
 	c.reader.deadline.init(func() {})
@@ -218,11 +228,11 @@ func (c *PacketConn) greeted(from netip.AddrPort, greeting protocol.Greeting, da
 	}
 	if greeting.Data {
 		answer := protocol.Greeting{QPNum: peer.port.qp.Num(), Local: peer.port.local}
-		_, _ = c.udp.WriteToUDPAddrPort(answer.Append(nil), from) // the peer asks again
+		_ = c.sendUDP(answer.Append(nil), from) // the peer asks again
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	peer.wanted = greeting.QPNum
+	peer.wanted, peer.heard = greeting.QPNum, time.Now()
 	if greeting.Data && c.fromUDP < c.config.RecvQueue && c.takes(from) {
 		c.fromUDP++
 		c.deliver(packet{from: from, data: append([]byte(nil), data...)})
@@ -375,9 +385,11 @@ func (c *PacketConn) tryRead(to [][]byte, peek bool) (n, size int, from netip.Ad
 }
 
 // WriteTo sends a datagram. addr is an Addr or a *net.UDPAddr. A nil error does
-// not mean that the datagram has arrived. WriteTo fails with an error matching
-// syscall.EMSGSIZE if b is too long. It waits while SendQueue datagrams are in
-// flight, or until the deadline.
+// not mean that the datagram has arrived, or was sent. WriteTo fails with an
+// error matching syscall.EMSGSIZE if b is too long. It waits, until the
+// deadline, while as many datagrams from the same local address are in flight
+// as SendQueue and WriteBuffer have room for. It never waits for UDP: it drops
+// a datagram for which the buffer of the UDP socket is full.
 func (c *PacketConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 	switch a := addr.(type) {
 	case Addr:
@@ -398,7 +410,6 @@ func (c *PacketConn) WriteToAddrPort(b []byte, to netip.AddrPort) (int, error) {
 	if err := c.check(); err != nil {
 		return 0, err
 	}
-	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
 	if err := c.writeTo(b, to); err != nil {
 		return 0, c.opError("write", to, err)
 	}
@@ -430,13 +441,12 @@ func (c *PacketConn) writeTo(b []byte, to netip.AddrPort) error {
 // fails with an error matching syscall.EAGAIN instead of waiting. The caller
 // has locked c.writer.
 func (c *PacketConn) tryWrite(from [][]byte, total int, to netip.AddrPort) error {
-	switch {
-	case !to.IsValid():
-		return cerr.InvalidAs(syscall.EDESTADDRREQ, "no destination")
-	case to.Port() == 0 || to.Addr().IsUnspecified() || to.Addr().IsMulticast():
-		return cerr.InvalidAs(syscall.EINVAL, "%v is no destination", to)
-	case total > protocol.MaxDatagram(to.Addr()):
-		return cerr.InvalidAs(syscall.EMSGSIZE, "a datagram of %d bytes, more than %d", total, protocol.MaxDatagram(to.Addr()))
+	to, err := c.destination(to)
+	if err != nil {
+		return err
+	}
+	if most := protocol.MaxDatagram(to.Addr()); total > most {
+		return cerr.InvalidAs(syscall.EMSGSIZE, "a datagram of %d bytes, more than %d", total, most)
 	}
 	peer, err := c.peer(to)
 	if err != nil {
@@ -455,11 +465,42 @@ func (c *PacketConn) tryWrite(from [][]byte, total int, to netip.AddrPort) error
 	for _, b := range from {
 		c.scratch = append(c.scratch, b...)
 	}
-	_, err = c.udp.WriteToUDPAddrPort(c.scratch, to)
+	err = c.sendUDP(c.scratch, to)
 	if oe, ok := errors.AsType[*net.OpError](err); ok {
 		err = oe.Err
 	}
 	return err
+}
+
+// destination returns a destination in the form in which the PacketConn knows
+// it: of the zones, only those of link-local addresses remain, as the names of
+// interfaces. It fails if there can be no peer at the address.
+func (c *PacketConn) destination(to netip.AddrPort) (netip.AddrPort, error) {
+	ip := to.Addr().Unmap()
+	switch {
+	case !to.IsValid():
+		return to, cerr.InvalidAs(syscall.EDESTADDRREQ, "no destination")
+	case to.Port() == 0 || ip.WithZone("").IsUnspecified() || ip.IsMulticast():
+		return to, cerr.InvalidAs(syscall.EINVAL, "%v is no destination", to)
+	case !ip.Is6() || !ip.IsLinkLocalUnicast():
+		ip = ip.WithZone("")
+	case ip.Zone() == "":
+		ip = ip.WithZone(c.local.Addr().Zone())
+	default:
+		ip = ip.WithZone(zoneName(ip.Zone()))
+	}
+	return netip.AddrPortFrom(ip, to.Port()), nil
+}
+
+// zoneName returns the name of the interface that a zone names by its number or
+// name.
+func zoneName(zone string) string {
+	if n, err := strconv.Atoi(zone); err == nil {
+		if i, err := net.InterfaceByIndex(n); err == nil {
+			return i.Name
+		}
+	}
+	return zone
 }
 
 // LocalAddr returns the local address, of type Addr.
@@ -509,7 +550,9 @@ func (c *PacketConn) Close() error {
 		return err
 	}
 	c.closing.Do(func() {
+		c.mu.Lock() // no goroutine that Close waits for begins after this
 		close(c.closed)
+		c.mu.Unlock()
 		c.changed()
 		c.awaitSends()
 		c.cancel()
@@ -548,32 +591,36 @@ func (c *PacketConn) isIdle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.ports {
-		if len(p.free) < cap(p.free) && c.err == nil {
+		if len(p.free) < cap(p.free) && c.err == nil && !p.broken.Load() {
 			return false
 		}
 	}
 	return true
 }
 
-// free closes the ports and the paths to peers.
+// free closes the ports and the paths to peers. Close has ended the goroutines
+// that use them; other calls see c.err. As destroying a queue pair may take
+// long, c.mu is not locked meanwhile.
 func (c *PacketConn) free() error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.err == nil {
 		c.err = net.ErrClosed
 	}
+	ports, peers := *c.all.Load(), c.peers
+	c.unread, c.peers, c.ports = nil, nil, nil
+	c.mu.Unlock()
 	var errs []error
-	for _, p := range c.ports {
+	for _, p := range ports {
+		p.pump.lock <- struct{}{} // never released: nothing takes completions any more
 		errs = append(errs, p.closeQP())
 	}
-	for _, peer := range c.peers {
+	for _, peer := range peers {
 		if peer.path != nil {
 			errs = append(errs, peer.path.ah.Close())
 		}
 	}
-	for _, p := range c.ports {
+	for _, p := range ports {
 		errs = append(errs, p.close())
 	}
-	c.unread, c.peers = nil, nil
 	return errors.Join(errs...)
 }

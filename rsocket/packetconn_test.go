@@ -115,8 +115,8 @@ func TestPackets(t *testing.T) {
 	}
 }
 
-// A PacketConn on all addresses answers from the address that was asked, and is
-// its own peer.
+// A PacketConn on all addresses answers from its only address, and is its own
+// peer.
 func TestPacketsOnAllAddresses(t *testing.T) {
 	d := needDatagrams(t)
 	for _, network := range []string{"rdma", "rdma4"} {
@@ -176,10 +176,12 @@ func TestPacketsGetLost(t *testing.T) {
 		if known {
 			introduced(t, a, b)
 		}
+		began := time.Now()
 		for i := range 200 {
 			_, err := a.WriteTo([]byte{byte(i)}, b.LocalAddr())
 			require.NoError(t, err)
 		}
+		ordered := known && time.Since(began) < time.Second // later, one goes over UDP
 		got := make([]byte, 10)
 		last := -1
 		for {
@@ -195,7 +197,7 @@ func TestPacketsGetLost(t *testing.T) {
 				break
 			}
 			require.Equal(t, 1, n)
-			if known { // before, datagrams over UDP and those over RDMA pass each other
+			if ordered { // otherwise, datagrams over UDP and those over RDMA pass each other
 				require.Greater(t, int(got[0]), last, "out of order")
 			}
 			last = int(got[0])
@@ -353,6 +355,147 @@ func TestPacketPeerRestarts(t *testing.T) {
 		delivers(t, b, a, []byte("new"))
 	}
 	require.NoError(t, b.Close())
+}
+
+// A peer that has restarted, and sends nothing by itself, is found again.
+func TestPacketPeerRestartsSilently(t *testing.T) {
+	d := needDatagrams(t)
+	a, b := packets(t, d.IPv4, rsocket.Config{}), packets(t, d.IPv4, rsocket.Config{})
+	introduced(t, a, b)
+	at := addrOf(b).String()
+	require.NoError(t, b.Close())
+	b, err := rsocket.ListenPacket("rdma", at)
+	require.NoError(t, err)
+	delivers(t, a, b, []byte("to the new one"))
+	introduced(t, a, b)
+	require.NoError(t, b.Close())
+}
+
+// A false queue pair that a Greeting in a peer's name names is forgotten,
+// although the peer's datagrams come over RDMA meanwhile.
+func TestPacketPeerIsMisnamed(t *testing.T) {
+	d := needDatagrams(t)
+	a, b := packets(t, d.IPv4, rsocket.Config{}), packets(t, d.IPv4, rsocket.Config{})
+	introduced(t, a, b)
+	const misnamed = 0x109
+	greeting := []byte{0x55, 0x55, 0x55, 0x55, 4, 7, 16, 0, 0, 0, 1, 9, 1, 2, 3, 4}
+	for began := time.Now(); !rsocket.Knows(a, addrOf(b), misnamed); {
+		rsocket.Greet(t, a, addrOf(b), greeting)
+		_, err := a.WriteTo([]byte("lost or not"), b.LocalAddr())
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), patience, "the false queue pair is not taken")
+	}
+	for began := time.Now(); !rsocket.Introduced(a, addrOf(b)) || rsocket.Knows(a, addrOf(b), misnamed); {
+		_, err := b.WriteTo([]byte("over RDMA"), a.LocalAddr())
+		require.NoError(t, err)
+		_, err = a.WriteTo([]byte("lost at first"), b.LocalAddr())
+		require.NoError(t, err)
+		for err == nil {
+			_, _, err = rsocket.TryReadPacket(a, make([]byte, 100))
+		}
+		require.Less(t, time.Since(began), patience, "the peer's own queue pair is not found")
+	}
+	introduced(t, a, b)
+}
+
+// After a queue pair has failed, datagrams go over UDP, and later over RDMA
+// again. Unread datagrams remain, and no place for datagrams is lost.
+func TestPacketsAfterFailure(t *testing.T) {
+	d := needDatagrams(t)
+	small := rsocket.Config{ReadBuffer: 8192, WriteBuffer: 8192}
+	a, b := packets(t, d.IPv4, small), packets(t, d.IPv4, small)
+	for range 2 {
+		introduced(t, a, b)
+		for _, data := range []string{"one", "two"} {
+			_, err := b.WriteTo([]byte(data), a.LocalAddr())
+			require.NoError(t, err)
+		}
+		require.Eventually(t, func() bool { return rsocket.CameOverRDMA(a) }, patience, time.Millisecond)
+		rsocket.FailQueuePairs(t, a)
+		delivers(t, a, b, []byte("over UDP"))
+		got := make([]byte, 10)
+		for _, data := range []string{"one", "two"} {
+			n, _, err := a.ReadFrom(got)
+			require.NoError(t, err)
+			require.Equal(t, data, string(got[:n]))
+		}
+		require.Eventually(t, func() bool { return rsocket.Broken(a) == 0 }, patience, time.Millisecond)
+		for range 20 { // more than there are places
+			delivers(t, a, b, []byte("question"))
+			delivers(t, b, a, []byte("answer"))
+		}
+		_, err := b.WriteTo([]byte("over RDMA"), a.LocalAddr())
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return rsocket.CameOverRDMA(a) }, patience, time.Millisecond)
+		_, _, err = a.ReadFrom(got)
+		require.NoError(t, err)
+	}
+}
+
+// Calls go on while queue pairs fail, and Close ends while they are mended.
+func TestPacketsWhileQueuePairsFail(t *testing.T) {
+	d := needDatagrams(t)
+	for range 5 {
+		a, b := packets(t, d.IPv4, rsocket.Config{}), packets(t, d.IPv4, rsocket.Config{})
+		introduced(t, a, b)
+		var calls sync.WaitGroup
+		for from, to := range map[*rsocket.PacketConn]*rsocket.PacketConn{a: b, b: a} {
+			calls.Go(func() {
+				for range 200 {
+					if _, err := from.WriteTo([]byte("hello"), to.LocalAddr()); err != nil {
+						if !errors.Is(err, net.ErrClosed) {
+							t.Error(err)
+						}
+						return
+					}
+				}
+			})
+			calls.Go(func() {
+				for {
+					if _, _, err := to.ReadFrom(make([]byte, 10)); err != nil {
+						if !errors.Is(err, net.ErrClosed) {
+							t.Error(err)
+						}
+						return
+					}
+				}
+			})
+		}
+		rsocket.FailQueuePairs(t, a)
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+		calls.Wait()
+	}
+}
+
+// Negative lengths of queues are adjusted like small ones.
+func TestPacketQueuesAreAdjusted(t *testing.T) {
+	d := needDatagrams(t)
+	a := packets(t, d.IPv4, rsocket.Config{})
+	b := packets(t, d.IPv4, rsocket.Config{RecvQueue: -1, SendQueue: -1})
+	delivers(t, a, b, []byte("over UDP"))
+	introduced(t, a, b)
+}
+
+// Nothing connects to an address that can be no peer's.
+func TestPacketConnect(t *testing.T) {
+	d := needDatagrams(t)
+	c := packets(t, d.IPv4, rsocket.Config{})
+	for name, to := range map[string]netip.AddrPort{
+		"port 0":      netip.AddrPortFrom(d.IPv4, 0),
+		"unspecified": netip.MustParseAddrPort("0.0.0.0:7"),
+		"multicast":   netip.MustParseAddrPort("224.0.0.1:7"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := rsocket.ConnectPackets(c, to)
+			require.ErrorIs(t, err, syscall.EINVAL)
+		})
+	}
+	mapped := netip.AddrFrom16(d.IPv4.As16())
+	local, err := rsocket.ConnectPackets(c, netip.AddrPortFrom(mapped, addrOf(c).Port()))
+	require.NoError(t, err)
+	require.Equal(t, d.IPv4, local)
+	delivers(t, c, c, []byte("of the only peer"))
 }
 
 // What is no Greeting, or no datagram, changes nothing.

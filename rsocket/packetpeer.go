@@ -26,6 +26,8 @@ type packetPeer struct {
 	resolving bool        // whether a resolver works on it, or will
 	forgotten bool        // whether the PacketConn has forgotten it
 	retry     time.Time   // when the next attempt to find the path may begin
+	heard     time.Time   // when a Greeting, or a datagram from wanted, last came from it
+	greeted   time.Time   // when a Greeting last went to it
 }
 
 // packetPath is the way to a peer.
@@ -159,6 +161,16 @@ func (peer *packetPeer) retire() {
 	}
 }
 
+// greetAfter is the time after which a peer from which nothing comes is greeted
+// again. It may have restarted, or another host may have named wanted for it.
+const greetAfter = time.Second
+
+// isSilent reports whether it is time to greet the peer again. The caller holds
+// the PacketConn's mu.
+func (peer *packetPeer) isSilent(now time.Time) bool {
+	return now.Sub(peer.heard) > greetAfter && now.Sub(peer.greeted) > greetAfter
+}
+
 // closeUnused closes a retired path that no datagram in flight uses. The caller
 // holds the PacketConn's mu.
 func (p *packetPath) closeUnused() {
@@ -196,7 +208,7 @@ func (p *packetPort) path(ctx context.Context, to netip.AddrPort) (*ibverbs.AH, 
 		return nil, cerr.InvalidAs(syscall.EHOSTUNREACH, "rdma_cm knows no path to %v", to)
 	}
 	attr := ibverbs.AHAttr{Port: id.PortNum(), DLID: rec.Dlid.Host(), SL: rec.Sl, StaticRate: ibverbs.Rate(rec.Rate)}
-	if rec.HopLimit > 1 || p.isRoCE() {
+	if rec.HopLimit > 1 || p.isRoCE {
 		attr.DGID, attr.SGIDIndex = *rec.Dgid.Raw(), p.gid.Index // on InfiniBand, index 0 is that of the port's GUID
 		attr.FlowLabel, attr.HopLimit, attr.TrafficClass = rec.FlowLabel.Host(), rec.HopLimit, rec.TrafficClass
 	}

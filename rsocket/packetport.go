@@ -7,9 +7,11 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
 	"github.com/verbena-go/verbena/internal/mem"
 	"github.com/verbena-go/verbena/internal/turns"
 	"github.com/verbena-go/verbena/rdmacm"
@@ -20,16 +22,21 @@ import (
 type packetPort struct {
 	conn   *PacketConn
 	local  netip.Addr
+	isRoCE bool
 	gid    ibverbs.GIDEntry // of local on RoCE; otherwise zero
 	mtu    int
 	id     *rdmacm.ID
 	pd     *ibverbs.PD
 	qp     *ibverbs.QP
+	pkey   int // index of qp's P_Key
 	region *ibverbs.MR
 	memory []byte // of region: slots for receives, and after these the slots for sends
+	slot   int    // bytes of a slot for a receive
 	header []byte // before the data of each datagram
 	pump   pump
 	wanted chan struct{} // makes the goroutine take completions
+	broken atomic.Bool   // whether nothing may be posted until mend has mended the queue pair
+	mended time.Time     // when mend last tried; used by mend
 
 	// The fields below are guarded by the PacketConn's mu.
 
@@ -40,11 +47,8 @@ type packetPort struct {
 	paths    []*packetPath // for each slot for sends, the path that the datagram in it takes
 }
 
-// Bytes of a slot for a receive, and for a send.
-const (
-	recvSlot = (ibverbs.GRHLen + protocol.DatagramLen + 63) / 64 * 64
-	sendSlot = protocol.DatagramLen
-)
+// sendSlot has the bytes of a slot for a send.
+const sendSlot = protocol.DatagramLen
 
 // packetQKey is the queue key of all queue pairs that rdma_cm makes for
 // datagrams.
@@ -88,6 +92,10 @@ func (c *PacketConn) port(local netip.Addr) (*packetPort, error) {
 	}
 	delete(c.refused, local)
 	c.mu.Lock()
+	if fired(c.closed) { // Close waits until c.making is free, but not for a goroutine of p
+		c.mu.Unlock()
+		return nil, errors.Join(net.ErrClosed, p.closeQP(), p.close())
+	}
 	defer c.mu.Unlock()
 	c.ports[local] = p
 	all := append(append([]*packetPort(nil), *c.all.Load()...), p)
@@ -130,8 +138,10 @@ func (p *packetPort) create() (err error) {
 		return err
 	}
 	p.mtu = port.ActiveMTU.Bytes()
-	if gid, err := device.FindGID(p.local.WithZone("")); err == nil && gid.Type != ibverbs.GIDTypeIB {
-		p.gid = gid
+	if p.isRoCE = port.LinkLayer == link.Ethernet; p.isRoCE {
+		if p.gid, err = device.FindGID(p.local.WithZone("")); err != nil {
+			return err
+		}
 	}
 	attr, err := device.QueryDevice()
 	if err != nil {
@@ -147,7 +157,9 @@ func (p *packetPort) create() (err error) {
 	if err := p.pump.create(device, p.receives+sends, config.Spin); err != nil {
 		return err
 	}
-	p.memory = mem.Pages(p.receives*recvSlot + sends*sendSlot)
+	// A datagram that is longer than its receive would end the queue pair.
+	p.slot = (ibverbs.GRHLen + max(protocol.DatagramLen, p.mtu) + 63) / 64 * 64
+	p.memory = mem.Pages(p.receives*p.slot + sends*sendSlot)
 	if p.region, err = p.pd.Register(p.memory, ibverbs.AccessLocalWrite); err != nil {
 		return err
 	}
@@ -157,6 +169,11 @@ func (p *packetPort) create() (err error) {
 	if err != nil {
 		return err
 	}
+	now, err := p.qp.Query()
+	if err != nil {
+		return err
+	}
+	p.pkey = now.PKeyIndex
 	return p.fill(sends)
 }
 
@@ -174,7 +191,7 @@ func (p *packetPort) fill(sends int) (err error) {
 		p.free[slot] = slot
 	}
 	for slot := range p.receives {
-		if err := p.recv.Recv(uint64(slot), p.region.Sub(slot*recvSlot, ibverbs.GRHLen+protocol.DatagramLen)); err != nil {
+		if err := p.recv.Recv(uint64(slot), p.region.Sub(slot*p.slot, p.slot)); err != nil {
 			return err
 		}
 	}
@@ -200,7 +217,7 @@ func (p *packetPort) serve() {
 			return
 		}
 		p.pump.lock <- struct{}{}
-		for c.waiting.Load() > 0 && c.ctx.Err() == nil {
+		for c.waiting.Load() > 0 && c.ctx.Err() == nil && !p.broken.Load() {
 			n, err := p.pump.cq.Wait(c.ctx, p.pump.wcs)
 			if err != nil && c.ctx.Err() != nil {
 				err = nil
@@ -221,24 +238,112 @@ func (p *packetPort) handle(wcs []ibverbs.WC, err error) {
 	c := p.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var now time.Time
+	if len(wcs) > 0 {
+		now = time.Now()
+	}
 	for i := range wcs {
 		wc := &wcs[i]
 		if wc.ID() >= sendID {
 			p.completed(int(wc.ID() - sendID))
 		} else if wc.Status() == ibverbs.WCSuccess {
-			p.received(wc)
+			p.received(wc, now)
 		}
-		switch err := wc.Err(); wc.Status() {
-		case ibverbs.WCSuccess:
-		case ibverbs.WCFlushed:
-			time.AfterFunc(causePatience, func() { c.fail(err) }) // unless rdmacm reports why
-		default:
-			c.failed(err)
+		if wc.Status() != ibverbs.WCSuccess {
+			p.fail()
 		}
 	}
 	if err != nil {
 		c.failed(err)
 	}
+}
+
+// fail makes datagrams go over UDP until mend has mended the queue pair. The
+// caller holds the PacketConn's mu.
+func (p *packetPort) fail() {
+	c := p.conn
+	if c.err != nil || fired(c.closed) || !p.broken.CompareAndSwap(false, true) {
+		return
+	}
+	c.serving.Go(p.mend)
+	c.writer.signal()
+	c.changed()
+}
+
+// mend makes the queue pair work again, at most once in refusedFor. If the
+// device has been removed, that fails, and watchDevices ends the PacketConn.
+func (p *packetPort) mend() {
+	c := p.conn
+	for {
+		select {
+		case <-time.After(time.Until(p.mended.Add(refusedFor))):
+		case <-c.ctx.Done():
+			return
+		}
+		p.mended = time.Now()
+		p.pump.cq.Wake() // the goroutine of serve then gives up the pump
+		select {
+		case p.pump.lock <- struct{}{}:
+		case <-c.ctx.Done():
+			return
+		}
+		err := p.reset()
+		p.pump.unlock()
+		if err == nil {
+			if c.waiting.Load() > 0 {
+				p.start()
+			}
+			return
+		}
+	}
+}
+
+// reset resets the queue pair, and posts what receives there are. Its number
+// remains, so peers notice nothing. The caller holds the pump.
+func (p *packetPort) reset() error {
+	if err := p.qp.ToReset(); err != nil {
+		return err
+	}
+	for { // those from before the reset, as the queue has room for no more
+		n, err := p.pump.cq.Poll(p.pump.wcs)
+		p.handle(p.pump.wcs[:n], nil)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			break
+		}
+	}
+	if err := p.qp.ToInit(ibverbs.InitAttr{Port: p.id.PortNum(), PKeyIndex: p.pkey, QKey: packetQKey}); err != nil {
+		return err
+	}
+	if err := p.qp.ToRTR(ibverbs.RTRAttr{}); err != nil {
+		return err
+	}
+	if err := p.qp.ToRTS(ibverbs.RTSAttr{}); err != nil {
+		return err
+	}
+	c := p.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for slot, path := range p.paths {
+		if path != nil {
+			p.completed(slot)
+		}
+	}
+	unread := map[int]bool{}
+	for _, packet := range c.unread {
+		if packet.port == p {
+			unread[packet.slot] = true
+		}
+	}
+	p.broken.Store(false)
+	for slot := range p.receives {
+		if !unread[slot] {
+			p.repost(slot)
+		}
+	}
+	return nil
 }
 
 // completed frees the slot of a datagram that was sent. The caller holds the
@@ -258,30 +363,38 @@ func (p *packetPort) completed(slot int) {
 }
 
 // received handles a datagram. It drops what is no datagram, and what does not
-// come from the sender that it names. The caller holds the PacketConn's mu.
-func (p *packetPort) received(wc *ibverbs.WC) {
-	slot := int(wc.ID())
-	b := p.memory[slot*recvSlot:][:max(wc.ByteLen(), ibverbs.GRHLen)]
+// come from the host that it names. The caller holds the PacketConn's mu.
+func (p *packetPort) received(wc *ibverbs.WC, now time.Time) {
+	c, slot := p.conn, int(wc.ID())
+	b := p.memory[slot*p.slot:][:max(wc.ByteLen(), ibverbs.GRHLen)]
 	from, data, err := protocol.ParseDatagram(b[ibverbs.GRHLen:])
-	if err != nil || !p.sentBy(from.Addr(), wc, b) || !p.conn.takes(p.zoned(from)) {
+	if err != nil || len(b) > ibverbs.GRHLen+protocol.DatagramLen || !p.sentBy(from.Addr(), wc, b) {
 		p.repost(slot)
 		return
 	}
-	p.conn.deliver(packet{from: p.zoned(from), data: data, port: p, slot: slot})
+	from = p.zoned(from)
+	if peer := c.peers[from]; peer != nil && peer.wanted == wc.SrcQPNum() {
+		peer.heard = now
+	}
+	if !c.takes(from) {
+		p.repost(slot)
+		return
+	}
+	c.deliver(packet{from: from, data: data, port: p, slot: slot})
 }
-
-// isRoCE reports whether the port is one of Ethernet.
-func (p *packetPort) isRoCE() bool { return !p.gid.GID.IsZero() }
 
 // sentBy reports whether the device has received a datagram from an address.
 // On InfiniBand it does not say, and the address of a link need not be the
 // one in the header.
 func (p *packetPort) sentBy(ip netip.Addr, wc *ibverbs.WC, grh []byte) bool {
-	if !p.isRoCE() || !wc.HasGRH() {
-		return true
-	}
-	source := protocol.Source(grh)
-	return source == ip || source.IsLinkLocalUnicast() && ip.IsLinkLocalUnicast()
+	return !p.isRoCE || !wc.HasGRH() || isFrom(ip, grh)
+}
+
+// isFrom reports whether a route header of RoCE names an address as the source.
+func isFrom(ip netip.Addr, grh []byte) bool {
+	header, err := ibverbs.ParseGRH(grh)
+	source := header.SGID.Addr()
+	return err == nil && (source == ip || source.IsLinkLocalUnicast() && ip.IsLinkLocalUnicast())
 }
 
 // zoned adds the zone of the port's address to that of a peer on the same link.
@@ -292,18 +405,19 @@ func (p *packetPort) zoned(from netip.AddrPort) netip.AddrPort {
 	return from
 }
 
-// repost posts a receive again. The caller holds the PacketConn's mu.
+// repost posts a receive again. If the queue pair is broken, mend will. The
+// caller holds the PacketConn's mu.
 func (p *packetPort) repost(slot int) {
-	if p.conn.err != nil {
+	if p.conn.err != nil || p.broken.Load() {
 		return
 	}
 	p.recv.Reset()
-	err := p.recv.Recv(uint64(slot), p.region.Sub(slot*recvSlot, ibverbs.GRHLen+protocol.DatagramLen))
+	err := p.recv.Recv(uint64(slot), p.region.Sub(slot*p.slot, p.slot))
 	if err == nil {
 		_, err = p.qp.PostRecv(p.recv)
 	}
 	if err != nil {
-		p.conn.failed(err)
+		p.fail()
 	}
 }
 
@@ -312,7 +426,7 @@ func (p *packetPort) repost(slot int) {
 func (c *PacketConn) post(peer *packetPeer, from [][]byte, total int) (posted bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := peer.port
+	p, now := peer.port, time.Now()
 	switch {
 	case c.err != nil:
 		return false, c.err
@@ -320,14 +434,15 @@ func (c *PacketConn) post(peer *packetPeer, from [][]byte, total int) (posted bo
 		return false, net.ErrClosed
 	case peer.path == nil || peer.qpNum != peer.wanted:
 		c.find(peer)
-		return false, nil
-	case len(p.header)+total > p.mtu:
+		fallthrough
+	case p.broken.Load(), peer.isSilent(now), len(p.header)+total > p.mtu:
+		peer.greeted = now
 		return false, nil
 	case len(p.free) == 0:
 		return false, errWouldBlock
 	}
 	slot := p.free[len(p.free)-1]
-	at := p.receives*recvSlot + slot*sendSlot
+	at := p.receives*p.slot + slot*sendSlot
 	n := copy(p.memory[at:], p.header)
 	for _, b := range from {
 		n += copy(p.memory[at+n:], b)
@@ -338,7 +453,8 @@ func (c *PacketConn) post(peer *packetPeer, from [][]byte, total int) (posted bo
 		return false, err
 	}
 	if _, err := p.qp.PostSend(p.send); err != nil {
-		return false, err
+		p.fail()
+		return false, nil
 	}
 	p.free = p.free[:len(p.free)-1]
 	p.paths[slot] = peer.path

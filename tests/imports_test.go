@@ -62,7 +62,7 @@ var rooms = map[string][]string{
 	"rdmacm/handled":            {"rdmacm", "ibverbs", "internal/cerr", "internal/netpoll", "internal/object", "internal/sealed"},
 	"rsocket/internal/protocol": {},
 	"rsocket": {
-		"rsocket/internal/protocol", "rdmacm", "ibverbs", "generated", "internal/backlog", "internal/cerr", "internal/mem",
+		"rsocket/internal/protocol", "rdmacm", "ibverbs", "ibverbs/link", "generated", "internal/backlog", "internal/cerr", "internal/mem",
 		"internal/sealed", "internal/turns",
 	},
 	"cmd/internal": {"rdmacm/endpoint", "rdmacm", "ibverbs", "softroce"},

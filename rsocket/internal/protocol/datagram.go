@@ -148,13 +148,3 @@ func ParseGreeting(b []byte, from netip.Addr) (g Greeting, data []byte, err erro
 	}
 	return g, b[n:], nil
 }
-
-// Source returns the sender's address in the route header of a datagram that a
-// RoCE device has received. The header has the 40 bytes of a global route
-// header, or an IPv4 header in the last 20 of them.
-func Source(grh []byte) netip.Addr {
-	if ip := grh[20:40]; grh[0]>>4 != 6 && ip[0]>>4 == 4 {
-		return netip.AddrFrom4([4]byte(ip[12:16]))
-	}
-	return netip.AddrFrom16([16]byte(grh[8:24])).Unmap()
-}

@@ -211,6 +211,14 @@ func TestDatagramMistakes(t *testing.T) {
 	require.Equal(t, syscall.EMSGSIZE, err)
 	_, err = sendTo(t, s, "x", netip.AddrPortFrom(at.Addr(), 0))
 	require.Equal(t, syscall.EINVAL, err)
+	for _, name := range []int32{rdmaSQSize, rdmaRQSize} {
+		n := int32(100)
+		require.Equal(t, syscall.EINVAL, c.Rsetsockopt(used, solRDMA, name, unsafe.Pointer(&n), 4), "it is bound")
+	}
+	for _, to := range []string{"127.0.0.1:0", "0.0.0.0:7", "224.0.0.1:7"} {
+		addr, length := sockaddr(t, to)
+		require.Equal(t, syscall.EINVAL, c.Rconnect(s, addr, length), to)
+	}
 	_, err = recv(s, b, 0)
 	require.Equal(t, syscall.EAGAIN, err, "it is bound now")
 	_, err = recv(s, b, syscall.MSG_OOB)

@@ -68,7 +68,7 @@ func (s *socket) setOption(o option, value unsafe.Pointer, length uint32) syscal
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	conn := s.conn.Load()
-	isNew := s.state == idle || s.state == failed || s.state == listening
+	isNew := (s.state == idle || s.state == failed || s.state == listening) && s.packets.Load() == nil
 	switch o {
 	case option{syscall.SOL_SOCKET, syscall.SO_REUSEADDR}:
 		s.options.reuse = n != 0
