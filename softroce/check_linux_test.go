@@ -17,6 +17,8 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/counter"
+	"github.com/verbena-go/verbena/ibverbs/tag"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/softroce"
 )
@@ -416,12 +418,59 @@ var closedPrograms = users{
 			}
 		}
 	},
+	"unreliable message that is dropped": func(first, _ *user) {
+		a, b := pairOfUsers(first.device, ibverbs.QPTypeUC, 0)
+		setAll(a.memory, 1)
+		setAll(b.memory, 2)
+		b.receive(0, 5000)
+		a.send(1, ibverbs.SendSignaled, 0, size) // its first packet alone fits
+		a.send(2, ibverbs.SendSignaled, 0, 8)
+		b.received(1)
+		b.is(0, 8, 1)
+		b.is(4096, size-4096, 2)
+		a.sent(1)
+		a.sent(2)
+	},
+	"counted receives that a peer names": func(first, _ *user) {
+		a, b := pairOfUsers(first.device, ibverbs.QPTypeRC, 0)
+		b.counter = result(counter.Create(b.device, counter.Requests))
+		b.shareXRC(a, 3)
+		for i := range 2 {
+			a.send(1, ibverbs.SendSignaled, 0, 8)
+			a.sent(1)
+			b.counts(i + 1)
+			b.memory[32] = byte(i + 1)
+			b.received(1)
+			b.shareNamed(a, 3) // a shared receive queue that exists later
+		}
+	},
 	"empty messages": func(a, b *user) {
 		b.receive(0, 0)
 		a.send(1, ibverbs.SendSignaled, 0, 0)
 		a.sent(1)
 		b.received(1)
 	},
+}
+
+// matchTags uses the same memory for a send and for a receive that matches tags.
+func matchTags(first, _ *user) {
+	a, b := newUser(first.device, ibverbs.QPTypeRC, 0), newUser(first.device, ibverbs.QPTypeRC, 0)
+	messages := result(a.device.CreateCQ(ibverbs.CQConfig{CompQueue: 8, Fields: ibverbs.WCStandard | ibverbs.WCWithTMInfo}))
+	srq := result(a.pd.CreateSRQ(ibverbs.SRQConfig{Type: ibverbs.SRQTypeTagMatching, CQ: messages, RecvQueue: 4, MaxTags: 4, MaxTagOps: 4}))
+	a.create(ibverbs.QPConfig{SendCQ: a.sendCQ, RecvCQ: a.recvCQ, SendQueue: 16, SRQ: srq})
+	connectUsers(a, b)
+	setAll(a.memory, 1)
+	b.receive(0, 64)
+	a.send(1, ibverbs.SendSignaled, 0, 64)
+	b.received(1)
+	batch := result(tag.NewBatch(1, 1))
+	must(batch.Add(tag.Op{}, tag.Recv{Tag: 7, Mask: 0xFF, ID: 1}, a.mr.Sub(0, 64)))
+	result(tag.Post(srq, batch))
+	setAll(b.memory, 2)
+	copy(b.memory, result(tag.Header{Kind: tag.MessageEager, Tag: 7}.AppendBinary(nil)))
+	b.send(2, ibverbs.SendSignaled, 0, 64)
+	b.sent(2)
+	a.sent(1)
 }
 
 func setAll(b []byte, value byte) {
@@ -445,6 +494,7 @@ func checkedProgram(args []string, stdout, stderr io.Writer) int {
 	for name, f := range earlyReads {
 		set["early: "+name] = func(a, b *user) { fmt.Fprintf(stdout, "%s", f(a, b)) }
 	}
+	set["tags"] = matchTags
 	run(set[args[0]])
 	return 0
 }
@@ -512,6 +562,15 @@ func TestCheckBlamesNoRightProgram(t *testing.T) {
 				require.Empty(t, p.Output(), memory)
 			}
 		})
+	}
+}
+
+// The check does not know the receives of tag lists, so it ends, and says so.
+func TestCheckEndsWithTags(t *testing.T) {
+	for memory := range memories {
+		p := checked(t, "abort", "tags", memory)
+		require.Zero(t, p.Wait(), p.Output())
+		require.Equal(t, "softroce: the check of memory ends: the program matches tags\n", p.Output())
 	}
 }
 

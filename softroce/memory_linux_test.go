@@ -345,7 +345,8 @@ type user struct {
 	mr             *ibverbs.MR
 	memory         []byte
 	counter        *counter.Counter
-	peerSRQ        uint32 // number of the peer's shared receive queue for XRC; 0: none
+	xrcd           *ibverbs.XRCD // for XRC, the domain of the peer's requests
+	peerSRQ        uint32        // number of the peer's shared receive queue for XRC; 0: none
 }
 
 func must(err error) {
@@ -502,21 +503,30 @@ func (u *user) share(peer *user, n int) {
 }
 
 // shareXRC is like share, with a shared receive queue that the peer names in
-// its requests.
+// its requests. The counter of u, if any, counts the messages.
 func (u *user) shareXRC(peer *user, n int) {
-	domain := result(u.device.OpenXRCD(ibverbs.XRCDConfig{}))
-	srq := result(u.pd.CreateSRQ(ibverbs.SRQConfig{Type: ibverbs.SRQTypeXRC, RecvQueue: 16, XRCD: domain, CQ: u.recvCQ}))
+	u.xrcd = result(u.device.OpenXRCD(ibverbs.XRCDConfig{}))
+	u.shareNamed(peer, n)
+	u.create(ibverbs.QPConfig{Type: ibverbs.QPTypeXRCRecv, XRCD: u.xrcd})
+	if u.counter != nil {
+		must(u.counter.Attach(u.qp, counter.Recvs))
+	}
+	peer.create(ibverbs.QPConfig{Type: ibverbs.QPTypeXRCSend, SendCQ: peer.sendCQ, SendQueue: 16})
+	connectXRC(u.qp, u.addr, peer.addr, time.Millisecond)
+	connectXRC(peer.qp, peer.addr, u.addr, 0)
+	must(peer.qp.ToRTS(ibverbs.RTSAttr{SendPSN: peer.addr.PSN, Timeout: time.Second, RetryCount: 5, RNRRetryCount: ibverbs.RNRRetryForever}))
+}
+
+// shareNamed creates a shared receive queue, which the peer then names, and
+// posts n receives of 64 bytes each.
+func (u *user) shareNamed(peer *user, n int) {
+	srq := result(u.pd.CreateSRQ(ibverbs.SRQConfig{Type: ibverbs.SRQTypeXRC, RecvQueue: 16, XRCD: u.xrcd, CQ: u.recvCQ}))
 	batch := result(ibverbs.NewRecvBatch(n, 1))
 	for i := range n {
 		must(batch.Recv(1, u.mr.Sub(i*64, 64)))
 	}
 	result(srq.PostRecv(batch))
 	peer.peerSRQ = result(srq.Num())
-	u.create(ibverbs.QPConfig{Type: ibverbs.QPTypeXRCRecv, XRCD: domain})
-	peer.create(ibverbs.QPConfig{Type: ibverbs.QPTypeXRCSend, SendCQ: peer.sendCQ, SendQueue: 16})
-	connectXRC(u.qp, u.addr, peer.addr, time.Millisecond)
-	connectXRC(peer.qp, peer.addr, u.addr, 0)
-	must(peer.qp.ToRTS(ibverbs.RTSAttr{SendPSN: peer.addr.PSN, Timeout: time.Second, RetryCount: 5, RNRRetryCount: ibverbs.RNRRetryForever}))
 }
 
 // connectXRC makes a queue pair for XRC ready to receive. pause is how long the

@@ -113,7 +113,7 @@ var forTests = []string{"internal/testutil", "cmd/internal/programtest"}
 // above are rooms that the tests and examples of a room import besides: at run
 // time one of both stands on the other.
 var above = map[string][]string{
-	"softroce": {"rdmacm/endpoint", "rdmacm", "ibverbs", "ibverbs/counter", "ibverbs/devmem", "ibverbs/link", "ibverbs/share"},
+	"softroce": {"rdmacm/endpoint", "rdmacm", "ibverbs", "ibverbs/counter", "ibverbs/devmem", "ibverbs/link", "ibverbs/share", "ibverbs/tag"},
 	"rdmacm":   {"softroce"},
 }
 

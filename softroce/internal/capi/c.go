@@ -155,13 +155,19 @@ func theBell() *bell { return (*bell)(unsafe.Pointer(C.soft_bell())) }
 
 // The check of the memory of requests. c.h says what the functions do.
 
-func startCheck(abort bool, origin unsafe.Pointer) { C.soft_check_start(C.int(truth(abort)), origin) }
+func startCheck(abort bool, origin unsafe.Pointer) syscall.Errno {
+	return syscall.Errno(C.soft_check_start(C.int(truth(abort)), origin))
+}
+
+func stopCheck() (now bool) { return C.soft_check_end() != 0 }
 
 func checkQueue(q *engine.WorkQueue, kind int, number uint32, device uint64) {
 	C.soft_check_queue((*C.struct_soft_wq)(unsafe.Pointer(q)), C.int(kind), C.uint32_t(number), C.uint64_t(device))
 }
 
 func checkWrites(ticket uint32) { C.soft_check_writes(C.uint32_t(ticket)) }
+
+func noteOverwritten(ticket, n uint32) { C.soft_check_overwritten(C.uint32_t(ticket), C.uint64_t(n)) }
 
 func endCheck(ticket uint32) { C.soft_check_dropped(C.uint32_t(ticket)) }
 

@@ -89,8 +89,12 @@ struct soft_bell *soft_bell(void);
 
 /* Starts the check of the memory of requests. abort_at_once says whether the process ends with the
  * first report. origin returns the stack of the Go function that posts in this thread, as text, or
- * NULL. It has the type const char *(void). */
-void soft_check_start(int abort_at_once, void *origin);
+ * NULL. It has the type const char *(void). The result is an error number if the system does not let
+ * the process read and write its memory by system calls, and otherwise 0. */
+int soft_check_start(int abort_at_once, void *origin);
+
+/* Ends the check, also of requests in progress. The result is 0 if an earlier call has ended it. */
+int soft_check_end(void);
 
 /* Make queues known to the check. number is that of the queue pair, and device identifies the device.
  * The requests of a queue that is dropped will not complete, and no thread may post to the queue
@@ -103,6 +107,10 @@ void soft_check_queue_gone(struct soft_wq *q);
 
 /* Checks the memory of a request before the device first writes to it. */
 void soft_check_writes(uint32_t ticket);
+
+/* Ends the check of a request to whose memory the device has written n bytes that the completion will
+ * not count. */
+void soft_check_overwritten(uint32_t ticket, uint64_t n);
 
 /* Ends the check of a request that will not complete. */
 void soft_check_dropped(uint32_t ticket);

@@ -13,11 +13,14 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <elf.h>
+#include <errno.h>
 #include <link.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 #ifdef __GLIBC__
@@ -35,9 +38,14 @@ static const union {
 	uint64_t word;
 } pattern = {"too soon"};
 
-static uint8_t pattern_at(uint64_t address)
+#define CHUNK (1 << 14) /* bytes of memory that are looked at together */
+
+static uint8_t chunk[CHUNK], patterns[CHUNK + 8];
+
+/* Returns CHUNK bytes that memory from the address on has if it has the pattern. */
+static const uint8_t *pattern_at(uint64_t address)
 {
-	return pattern.text[address & 7];
+	return patterns + (address & 7);
 }
 
 #define MAX_COPIES (UINT64_C(1) << 30) /* bytes of all copies; memory of further requests is not checked */
@@ -72,6 +80,7 @@ enum state {
 	UNCHECKED,
 	COPIED,	/* the device reads the memory, and copy has it */
 	FILLED,	/* the device writes to the memory, and copy has what was there before the pattern */
+	RETURNED, /* the memory is not checked any more; copy is for the word of which the device writes a part */
 };
 
 /* Memory of a request. */
@@ -87,7 +96,7 @@ struct span {
 	uint64_t start, end;
 	uint64_t from, to; /* what copy has */
 	uint8_t *copy;
-	uint32_t before;	 /* bytes of the request's memory before this */
+	uint64_t before; /* bytes of the request's memory before this */
 	int writes;
 	enum state state;
 };
@@ -100,6 +109,7 @@ struct record {
 	uint64_t id;
 	uint32_t opcode;
 	uint32_t number;
+	int begun; /* whether the device has begun to write to the memory */
 	int spans;
 	struct span span[];
 };
@@ -116,7 +126,7 @@ struct queue {
  * may post. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-static int aborts;
+static int aborts, ended;
 static const char *(*origin)(void);
 static pid_t self;
 static struct site *sites;
@@ -132,7 +142,6 @@ static uint32_t record_room, free_record;
 static struct link *buckets[BUCKETS];
 static struct span *small, *large;
 static uint64_t copies; /* bytes */
-static uint8_t chunk[1 << 14];
 
 static void lock(sigset_t *mask)
 {
@@ -163,6 +172,40 @@ static int store(uint64_t to, const void *from, size_t n)
 	struct iovec local = {(void *)from, n}, remote = {(void *)(uintptr_t)to, n};
 
 	return process_vm_writev(self, &local, 1, &remote, 1, 0) == (ssize_t)n;
+}
+
+/* Fetches the next bytes of the memory from *at to end into chunk, and returns their number. It skips
+ * pages that are not mapped. It returns 0 if no memory is left. */
+static size_t fetch_next(uint64_t *at, uint64_t end)
+{
+	while (*at < end) {
+		size_t n = end - *at < CHUNK ? end - *at : CHUNK, page = (1 << PAGE_BITS) - (*at & ((1 << PAGE_BITS) - 1));
+
+		if (fetch(chunk, *at, n))
+			return n;
+		if (n > page)
+			n = page;
+		if (fetch(chunk, *at, n))
+			return n;
+		*at += n;
+	}
+	return 0;
+}
+
+/* Reports whether the word can be written, without a change of it: it lets the kernel add 0. */
+static int is_writable(uint64_t address)
+{
+	static uint32_t none; /* no thread waits for it */
+
+	return syscall(SYS_futex, &none, FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG, 0, NULL, (uint32_t *)(uintptr_t)address,
+		       FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0)) >= 0;
+}
+
+/* Writes the word now to an address where the word was is, unless the device writes another word
+ * there meanwhile. */
+static void swap(uint64_t address, uint64_t was, uint64_t now)
+{
+	__atomic_compare_exchange_n((uint64_t *)(uintptr_t)address, &was, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
 /* Sites. */
@@ -245,13 +288,15 @@ static void report(const struct span *s, uint64_t address, uint8_t was, uint8_t 
 	char *text = NULL;
 	size_t length;
 	FILE *out;
+	int cancel;
 
 	if (r->site->reported)
 		return;
 	r->site->reported = 1;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* this thread holds the mutex */
 	out = open_memstream(&text, &length);
 	if (!out)
-		return;
+		goto end;
 	fprintf(out, "==================\nWARNING: VERBENA_CHECK: the program wrote to memory of a posted %s\n", operation(r));
 	fprintf(out, "Byte %llu of %llu at %#llx (key %#x) was 0x%02x, and is 0x%02x.\n", (unsigned long long)(address - s->start),
 		(unsigned long long)(s->end - s->start), (unsigned long long)s->start, s->region->key, was, is);
@@ -272,8 +317,10 @@ static void report(const struct span *s, uint64_t address, uint8_t was, uint8_t 
 		done += n;
 	}
 	free(text);
+end:
 	if (aborts)
 		abort();
+	pthread_setcancelstate(cancel, NULL);
 }
 
 /* Regions. */
@@ -343,6 +390,47 @@ static int take_copy(struct span *s, enum state state)
 	return 1;
 }
 
+/* Puts back the words of the memory that still have the pattern. The device may be writing to the
+ * memory at the same time. */
+static void put_back(struct span *s)
+{
+	uint64_t page = UINT64_MAX;
+	int writable = 0;
+	size_t n;
+
+	for (uint64_t at = s->from; (n = fetch_next(&at, s->to)); at += n)
+		for (size_t i = 0; i < n; i += 8) {
+			uint64_t old;
+
+			if (memcmp(chunk + i, &pattern.word, 8))
+				continue;
+			if ((at + i) >> PAGE_BITS != page) {
+				page = (at + i) >> PAGE_BITS;
+				writable = is_writable(at + i);
+			}
+			memcpy(&old, s->copy + (at + i - s->from), 8);
+			if (writable)
+				swap(at + i, pattern.word, old);
+		}
+}
+
+/* Puts back the end of a word, of which the device has written the bytes up to the address written,
+ * in memory that was given back. */
+static void put_back_end(struct span *s, uint64_t written)
+{
+	size_t n = written & 7;
+	uint64_t at = written - n, is, old;
+	uint8_t bytes[8];
+
+	if (!n || at < s->from || at >= s->to || !fetch(bytes, at, 8) || memcmp(bytes + n, pattern.text + n, 8 - n))
+		return;
+	memcpy(&is, bytes, 8);
+	memcpy(bytes + n, s->copy + (written - s->from), 8 - n);
+	memcpy(&old, bytes, 8);
+	if (is_writable(at))
+		swap(at, is, old);
+}
+
 /* Fills memory that the device writes to with the pattern: its whole words. */
 static void fill(struct span *s)
 {
@@ -350,46 +438,29 @@ static void fill(struct span *s)
 	s->to = s->end & ~UINT64_C(7);
 	if (!(s->region->flags & SOFT_CHECK_FILLS) || is_open(s) || !take_copy(s, FILLED))
 		return;
-	for (size_t i = 0; i < sizeof(chunk) && i < s->to - s->from; i += 8)
-		memcpy(chunk + i, &pattern.word, 8);
-	for (uint64_t at = s->from; at < s->to; at += sizeof(chunk)) {
-		size_t n = s->to - at < sizeof(chunk) ? s->to - at : sizeof(chunk);
-
-		if (!store(at, chunk, n))
+	for (uint64_t at = s->from; at < s->to; at += CHUNK)
+		if (!store(at, patterns, s->to - at < CHUNK ? s->to - at : CHUNK)) { /* it may have stored some */
+			put_back(s);
+			forget_copy(s);
 			return;
-	}
-}
-
-/* Puts back words of the memory that still have the pattern. If used is true, the device may be
- * writing to the memory at the same time, and no word that it writes is lost. */
-static void put_back(struct span *s, int used)
-{
-	for (uint64_t at = s->from; at < s->to; at += sizeof(chunk)) {
-		size_t n = s->to - at < sizeof(chunk) ? s->to - at : sizeof(chunk);
-
-		if (!fetch(chunk, at, n))
-			break;
-		for (size_t i = 0; i < n; i += 8) {
-			uint64_t expected = pattern.word, old;
-
-			if (memcmp(chunk + i, &pattern.word, 8))
-				continue;
-			memcpy(&old, s->copy + (at - s->from) + i, 8);
-			if (used)
-				__atomic_compare_exchange_n((uint64_t *)(uintptr_t)(at + i), &expected, old, 0, __ATOMIC_SEQ_CST,
-							    __ATOMIC_RELAXED);
-			memcpy(chunk + i, &old, 8);
 		}
-		if (!used && !store(at, chunk, n))
-			break;
+}
+
+/* Ends the check of memory that a request in progress still uses. */
+static void give_back(struct span *s)
+{
+	if (s->state == FILLED) {
+		put_back(s);
+		s->state = RETURNED;
+	} else if (s->state == COPIED) {
+		forget_copy(s);
 	}
 }
 
-/* Ends the check of memory without a result. used says whether the device may still use it. */
-static void stop_checking(struct span *s, int used)
+/* Ends the check of memory without a result. */
+static void stop_checking(struct span *s)
 {
-	if (s->state == FILLED)
-		put_back(s, used);
+	give_back(s);
 	forget_copy(s);
 }
 
@@ -398,8 +469,8 @@ static void check_copied(struct span *s)
 {
 	int changed = 0;
 
-	for (uint64_t at = s->from; at < s->to && !changed; at += sizeof(chunk)) {
-		size_t n = s->to - at < sizeof(chunk) ? s->to - at : sizeof(chunk);
+	for (uint64_t at = s->from; at < s->to && !changed; at += CHUNK) {
+		size_t n = s->to - at < CHUNK ? s->to - at : CHUNK;
 		const uint8_t *copy = s->copy + (at - s->from);
 
 		if (!fetch(chunk, at, n))
@@ -422,22 +493,22 @@ static void check_copied(struct span *s)
 static void check_filled(struct span *s, uint64_t written)
 {
 	uint64_t at = written > s->from ? written : s->from;
+	size_t n;
 
-	while (at < s->to) {
-		size_t n = s->to - at < sizeof(chunk) ? s->to - at : sizeof(chunk);
-		const uint8_t *copy = s->copy + (at - s->from);
+	for (; (n = fetch_next(&at, s->to)); at += n) {
+		const uint8_t *copy = s->copy + (at - s->from), *want = pattern_at(at);
 
-		if (!fetch(chunk, at, n))
-			break;
+		if (!memcmp(chunk, want, n)) {
+			store(at, copy, n);
+			continue;
+		}
 		for (size_t i = 0; i < n; i++) {
-			if (chunk[i] != pattern_at(at + i))
-				report(s, at + i, pattern_at(at + i), chunk[i]);
+			if (chunk[i] != want[i])
+				report(s, at + i, want[i], chunk[i]);
 			else
 				chunk[i] = copy[i];
 		}
-		if (!store(at, chunk, n))
-			break;
-		at += n;
+		store(at, chunk, n);
 	}
 	forget_copy(s);
 }
@@ -445,14 +516,16 @@ static void check_filled(struct span *s, uint64_t written)
 /* Checks that memory has the pattern. */
 static void check_pattern(const struct span *s)
 {
-	for (uint64_t at = s->from; at < s->to; at += sizeof(chunk)) {
-		size_t n = s->to - at < sizeof(chunk) ? s->to - at : sizeof(chunk);
+	for (uint64_t at = s->from; at < s->to; at += CHUNK) {
+		size_t n = s->to - at < CHUNK ? s->to - at : CHUNK;
 
 		if (!fetch(chunk, at, n))
 			return;
+		if (!memcmp(chunk, patterns, n))
+			continue;
 		for (size_t i = 0; i < n; i++)
-			if (chunk[i] != pattern_at(at + i)) {
-				report(s, at + i, pattern_at(at + i), chunk[i]);
+			if (chunk[i] != patterns[i]) {
+				report(s, at + i, patterns[i], chunk[i]);
 				return;
 			}
 	}
@@ -523,7 +596,7 @@ static int meet(const struct span *s, struct span *o)
 {
 	if (s->start >= o->end || o->start >= s->end || !s->writes && !o->writes)
 		return 0;
-	stop_checking(o, 1);
+	give_back(o);
 	return 1;
 }
 
@@ -546,7 +619,7 @@ static int meet_all(const struct span *s)
 	return met;
 }
 
-static void add_span(struct record *r, const struct ibv_sge *sge, uint32_t before, int writes)
+static void add_span(struct record *r, const struct ibv_sge *sge, uint64_t before, int writes)
 {
 	struct region *region = find_region(r->queue->device, sge->lkey);
 	struct span *s = &r->span[r->spans];
@@ -561,7 +634,7 @@ static void add_span(struct record *r, const struct ibv_sge *sge, uint32_t befor
 	s->start = region->start + offset;
 	s->end = s->start + sge->length;
 	r->spans++;
-	if (!meet_all(s) && r->site && !(region->flags & SOFT_CHECK_NEVER) && !r->queue->exempt) {
+	if (!meet_all(s) && r->site && !ended && !(region->flags & SOFT_CHECK_NEVER) && !r->queue->exempt) {
 		if (writes) {
 			fill(s);
 		} else {
@@ -645,7 +718,7 @@ static void remove_record(struct record *r)
 	struct queue *q = r->queue;
 
 	for (int i = 0; i < r->spans; i++) {
-		stop_checking(&r->span[i], 0);
+		stop_checking(&r->span[i]);
 		take_out(&r->span[i]);
 	}
 	*(r->previous ? &r->previous->next : &q->first) = r->next;
@@ -655,6 +728,13 @@ static void remove_record(struct record *r)
 	records[r->number].free = free_record;
 	free_record = r->number;
 	free(r);
+}
+
+/* Returns the address up to which the device has written to memory of a request if it has written n
+ * bytes of the request. */
+static uint64_t written_of(const struct span *s, uint64_t n)
+{
+	return n > s->before ? s->start + (n - s->before) : s->start;
 }
 
 /* Checks the memory of a request that is complete. written is how many bytes the device has written
@@ -667,7 +747,9 @@ static void finish(struct record *r, uint64_t written, int failed)
 		if (s->state == COPIED)
 			check_copied(s);
 		else if (s->state == FILLED && !failed)
-			check_filled(s, written > s->before ? s->start + (written - s->before) : s->start);
+			check_filled(s, written_of(s, written));
+		else if (s->state == RETURNED && !failed)
+			put_back_end(s, written_of(s, written));
 	}
 	remove_record(r);
 }
@@ -681,7 +763,8 @@ static struct queue *queue_of(const struct soft_wq *q)
 
 static uint32_t record_send(struct queue *q, struct site *site, const struct soft_send *s, uint32_t max_sge)
 {
-	uint32_t n = s->flags & IBV_SEND_INLINE || s->num_sge > max_sge ? 0 : s->num_sge, before = 0;
+	uint32_t n = s->flags & IBV_SEND_INLINE || s->num_sge > max_sge ? 0 : s->num_sge;
+	uint64_t before = 0;
 	struct record *r;
 	int writes = 0;
 
@@ -710,7 +793,8 @@ static uint32_t record_send(struct queue *q, struct site *site, const struct sof
 
 static uint32_t record_receive(struct queue *q, struct site *site, const struct soft_recv *s, uint32_t max_sge)
 {
-	uint32_t n = s->num_sge > max_sge ? 0 : s->num_sge, before = 0;
+	uint32_t n = s->num_sge > max_sge ? 0 : s->num_sge;
+	uint64_t before = 0;
 	struct record *r = add_record(q, site, s->id, 0, n);
 
 	if (!r)
@@ -777,18 +861,65 @@ void soft_check_writes(uint32_t ticket)
 
 	lock(&mask);
 	r = find_record(ticket);
-	for (int i = 0; r && i < r->spans; i++)
+	for (int i = 0; r && !r->begun && i < r->spans; i++)
 		if (r->span[i].state == FILLED)
 			check_pattern(&r->span[i]);
+	if (r)
+		r->begun = 1;
 	unlock(&mask);
 }
 
-void soft_check_start(int abort_at_once, void *origin_of_thread)
+int soft_check_start(int abort_at_once, void *origin_of_thread)
 {
+	uint64_t from = pattern.word, to = 0;
+
+	self = getpid();
+	errno = 0;
+	if (!fetch(&to, (uintptr_t)&from, sizeof(to)) || !store((uintptr_t)&to, &from, sizeof(from)))
+		return errno ? errno : EIO;
+#ifdef __GLIBC__
+	void *frame;
+
+	backtrace(&frame, 1); /* which loads a library */
+#endif
+	for (size_t i = 0; i < sizeof(patterns); i += 8)
+		memcpy(patterns + i, &pattern.word, 8);
 	aborts = abort_at_once;
 	origin = (const char *(*)(void))origin_of_thread;
-	self = getpid();
 	soft_bell()->tells = SOFT_TELLS_CHECK;
+	return 0;
+}
+
+int soft_check_end(void)
+{
+	sigset_t mask;
+	int now;
+
+	lock(&mask);
+	now = !ended;
+	ended = 1;
+	for (int i = 0; i < 2; i++)
+		for (struct span *s = i ? large : small; s; s = s->next)
+			give_back(s);
+	unlock(&mask);
+	return now;
+}
+
+void soft_check_overwritten(uint32_t ticket, uint64_t n)
+{
+	struct record *r;
+	sigset_t mask;
+
+	lock(&mask);
+	r = find_record(ticket);
+	for (int i = 0; r && i < r->spans; i++) {
+		struct span *s = &r->span[i];
+
+		give_back(s);
+		if (s->state == RETURNED)
+			put_back_end(s, written_of(s, n));
+	}
+	unlock(&mask);
 }
 
 void soft_check_dropped(uint32_t ticket)
@@ -874,7 +1005,7 @@ void soft_check_exempt(struct soft_wq *w)
 		q->exempt = 1;
 	for (struct record *r = q ? q->first : NULL; r; r = r->next)
 		for (int i = 0; i < r->spans; i++)
-			stop_checking(&r->span[i], 1);
+			give_back(&r->span[i]);
 	unlock(&mask);
 }
 
@@ -894,7 +1025,7 @@ uint32_t *soft_check_region(uint64_t device, uint32_t key, uint64_t iova, uint64
 	for (int i = 0; i < 2 && flags & SOFT_CHECK_OPEN; i++)
 		for (struct span *s = i ? large : small; s; s = s->next)
 			if (overlaps(r, s) && s->state == FILLED)
-				stop_checking(s, 1);
+				give_back(s);
 	unlock(&mask);
 	return &r->touched;
 }
@@ -913,7 +1044,7 @@ void soft_check_region_gone(uint64_t device, uint32_t key)
 				forget_copy(s);
 			if (s->region != r)
 				continue;
-			stop_checking(s, 0);
+			stop_checking(s);
 			take_out(s);
 			s->region = NULL;
 		}

@@ -6,6 +6,7 @@ package capi
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -25,14 +26,25 @@ var checking bool
 
 // beginChecks starts the check if the program or the environment wants it.
 // Programs that are built with -race have Go's race detector instead.
-func beginChecks() {
-	check := node.ChosenCheck()
+func beginChecks(check node.Check) {
 	if check == node.NoCheck || detector.Enabled {
 		return
 	}
-	checking = true
 	datapath.SetOrigin(origin)
-	startCheck(check == node.AbortingCheck, datapath.Origin())
+	if err := startCheck(check == node.AbortingCheck, datapath.Origin()); err != 0 {
+		fmt.Fprintln(os.Stderr, "softroce: memory is not checked: process_vm_readv and process_vm_writev:", err)
+		return
+	}
+	checking = true
+}
+
+// endChecks ends the check, since the program has created a shared receive
+// queue that matches tags. The check does not know the receives of tag lists.
+// So it cannot tell which other requests use the same memory.
+func endChecks() {
+	if stopCheck() {
+		fmt.Fprintln(os.Stderr, "softroce: the check of memory ends: the program matches tags")
+	}
 }
 
 // Kinds of queues, and flags of regions, as in c.h.
@@ -78,15 +90,40 @@ func (q *qp) uncheck(gone bool) {
 	}
 }
 
-// exempt exempts the queues of a queue pair from the check, also the shared
-// receive queue s if it is not nil: a counter tells the program of completions.
-func (q *qp) exempt(s *srq) {
+// exempt exempts the requests of a queue pair from the check, also those of its
+// shared receive queues: a counter tells the program of completions.
+func (l *library) exempt(q *qp) {
 	if !checking {
 		return
 	}
 	exemptQueue(&q.soft().send)
 	exemptQueue(&q.soft().recv)
-	if s != nil {
+	if s := l.srqs[q.c.Srq]; s != nil {
+		exemptQueue(&s.soft().queue)
+	}
+	if q.xrcd == nil {
+		return
+	}
+	q.xrcd.domain.exempt = true
+	for _, s := range l.srqs {
+		if s.xrcd != nil && s.xrcd.domain == q.xrcd.domain {
+			exemptQueue(&s.soft().queue)
+		}
+	}
+}
+
+// checkShared makes the requests in a new shared receive queue known to the
+// check.
+func (l *library) checkShared(s *srq) {
+	if !checking {
+		return
+	}
+	if s.cq != nil && s.xrcd == nil { // it matches tags
+		endChecks()
+		return
+	}
+	checkQueue(&s.soft().queue, checkedShared, 0, deviceID(l.deviceOf(s.c.Context)))
+	if s.xrcd != nil && s.xrcd.domain.exempt {
 		exemptQueue(&s.soft().queue)
 	}
 }
@@ -128,6 +165,14 @@ func (m *mr) uncheckMemory() {
 func (l *library) Writes(ticket uint32) {
 	if checking {
 		checkWrites(ticket)
+	}
+}
+
+// Overwritten ends the check of a request to whose memory the device has
+// written n bytes that the completion will not count.
+func (l *library) Overwritten(ticket, n uint32) {
+	if checking {
+		noteOverwritten(ticket, n)
 	}
 }
 

@@ -63,7 +63,7 @@ func init() {
 			if err := q.e.AttachCounter(counter.e, a); err != nil {
 				return err
 			}
-			q.exempt(l.srqs[c.Srq])
+			l.exempt(q)
 			return nil
 		})
 	}

@@ -99,7 +99,7 @@ func self() *cmLibrary {
 	makeLibrary.Do(func() {
 		l := newLibrary()
 		l.Node = node.New(l, doorbell())
-		beginChecks()
+		beginChecks(l.Node.Check())
 		if l.Node.Limits().IWARP {
 			softDevice.NodeType, softDevice.TransportType = libibverbs.IBV_NODE_RNIC, libibverbs.IBV_TRANSPORT_IWARP
 		}

@@ -146,21 +146,28 @@ func TestInlineWithinLimits(t *testing.T) {
 
 // A mistake in the environment leaves programs in C without a device, and says
 // why.
-func TestWrongLimits(t *testing.T) {
-	if os.Getenv(node.LimitsVariable) == "sge=0" {
-		list, n, err := libibverbs.GetDeviceList()
-		require.NoError(t, err)
-		require.Zero(t, n)
-		libibverbs.FreeDeviceList(list)
-		return
+func TestWrongEnvironment(t *testing.T) {
+	for name, tt := range map[string]struct{ variable, value, cause string }{
+		"limits": {node.LimitsVariable, "sge=0", `VERBENA_LIMITS=sge=0: sge is "0": want a number from 1 to 32`},
+		"check":  {node.CheckVariable, "yes", `VERBENA_CHECK=yes: check is "yes": want 0, 1 or abort`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if os.Getenv(tt.variable) == tt.value {
+				list, n, err := libibverbs.GetDeviceList()
+				require.NoError(t, err)
+				require.Zero(t, n)
+				libibverbs.FreeDeviceList(list)
+				return
+			}
+			self, err := os.Executable()
+			require.NoError(t, err)
+			cmd := exec.CommandContext(t.Context(), self, "-test.run", "^TestWrongEnvironment$/^"+name+"$", "-test.v")
+			cmd.Env = append(os.Environ(), tt.variable+"="+tt.value)
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			require.Contains(t, string(out), "softroce: "+tt.cause)
+		})
 	}
-	self, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), self, "-test.run", "^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), node.LimitsVariable+"=sge=0")
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	require.Contains(t, string(out), `softroce: VERBENA_LIMITS=sge=0: sge is "0": want a number from 1 to 32`)
 }
 
 // The environment chooses the network and the limits of a program that does

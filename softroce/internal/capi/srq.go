@@ -148,9 +148,7 @@ func (l *library) createSRQ(p *libibverbs.Pd, a *libibverbs.SrqInitAttrEx, conte
 	s.c.Context, s.c.Pd = p.Context, p
 	setContext(&s.c.SrqContext, context)
 	l.srqs[s.c], l.bySRQ[e] = s, s
-	if checking && !tags {
-		checkQueue(&raw.queue, checkedShared, 0, deviceID(l.deviceOf(p.Context)))
-	}
+	l.checkShared(s)
 	return s.c, 0
 }
 

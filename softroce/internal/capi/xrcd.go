@@ -26,6 +26,7 @@ type xrcDomain struct {
 	file    xrcFile // zero without a file
 	release func()  // gives the file up and closes it; nil without a file
 	opened  int     // number of xrcds
+	exempt  bool    // whether its receives are exempt from the check of memory
 }
 
 // xrcFile names the domain that a file stands for.

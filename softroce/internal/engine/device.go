@@ -110,6 +110,10 @@ type Config struct {
 	// request with a ticket, a receive, an RDMA read or an atomic operation,
 	// and when such a receive is flushed.
 	Writes func(ticket uint32)
+	// Overwritten is called for the ticket of a receive to which the device
+	// has written n bytes, or somewhat more, of a message that was dropped.
+	// The receive serves the next message.
+	Overwritten func(ticket, n uint32)
 	// Dropped is called for the ticket of a receive that will not complete,
 	// or whose completion the program does not get.
 	Dropped func(ticket uint32)

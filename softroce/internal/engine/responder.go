@@ -269,7 +269,8 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 			q.answerNow()
 			q.device.config.Outgoing.Flush()
 		}
-	case lost:
+	case lost: // some of the packet may have been stored, and the peer may send another one instead
+		q.noteOverwritten(r.message.length)
 	case notReady:
 		r.nak = true
 		timer := q.attr.MinRnrTimer

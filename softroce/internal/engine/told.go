@@ -12,7 +12,8 @@ import (
 
 // In programs that are built with -race, the device tells Go's race detector
 // about the memory of the program. In other programs, detector.Enabled is
-// false, and only noteWrites and noteDropped are called.
+// false. noteWrites, noteOverwritten and noteDropped also tell the check of
+// memory, and toldOf returns nothing.
 
 // told has what threads that post need to know, without the lock that guards
 // the devices.
@@ -186,6 +187,16 @@ func (q *QP) tellRemote(p *wire.Packet, access detector.RemoteAccess, at locatio
 func (d *Device) noteWrites(ticket uint32) {
 	if ticket != 0 && d.config.Writes != nil {
 		d.config.Writes(ticket)
+	}
+}
+
+// noteOverwritten reports that the device has written n bytes to the current
+// receive, of a message that will not arrive, and that the receive serves the
+// next message.
+func (q *QP) noteOverwritten(n uint32) {
+	r := &q.responder.receive
+	if r.taken && r.ticket != 0 && q.device.config.Overwritten != nil {
+		q.device.config.Overwritten(r.ticket, n)
 	}
 }
 

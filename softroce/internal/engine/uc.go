@@ -16,7 +16,7 @@ func (q *QP) receiveUnreliable(p *wire.Packet) {
 	q.noteFirst()
 	begins := p.Opcode.IsFirst() || p.Opcode.IsOnly()
 	if begins || p.PSN != r.psn {
-		r.message = message{}
+		q.dropMessage()
 	}
 	r.psn = p.PSN.Add(1)
 	if !begins && r.message.kind == noMessage {
@@ -27,6 +27,13 @@ func (q *QP) receiveUnreliable(p *wire.Packet) {
 	case badReceive:
 		q.refuse(refused)
 	default:
-		r.message = message{}
+		q.dropMessage()
 	}
+}
+
+// dropMessage drops the message that is arriving, if any. The next message uses
+// the same receive.
+func (q *QP) dropMessage() {
+	q.noteOverwritten(q.responder.message.length)
+	q.responder.message = message{}
 }

@@ -79,6 +79,7 @@ func (q *QP) receiveDatagram(p *wire.Packet) {
 	case badReceive:
 		q.refuse(refused)
 	default: // the receive serves the next datagram
+		q.noteOverwritten(0)
 	}
 }
 

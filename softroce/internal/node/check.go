@@ -39,15 +39,19 @@ func parseCheck(options string) (Check, error) {
 // SetCheck chooses whether the memory of requests is checked: "1" and "abort"
 // choose it, "0" does not. Empty options leave the choice to the environment.
 // SetCheck fails for other options. It also fails after the first use of the
-// device, unless the options are those in use.
+// device, unless the choice is the one in use.
 func SetCheck(options string) error {
-	if _, err := parseCheck(options); err != nil {
+	wanted, err := parseCheck(options)
+	if err != nil {
 		return err
 	}
 	choices.Lock()
 	defer choices.Unlock()
-	if choices.made && choices.check != options {
-		return errInUse
+	if choices.made {
+		if inUse, err := parseCheck(choices.check); err != nil || inUse != wanted {
+			return errInUse
+		}
+		return nil
 	}
 	choices.check = options
 	return nil
@@ -59,20 +63,16 @@ func CheckCheck() error {
 	return err
 }
 
-// ChosenCheck returns what SetCheck or the environment chose. The choice is
-// final. It is NoCheck if the environment has options that SetCheck would
-// refuse.
-func ChosenCheck() Check {
+// chosenCheck returns what SetCheck or the environment chose.
+func chosenCheck() (Check, error) {
 	choices.Lock()
 	defer choices.Unlock()
 	choices.made = true
 	if choices.check == "" {
 		choices.check = os.Getenv(CheckVariable)
-		c, _ := checkOfEnvironment()
-		return c
+		return checkOfEnvironment()
 	}
-	c, _ := parseCheck(choices.check)
-	return c
+	return parseCheck(choices.check)
 }
 
 // checkOfEnvironment returns the Check that the environment chooses.

@@ -53,6 +53,7 @@ func (s *devices) plug() {
 		Persist:         persist,
 		CompletionEvent: n.program.CompletionEvent,
 		Writes:          n.program.Writes,
+		Overwritten:     n.program.Overwritten,
 		Dropped:         n.program.Dropped,
 		Limits:          &n.limits,
 	}

@@ -28,6 +28,9 @@ type Program interface {
 	// Writes reports that the device is about to write to the memory of the
 	// request with the ticket.
 	Writes(ticket uint32)
+	// Overwritten reports that the device has written n bytes to the memory
+	// of the receive with the ticket that its completion will not count.
+	Overwritten(ticket, n uint32)
 	// Dropped reports that the request with the ticket will not complete.
 	Dropped(ticket uint32)
 	// AsyncEvent reports an asynchronous event of the device d, or of one
@@ -57,6 +60,7 @@ type Node struct {
 	used   []engine.Way // ways on which the call that holds mu has sent something to other processes
 
 	limits  engine.Limits // of the node's devices
+	check   Check
 	devices devices
 	path    path
 	network network
@@ -75,7 +79,8 @@ func New(program Program, door Doorbell) *Node {
 	// The network is chosen first: with the limits, the choices are made.
 	joinErr := n.join()
 	limits, err := chosenLimits()
-	n.limits, joinErr = limits, cmp.Or(err, joinErr)
+	check, checkErr := chosenCheck()
+	n.limits, n.check, joinErr = limits, check, cmp.Or(err, checkErr, joinErr)
 	n.path.hostile = chosenHostility()
 	n.path.captures = chosenCaptures()
 	n.path.watch()
@@ -91,6 +96,10 @@ func New(program Program, door Doorbell) *Node {
 
 // Limits returns the limits of the node's devices.
 func (n *Node) Limits() engine.Limits { return n.limits }
+
+// Check says whether the memory of requests is checked. It is NoCheck if the
+// environment has options that SetCheck would refuse.
+func (n *Node) Check() Check { return n.check }
 
 // newNode returns a node that has neither a network nor a device yet.
 func newNode(program Program, door Doorbell) *Node {

@@ -162,6 +162,7 @@ func (*program) CompletionEvent(*engine.CQ)                   {}
 func (*program) AsyncEvent(*engine.Device, engine.AsyncEvent) {}
 func (p *program) SendLate() bool                             { return p.late }
 func (*program) Dropped(uint32)                               {}
+func (*program) Overwritten(uint32, uint32)                   {}
 func (*program) Writes(uint32)                                {}
 func (*program) Removed()                                     {}
 func (*program) Objects() stat.Objects                        { return stat.Objects{} }
