@@ -10,8 +10,11 @@ import (
 	"io"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -201,6 +204,17 @@ var checkedMistakes = map[string]struct {
 		a.send(1, ibverbs.SendSignaled, 0, 8)
 		b.received(1)
 	}},
+	"write to a receive after a dropped message": {"receive", "(*user).receive", func(first, _ *user) {
+		a, b := pairOfUsers(first.device, ibverbs.QPTypeUC, 0)
+		b.receive(0, 5000)
+		a.send(1, ibverbs.SendSignaled, 0, size) // too long
+		a.send(2, ibverbs.SendSignaled, 0, 8)
+		b.received(1)
+		b.receive(0, 64)
+		b.memory[32] = 1
+		a.send(3, ibverbs.SendSignaled, 0, 8)
+		b.received(1)
+	}},
 	"write to a receive of a datagram": {"receive", "(*user).receive", func(first, _ *user) {
 		a, b := datagramUsers(first.device)
 		to := result(a.pd.CreateDestination(a.addr, b.addr))
@@ -250,6 +264,12 @@ func (u *user) is(at, n int, value byte) {
 	if got := u.memory[at : at+n]; !bytes.Equal(got, bytes.Repeat([]byte{value}, n)) {
 		panic(fmt.Sprintf("memory from %d on has %q instead of %d", at, got, value))
 	}
+}
+
+// at returns a byte of memory to which the device may be writing.
+func (u *user) at(i int) byte {
+	word := (*uint32)(unsafe.Pointer(uintptr(unsafe.Pointer(&u.memory[i])) &^ 3))
+	return byte(atomic.LoadUint32(word))
 }
 
 // closedPrograms use memory to which no peer has access, only while it belongs
@@ -431,6 +451,28 @@ var closedPrograms = users{
 		a.sent(1)
 		a.sent(2)
 	},
+	"RDMA read whose response comes again": func(a, b *user) {
+		setAll(a.memory, 2)
+		page := syscall.Getpagesize()
+		memory := result(syscall.Mmap(-1, 0, 2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON))
+		setAll(memory, 3)
+		from := result(b.pd.Register(memory, allAccess)).Remote().Sub(uint64(page-512), 1024)
+		must(syscall.Mprotect(memory[page:], syscall.PROT_NONE)) // the device can read the beginning alone
+		a.posts(func(s *ibverbs.SendBatch) error {
+			return s.Read(1, from, ibverbs.SendSignaled, a.mr.Sub(0, 256), a.mr.Sub(1024, 768))
+		})
+		for until := time.Now().Add(time.Minute); a.at(128) != 3; {
+			if time.Now().After(until) {
+				panic("no response within a minute")
+			}
+		}
+		must(syscall.Mprotect(memory[page:], syscall.PROT_READ))
+		a.sent(1)
+		a.is(0, 256, 3)
+		a.is(256, 768, 2)
+		a.is(1024, 768, 3)
+		a.is(1792, size-1792, 2)
+	},
 	"counted receives that a peer names": func(first, _ *user) {
 		a, b := pairOfUsers(first.device, ibverbs.QPTypeRC, 0)
 		b.counter = result(counter.Create(b.device, counter.Requests))
@@ -452,7 +494,8 @@ var closedPrograms = users{
 	},
 }
 
-// matchTags uses the same memory for a send and for a receive that matches tags.
+// matchTags uses the same memory for a send and for a receive that matches
+// tags.
 func matchTags(first, _ *user) {
 	a, b := newUser(first.device, ibverbs.QPTypeRC, 0), newUser(first.device, ibverbs.QPTypeRC, 0)
 	messages := result(a.device.CreateCQ(ibverbs.CQConfig{CompQueue: 8, Fields: ibverbs.WCStandard | ibverbs.WCWithTMInfo}))

@@ -46,11 +46,13 @@ type Config struct {
 
 	// Check, if it is "1" or "abort", makes the device check the memory of
 	// work requests: it reports on stderr when the program has written to
-	// memory that belonged to the device, and memory that the program reads
+	// memory that belonged to the device. Memory that the program reads
 	// before a message has arrived has the text "too soon" instead of old
-	// bytes. "abort" ends the process with the first report, "0" turns the
-	// check off. docs/softroce.md says what is found. In programs that are
-	// built with -race, which have Go's race detector, Check does nothing.
+	// bytes, unless peers have access to it or several requests use it.
+	// "abort" ends the process with the first report, "0" turns the check
+	// off. docs/softroce.md says what is found, and what is not. In programs
+	// that are built with -race, which have Go's race detector, Check does
+	// nothing.
 	//
 	// If Check is empty, it is the value of the environment variable
 	// VERBENA_CHECK.

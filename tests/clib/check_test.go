@@ -62,7 +62,7 @@ func TestCheckReportsMistakes(t *testing.T) {
 
 func TestCheckBlamesNoRightProgram(t *testing.T) {
 	for _, memory := range []string{"static", "malloc", "mmap"} {
-		for _, program := range []string{"none", "unmapped"} {
+		for _, program := range []string{"none", "unmapped", "read_only", "partly_read_only", "opened"} {
 			p := checked(t, "abort", program, memory)
 			require.Zero(t, p.Wait(), p.Output())
 			require.Empty(t, p.Output())
@@ -71,6 +71,17 @@ func TestCheckBlamesNoRightProgram(t *testing.T) {
 		require.Equal(t, strings.Repeat("too soon", 8), p.Output())
 		p = checked(t, "0", "early_read", memory)
 		require.Equal(t, strings.Repeat("\x00", 64), p.Output())
+	}
+}
+
+// Where the system forbids what the check needs, the device says so, and checks
+// nothing.
+func TestCheckIsForbidden(t *testing.T) {
+	for _, program := range []string{"no_reads", "no_writes"} {
+		p := checked(t, "1", program, "malloc")
+		require.Zero(t, p.Wait(), p.Output())
+		require.Equal(t, strings.Repeat("\x00", 64), p.Stdout(), program)
+		require.Equal(t, "softroce: memory is not checked: process_vm_readv and process_vm_writev: operation not permitted\n", p.Stderr(), program)
 	}
 }
 

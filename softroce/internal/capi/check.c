@@ -122,8 +122,8 @@ struct queue {
 	int exempt;
 };
 
-/* Guards everything below. Threads that hold it lock no other, and block signals: their handlers
- * may post. */
+/* Guards everything below. Threads that hold it lock no other, and block signals, whose handlers might
+ * wait for it. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static int aborts, ended;

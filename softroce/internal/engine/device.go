@@ -108,7 +108,8 @@ type Config struct {
 	Outgoing Outgoing
 	// Writes is called before the device first writes to the memory of a
 	// request with a ticket, a receive, an RDMA read or an atomic operation,
-	// and when such a receive is flushed.
+	// and when such a receive is flushed. It is called again if a response
+	// comes again.
 	Writes func(ticket uint32)
 	// Overwritten is called for the ticket of a receive to which the device
 	// has written n bytes, or somewhat more, of a message that was dropped.

@@ -3,10 +3,16 @@
 #define _GNU_SOURCE
 
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "abi.h"
 
@@ -211,6 +217,83 @@ static void unmapped(void)
 	CHECK(ibv_dereg_mr(to) == 0);
 }
 
+static int has(const char *m, int length, char value)
+{
+	for (int i = 0; i < length; i++)
+		if (m[i] != value)
+			return 0;
+	return 1;
+}
+
+/* Registers new memory, in which receives are posted. */
+static char *map_received(size_t size)
+{
+	char *m = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(m != MAP_FAILED && (to = ibv_reg_mr(from->pd, m, size, IBV_ACCESS_LOCAL_WRITE)));
+	memset(m, 'r', size);
+	return received = m;
+}
+
+/* The memory was made read-only when the check ends, as another request uses it. */
+static void read_only(void)
+{
+	char *m = map_received(SIZE);
+
+	post_receive(0, 64);
+	CHECK(mprotect(m, SIZE, PROT_READ) == 0);
+	post_receive(8, 64);
+	CHECK(mprotect(m, SIZE, PROT_READ | PROT_WRITE) == 0);
+	CHECK(ibv_destroy_qp(qp[1]) == 0);
+	CHECK(has(m + 64, SIZE - 64, 'r'));
+}
+
+/* A part of the memory is read-only when a receive is posted. */
+static void partly_read_only(void)
+{
+	size_t page = sysconf(_SC_PAGESIZE);
+	char *m = map_received(3 * page);
+
+	CHECK(mprotect(m + page, page, PROT_READ) == 0);
+	post_receive(8, 3 * page - 8);
+	CHECK(has(m, 3 * page, 'r'));
+}
+
+/* Peers get access to the memory between the arrival of a message and its completion. */
+static void opened(void)
+{
+	char *m = map_received(SIZE);
+
+	memset(sent, 's', SIZE);
+	for (int n = 1; n < 24; n++) {
+		struct ibv_mr *open;
+
+		post_receive(16, 64);
+		post(IBV_WR_SEND, from, 0, n, IBV_SEND_SIGNALED);
+		complete(0);
+		CHECK(open = ibv_reg_mr(from->pd, m, SIZE, ACCESS));
+		complete(1);
+		CHECK(has(m, 16, 'r') && has(m + 16, n, 's') && has(m + 16 + n, SIZE - 16 - n, 'r'));
+		CHECK(ibv_dereg_mr(open) == 0);
+		memset(m, 'r', SIZE);
+	}
+}
+
+/* Makes a system call fail with EPERM. */
+static void forbid(int call)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = {sizeof(code) / sizeof(code[0]), code};
+
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -219,9 +302,14 @@ int main(int argc, char **argv)
 	} programs[] = {
 		{"changed_send", changed_send}, {"changed_unsignaled", changed_unsignaled}, {"changed_write", changed_write},
 		{"changed_receive", changed_receive}, {"changed_read", changed_read}, {"early_read", early_read}, {"none", none},
-		{"unmapped", unmapped},
+		{"unmapped", unmapped}, {"read_only", read_only}, {"partly_read_only", partly_read_only}, {"opened", opened},
+		{"no_reads", early_read}, {"no_writes", early_read},
 	};
 
+	if (!strcmp(argv[1], "no_reads"))
+		forbid(SYS_process_vm_readv);
+	if (!strcmp(argv[1], "no_writes"))
+		forbid(SYS_process_vm_writev);
 	set_up(argv[2]);
 	for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++)
 		if (!strcmp(programs[i].name, argv[1])) {
