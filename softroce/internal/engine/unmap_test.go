@@ -132,3 +132,47 @@ func TestLongestMessage(t *testing.T) {
 		})
 	}
 }
+
+// If a message is dropped, the device tells what it has written of it to a
+// receive that serves the next message.
+func TestOverwritten(t *testing.T) {
+	for name, begin := range map[string]func(t *testing.T) (receiver *end, exchange func(), want uint32){
+		"too long unreliable message": func(t *testing.T) (*end, func(), uint32) {
+			n := newNetwork(t, 1)
+			a, b := n.pair(libibverbs.IBV_QPT_UC, 8192)
+			b.postRecv(7, b.mr.sge(0, b.qp.mtu+100))
+			a.post(SendSlot{ID: 1, Opcode: send}, a.mr.sge(0, b.qp.mtu+101))
+			return b, n.run, uint32(b.qp.mtu)
+		},
+		"too long datagram": func(t *testing.T) (*end, func(), uint32) {
+			n := newNetwork(t, 1)
+			a, b := n.datagramPair()
+			b.postRecv(7, b.mr.sge(0, 100))
+			a.post(SendSlot{ID: 1, Opcode: send}.to(a, b), a.mr.sge(0, 100))
+			return b, n.run, 0
+		},
+		"unmapped message": func(t *testing.T) (*end, func(), uint32) {
+			l, a, b := newLoop(t, 1<<16) // whose packets hold the program's memory itself
+			from, unmap := a.mapped(1 << 16)
+			b.postRecv(7, b.mr.sge(0, 100))
+			a.post(SendSlot{ID: 1, Opcode: send}, from.sge(0, 100))
+			unmap(0)
+			return b, func() {
+				l.Advance(0)
+				require.Len(t, l.inbox, 1)
+				l.Receive(l.inbox[0])
+			}, 0
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, exchange, want := begin(t)
+			w := b.qp.recv
+			w.recv(w.Posted - 1).Ticket = 77
+			var got []uint32
+			b.qp.device.config.Overwritten = func(ticket, n uint32) { got = append(got, ticket, n) }
+			exchange()
+			require.Equal(t, []uint32{77, want}, got)
+			require.Empty(t, results(b.recv))
+		})
+	}
+}
