@@ -123,6 +123,17 @@ func Greet(t testing.TB, c *PacketConn, from netip.AddrPort, b []byte) {
 	c.greeted(from, greeting, data)
 }
 
+// Post sends a datagram over RDMA, or not at all. It reports whether the
+// datagram was posted.
+func Post(c *PacketConn, to netip.AddrPort, data string) (bool, error) {
+	peer, err := c.peer(to)
+	if err != nil {
+		return false, err
+	}
+	c.refresh()
+	return c.post(peer, [][]byte{[]byte(data)}, len(data))
+}
+
 // PostRaw posts bytes in place of a header and data to a peer that has been
 // introduced. It reports whether the bytes were posted.
 func PostRaw(c *PacketConn, to netip.AddrPort, b []byte) (bool, error) {

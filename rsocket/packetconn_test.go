@@ -372,7 +372,7 @@ func TestPacketPeerRestartsSilently(t *testing.T) {
 }
 
 // A false queue pair that a Greeting in a peer's name names is forgotten,
-// although the peer's datagrams come over RDMA meanwhile.
+// although the peer does not greet and its datagrams come over RDMA meanwhile.
 func TestPacketPeerIsMisnamed(t *testing.T) {
 	d := needDatagrams(t)
 	a, b := packets(t, d.IPv4, rsocket.Config{}), packets(t, d.IPv4, rsocket.Config{})
@@ -386,7 +386,7 @@ func TestPacketPeerIsMisnamed(t *testing.T) {
 		require.Less(t, time.Since(began), patience, "the false queue pair is not taken")
 	}
 	for began := time.Now(); !rsocket.Introduced(a, addrOf(b)) || rsocket.Knows(a, addrOf(b), misnamed); {
-		_, err := b.WriteTo([]byte("over RDMA"), a.LocalAddr())
+		_, err := rsocket.Post(b, addrOf(a), "over RDMA")
 		require.NoError(t, err)
 		_, err = a.WriteTo([]byte("lost at first"), b.LocalAddr())
 		require.NoError(t, err)
@@ -468,12 +468,44 @@ func TestPacketsWhileQueuePairsFail(t *testing.T) {
 	}
 }
 
+// Close ends calls that make queue pairs, and leaves none behind.
+func TestPacketsCloseWhileQueuePairsAreMade(t *testing.T) {
+	d := needDatagrams(t)
+	there := packets(t, d.IPv4, rsocket.Config{})
+	for range 20 {
+		c, err := rsocket.ListenPacket("rdma", ":0")
+		require.NoError(t, err)
+		var calls sync.WaitGroup
+		for range 3 {
+			calls.Go(func() {
+				for err := error(nil); err == nil; {
+					if _, err = c.WriteTo([]byte("hello"), there.LocalAddr()); err != nil && !errors.Is(err, net.ErrClosed) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		calls.Go(func() {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		calls.Wait()
+		require.Zero(t, rsocket.Peers(c))
+	}
+}
+
 // Negative lengths of queues are adjusted like small ones.
 func TestPacketQueuesAreAdjusted(t *testing.T) {
 	d := needDatagrams(t)
 	a := packets(t, d.IPv4, rsocket.Config{})
 	b := packets(t, d.IPv4, rsocket.Config{RecvQueue: -1, SendQueue: -1})
-	delivers(t, a, b, []byte("over UDP"))
+	greeting := []byte{0x55, 0x55, 0x55, 0x55, 4, 0, 16, 0, 0, 0, 1, 9, 1, 2, 3, 4, 'h', 'i'}
+	rsocket.Greet(t, b, addrOf(a), greeting)
+	got := make([]byte, 10)
+	n, _, err := rsocket.TryReadPacket(b, got)
+	require.NoError(t, err)
+	require.Equal(t, "hi", string(got[:n]))
 	introduced(t, a, b)
 }
 
