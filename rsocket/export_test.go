@@ -3,12 +3,15 @@
 package rsocket
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
@@ -91,14 +94,18 @@ func Knows(c *PacketConn, addr netip.AddrPort, qpNum uint32) bool {
 	return peer != nil && peer.path != nil && peer.qpNum == qpNum && peer.wanted == qpNum
 }
 
-// Broken returns how many of the queue pairs of a PacketConn wait to be mended.
-func Broken(c *PacketConn) (n int) {
+// Works reports whether the queue pairs of a PacketConn send and receive. It
+// takes completions, which tell the PacketConn of failures.
+func Works(t testing.TB, c *PacketConn) bool {
+	c.refresh()
 	for _, p := range *c.all.Load() {
-		if p.broken.Load() {
-			n++
+		state, err := p.qp.State()
+		require.NoError(t, err)
+		if state != ibverbs.QPStateRTS || p.broken.Load() {
+			return false
 		}
 	}
-	return n
+	return true
 }
 
 // CameOverRDMA reports whether the next unread datagram has come over a queue
@@ -131,7 +138,11 @@ func Post(c *PacketConn, to netip.AddrPort, data string) (bool, error) {
 		return false, err
 	}
 	c.refresh()
-	return c.post(peer, [][]byte{[]byte(data)}, len(data))
+	posted, err := c.post(peer, [][]byte{[]byte(data)}, len(data))
+	if errors.Is(err, syscall.EAGAIN) {
+		err = nil
+	}
+	return posted, err
 }
 
 // PostRaw posts bytes in place of a header and data to a peer that has been

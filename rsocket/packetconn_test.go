@@ -413,18 +413,28 @@ func TestPacketsAfterFailure(t *testing.T) {
 		require.Eventually(t, func() bool { return rsocket.CameOverRDMA(a) }, patience, time.Millisecond)
 		rsocket.FailQueuePairs(t, a)
 		delivers(t, a, b, []byte("over UDP"))
+		require.Eventually(t, func() bool { return rsocket.Works(t, a) }, patience, time.Millisecond)
+		for range 4 { // as many as there are places
+			_, err := rsocket.Post(b, addrOf(a), "more")
+			require.NoError(t, err)
+		}
 		got := make([]byte, 10)
 		for _, data := range []string{"one", "two"} {
 			n, _, err := a.ReadFrom(got)
 			require.NoError(t, err)
 			require.Equal(t, data, string(got[:n]))
 		}
-		require.Eventually(t, func() bool { return rsocket.Broken(a) == 0 }, patience, time.Millisecond)
+		var err error
+		for err == nil {
+			require.NoError(t, a.SetReadDeadline(time.Now().Add(time.Second)))
+			_, _, err = a.ReadFrom(got)
+		}
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		for range 20 { // more than there are places
 			delivers(t, a, b, []byte("question"))
 			delivers(t, b, a, []byte("answer"))
 		}
-		_, err := b.WriteTo([]byte("over RDMA"), a.LocalAddr())
+		_, err = b.WriteTo([]byte("over RDMA"), a.LocalAddr())
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return rsocket.CameOverRDMA(a) }, patience, time.Millisecond)
 		_, _, err = a.ReadFrom(got)
