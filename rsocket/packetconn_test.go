@@ -406,10 +406,8 @@ func TestPacketsAfterFailure(t *testing.T) {
 	a, b := packets(t, d.IPv4, small), packets(t, d.IPv4, small)
 	for range 2 {
 		introduced(t, a, b)
-		for _, data := range []string{"one", "two"} {
-			_, err := b.WriteTo([]byte(data), a.LocalAddr())
-			require.NoError(t, err)
-		}
+		_, err := b.WriteTo([]byte("unread"), a.LocalAddr()) // a small device has room for one
+		require.NoError(t, err)
 		require.Eventually(t, func() bool { return rsocket.CameOverRDMA(a) }, patience, time.Millisecond)
 		rsocket.FailQueuePairs(t, a)
 		delivers(t, a, b, []byte("over UDP"))
@@ -419,12 +417,9 @@ func TestPacketsAfterFailure(t *testing.T) {
 			require.NoError(t, err)
 		}
 		got := make([]byte, 10)
-		for _, data := range []string{"one", "two"} {
-			n, _, err := a.ReadFrom(got)
-			require.NoError(t, err)
-			require.Equal(t, data, string(got[:n]))
-		}
-		var err error
+		n, _, err := a.ReadFrom(got)
+		require.NoError(t, err)
+		require.Equal(t, "unread", string(got[:n]))
 		for err == nil {
 			require.NoError(t, a.SetReadDeadline(time.Now().Add(time.Second)))
 			_, _, err = a.ReadFrom(got)
