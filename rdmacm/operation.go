@@ -444,7 +444,9 @@ func (o *operations) completeAtOnce(op *operation, n int) bool {
 	if wc.Status() != ibverbs.WCSuccess || wc.ID()&lastRequest == 0 || place >= uint64(len(o.inFlight)) || o.inFlight[place] != op {
 		return false
 	}
-	o.note(wc) // takes no lock for a success
+	if !o.heard.Load() {
+		o.note(wc) // takes no lock for a success
+	}
 	o.complete(wc)
 	return true
 }
