@@ -511,8 +511,8 @@ func (o *operations) takeTransfer() *Transfer {
 	return t
 }
 
-// recycle keeps a transfer for reuse. The transfer must be from postSend and
-// over, and no caller may have it any more.
+// recycle keeps a transfer for reuse. The transfer must be from takeTransfer
+// and over, and no caller may have it any more.
 func (o *operations) recycle(t *Transfer) {
 	o.mu.Lock()
 	o.transfers = append(o.transfers, t)

@@ -147,7 +147,7 @@ func (o *operations) transfer(ctx context.Context, what *work, fill func(*ibverb
 	return o.finish(ctx, t)
 }
 
-// finish waits for a transfer from postSend, and recycles it when it is done.
+// finish waits for a transfer that was posted, and recycles it when it is done.
 func (o *operations) finish(ctx context.Context, t *Transfer) error {
 	done, err := t.wait(ctx)
 	if done {

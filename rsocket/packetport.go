@@ -270,14 +270,20 @@ func (p *packetPort) fail() {
 	c.changed()
 }
 
-// mend makes the queue pair work again, at most once in refusedFor. If the
-// device has been removed, that fails, and watchDevices ends the PacketConn.
+// mend makes the queue pair work again, at most once in refusedFor. It gives up
+// when the PacketConn has failed, for example as its device was removed.
 func (p *packetPort) mend() {
 	c := p.conn
 	for {
 		select {
 		case <-time.After(time.Until(p.mended.Add(refusedFor))):
 		case <-c.ctx.Done():
+			return
+		}
+		c.mu.Lock()
+		failed := c.err != nil
+		c.mu.Unlock()
+		if failed {
 			return
 		}
 		p.mended = time.Now()

@@ -1,29 +1,17 @@
-// Check makes mistakes, from C, with memory of requests, or none. Its arguments are the program and the kind of memory. The exit status is 0
-// unless something fails.
-#define _GNU_SOURCE
+// SPDX-License-Identifier: Apache-2.0
 
-#include <errno.h>
+/* Check makes mistakes, from C, with memory of requests, or none. Its arguments are the program and
+ * the kind of memory. The exit status is 0 unless something fails. */
+
+#include "common.h"
+
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include "abi.h"
-
-#define CHECK(condition)                                                                                               \
-	do {                                                                                                           \
-		int e = errno;                                                                                         \
-		if (!(condition)) {                                                                                    \
-			fprintf(stderr, "line %d: not %s; errno is %d\n", __LINE__, #condition, e);                    \
-			exit(1);                                                                                       \
-		}                                                                                                      \
-	} while (0)
 
 enum { SIZE = 4096, ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
 
