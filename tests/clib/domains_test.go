@@ -22,6 +22,14 @@ func TestDomains(t *testing.T) {
 	require.Empty(t, p.Output())
 }
 
+// A program in C allocates the memory of its queues.
+func TestAllocators(t *testing.T) {
+	program := compile(t, "allocators", "-L", folder, "-l:librdmacm.so.1", "-l:libibverbs.so.1")
+	p := process.Start(t, process.Cmd(t, "verbena", "softroce", "run", "-l", folder, program))
+	require.Zero(t, p.Wait(), p.Output())
+	require.Empty(t, p.Output())
+}
+
 // Threads of a program in C close contexts with objects of all kinds, on a
 // device that has hardly more objects than the threads use at a time.
 func TestClosing(t *testing.T) {

@@ -53,7 +53,6 @@ var reasons = []struct {
 	{false, "needs huge pages, of which the machine has reserved none", ``, `^There are no huge pages`},
 	{false, "the device's memory is no DMA buffer", ``, `^DM dmabuf export is not supported`},
 	{false, "the device has no raw packets, and so no flow steering", ``, `^Create QP type 8|^Create Raw Packet QP`},
-	{false, "the device does not take a program's allocators", `ParentDomainTrafficTest`, ``},
 	{false, "the device does not share memory with a hypervisor", ``, `^CC PD is not supported|CC_DMA_BOUNCE`},
 	{false, "the device has no clock of the system's (PHC)", `^tests\.test_phc_`, ``},
 }

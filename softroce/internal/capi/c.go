@@ -106,10 +106,32 @@ func initContext(c *libibverbs.Context) {
 	C.soft_init_context((*C.struct_ibv_context)(unsafe.Pointer(c)))
 }
 
-func newQP(sizes *libibverbs.QpCap, sendOps uint64, limits engine.Limits) (*softQP, error) {
+// Resources for whose memory a program's allocator is asked.
+const (
+	resourceCQ  = C.SOFT_RESOURCE_CQ
+	resourceSRQ = C.SOFT_RESOURCE_SRQ
+)
+
+func (a *allocator) raw() *C.struct_soft_allocator {
+	return (*C.struct_soft_allocator)(unsafe.Pointer(a))
+}
+
+// allocQueue allocates memory for n elements of a queue, of size bytes each. It
+// also returns the allocator that has the memory, which is nil for C's.
+func allocQueue(a *allocator, n, size uint64, resource uint64) (unsafe.Pointer, *allocator, error) {
+	from := a.raw()
+	p, err := C.soft_alloc_queue(&from, C.uint64_t(n), C.uint64_t(size), C.uint64_t(resource))
+	return p, (*allocator)(unsafe.Pointer(from)), err
+}
+
+func freeQueue(a *allocator, p unsafe.Pointer, resource uint64) {
+	C.soft_free_queue(a.raw(), p, C.uint64_t(resource))
+}
+
+func newQP(sizes *libibverbs.QpCap, sendOps uint64, limits engine.Limits, a *allocator) (*softQP, error) {
 	q, err := C.soft_new_qp(C.uint32_t(sizes.MaxSendWr), C.uint32_t(sizes.MaxSendSge), C.uint32_t(sizes.MaxInlineData),
 		C.uint32_t(sizes.MaxRecvWr), C.uint32_t(sizes.MaxRecvSge), C.uint64_t(sendOps),
-		C.uint32_t(limits.Lacks()), C.uint32_t(limits.ReadSGE))
+		C.uint32_t(limits.Lacks()), C.uint32_t(limits.ReadSGE), a.raw())
 	return (*softQP)(unsafe.Pointer(q)), err
 }
 
@@ -118,8 +140,8 @@ func freeQP(q *softQP)                   { C.soft_free_qp(q.raw()) }
 func lockQP(q *softQP)                   { C.soft_lock_qp(q.raw()) }
 func unlockQP(q *softQP)                 { C.soft_unlock_qp(q.raw()) }
 
-func newCQ(entries uint32, fields uint64, extended bool) (*softCQ, error) {
-	q, err := C.soft_new_cq(C.uint32_t(entries), C.uint64_t(fields), C.int(truth(extended)))
+func newCQ(entries uint32, fields uint64, extended bool, a *allocator) (*softCQ, error) {
+	q, err := C.soft_new_cq(C.uint32_t(entries), C.uint64_t(fields), C.int(truth(extended)), a.raw())
 	return (*softCQ)(unsafe.Pointer(q)), err
 }
 
@@ -136,8 +158,8 @@ func freeCQ(q *softCQ)                   { C.soft_free_cq(q.raw()) }
 func lockCQ(q *softCQ)                   { C.soft_lock_cq(q.raw()) }
 func unlockCQ(q *softCQ)                 { C.soft_unlock_cq(q.raw()) }
 
-func newSRQ(limit, segments uint32) (*softSRQ, error) {
-	s, err := C.soft_new_srq(C.uint32_t(limit), C.uint32_t(segments))
+func newSRQ(limit, segments uint32, a *allocator) (*softSRQ, error) {
+	s, err := C.soft_new_srq(C.uint32_t(limit), C.uint32_t(segments), a.raw())
 	return (*softSRQ)(unsafe.Pointer(s)), err
 }
 

@@ -9,6 +9,7 @@
 
 struct ibv_context;
 struct ibv_dm;
+struct ibv_pd;
 struct soft_qp;
 struct soft_cq;
 struct soft_srq;
@@ -44,14 +45,33 @@ void soft_take_one(int fd);
 
 void soft_init_context(struct ibv_context *context);
 
-/* Make and free objects whose queues have the given limits. The functions that make one
- * return NULL and set errno if there is not enough memory. */
-struct soft_qp *soft_new_qp(uint32_t max_send, uint32_t max_send_sge, uint32_t max_inline, uint32_t max_recv,
-			    uint32_t max_recv_sge, uint64_t send_ops, uint32_t lacks, uint32_t max_read_sge);
+/* The functions with which a program allocates memory for the queues of a parent domain. */
+struct soft_allocator {
+	struct ibv_pd *pd;
+	void *(*alloc)(struct ibv_pd *pd, void *context, size_t size, size_t alignment, uint64_t resource);
+	void (*free)(struct ibv_pd *pd, void *context, void *memory, uint64_t resource); /* NULL: the memory is not freed */
+	void *context;
+};
+
+/* The resources that programs allocate memory for. The upper 32 bits are the driver's number,
+ * RDMA_DRIVER_UNKNOWN. */
+enum { SOFT_RESOURCE_QP, SOFT_RESOURCE_CQ, SOFT_RESOURCE_SRQ };
+
+/* Allocate and free zeroed memory for n elements of a queue, of size bytes each. *from is the allocator to
+ * use, or NULL for C's. soft_alloc_queue sets *from to the one that has the memory: the program's allocator
+ * may leave the work to C's. It returns NULL and sets errno if it fails. */
+void *soft_alloc_queue(const struct soft_allocator **from, uint64_t n, uint64_t size, uint64_t resource);
+void soft_free_queue(const struct soft_allocator *from, void *memory, uint64_t resource);
+
+/* Make and free objects whose queues have the given limits. The memory of queues comes from the
+ * allocator, or from C's if that is NULL. The functions that make an object return NULL and set
+ * errno if there is not enough memory. */
+struct soft_qp *soft_new_qp(uint32_t max_send, uint32_t max_send_sge, uint32_t max_inline, uint32_t max_recv, uint32_t max_recv_sge,
+			    uint64_t send_ops, uint32_t lacks, uint32_t max_read_sge, const struct soft_allocator *allocator);
 void soft_free_qp(struct soft_qp *qp);
-struct soft_cq *soft_new_cq(uint32_t entries, uint64_t wc_flags, int extended);
+struct soft_cq *soft_new_cq(uint32_t entries, uint64_t wc_flags, int extended, const struct soft_allocator *allocator);
 void soft_free_cq(struct soft_cq *cq);
-struct soft_srq *soft_new_srq(uint32_t max, uint32_t max_sge);
+struct soft_srq *soft_new_srq(uint32_t max, uint32_t max_sge, const struct soft_allocator *allocator);
 void soft_free_srq(struct soft_srq *srq);
 
 /* Makes device memory of a program, with the functions that copy to and from it. It returns

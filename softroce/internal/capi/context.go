@@ -190,6 +190,7 @@ func (l *library) closeContext(c *libibverbs.Context) syscall.Errno {
 	for x.calls > 0 {
 		l.acked.Wait()
 	}
+	l.abandonMemory(c)
 	l.destroyObjects(c)
 	delete(l.contexts, c)
 	syscall.Close(x.fd)

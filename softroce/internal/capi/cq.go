@@ -29,6 +29,8 @@ type softCQ struct {
 	ring            engine.CompletionQueue
 	id              uint64 // number of the queue in C's table of queues
 	empty           uint32 // number of empty polls since the queue had a completion or was armed
+	_               [3]uint32
+	from            *allocator // has the entries of the ring; nil: C's allocator has
 }
 
 // completionFields are the optional fields that extended completions may have.
@@ -88,14 +90,21 @@ func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, 
 			}
 		}
 	}
-	raw, err := newCQ(uint32(cqe), fields, extended != nil)
+	var raw *softCQ
+	var err error
+	l.allocating(domain, func(a *allocator) { raw, err = newCQ(uint32(cqe), fields, extended != nil, a) })
 	if raw == nil {
 		return nil, errno(err)
 	}
-	e, err := device.CreateCQ(&raw.ring)
+	var e *engine.CQ
+	if !l.isOpen(c) || channel != nil && l.channels[channel] == nil {
+		err = syscall.EINVAL // the call of the program's allocator has unlocked the node
+	} else {
+		e, err = device.CreateCQ(&raw.ring)
+	}
 	if err != nil {
 		retireCQ(raw) // has no events
-		freeCQ(raw)
+		l.allocating(domain, func(*allocator) { freeCQ(raw) })
 		return nil, errno(err)
 	}
 	q := &cq{c: (*libibverbs.Cq)(unsafe.Pointer(raw)), e: e, domain: domain}
@@ -122,24 +131,46 @@ func (l *library) resizeCQ(c *libibverbs.Cq, cqe int32) syscall.Errno {
 		return errno(err)
 	}
 	size := ringSize(uint32(cqe))
-	entries := allocMemory(uint64(size), uint64(unsafe.Sizeof(engine.Completion{})))
-	if entries == nil {
-		return syscall.ENOMEM
+	if q.domain != nil {
+		q.domain.users++ // the allocator must outlive the call, even if another thread destroys the queue
+		defer func() { q.domain.users-- }()
 	}
-	l.unlocked(c.Context, func() { lockCQ(q.soft()) }) // a thread that polls may need the node, as in hold
-	defer unlockCQ(q.soft())
-	if l.cqs[c] != q {
-		freeMemory(entries)
-		return syscall.EINVAL
-	}
-	old := q.soft().ring.Entries
-	if err := q.e.Resize(entries, size, uint32(cqe)); err != nil {
-		freeMemory(entries)
+	var unused unsafe.Pointer // memory that the queue does not use: of the new ring until the resize, then of the old one
+	var from *allocator
+	var err error
+	l.allocating(q.domain, func(a *allocator) {
+		unused, from, err = allocQueue(a, uint64(size), uint64(unsafe.Sizeof(engine.Completion{})), resourceCQ)
+	})
+	if unused == nil {
 		return errno(err)
 	}
-	freeMemory(old)
-	c.Cqe = cqe
-	return 0
+	err = l.holdCQ(q, func(s *softCQ) error {
+		old := s.ring.Entries
+		if err := q.e.Resize(unused, size, uint32(cqe)); err != nil {
+			return err
+		}
+		unused, from, s.from = old, s.from, from
+		c.Cqe = cqe
+		return nil
+	})
+	l.allocating(q.domain, func(*allocator) { freeQueue(from, unused, resourceCQ) })
+	return errno(err)
+}
+
+// holdCQ runs f while no thread polls the queue. It waits for such a thread,
+// and unlocks the node meanwhile, as hold does. It returns EINVAL if the queue
+// was destroyed.
+func (l *library) holdCQ(q *cq, f func(*softCQ) error) error {
+	if l.cqs[q.c] != q {
+		return syscall.EINVAL
+	}
+	s := q.soft()
+	l.unlocked(q.c.Context, func() { lockCQ(s) })
+	defer unlockCQ(s)
+	if l.cqs[q.c] != q {
+		return syscall.EINVAL
+	}
+	return f(s)
 }
 
 func (l *library) modifyCQ(c *libibverbs.Cq, a *libibverbs.ModifyCqAttr) syscall.Errno {
@@ -166,9 +197,6 @@ func (l *library) destroyCQ(c *libibverbs.Cq) syscall.Errno {
 	delete(l.cqs, c)
 	delete(l.byCQ, q.e)
 	l.retire(c.Context, address(c), &q.events)
-	if q.domain != nil {
-		q.domain.users--
-	}
 	x := l.contexts[c.Context]
 	if x.closed {
 		releaseCQ(q.soft())
@@ -179,6 +207,9 @@ func (l *library) destroyCQ(c *libibverbs.Cq) syscall.Errno {
 	if c.Channel != nil {
 		c.Channel.Refcnt--
 	}
-	freeCQ(q.soft())
+	l.allocating(q.domain, func(*allocator) { freeCQ(q.soft()) })
+	if q.domain != nil {
+		q.domain.users--
+	}
 	return 0
 }

@@ -30,16 +30,55 @@ uint32_t soft_ring_size(uint32_t max)
 	return round_up(max + 1);
 }
 
+#define ALIGNMENT 64 /* of a queue's memory, in bytes: a cache line */
+#define USE_DEFAULT ((void *)-1) /* IBV_ALLOCATOR_USE_DEFAULT */
+
+void *soft_alloc_queue(const struct soft_allocator **from, uint64_t n, uint64_t size, uint64_t resource)
+{
+	const struct soft_allocator *a = *from;
+	void *memory;
+
+	if (a) {
+		memory = a->alloc(a->pd, a->context, n * size, ALIGNMENT, resource);
+		if (!memory) {
+			errno = ENOMEM;
+			return NULL;
+		}
+		if (memory != USE_DEFAULT) {
+			if ((uintptr_t)memory % ALIGNMENT) {
+				soft_free_queue(a, memory, resource);
+				errno = EINVAL;
+				return NULL;
+			}
+			return memset(memory, 0, n * size);
+		}
+	}
+	*from = NULL;
+	return calloc(n, size);
+}
+
+void soft_free_queue(const struct soft_allocator *from, void *memory, uint64_t resource)
+{
+	if (!from)
+		free(memory);
+	else if (from->free && memory)
+		from->free(from->pd, from->context, memory, resource);
+}
+
 /* Sets up a queue for max requests. A slot has room for the struct at its beginning, of first
- * bytes, and for bytes more bytes. */
-static int set_up(struct soft_wq *q, uint32_t max, size_t first, size_t bytes, uint32_t max_sge)
+ * bytes, and for bytes more bytes. The slots come from *from, as soft_alloc_queue says. The
+ * result is 0, or -1 with errno set. */
+static int set_up(struct soft_wq *q, uint32_t max, size_t first, size_t bytes, uint32_t max_sge,
+		  const struct soft_allocator **from, uint64_t resource)
 {
 	q->max = max;
 	q->size = soft_ring_size(max);
 	q->stride = (first + bytes + 7) & ~(size_t)7;
 	q->max_sge = max_sge;
-	q->slots = calloc(q->size, q->stride);
-	return q->slots ? 0 : ENOMEM;
+	if (!max)
+		*from = NULL; /* a program need not care for a queue that it does not have */
+	q->slots = soft_alloc_queue(from, q->size, q->stride, resource);
+	return q->slots ? 0 : -1;
 }
 
 static size_t larger(size_t a, size_t b)
@@ -76,22 +115,26 @@ void soft_init_context(struct ibv_context *context)
 	pthread_mutex_init(&context->mutex, NULL);
 }
 
-struct soft_qp *soft_new_qp(uint32_t max_send, uint32_t max_send_sge, uint32_t max_inline, uint32_t max_recv,
-			    uint32_t max_recv_sge, uint64_t send_ops, uint32_t lacks, uint32_t max_read_sge)
+struct soft_qp *soft_new_qp(uint32_t max_send, uint32_t max_send_sge, uint32_t max_inline, uint32_t max_recv, uint32_t max_recv_sge,
+			    uint64_t send_ops, uint32_t lacks, uint32_t max_read_sge, const struct soft_allocator *allocator)
 {
 	struct soft_qp *qp = calloc(1, sizeof(*qp));
+	int e;
 
 	if (!qp)
 		return NULL;
+	qp->send_from = qp->recv_from = allocator;
 	pthread_mutex_init(&qp->send_lock, NULL);
 	pthread_mutex_init(&qp->recv_lock, NULL);
 	pthread_mutex_init(&qp->ex.qp_base.mutex, NULL);
 	pthread_cond_init(&qp->ex.qp_base.cond, NULL);
 	if (set_up(&qp->send, max_send, sizeof(struct soft_send), larger(max_send_sge * sizeof(struct ibv_sge), max_inline),
-		   max_send_sge) ||
-	    set_up(&qp->recv, max_recv, sizeof(struct soft_recv), max_recv_sge * sizeof(struct ibv_sge), max_recv_sge)) {
+		   max_send_sge, &qp->send_from, SOFT_RESOURCE_QP) ||
+	    set_up(&qp->recv, max_recv, sizeof(struct soft_recv), max_recv_sge * sizeof(struct ibv_sge), max_recv_sge,
+		   &qp->recv_from, SOFT_RESOURCE_QP)) {
+		e = errno;
 		soft_free_qp(qp);
-		errno = ENOMEM;
+		errno = e;
 		return NULL;
 	}
 	qp->send.max_inline = max_inline;
@@ -108,26 +151,29 @@ void soft_free_qp(struct soft_qp *qp)
 	pthread_mutex_destroy(&qp->recv_lock);
 	pthread_mutex_destroy(&qp->ex.qp_base.mutex);
 	pthread_cond_destroy(&qp->ex.qp_base.cond);
-	free(qp->send.slots);
-	free(qp->recv.slots);
+	soft_free_queue(qp->send_from, qp->send.slots, SOFT_RESOURCE_QP);
+	soft_free_queue(qp->recv_from, qp->recv.slots, SOFT_RESOURCE_QP);
 	free(qp);
 }
 
-struct soft_cq *soft_new_cq(uint32_t entries, uint64_t wc_flags, int extended)
+struct soft_cq *soft_new_cq(uint32_t entries, uint64_t wc_flags, int extended, const struct soft_allocator *allocator)
 {
 	struct soft_cq *cq = calloc(1, sizeof(*cq));
+	int e;
 
 	if (!cq)
 		return NULL;
+	cq->from = allocator;
 	pthread_mutex_init(&cq->lock, NULL);
 	pthread_mutex_init(&cq->ex.mutex, NULL);
 	pthread_cond_init(&cq->ex.cond, NULL);
 	cq->ring.max = entries;
 	cq->ring.size = soft_ring_size(entries);
-	cq->ring.entries = calloc(cq->ring.size, sizeof(*cq->ring.entries));
-	if (!cq->ring.entries || soft_list_cq(cq)) {
+	cq->ring.entries = soft_alloc_queue(&cq->from, cq->ring.size, sizeof(*cq->ring.entries), SOFT_RESOURCE_CQ);
+	e = cq->ring.entries ? soft_list_cq(cq) : errno;
+	if (e) {
 		soft_free_cq(cq);
-		errno = ENOMEM;
+		errno = e;
 		return NULL;
 	}
 	if (extended)
@@ -140,23 +186,27 @@ void soft_free_cq(struct soft_cq *cq)
 	pthread_mutex_destroy(&cq->lock);
 	pthread_mutex_destroy(&cq->ex.mutex);
 	pthread_cond_destroy(&cq->ex.cond);
-	free(cq->ring.entries);
+	soft_free_queue(cq->from, cq->ring.entries, SOFT_RESOURCE_CQ);
 	free(cq);
 }
 
-struct soft_srq *soft_new_srq(uint32_t max, uint32_t max_sge)
+struct soft_srq *soft_new_srq(uint32_t max, uint32_t max_sge, const struct soft_allocator *allocator)
 {
 	struct soft_srq *srq = calloc(1, sizeof(*srq));
+	int e;
 
 	if (!srq)
 		return NULL;
+	srq->from = allocator;
 	pthread_mutex_init(&srq->lock, NULL);
 	pthread_mutex_init(&srq->srq.mutex, NULL);
 	pthread_cond_init(&srq->srq.cond, NULL);
 	srq->queue.state = IBV_QPS_RTS; /* receives can always be posted */
-	if (set_up(&srq->queue, max, sizeof(struct soft_recv), max_sge * sizeof(struct ibv_sge), max_sge)) {
+	if (set_up(&srq->queue, max, sizeof(struct soft_recv), max_sge * sizeof(struct ibv_sge), max_sge, &srq->from,
+		   SOFT_RESOURCE_SRQ)) {
+		e = errno;
 		soft_free_srq(srq);
-		errno = ENOMEM;
+		errno = e;
 		return NULL;
 	}
 	return srq;
@@ -167,7 +217,7 @@ void soft_free_srq(struct soft_srq *srq)
 	pthread_mutex_destroy(&srq->lock);
 	pthread_mutex_destroy(&srq->srq.mutex);
 	pthread_cond_destroy(&srq->srq.cond);
-	free(srq->queue.slots);
+	soft_free_queue(srq->from, srq->queue.slots, SOFT_RESOURCE_SRQ);
 	free(srq);
 }
 

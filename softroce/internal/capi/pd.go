@@ -6,6 +6,7 @@ package capi
 
 import (
 	"syscall"
+	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/softroce/internal/engine"
@@ -20,6 +21,7 @@ type pd struct {
 	imported bool        // whether the domain was imported, and e belongs to another one
 	of       *pd         // protection domain of a parent domain; nil for protection domains
 	td       *td         // thread domain of a parent domain, or nil
+	from     *allocator  // allocator of a parent domain, in C's memory, or nil
 	users    int         // objects that were created with the domain, and parent domains of it
 }
 
@@ -27,6 +29,13 @@ type pd struct {
 type td struct {
 	c     *libibverbs.Td
 	users int // parent domains that have the thread domain
+}
+
+// allocator has the fields of struct soft_allocator, in c.h.
+type allocator struct {
+	pd          *libibverbs.Pd
+	alloc, free unsafe.Pointer
+	context     uintptr
 }
 
 func init() {
@@ -126,6 +135,7 @@ func (l *library) deallocPD(c *libibverbs.Pd) syscall.Errno {
 	if p.td != nil {
 		p.td.users--
 	}
+	free(p.from)
 	delete(l.pds, c)
 	free(c)
 	return 0
@@ -172,11 +182,35 @@ func (l *library) checkDomains(c *libibverbs.Context) syscall.Errno {
 	return errno(device.CheckParentDomain())
 }
 
-// allocParentDomain allocates a parent domain of a protection domain. The
-// program's context for allocators is of no use to the device, which does not
-// support allocators.
+// allocating calls f with the domain's allocator, which is nil if there is
+// none. If there is one, f may call functions of the program, so the node is
+// unlocked meanwhile. The domain remains.
+func (l *library) allocating(domain *pd, f func(*allocator)) {
+	if domain == nil || domain.from == nil || domain.from.free == nil {
+		f(nil)
+		return
+	}
+	domain.users++
+	l.unlocked(domain.c.Context, func() { f(domain.from) })
+	domain.users--
+}
+
+// abandonMemory makes queues of the context c leave their memory to the
+// program: what the program's allocators need may be gone when the program
+// closes the context before its queues.
+func (l *library) abandonMemory(c *libibverbs.Context) {
+	for _, p := range l.pds {
+		if p.c.Context == c && p.from != nil {
+			p.from.free = nil
+		}
+	}
+}
+
+// allocParentDomain allocates a parent domain of a protection domain.
 func (l *library) allocParentDomain(c *libibverbs.Context, a *libibverbs.ParentDomainInitAttr) (*libibverbs.Pd, syscall.Errno) {
-	const known = libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT | libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC
+	const known = libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT |
+		libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC
+	allocators := a != nil && a.CompMask&libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0
 	if err := l.checkDomains(c); err != 0 {
 		return nil, err
 	}
@@ -187,7 +221,7 @@ func (l *library) allocParentDomain(c *libibverbs.Context, a *libibverbs.ParentD
 		return nil, syscall.EOPNOTSUPP
 	}
 	of := l.domain(a.Pd)
-	if of == nil || of.of != nil || a.Pd.Context != c {
+	if allocators && (a.Alloc == nil || a.Free == nil) || of == nil || of.of != nil || a.Pd.Context != c {
 		return nil, syscall.EINVAL
 	}
 	p := &pd{e: of.e, file: of.file, of: of}
@@ -200,6 +234,13 @@ func (l *library) allocParentDomain(c *libibverbs.Context, a *libibverbs.ParentD
 	of.users++
 	p.c = alloc[libibverbs.Pd]()
 	p.c.Context, p.c.Handle = c, a.Pd.Handle
+	if allocators {
+		p.from = alloc[allocator]()
+		p.from.pd, p.from.alloc, p.from.free = p.c, a.Alloc, a.Free
+		if a.CompMask&libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT != 0 {
+			p.from.context = contextOf(&a.PdContext)
+		}
+	}
 	l.pds[p.c] = p
 	return p.c, 0
 }

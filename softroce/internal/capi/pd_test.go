@@ -119,7 +119,7 @@ func TestParentDomainRefused(t *testing.T) {
 		"parent domain":                      {libibverbs.ParentDomainInitAttr{Pd: parent, Td: td}, syscall.EINVAL},
 		"domain of another context":          {libibverbs.ParentDomainInitAttr{Pd: other.pd, Td: td}, syscall.EINVAL},
 		"thread domain of another context":   {libibverbs.ParentDomainInitAttr{Pd: r.pd, Td: foreign}, syscall.EINVAL},
-		"allocators":                         {libibverbs.ParentDomainInitAttr{Pd: r.pd, Td: td, CompMask: libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS}, syscall.EOPNOTSUPP},
+		"allocators without functions":       {libibverbs.ParentDomainInitAttr{Pd: r.pd, Td: td, CompMask: libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS}, syscall.EINVAL},
 		"attribute of a version yet to come": {libibverbs.ParentDomainInitAttr{Pd: r.pd, Td: td, CompMask: 1 << 20}, syscall.EOPNOTSUPP},
 	} {
 		a := alloc[libibverbs.ParentDomainInitAttr]()

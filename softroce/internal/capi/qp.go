@@ -134,8 +134,42 @@ func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context
 	if a.SendOpsFlags&^uint64(sendOps) != 0 {
 		return nil, syscall.EOPNOTSUPP
 	}
-	config := engine.QPConfig{Attr: libibverbs.QpInitAttrEx{ // all but the context
-		Cap: a.Cap, QpType: a.QpType, SqSigAll: a.SqSigAll, CompMask: a.CompMask, CreateFlags: a.CreateFlags, SendOpsFlags: a.SendOpsFlags,
+	device := l.deviceOf(p.Context)
+	if err := device.CheckQP(a); err != nil {
+		return nil, errno(err)
+	}
+	limits := device.Limits()
+	cap := &a.Cap
+	// A slot has room for this much inline data anyway. Drivers grant such
+	// room, too, and programs use it although they have not asked for it.
+	cap.MaxInlineData = max(cap.MaxInlineData, min(cap.MaxSendSge*uint32(unsafe.Sizeof(libibverbs.Sge{})), limits.Inline))
+	asked := *cap
+	if a.Srq != nil || a.RecvCq == nil || a.QpType == libibverbs.IBV_QPT_XRC_SEND {
+		cap.MaxRecvWr, cap.MaxRecvSge = 0, 0
+	}
+	var raw *softQP
+	var err error
+	l.allocating(domain, func(from *allocator) { raw, err = newQP(cap, a.SendOpsFlags, limits, from) })
+	if raw == nil {
+		return nil, errno(err)
+	}
+	q, err := l.newQP(domain, a, asked, raw)
+	if err != nil {
+		l.allocating(domain, func(*allocator) { freeQP(raw) })
+		return nil, errno(err)
+	}
+	return l.keepQP(q, context), 0
+}
+
+// newQP returns the queue pair for an object that the program has not got yet.
+// asked has the limits that the program has asked for.
+func (l *library) newQP(domain *pd, a *libibverbs.QpInitAttrEx, asked libibverbs.QpCap, raw *softQP) (*qp, error) {
+	p := domain.c
+	if !l.isOpen(p.Context) { // the call of the program's allocator has unlocked the node
+		return nil, syscall.EINVAL
+	}
+	config := engine.QPConfig{Send: &raw.send, Attr: libibverbs.QpInitAttrEx{ // all but the context
+		Cap: asked, QpType: a.QpType, SqSigAll: a.SqSigAll, CompMask: a.CompMask, CreateFlags: a.CreateFlags, SendOpsFlags: a.SendOpsFlags,
 	}}
 	for _, dir := range []struct {
 		c  *libibverbs.Cq
@@ -161,35 +195,16 @@ func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context
 			tagCQ = s.cq.c
 		}
 	}
-	device := l.deviceOf(p.Context)
-	if err := device.CheckQP(a); err != nil {
-		return nil, errno(err)
-	}
-	limits := device.Limits()
-	cap := &a.Cap
-	// A slot has room for this much inline data anyway. Drivers grant such
-	// room, too, and programs use it although they have not asked for it.
-	cap.MaxInlineData = max(cap.MaxInlineData, min(cap.MaxSendSge*uint32(unsafe.Sizeof(libibverbs.Sge{})), limits.Inline))
-	config.Attr.Cap = *cap
 	recvCQ := a.RecvCq
 	if a.QpType == libibverbs.IBV_QPT_XRC_SEND {
 		recvCQ = nil
 	}
-	if a.Srq != nil || recvCQ == nil {
-		cap.MaxRecvWr, cap.MaxRecvSge = 0, 0
-	}
-	raw, err := newQP(cap, a.SendOpsFlags, limits)
-	if raw == nil {
-		return nil, errno(err)
-	}
-	config.Send = &raw.send
 	if a.Srq == nil {
 		config.Recv = &raw.recv
 	}
 	e, err := domain.e.CreateQP(config)
 	if err != nil {
-		freeQP(raw)
-		return nil, errno(err)
+		return nil, err
 	}
 	raw.send.Owner, raw.recv.Owner = uint64(e.Number()), uint64(e.Number())
 	q := &qp{c: (*libibverbs.Qp)(unsafe.Pointer(raw)), e: e, domain: domain, tagCQ: tagCQ}
@@ -199,7 +214,7 @@ func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context
 		SendCq: a.SendCq, RecvCq: recvCQ, Srq: a.Srq, Cap: a.Cap, QpType: a.QpType, SqSigAll: a.SqSigAll,
 	}
 	l.check(q)
-	return l.keepQP(q, context), 0
+	return q, nil
 }
 
 // keepQP completes the C object of a queue pair, and makes the queue pair known
@@ -272,7 +287,7 @@ func (l *library) openQP(c *libibverbs.Context, a *libibverbs.QpOpenAttr) (*libi
 // openXRCQP returns a C object for the queue pair e, which is of the type
 // XRC_RECV and in the domain x.
 func (l *library) openXRCQP(x *xrcd, e *engine.QP, context uintptr) (*libibverbs.Qp, syscall.Errno) {
-	raw, err := newQP(&libibverbs.QpCap{}, 0, l.deviceOf(x.c.Context).Limits())
+	raw, err := newQP(&libibverbs.QpCap{}, 0, l.deviceOf(x.c.Context).Limits(), nil)
 	if raw == nil {
 		return nil, errno(err)
 	}
@@ -363,14 +378,15 @@ func (l *library) destroyQP(c *libibverbs.Qp) syscall.Errno {
 	}
 	if q.xrcd != nil {
 		q.xrcd.users--
-	} else {
-		q.domain.users--
 	}
 	l.Hear() // the doorbell's list may still link the queue pair's queues
 	delete(l.qps, c)
 	l.retire(c.Context, address(c), &q.events)
 	q.uncheck(true)
-	freeQP(q.soft())
+	l.allocating(q.domain, func(*allocator) { freeQP(q.soft()) })
+	if q.domain != nil {
+		q.domain.users--
+	}
 	return 0
 }
 

@@ -91,6 +91,8 @@ struct soft_qp {
 	struct ibv_qp_ex ex; /* begins with struct ibv_qp */
 	struct soft_wq send;
 	struct soft_wq recv; /* not used with a shared receive queue */
+	const struct soft_allocator *send_from; /* has the slots of the queue; NULL: C's allocator has */
+	const struct soft_allocator *recv_from;
 	pthread_mutex_t send_lock;
 	pthread_mutex_t recv_lock;
 
@@ -114,6 +116,7 @@ struct soft_cq {
 	uint32_t own;		 /* whether Go polls the queue, in calls of C that must not call Go */
 	uint32_t given;		 /* number of events that ibv_get_cq_event returned */
 	uint32_t released;	 /* whether soft_retire_cq does not wait any longer */
+	const struct soft_allocator *from; /* has the entries of the ring; NULL: C's allocator has */
 	pthread_mutex_t lock;
 	struct soft_wc *current; /* completion that is being polled, between start_poll and end_poll */
 };
@@ -123,6 +126,7 @@ struct soft_srq {
 	struct ibv_srq srq;
 	struct soft_wq queue;
 	struct soft_wq ops; /* counts operations on the tag list; it has no slots */
+	const struct soft_allocator *from; /* has the slots of the queue; NULL: C's allocator has */
 	pthread_mutex_t lock;
 };
 _Static_assert(offsetof(struct soft_srq, queue) == sizeof(struct ibv_srq), "struct soft_srq");

@@ -29,6 +29,7 @@ type softSRQ struct {
 	libibverbs.Srq
 	queue engine.WorkQueue
 	ops   engine.WorkQueue // only for a queue that matches tags
+	from  *allocator       // has the slots of the queue; nil: C's allocator has
 }
 
 func init() {
@@ -108,7 +109,29 @@ func (l *library) createSRQ(p *libibverbs.Pd, a *libibverbs.SrqInitAttrEx, conte
 	if err := l.deviceOf(p.Context).CheckSRQ(a); err != nil {
 		return nil, errno(err)
 	}
-	s := &srq{}
+	var raw *softSRQ
+	var err error
+	l.allocating(domain, func(from *allocator) { raw, err = newSRQ(a.Attr.MaxWr, a.Attr.MaxSge, from) })
+	if raw == nil {
+		return nil, errno(err)
+	}
+	s, err := l.newSRQ(domain, a, raw)
+	if err != nil {
+		l.allocating(domain, func(*allocator) { freeSRQ(raw) })
+		return nil, errno(err)
+	}
+	setContext(&s.c.SrqContext, context)
+	return s.c, 0
+}
+
+// newSRQ returns the shared receive queue for an object that the program has
+// not got yet.
+func (l *library) newSRQ(domain *pd, a *libibverbs.SrqInitAttrEx, raw *softSRQ) (*srq, error) {
+	p := domain.c
+	if !l.isOpen(p.Context) { // the call of the program's allocator has unlocked the node
+		return nil, syscall.EINVAL
+	}
+	s := &srq{c: (*libibverbs.Srq)(unsafe.Pointer(raw)), domain: domain}
 	var xrcd *engine.XRCD
 	var cq *engine.CQ
 	if a.SrqType == libibverbs.IBV_SRQT_XRC {
@@ -125,31 +148,23 @@ func (l *library) createSRQ(p *libibverbs.Pd, a *libibverbs.SrqInitAttrEx, conte
 		}
 		cq = s.cq.e
 	}
-	raw, err := newSRQ(a.Attr.MaxWr, a.Attr.MaxSge)
-	if raw == nil {
-		return nil, errno(err)
-	}
-	var e *engine.SRQ
+	var err error
 	if tags {
-		e, err = domain.e.CreateTagSRQ(a, &raw.queue, &raw.ops, cq)
+		s.e, err = domain.e.CreateTagSRQ(a, &raw.queue, &raw.ops, cq)
 	} else {
-		e, err = domain.e.CreateSRQ(a, &raw.queue, xrcd, cq)
+		s.e, err = domain.e.CreateSRQ(a, &raw.queue, xrcd, cq)
 	}
 	if err != nil {
-		freeSRQ(raw)
-		return nil, errno(err)
+		return nil, err
 	}
-	s.domain = domain
 	domain.users++
 	if s.xrcd != nil {
 		s.xrcd.users++
 	}
-	s.c, s.e = (*libibverbs.Srq)(unsafe.Pointer(raw)), e
 	s.c.Context, s.c.Pd = p.Context, p
-	setContext(&s.c.SrqContext, context)
-	l.srqs[s.c], l.bySRQ[e] = s, s
+	l.srqs[s.c], l.bySRQ[s.e] = s, s
 	l.checkShared(s)
-	return s.c, 0
+	return s, nil
 }
 
 func (l *library) modifySRQ(c *libibverbs.Srq, a *libibverbs.SrqAttr, mask libibverbs.SrqAttrMask) syscall.Errno {
@@ -162,24 +177,45 @@ func (l *library) modifySRQ(c *libibverbs.Srq, a *libibverbs.SrqAttr, mask libib
 	if mask&libibverbs.IBV_SRQ_MAX_WR == 0 {
 		return errno(s.e.Modify(*a, mask, nil, 0))
 	}
-	size := ringSize(min(a.MaxWr, 1<<30))
-	slots := allocMemory(uint64(size), uint64(s.soft().queue.Stride))
-	if slots == nil {
-		return syscall.ENOMEM
-	}
-	l.unlocked(c.Context, func() { lockSRQ(s.soft()) }) // queues are locked before the node
-	defer unlockSRQ(s.soft())
-	if l.srqs[c] != s {
-		freeMemory(slots)
+	if a.MaxWr > l.deviceOf(c.Context).Limits().SRQWR {
 		return syscall.EINVAL
 	}
-	old := s.soft().queue.Slots
-	if err := s.e.Modify(*a, mask, slots, size); err != nil {
-		freeMemory(slots)
+	size, stride := ringSize(a.MaxWr), s.soft().queue.Stride
+	s.domain.users++ // the allocator must outlive the call, even if another thread destroys the queue
+	defer func() { s.domain.users-- }()
+	var unused unsafe.Pointer // memory that the queue does not use: the new slots until they are taken, then the old ones
+	var from *allocator
+	var err error
+	l.allocating(s.domain, func(a *allocator) { unused, from, err = allocQueue(a, uint64(size), uint64(stride), resourceSRQ) })
+	if unused == nil {
 		return errno(err)
 	}
-	freeMemory(old)
-	return 0
+	err = l.holdSRQ(s, func(raw *softSRQ) error {
+		old := raw.queue.Slots
+		if err := s.e.Modify(*a, mask, unused, size); err != nil {
+			return err
+		}
+		unused, from, raw.from = old, raw.from, from
+		return nil
+	})
+	l.allocating(s.domain, func(*allocator) { freeQueue(from, unused, resourceSRQ) })
+	return errno(err)
+}
+
+// holdSRQ runs f while no thread posts to the queue. It waits for such a
+// thread, and unlocks the node meanwhile, as hold does. It returns EINVAL if
+// the queue was destroyed.
+func (l *library) holdSRQ(s *srq, f func(*softSRQ) error) error {
+	if l.srqs[s.c] != s {
+		return syscall.EINVAL
+	}
+	raw := s.soft()
+	l.unlocked(s.c.Context, func() { lockSRQ(raw) })
+	defer unlockSRQ(raw)
+	if l.srqs[s.c] != s {
+		return syscall.EINVAL
+	}
+	return f(raw)
 }
 
 func (l *library) destroySRQ(c *libibverbs.Srq) syscall.Errno {
@@ -197,11 +233,11 @@ func (l *library) destroySRQ(c *libibverbs.Srq) syscall.Errno {
 	delete(l.srqs, c)
 	delete(l.bySRQ, s.e)
 	l.retire(c.Context, address(c), &s.events)
-	s.domain.users--
 	if checking {
 		forgetQueue(&s.soft().queue)
 	}
-	freeSRQ(s.soft())
+	l.allocating(s.domain, func(*allocator) { freeSRQ(s.soft()) })
+	s.domain.users--
 	return 0
 }
 

@@ -52,7 +52,7 @@ int main(void)
 	attr.td = td;
 	CHECK((parent = extended(importer)->alloc_parent_domain(importer, &attr)));
 	attr.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
-	CHECK(!extended(importer)->alloc_parent_domain(importer, &attr) && errno == EOPNOTSUPP);
+	CHECK(!extended(importer)->alloc_parent_domain(importer, &attr) && errno == EINVAL); /* no functions */
 
 	CHECK(_ibv_query_comp_cntr_caps(importer, &caps, sizeof(caps)) == 0 && caps.max_counters > 0 && caps.supported_qp_attach_ops & writes.op_mask);
 	CHECK((counter = ibv_create_comp_cntr(importer, &unit)));
