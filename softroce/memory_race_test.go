@@ -178,6 +178,24 @@ var mistakes = map[string]struct {
 		time.Sleep(settle)
 		_ = use(b.memory[1024])
 	}},
+	"read of the next receive after many polls": {"DeviceReceives", "(*user).receive", func(a, b *user) {
+		b.receive(0, 64)
+		b.receive(64, 64)
+		a.send(1, ibverbs.SendSignaled, 0, 8)
+		b.received(1)
+		b.pollLong()
+		_ = use(b.memory[64])
+	}},
+	"write to a long send after many polls": {"DeviceSends", "(*user).send", func(a, b *user) {
+		a.send(1, ibverbs.SendSignaled, 0, size)
+		a.pollLong()
+		a.memory[0] = 1
+	}},
+	"read of what a peer writes after many polls": {"PeerWrites", "(*user).posts", func(a, b *user) {
+		a.writes(1, 0, b, 0, size)
+		b.pollLong()
+		_ = use(b.memory[100])
+	}},
 	"with the functions ibv_wr": {"DeviceSends", "(*user).send", func(first, _ *user) {
 		a, b := pairOfUsers(first.device, ibverbs.QPTypeRC, libibverbs.IBV_QP_EX_WITH_SEND)
 		b.receive(0, 64)

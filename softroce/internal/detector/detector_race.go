@@ -45,6 +45,11 @@ const (
 	maxParked = 1024
 	// maxStrays limits the accesses that a region keeps in strays.
 	maxStrays = 16
+	// maxStaying limits the goroutines that stay after their accesses. The
+	// race detector distinguishes 256 goroutines at a time.
+	maxStaying = 192
+	// maxGuests limits those that stay after accesses to the same region.
+	maxGuests = 16
 )
 
 // running is the number of goroutines that access the memory of requests.
@@ -61,6 +66,7 @@ var (
 	tickets    = map[uint32]*ticket{} // keyed by number
 	lastNumber uint32
 	waiting    int                     // number of goroutines that wait for accesses while they poll
+	staying    int                     // number of goroutines that stay after their accesses
 	pages      = map[uintptr][]*span{} // memory of requests whose completions were not polled, by the numbers of its pages
 	large      []*span                 // the same for memory of many pages
 )
@@ -80,6 +86,36 @@ func precede(earlier []step) {
 	}
 }
 
+// stay keeps a goroutine that has accessed memory for the device. Once the
+// goroutine has ended, the race detector may take another one for it, and then
+// takes the access for an access of the other: that happens to a goroutine that
+// polls some thousand times. nil keeps none.
+type stay chan struct{}
+
+// newStay returns a stay, or nil if there are too many. The caller holds mu.
+func newStay() stay {
+	if staying == maxStaying {
+		return nil
+	}
+	staying++
+	return make(stay)
+}
+
+// end ends the goroutine. The caller holds mu.
+func (s stay) end() {
+	if s != nil {
+		staying--
+		close(s)
+	}
+}
+
+// wait waits until the goroutine may end.
+func (s stay) wait() {
+	if s != nil {
+		wait(s)
+	}
+}
+
 // ticket is a posted request.
 type ticket struct {
 	number uint32
@@ -92,6 +128,7 @@ type ticket struct {
 	serve  chan *remote // takes the access to the memory of the peer, for the goroutine that waits for it; nil: there is none
 	spans  []*span      // memory
 	begun  atomic.Bool  // whether local has begun or is not needed any more
+	stay   stay         // keeps the goroutine that made local until the completion is polled
 }
 
 // writes reports whether the request writes to memory.
@@ -132,6 +169,7 @@ type Region struct {
 	// strays has the newest accesses of peers that the completion of no
 	// request follows: their requests are unreliable, or not known any more.
 	strays []step
+	guests []stay // keep the goroutines that made the newest accesses of peers
 }
 
 // NewRegion returns a region.
@@ -287,11 +325,13 @@ func start(batch []*ticket) {
 		return
 	}
 	running.Add(1)
-	go mark(batch)
+	last := batch[len(batch)-1]
+	last.stay = newStay()
+	go mark(batch, last.stay)
 }
 
-// mark accesses the memory of requests for the race detector.
-func mark(batch []*ticket) {
+// mark accesses the memory of requests for the race detector, and stays.
+func mark(batch []*ticket, s stay) {
 	for _, t := range batch {
 		if !t.begun.CompareAndSwap(false, true) {
 			close(t.local.done)
@@ -314,6 +354,7 @@ func mark(batch []*ticket) {
 	runtime.RaceDisable()
 	running.Add(-1)
 	runtime.RaceEnable()
+	s.wait()
 }
 
 // The names of the following functions are in the reports of the race detector.
@@ -471,6 +512,7 @@ func finish(done []*ticket, patient bool) {
 			close(t.serve)
 			parked--
 		}
+		t.stay.end()
 		for _, s := range t.spans {
 			s.remove()
 		}
@@ -486,6 +528,12 @@ func (g *Region) Release(memory []byte) {
 	mu.Unlock()
 	precede(all)
 	g.Acquire()
+	mu.Lock()
+	defer mu.Unlock()
+	for _, s := range g.guests {
+		s.end()
+	}
+	g.guests = nil
 }
 
 // Acquire makes the accesses of peers to the region happen before its return.
@@ -596,6 +644,7 @@ type remote struct {
 	memory []byte
 	before []step   // steps that happen before
 	clocks []*clock // get the access
+	stay   stay
 
 	done chan struct{}
 }
@@ -641,6 +690,7 @@ func Remote(request uint32, reliable bool, kind RemoteAccess, memory []byte, g *
 	if serve != nil {
 		parked--
 	}
+	a.stay = g.welcome()
 	mu.Unlock()
 	if serve != nil {
 		serve <- a
@@ -675,6 +725,21 @@ func accessRemote(a *remote) {
 		c.release()
 	}
 	close(a.done)
+	a.stay.wait()
+}
+
+// welcome returns a stay for a goroutine that accesses the region, until the
+// region is removed or other goroutines have accessed it. The caller holds mu.
+func (g *Region) welcome() stay {
+	if len(g.guests) == maxGuests {
+		g.guests[0].end()
+		g.guests = slices.Delete(g.guests, 0, 1)
+	}
+	s := newStay()
+	if s != nil {
+		g.guests = append(g.guests, s)
+	}
+	return s
 }
 
 // polledBytes is the number of bytes at the end of an RDMA write that programs
