@@ -108,13 +108,17 @@ func Works(t testing.TB, c *PacketConn) bool {
 	return true
 }
 
-// CameOverRDMA reports whether the next unread datagram has come over a queue
-// pair. It takes what is there.
-func CameOverRDMA(c *PacketConn) bool {
+// NextPacket returns the data of the next unread datagram, and whether it has
+// come over a queue pair. It takes what is there; data is nil if that is
+// nothing.
+func NextPacket(c *PacketConn) (data []byte, overRDMA bool) {
 	c.refresh()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.unread) > 0 && c.unread[0].port != nil
+	if len(c.unread) == 0 {
+		return nil, false
+	}
+	return append([]byte{}, c.unread[0].data...), c.unread[0].port != nil
 }
 
 // TryReadPacket reads a datagram without waiting.

@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -43,24 +45,62 @@ func packets(t testing.TB, ip netip.Addr, config rsocket.Config) *rsocket.Packet
 
 func addrOf(c net.PacketConn) netip.AddrPort { return c.LocalAddr().(rsocket.Addr).AddrPort }
 
+// repeated has the datagrams that delivers has sent more than once to an end.
+// They may arrive more than once, and later than others.
+var repeated = map[*rsocket.PacketConn][][]byte{}
+
+// isRepeated reports whether an end may have got a datagram before.
+func isRepeated(to *rsocket.PacketConn, data []byte) bool {
+	return slices.ContainsFunc(repeated[to], func(b []byte) bool { return bytes.Equal(b, data) })
+}
+
 // delivers sends a datagram until it has arrived, as some may get lost.
 func delivers(t testing.TB, from, to *rsocket.PacketConn, data []byte) {
 	t.Helper()
 	got := make([]byte, 4096)
-	for {
+	for first := true; ; first = false {
+		if !first { // it is late or lost
+			repeated[to] = append(repeated[to], data)
+		}
 		n, err := from.WriteTo(data, to.LocalAddr())
 		require.NoError(t, err)
 		require.Equal(t, len(data), n)
 		require.NoError(t, to.SetReadDeadline(time.Now().Add(time.Second)))
-		n, sender, err := to.ReadFrom(got)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			continue
+		for err == nil {
+			var sender net.Addr
+			if n, sender, err = to.ReadFrom(got); err != nil {
+				break
+			}
+			if bytes.Equal(data, got[:n]) && addrOf(from) == sender.(rsocket.Addr).AddrPort {
+				require.NoError(t, to.SetReadDeadline(time.Now().Add(patience)))
+				return
+			}
+			require.True(t, isRepeated(to, got[:n]), "%d bytes of %v, want %d of %v", n, sender, len(data), addrOf(from))
 		}
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	}
+}
+
+// deliversOverRDMA sends a datagram until it has come from queue pair to queue
+// pair and is the next to be read. A peer that was silent for a second gets it
+// over UDP.
+func deliversOverRDMA(t testing.TB, from, to *rsocket.PacketConn, data []byte) {
+	t.Helper()
+	for began := time.Now(); ; {
+		_, err := from.WriteTo(data, to.LocalAddr())
 		require.NoError(t, err)
-		require.NoError(t, to.SetReadDeadline(time.Now().Add(patience)))
-		require.Equal(t, addrOf(from), sender.(rsocket.Addr).AddrPort)
-		require.True(t, bytes.Equal(data, got[:n]), "%d bytes, want %d", n, len(data))
-		return
+		for end := time.Now().Add(time.Second); time.Now().Before(end); runtime.Gosched() {
+			next, overRDMA := rsocket.NextPacket(to)
+			if overRDMA && bytes.Equal(next, data) {
+				return
+			}
+			if next != nil {
+				_, _, err := to.ReadFrom(make([]byte, 4096))
+				require.NoError(t, err)
+			}
+		}
+		repeated[to] = append(repeated[to], data)
+		require.Less(t, time.Since(began), patience, "no datagram comes over RDMA")
 	}
 }
 
@@ -101,10 +141,8 @@ func TestPackets(t *testing.T) {
 				if c == a { // which has to greet itself
 					introduced(t, a, a)
 				}
-				_, err := c.WriteTo([]byte("over RDMA"), a.LocalAddr())
-				require.NoError(t, err)
-				require.Eventually(t, func() bool { return rsocket.CameOverRDMA(a) }, patience, time.Millisecond)
-				_, _, err = a.ReadFrom(make([]byte, 10))
+				deliversOverRDMA(t, c, a, []byte("over RDMA"))
+				_, _, err := a.ReadFrom(make([]byte, 10))
 				require.NoError(t, err)
 			}
 			for _, c := range []*rsocket.PacketConn{a, b} {
@@ -156,13 +194,18 @@ func TestPacketIsCut(t *testing.T) {
 	a := packets(t, needDatagrams(t).IPv4, rsocket.Config{})
 	b := packets(t, needDatagrams(t).IPv4, rsocket.Config{})
 	for range 2 {
-		for _, data := range []string{"hello", "again"} {
+		for _, data := range []string{"first", "again"} {
 			_, err := a.WriteTo([]byte(data), b.LocalAddr())
 			require.NoError(t, err)
 			got := make([]byte, 3)
-			n, _, err := b.ReadFrom(got)
-			require.NoError(t, err)
-			require.Equal(t, data[:3], string(got[:n]))
+			n := 3
+			for n == 3 && string(got) != data[:3] {
+				n, _, err = b.ReadFrom(got)
+				require.NoError(t, err)
+				if string(got[:n]) != "hel" { // of a late "hello" that introduced has sent
+					require.Equal(t, data[:3], string(got[:n]))
+				}
+			}
 		}
 		introduced(t, a, b)
 	}
@@ -173,10 +216,10 @@ func TestPacketsGetLost(t *testing.T) {
 	small := rsocket.Config{ReadBuffer: 8192, WriteBuffer: 8192}
 	for _, known := range []bool{false, true} {
 		a, b := packets(t, needDatagrams(t).IPv4, small), packets(t, needDatagrams(t).IPv4, small)
+		began := time.Now()
 		if known {
 			introduced(t, a, b)
 		}
-		began := time.Now()
 		for i := range 200 {
 			_, err := a.WriteTo([]byte{byte(i)}, b.LocalAddr())
 			require.NoError(t, err)
@@ -195,6 +238,9 @@ func TestPacketsGetLost(t *testing.T) {
 			require.NoError(t, err)
 			if n == 3 {
 				break
+			}
+			if isRepeated(b, got[:n]) {
+				continue
 			}
 			require.Equal(t, 1, n)
 			if ordered { // otherwise, datagrams over UDP and those over RDMA pass each other
@@ -406,9 +452,7 @@ func TestPacketsAfterFailure(t *testing.T) {
 	a, b := packets(t, d.IPv4, small), packets(t, d.IPv4, small)
 	for range 2 {
 		introduced(t, a, b)
-		_, err := b.WriteTo([]byte("unread"), a.LocalAddr()) // a small device has room for one
-		require.NoError(t, err)
-		require.Eventually(t, func() bool { return rsocket.CameOverRDMA(a) }, patience, time.Millisecond)
+		deliversOverRDMA(t, b, a, []byte("unread")) // a small device has room for one
 		rsocket.FailQueuePairs(t, a)
 		delivers(t, a, b, []byte("over UDP"))
 		require.Eventually(t, func() bool { return rsocket.Works(t, a) }, patience, time.Millisecond)
@@ -418,8 +462,11 @@ func TestPacketsAfterFailure(t *testing.T) {
 		}
 		got := make([]byte, 10)
 		n, _, err := a.ReadFrom(got)
+		for err == nil && string(got[:n]) != "unread" {
+			require.True(t, isRepeated(a, got[:n]), "%q", got[:n])
+			n, _, err = a.ReadFrom(got)
+		}
 		require.NoError(t, err)
-		require.Equal(t, "unread", string(got[:n]))
 		for err == nil {
 			require.NoError(t, a.SetReadDeadline(time.Now().Add(time.Second)))
 			_, _, err = a.ReadFrom(got)
@@ -429,9 +476,7 @@ func TestPacketsAfterFailure(t *testing.T) {
 			delivers(t, a, b, []byte("question"))
 			delivers(t, b, a, []byte("answer"))
 		}
-		_, err = b.WriteTo([]byte("over RDMA"), a.LocalAddr())
-		require.NoError(t, err)
-		require.Eventually(t, func() bool { return rsocket.CameOverRDMA(a) }, patience, time.Millisecond)
+		deliversOverRDMA(t, b, a, []byte("over RDMA"))
 		_, _, err = a.ReadFrom(got)
 		require.NoError(t, err)
 	}
@@ -562,7 +607,13 @@ func TestPacketsFromHostilePeers(t *testing.T) {
 		require.True(t, posted)
 	}
 	delivers(t, b, a, []byte("the only one"))
-	_, _, err = rsocket.TryReadPacket(a, make([]byte, 1))
+	got := make([]byte, 4096)
+	for err == nil {
+		var n int
+		if n, _, err = rsocket.TryReadPacket(a, got); err == nil {
+			require.True(t, isRepeated(a, got[:n]), "%q", got[:n])
+		}
+	}
 	require.ErrorIs(t, err, syscall.EAGAIN)
 }
 
