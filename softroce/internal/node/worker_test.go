@@ -140,10 +140,8 @@ func TestDozeWithWorkUndone(t *testing.T) {
 			w.helps.Add(1)
 		}
 	}()
-	defer func() {
-		end.Store(true)
-		<-helper
-	}()
+	defer func() { <-helper }()
+	defer end.Store(true)
 	w.bell.Ring()
 	woke := make(chan struct{})
 	go func() {
@@ -158,6 +156,7 @@ func TestDozeWithWorkUndone(t *testing.T) {
 	require.False(t, w.doze(w.helps.Load()-1, w.door.armed()), "it naps again at once")
 	w.noNapUntil = 0
 	w.bell.Hear()
-	w.dueAt.Store(int64(n.Now() + 10*time.Millisecond))
+	end.Store(true)
+	<-helper
 	require.True(t, w.doze(w.helps.Load()-1, w.door.armed()), "later it naps again")
 }
