@@ -816,10 +816,6 @@ func TestSeveralWaitersOnOneQueue(t *testing.T) {
 	all.Wait()
 }
 
-// bound is far more than a wait takes to end (which the tests log), so that a
-// slow machine is no failure.
-const bound = 5 * time.Second
-
 // untilNoThreads returns when so many goroutines are in Wait, and none of them
 // holds a thread: one that is in a call of C or of the system does. The number
 // of the process's threads says less, as Go keeps all threads that the
@@ -905,7 +901,6 @@ func TestManyWaitersHoldNoThreads(t *testing.T) {
 				require.ErrorIs(t, got.err, context.Canceled)
 				slowest = max(slowest, got.at.Sub(begin))
 			}
-			require.Less(t, slowest, bound)
 			t.Logf("slowest of %d cancels, one at a time: %v", waiters, slowest)
 
 			ctx, cancel := context.WithCancel(t.Context())
@@ -918,7 +913,6 @@ func TestManyWaitersHoldNoThreads(t *testing.T) {
 				require.ErrorIs(t, got.err, context.Canceled)
 				slowest = max(slowest, got.at.Sub(begin))
 			}
-			require.Less(t, slowest, bound)
 			t.Logf("%d waits of one context, all ended after: %v", waiters, slowest)
 
 			start(func(int) context.Context { return limit(t) })
@@ -932,7 +926,6 @@ func TestManyWaitersHoldNoThreads(t *testing.T) {
 				require.True(t, errors.Is(got.err, os.ErrClosed), "%v", got.err)
 				slowest = max(slowest, got.at.Sub(begin))
 			}
-			require.Less(t, slowest, bound)
 			t.Logf("slowest of %d closes, one at a time: %v", waiters, slowest)
 		})
 	}

@@ -27,7 +27,7 @@ func TestKeptEventWakes(t *testing.T) {
 	defer func() { require.NoError(t, fd.Close()) }()
 	q := new(eventQueue)
 	q.join(fd)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tries, done := make(chan bool, 10), make(chan error, 1)
 	go func() {

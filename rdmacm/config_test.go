@@ -359,19 +359,21 @@ func TestLateReceive(t *testing.T) {
 				client, server := connect(t, d.IPv4, &configs[0], &configs[1])
 				speakFirst(t, client, server)
 				ends := [2]*rdmacm.Conn{client, server}
-				late := func() time.Duration {
+				late := func(pause time.Duration) time.Duration {
 					start := time.Now()
 					sent := inBackground(func() error { return ends[from].Send(bounded(t)) })
-					time.Sleep(20 * time.Millisecond) // how late it is
+					time.Sleep(pause) // how late it is
 					_, err := ends[to].Recv(bounded(t))
 					require.NoError(t, err)
 					require.NoError(t, <-sent)
 					return time.Since(start)
 				}
-				took := late()
-				for tries := 5; timer > 400*time.Millisecond && took < timer && d.Has(t, testdevice.InfiniBand); tries-- {
+				pause := 20 * time.Millisecond
+				took := late(pause)
+				for tries := 20; timer > 400*time.Millisecond && took < timer && d.Has(t, testdevice.InfiniBand); tries-- {
 					require.Positive(t, tries, "the sender has not waited")
-					took = late() // a busy machine may have been later with the message
+					pause = min(2*pause, timer/2)
+					took = late(pause) // a busy machine may have been later with the message
 				}
 				t.Logf("with %v: %v", timer, took)
 			})

@@ -857,7 +857,6 @@ func testWaiters(t *testing.T, open func(*testing.T) waiter) {
 		}
 	}
 	t.Logf("longest until a wait ended: %v after cancel, %v after Close", canceled, closed)
-	require.Less(t, max(canceled, closed), 5*time.Second)
 }
 
 // parkedGoroutines counts the goroutines in which package netpoll waits on the
@@ -894,9 +893,7 @@ func TestOneContextEndsAllWaits(t *testing.T) {
 	for range waiters {
 		require.ErrorIs(t, <-results, cause)
 	}
-	took := time.Since(start)
-	t.Logf("%d waits on one connection ended within %v", waiters, took)
-	require.Less(t, took, 5*time.Second)
+	t.Logf("%d waits on one connection ended within %v", waiters, time.Since(start))
 	require.Less(t, testdevice.Threads(t), before+10)
 }
 

@@ -207,7 +207,7 @@ func TestLoggerPairsRecords(t *testing.T) {
 			maps.DeleteFunc(open, func(_ record, n int) bool { return n == 0 })
 			return len(open) == 0
 		}
-		for end := time.Now().Add(10 * time.Second); !paired() && time.Now().Before(end); {
+		for end := time.Now().Add(patience); !paired() && time.Now().Before(end); {
 			runtime.Gosched()
 		}
 		require.Zero(t, len(open), "%s: connections without a record of the end", name)

@@ -113,15 +113,15 @@ func parksInPump() bool {
 	return false
 }
 
-// woken returns how a call has ended that something must have woken. Ten
-// seconds are very long for that, and shorter than the deadlines that
+// woken returns how a call has ended that something must have woken. Half of
+// patience is very long for that, and shorter than the deadlines that
 // closedWith sets, which would.
 func woken(t *testing.T, ended <-chan error, what string) error {
 	t.Helper()
 	select {
 	case err := <-ended:
 		return err
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience / 2):
 		require.FailNow(t, "the call waits on", "%s has not woken it", what)
 		return nil
 	}

@@ -3,7 +3,6 @@
 package rsocket_test
 
 import (
-	"context"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -32,26 +31,21 @@ func TestFailedHandshakesLeaveTheBacklog(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := needDevice(t)
-			lc := rsocket.ListenConfig{Config: shared(rsocket.Config{}), Backlog: backlog}
+			lc := rsocket.ListenConfig{Config: shared(rsocket.Config{HandshakeTimeout: 2 * patience}), Backlog: backlog}
 			ln, err := lc.Listen(bounded(t), "rdma", netip.AddrPortFrom(d.IPv4, 0).String())
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, ln.Close()) })
 			for range backlog {
 				fail(t, ln.Addr().String())
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), placeBound)
-			defer cancel()
 			var dialer rsocket.Dialer
-			conn, err := dialer.DialContext(ctx, "rdma", ln.Addr().String())
+			conn, err := dialer.DialContext(bounded(t), "rdma", ln.Addr().String())
 			require.NoError(t, err, "a handshake that has failed keeps its place in the backlog")
 			client, server := closedWith(t, conn), acceptOne(t, ln)
 			echo(t, client, server)
 		})
 	}
 }
-
-// placeBound is how long a dial may take: very long.
-const placeBound = 10 * time.Second
 
 // giveUp asks for a connection, and destroys its ID when the listener has
 // accepted.

@@ -65,9 +65,7 @@ func TestWaitersNeedNoThreads(t *testing.T) {
 		for _, result := range results {
 			require.ErrorIs(t, end(t, result), context.Canceled)
 		}
-		took := time.Since(start)
-		t.Logf("%d waiters: %d threads, canceled within %v", n, threads, took)
-		require.Less(t, took, 5*time.Second)
+		t.Logf("%d waiters: %d threads, canceled within %v", n, threads, time.Since(start))
 		for _, f := range fds {
 			require.NoError(t, f.Close())
 		}

@@ -31,7 +31,7 @@ type told struct {
 }
 
 // patience is how long an event that must come may take.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // tell makes an event of the device.
 func (r *rig) tell(typ ibverbs.EventType, element uint64) {

@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long anything may take that must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // testLibraries proves that this process has loaded the libraries of the
 // version, and its provider.

@@ -23,7 +23,7 @@ const extraThreads = 100
 
 // patience limits the time for which NoLeaks waits until goroutines have ended
 // and files are closed.
-var patience = 10 * time.Second
+var patience = time.Minute
 
 // NoLeaks makes the test fail if at its end more objects, goroutines or files
 // are open than now, or many more threads. It must be called before other
