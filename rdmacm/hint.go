@@ -96,6 +96,10 @@ func explainResolve(err error, src, dst netip.AddrPort) error {
 	case syscall.EADDRNOTAVAIL:
 		setHint(err, missing(src.Addr(), noLocalAddress))
 	case syscall.ENODEV, syscall.ENETUNREACH:
+		if dst.Addr().IsLoopback() {
+			setHint(err, noLoopback)
+			return err
+		}
 		local := src.Addr()
 		if !local.IsValid() {
 			conn, dialErr := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(dst)) // sends nothing

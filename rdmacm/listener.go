@@ -58,9 +58,10 @@ type ListenConfig struct {
 //
 // For a loopback address such as 127.0.0.1, Listen fails with an error matching
 // syscall.EADDRNOTAVAIL unless a device has the address. The device of package
-// softroce has loopback addresses. For any other device, the kernel treats a
-// loopback address as every address of every device: the listener would be open
-// to the network, but not to dials of the loopback address.
+// softroce has loopback addresses, unless it is on the network. For any other
+// device, a loopback address stands for every address of every device: the
+// listener would be open to the network, but not to dials of the loopback
+// address.
 //
 // If the device that has the address is removed, Accept returns an error
 // matching syscall.ENODEV, and the caller should close the listener. A listener

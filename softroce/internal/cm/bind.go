@@ -64,7 +64,7 @@ func (id *ID) portFree(reuse bool) error {
 		case other == id:
 		case reuse && other.reuse:
 		case id.afOnly && other.afOnly && addr.Is4() != taken.Is4():
-		case addr.IsUnspecified() || taken.IsUnspecified():
+		case id.everywhere() || other.everywhere():
 			return syscall.EADDRNOTAVAIL
 		case addr == taken:
 			return syscall.EADDRINUSE
@@ -79,6 +79,9 @@ func (id *ID) claimPort(port uint16, fromHost bool) error {
 	m := id.m
 	addr := netip.AddrPortFrom(id.local.Addr(), port)
 	key := Claim{Space: id.space, Addr: addr, V6Only: addr.Addr().Is6() && id.afOnly}
+	if id.everywhere() {
+		key.Addr = netip.AddrPortFrom(unspecified(addr.Addr()), port)
+	}
 	c := m.claims[key]
 	if c == nil {
 		c = &claim{}
@@ -129,11 +132,18 @@ func (id *ID) releasePort() {
 // service returns the port space and the port to which the ID is bound.
 func (id *ID) service() service { return service{id.space, id.local.Port()} }
 
+// everywhere reports whether the ID, which is bound, has all addresses of its
+// family. That is so for a loopback address that the device does not have.
+func (id *ID) everywhere() bool {
+	own := id.local.Addr()
+	return own.IsUnspecified() || own.IsLoopback() && id.port.Device == nil
+}
+
 // covers reports whether an ID that is bound to id's address gets requests to
 // addr.
 func (id *ID) covers(addr netip.Addr) bool {
 	own := id.local.Addr()
-	if own.IsUnspecified() {
+	if id.everywhere() {
 		return !id.afOnly || own.Is4() == addr.Is4()
 	}
 	return own.WithZone("") == addr

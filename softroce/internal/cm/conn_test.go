@@ -41,6 +41,7 @@ func TestConnect(t *testing.T) {
 		{name: "any address of IPv4", space: tcp, qpType: libibverbs.IBV_QPT_RC, listen: "0.0.0.0:7174", to: "10.0.0.2:7174"},
 		{name: "any address of IPv6", space: tcp, qpType: libibverbs.IBV_QPT_RC, listen: "[::]:7174", to: "[2001:db8::2]:7174"},
 		{name: "any address of IPv6, from IPv4", space: tcp, qpType: libibverbs.IBV_QPT_RC, listen: "[::]:7174", to: "10.0.0.2:7174"},
+		{name: "loopback address that the device lacks", space: tcp, qpType: libibverbs.IBV_QPT_RC, listen: "127.0.0.2:7174", to: "10.0.0.2:7174"},
 		{name: "second address", space: tcp, qpType: libibverbs.IBV_QPT_RC, listen: "0.0.0.0:7174", to: "10.0.0.3:7174"},
 		{name: "port space of InfiniBand", space: librdmacm.RDMA_PS_IB, qpType: libibverbs.IBV_QPT_RC, listen: "10.0.0.2:7174", to: "10.0.0.2:7174"},
 		{name: "unreliable", space: librdmacm.RDMA_PS_IB, qpType: libibverbs.IBV_QPT_UC, listen: "10.0.0.2:7174", to: "10.0.0.2:7174"},

@@ -17,8 +17,8 @@ type Host interface {
 	// Route fails with ENETUNREACH if there is no route.
 	Route(dst, src netip.Addr) (netip.Addr, error)
 	// Port returns the device port that has the address addr. It fails with
-	// EADDRNOTAVAIL if the machine does not have the address, and with
-	// ENODEV if no device has it.
+	// EADDRNOTAVAIL if no device has it, and with ENODEV if the device is
+	// removed.
 	Port(addr netip.Addr) (Port, error)
 	// Claim claims an address and port for this node among all nodes of the
 	// machine, until release is called. It fails with EADDRINUSE if another

@@ -114,7 +114,7 @@ func (id *ID) LocalAddr() netip.AddrPort { return id.local }
 func (id *ID) PeerAddr() netip.AddrPort { return id.peer }
 
 // Port returns the device port of the ID. It returns false if the ID is not
-// bound, or bound to the unspecified address.
+// bound, or bound to all addresses.
 func (id *ID) Port() (Port, bool) { return id.port, id.port.Device != nil }
 
 // Path returns the path to the peer. It returns false if none is set yet.
@@ -181,7 +181,8 @@ func (id *ID) SetOption(level librdmacm.OptionLevel, option librdmacm.IDOption, 
 	return nil
 }
 
-// Bind is rdma_bind_addr.
+// Bind is rdma_bind_addr. As in Linux, a loopback address that the device does
+// not have stands for all addresses of its family.
 func (id *ID) Bind(addr netip.AddrPort) error { return id.bind(addr, true) }
 
 // bind binds the ID to an address and port. If fromHost is true, it claims
@@ -196,7 +197,8 @@ func (id *ID) bind(addr netip.AddrPort, fromHost bool) error {
 		return syscall.EINVAL
 	}
 	if !addr.Addr().IsUnspecified() {
-		if err := id.acquire(addr.Addr()); err != nil {
+		err := id.acquire(addr.Addr())
+		if err != nil && (err != syscall.EADDRNOTAVAIL || !addr.Addr().IsLoopback()) {
 			return err
 		}
 	}
@@ -262,6 +264,12 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
 	}
 	if id.port.Device == nil {
 		if err := id.acquire(own); err != nil {
+			if err == syscall.EADDRNOTAVAIL {
+				err = syscall.ENODEV // the machine has the address, says Route
+				if own.IsLoopback() {
+					return err // as rdma_resolve_route in Linux, without an event
+				}
+			}
 			id.report(&Event{Type: librdmacm.RDMA_CM_EVENT_ADDR_ERROR, Status: status(err)})
 			return nil
 		}

@@ -89,7 +89,7 @@ func (nd *node) Route(dst, src netip.Addr) (netip.Addr, error) {
 	if src.IsValid() {
 		return src, nil
 	}
-	if _, own := nd.ports[dst]; own {
+	if _, own := nd.ports[dst]; own || dst.IsLoopback() {
 		return dst, nil
 	}
 	for _, other := range nd.net.nodes {
@@ -102,8 +102,11 @@ func (nd *node) Route(dst, src netip.Addr) (netip.Addr, error) {
 			}
 		}
 	}
-	if dst == netip.MustParseAddr("198.51.100.1") { // a way, but not by a device
+	switch dst { // a way, but not by a device
+	case netip.MustParseAddr("198.51.100.1"):
 		return netip.MustParseAddr("198.51.100.2"), nil
+	case netip.MustParseAddr("198.51.100.3"):
+		return netip.MustParseAddr("198.51.100.4"), nil
 	}
 	return netip.Addr{}, syscall.ENETUNREACH
 }
