@@ -145,10 +145,12 @@ func (ch *CompChannel) of(raw *libibverbs.Cq) *CQ {
 	return ch.cqs[raw]
 }
 
-// read takes events off the channel. It returns when it has found an event for
-// the wanted queue, or when no event is left. done reports whether it has found
-// one. Only one goroutine calls read at a time. The channel is not destroyed
-// during the call, because the queue keeps it open.
+// read takes events off the channel until none is left, or until it has found
+// one for the wanted queue and the channel has no other queue. done reports
+// whether it has found one. Events that it leaves are found by the next wait,
+// which calls read before it parks. Only one goroutine calls read at a time.
+// The channel is not destroyed during the call, because the queue keeps it
+// open.
 func (ch *CompChannel) read(wanted *CQ) (done bool, err error) {
 	for {
 		var p datapath.Polled
@@ -165,6 +167,9 @@ func (ch *CompChannel) read(wanted *CQ) (done bool, err error) {
 		switch cq := ch.of((*libibverbs.Cq)(p.Other)); {
 		case cq == wanted:
 			done = true
+			if ch.isOnly() {
+				return true, nil
+			}
 		case cq != nil:
 			cq.signal()
 		}

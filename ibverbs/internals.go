@@ -55,7 +55,9 @@ func (i cqInternals) TakeEvents() {
 		return
 	}
 	defer i.cq.object.Done()
-	_, _ = i.cq.channel.read(i.cq) // an error shows again in the next poll
+	for done := true; done; {
+		done, _ = i.cq.channel.read(i.cq) // an error shows again in the next poll
+	}
 }
 
 // qpInternals is the internals of a queue pair.
