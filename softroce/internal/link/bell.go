@@ -81,10 +81,10 @@ func (b *Bell) Hear() bool { return atomic.CompareAndSwapUint32(b.word, Rung, Si
 // maxSpin limits the time for which Spin and Waits watch the bell.
 const maxSpin = 50 * time.Microsecond
 
-// maxSleep limits a Sleep. A process may end, or be stopped, after it has set
+// MaxSleep limits a Sleep. A process may end, or be stopped, after it has set
 // the word to Rung and before it wakes the node. No other process wakes the
 // node after that, as each finds the bell already rung.
-const maxSleep = time.Second
+const MaxSleep = time.Second
 
 // Spin watches the bell for a short time, at most d. Meanwhile it also calls
 // poll, unless that is nil. It returns true once the bell is rung or poll
@@ -128,7 +128,7 @@ func (b *Bell) Sleep(due func() time.Duration) {
 	if !atomic.CompareAndSwapUint32(b.word, Silent, Asleep) {
 		return
 	}
-	if d := min(due(), maxSleep); d > 0 {
+	if d := min(due(), MaxSleep); d > 0 {
 		if b.poller != nil {
 			b.poller.sleep(d)
 		} else {

@@ -53,6 +53,7 @@ type worker struct {
 	sockets sockets // sockets of the network; nil: the network has none
 
 	dueAt      atomic.Int64  // time at which work is due, as a time.Duration; written with the mutex held
+	wakesAt    atomic.Int64  // time at which the worker's sleep ends, as a time.Duration; 0 while the worker is awake
 	helps      atomic.Int64  // number of calls of help
 	watched    atomic.Bool   // whether functions of the program see packets; if so, help does nothing
 	noNapUntil time.Duration // time until which the worker does not nap; used by the worker alone
@@ -106,7 +107,8 @@ func (w *worker) work() {
 		if w.bell.Spin(w.due(), poll) || w.doze(helps, arms) {
 			continue
 		}
-		w.bell.Sleep(w.due)
+		w.bell.Sleep(w.rest)
+		w.wakesAt.Store(0)
 		if w.sockets != nil {
 			w.sockets.take()
 		}
@@ -117,14 +119,40 @@ func (w *worker) work() {
 // now.
 func (w *worker) due() time.Duration { return time.Duration(w.dueAt.Load()) - w.n.Now() }
 
+// rest returns for how long the worker sleeps, and lets other threads know.
+func (w *worker) rest() time.Duration {
+	for {
+		due := w.dueAt.Load()
+		now := w.n.Now()
+		until := min(time.Duration(due), now+link.MaxSleep)
+		w.wakesAt.Store(int64(until))
+		if w.dueAt.Load() == due { // otherwise, step may have seen the worker awake
+			return until - now
+		}
+	}
+}
+
 // step does the work that is due now, in a thread that is not the worker. The
 // caller holds the mutex.
 func (w *worker) step() {
 	now := w.n.Now()
 	next := w.n.advance(now)
-	if before := time.Duration(w.dueAt.Swap(int64(next))); next < before || next <= now {
-		w.bell.Ring() // the worker must wake earlier than it knows, or there is more to do
+	w.dueAt.Store(int64(next))
+	// A worker that is awake looks at dueAt before it sleeps.
+	if next <= now || int64(next) < w.wakesAt.Load() {
+		w.bell.Ring() // there is more to do, or the worker sleeps for too long
 	}
+}
+
+// follow does the work that is due after a call of the program, in the thread
+// of the call, which holds the mutex. Where functions of the program see
+// packets, the worker does that work, as it does for polling threads.
+func (w *worker) follow() {
+	if w.watched.Load() {
+		w.bell.Ring()
+		return
+	}
+	w.step()
 }
 
 // Help does a step of the worker in a thread of the program that has polled an

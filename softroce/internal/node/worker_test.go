@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/softroce/internal/link"
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
@@ -62,13 +63,52 @@ func TestHelp(t *testing.T) {
 		require.True(t, work())
 	}
 
-	// The worker looks again when something is due earlier than it knows.
+	// The worker looks again when something is due before its sleep ends.
 	n.mu.Lock()
 	n.path.delayed = queue{{at: n.Now() + time.Hour}}
 	n.mu.Unlock()
-	require.False(t, work())
+	require.True(t, work(), "the worker is awake, and looks before it sleeps")
 	require.InDelta(t, time.Hour, w.due(), float64(time.Minute))
-	require.True(t, work())
+	w.wakesAt.Store(int64(n.Now() + time.Minute))
+	require.True(t, work(), "the worker wakes before that")
+	w.wakesAt.Store(int64(never))
+	require.False(t, work())
+}
+
+// The thread of a call does what is due at the end of the call. It wakes the
+// worker only if the worker would sleep for too long.
+func TestUnlockDoesWhatIsDue(t *testing.T) {
+	n := newWired(t)
+	w := &n.worker
+	n.Lock()
+	n.Unlock()
+	require.Equal(t, never, time.Duration(w.dueAt.Load()))
+	require.False(t, w.bell.IsRung())
+
+	require.Equal(t, link.MaxSleep, w.rest())
+	delay := func() {
+		n.Lock()
+		n.path.delayed = queue{{at: n.Now() + time.Hour}}
+		n.Unlock()
+		require.InDelta(t, time.Hour, w.due(), float64(time.Minute))
+	}
+	delay()
+	require.False(t, w.bell.IsRung(), "the worker wakes before that")
+	w.wakesAt.Store(int64(never))
+	delay()
+	require.True(t, w.bell.Hear(), "the worker would sleep for too long")
+	w.dueAt.Store(int64(n.Now()))
+	require.LessOrEqual(t, w.rest(), time.Duration(0), "the worker sleeps until something is due")
+
+	// The worker alone passes packets to functions of the program.
+	n.Lock()
+	n.path.faults = func(*wire.Packet) Fault { return Fault{} }
+	n.path.watch()
+	n.path.delayed = nil
+	due := w.dueAt.Load()
+	n.Unlock()
+	require.Equal(t, due, w.dueAt.Load())
+	require.True(t, w.bell.Hear())
 }
 
 // The worker looks soon for room in the channels of late events.
