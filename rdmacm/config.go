@@ -141,8 +141,8 @@ type Config struct {
 // it.
 type Queues interface {
 	// check returns an error if a connection with the config cannot use the
-	// queues. id is the name of the connection's ID in errors.
-	check(config *Config, id string) error
+	// queues. Errors name id, the connection's ID, unless it is nil.
+	check(config *Config, id *ID) error
 	// create creates the connection's queue pair and all that the pair needs.
 	create(c *Conn) error
 }
@@ -191,24 +191,24 @@ func (c *Config) withDefaults() Config {
 // can call Check before it listens. The config may be nil.
 func (c *Config) Check() error {
 	complete := c.withDefaults()
-	return complete.check("")
+	return complete.check(nil)
 }
 
 // longestRNRTimer is the longest delay that devices support for
 // Config.MinRNRTimer.
 const longestRNRTimer = 655360 * time.Microsecond
 
-// check does what Check does, for a config whose defaults are filled in. id is
-// the name of the connection's ID in errors.
-func (c *Config) check(id string) error {
+// check does what Check does, for a config whose defaults are filled in.
+// Errors name id, the connection's ID, unless it is nil.
+func (c *Config) check(id *ID) error {
 	if c.AckTimeout < 0 || c.AckTimeout > maxAckTimeout {
-		return cerr.Refuse("rdma_set_option", id, "Config.AckTimeout is %v, not from 0 to %v", c.AckTimeout, time.Duration(maxAckTimeout))
+		return cerr.Refuse("rdma_set_option", id.name(), "Config.AckTimeout is %v, not from 0 to %v", c.AckTimeout, time.Duration(maxAckTimeout))
 	}
 	if c.MinRNRTimer < 0 || c.MinRNRTimer > longestRNRTimer {
-		return cerr.Refuse(opCreateQP, id, "Config.MinRNRTimer is %v, not from 0 to 655.36ms", c.MinRNRTimer)
+		return cerr.Refuse(opCreateQP, id.name(), "Config.MinRNRTimer is %v, not from 0 to 655.36ms", c.MinRNRTimer)
 	}
 	if c.MessageSize < 0 || int64(c.MessageSize) > math.MaxUint32 {
-		return cerr.Refuse("Conn.NewReceiver", id, "Config.MessageSize is %d, not from 0 to %d", c.MessageSize, uint32(math.MaxUint32))
+		return cerr.Refuse("Conn.NewReceiver", id.name(), "Config.MessageSize is %d, not from 0 to %d", c.MessageSize, uint32(math.MaxUint32))
 	}
 	return c.queues().check(c, id)
 }
@@ -221,7 +221,7 @@ func (c *Config) queues() Queues {
 	return c.Queues
 }
 
-func (c *Config) checkSizes(id string) error { return c.sizes().check(id) }
+func (c *Config) checkSizes(id *ID) error { return c.sizes().check(id) }
 
 func (c *Config) sizes() queueSizes {
 	return queueSizes{

@@ -82,7 +82,7 @@ func (c *Conn) setup() error {
 }
 
 func (c *Conn) create() (err error) {
-	if err := c.config.check(c.id.name()); err != nil {
+	if err := c.config.check(c.id); err != nil {
 		return err
 	}
 	if err := c.config.queues().create(c); err != nil {
@@ -127,8 +127,8 @@ func (c *Conn) createQP(config ibverbs.QPConfig) (err error) {
 // ownQueues gives the connection its own completion queue and receives.
 type ownQueues struct{}
 
-func (ownQueues) check(config *Config, id string) error { return config.checkSizes(id) }
-func (ownQueues) create(c *Conn) error                  { return c.createQueues(c.supplyOwn, c.createQP) }
+func (ownQueues) check(config *Config, id *ID) error { return config.checkSizes(id) }
+func (ownQueues) create(c *Conn) error               { return c.createQueues(c.supplyOwn, c.createQP) }
 
 // statesToRTS are the states through which a queue pair goes to become ready to
 // send (RTS). They begin with Init, although the queue pair is already in that

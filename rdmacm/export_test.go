@@ -119,7 +119,7 @@ func HoldEvents(of any) (release func()) {
 	case *ID:
 		id = of
 	}
-	return id.lockChannel()
+	return id.lockChannel().Unlock
 }
 
 // HoldMove makes an ID's channel act as if the ID were moving, until release is

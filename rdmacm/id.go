@@ -136,14 +136,14 @@ func (id *ID) callBound(op, missing string, f func() error) error {
 	})
 }
 
-// lockChannel prevents events from being read from the ID's channel until
-// unlock is called. Reading an event can change C's ID.
-func (id *ID) lockChannel() (unlock func()) {
+// lockChannel locks a mutex that prevents events from being read from the ID's
+// channel. The caller must unlock it. Reading an event can change C's ID.
+func (id *ID) lockChannel() *sync.Mutex {
 	for {
 		ch := id.channel.Load()
 		ch.mu.Lock()
 		if id.channel.Load() == ch {
-			return ch.mu.Unlock
+			return &ch.mu
 		}
 		ch.mu.Unlock() // the ID has moved to another channel
 	}
@@ -152,7 +152,7 @@ func (id *ID) lockChannel() (unlock func()) {
 // verbs returns the ID's device, or nil if it has none yet. The caller must
 // have called Use on the ID.
 func (id *ID) verbs() *libibverbs.Context {
-	defer id.lockChannel()()
+	defer id.lockChannel().Unlock()
 	return id.raw.Verbs
 }
 
@@ -181,7 +181,7 @@ func (id *ID) PortNum() int {
 	defer id.object.Done()
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	defer id.lockChannel()()
+	defer id.lockChannel().Unlock()
 	return int(id.raw.PortNum)
 }
 
@@ -394,7 +394,7 @@ func address[T any](
 	// Both a C call and an event can change the address.
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	defer id.lockChannel()()
+	defer id.lockChannel().Unlock()
 	return addressOf(id, get, read)
 }
 
@@ -415,7 +415,7 @@ func (id *ID) describe() string {
 	if id.raw == nil {
 		return id.object.Name()
 	}
-	defer id.lockChannel()()
+	defer id.lockChannel().Unlock()
 	local, peer := addressOf(id, librdmacm.GetLocalAddr, addrPort), addressOf(id, librdmacm.GetPeerAddr, addrPort)
 	switch {
 	case peer.IsValid() && peer.Port() != 0 && local.IsValid():
@@ -590,7 +590,7 @@ func (id *ID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, er
 				return err
 			}
 			id.hasQP = true
-			defer id.lockChannel()()
+			defer id.lockChannel().Unlock()
 			qp = id.raw.Qp
 			return nil
 		})
@@ -661,7 +661,7 @@ func (id *ID) destroyQP(device *ibverbs.Device, qp *libibverbs.Qp) error {
 }
 
 func (id *ID) setQP(qp *libibverbs.Qp) {
-	defer id.lockChannel()()
+	defer id.lockChannel().Unlock()
 	id.raw.Qp = qp
 }
 
@@ -1076,7 +1076,7 @@ func (id *ID) leaveAll() {
 }
 
 func (id *ID) rawQP() *libibverbs.Qp {
-	defer id.lockChannel()()
+	defer id.lockChannel().Unlock()
 	return id.raw.Qp
 }
 

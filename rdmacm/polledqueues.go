@@ -33,24 +33,24 @@ type PolledQueues struct {
 	SRQ *ibverbs.SRQ
 }
 
-func (q *PolledQueues) check(config *Config, id string) error {
+func (q *PolledQueues) check(config *Config, id *ID) error {
 	switch {
 	case q == nil:
-		return cerr.Refuse(opCreateQP, id, "Config.Queues is a nil *PolledQueues")
+		return cerr.Refuse(opCreateQP, id.name(), "Config.Queues is a nil *PolledQueues")
 	case q.SendCQ == nil || q.RecvCQ == nil:
-		return cerr.Refuse(opCreateQP, id, "PolledQueues.SendCQ or PolledQueues.RecvCQ is nil; set both, which may be the same queue")
+		return cerr.Refuse(opCreateQP, id.name(), "PolledQueues.SendCQ or PolledQueues.RecvCQ is nil; set both, which may be the same queue")
 	case q.SRQ != nil && config.MessageSize > 0:
-		return cerr.Refuse(opCreateQP, id, "Config.MessageSize cannot be used with PolledQueues.SRQ: the connection has no receives of its own")
+		return cerr.Refuse(opCreateQP, id.name(), "Config.MessageSize cannot be used with PolledQueues.SRQ: the connection has no receives of its own")
 	}
 	return config.checkTagged(id)
 }
 
 // checkTagged checks the sizes of a connection that shares completion queues,
 // whose request IDs have a tag.
-func (c *Config) checkTagged(id string) error {
+func (c *Config) checkTagged(id *ID) error {
 	const most = 1<<(placeBits-1) - 1
 	if c.SendQueue > most || c.RecvQueue > most {
-		return cerr.Refuse(opCreateQP, id, "Config.SendQueue is %d and Config.RecvQueue is %d; with shared completion queues, both must be at most %d",
+		return cerr.Refuse(opCreateQP, id.name(), "Config.SendQueue is %d and Config.RecvQueue is %d; with shared completion queues, both must be at most %d",
 			c.SendQueue, c.RecvQueue, most)
 	}
 	return c.checkSizes(id)

@@ -110,9 +110,9 @@ func (p *Pool) sizes() poolSizes {
 // maxPoolMemory is an upper limit for the memory of a pool.
 const maxPoolMemory = 1 << 40
 
-func (p *Pool) check(config *Config, id string) error {
+func (p *Pool) check(config *Config, id *ID) error {
 	if p == nil {
-		return cerr.Refuse(opCreateQP, id, "Config.Queues is a nil *Pool")
+		return cerr.Refuse(opCreateQP, id.name(), "Config.Queues is a nil *Pool")
 	}
 	s := p.sizes()
 	for _, f := range []struct {
@@ -120,15 +120,15 @@ func (p *Pool) check(config *Config, id string) error {
 		n    int
 	}{{"Sends", s.Sends}, {"Receives", s.Receives}, {"MessageSize", s.MessageSize}, {"MaxUnread", s.MaxUnread}} {
 		if f.n < 1 || f.n > math.MaxInt32/2 {
-			return cerr.Refuse(opCreateQP, id, "Pool.%s is %d, not from 1 to %d", f.name, f.n, math.MaxInt32/2)
+			return cerr.Refuse(opCreateQP, id.name(), "Pool.%s is %d, not from 1 to %d", f.name, f.n, math.MaxInt32/2)
 		}
 	}
 	if int64(s.Receives)*int64(s.MessageSize) > maxPoolMemory {
-		return cerr.Refuse(opCreateQP, id, "Pool.Receives times Pool.MessageSize is %d bytes, more than %d",
+		return cerr.Refuse(opCreateQP, id.name(), "Pool.Receives times Pool.MessageSize is %d bytes, more than %d",
 			int64(s.Receives)*int64(s.MessageSize), int64(maxPoolMemory))
 	}
 	if config.PD != nil && config.PD != p.PD {
-		return cerr.Refuse(opCreateQP, id, "Config.PD is not Pool.PD: for a connection with a Pool, set Pool.PD")
+		return cerr.Refuse(opCreateQP, id.name(), "Config.PD is not Pool.PD: for a connection with a Pool, set Pool.PD")
 	}
 	return config.checkTagged(id)
 }

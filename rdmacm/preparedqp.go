@@ -42,12 +42,12 @@ type PreparedQP struct {
 	Flushed func()
 }
 
-func (p *PreparedQP) check(config *Config, id string) error {
+func (p *PreparedQP) check(config *Config, id *ID) error {
 	switch {
 	case p == nil || p.Prepare == nil:
-		return cerr.Refuse(opCreateQP, id, "the PreparedQP or its Prepare is nil; Prepare must create the queue pair")
+		return cerr.Refuse(opCreateQP, id.name(), "the PreparedQP or its Prepare is nil; Prepare must create the queue pair")
 	case config.MessageSize > 0:
-		return cerr.Refuse(opCreateQP, id, "Config.MessageSize cannot be used with a PreparedQP: the connection has no receives of its own")
+		return cerr.Refuse(opCreateQP, id.name(), "Config.MessageSize cannot be used with a PreparedQP: the connection has no receives of its own")
 	}
 	return nil
 }

@@ -70,13 +70,13 @@ type queueSizes struct {
 }
 
 // check rejects sizes that no queue pair can have.
-func (s queueSizes) check(id string) error {
+func (s queueSizes) check(id *ID) error {
 	for _, f := range []struct {
 		name string
 		n    int
 	}{{"SendQueue", s.send}, {"RecvQueue", s.recv}, {"Segments", s.sendSegments}, {"MaxInline", s.inline}} {
 		if f.n < 0 || f.n > math.MaxInt32 {
-			return cerr.Refuse(opCreateQP, id, "%s.%s is %d, not from 0 to %d", s.config, f.name, f.n, math.MaxInt32)
+			return cerr.Refuse(opCreateQP, id.name(), "%s.%s is %d, not from 0 to %d", s.config, f.name, f.n, math.MaxInt32)
 		}
 	}
 	return nil
@@ -110,7 +110,7 @@ type supply func(size queueSizes, config *ibverbs.QPConfig) error
 // allocate creates everything but the queue pair and returns the queue pair's
 // config.
 func (c *queues) allocate(size queueSizes, supply supply) (config ibverbs.QPConfig, err error) {
-	if err := size.check(c.id.name()); err != nil {
+	if err := size.check(c.id); err != nil {
 		return config, err
 	}
 	if err := c.choosePD(size.config + ".PD"); err != nil {
@@ -393,31 +393,51 @@ func (c *queues) release(others ...func() error) error {
 			c.ops.intake.settle()
 		}
 		defer turns.Begin()()
-		var steps []func() error
-		if c.qp != nil {
-			steps = append(steps, c.qp.Close)
+		if err := c.closeQueues(); err != nil {
+			return err
 		}
-		if c.cq != nil {
-			steps = append(steps, c.cq.Close)
-		}
-		if c.ops.collector != nil {
-			steps = append(steps, c.abortOperations)
-		}
-		if c.channel != nil {
-			steps = append(steps, c.channel.Close)
-		}
-		steps = append(steps, others...)
-		steps = append(steps, c.closeRegions, c.leaveIntake, func() error { return c.leave.Do(c.leaveID) })
-		if c.pd != nil && !c.foreignPD {
-			steps = append(steps, c.pd.Close)
-		}
-		for _, step := range steps {
-			if err := step(); err != nil {
+		for _, other := range others {
+			if err := other(); err != nil {
 				return err
 			}
 		}
+		if err := c.closeRegions(); err != nil {
+			return err
+		}
+		if err := c.leaveIntake(); err != nil {
+			return err
+		}
+		if err := c.leave.Do(c.leaveID); err != nil {
+			return err
+		}
+		if c.pd != nil && !c.foreignPD {
+			return c.pd.Close()
+		}
 		return nil
 	})
+}
+
+// closeQueues closes the queue pair, and then what it uses.
+func (c *queues) closeQueues() error {
+	if c.qp != nil {
+		if err := c.qp.Close(); err != nil {
+			return err
+		}
+	}
+	if c.cq != nil {
+		if err := c.cq.Close(); err != nil {
+			return err
+		}
+	}
+	if c.ops.collector != nil {
+		if err := c.abortOperations(); err != nil {
+			return err
+		}
+	}
+	if c.channel != nil {
+		return c.channel.Close()
+	}
+	return nil
 }
 
 // leaveID closes the ID at once if c.linger is 0. Otherwise it does not block:

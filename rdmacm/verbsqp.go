@@ -10,7 +10,7 @@ import "github.com/verbena-go/verbena/ibverbs"
 // and a nil *VerbsQP are usable.
 type VerbsQP struct{}
 
-func (*VerbsQP) check(config *Config, id string) error { return config.checkSizes(id) }
+func (*VerbsQP) check(config *Config, id *ID) error { return config.checkSizes(id) }
 
 func (*VerbsQP) create(c *Conn) error {
 	c.byVerbs = true

@@ -146,8 +146,9 @@ type Device struct {
 	dm             uint64          // bytes of device memory that are allocated
 	ahs            map[uint64]*AH  // keyed by handle
 	gids           [gidTableSize]GIDEntry
-	addresses      map[wire.GID]bool  // true for each GID in gids
-	groups         map[wire.GID][]*QP // members of each multicast group, in the order of joining
+	listed         []libibverbs.GidEntry // result of GIDs, or nil if gids has changed since
+	addresses      map[wire.GID]bool     // true for each GID in gids
+	groups         map[wire.GID][]*QP    // members of each multicast group, in the order of joining
 
 	recentQPNs []uint32 // numbers of recently destroyed queue pairs, the newest last
 	nextAH     uint64   // handle of the newest address handle

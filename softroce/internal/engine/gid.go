@@ -28,7 +28,7 @@ func (d *Device) SetGID(index int, e GIDEntry) error {
 		return syscall.EINVAL
 	}
 	if d.gids[index] != e {
-		d.gids[index] = e
+		d.gids[index], d.listed = e, nil
 		clear(d.addresses)
 		for _, e := range d.gids {
 			d.addresses[e.GID] = e.GID != (wire.GID{})
@@ -61,18 +61,20 @@ func (d *Device) GID(port, index uint32) (libibverbs.GidEntry, error) {
 // Has reports whether the GID g is in the table.
 func (d *Device) Has(g wire.GID) bool { return d.addresses[g] }
 
-// GIDs returns the entries of the table that are not empty.
+// GIDs returns the entries of the table that are not empty. The caller must not
+// change them.
 func (d *Device) GIDs() ([]libibverbs.GidEntry, error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}
-	var all []libibverbs.GidEntry
-	for i := range d.gids {
-		if g, err := d.GID(portNum, uint32(i)); err == nil {
-			all = append(all, g)
+	if d.listed == nil {
+		for i := range d.gids {
+			if g, err := d.GID(portNum, uint32(i)); err == nil {
+				d.listed = append(d.listed, g)
+			}
 		}
 	}
-	return all, nil
+	return d.listed, nil
 }
 
 // noData is ENODATA. Package syscall does not define it on all systems.
