@@ -376,19 +376,6 @@ func TestFlushOfStagedBytes(t *testing.T) {
 	require.Equal(t, uint64(42), *word(b.mr.memory, 0))
 }
 
-// Memory that the program has unmapped refuses an atomic write.
-func TestAtomicWriteUnmapped(t *testing.T) {
-	n := newNetwork(t, 1)
-	a, b := n.pair(libibverbs.IBV_QPT_RC, 64)
-	m, unmap := b.mapped(2 * pageSize)
-	unmap(0)
-	s := SendSlot{ID: 1, Opcode: atomicWrite}
-	s.RemoteAddr, s.RKey = m.iova, m.key
-	a.post(s)
-	n.run()
-	require.Equal(t, []result{{1, remAccess}}, results(a.send))
-}
-
 // Regions and queue pairs take the flags, and the device reports them, as far
 // as it has them.
 func TestFlushAbilities(t *testing.T) {

@@ -477,21 +477,6 @@ func TestTailsOfWhatEnds(t *testing.T) {
 	}
 }
 
-// A WRITE to memory that is not there, or cannot be written to, is refused as
-// before, also if all of it is staged.
-func TestTailWithoutMemory(t *testing.T) {
-	n := newNetwork(t, 1)
-	a, b, g := n.gated(libibverbs.IBV_QPT_RC, 64)
-	g.open = true
-	mr, unmap := b.mapped(2 * pageSize)
-	unmap(pageSize)
-	slot := SendSlot{Opcode: libibverbs.IBV_WR_RDMA_WRITE, RemoteAddr: mr.iova + pageSize - 32, RKey: mr.key}
-	a.post(slot, a.mr.sge(0, 64))
-	n.run()
-	b.Publish()
-	require.Equal(t, []result{{0, libibverbs.IBV_WC_REM_ACCESS_ERR}}, results(a.send))
-}
-
 // Staged completions are the queue pair's and the queue's as others are.
 func TestStagedCompletions(t *testing.T) {
 	n := newNetwork(t, 1)
