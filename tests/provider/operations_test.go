@@ -166,7 +166,7 @@ func TestTagOps(t *testing.T) {
 		}, *wr)
 	}
 	if !racing.Enabled { // as in TestPostToWQ
-		require.Zero(t, testing.AllocsPerRun(10, func() {
+		require.Zero(t, testing.AllocsPerRun(100, func() {
 			batch.Reset()
 			if errors.Join(batch.Add(op, tag.Recv{}, mr.Sub(0, 8)), batch.Delete(op, two)) != nil {
 				panic("the batch is too small")
