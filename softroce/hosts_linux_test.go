@@ -44,7 +44,7 @@ const hostPort = 7471
 // ends.
 func echo(ctx context.Context, request *rdmacm.Request) error {
 	var receiver *rdmacm.Receiver
-	conn, err := request.Accept(ctx, &rdmacm.Config{HandshakeTimeout: 2 * time.Second, Setup: func(c *rdmacm.Conn) (err error) {
+	conn, err := request.Accept(ctx, &rdmacm.Config{HandshakeTimeout: 5 * time.Second, Setup: func(c *rdmacm.Conn) (err error) {
 		receiver, err = c.NewReceiver(64)
 		return err
 	}})
