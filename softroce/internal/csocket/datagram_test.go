@@ -67,7 +67,7 @@ func TestDatagrams(t *testing.T) {
 			"rselect": func(t *testing.T, fd int32) {
 				read := make([]uintptr, fd/64+1)
 				read[fd/64] |= 1 << (fd % 64)
-				n, err := c.Rselect(fd+1, unsafe.Pointer(&read[0]), nil, nil, nil)
+				n, err := again(func() (int, syscall.Errno) { return c.Rselect(fd+1, unsafe.Pointer(&read[0]), nil, nil, nil) })
 				require.Zero(t, err)
 				require.Equal(t, 1, n)
 			},
@@ -246,7 +246,7 @@ func TestDatagramCloseWakes(t *testing.T) {
 		},
 		"rpoll": func(fd int32) syscall.Errno {
 			fds := []pollFD{{fd, pollIn, 0}}
-			_, err := c.Rpoll(unsafe.Pointer(&fds[0]), 1, -1)
+			_, err := again(func() (int, syscall.Errno) { return c.Rpoll(unsafe.Pointer(&fds[0]), 1, -1) })
 			if err == 0 && fds[0].revents == pollNval {
 				return syscall.EBADF
 			}

@@ -38,7 +38,7 @@ func control(set, op, fd int32, events uint32) syscall.Errno {
 // waitOn waits for up to most sockets, and returns their numbers.
 func waitOn(set int32, most, timeout int32) ([]int32, syscall.Errno) {
 	events := make([]event, most)
-	n, err := c.RepollWait(set, unsafe.Pointer(&events[0]), most, timeout)
+	n, err := again(func() (int, syscall.Errno) { return c.RepollWait(set, unsafe.Pointer(&events[0]), most, timeout) })
 	var fds []int32
 	for i := range events[:n] {
 		fds = append(fds, int32(binary.NativeEndian.Uint64(events[i].data())))
@@ -334,7 +334,9 @@ func TestEpollChannelIsRefused(t *testing.T) {
 	require.Empty(t, fds)
 	_, err = send(server, []byte("x"), 0)
 	require.Zero(t, err)
-	n, err := c.RepollWait(set, unsafe.Pointer(&events[0]), 1, int32(patience/time.Millisecond))
+	n, err := again(func() (int, syscall.Errno) {
+		return c.RepollWait(set, unsafe.Pointer(&events[0]), 1, int32(patience/time.Millisecond))
+	})
 	require.Zero(t, err)
 	require.Equal(t, 1, n, "the socket does not wake the thread")
 	require.EqualValues(t, pollIn, events[0].events())

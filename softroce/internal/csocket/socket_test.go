@@ -117,11 +117,21 @@ func recv(fd int32, b []byte, flags int32) (int, syscall.Errno) {
 	return c.Rrecv(fd, unsafe.Pointer(unsafe.SliceData(b)), uint64(len(b)), flags)
 }
 
+// again makes a call until no signal interrupts it. Go's runtime sends signals
+// to threads, as does the system when the process goes on after a stop.
+func again(call func() (int, syscall.Errno)) (n int, err syscall.Errno) {
+	for {
+		if n, err = call(); err != syscall.EINTR {
+			return n, err
+		}
+	}
+}
+
 // pollOne waits for one socket.
 func pollOne(t *testing.T, fd int32, events int16, timeout int32) int16 {
 	t.Helper()
 	fds := []pollFD{{fd, events, 0}}
-	n, err := c.Rpoll(unsafe.Pointer(&fds[0]), 1, timeout)
+	n, err := again(func() (int, syscall.Errno) { return c.Rpoll(unsafe.Pointer(&fds[0]), 1, timeout) })
 	require.Zero(t, err)
 	require.Equal(t, fds[0].revents != 0, n == 1)
 	return fds[0].revents
@@ -343,7 +353,7 @@ func TestEnds(t *testing.T) {
 			waits := make(chan int16, 1)
 			go func() {
 				fds := []pollFD{{client, pollIn, 0}}
-				_, _ = c.Rpoll(unsafe.Pointer(&fds[0]), 1, -1)
+				_, _ = again(func() (int, syscall.Errno) { return c.Rpoll(unsafe.Pointer(&fds[0]), 1, -1) })
 				waits <- fds[0].revents
 			}()
 			tt.end(t, server)
@@ -400,7 +410,7 @@ func TestCloseWakes(t *testing.T) {
 		},
 		"rpoll": func(fd int32) syscall.Errno {
 			fds := []pollFD{{fd, pollIn, 0}}
-			if _, err := c.Rpoll(unsafe.Pointer(&fds[0]), 1, -1); err != 0 || fds[0].revents&pollNval == 0 {
+			if _, err := again(func() (int, syscall.Errno) { return c.Rpoll(unsafe.Pointer(&fds[0]), 1, -1) }); err != 0 || fds[0].revents&pollNval == 0 {
 				return syscall.EPROTO
 			}
 			return syscall.EBADF
@@ -442,7 +452,7 @@ func TestPoll(t *testing.T) {
 	defer syscall.Close(pipe[1])
 	fds := []pollFD{{client, pollIn, 0}, {int32(pipe[0]), pollIn, 0}, {-1, pollIn, 99}, {server, pollIn, 0}}
 	rpoll := func(timeout int32) int {
-		n, err := c.Rpoll(unsafe.Pointer(&fds[0]), uint64(len(fds)), timeout)
+		n, err := again(func() (int, syscall.Errno) { return c.Rpoll(unsafe.Pointer(&fds[0]), uint64(len(fds)), timeout) })
 		require.Zero(t, err)
 		return n
 	}
@@ -498,7 +508,9 @@ func TestSelect(t *testing.T) {
 		set[client/64] |= 1 << (client % 64)
 		set[server/64] |= 1 << (server % 64)
 	}
-	n, err := c.Rselect(max(client, server)+1, unsafe.Pointer(&read), unsafe.Pointer(&write), unsafe.Pointer(&except), nil)
+	n, err := again(func() (int, syscall.Errno) {
+		return c.Rselect(max(client, server)+1, unsafe.Pointer(&read), unsafe.Pointer(&write), unsafe.Pointer(&except), nil)
+	})
 	require.Zero(t, err)
 	require.Equal(t, 3, n)
 	var onlyClient, both, none [16]uint64
@@ -508,7 +520,9 @@ func TestSelect(t *testing.T) {
 	require.Equal(t, onlyClient, read)
 	require.Equal(t, both, write)
 	require.Equal(t, none, except)
-	n, err = c.Rselect(0, nil, nil, nil, unsafe.Pointer(&syscall.Timeval{Usec: 1000}))
+	n, err = again(func() (int, syscall.Errno) {
+		return c.Rselect(0, nil, nil, nil, unsafe.Pointer(&syscall.Timeval{Usec: 1000}))
+	})
 	require.Zero(t, err)
 	require.Zero(t, n)
 	_, err = c.Rselect(-1, nil, nil, nil, nil)
@@ -537,7 +551,9 @@ func TestEpoll(t *testing.T) {
 	}
 	wait := func(timeout int32) map[int32]uint32 {
 		var events [8]event
-		n, err := c.RepollWait(epfd, unsafe.Pointer(&events), int32(len(events)), timeout)
+		n, err := again(func() (int, syscall.Errno) {
+			return c.RepollWait(epfd, unsafe.Pointer(&events), int32(len(events)), timeout)
+		})
 		require.Zero(t, err)
 		got := map[int32]uint32{}
 		for i := range events[:n] {
