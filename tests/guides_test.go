@@ -198,7 +198,7 @@ func (s *session) run(t *testing.T, top string) {
 	tool, err := exec.LookPath("go")
 	require.NoError(t, err)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c",
 		"exec 9>&2\ntrap 'echo \"the block at line $at failed:\" >&9; tail -n 30 \"$OUT/$at\" >&9' ERR\nunset VERBENA_DEVICE\n"+s.script.String()+"wait\n")
