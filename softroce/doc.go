@@ -15,8 +15,10 @@
 // choice applies to the whole program until it exits.
 //
 // The device is called soft0 and has the addresses of the machine, including
-// 127.0.0.1. It reaches the program itself, and other programs that use such a
-// device on the same machine, if they run as the same user and have the same
+// 127.0.0.1. A process can have several devices, each with addresses of its
+// own: see [Config] and the environment variable VERBENA_DEVICES. A device
+// reaches the program itself, and other programs that use such
+// devices on the same machine, if they run as the same user and have the same
 // value of the environment variable VERBENA_NETWORK, or all have none. Programs
 // with another value are on another network, which has the same addresses but
 // its own ports.
@@ -35,14 +37,14 @@
 //
 // [SetFaults] loses, duplicates, delays and corrupts packets. [SetPort],
 // [Remove], [Insert] and [SetAddresses] change the device as an administrator
-// changes a card. [Config] has a hostile mode, which loses nothing but delays,
-// duplicates and reorders packets. It also has limits, with which the device
-// lacks what cards lack, and a check of the memory of requests in progress,
-// which reports when the program writes to it. [Capture] writes sent packets to
-// a file for Wireshark, as does the environment variable VERBENA_CAPTURE, which
-// names a file.
+// changes a card; [FindCard] returns one of several devices. [Config] has a
+// hostile mode, which loses nothing but delays, duplicates and reorders
+// packets. It also has limits, with which the device lacks what cards lack, and
+// a check of the memory of requests in progress, which reports when the program
+// writes to it. [Capture] writes sent packets to a file for Wireshark, as does
+// the environment variable VERBENA_CAPTURE, which names a file.
 //
-// All of these affect the only device of the process, so tests that use them
-// must not run in parallel with others. They may be called concurrently and do
-// not block.
+// All of these affect the devices of the process, so tests that use them must
+// not run in parallel with others. They may be called concurrently and do not
+// block.
 package softroce

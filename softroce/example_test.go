@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -153,6 +154,31 @@ func ExampleCapture() {
 	// Output:
 	// the server has hello
 	// errors: <nil>
+}
+
+// A test of a program that goes on with the second card when the first fails
+// has two devices. TestMain chooses them.
+func ExampleConfig_devices() {
+	if err := softroce.Use(softroce.Config{Devices: []softroce.DeviceConfig{
+		{Name: "soft0", Addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}},
+		{Name: "soft1", Addresses: []netip.Addr{netip.MustParseAddr("127.0.0.2")}},
+	}}); err != nil {
+		log.Fatal(err)
+	}
+	first, err := softroce.FindCard("soft0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := first.SetPort(false); err != nil { // the cable is pulled
+		log.Fatal(err)
+	}
+	devices, err := ibverbs.Devices()
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, d := range devices {
+		fmt.Println(d.Name)
+	}
 }
 
 // A package's tests run on a device with one segment in a request and without

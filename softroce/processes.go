@@ -9,9 +9,9 @@ import "github.com/verbena-go/verbena/softroce/internal/stat"
 type (
 	// Process is a process that uses the device.
 	Process = stat.Process
-	// Device is the device of a process.
+	// Device is a device of a process.
 	Device = stat.Device
-	// Objects has the numbers of open objects of a process.
+	// Objects has the numbers of open objects of a device.
 	Objects = stat.Objects
 	// Counters has counts of a device. Messages of the connection manager
 	// are not counted as packets.

@@ -21,6 +21,17 @@ type Config struct {
 	// "udp=192.0.2.1,2001:db8::1" means the same over these addresses only.
 	Network string
 
+	// Devices are the devices of the process, as a machine has several
+	// cards. Each address belongs to one device. One device can be without
+	// Addresses: it has all addresses of the network that the others do not
+	// have. On the network of this machine, the addresses of a device need
+	// not be the machine's.
+	//
+	// If Devices is empty, the devices are those in the environment variable
+	// VERBENA_DEVICES, such as "soft0=127.0.0.1;soft1=127.0.0.2,10.0.0.5",
+	// or else one device, soft0, which has all addresses.
+	Devices []DeviceConfig
+
 	// Hostile, if not empty, is the seed of a hostile mode, in which the
 	// device is as unfriendly as the InfiniBand specification allows.
 	// Packets of reliable connections and messages of the connection
@@ -57,6 +68,16 @@ type Config struct {
 	// If Check is empty, it is the value of the environment variable
 	// VERBENA_CHECK.
 	Check string
+}
+
+// DeviceConfig configures one of several devices.
+type DeviceConfig struct {
+	// Name is the name of the device, such as soft0: 1 to 63 letters,
+	// digits, "_", "-" and ".", of which the first is a letter or digit.
+	Name string
+	// Addresses are the device's addresses, in the order of its GID table.
+	// On the UDP network, they must be addresses of this machine.
+	Addresses []netip.Addr
 }
 
 // Packet is a packet that the device sends from one queue pair to another.

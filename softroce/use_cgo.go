@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"strings"
 
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/dl"
@@ -27,6 +28,9 @@ func open(network string) error {
 	if err := node.CheckCheck(); err != nil {
 		return err
 	}
+	if err := node.CheckDevices(); err != nil {
+		return err
+	}
 	return node.SetNetwork(network)
 }
 
@@ -34,10 +38,11 @@ func open(network string) error {
 // else. It must be called before any call that needs libibverbs or librdmacm.
 //
 // Use fails if an earlier call has used the installed libraries. It fails if
-// the device is in use already and c.Network, c.Hostile, c.Limits or c.Check is
-// neither empty nor the value in use, if the limits have an unknown name or a
-// value out of range, and if c.Check has an unknown value. It also fails if the
-// device cannot join the network: the error
+// the device is in use already and c.Network, c.Devices, c.Hostile, c.Limits or
+// c.Check is neither empty nor the value in use, if the limits have an unknown
+// name or a value out of range, and if c.Check has an unknown value. It fails
+// if there are more than 16 devices, or if a device cannot have its name or
+// addresses. It also fails if the device cannot join the network: the error
 // matches syscall.EADDRINUSE if another process or the kernel has the UDP port,
 // and syscall.EAGAIN if too many processes of this user are on the machine's
 // network. In a program that cannot call C, the error matches
@@ -47,6 +52,13 @@ func open(network string) error {
 func Use(c Config) error {
 	if err := dl.Use(name); err != nil {
 		return fmt.Errorf("softroce.Use: %w", err)
+	}
+	var devices []node.DeviceConfig
+	for _, d := range c.Devices {
+		devices = append(devices, node.DeviceConfig(d))
+	}
+	if err := node.SetDevices(devices); err != nil {
+		return fmt.Errorf("softroce.Use: devices: %w", err)
 	}
 	if err := node.SetNetwork(c.Network); err != nil {
 		return fmt.Errorf("softroce.Use: network %q: %w", c.Network, err)
@@ -146,37 +158,91 @@ func kindOf(p *wire.Packet) Kind {
 	return KindAck
 }
 
-// SetPort brings the device's port down, or up again. While the port is down,
-// all sent packets are lost, so connections fail after they have used up their
-// retries. The program gets the same events as with a card whose cable is
-// unplugged: IBV_EVENT_PORT_ERR and IBV_EVENT_PORT_ACTIVE. SetPort fails if the
-// device has been removed.
-func SetPort(up bool) error { return failed("SetPort", capi.Node().SetPort(up)) }
+// Card is the place of a device in this process: the device can be removed, and
+// another one with the same name inserted. FindCard returns it. The methods may
+// be called concurrently, and do not block.
+type Card struct{ card *node.Card }
 
-// Remove removes the device, as if a card were unplugged. The program gets
-// IBV_EVENT_DEVICE_FATAL, and RDMA_CM_EVENT_DEVICE_REMOVAL for each of its
-// connections. Requests in progress complete with errors. Afterwards, all calls
-// fail except those that close objects, and the program finds no device until
-// [Insert]. Remove fails if the device has already been removed.
-func Remove() error { return failed("Remove", capi.Node().Remove()) }
+// FindCard returns the card of the device with that name, whether the device is
+// removed or not. It fails if the process has no device with the name.
+func FindCard(name string) (*Card, error) {
+	var names []string
+	for _, c := range capi.Node().Cards() {
+		if c.Name() == name {
+			return &Card{c}, nil
+		}
+		names = append(names, c.Name())
+	}
+	return nil, fmt.Errorf("softroce.FindCard: no device has the name %q: the devices are %s", name, strings.Join(names, ", "))
+}
+
+// do calls a function of the card, unless the program did not get c from
+// FindCard.
+func (c *Card) do(method string, f func(*node.Card) error) error {
+	if c == nil || c.card == nil {
+		return cerr.Nil("softroce.Card."+method, "Card")
+	}
+	return failed("Card."+method+": "+c.card.Name(), f(c.card))
+}
+
+// SetPort does for the card's device what the function [SetPort] does for the
+// first device.
+func (c *Card) SetPort(up bool) error {
+	return c.do("SetPort", func(card *node.Card) error { return card.SetPort(up) })
+}
+
+// Remove does for the card's device what the function [Remove] does for the
+// first device.
+func (c *Card) Remove() error { return c.do("Remove", (*node.Card).Remove) }
+
+// Insert plugs in a new device after [Card.Remove], as the function [Insert]
+// does.
+func (c *Card) Insert() error { return c.do("Insert", (*node.Card).Insert) }
+
+// SetAddresses does for the card's device what the function [SetAddresses] does
+// for the first device.
+func (c *Card) SetAddresses(addresses []netip.Addr) error {
+	return c.do("SetAddresses", func(card *node.Card) error {
+		if err := node.CheckAddresses(addresses); err != nil {
+			return err
+		}
+		return card.SetAddresses(addresses)
+	})
+}
+
+// SetPort brings the port of the first device down, or up again. While the port
+// is down, all packets to and from the device are lost, so connections fail
+// after they have used up their retries. The program gets the same events as
+// with a card whose cable is unplugged: IBV_EVENT_PORT_ERR and
+// IBV_EVENT_PORT_ACTIVE. SetPort fails if the device has been removed.
+func SetPort(up bool) error { return failed("SetPort", capi.Node().Cards()[0].SetPort(up)) }
+
+// Remove removes the first device, as if a card were unplugged. The program
+// gets IBV_EVENT_DEVICE_FATAL, and RDMA_CM_EVENT_DEVICE_REMOVAL for each of its
+// connections through the device. Requests in progress complete with errors.
+// Afterwards, all calls for the device fail except those that close objects,
+// and the program does not find the device until [Insert]. Remove fails if the
+// device has already been removed.
+func Remove() error { return failed("Remove", capi.Node().Cards()[0].Remove()) }
 
 // Insert plugs in a new device after [Remove], with the same name and
 // addresses. Objects of the removed device still belong to it. Insert fails if
 // a device is already plugged in.
-func Insert() error { return failed("Insert", capi.Node().Insert()) }
+func Insert() error { return failed("Insert", capi.Node().Cards()[0].Insert()) }
 
-// SetAddresses gives the device the given addresses, in this order, in place of
-// its own; nil restores those of the machine. An address that the device
-// already has keeps its index in the GID table. Each address that is added or
-// removed is reported by an event IBV_EVENT_GID_CHANGE. Connections that use a
-// removed address continue. To connect to or from an address, the machine must
-// have it as well. SetAddresses fails if the device has been removed, or if one
-// of the addresses is not a unicast address.
+// SetAddresses gives the first device the given addresses, in this order, in
+// place of its own; nil restores those of its [DeviceConfig] or, without one,
+// of the machine. An address that the device already has keeps its index in the
+// GID table. Each address that is added or removed is reported by an event
+// IBV_EVENT_GID_CHANGE. Connections that use a removed address continue. On the
+// UDP network, connections to or from an address need one of the network's.
+// SetAddresses fails if the device has been removed, if one of the addresses is
+// not a unicast address, or if it was chosen for another device.
 func SetAddresses(addresses []netip.Addr) error {
 	if err := node.CheckAddresses(addresses); err != nil { // before there is a node
 		return failed("SetAddresses", err)
 	}
-	return failed("SetAddresses", capi.Node().SetAddresses(addresses))
+	return failed("SetAddresses", capi.Node().Cards()[0].SetAddresses(addresses))
 }
 
 // Capture writes all packets that this process sends to w in the pcap format,

@@ -40,3 +40,26 @@ func SetAddresses([]netip.Addr) error { return cerr.Platform("softroce.SetAddres
 func Capture(io.Writer) (stop func() error, err error) {
 	return func() error { return nil }, cerr.Platform("softroce.Capture")
 }
+
+// Card is the place of a device in this process. This program has none.
+type Card struct{}
+
+// FindCard returns the card of the device with a name. It always fails here,
+// since this program has no device.
+func FindCard(string) (*Card, error) { return nil, cerr.Platform("softroce.FindCard") }
+
+// SetPort brings the port of the card's device down or up. It always fails
+// here, since this program has no device.
+func (*Card) SetPort(bool) error { return cerr.Platform("softroce.Card.SetPort") }
+
+// Remove removes the card's device. It always fails here, since this program
+// has no device.
+func (*Card) Remove() error { return cerr.Platform("softroce.Card.Remove") }
+
+// Insert plugs in a new device. It always fails here, since this program cannot
+// have one.
+func (*Card) Insert() error { return cerr.Platform("softroce.Card.Insert") }
+
+// SetAddresses changes the addresses of the card's device. It always fails
+// here, since this program has no device.
+func (*Card) SetAddresses([]netip.Addr) error { return cerr.Platform("softroce.Card.SetAddresses") }

@@ -99,21 +99,19 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 		}
 		c.done(to, "soft", err)
 		for _, p := range all {
-			c.collectSoft(to, p)
+			if p.Error != "" && c.config.OnError != nil {
+				c.config.OnError(fmt.Errorf("process %d: its device in user space does not answer: %s", p.PID, p.Error))
+			}
+			for _, d := range p.Devices {
+				c.collectSoft(to, p, d)
+			}
 		}
 	}
 }
 
-// collectSoft collects the counters of a process's device in user space. It
+// collectSoft collects the counters of d, a process's device in user space. It
 // collects the same metrics as for a Soft-RoCE device of the kernel.
-func (c *Collector) collectSoft(to chan<- prometheus.Metric, p softroce.Process) {
-	d := p.Device
-	if d == nil {
-		if c.config.OnError != nil {
-			c.config.OnError(fmt.Errorf("process %d: its device in user space does not answer: %s", p.PID, p.Error))
-		}
-		return
-	}
+func (c *Collector) collectSoft(to chan<- prometheus.Metric, p softroce.Process, d softroce.Device) {
 	device, owner := fmt.Sprintf("%s/%d", d.Name, p.PID), label(p.Program)
 	if p.PID == 0 { // a process in another PID namespace
 		device = d.Name + "/" + d.GUID

@@ -156,8 +156,8 @@ func counters(p onHost) (c softroce.Counters) {
 	require.NoError(p.t, err)
 	var all []softroce.Process
 	require.NoError(p.t, json.Unmarshal(out, &all))
-	if len(all) == 1 && all[0].Device != nil {
-		c = all[0].Device.Counters
+	if len(all) == 1 && len(all[0].Devices) == 1 {
+		c = all[0].Devices[0].Counters
 	}
 	return c
 }

@@ -59,13 +59,13 @@ func connected(t *testing.T, p *process.Process) (d softroce.Process) {
 	t.Helper()
 	p.Eventually("is connected", func() bool {
 		found := stat(t, p.Pid())
-		if found == nil || found.Device == nil || len(found.Device.QueuePairs) != 1 || found.Device.QueuePairs[0].State != "RTS" {
+		if found == nil || len(found.Devices) != 1 || len(found.Devices[0].QueuePairs) != 1 || found.Devices[0].QueuePairs[0].State != "RTS" {
 			return p.Ended()
 		}
 		d = *found
 		return true
 	})
-	require.NotNil(t, d.Device)
+	require.Len(t, d.Devices, 1)
 	return d
 }
 
@@ -79,7 +79,7 @@ func TestStat(t *testing.T) {
 		client = startRping(t, "-c -a 127.0.0.1 -p 7211")
 		client.Eventually("is connected or refused", func() bool {
 			found := stat(t, client.Pid())
-			return client.Ended() || found != nil && found.Device != nil && len(found.Device.QueuePairs) == 1 && found.Device.QueuePairs[0].State == "RTS"
+			return client.Ended() || found != nil && len(found.Devices) == 1 && len(found.Devices[0].QueuePairs) == 1 && found.Devices[0].QueuePairs[0].State == "RTS"
 		})
 		return server.Ended() || !client.Ended()
 	})
@@ -87,21 +87,21 @@ func TestStat(t *testing.T) {
 	for _, p := range []softroce.Process{s, c} {
 		require.NotEmpty(t, p.Program)
 		require.Equal(t, os.Getenv("VERBENA_NETWORK"), p.Network)
-		require.Equal(t, "soft0", p.Device.Name)
-		require.Equal(t, "active", p.Device.State)
-		require.Regexp(t, "^[0-9a-f]{4}(:[0-9a-f]{4}){3}$", p.Device.GUID)
-		require.NotEmpty(t, p.Device.Addresses)
-		require.Equal(t, "RC", p.Device.QueuePairs[0].Type)
-		require.NotZero(t, p.Device.Objects.ProtectionDomains)
-		require.NotZero(t, p.Device.Objects.MemoryRegions)
+		require.Equal(t, "soft0", p.Devices[0].Name)
+		require.Equal(t, "active", p.Devices[0].State)
+		require.Regexp(t, "^[0-9a-f]{4}(:[0-9a-f]{4}){3}$", p.Devices[0].GUID)
+		require.NotEmpty(t, p.Devices[0].Addresses)
+		require.Equal(t, "RC", p.Devices[0].QueuePairs[0].Type)
+		require.NotZero(t, p.Devices[0].Objects.ProtectionDomains)
+		require.NotZero(t, p.Devices[0].Objects.MemoryRegions)
 	}
-	sq, cq := s.Device.QueuePairs[0], c.Device.QueuePairs[0]
+	sq, cq := s.Devices[0].QueuePairs[0], c.Devices[0].QueuePairs[0]
 	require.Equal(t, cq.Number, sq.Peer.Number)
 	require.Equal(t, sq.Number, cq.Peer.Number)
 	require.Equal(t, "127.0.0.1", cq.Peer.Address.String())
-	before := c.Device.Counters
+	before := c.Devices[0].Counters
 	client.Eventually("sends", func() bool {
-		now := connected(t, client).Device.Counters
+		now := connected(t, client).Devices[0].Counters
 		return now.PacketsSent > before.PacketsSent && now.PacketsReceived > before.PacketsReceived
 	})
 
@@ -111,7 +111,7 @@ func TestStat(t *testing.T) {
 	require.NoError(t, syscall.Kill(client.Pid(), syscall.SIGSTOP))
 	client.Eventually("has stopped", func() bool { // not all of its threads at once
 		found := stat(t, client.Pid())
-		return found != nil && found.Device == nil && found.Error == "the process does not answer"
+		return found != nil && len(found.Devices) == 0 && found.Error == "the process does not answer"
 	})
 	require.NoError(t, syscall.Kill(client.Pid(), syscall.SIGCONT))
 

@@ -711,7 +711,7 @@ func TestNothingStays(t *testing.T) {
 		defer l.Unlock()
 		return []int{
 			len(l.qps), len(l.cqs), len(l.channels), len(l.srqs), len(l.mrs), len(l.ahs),
-			len(l.ids), len(l.eventChannels), l.device.users,
+			len(l.ids), len(l.eventChannels), l.devices[l.Cards()[0]].users,
 		}
 	}
 	before := objects()
@@ -797,7 +797,7 @@ func TestDeviceRemoval(t *testing.T) {
 	a := client.resolve(tcp, at)
 	b := client.accept(a, server)
 	unbound := client.id(tcp)
-	require.NoError(t, Node().Remove())
+	require.NoError(t, Node().Cards()[0].Remove())
 	require.Same(t, a, client.pass(librdmacm.RDMA_CM_EVENT_DEVICE_REMOVAL))
 	gone := map[*librdmacm.CmId]bool{server.pass(librdmacm.RDMA_CM_EVENT_DEVICE_REMOVAL): true, server.pass(librdmacm.RDMA_CM_EVENT_DEVICE_REMOVAL): true}
 	require.Equal(t, map[*librdmacm.CmId]bool{listener: true, b: true}, gone)

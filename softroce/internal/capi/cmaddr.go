@@ -15,6 +15,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	manager "github.com/verbena-go/verbena/softroce/internal/cm"
+	"github.com/verbena-go/verbena/softroce/internal/engine"
 	"github.com/verbena-go/verbena/softroce/internal/node"
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
@@ -86,15 +87,20 @@ func (l *cmLibrary) queryAddr(i *id) syscall.Errno {
 		return 0
 	}
 	if i.c.Verbs == nil {
-		if err := l.useDevice(); err != 0 {
-			return err
+		card := l.CardOf(at.Device.(*engine.Device))
+		if card == nil {
+			return syscall.ENODEV
 		}
-		pd, err := l.defaultPD()
+		d, err := l.useDevice(card)
 		if err != 0 {
-			l.leaveDevice(l.device.c)
 			return err
 		}
-		i.c.Verbs, i.c.Pd, i.c.PortNum = l.device.c, pd, at.Num
+		pd, err := l.defaultPD(d)
+		if err != 0 {
+			l.leaveDevice(d.c)
+			return err
+		}
+		i.c.Verbs, i.c.Pd, i.c.PortNum = d.c, pd, at.Num
 	}
 	ib := route.Addr.Ibaddr()
 	*ib.Sgid.Raw() = wire.GIDOf(local.Addr())

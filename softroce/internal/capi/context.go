@@ -18,6 +18,7 @@ import (
 // context is a device that the program has opened.
 type context struct {
 	c      *libibverbs.Context
+	card   *node.Card
 	device *engine.Device
 	file   *deviceFile // file that the context shares with the contexts that import it
 	fd     int         // eventfd whose counter is the number of events, as a semaphore
@@ -42,16 +43,27 @@ type eventCounts struct{ taken, acked uint64 }
 
 const compVectors = 2
 
-var softDevice = func() *libibverbs.Device {
+// newDevice returns the struct by which the program knows a card.
+func newDevice(c *node.Card, iWARP bool) *libibverbs.Device {
 	d := alloc[libibverbs.Device]()
-	d.NodeType = libibverbs.IBV_NODE_CA
-	d.TransportType = libibverbs.IBV_TRANSPORT_IB
-	copy(d.Name[:], node.DeviceName)
-	copy(d.DevName[:], node.FileName)
-	copy(d.DevPath[:], "/sys/class/infiniband_verbs/"+node.FileName)
-	copy(d.IbdevPath[:], "/sys/class/infiniband/"+node.DeviceName)
+	d.NodeType, d.TransportType = libibverbs.IBV_NODE_CA, libibverbs.IBV_TRANSPORT_IB
+	if iWARP {
+		d.NodeType, d.TransportType = libibverbs.IBV_NODE_RNIC, libibverbs.IBV_TRANSPORT_IWARP
+	}
+	copy(d.Name[:], c.Name())
+	copy(d.DevName[:], c.FileName())
+	copy(d.DevPath[:], "/sys/class/infiniband_verbs/"+c.FileName())
+	copy(d.IbdevPath[:], "/sys/class/infiniband/"+c.Name())
 	return d
-}()
+}
+
+// cardOf returns the card that the program knows as d, or nil.
+func (l *library) cardOf(d *libibverbs.Device) *node.Card {
+	if i := slices.Index(l.structs, d); i >= 0 {
+		return l.Cards()[i]
+	}
+	return nil
+}
 
 // alloc returns a zero T, allocated with C's allocator.
 func alloc[T any]() *T {
@@ -73,13 +85,17 @@ func free[T any](p *T) { freeMemory(unsafe.Pointer(p)) }
 func init() {
 	verbs.GetDeviceList = getDeviceList
 	verbs.FreeDeviceList = func(list **libibverbs.Device) { free(list) }
-	verbs.GetDeviceIndex = func(*libibverbs.Device) int32 { return 0 }
-	verbs.GetDeviceGuid = func(*libibverbs.Device) libibverbs.Be64 { return self().guid() }
-	verbs.OpenDevice = func(*libibverbs.Device) (*libibverbs.Context, syscall.Errno) {
+	verbs.GetDeviceIndex = func(d *libibverbs.Device) int32 { return int32(slices.Index(self().structs, d)) }
+	verbs.GetDeviceGuid = func(d *libibverbs.Device) libibverbs.Be64 { return self().guid(d) }
+	verbs.OpenDevice = func(d *libibverbs.Device) (*libibverbs.Context, syscall.Errno) {
 		l := self()
 		l.Lock()
 		defer l.Unlock()
-		return l.open()
+		c := l.cardOf(d)
+		if c == nil {
+			return nil, syscall.EINVAL
+		}
+		return l.open(c)
 	}
 	verbs.CloseDevice = func(c *libibverbs.Context) syscall.Errno { return self().close(c) }
 	verbs.GetAsyncEvent = func(c *libibverbs.Context, e *libibverbs.AsyncEvent) syscall.Errno { return self().getAsyncEvent(c, e) }
@@ -95,11 +111,15 @@ func newSemaphore() (int, syscall.Errno) {
 	return int(fd), err
 }
 
-// guid returns the GUID of the device, or 0 if the device is removed.
-func (l *library) guid() libibverbs.Be64 {
+// guid returns the GUID of a device, or 0 if the device is removed.
+func (l *library) guid(d *libibverbs.Device) libibverbs.Be64 {
 	l.Lock()
 	defer l.Unlock()
-	device, _ := l.Device()
+	c := l.cardOf(d)
+	if c == nil {
+		return 0
+	}
+	device, _ := c.Device()
 	attr, err := device.Attr()
 	if err != nil {
 		return 0
@@ -107,31 +127,38 @@ func (l *library) guid() libibverbs.Be64 {
 	return attr.OrigAttr.NodeGuid
 }
 
-// getDeviceList returns a list of devices that ends with a null pointer. The
-// list is empty while the device is removed.
+// getDeviceList returns a list of devices that ends with a null pointer. It
+// leaves out the devices that are removed.
 func getDeviceList(count *int32) (**libibverbs.Device, syscall.Errno) {
 	l := self()
 	l.Lock()
 	defer l.Unlock()
-	devices := int32(0)
-	list := alloc[[2]*libibverbs.Device]()
-	if _, there := l.Device(); there {
-		list[0] = softDevice
-		devices = 1
+	var there []*libibverbs.Device
+	for i, c := range l.Cards() {
+		if _, ok := c.Device(); ok {
+			there = append(there, l.structs[i])
+		}
 	}
 	if count != nil {
-		*count = devices
+		*count = int32(len(there))
 	}
-	return &list[0], 0
+	return listOf(there), 0
 }
 
-// open opens the device.
-func (l *library) open() (*libibverbs.Context, syscall.Errno) {
+// listOf returns a list in C's memory that ends with a null pointer.
+func listOf[T any](all []*T) **T {
+	first := (**T)(allocMemory(uint64(len(all)+1), uint64(unsafe.Sizeof((*T)(nil)))))
+	copy(unsafe.Slice(first, len(all)), all)
+	return first
+}
+
+// open opens the device of a card.
+func (l *library) open(card *node.Card) (*libibverbs.Context, syscall.Errno) {
 	fd, file, err := newDeviceFile()
 	if err != nil {
 		return nil, errno(err)
 	}
-	c, failed := l.openWith(fd, file)
+	c, failed := l.openWith(card, fd, file)
 	if failed != 0 {
 		syscall.Close(fd)
 		return nil, failed
@@ -139,10 +166,10 @@ func (l *library) open() (*libibverbs.Context, syscall.Errno) {
 	return c, 0
 }
 
-// openWith opens the device for the descriptor cmd of a file, which the context
-// takes over.
-func (l *library) openWith(cmd int, file *deviceFile) (*libibverbs.Context, syscall.Errno) {
-	device, err := l.Node.Open()
+// openWith opens the device of a card for the descriptor cmd of a file, which
+// the context takes over.
+func (l *library) openWith(card *node.Card, cmd int, file *deviceFile) (*libibverbs.Context, syscall.Errno) {
+	device, err := card.Open()
 	if err != nil {
 		return nil, errno(err)
 	}
@@ -154,12 +181,12 @@ func (l *library) openWith(cmd int, file *deviceFile) (*libibverbs.Context, sysc
 	vc := alloc[libibverbs.VerbsContext]()
 	*vc = *tableVerbsContext()
 	c := &vc.Context
-	c.Device = softDevice
+	c.Device = l.structs[card.Index()]
 	c.CmdFd = int32(cmd)
 	c.AsyncFd = int32(fd)
 	c.NumCompVectors = compVectors
 	initContext(c)
-	l.contexts[c] = &context{c: c, device: device, file: file, fd: fd}
+	l.contexts[c] = &context{c: c, card: card, device: device, file: file, fd: fd}
 	file.contexts++
 	return c, 0
 }

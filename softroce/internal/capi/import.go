@@ -107,7 +107,7 @@ func (l *library) importDevice(fd int) (*libibverbs.Context, syscall.Errno) {
 			if !x.device.Limits().Imports {
 				return nil, syscall.EOPNOTSUPP
 			}
-			return l.openWith(fd, f)
+			return l.openWith(x.card, fd, f)
 		}
 	}
 	var text [64]byte

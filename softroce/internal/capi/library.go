@@ -26,6 +26,7 @@ type library struct {
 	*node.Node
 	acked sync.Cond // signals that the program has acknowledged an event; uses the node's mutex
 
+	structs  []*libibverbs.Device // structs by which the program knows the cards, in the same order
 	contexts map[*libibverbs.Context]*context
 	pds      map[*libibverbs.Pd]*pd
 	tds      map[*libibverbs.Td]*td
@@ -65,8 +66,8 @@ type cmLibrary struct {
 	eventChannels map[*librdmacm.EventChannel]*eventChannel
 	ids           map[*librdmacm.CmId]*id
 	events        map[*librdmacm.CmEvent]*cmEvent
-	device        *openDevice                         // device for new IDs; nil until an ID needs it
-	opened        map[*libibverbs.Context]*openDevice // device, and the removed devices that are still in use
+	devices       map[*node.Card]*openDevice          // devices for new IDs, from the time at which an ID needs the device
+	opened        map[*libibverbs.Context]*openDevice // devices, and the removed devices that are still in use
 }
 
 // newLibrary returns the libraries. Their node is not set yet.
@@ -84,7 +85,7 @@ func newLibrary() *cmLibrary {
 			xrcds:   map[*libibverbs.Xrcd]*xrcd{}, xrcFiles: map[xrcFile]*xrcDomain{},
 		},
 		eventChannels: map[*librdmacm.EventChannel]*eventChannel{}, ids: map[*librdmacm.CmId]*id{}, events: map[*librdmacm.CmEvent]*cmEvent{},
-		opened: map[*libibverbs.Context]*openDevice{},
+		devices: map[*node.Card]*openDevice{}, opened: map[*libibverbs.Context]*openDevice{},
 	}
 }
 
@@ -100,8 +101,8 @@ func self() *cmLibrary {
 		l := newLibrary()
 		l.Node = node.New(l, doorbell())
 		beginChecks(l.Node.Check())
-		if l.Node.Limits().IWARP {
-			softDevice.NodeType, softDevice.TransportType = libibverbs.IBV_NODE_RNIC, libibverbs.IBV_TRANSPORT_IWARP
+		for _, c := range l.Cards() {
+			l.structs = append(l.structs, newDevice(c, l.Node.Limits().IWARP))
 		}
 		l.acked.L = l.Node
 		setWord(l.Word(), l.Event())
@@ -155,11 +156,33 @@ func (l *cmLibrary) help(queue unsafe.Pointer) {
 }
 
 // Objects returns the numbers of objects for "verbena softroce stat".
-func (l *library) Objects() stat.Objects {
-	return stat.Objects{
-		Contexts: len(l.contexts), ProtectionDomains: l.protectionDomains(), MemoryRegions: len(l.mrs), MemoryWindows: len(l.mws),
-		AddressHandles: len(l.ahs), CompletionQueues: len(l.cqs), SharedReceiveQueues: len(l.srqs),
+func (l *library) Objects(c *node.Card) stat.Objects {
+	device := l.structs[c.Index()]
+	contexts := 0
+	for _, x := range l.contexts {
+		if x.card == c {
+			contexts++
+		}
 	}
+	return stat.Objects{
+		Contexts: contexts, ProtectionDomains: l.protectionDomains(device),
+		MemoryRegions:       count(l.mrs, device, func(o *libibverbs.Mr) *libibverbs.Context { return o.Context }),
+		MemoryWindows:       count(l.mws, device, func(o *libibverbs.Mw) *libibverbs.Context { return o.Context }),
+		AddressHandles:      count(l.ahs, device, func(o *libibverbs.Ah) *libibverbs.Context { return o.Context }),
+		CompletionQueues:    count(l.cqs, device, func(o *libibverbs.Cq) *libibverbs.Context { return o.Context }),
+		SharedReceiveQueues: count(l.srqs, device, func(o *libibverbs.Srq) *libibverbs.Context { return o.Context }),
+	}
+}
+
+// count returns the number of objects of a device. of returns the context of an
+// object.
+func count[C, O any](all map[*C]O, device *libibverbs.Device, of func(*C) *libibverbs.Context) (n int) {
+	for c := range all {
+		if of(c).Device == device {
+			n++
+		}
+	}
+	return n
 }
 
 // deviceOf returns the device that the program has opened as c, or nil if c is

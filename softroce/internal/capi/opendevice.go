@@ -9,12 +9,14 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/node"
 )
 
 // openDevice is a device that librdmacm has opened for its IDs. librdmacm
 // closes it only when the device is removed and no ID uses it any more.
 type openDevice struct {
 	c     *libibverbs.Context
+	card  *node.Card
 	pd    *libibverbs.Pd   // protection domain for IDs whose programs give none; nil until an ID needs it
 	xrcd  *libibverbs.Xrcd // XRC domain for such IDs; nil until an ID needs it
 	users int              // number of calls of useDevice without leaveDevice
@@ -25,53 +27,66 @@ func init() {
 		l := self()
 		l.Lock()
 		defer l.Unlock()
-		list, err := l.getDevices()
+		all, err := l.getDevices()
 		if count != nil {
-			*count = int32(len(list))
+			*count = int32(len(all))
 		}
-		return unsafe.SliceData(list), err
+		if err != 0 {
+			return nil, err
+		}
+		return listOf(all), 0
 	}
 	cm.FreeDevices = func(list **libibverbs.Context) {
 		l := self()
 		l.Lock()
 		defer l.Unlock()
-		if *list != nil {
-			l.leaveDevice(*list)
+		for next := list; *next != nil; next = (**libibverbs.Context)(unsafe.Add(unsafe.Pointer(next), unsafe.Sizeof(next))) {
+			l.leaveDevice(*next)
 		}
 		free(list)
 	}
 }
 
-// getDevices returns a list in C's memory that ends with a null pointer. The
-// device stays in use until the program frees the list.
-func (l *cmLibrary) getDevices() ([]*libibverbs.Context, syscall.Errno) {
-	if err := l.useDevice(); err != 0 {
-		return nil, err
+// getDevices opens all devices that are not removed. They stay in use until the
+// program frees the list. It fails with ENODEV if there are none.
+func (l *cmLibrary) getDevices() (all []*libibverbs.Context, err syscall.Errno) {
+	for _, card := range l.Cards() {
+		if _, there := card.Device(); !there {
+			continue
+		}
+		d, err := l.useDevice(card)
+		if err != 0 {
+			for _, c := range all {
+				l.leaveDevice(c)
+			}
+			return nil, err
+		}
+		all = append(all, d.c)
 	}
-	list := alloc[[2]*libibverbs.Context]()
-	list[0] = l.device.c
-	return list[:1], 0
+	if len(all) == 0 {
+		return nil, syscall.ENODEV
+	}
+	return all, 0
 }
 
-// useDevice opens the device if necessary. The device stays in use until
-// leaveDevice is called.
-func (l *cmLibrary) useDevice() syscall.Errno {
-	d := l.device
+// useDevice opens the device of a card if necessary. The device stays in use
+// until leaveDevice is called.
+func (l *cmLibrary) useDevice(card *node.Card) (*openDevice, syscall.Errno) {
+	d := l.devices[card]
 	if d == nil {
-		c, err := l.open()
+		c, err := l.open(card)
 		if err != 0 {
-			return err
+			return nil, err
 		}
-		d = &openDevice{c: c}
-		l.device, l.opened[c] = d, d
+		d = &openDevice{c: c, card: card}
+		l.devices[card], l.opened[c] = d, d
 	}
 	d.users++
-	return 0
+	return d, 0
 }
 
 // defaultPD returns the protection domain for IDs whose programs give none.
-func (l *cmLibrary) defaultPD() (*libibverbs.Pd, syscall.Errno) {
-	d := l.device
+func (l *cmLibrary) defaultPD(d *openDevice) (*libibverbs.Pd, syscall.Errno) {
 	if d.pd == nil {
 		pd, err := l.allocPD(d.c)
 		if err != 0 {
@@ -119,17 +134,17 @@ func (l *cmLibrary) leaveDevice(c *libibverbs.Context) {
 		l.closeXRCD(d.xrcd) // likewise
 		d.xrcd = nil
 	}
-	if d != l.device {
+	if d != l.devices[d.card] {
 		delete(l.opened, c)
 		l.closeContext(c)
 	}
 }
 
-// Removed handles the removal of the device: for new IDs, librdmacm will open
-// the next device.
-func (l *cmLibrary) Removed() {
-	d := l.device
-	l.device = nil
+// Removed handles the removal of the device of a card: for new IDs, librdmacm
+// will open the next device.
+func (l *cmLibrary) Removed(card *node.Card) {
+	d := l.devices[card]
+	delete(l.devices, card)
 	if d != nil && d.users == 0 {
 		delete(l.opened, d.c)
 		l.closeContext(d.c)

@@ -84,11 +84,11 @@ func (l *library) domain(c *libibverbs.Pd) *pd {
 	return p
 }
 
-// protectionDomains returns the number of protection domains, without parent
-// domains and imports.
-func (l *library) protectionDomains() (n int) {
+// protectionDomains returns the number of protection domains of a device,
+// without parent domains and imports.
+func (l *library) protectionDomains(device *libibverbs.Device) (n int) {
 	for _, p := range l.pds {
-		if p.of == nil && !p.imported {
+		if p.of == nil && !p.imported && p.c.Context.Device == device {
 			n++
 		}
 	}

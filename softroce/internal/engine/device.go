@@ -80,6 +80,10 @@ type Config struct {
 	// another way.
 	ECN bool
 
+	// FindQP returns the queue pair with a number, of this device or of
+	// another one of the process, or nil. If FindQP is nil, the process has
+	// no other device.
+	FindQP func(number uint32) *QP
 	// Persist makes what was written to memory survive a loss of power. It
 	// carries out FLUSHes with IBV_FLUSH_PERSISTENT. If it is nil, the
 	// device has none.

@@ -65,7 +65,7 @@ func TestPatience(t *testing.T) {
 		"request of b": {wire.RCReadRequest, a, 5},
 		"answer to b":  {wire.RCReadOnly, b, 5},
 	} {
-		timeout, retries, ok := d.RetryLimits(&wire.Packet{Opcode: tt.op, DestQP: tt.to.qp.number})
+		timeout, retries, ok := RetryLimits(&wire.Packet{Opcode: tt.op, DestQP: tt.to.qp.number}, d.FindQP)
 		require.True(t, ok, name)
 		require.Equal(t, tt.want, retries, name)
 		if tt.want == 3 {
@@ -75,7 +75,7 @@ func TestPatience(t *testing.T) {
 		}
 	}
 	for _, number := range []uint32{0, 1, 1 << 20} {
-		_, _, ok := d.RetryLimits(&wire.Packet{Opcode: wire.RCSendOnly, DestQP: number})
+		_, _, ok := RetryLimits(&wire.Packet{Opcode: wire.RCSendOnly, DestQP: number}, d.FindQP)
 		require.False(t, ok)
 	}
 }

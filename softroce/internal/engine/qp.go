@@ -213,6 +213,17 @@ func (d *Device) released(number uint32) {
 	}
 }
 
+// FindQP returns the device's queue pair with that number, or nil.
+func (d *Device) FindQP(number uint32) *QP { return d.qps[number] }
+
+// find returns the queue pair of the process with that number, or nil.
+func (d *Device) find(number uint32) *QP {
+	if d.config.FindQP == nil {
+		return d.qps[number]
+	}
+	return d.config.FindQP(number)
+}
+
 // Number returns the queue pair's number.
 func (q *QP) Number() uint32 { return q.number }
 

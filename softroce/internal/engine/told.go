@@ -166,10 +166,10 @@ func accessOf(op libibverbs.WrOpcode) (access detector.Access, remote bool) {
 
 // tellRemote tells the race detector that a request of q's peer, of which p is
 // the first packet, accesses n bytes of this program's memory by a key. It does
-// so only if the peer belongs to the same device, as the detector sees one
-// process, and not for memory that is paged on demand, which may be missing.
+// so only if the peer belongs to this process, as the detector sees no other,
+// and not for memory that is paged on demand, which may be missing.
 func (q *QP) tellRemote(p *wire.Packet, access detector.RemoteAccess, at location, n uint64, key uint32) {
-	peer := q.device.qps[q.attr.DestQpNum]
+	peer := q.device.find(q.attr.DestQpNum)
 	if peer == nil || peer.attr.DestQpNum != q.number || q.outside || at.mr != nil && at.mr.paged {
 		return
 	}

@@ -46,7 +46,7 @@ func (n *Node) Manager() *manager.Manager { return n.cm.manager }
 // keep stores a message until the manager receives it. from is the number of
 // the node that has sent it. If the port is down, the message is dropped.
 func (c *connections) keep(from int, m manager.MAD) {
-	if !c.n.devices.connected() {
+	if !c.n.devices.connected(m.Dst) {
 		return
 	}
 	m.Node, m.Routed = from, nil

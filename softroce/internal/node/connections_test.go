@@ -21,7 +21,7 @@ import (
 // what comes next.
 func TestRepeatedMessageArrives(t *testing.T) {
 	w := newWired(t)
-	require.NoError(t, w.devices.current.SetGID(1, engine.GIDEntry{GID: wire.GIDOf(loopback)}))
+	require.NoError(t, w.devices.cards[0].current.SetGID(1, engine.GIDEntry{GID: wire.GIDOf(loopback)}))
 	requests := w.listen(t, loopback, 7174, 1)
 	channel := w.cm.manager.NewChannel(func(int) {})
 	id, err := w.cm.manager.NewID(channel, librdmacm.RDMA_PS_TCP, 0, nil)

@@ -5,75 +5,70 @@
 package node
 
 import (
-	"errors"
-	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/softroce/internal/engine"
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-const (
-	// DeviceName is the name of the device.
-	DeviceName = "soft0"
-	// FileName is the name of the device's file in /dev/infiniband. The
-	// file does not exist, but "verbena softroce run" shows it to a
-	// program.
-	FileName = "uverbs0"
-	// PortNumber is the number of the device's port.
-	PortNumber = 1
-)
+// PortNumber is the number of the only port of each device.
+const PortNumber = 1
 
-// devices has the device that the program can open now, and the removed devices
-// that the program still has open.
+// devices has the cards, whose devices the program can open, and the removed
+// devices that the program still has open.
 type devices struct {
-	n         *Node
-	current   *engine.Device         // the device that is plugged in, or was plugged in last
-	inUse     []*engine.Device       // current, and removed devices that the program still has open
-	opens     map[*engine.Device]int // number of calls of Open without Close
-	removed   bool                   // whether current is removed
-	addresses []netip.Addr           // addresses that the program chose for the device; nil: those of the network
+	n     *Node
+	cards []*Card                // in the order of the configuration
+	inUse []*engine.Device       // devices of the cards, and removed devices that the program still has open
+	opens map[*engine.Device]int // number of calls of Open without Close
+	// owners has the card of each address. An address that a card has lost
+	// is still the card's, until another has it.
+	owners map[wire.GID]*Card
+	// The devices have numbers of queue pairs from firstQPN on, each as many
+	// as qpnsEach, so that the number tells to which device a packet goes.
+	firstQPN, qpnsEach uint32
 }
 
-// plug creates a device and makes it the current one.
-func (s *devices) plug() {
-	n := s.n
-	c := engine.Config{
-		FirstQPN:        uint32(n.slot) << qpnBits,
-		QPNs:            qpns,
-		Packets:         &n.path.packets,
-		GUID:            rand.Uint64(),
-		Start:           n.began,
-		Send:            n.path.send,
-		Room:            n.network.room,
-		Persist:         persist,
-		CompletionEvent: n.program.CompletionEvent,
-		Writes:          n.program.Writes,
-		Overwritten:     n.program.Overwritten,
-		Dropped:         n.program.Dropped,
-		Limits:          &n.limits,
+// configure makes the cards.
+func (s *devices) configure(all []DeviceConfig) {
+	s.cards = nil
+	for i, config := range all {
+		s.cards = append(s.cards, &Card{n: s.n, index: i, config: config})
 	}
-	n.network.configure(&c)
-	if n.path.hostile != nil {
-		c.Hostile = n.path.hostile.random
+}
+
+// plugAll puts a device into each card.
+func (s *devices) plugAll() {
+	for _, c := range s.cards {
+		c.plug()
 	}
-	var d *engine.Device
-	c.AsyncEvent = func(e engine.AsyncEvent) { n.program.AsyncEvent(d, e) }
-	d = engine.New(c)
-	s.current, s.removed = d, false
-	s.inUse = append(s.inUse, d)
 	s.refreshGIDs()
+}
+
+// numbers returns the range of numbers that the card's queue pairs have.
+func (s *devices) numbers(c *engine.Config, index int) {
+	s.firstQPN, s.qpnsEach = c.FirstQPN, c.QPNs/uint32(len(s.cards))
+	c.FirstQPN, c.QPNs = s.firstQPN+uint32(index)*s.qpnsEach, s.qpnsEach
 }
 
 // forget drops the device d if it is removed and the program has closed it.
 func (s *devices) forget(d *engine.Device) {
-	if d != s.current && s.opens[d] == 0 {
+	if s.cardOf(d) == nil && s.opens[d] == 0 {
 		s.inUse = slices.DeleteFunc(s.inUse, func(other *engine.Device) bool { return other == d })
 	}
+}
+
+// cardOf returns the card whose device is d, or nil if another device has taken
+// d's place.
+func (s *devices) cardOf(d *engine.Device) *Card {
+	for _, c := range s.cards {
+		if c.current == d {
+			return c
+		}
+	}
+	return nil
 }
 
 // resume lets queue pairs continue that waited for room in the network.
@@ -83,111 +78,160 @@ func (s *devices) resume() {
 	}
 }
 
-// connected reports whether the device's port is active. If it is not, the
-// connection manager neither sends nor receives messages.
-func (s *devices) connected() bool {
-	a, err := s.current.PortAttr(PortNumber)
-	return err == nil && a.State == libibverbs.IBV_PORT_ACTIVE
+// removed reports whether all devices are removed.
+func (s *devices) removed() bool {
+	return !slices.ContainsFunc(s.cards, func(c *Card) bool { return !c.removed })
 }
 
-// gidIndex returns the index of the GID g in the device's GID table. ok is
-// false if the table does not have it.
-func (s *devices) gidIndex(g wire.GID) (index uint32, ok bool) {
-	table, err := s.current.GIDs()
-	if err != nil {
-		return 0, false
-	}
-	for _, e := range table {
-		if wire.GID(*e.Gid.Raw()) == g {
-			return e.GidIndex, true
+// with returns the card whose device has the address g, or nil.
+func (s *devices) with(g wire.GID) *Card {
+	for _, c := range s.cards {
+		if c.current.Has(g) {
+			return c
 		}
 	}
-	return 0, false
+	return nil
 }
 
-// refreshGIDs updates the GID table to the addresses that SetAddresses gave, or
-// else to those of the network. An address that the table already has keeps its
-// index.
-func (s *devices) refreshGIDs() {
-	addresses, err := s.n.network.addresses()
-	if err != nil {
+// has reports whether one of the devices has the address g.
+func (s *devices) has(g wire.GID) bool { return s.with(g) != nil }
+
+// connected reports whether the connection manager may send messages from, and
+// receive messages to, the address a: whether the port of the device that has
+// a is active. The node also refuses requests in place of nodes that do not
+// exist, from addresses that are not its own.
+func (s *devices) connected(a netip.Addr) bool {
+	if len(s.cards) == 1 {
+		return s.cards[0].connected()
+	}
+	c := s.owners[wire.GIDOf(a)]
+	return c == nil || c.connected()
+}
+
+// receive passes a packet to the device that has the destination queue pair,
+// or to all devices with members of a multicast group.
+func (s *devices) receive(p *wire.Packet) {
+	if len(s.cards) == 1 {
+		s.cards[0].current.Receive(p)
 		return
 	}
-	current := map[wire.GID]uint32{}
-	var order []wire.GID
-	for _, a := range addresses {
-		g := wire.GIDOf(a.addr)
-		if _, known := current[g]; !known {
-			order = append(order, g)
-			current[g] = a.netDev
+	if p.DestQP != wire.MulticastQP {
+		if d := s.withNumber(p.DestQP); d != nil {
+			d.Receive(p)
+			return
 		}
-	}
-	if s.addresses != nil {
-		machine := current
-		order, current = nil, map[wire.GID]uint32{}
-		for _, a := range s.addresses {
-			g := wire.GIDOf(a)
-			if _, known := current[g]; !known {
-				order = append(order, g)
-				current[g] = machine[g] // 0 if the machine does not have it
+	} else {
+		for _, c := range s.cards {
+			if !c.current.HasMembers(p.DGID) {
+				continue
+			}
+			if copied := s.n.path.clone(p); copied != nil {
+				c.current.Receive(copied)
 			}
 		}
 	}
-	s.setGIDs(order, current)
+	s.n.path.packets.Put(p)
 }
 
-// setGIDs removes GIDs from the table that current does not have. Then it adds
-// those GIDs of current that the table lacks, in the given order. The values of
-// current are the indexes of network interfaces.
-func (s *devices) setGIDs(order []wire.GID, current map[wire.GID]uint32) {
-	table, err := s.current.GIDs()
+// withNumber returns the device whose queue pairs have numbers such as qpn, or
+// nil.
+func (s *devices) withNumber(qpn uint32) *engine.Device {
+	index := (qpn - s.firstQPN) / s.qpnsEach
+	if qpn < s.firstQPN || index >= uint32(len(s.cards)) {
+		return nil
+	}
+	return s.cards[index].current
+}
+
+// findQP returns the queue pair of a device that is plugged in with that
+// number, or nil.
+func (s *devices) findQP(qpn uint32) *engine.QP {
+	if d := s.withNumber(qpn); d != nil {
+		return d.FindQP(qpn)
+	}
+	return nil
+}
+
+// refreshGIDs updates the GID tables of all devices. The card whose addresses
+// are not chosen comes first: it loses those that other cards get.
+func (s *devices) refreshGIDs() {
+	all, err := s.n.network.addresses()
 	if err != nil {
 		return
 	}
-	used := map[uint32]bool{}
-	have := map[wire.GID]bool{}
-	for _, e := range table {
-		g := wire.GID(*e.Gid.Raw())
-		if _, ok := current[g]; ok {
-			have[g], used[e.GidIndex] = true, true
-		} else {
-			s.current.SetGID(int(e.GidIndex), engine.GIDEntry{})
+	for _, c := range s.cards {
+		if c.chosen() == nil {
+			c.setGIDs(slices.DeleteFunc(slices.Clone(all), func(a machineAddress) bool { return s.takenFrom(c, a.addr) != nil }))
 		}
 	}
-	free := uint32(0)
-	for _, g := range order {
-		if have[g] {
+	var chosen []machineAddress
+	for _, c := range s.cards {
+		if c.chosen() != nil {
+			own := withNetDevs(c.chosen(), all)
+			c.setGIDs(own)
+			chosen = append(chosen, own...)
+		}
+	}
+	s.n.network.show(chosen)
+}
+
+// takenFrom returns the card other than c whose chosen addresses include a, or
+// nil.
+func (s *devices) takenFrom(c *Card, a netip.Addr) *Card {
+	g := wire.GIDOf(a)
+	for _, other := range s.cards {
+		if other != c && slices.ContainsFunc(other.chosen(), func(a netip.Addr) bool { return wire.GIDOf(a) == g }) {
+			return other
+		}
+	}
+	return nil
+}
+
+// withNetDevs returns the chosen addresses with what the network says of them.
+func withNetDevs(chosen []netip.Addr, all []machineAddress) (found []machineAddress) {
+	netDevs := map[wire.GID]uint32{}
+	for _, a := range all {
+		netDevs[wire.GIDOf(a.addr)] = a.netDev
+	}
+	for _, a := range chosen {
+		found = append(found, machineAddress{addr: a, netDev: netDevs[wire.GIDOf(a)]})
+	}
+	return found
+}
+
+// source returns the source address for packets to dst: usual if it is one of
+// the node's addresses, and otherwise the first address of the node that may be
+// the source. If there is none, source returns usual.
+func (s *devices) source(dst, usual netip.Addr, may func(own netip.Addr) bool) netip.Addr {
+	if s.has(wire.GIDOf(usual)) {
+		return usual
+	}
+	for _, c := range s.cards {
+		table, err := c.current.GIDs()
+		if err != nil {
 			continue
 		}
-		for used[free] {
-			free++
-		}
-		used[free] = true
-		if s.current.SetGID(int(free), engine.GIDEntry{GID: g, NetDev: current[g]}) != nil {
-			return // the table is full
+		for _, e := range table {
+			own := wire.GID(*e.Gid.Raw()).Addr()
+			if own.Is4() != dst.Is4() || own.IsLoopback() != dst.IsLoopback() || own.IsLinkLocalUnicast() {
+				continue
+			}
+			if may(own) {
+				return own
+			}
 		}
 	}
+	return usual
 }
 
-// Device returns the node's device. there is false if the device is removed.
-// The caller holds the node's lock.
-func (n *Node) Device() (d *engine.Device, there bool) {
-	return n.devices.current, !n.devices.removed
-}
+// Cards returns the node's cards. There is at least one.
+func (n *Node) Cards() []*Card { return n.devices.cards }
 
-// Open returns the node's device, which stays in use until Close. Open fails
-// with ENODEV if the device is removed. The caller holds the node's lock.
-func (n *Node) Open() (*engine.Device, error) {
-	s := &n.devices
-	if s.removed {
-		return nil, syscall.ENODEV
-	}
-	s.refreshGIDs()
-	s.opens[s.current]++
-	return s.current, nil
-}
+// CardOf returns the card whose device is d, or nil if d has been removed and
+// another device has taken its place. The caller holds the node's lock.
+func (n *Node) CardOf(d *engine.Device) *Card { return n.devices.cardOf(d) }
 
-// Close ends the use of a device that Open returned. The caller holds the
+// Close ends the use of a device that Card.Open returned. The caller holds the
 // node's lock.
 func (n *Node) Close(d *engine.Device) {
 	s := &n.devices
@@ -201,76 +245,8 @@ func (n *Node) Close(d *engine.Device) {
 // caller holds the node's lock.
 func (n *Node) Reach(a *libibverbs.AhAttr) error {
 	g := wire.GID(*a.Grh.Dgid.Raw())
-	if a.IsGlobal == 0 || g.Addr().IsMulticast() || n.devices.current.Has(g) {
+	if a.IsGlobal == 0 || g.Addr().IsMulticast() || n.devices.has(g) {
 		return nil
 	}
 	return n.network.reach(g)
-}
-
-// errRemoved is the error of functions that need the device after it was
-// removed.
-var errRemoved = errors.New("the device is removed")
-
-// Remove unplugs the device. It fails if the device is already removed.
-func (n *Node) Remove() error {
-	n.Lock()
-	defer n.Unlock()
-	if n.devices.removed {
-		return errRemoved
-	}
-	n.devices.removed = true
-	n.devices.current.Remove()
-	n.cm.manager.RemoveDevice(n.Now(), n.devices.current)
-	n.program.Removed()
-	return nil
-}
-
-// Insert plugs in a new device. It fails unless the last one was removed.
-func (n *Node) Insert() error {
-	n.Lock()
-	defer n.Unlock()
-	if !n.devices.removed {
-		return errors.New("a device is already plugged in")
-	}
-	old := n.devices.current
-	n.devices.plug()
-	n.devices.forget(old)
-	return nil
-}
-
-// SetPort brings the device's port up or down. It fails if the device is
-// removed.
-func (n *Node) SetPort(up bool) error {
-	n.Lock()
-	defer n.Unlock()
-	if n.devices.removed {
-		return errRemoved
-	}
-	n.devices.current.SetPort(up)
-	return nil
-}
-
-// CheckAddresses fails if the device's port cannot have one of the addresses.
-// It needs no node.
-func CheckAddresses(addresses []netip.Addr) error {
-	for i, a := range addresses {
-		if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() {
-			return fmt.Errorf("addresses[%d] is %v, which is not a unicast address", i, a)
-		}
-	}
-	return nil
-}
-
-// SetAddresses gives the device the given addresses, which CheckAddresses has
-// accepted, in place of the network's; nil restores the network's. It fails if
-// the device is removed.
-func (n *Node) SetAddresses(addresses []netip.Addr) error {
-	n.Lock()
-	defer n.Unlock()
-	if n.devices.removed {
-		return errRemoved
-	}
-	n.devices.addresses = slices.Clone(addresses)
-	n.devices.refreshGIDs()
-	return nil
 }

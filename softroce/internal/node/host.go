@@ -30,44 +30,59 @@ func (h *host) Route(dst, src netip.Addr) (netip.Addr, error) {
 		return from, err
 	}
 	if err != nil {
-		return netip.Addr{}, err
+		if !h.network.knows(wire.GIDOf(dst)) {
+			return netip.Addr{}, err
+		}
+		if from = dst; src.IsValid() {
+			from = src
+		}
 	}
-	if _, err := h.devices.current.Attr(); err != nil { // the device is removed; Port reports it
+	if h.devices.removed() { // Port reports it
 		return from, nil
 	}
 	return h.network.route(dst, src, from)
 }
 
-// Port returns the device's port, with the index of addr in its GID table. It
-// fails with ENODEV if the device is removed, and with EADDRNOTAVAIL if the
-// device does not have the address.
+// Port returns the port of the device that has the address addr, with the index
+// of addr in the device's GID table. It fails with ENODEV if that device is
+// removed, or if all are, and with EADDRNOTAVAIL if no device has the address.
 func (h *host) Port(addr netip.Addr) (manager.Port, error) {
-	s := &h.devices
-	device, err := s.current.Attr()
-	if err != nil {
-		return manager.Port{}, syscall.ENODEV
-	}
-	index, ok := s.gidIndex(wire.GIDOf(addr))
-	if !ok && h.network.isPublic() && h.cm.receiving {
-		return manager.Port{}, syscall.EADDRNOTAVAIL // any host may ask, so the table is not refreshed for each request
-	}
-	if !ok {
+	s, g := &h.devices, wire.GIDOf(addr)
+	c := s.with(g)
+	if c == nil && !s.removed() && !(h.network.isPublic() && h.cm.receiving) { // any host may ask, so the tables are not refreshed for each request
 		s.refreshGIDs() // the address may be new
-		if index, ok = s.gidIndex(wire.GIDOf(addr)); !ok {
-			return manager.Port{}, syscall.EADDRNOTAVAIL
-		}
+		c = s.with(g)
 	}
-	port, err := s.current.PortAttr(PortNumber)
+	switch {
+	case c == nil && !s.removed():
+		return manager.Port{}, syscall.EADDRNOTAVAIL
+	case c == nil:
+		return manager.Port{}, syscall.ENODEV
+	}
+	return c.port(g)
+}
+
+// port returns the card's port, as seen from the address g.
+func (c *Card) port(g wire.GID) (manager.Port, error) {
+	device, err := c.current.Attr()
 	if err != nil {
 		return manager.Port{}, syscall.ENODEV
+	}
+	port, err := c.current.PortAttr(PortNumber)
+	if err != nil {
+		return manager.Port{}, syscall.ENODEV
+	}
+	index, ok := c.gidIndex(g)
+	if !ok {
+		return manager.Port{}, syscall.EADDRNOTAVAIL
 	}
 	return manager.Port{
-		Device:                s.current,
+		Device:                c.current,
 		Num:                   PortNumber,
 		SGIDIndex:             uint8(index),
 		MTU:                   port.ActiveMtu,
 		AckDelay:              device.OrigAttr.LocalCaAckDelay,
-		FlushAccess:           s.current.FlushAccess(),
+		FlushAccess:           c.current.FlushAccess(),
 		MaxResponderResources: uint8(min(device.OrigAttr.MaxQpRdAtom, math.MaxUint8)),
 		MaxInitiatorDepth:     uint8(min(device.OrigAttr.MaxQpInitRdAtom, math.MaxUint8)),
 	}, nil

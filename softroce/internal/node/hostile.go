@@ -83,11 +83,11 @@ func newHostility(seed string) *hostility {
 // time now. It disturbs only packets of reliable connections and of the
 // connection manager, since their senders retransmit. It delays each such
 // packet. Most keep their order; some are overtaken by later packets, or arrive
-// twice.
-func (h *hostility) add(d *engine.Device, p *wire.Packet, now time.Duration, f Fault) Fault {
+// twice. find returns the node's queue pair with a number, or nil.
+func (h *hostility) add(find func(qpn uint32) *engine.QP, p *wire.Packet, now time.Duration, f Fault) Fault {
 	longest := maxDelay
 	if p.DestQP != wire.GSI {
-		timeout, retries, known := d.RetryLimits(p)
+		timeout, retries, known := engine.RetryLimits(p, find)
 		if !known || retries < minRetries {
 			return f
 		}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -23,18 +24,22 @@ import (
 )
 
 // machine is the network that consists of the processes of this machine. Each
-// process is a node, and each node has all addresses of the machine. Each node
+// process is a node, and each node has all addresses of the machine, unless
+// others were chosen for its devices. Each node
 // has a slot number, which is in the upper eight bits of its queue pairs'
 // numbers. Each frame that nodes exchange carries a packet or a message of the
 // connection manager.
 type machine struct {
 	n           *Node
-	link        *link.Link           // link to the other nodes; nil: the node reaches only itself
-	memberships map[wire.GID]members // keyed by the group's address; a cache of what link.Names has returned
+	link        *link.Link             // link to the other nodes; nil: the node reaches only itself
+	memberships map[wire.GID]members   // keyed by the group's address; a cache of what link.Names has returned
+	shown       map[wire.GID]io.Closer // names that let other nodes find addresses which no interface of the machine has
 }
 
 // newMachine returns the network without a link. join opens the link.
-func newMachine(n *Node) *machine { return &machine{n: n, memberships: map[wire.GID]members{}} }
+func newMachine(n *Node) *machine {
+	return &machine{n: n, memberships: map[wire.GID]members{}, shown: map[wire.GID]io.Closer{}}
+}
 
 const (
 	qpnBits = 16
@@ -115,21 +120,62 @@ func (m *machine) room(qpn uint32) bool {
 
 func (m *machine) receive() (more bool) { return m.link != nil && m.link.Poll() }
 
-// reach fails if the machine does not have the address g. It refreshes the
-// device's addresses, as g may be new.
+// addressNames returns the prefix of the names that nodes claim for an address
+// which no interface of the machine has. After the prefix, such a name has the
+// node's slot.
+func addressNames(g wire.GID) string { return fmt.Sprintf("address/%v/", g.Addr()) }
+
+func (m *machine) show(all []machineAddress) {
+	if m.link == nil {
+		return
+	}
+	wanted := map[wire.GID]bool{}
+	for _, a := range all {
+		g := wire.GIDOf(a.addr)
+		if wanted[g] = a.netDev == 0; !wanted[g] || m.shown[g] != nil {
+			continue
+		}
+		if name, err := m.link.Claim(addressNames(g) + strconv.Itoa(m.n.slot)); err == nil { // if it fails, the node still has the address
+			m.shown[g] = name
+		}
+	}
+	for g, name := range m.shown {
+		if !wanted[g] {
+			name.Close()
+			delete(m.shown, g)
+		}
+	}
+}
+
+// isKnown reports whether a node on the machine may have the address g: an
+// interface of the machine has it, or this node, or one that has shown it.
+func (m *machine) isKnown(g wire.GID) bool {
+	all, err := machineAddresses()
+	return err == nil && slices.ContainsFunc(all, func(a machineAddress) bool { return wire.GIDOf(a.addr) == g }) || m.knows(g)
+}
+
+// reach fails if no node on the machine has the address g. It refreshes the
+// devices' addresses, as g may be new.
 func (m *machine) reach(g wire.GID) error {
 	m.n.devices.refreshGIDs()
-	if m.n.devices.current.Has(g) {
+	if m.isKnown(g) {
 		return nil
 	}
 	return syscall.ETIMEDOUT
 }
 
-func (m *machine) route(dst, _, usual netip.Addr) (netip.Addr, error) {
-	if _, err := (*host)(m.n).Port(dst); err != nil { // only this machine's addresses can be reached
+func (m *machine) knows(g wire.GID) bool {
+	return m.n.devices.has(g) || m.link != nil && len(m.link.Names(addressNames(g))) > 0
+}
+
+func (m *machine) route(dst, src, usual netip.Addr) (netip.Addr, error) {
+	if _, err := (*host)(m.n).Port(dst); err != nil && !m.isKnown(wire.GIDOf(dst)) { // only this machine's addresses can be reached
 		return netip.Addr{}, errNoHost
 	}
-	return usual, nil
+	if src.IsValid() {
+		return usual, nil
+	}
+	return m.n.devices.source(dst, usual, func(netip.Addr) bool { return true }), nil
 }
 
 // answers returns true: processes of one machine always reach each other.
@@ -319,7 +365,7 @@ func (b *neighbours) Receive(slot int, frame []byte) {
 	}
 	p.FlowLabel = binary.BigEndian.Uint32(frame[33:37])
 	p.TrafficClass, p.HopLimit = frame[37], frame[38]
-	n.devices.current.Receive(p)
+	n.devices.receive(p)
 }
 
 // receiveMAD handles a frame that carries a message of the connection manager.

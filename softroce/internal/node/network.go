@@ -29,6 +29,10 @@ type network interface {
 	configure(c *engine.Config)
 	// addresses returns the addresses that a device on the network has now.
 	addresses() ([]machineAddress, error)
+	// show lets other nodes find the addresses in all, which were chosen
+	// for the node's devices, in place of those of the last call. all has
+	// each address once. An address without an interface has no netDev.
+	show(all []machineAddress)
 	// isPublic reports whether hosts that are hostile or run other software
 	// may send to the node.
 	isPublic() bool
@@ -59,9 +63,13 @@ type network interface {
 	// reach fails if it is certain that no other node has the address g. g
 	// is not an address of this node's device.
 	reach(g wire.GID) error
+	// knows reports whether a node has the address g although the system
+	// may have no route to it.
+	knows(g wire.GID) bool
 	// route returns the source address for packets to dst. src is the
 	// address that the program bound, or the zero Addr. usual is the source
-	// address that the system chooses: src if that is valid. route fails if
+	// address that the system chooses: src if that is valid. If the system
+	// has no route, usual is src or dst. route fails if
 	// dst cannot be reached.
 	route(dst, src, usual netip.Addr) (netip.Addr, error)
 	// answers reports whether the machine would send packets for peer
@@ -73,14 +81,15 @@ type network interface {
 // choices has what must be decided before the node is created.
 var choices struct {
 	sync.Mutex
-	made     bool       // whether the node has been created
-	hostile  string     // seed of the hostile mode; empty: off
-	limits   string     // options of SetLimits
-	check    string     // options of SetCheck
-	opened   bool       // whether SetNetwork has succeeded
-	network  string     // options of SetNetwork
-	internet *internet  // nil: this machine's network
-	link     *link.Link // link to this machine's network, if SetNetwork has reserved it
+	made     bool           // whether the node has been created
+	hostile  string         // seed of the hostile mode; empty: off
+	limits   string         // options of SetLimits
+	check    string         // options of SetCheck
+	devices  []DeviceConfig // devices of SetDevices, or those in use; nil: not chosen yet
+	opened   bool           // whether SetNetwork has succeeded
+	network  string         // options of SetNetwork
+	internet *internet      // nil: this machine's network
+	link     *link.Link     // link to this machine's network, if SetNetwork has reserved it
 }
 
 // DeviceVariable is the environment variable that names the device and its
@@ -101,7 +110,14 @@ func SetNetwork(options string) error {
 	if choices.made || choices.opened {
 		return errInUse
 	}
+	devices, err := wantedDevices()
+	if err != nil {
+		return err
+	}
 	u, err := parseNetwork(options)
+	if err == nil && u != nil {
+		err = u.choose(devices)
+	}
 	var l *link.Link
 	switch {
 	case err != nil:
@@ -113,11 +129,11 @@ func SetNetwork(options string) error {
 	if err != nil {
 		return err
 	}
-	choices.opened, choices.network, choices.internet, choices.link = true, options, u, l
+	choices.opened, choices.network, choices.devices, choices.internet, choices.link = true, options, devices, u, l
 	return nil
 }
 
-// errInUse is the error of SetNetwork, SetHostile and SetLimits once the device
+// errInUse is the error of SetNetwork and of similar functions once the device
 // is in use.
 var errInUse = errors.New("the device is in use already")
 
@@ -161,18 +177,17 @@ func parseNetwork(options string) (*internet, error) {
 		return nil, fmt.Errorf("unknown network %q: want udp, or udp= and addresses of this machine", network)
 	}
 	u := &internet{sockets: map[wire.GID]*link.Socket{}, reachable: link.Reachable, answersBy: link.Answers}
-	if !some {
+	if u.others = !some; u.others {
 		return u, nil
 	}
-	for text := range strings.SplitSeq(list, ",") {
-		a, err := netip.ParseAddr(text)
-		if err != nil {
-			return nil, fmt.Errorf("%q is not an address", text)
-		}
-		if a = a.Unmap(); a.IsUnspecified() || a.IsMulticast() {
+	var err error
+	if u.named, err = parseAddresses(list); err != nil {
+		return nil, err
+	}
+	for _, a := range u.named {
+		if !isUnicast(a) {
 			return nil, fmt.Errorf("%v is not a unicast address", a)
 		}
-		u.named = append(u.named, a)
 	}
 	return u, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/engine"
 	"github.com/verbena-go/verbena/softroce/internal/link"
 	"github.com/verbena-go/verbena/softroce/internal/stat"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
 // Program holds the objects of the program in this process: queues, queue pairs
@@ -39,11 +40,11 @@ type Program interface {
 	// SendLate sends the completion events that were kept because their
 	// channel was full. left reports whether channels are still full.
 	SendLate() (left bool)
-	// Removed reports that the device has been unplugged.
-	Removed()
-	// Objects returns the number of objects of each kind, for the
-	// statistics.
-	Objects() stat.Objects
+	// Removed reports that the device of the card c has been unplugged.
+	Removed(c *Card)
+	// Objects returns the number of objects of each kind that the program
+	// has of devices of the card c, for the statistics.
+	Objects(c *Card) stat.Objects
 }
 
 // Node is this process as a node of the network. Its mutex guards the node, its
@@ -69,27 +70,32 @@ type Node struct {
 	worker  worker
 }
 
-// New returns a node with a device, on the network that SetNetwork or the
-// environment chose. If the process cannot join the network, New writes the
-// cause to standard error, and the node starts with its device removed.
+// New returns a node with the devices that SetDevices or the environment chose,
+// on the network that SetNetwork or the environment chose. If the process
+// cannot join the network, New writes the cause to standard error, and the node
+// starts with its devices removed.
 func New(program Program, door Doorbell) *Node {
 	n := newNode(program, door)
 	n.mu.Lock() // no thread may use the device before New returns
 	defer n.mu.Unlock()
 	// The network is chosen first: with the limits, the choices are made.
 	joinErr := n.join()
-	limits, err := chosenLimits()
+	limits, limitsErr := chosenLimits()
 	check, checkErr := chosenCheck()
-	n.limits, n.check, joinErr = limits, check, cmp.Or(err, checkErr, joinErr)
+	devices, devicesErr := chosenDevices()
+	n.limits, n.check, joinErr = limits, check, cmp.Or(limitsErr, checkErr, devicesErr, joinErr)
+	n.devices.configure(devices)
 	n.path.hostile = chosenHostility()
 	n.path.captures = chosenCaptures()
 	n.path.watch()
-	n.devices.plug()
+	n.devices.plugAll()
 	n.cm.start()
 	if joinErr != nil {
 		fmt.Fprintln(os.Stderr, "softroce:", joinErr)
-		n.devices.removed = true
-		n.devices.current.Remove()
+		for _, c := range n.devices.cards {
+			c.removed = true
+			c.current.Remove()
+		}
 	}
 	return n
 }
@@ -104,7 +110,8 @@ func (n *Node) Check() Check { return n.check }
 // newNode returns a node that has neither a network nor a device yet.
 func newNode(program Program, door Doorbell) *Node {
 	n := &Node{began: time.Now(), program: program, slot: 1 + rand.IntN(link.Slots-1), limits: engine.Largest()}
-	n.devices = devices{n: n, opens: map[*engine.Device]int{}}
+	n.devices = devices{n: n, opens: map[*engine.Device]int{}, owners: map[wire.GID]*Card{}}
+	n.devices.configure(defaultDevices)
 	n.path.n = n
 	n.groups = newGroups(n)
 	n.cm = newConnections(n)

@@ -45,7 +45,7 @@ func (w *path) send(p *wire.Packet) { w.dispatch(parcel{packet: p}) }
 // message is dropped.
 func (w *path) sendMAD(m manager.MAD) {
 	switch {
-	case !w.n.devices.connected():
+	case !w.n.devices.connected(m.Src):
 	case w.isClear():
 		w.n.network.carryMAD(m)
 	default:
@@ -72,7 +72,7 @@ func (w *path) dispatch(p parcel) {
 		f = decide(w.faults, p.packet)
 	}
 	if w.hostile != nil && !f.Drop {
-		f = w.hostile.add(w.n.devices.current, p.packet, now, f)
+		f = w.hostile.add(w.n.devices.findQP, p.packet, now, f)
 	}
 	if f == (Fault{}) {
 		w.deliver(p)
@@ -119,7 +119,8 @@ func (w *path) packetOf(m manager.MAD) *wire.Packet {
 	return p
 }
 
-// keep puts a packet that the device sends to itself into the inbox. An
+// keep puts a packet that a device sends to itself, or to another device of the
+// node, into the inbox. An
 // unreliable send completes before its packet leaves the inbox, and the program
 // may change the memory after that. So keep copies the payload of an unreliable
 // packet. If the program has unmapped the memory, keep drops the packet.
@@ -138,14 +139,14 @@ func (w *path) keep(p *wire.Packet) {
 	w.inbox = append(w.inbox, p)
 }
 
-// loopBack lets the device receive the packets that it sent to itself. It
-// reports whether there were any.
+// loopBack lets the devices receive the packets that they sent to themselves
+// and to each other. It reports whether there were any.
 func (w *path) loopBack() bool {
 	if len(w.inbox) == 0 {
 		return false
 	}
 	for i := 0; i < len(w.inbox); i++ { // answers are appended
-		w.n.devices.current.Receive(w.inbox[i])
+		w.n.devices.receive(w.inbox[i])
 	}
 	clear(w.inbox)
 	w.inbox, w.copies = w.inbox[:0], w.copies[:0]

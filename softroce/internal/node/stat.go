@@ -26,15 +26,24 @@ func (n *Node) publish() {
 	})
 }
 
-// stat returns the statistics of the process and its device.
+// stat returns the statistics of the process and its devices.
 func (n *Node) stat() stat.Process {
 	program, _ := os.ReadFile("/proc/self/comm") // without /proc, the program has no name
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	device := n.devices.current
-	d := &stat.Device{
-		Name: DeviceName, GUID: guidText(device.GUID()), State: "active", QueuePairs: []stat.QueuePair{}, Addresses: []netip.Addr{},
-		Objects: n.program.Objects(),
+	p := stat.Process{Program: strings.TrimSuffix(string(program), "\n"), Network: os.Getenv(link.NetworkVariable)}
+	for _, c := range n.devices.cards {
+		p.Devices = append(p.Devices, c.stat())
+	}
+	return p
+}
+
+// stat returns the statistics of the card's device.
+func (c *Card) stat() stat.Device {
+	device := c.current
+	d := stat.Device{
+		Name: c.Name(), GUID: guidText(device.GUID()), State: "active", QueuePairs: []stat.QueuePair{}, Addresses: []netip.Addr{},
+		Objects: c.n.program.Objects(c),
 	}
 	counters := device.Counters()
 	d.Counters = stat.Counters{
@@ -43,9 +52,9 @@ func (n *Node) stat() stat.Process {
 		Retries: stat.Retries(counters.Retries),
 	}
 	switch {
-	case n.devices.removed:
+	case c.removed:
 		d.State = "removed"
-	case !n.devices.connected():
+	case !c.connected():
 		d.State = "down"
 	}
 	if table, err := device.GIDs(); err == nil {
@@ -56,7 +65,7 @@ func (n *Node) stat() stat.Process {
 	for _, q := range device.QPs() {
 		d.QueuePairs = append(d.QueuePairs, statOf(q))
 	}
-	return stat.Process{Program: strings.TrimSuffix(string(program), "\n"), Network: os.Getenv(link.NetworkVariable), Device: d}
+	return d
 }
 
 // statOf returns the statistics of a queue pair.

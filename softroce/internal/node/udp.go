@@ -27,7 +27,8 @@ import (
 // these addresses, so an address identifies a node.
 type internet struct {
 	n            *Node                       // the node; nil until join
-	named        []netip.Addr                // addresses that the program chose; nil: all addresses of the machine but loopback ones
+	named        []netip.Addr                // addresses that the program chose
+	others       bool                        // whether the node also has all other addresses of the machine but loopback ones
 	ip4Error     error                       // reason why the node cannot use IPv4 addresses; nil if it can
 	sockets      map[wire.GID]*link.Socket   // keyed by the socket's address
 	poller       *link.Poller                // poller of the sockets; nil until join
@@ -63,24 +64,55 @@ func (u *internet) wanted() (all []machineAddress, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if u.named == nil {
+	if u.others {
 		down, err := interfaceAddresses(func(i net.Interface) bool { return i.Flags&net.FlagUp == 0 })
 		if err != nil {
 			return nil, err
 		}
-		machine = append(machine, slices.DeleteFunc(down, func(a machineAddress) bool { return u.sockets[wire.GIDOf(a.addr)] == nil })...)
-		machine = slices.DeleteFunc(machine, func(a machineAddress) bool { return a.addr.IsLoopback() || u.ip4Error != nil && a.addr.Is4() })
-		return machine, nil
+		all = append(slices.Clone(machine), slices.DeleteFunc(down, func(a machineAddress) bool { return u.sockets[wire.GIDOf(a.addr)] == nil })...)
+		all = slices.DeleteFunc(all, func(a machineAddress) bool { return a.addr.IsLoopback() || u.ip4Error != nil && a.addr.Is4() })
 	}
 	for _, named := range u.named {
-		i := slices.IndexFunc(machine, func(a machineAddress) bool { return a.addr.WithZone("") == named.WithZone("") })
-		if i < 0 { // no interface has the address, such as 127.0.0.2
+		is := func(a machineAddress) bool { return a.addr.WithZone("") == named.WithZone("") }
+		i := slices.IndexFunc(machine, is)
+		switch {
+		case slices.ContainsFunc(all, is):
+		case i < 0: // no interface has the address, such as 127.0.0.2
 			all = append(all, machineAddress{addr: named, mtu: 1 << 16})
-		} else {
+		default:
 			all = append(all, machine[i])
 		}
 	}
 	return all, nil
+}
+
+// choose gives the node the addresses of its devices. It fails if the program
+// has named the addresses of the network, and a device has another one.
+func (u *internet) choose(devices []DeviceConfig) error {
+	rest := false // whether a device has all addresses that others do not have
+	var chosen []netip.Addr
+	for _, d := range devices {
+		rest = rest || len(d.Addresses) == 0
+		for _, a := range d.Addresses {
+			if !u.others && !isOneOf(a, u.named) {
+				return fmt.Errorf("device %q has the address %v, which is not one of the network", d.Name, a)
+			}
+			chosen = append(chosen, a)
+		}
+	}
+	switch {
+	case !rest:
+		u.named, u.others = chosen, false
+	case u.others:
+		u.named = chosen
+	}
+	return nil
+}
+
+// isOneOf reports whether a is one of the addresses in all, whose zones do not
+// count.
+func isOneOf(a netip.Addr, all []netip.Addr) bool {
+	return slices.ContainsFunc(all, func(other netip.Addr) bool { return a.WithZone("") == other.WithZone("") })
 }
 
 // open opens the sockets of the wanted addresses. check returns an error if the
@@ -92,7 +124,7 @@ func (u *internet) open(check func(netip.Addr) error) error {
 	}
 	for _, a := range wanted {
 		err := u.add(a.addr)
-		if err == nil || u.named == nil && errors.Is(err, syscall.EADDRNOTAVAIL) { // an address that is new to the machine may not be usable yet
+		if err == nil || !isOneOf(a.addr, u.named) && errors.Is(err, syscall.EADDRNOTAVAIL) { // an address that is new to the machine may not be usable yet
 			continue
 		}
 		u.close()
@@ -113,7 +145,7 @@ func (u *internet) open(check func(netip.Addr) error) error {
 		}
 	}
 	switch {
-	case u.ip4Error != nil && (u.named != nil || len(u.sockets) == 0):
+	case u.ip4Error != nil && (slices.ContainsFunc(u.named, netip.Addr.Is4) || len(u.sockets) == 0):
 		u.close()
 		return u.ip4Error
 	case len(u.sockets) > 0:
@@ -168,7 +200,13 @@ func (u *internet) configure(c *engine.Config) {
 	c.ECN = true
 }
 
+// show does nothing: other nodes find the addresses of this node by the
+// system's routes.
+func (u *internet) show([]machineAddress) {}
+
 func (u *internet) isPublic() bool { return true }
+
+func (u *internet) knows(wire.GID) bool { return false }
 
 // startReceiving starts to receive from a socket. The thread that receives a
 // batch also runs a step of the worker, for example to send acknowledgements.
@@ -314,31 +352,10 @@ func (u *internet) route(dst, src, usual netip.Addr) (netip.Addr, error) {
 	if src.IsValid() {
 		return usual, nil
 	}
-	return u.source(dst, usual), nil
-}
-
-// source returns the source address for packets to dst: usual if it is one of
-// the node's addresses, and otherwise the first address of the node from which
-// the system can send to dst. If there is none, source returns usual.
-func (u *internet) source(dst, usual netip.Addr) netip.Addr {
-	device := u.n.devices.current
-	if device.Has(wire.GIDOf(usual)) {
-		return usual
-	}
-	table, err := device.GIDs()
-	if err != nil {
-		return usual
-	}
-	for _, e := range table {
-		own := wire.GID(*e.Gid.Raw()).Addr()
-		if own.Is4() != dst.Is4() || own.IsLoopback() != dst.IsLoopback() || own.IsLinkLocalUnicast() {
-			continue
-		}
-		if from, err := Route(dst, own); err == nil {
-			return from
-		}
-	}
-	return usual
+	return u.n.devices.source(dst, usual, func(own netip.Addr) bool {
+		_, err := Route(dst, own)
+		return err == nil
+	}), nil
 }
 
 func (u *internet) answers(own, peer netip.Addr) bool {
@@ -353,7 +370,7 @@ func (u *internet) carry(p *wire.Packet) {
 	case p.DGID.Addr().IsMulticast():
 		u.send(p)
 		w.keep(p)
-	case !u.n.devices.current.Has(p.DGID):
+	case !u.n.devices.has(p.DGID):
 		u.send(p)
 		w.packets.Put(p)
 	default:
@@ -363,7 +380,7 @@ func (u *internet) carry(p *wire.Packet) {
 
 func (u *internet) carryMAD(m manager.MAD) {
 	n := u.n
-	if n.devices.current.Has(wire.GIDOf(m.Dst)) {
+	if n.devices.has(wire.GIDOf(m.Dst)) {
 		routed(m, n.slot)
 		n.cm.keep(n.slot, m)
 		return
@@ -441,7 +458,7 @@ func (u *internet) blocked() bool {
 // Way returns the socket for packets from src, or nil if dst is an address of
 // this node.
 func (u *internet) Way(src, dst wire.GID, _ uint32) engine.Way {
-	if s := u.sockets[src]; s != nil && !u.n.devices.current.Has(dst) {
+	if s := u.sockets[src]; s != nil && !u.n.devices.has(dst) {
 		return s
 	}
 	return nil
@@ -508,10 +525,10 @@ func (u *internet) receiveDatagrams(own netip.Addr, batch []link.Datagram) {
 func (u *internet) receivePacket(p *wire.Packet) {
 	n := u.n
 	switch {
-	case p.DGID.Addr().IsMulticast() != (p.DestQP == wire.MulticastQP), n.devices.current.Has(p.SGID): // the node has already kept the packets that it sent itself
+	case p.DGID.Addr().IsMulticast() != (p.DestQP == wire.MulticastQP), n.devices.has(p.SGID): // the node has already kept the packets that it sent itself
 		n.path.packets.Put(p)
 	case p.DestQP != wire.GSI:
-		n.devices.current.Receive(p)
+		n.devices.receive(p)
 	default:
 		if p.Opcode == wire.UDSendOnly && p.QKey == wire.GSIQKey && p.SrcQP == wire.GSI && p.PKey&0x7FFF == wire.DefaultPKey&0x7FFF &&
 			len(p.Payload) == 1 && len(n.cm.mads) < maxMessages {

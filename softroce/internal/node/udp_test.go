@@ -136,11 +136,11 @@ func TestInterfaceDown(t *testing.T) {
 			command("ip addr add 192.0.2.1/32 dev lo; ip link set lo up")
 			n := newWired(t)
 			u := n.internet
-			u.named = nil
+			u.named, u.others = nil, true
 			var err error
 			u.poller, err = link.NewPoller(n.worker.bell)
 			require.NoError(t, err)
-			device := n.devices.current
+			device := n.devices.cards[0].current
 			n.devices.refreshGIDs()
 			gid := wire.GIDOf(ownAddr)
 			require.True(t, device.Has(gid))
@@ -164,8 +164,8 @@ func (p *program) SendLate() bool                             { return p.late }
 func (*program) Dropped(uint32)                               {}
 func (*program) Overwritten(uint32, uint32)                   {}
 func (*program) Writes(uint32)                                {}
-func (*program) Removed()                                     {}
-func (*program) Objects() stat.Objects                        { return stat.Objects{} }
+func (*program) Removed(*Card)                                {}
+func (*program) Objects(*Card) stat.Objects                   { return stat.Objects{} }
 
 // newDoorbell returns a doorbell that no C code has.
 func newDoorbell() Doorbell {
@@ -193,7 +193,7 @@ func newWired(t testing.TB) *wired {
 	d := engine.New(engine.Config{
 		Packets: &n.path.packets, Send: n.path.send, Room: u.room, GUID: 1, MTU: libibverbs.IBV_MTU_1024, Window: 64,
 	})
-	n.devices.current, n.devices.inUse = d, []*engine.Device{d}
+	n.devices.cards[0].current, n.devices.inUse = d, []*engine.Device{d}
 	require.NoError(t, d.SetGID(0, engine.GIDEntry{GID: wire.GIDOf(ownAddr)}))
 	n.cm.start()
 	return &wired{n, p, u}
@@ -347,7 +347,7 @@ func TestNoHostAtTheAddress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWired(t)
 			there := netip.MustParseAddr("127.0.0.1")
-			require.NoError(t, w.devices.current.SetGID(1, engine.GIDEntry{GID: wire.GIDOf(there)}))
+			require.NoError(t, w.devices.cards[0].current.SetGID(1, engine.GIDEntry{GID: wire.GIDOf(there)}))
 			looks := 0
 			w.internet.reachable = func(dst netip.Addr) bool {
 				require.Equal(t, there, dst)

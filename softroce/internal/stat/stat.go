@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stat describes the device of a process, in a form that is sent to
+// Package stat describes the devices of a process, in a form that is sent to
 // other processes as JSON.
 package stat
 
 import "net/netip"
 
-// Process is a process that uses the device in user space.
+// Process is a process that uses devices in user space.
 type Process struct {
 	PID     int    `json:"pid"`     // process ID; 0: the process is in another PID namespace
 	Program string `json:"program"` // name of the program, as ps shows it
 	Network string `json:"network"` // value of VERBENA_NETWORK; empty: the default network
-	// Device is nil if the process does not answer. In this case, Error has
-	// the reason.
-	Device *Device `json:"device,omitempty"`
-	Error  string  `json:"error,omitempty"`
+	// Devices are the devices of the process. If the process does not
+	// answer, there are none, and Error has the reason.
+	Devices []Device `json:"devices,omitempty"`
+	Error   string   `json:"error,omitempty"`
 }
 
-// Device is the device of a process.
+// Device is a device of a process.
 type Device struct {
 	Name       string       `json:"name"`
 	GUID       string       `json:"guid"`

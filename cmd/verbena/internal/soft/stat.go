@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-go/verbena/softroce"
 )
 
-// stat is the command that shows the processes that use the device.
+// stat is the command that shows the processes that use devices.
 type stat struct{ asJSON bool }
 
 func (s *stat) program() *program.Program {
@@ -22,8 +22,8 @@ func (s *stat) program() *program.Program {
 		Flags: func(f *program.Flags) { f.JSON(&s.asJSON) },
 		Text: `
 Shows the processes that use the device in user space, whether Go programs or
-not: their addresses, what they have made, their queue pairs with type, state
-and peer, and what was sent and had to be sent again. It finds those of its own
+not: for each of their devices, its addresses, what they have made, the queue
+pairs with type, state and peer, and what was sent and had to be sent again. It finds those of its own
 user and network namespace; with VERBENA_NETWORK in the environment, those with
 the same text there.
 
@@ -69,7 +69,7 @@ func printAll(out program.Output, all []softroce.Process, asJSON bool) error {
 }
 
 func printProcess(w io.Writer, p softroce.Process) {
-	if p.Device == nil {
+	if p.Error != "" {
 		fmt.Fprintf(w, "process %d: %s\n", p.PID, p.Error)
 		return
 	}
@@ -78,7 +78,12 @@ func printProcess(w io.Writer, p softroce.Process) {
 		network = fmt.Sprintf(", network %q", p.Network)
 	}
 	fmt.Fprintf(w, "%s, process %d%s\n", p.Program, p.PID, network)
-	d := p.Device
+	for _, d := range p.Devices {
+		printDevice(w, d)
+	}
+}
+
+func printDevice(w io.Writer, d softroce.Device) {
 	addresses := "no address"
 	for i, a := range d.Addresses {
 		if i == 0 {

@@ -18,7 +18,7 @@ import (
 // What is printed of processes, as text and as JSON.
 func TestStatOutput(t *testing.T) {
 	server := softroce.Process{PID: 4711, Program: "ib_write_bw", Network: "a b"}
-	d := &softroce.Device{
+	d := softroce.Device{
 		Name: "soft0", GUID: "0123:4567:89ab:cdef", State: "active",
 		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
 	}
@@ -34,10 +34,13 @@ func TestStatOutput(t *testing.T) {
 	connected.PacketsSentAgain, connected.Timeouts, connected.SequenceErrors = 1, 2, 3
 	connected.ReceiversNotReady, connected.MissedAnswers = 4, 5
 	d.QueuePairs = []softroce.QueuePair{connected, {Number: 0x10012, Type: "UD", State: "INIT"}}
-	server.Device = d
-	idle := softroce.Process{PID: 4712, Program: "rping", Device: &softroce.Device{
+	second := softroce.Device{
+		Name: "soft1", GUID: "0123:4567:89ab:cdee", State: "active", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.9")}, QueuePairs: []softroce.QueuePair{},
+	}
+	server.Devices = []softroce.Device{d, second}
+	idle := softroce.Process{PID: 4712, Program: "rping", Devices: []softroce.Device{{
 		Name: "soft0", GUID: "0000:0000:0000:0001", State: "down", Addresses: []netip.Addr{}, QueuePairs: []softroce.QueuePair{},
-	}}
+	}}}
 	all := []softroce.Process{server, idle, {PID: 4713, Error: "it does not answer"}}
 
 	for name, asJSON := range map[string]bool{"stat.txt": false, "stat.json": true} {

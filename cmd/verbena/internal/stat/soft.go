@@ -18,7 +18,7 @@ func soft() bool {
 }
 
 // userSpace is the source of the devices in user space, of which each process
-// has one.
+// has its own.
 type userSpace struct{}
 
 // softGroup is the group of the counters of these devices.
@@ -31,13 +31,12 @@ func (userSpace) devices(ctx context.Context) ([]device, error) {
 	}
 	var all []device
 	for _, p := range processes {
-		if p.Device == nil { // the process does not answer
-			continue
-		}
 		owner := ownerOf(p)
-		all = append(all, device{stat.Device{Name: p.Device.Name, Counters: []stat.Counter{}, Ports: []stat.Port{{
-			Port: 1, State: strings.ToUpper(p.Device.State), LinkLayer: "Ethernet", Counters: counters(p.Device.Counters),
-		}}}, &owner})
+		for _, d := range p.Devices { // none if the process does not answer
+			all = append(all, device{stat.Device{Name: d.Name, Counters: []stat.Counter{}, Ports: []stat.Port{{
+				Port: 1, State: strings.ToUpper(d.State), LinkLayer: "Ethernet", Counters: counters(d.Counters),
+			}}}, &owner})
+		}
 	}
 	return all, nil
 }
@@ -67,15 +66,14 @@ func (userSpace) resources(ctx context.Context) (stat.Resources, error) {
 	}
 	processes, err := softroce.Processes(ctx)
 	for _, p := range processes {
-		if p.Device == nil {
-			continue
-		}
-		for _, q := range p.Device.QueuePairs {
-			one := stat.QueuePair{Device: p.Device.Name, Port: 1, Number: q.Number, Type: q.Type, State: q.State, Owner: ownerOf(p)}
-			if q.Peer != nil {
-				one.Peer = q.Peer.Number
+		for _, d := range p.Devices {
+			for _, q := range d.QueuePairs {
+				one := stat.QueuePair{Device: d.Name, Port: 1, Number: q.Number, Type: q.Type, State: q.State, Owner: ownerOf(p)}
+				if q.Peer != nil {
+					one.Peer = q.Peer.Number
+				}
+				all.QueuePairs = append(all.QueuePairs, one)
 			}
-			all.QueuePairs = append(all.QueuePairs, one)
 		}
 	}
 	return all, err
