@@ -191,7 +191,7 @@ func (m *meeting) take(ends, stays, ender, way string) {
 }
 
 const (
-	lastWordPatience = 30 * time.Second
+	lastWordPatience = time.Minute
 	exitHung         = 75
 )
 

@@ -249,7 +249,7 @@ static void forked(void)
 	CHECK(channel && context);
 	child = fork();
 	if (child == 0) {
-		alarm(60);
+		alarm(120);
 		CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == -1 && errno == ENODEV);
 		CHECK(!ibv_alloc_pd(context) && errno == ENODEV);
 		CHECK(!ibv_get_device_list(NULL) && errno == ENODEV);

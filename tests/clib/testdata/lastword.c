@@ -27,7 +27,7 @@
 	} while (0)
 
 /* After so many seconds an end that hears nothing has waited for too long. */
-#define PATIENCE 30
+#define PATIENCE 60
 
 static const char *name; /* of this end, for messages */
 static char *memory;	 /* of size bytes, whose last word is polled for a WRITE and changed by an atomic operation; behind them, a receive has its own */
