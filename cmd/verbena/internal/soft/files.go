@@ -3,65 +3,110 @@
 package soft
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
-// The names, and the number of GIDs, of the device in user space, for programs
-// that read files. GUIDs and GIDs differ from process to process, so there are
-// no files for them: programs ask libibverbs for those.
-const (
-	deviceName = "soft0"
-	fileName   = "uverbs0"
-	gidEntries = 256
-)
+// gidEntries is the number of GIDs of a device.
+const gidEntries = 256
 
-// deviceFiles maps the paths of files to their texts. Programs on the device in
-// user space see these files in place of the system's files about RDMA devices.
-func deviceFiles() map[string]string {
-	const (
-		device = "sys/class/infiniband/" + deviceName
-		port   = device + "/ports/1"
-		verbs  = "sys/class/infiniband_verbs"
-	)
-	all := map[string]string{
-		device + "/node_type": "1: CA\n",
-		device + "/node_desc": deviceName + "\n",
+// usual are the names of the devices if VERBENA_DEVICES has none.
+var usual = []string{"soft0"}
 
-		port + "/link_layer":     "Ethernet\n",
-		port + "/state":          "4: ACTIVE\n",
-		port + "/phys_state":     "5: LinkUp\n",
-		port + "/lid":            "0x0\n",
-		port + "/lid_mask_count": "0\n",
-		port + "/sm_lid":         "0x0\n",
-		port + "/sm_sl":          "0\n",
-		port + "/pkeys/0":        "0xffff\n",
-
-		verbs + "/abi_version":                  "6\n",
-		verbs + "/" + fileName + "/ibdev":       deviceName + "\n",
-		verbs + "/" + fileName + "/abi_version": "1\n",
+// chosen returns the names of the devices in VERBENA_DEVICES. It returns false
+// if there are none, or if one cannot be the name of a folder: the library then
+// says what is wrong.
+func chosen() (names []string, ok bool) {
+	text := os.Getenv("VERBENA_DEVICES")
+	for part := range strings.SplitSeq(text, ";") {
+		name, _, _ := strings.Cut(part, "=")
+		if name == "." || !filepath.IsLocal(name) || strings.Contains(name, "/") {
+			return nil, false
+		}
+		names = append(names, name)
 	}
-	for i := range gidEntries {
-		all[fmt.Sprintf("%s/gid_attrs/types/%d", port, i)] = "RoCE v2\n"
+	return names, true
+}
+
+// fileName returns the name of a device's file in /dev/infiniband. number is
+// the place of the device, counted from 0.
+func fileName(number int) string { return fmt.Sprintf("uverbs%d", number) }
+
+// deviceFiles maps the paths of files to their texts. Programs on devices in
+// user space with these names see the files in place of the system's files
+// about RDMA devices. GUIDs and GIDs differ from process to process, so there
+// are no files for them: programs ask libibverbs for those.
+func deviceFiles(names []string) map[string]string {
+	const verbs = "sys/class/infiniband_verbs"
+	all := map[string]string{verbs + "/abi_version": "6\n"}
+	for i, name := range names {
+		device := "sys/class/infiniband/" + name
+		port := device + "/ports/1"
+		maps.Copy(all, map[string]string{
+			device + "/node_type": "1: CA\n",
+			device + "/node_desc": name + "\n",
+
+			port + "/link_layer":     "Ethernet\n",
+			port + "/state":          "4: ACTIVE\n",
+			port + "/phys_state":     "5: LinkUp\n",
+			port + "/lid":            "0x0\n",
+			port + "/lid_mask_count": "0\n",
+			port + "/sm_lid":         "0x0\n",
+			port + "/sm_sl":          "0\n",
+			port + "/pkeys/0":        "0xffff\n",
+
+			verbs + "/" + fileName(i) + "/ibdev":       name + "\n",
+			verbs + "/" + fileName(i) + "/abi_version": "1\n",
+		})
+		for g := range gidEntries {
+			all[fmt.Sprintf("%s/gid_attrs/types/%d", port, g)] = "RoCE v2\n"
+		}
 	}
 	return all
+}
+
+// filesVariable is the environment variable that names the folder with the
+// files for libverbena-files.so, if that is not the one beside it.
+const filesVariable = "VERBENA_FILES"
+
+// filesOf returns a folder with the files of devices, in the user's cache.
+func filesOf(names []string) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("no cache folder for the files of the devices: %w", err)
+	}
+	sum := sha256.Sum256([]byte(strings.Join(names, ";")))
+	folder := filepath.Join(cache, "verbena", "devices-"+hex.EncodeToString(sum[:6]))
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return "", err
+	}
+	unlock, err := lock(filepath.Join(folder, ".lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	return filepath.Join(folder, filesFolder), writeFiles(folder, names)
 }
 
 // filesFolder is the folder with the files, in the folder of the libraries.
 const filesFolder = "files"
 
-// writeFiles writes the files of deviceFiles, below the folder of the
-// libraries. Running programs may read the files, so it replaces each file as a
-// whole, and leaves a file alone that has the right text. The files in
-// /dev/infiniband are links to /dev/null: programs on the device in user space
-// only look whether they exist.
-func writeFiles(folder string) error {
+// writeFiles writes the files of deviceFiles into a folder in the given one.
+// Running programs may read the files, so it replaces each file as a whole, and
+// leaves a file alone that has the right text. The files in /dev/infiniband are
+// links to /dev/null: programs on the device in user space only look whether
+// they exist.
+func writeFiles(folder string, names []string) error {
 	next := filepath.Join(folder, ".file")
 	folder = filepath.Join(folder, filesFolder)
-	for path, text := range deviceFiles() {
+	for path, text := range deviceFiles(names) {
 		path = filepath.Join(folder, path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
@@ -80,7 +125,11 @@ func writeFiles(folder string) error {
 	if err := os.MkdirAll(dev, 0o755); err != nil {
 		return err
 	}
-	for _, name := range []string{fileName, "rdma_cm"} {
+	all := []string{"rdma_cm"}
+	for i := range names {
+		all = append(all, fileName(i))
+	}
+	for _, name := range all {
 		if err := os.Symlink(os.DevNull, filepath.Join(dev, name)); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}

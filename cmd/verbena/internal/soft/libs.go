@@ -187,7 +187,7 @@ func buildLibraries(ctx context.Context, source, folder string) error {
 			return err
 		}
 	}
-	if err := writeFiles(folder); err != nil {
+	if err := writeFiles(folder, usual); err != nil {
 		return err
 	}
 	return os.WriteFile(stamp, []byte(state), 0o644)
@@ -277,5 +277,5 @@ func install(from, to string) error {
 			return err
 		}
 	}
-	return writeFiles(to)
+	return writeFiles(to, usual)
 }

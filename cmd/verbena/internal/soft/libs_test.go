@@ -22,13 +22,13 @@ import (
 // files are written again.
 func TestFilesAreReplaced(t *testing.T) {
 	folder := t.TempDir()
-	require.NoError(t, writeFiles(folder))
+	require.NoError(t, writeFiles(folder, usual))
 	state := filepath.Join(folder, filesFolder, "sys/class/infiniband/soft0/ports/1/state")
 	require.NoError(t, os.WriteFile(state, []byte("another version's\n"), 0o644))
 	opened, err := os.Open(state)
 	require.NoError(t, err)
 	defer opened.Close()
-	require.NoError(t, writeFiles(folder))
+	require.NoError(t, writeFiles(folder, usual))
 	text, err := io.ReadAll(opened)
 	require.NoError(t, err)
 	require.Equal(t, "another version's\n", string(text))
@@ -38,7 +38,7 @@ func TestFilesAreReplaced(t *testing.T) {
 
 	before, err := os.Stat(state)
 	require.NoError(t, err)
-	require.NoError(t, writeFiles(folder))
+	require.NoError(t, writeFiles(folder, usual))
 	after, err := os.Stat(state)
 	require.NoError(t, err)
 	require.True(t, os.SameFile(before, after))

@@ -60,6 +60,7 @@ and keeps them in the user's cache.
 
 These environment variables are the device's:
   VERBENA_NETWORK  programs with the same text, or none, reach each other
+  VERBENA_DEVICES  several devices, such as soft0=127.0.0.1;soft1=127.0.0.2
   VERBENA_HOSTILE  any text: packets come late, twice or in another order
   VERBENA_LIMITS   what the device has less of, such as sge=1,inline=0, or siw
   VERBENA_CHECK    1 or abort: reports what the program writes to memory of
@@ -101,7 +102,15 @@ func (r *run) run(ctx context.Context, out program.Output) error {
 		return fmt.Errorf("the system's loader takes no libraries from %q, whose path has a space, a colon or a semicolon: "+
 			"build them with verbena softroce libs FOLDER, and use them with verbena softroce run -l FOLDER", folder)
 	}
-	return fmt.Errorf("%s: %w", path, become(path, r.args, environment(folder)))
+	env := environment(folder)
+	if names, ok := chosen(); ok {
+		files, err := filesOf(names)
+		if err != nil {
+			return err
+		}
+		env = append(env, filesVariable+"="+files)
+	}
+	return fmt.Errorf("%s: %w", path, become(path, r.args, env))
 }
 
 // Environment variables of the loader; see ld.so(8).
@@ -134,7 +143,7 @@ func environment(folder string) []string {
 			device = strings.TrimPrefix(v, "VERBENA_DEVICE=") // with the device's network
 		}
 		switch name, _, _ := strings.Cut(v, "="); name {
-		case libraryPath, preloaded, asanOptions, "VERBENA_DEVICE":
+		case libraryPath, preloaded, asanOptions, "VERBENA_DEVICE", filesVariable:
 		default:
 			all = append(all, v)
 		}

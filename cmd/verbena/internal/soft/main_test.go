@@ -69,7 +69,7 @@ func TestFolderThatTheLoaderCannotName(t *testing.T) {
 		for _, path := range names(folder) {
 			require.NoError(t, os.WriteFile(path, nil, 0o600))
 		}
-		require.NoError(t, writeFiles(folder))
+		require.NoError(t, writeFiles(folder, usual))
 		err := (&run{folder: folder, args: []string{"true"}}).run(t.Context(), program.Output{})
 		require.ErrorContains(t, err, fmt.Sprintf("the system's loader takes no libraries from %q", folder))
 	}
