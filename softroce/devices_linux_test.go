@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/ibverbs/link"
 	"github.com/verbena-go/verbena/internal/testutil/process"
@@ -327,6 +328,31 @@ func one(t *testing.T, cq *ibverbs.CQ) *ibverbs.WC {
 		require.NoError(t, bounded(t).Err())
 	}
 	return &wcs[0]
+}
+
+// Objects of different devices do not go together, whatever layer is asked.
+func TestObjectsOfTwoDevices(t *testing.T) {
+	if !process.Alone(t, "VERBENA_DEVICE=soft", twoDevices) {
+		return
+	}
+	a, b := newEnd(t, "soft0"), newEnd(t, "soft1")
+	pd := a.qp.PD().Raw()
+	srq, err := libibverbs.CreateSrq(b.qp.PD().Raw(), &libibverbs.SrqInitAttr{Attr: libibverbs.SrqAttr{MaxWr: 1, MaxSge: 1}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, libibverbs.DestroySrq(srq)) }()
+	own, other := a.scq.Raw(), b.scq.Raw()
+	for name, attr := range map[string]libibverbs.QpInitAttr{
+		"send queue":           {SendCq: other, RecvCq: own},
+		"receive queue":        {SendCq: own, RecvCq: other},
+		"shared receive queue": {SendCq: own, RecvCq: own, Srq: srq},
+	} {
+		attr.QpType = libibverbs.IBV_QPT_RC
+		attr.Cap = libibverbs.QpCap{MaxSendWr: 1, MaxRecvWr: 1, MaxSendSge: 1, MaxRecvSge: 1}
+		_, err := libibverbs.CreateQp(pd, &attr)
+		require.ErrorIs(t, err, syscall.EINVAL, name)
+	}
+	_, err = a.qp.PD().CreateQP(ibverbs.QPConfig{SendCQ: b.scq, RecvCQ: b.scq, SendQueue: 1, RecvQueue: 1})
+	require.ErrorIs(t, err, syscall.EINVAL)
 }
 
 // The address chooses the device of a connection at both ends, in this process
