@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	patience = 30 * time.Second
+	patience = time.Minute
 	room     = 4096 // bytes of a receive
 	tags     = 32   // receives in the tag list
 )

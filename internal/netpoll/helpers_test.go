@@ -22,7 +22,7 @@ import (
 
 // patience is how long a test waits for what must happen. It is generous,
 // because a loaded machine is not a bug.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func TestMain(m *testing.M) {
 	code := m.Run()

@@ -181,7 +181,7 @@ func (r *rig) poll(cq *libibverbs.Cq, n int) (all []libibverbs.Wc) {
 }
 
 // patience is for what takes milliseconds, on a machine that is busy.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // ah returns an address handle of the device itself.
 func (r *rig) ah() *libibverbs.Ah {

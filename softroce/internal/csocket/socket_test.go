@@ -28,7 +28,7 @@ import (
 )
 
 // patience is how long anything may take that must happen.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // c has the functions as C calls them.
 var c = func() (f capi.CM) { provide(&f); return f }()

@@ -62,7 +62,7 @@ func (r *recorder) Gone(slot int) {
 // patience returns how long a test waits for what must come: less than what is
 // left until the limit of all tests, whose stacks do not name the cause.
 func patience(t *testing.T) time.Duration {
-	const most = 30 * time.Second
+	const most = time.Minute
 	if end, ok := t.Deadline(); ok {
 		return min(most, time.Until(end)*9/10)
 	}

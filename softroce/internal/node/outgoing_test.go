@@ -26,7 +26,7 @@ import (
 )
 
 // patience is a limit for waits that take milliseconds on an idle machine.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // loopback is an address that every node of the machine has.
 var loopback = netip.MustParseAddr("127.0.0.1")
