@@ -22,19 +22,21 @@ import (
 )
 
 // application is a program, or two, that does the same work on the device and
-// over TCP. Two programs also do it on the device over UDP.
+// over TCP. Two programs also do it on the device over UDP, within the machine
+// and between network namespaces.
 type application struct {
 	name     string
 	telling  bool     // make test runs it
-	machine  bool     // whether it does not run over UDP
+	machine  bool     // whether it does not run over UDP within the machine
+	together bool     // whether it does not run between network namespaces
 	packages []string // of Debian, which have the programs
 	device   program
 	tcp      program // may be missing
 }
 
 // program is how to start a program. In its fields, {host} is the server's
-// address, {port} a free port and {folder} a folder of the test's. The files
-// are written there.
+// address, {own} that of the program itself, {port} a free port and {folder} a
+// folder of the test's. The files are written there.
 type program struct {
 	environment []string // its fields, too
 	files       map[string]string
@@ -47,7 +49,8 @@ type program struct {
 }
 
 // TestApplications runs each application on the device, over TCP, and on the
-// device over UDP. It prints how long the clients took.
+// device over UDP, there also between network namespaces. It prints how long
+// the clients took.
 func TestApplications(t *testing.T) {
 	which := os.Getenv("VERBENA_APPLICATIONS")
 	if which == "" {
@@ -63,38 +66,29 @@ func TestApplications(t *testing.T) {
 		}
 	}
 	overUDP := func(i byte) starter { return onDevice("VERBENA_DEVICE=soft:udp=" + ownnetwork.Addr(i).String()) }
-	var without starter = func(args ...string) *exec.Cmd {
-		cmd := exec.Command(args[0], args[1:]...)
-		cmd.Env = os.Environ()
-		return cmd
+	device := network{"127.0.0.1", "127.0.0.1", onDevice(), onDevice(), listensOnDevice}
+	udp := network{ownnetwork.Addr(1).String(), ownnetwork.Addr(2).String(), overUDP(1), overUDP(2), listensOnDevice}
+	apart, err := apart(t, onDevice("VERBENA_DEVICE=soft:udp"))
+	if err != nil {
+		t.Logf("nothing runs between network namespaces: %v", err)
 	}
-	device := network{"127.0.0.1", onDevice(), onDevice()}
-	udp := network{ownnetwork.Addr(1).String(), overUDP(1), overUDP(2)}
-	tcp := network{"127.0.0.1", without, without}
 
-	table := fmt.Sprintf("%-42s %10s %10s %6s %10s\n", "", "device", "TCP", "ratio", "UDP")
-	add := func(name string, device, tcp, udp time.Duration) {
-		table += fmt.Sprintf("%-42s %8.2f s", name, device.Seconds())
-		if tcp > 0 {
-			table += fmt.Sprintf(" %8.2f s %6.2f", tcp.Seconds(), device.Seconds()/tcp.Seconds())
-		}
-		if udp > 0 {
-			table += fmt.Sprintf(" %8.2f s", udp.Seconds())
-		}
-		table += "\n"
-	}
+	var took table
 	for _, a := range applications {
 		if which != "all" && !a.telling {
 			continue
 		}
 		t.Run(a.name, func(t *testing.T) {
 			a.needs(t)
-			took := a.device.run(t, device)
-			var tookUDP time.Duration
+			r := row{name: a.name, device: a.device.run(t, device)}
 			if a.device.server != "" && !a.machine {
-				tookUDP = a.device.run(t, udp)
+				r.udp = a.device.run(t, udp)
 			}
-			add(a.name, took, a.tcp.run(t, tcp), tookUDP)
+			if a.device.server != "" && !a.together && apart != nil {
+				r.apart = a.device.run(t, *apart)
+			}
+			r.tcp = a.tcp.run(t, tcp)
+			took = append(took, r)
 		})
 	}
 	for name, capabilities := range map[string][]string{"": nil, " of pinned memory": {"rdma-pin-all"}} {
@@ -103,20 +97,11 @@ func TestApplications(t *testing.T) {
 			if _, err := exec.LookPath("qemu-system-x86_64"); err != nil || which != "all" {
 				t.Skip("make applications runs it if qemu-system-x86 is installed")
 			}
-			add(name, migrate(t, device.server, "rdma", capabilities...), migrate(t, tcp.server, "tcp"), 0)
+			took = append(took, row{name: name, device: migrate(t, device.server, "rdma", capabilities...), tcp: migrate(t, tcp.server, "tcp")})
 		})
 	}
-	t.Log("how long the clients took:\n" + table)
+	t.Logf("how long the clients took:\n%v", took)
 }
-
-// network is how the programs reach each other.
-type network struct {
-	host           string // server's address
-	server, client starter
-}
-
-// starter returns a command that starts a program.
-type starter func(args ...string) *exec.Cmd
 
 // needs skips the test if a program is not installed.
 func (a application) needs(t *testing.T) {
@@ -141,16 +126,21 @@ func (p program) run(t *testing.T, n network) time.Duration {
 	if p.client == "" {
 		return 0
 	}
-	fill := strings.NewReplacer("{host}", n.host, "{port}", freePort(t), "{folder}", t.TempDir())
-	for name, text := range p.files {
-		require.NoError(t, os.WriteFile(fill.Replace("{folder}/"+name), []byte(fill.Replace(text)), 0o600))
+	port, folder := freePort(t), t.TempDir()
+	at := func(own string) *strings.Replacer {
+		return strings.NewReplacer("{host}", n.host, "{own}", own, "{port}", port, "{folder}", folder)
+	}
+	for _, fill := range []*strings.Replacer{at(n.host), at(n.from)} {
+		for name, text := range p.files {
+			require.NoError(t, os.WriteFile(fill.Replace("{folder}/"+name), []byte(fill.Replace(text)), 0o600))
+		}
 	}
 	if p.prepare != "" {
-		words := strings.Fields(fill.Replace(p.prepare))
+		words := strings.Fields(at(n.host).Replace(p.prepare))
 		output, err := exec.Command(words[0], words[1:]...).CombinedOutput()
 		require.NoError(t, err, "%s", output)
 	}
-	start := func(by starter, line string) *process.Process {
+	start := func(by starter, fill *strings.Replacer, line string) *process.Process {
 		cmd := by(strings.Fields(fill.Replace(line))...)
 		for _, e := range p.environment {
 			cmd.Env = append(cmd.Env, fill.Replace(e))
@@ -159,14 +149,14 @@ func (p program) run(t *testing.T, n network) time.Duration {
 	}
 	var server *process.Process
 	if p.server != "" {
-		server = start(n.server, p.server)
+		server = start(n.server, at(n.host), p.server)
 		if p.listens {
-			server.Eventually("listens", func() bool { return ownnetwork.Listens(os.Getenv("VERBENA_NETWORK")) })
+			server.Eventually("listens", func() bool { return server.Ended() || n.listens(server) })
 		}
 	}
 	for {
 		began := time.Now()
-		client := start(n.client, p.client)
+		client := start(n.client, at(n.from), p.client)
 		status := client.Wait()
 		if took := time.Since(began); status == 0 && regexp.MustCompile(p.done).MatchString(client.Output()) {
 			if server != nil {
@@ -197,10 +187,10 @@ var applications = []application{
 	qperf("bandwidth", true, "rc_bw", "tcp_bw"),
 	qperf("bandwidth of reads", false, "rc_rdma_read_bw", "tcp_bw"),
 	qperf("bandwidth of writes", false, "rc_rdma_write_bw", "tcp_bw"),
-	pingpong("msg", true, "-e msg -p verbs"),
-	pingpong("rxm", true, "-e rdm -p verbs;ofi_rxm"),
-	pingpong("rxd", false, "-e rdm -p verbs;ofi_rxd"),
-	pingpong("datagrams", false, "-e dgram -p verbs"),
+	pingpong("msg", true, "-e msg -p verbs", ""),
+	pingpong("rxm", true, "-e rdm -p verbs;ofi_rxm", ""),
+	pingpong("rxd", false, "-e rdm -p verbs;ofi_rxd", ""),
+	datagrams(),
 	ucx("tag_lat", "-s 8 -n 20000", "rc_v"),
 	ucx("tag_bw", "-s 65536 -n 2000", "rc_v"),
 	ucx("ucp_am_lat", "-s 8 -n 20000", "rc_v"),
@@ -213,7 +203,7 @@ var applications = []application{
 	openMPI("UCX", 2, "--mca pml ucx"),
 	openMPI("UCX", 4, "--mca pml ucx"),
 	openMPI("libfabric", 2, "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm"),
-	uDAPL(),
+	uDAPL(65536, 100),
 	iSCSI(),
 	openMPI("libfabric", 4, "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm"),
 }
@@ -238,7 +228,9 @@ func fio(verb string, telling bool, n int) application {
 	return a
 }
 
-// qperf measures for a second. The second test makes the server end.
+// qperf measures for a second. The second test makes the server end. Between
+// namespaces, the client's request may find the server before it listens; the
+// server then waits forever.
 func qperf(name string, telling bool, device, tcp string) application {
 	run := func(test string) program {
 		return program{
@@ -246,23 +238,33 @@ func qperf(name string, telling bool, device, tcp string) application {
 			refused: "failed to connect", done: `(latency|bw) += `,
 		}
 	}
-	return application{name: "qperf, " + name, telling: telling, packages: []string{"qperf"}, device: run(device), tcp: run(tcp)}
+	return application{name: "qperf, " + name, telling: telling, together: true, packages: []string{"qperf"}, device: run(device), tcp: run(tcp)}
 }
 
-// pingpong is libfabric's, which compares what comes back. Connections need an
-// address of an interface, and over UDP the devices here have others.
-func pingpong(name string, telling bool, provider string) application {
-	run := func(flags string) program {
-		flags = "fi_pingpong -c -I 100 -P {port} " + flags
+// pingpong is libfabric's, which compares what comes back. Messages have up to
+// a MiB, or the size in flags. Connections need an address of an interface, and
+// over UDP within the machine the devices have others. Between namespaces, rxm
+// may end with a flushed request after everything was compared.
+func pingpong(name string, telling bool, provider, flags string) application {
+	run := func(provider string) program {
+		flags := "fi_pingpong -c -I 100 -P {port} " + provider + " " + flags
 		return program{
 			server: strings.Replace(flags, "-P", "-B", 1), client: flags + " {host}",
 			refused: "Connection refused", done: `4k +100 +=100`,
 		}
 	}
+	rxm := strings.HasSuffix(provider, "rxm")
 	return application{
-		name: "libfabric, " + name, telling: telling, machine: strings.HasPrefix(provider, "-e msg") || strings.HasSuffix(provider, "rxm"),
+		name: "libfabric, " + name, telling: telling, machine: strings.HasPrefix(provider, "-e msg") || rxm, together: rxm,
 		packages: []string{"libfabric-bin"}, device: run(provider), tcp: run("-e msg -p tcp"),
 	}
+}
+
+// datagrams is libfabric's, of as many bytes as the device's MTU allows.
+func datagrams() application {
+	a := pingpong("datagrams", false, "-e dgram -p verbs", "")
+	a.device.done = `1k +100 +=100`
+	return a
 }
 
 func ucx(test, flags, transport string) application {
@@ -315,16 +317,17 @@ func openMPI(over string, ranks int, flags string) application {
 	}
 }
 
-// uDAPL is dtest, which compares what it writes and reads. Its file names the
-// address of a device, so two devices would need two files.
-func uDAPL() application {
+// uDAPL is dtest, which compares what it writes and reads: n times size bytes.
+// Its file names the address of a device.
+func uDAPL(size, n int) application {
+	flags := fmt.Sprintf("dtest -P device -b %d -B %d", size, n)
 	run := program{
-		environment: []string{"DAT_OVERRIDE={folder}/dat.conf"},
-		files:       map[string]string{"dat.conf": `device u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 "{host} 0" ""` + "\n"},
-		server:      "dtest -P device -b 65536 -B 100", client: "dtest -P device -b 65536 -B 100 -h {host}",
+		environment: []string{"DAT_OVERRIDE={folder}/{own}"},
+		files:       map[string]string{"{own}": `device u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 "{own} 0" ""` + "\n"},
+		server:      flags, client: flags + " -h {host}",
 		refused: "Couldn.t connect", done: `DAPL Test Complete. PASSED`,
 	}
-	return application{name: "uDAPL", machine: true, packages: []string{"dapl2-utils", "libdapl2"}, device: run}
+	return application{name: "uDAPL", packages: []string{"dapl2-utils", "libdapl2"}, device: run}
 }
 
 // iSCSI is libiscsi with tgt as the target, over iSER on the device. The

@@ -33,7 +33,7 @@ func record(t *testing.T, name, server, client string) (path string) {
 		return process.Start(t, cmd)
 	}
 	s := start(server)
-	s.Eventually("listens", func() bool { return s.Ended() || ownnetwork.Listens(network) })
+	s.Eventually("listens", func() bool { return s.Ended() || ownnetwork.Listens(s.Pid(), network) })
 	require.Zero(t, start(client).Wait())
 	require.Zero(t, s.Wait())
 	return path

@@ -22,12 +22,13 @@ func init() {
 	}
 }
 
-// Listens reports whether a process on a network of the device listens.
-// Networks have the names that VERBENA_NETWORK has.
-func Listens(network string) bool {
+// Listens reports whether a process on a network of the device listens, in the
+// network namespace of the process pid. Networks have the names that
+// VERBENA_NETWORK has.
+func Listens(pid int, network string) bool {
 	hash := fnv.New64a()
 	hash.Write([]byte(network))
-	sockets, err := os.ReadFile("/proc/net/unix")
+	sockets, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/unix", pid))
 	return err == nil && strings.Contains(string(sockets), fmt.Sprintf("@verbena-softroce-%016x/listen/", hash.Sum64()))
 }
 
