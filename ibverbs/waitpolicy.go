@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
+
+	"github.com/verbena-go/verbena/internal/datapath"
 )
 
 // waitPolicy decides how CQ.Wait waits while its queue is empty. A wait has
@@ -83,7 +85,7 @@ func (p *waitPolicy) init(config CQConfig) {
 // beginSpin reports whether the caller may spin. If so, the caller calls
 // endSpin afterwards.
 func (p *waitPolicy) beginSpin() bool {
-	if p.spinLimit == 0 || spinPlaces.n == 0 || !p.spins.isGood() {
+	if p.spinLimit == 0 || spinPlaces.limit() == 0 || !p.spins.isGood() {
 		return false
 	}
 	if p.spins.tries.Add(1)%(spinsPerYield+1) == 0 {
@@ -100,7 +102,7 @@ func (p *waitPolicy) endSpin(success bool) {
 }
 
 // wantsNap reports whether a nap is likely to see a completion.
-func (p *waitPolicy) wantsNap() bool { return !p.noNaps && napPlaces.n > 0 && p.naps.isGood() }
+func (p *waitPolicy) wantsNap() bool { return !p.noNaps && napPlaces.limit() > 0 && p.naps.isGood() }
 
 // wantsPoll reports whether a wait polls before anything else. It does not if a
 // nap comes next, which begins with a poll.
@@ -178,14 +180,29 @@ func (r *record) add(success bool) {
 // different queues take turns.
 type places struct {
 	n        int32
+	beside   int32 // n if a device in this process occupies a processor
 	taken    atomic.Int32
 	refusals atomic.Uint32
 }
 
 var (
-	spinPlaces = places{n: placesOf(runtime.GOMAXPROCS(0))}
-	napPlaces  = places{n: placesOf(runtime.GOMAXPROCS(0))}
+	spinPlaces = newPlaces(runtime.GOMAXPROCS(0))
+	napPlaces  = newPlaces(runtime.GOMAXPROCS(0))
 )
+
+// newPlaces returns the places if the runtime has the given number of
+// processors. The goroutine of a device in this process spins, too.
+func newPlaces(processors int) places {
+	return places{n: placesOf(processors), beside: placesOf(processors - 1)}
+}
+
+// limit returns the number of places.
+func (p *places) limit() int32 {
+	if datapath.HasIdle() {
+		return p.beside
+	}
+	return p.n
+}
 
 // placesOf returns the number of places if the runtime has the given number of
 // processors: a quarter of that number, or 1 for two or three processors.
@@ -199,7 +216,7 @@ func (p *places) take(seen *atomic.Uint32) bool {
 	if refusals := p.refusals.Load(); seen.Swap(refusals) != refusals {
 		return false
 	}
-	if p.taken.Add(1) > p.n {
+	if p.taken.Add(1) > p.limit() {
 		p.taken.Add(-1)
 		seen.Store(p.refusals.Add(1))
 		return false

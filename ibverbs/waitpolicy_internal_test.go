@@ -8,16 +8,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/datapath"
 )
 
 // setPlaces sets the number of places until the test ends, when all must be
 // free. It forgets refusals, which a new policy would make up for.
 func setPlaces(t *testing.T, p *places, n int32) {
-	before := p.n
-	p.n = n
+	before, beside := p.n, p.beside
+	p.n, p.beside = n, n
 	p.refusals.Store(0)
 	t.Cleanup(func() {
-		p.n = before
+		p.n, p.beside = before, beside
 		require.Zero(t, p.taken.Load(), "places that are still taken")
 	})
 }
@@ -203,8 +205,23 @@ func TestPlacesOf(t *testing.T) {
 	}
 }
 
+// The device in user space leaves a program with two processors none to spin
+// on: what the program waits for needs the other one.
+func TestPlacesBesideDevice(t *testing.T) {
+	for processors, want := range map[int]struct{ alone, beside int32 }{1: {0, 0}, 2: {1, 0}, 3: {1, 1}, 8: {2, 1}} {
+		p := newPlaces(processors)
+		require.Equal(t, want.alone, p.n, "of %d processors", processors)
+		require.Equal(t, want.beside, p.beside, "of %d processors", processors)
+		if datapath.HasIdle() {
+			require.Equal(t, want.beside, p.limit())
+		} else {
+			require.Equal(t, want.alone, p.limit())
+		}
+	}
+}
+
 func TestPlaces(t *testing.T) {
-	p := places{n: 2}
+	p := places{n: 2, beside: 2}
 	var seen [3]atomic.Uint32
 	require.True(t, p.take(&seen[0]))
 	require.True(t, p.take(&seen[1]))
