@@ -204,7 +204,7 @@ func TestUnreliableWithoutRoom(t *testing.T) {
 				post = config.SRQ.PostRecv
 			}
 			for id := range uint64(2) {
-				require.NoError(t, b.recv.Recv(id, b.mr.Sub(0, tt.header+fits)))
+				require.NoError(t, b.recv.Recv(id, b.mr.Sub(int(id)*1024, tt.header+fits)))
 			}
 			require.Equal(t, 2, must(post(b.recv))(t))
 			to := ibverbs.Destination{QPNum: b.qp.Num(), QKey: qkey}
@@ -243,7 +243,7 @@ func TestUnreliableWithoutRoom(t *testing.T) {
 				wc := collectOK(t, b.recvCQ, 1)[0]
 				require.Equal(t, id, wc.ID())
 				require.Equal(t, tt.header+fits, wc.ByteLen())
-				require.Equal(t, a.mr.Bytes()[:fits], b.mr.Bytes()[tt.header:][:fits])
+				require.Equal(t, a.mr.Bytes()[:fits], b.mr.Bytes()[int(id)*1024+tt.header:][:fits])
 			}
 			require.Equal(t, ibverbs.QPStateRTS, must(b.qp.State())(t))
 		})

@@ -202,9 +202,11 @@ const (
 
 // Alloc maps size bytes of zeroed memory outside Go's heap and registers them;
 // see ibv_reg_mr(3). Close unmaps them. With AccessZeroBased, work requests
-// address the region from 0.
+// address the region from 0. In programs built with -race, up to 64 MiB come
+// from Go's heap, so that the race detector knows the memory. It then reports
+// accesses after Close, which other programs would not survive.
 func (pd *PD) Alloc(size int, access AccessFlags) (*MR, error) {
-	return pd.alloc(size, access, func() ([]byte, error) { return mem.Map(size) })
+	return pd.alloc(size, access, func() ([]byte, func(), error) { return mem.Region(size) })
 }
 
 // AllocHuge maps and registers memory like Alloc, but in huge pages of pageSize
@@ -213,10 +215,14 @@ func (pd *PD) Alloc(size int, access AccessFlags) (*MR, error) {
 // too few free huge pages, AllocHuge fails with an error matching
 // syscall.ENOMEM, and the error says how to reserve them.
 func (pd *PD) AllocHuge(size, pageSize int, access AccessFlags) (*MR, error) {
-	return pd.alloc(size, access, func() ([]byte, error) { return mem.MapHuge(size, pageSize) })
+	return pd.alloc(size, access, func() ([]byte, func(), error) {
+		b, err := mem.MapHuge(size, pageSize)
+		return b, func() { _ = mem.Unmap(b) }, err // Unmap cannot fail for mapped memory
+	})
 }
 
-func (pd *PD) alloc(size int, access AccessFlags, fresh func() ([]byte, error)) (*MR, error) {
+// alloc registers memory from fresh, which returns a function that frees it.
+func (pd *PD) alloc(size int, access AccessFlags, fresh func() ([]byte, func(), error)) (*MR, error) {
 	if err := pd.self().Use(); err != nil {
 		return nil, err
 	}
@@ -224,12 +230,11 @@ func (pd *PD) alloc(size int, access AccessFlags, fresh func() ([]byte, error)) 
 	if size <= 0 {
 		return nil, badMR("ibv_reg_mr", pd, "size is %d, less than 1", size)
 	}
-	bytes, err := fresh()
+	bytes, free, err := fresh()
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes: %w", size, err)
 	}
-	unmap := func() { _ = mem.Unmap(bytes) } // cannot fail for mapped memory
-	return pd.register(region{bytes: bytes, start: addressOf(bytes), access: access, release: unmap})
+	return pd.register(region{bytes: bytes, start: addressOf(bytes), access: access, release: free})
 }
 
 // Register registers the memory of b; see ibv_reg_mr(3). It pins memory of Go's

@@ -377,6 +377,9 @@ func newUser(device *ibverbs.Device, kind ibverbs.QPType, ops ibverbs.SendOpsFla
 	u.pd = result(device.AllocPD())
 	u.mr = memoryOf(u.pd)
 	u.memory = u.mr.Bytes()
+	created.Lock()
+	created.mrs = append(created.mrs, u.mr)
+	created.Unlock()
 	u.sendCQ = result(device.CreateCQ(ibverbs.CQConfig{CompQueue: 64}))
 	u.recvCQ = result(device.CreateCQ(ibverbs.CQConfig{CompQueue: 64}))
 	u.srq = result(u.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 16}))
@@ -386,10 +389,11 @@ func newUser(device *ibverbs.Device, kind ibverbs.QPType, ops ibverbs.SendOpsFla
 	return u
 }
 
-// created has the queue pairs that were created.
+// created has the queue pairs and the memory that were created.
 var created struct {
 	sync.Mutex
 	qps []*ibverbs.QP
+	mrs []*ibverbs.MR
 }
 
 // create creates the queue pair.

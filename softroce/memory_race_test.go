@@ -5,8 +5,10 @@
 package softroce_test
 
 import (
+	"errors"
 	"io"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -204,38 +206,104 @@ var mistakes = map[string]struct {
 	}},
 }
 
-// memoryProgram is the program that makes a mistake.
+// usesAfterClose are programs that use the memory of PD.Alloc after they have
+// closed its region.
+var usesAfterClose = map[string]func(a *user){
+	"read": func(a *user) {
+		must(a.mr.Close())
+		_ = use(a.memory[size-1])
+	},
+	"write": func(a *user) {
+		must(a.mr.Close())
+		a.memory[0] = 1
+	},
+	"another goroutine": func(a *user) {
+		running, done := make(chan bool), make(chan bool)
+		go func() {
+			<-running
+			_ = use(a.memory[100])
+			close(done)
+		}()
+		close(running)
+		must(a.mr.Close()) // does not wait for the goroutine
+		<-done
+	},
+}
+
+// regions are kinds of memory that the race detector knows.
+var regions = map[string]func(pd *ibverbs.PD) *ibverbs.MR{
+	"Register": memoryOf,
+	"Alloc":    func(pd *ibverbs.PD) *ibverbs.MR { return result(pd.Alloc(size, allAccess)) },
+}
+
+// memoryProgram is the program that makes a mistake. Its arguments are the kind
+// of memory, and the mistake.
 func memoryProgram(args []string, _, stderr io.Writer) int {
 	must(softroce.Use(softroce.Config{}))
-	run(mistakes[args[0]].run)
+	memoryOf = regions[args[0]]
+	if f := usesAfterClose[args[1]]; f != nil {
+		run(func(a, _ *user) { f(a) })
+		return 0
+	}
+	run(mistakes[args[1]].run)
+	for _, mr := range created.mrs { // which waits until the race detector knows of all posted requests
+		if err := mr.Close(); err != nil && !errors.Is(err, syscall.EBUSY) { // as a window that is bound to the region is
+			panic(err)
+		}
+	}
 	return 0
 }
 
+// race runs memoryProgram, and returns the report of the race detector.
+func race(t *testing.T, memory, mistake string) string {
+	cmd := process.Command(t, "memory", memory, mistake)
+	cmd.Env = append(cmd.Env, "GORACE=halt_on_error=0")
+	p := process.Run(t, cmd)
+	require.Equal(t, 66, p.Wait(), p.Output())
+	report := p.Stderr()
+	require.Equal(t, 1, strings.Count(report, "WARNING: DATA RACE"), report)
+	return report
+}
+
 func TestMistakesAreReported(t *testing.T) {
-	for name, m := range mistakes {
+	for memory := range regions {
+		for name, m := range mistakes {
+			t.Run(memory+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				report := race(t, memory, name)
+				require.Contains(t, report, "detector."+m.access+"()")
+				require.Contains(t, report, "softroce_test."+m.posted)
+			})
+		}
+	}
+}
+
+func TestUsesAfterCloseAreReported(t *testing.T) {
+	for name := range usesAfterClose {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cmd := process.Command(t, "memory", name)
-			cmd.Env = append(cmd.Env, "GORACE=halt_on_error=0")
-			p := process.Run(t, cmd)
-			require.Equal(t, 66, p.Wait(), p.Output())
-			report := p.Stderr()
-			require.Contains(t, report, "WARNING: DATA RACE")
-			require.Contains(t, report, "detector."+m.access+"()")
-			require.Contains(t, report, "softroce_test."+m.posted)
-			require.Equal(t, 1, strings.Count(report, "WARNING: DATA RACE"), report)
+			report := race(t, "Alloc", name)
+			require.Contains(t, report, "mem.Freed()")
+			require.Contains(t, report, "ibverbs.(*MR).Close()")
 		})
 	}
 }
 
 func TestRightProgramsAreNotBlamed(t *testing.T) {
-	for name, f := range rightPrograms {
-		t.Run(name, func(*testing.T) {
-			run(f)
-			for _, qp := range created.qps { // so that none sends during other tests
-				must(qp.Close())
-			}
-			created.qps = nil
-		})
+	defer func(before func(*ibverbs.PD) *ibverbs.MR) { memoryOf = before }(memoryOf)
+	for memory, of := range regions {
+		memoryOf = of
+		for name, f := range rightPrograms {
+			t.Run(memory+"/"+name, func(t *testing.T) {
+				if memory == "Alloc" && name == "closed region" {
+					t.Skip("memory of PD.Alloc ends with its region")
+				}
+				run(f)
+				for _, qp := range created.qps { // so that none sends during other tests
+					must(qp.Close())
+				}
+				created.qps = nil
+			})
+		}
 	}
 }

@@ -122,8 +122,8 @@ func TellPosted(w *WorkQueue, first, end uint32) {
 		}
 		requests = append(requests, r)
 	}
+	q.queue.Post(requests) // before the removal of a region, which waits for the requests that are posted
 	told.Unlock()
-	q.queue.Post(requests)
 	for i, r := range requests {
 		if n := first + uint32(i); q.send {
 			w.send(n).Ticket = r.Ticket
