@@ -41,7 +41,8 @@ queue pair sends more slowly for some milliseconds.
 A process that does not answer within two seconds, as one that is stopped, is
 shown with that.
 
-Exit status: 0, also if there is no such process; 1 if that cannot be found out.
+Exit status: 0, also if there is no such process, as standard error then says; 1
+if that cannot be found out.
 
 Example: verbena softroce stat`,
 	}
@@ -58,6 +59,9 @@ func (s *stat) run(ctx context.Context, out program.Output) error {
 func printAll(out program.Output, all []softroce.Process, asJSON bool) error {
 	if asJSON {
 		return out.JSON(all)
+	}
+	if len(all) == 0 {
+		fmt.Fprintln(out.Stderr, "no process uses the device in user space")
 	}
 	for i, p := range all {
 		if i > 0 {

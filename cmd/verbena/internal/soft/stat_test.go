@@ -51,3 +51,16 @@ func TestStatOutput(t *testing.T) {
 		})
 	}
 }
+
+// A user who finds nothing is told so, and a program gets an empty list.
+func TestPrintNothing(t *testing.T) {
+	var out, errors bytes.Buffer
+	require.NoError(t, printAll(program.Output{Stdout: &out, Stderr: &errors}, nil, false))
+	require.Empty(t, out.String())
+	require.Equal(t, "no process uses the device in user space\n", errors.String())
+
+	errors.Reset()
+	require.NoError(t, printAll(program.Output{Stdout: &out, Stderr: &errors}, []softroce.Process{}, true))
+	require.Equal(t, "[]\n", out.String())
+	require.Empty(t, errors.String())
+}
