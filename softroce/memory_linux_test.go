@@ -596,13 +596,6 @@ func (u *user) poll() {
 	result(u.recvCQ.Poll(wcs))
 }
 
-// pollLong polls for nothing as often as a program does that waits for long.
-func (u *user) pollLong() {
-	for range 50_000 {
-		u.poll()
-	}
-}
-
 // run runs a program on a pair of queue pairs.
 func run(f func(a, b *user)) {
 	device := result(ibverbs.Open("soft0"))

@@ -105,27 +105,32 @@ var mistakes = map[string]struct {
 		a.writes(1, 0, b, 0, size)
 		time.Sleep(settle)
 		_ = use(b.memory[100])
+		a.sent(1)
 	}},
 	"read of the last bytes that a peer writes": {"PeerWritesLast", "(*user).posts", func(a, b *user) {
 		a.writes(1, 0, b, 0, 64)
 		time.Sleep(settle)
 		_ = use(b.memory[63])
+		a.sent(1)
 	}},
 	"write to what a peer reads": {"PeerReads", "(*user).posts", func(a, b *user) {
 		a.reads(1, 0, b, 64, 8)
 		time.Sleep(settle)
 		b.memory[64] = 1
+		a.sent(1)
 	}},
 	"read of what a peer changes by atomics": {"PeerChanges", "(*user).posts", func(a, b *user) {
 		a.adds(1, 0, b, 64)
 		time.Sleep(settle)
 		_ = use(b.memory[64])
+		a.sent(1)
 	}},
 	"read of what a peer writes atomically": {"PeerChanges", "(*user).posts", func(first, _ *user) {
 		a, b := pairOfUsers(first.device, ibverbs.QPTypeRC, libibverbs.IBV_QP_EX_WITH_ATOMIC_WRITE)
 		a.stores(1, b, 64)
 		time.Sleep(settle)
 		_ = use(b.memory[64])
+		a.sent(1)
 	}},
 	"message before the RDMA write": {"PeerWrites", "(*user).posts", func(a, b *user) {
 		b.receive(0, 8)
@@ -134,6 +139,8 @@ var mistakes = map[string]struct {
 		a.writes(2, 0, b, 1024, 1024)
 		time.Sleep(settle)
 		_ = use(b.memory[1024])
+		a.sent(1)
+		a.sent(2)
 	}},
 	"read before the immediate data": {"PeerWrites", "(*user).posts", func(a, b *user) {
 		b.receive(0, 8)
@@ -142,6 +149,7 @@ var mistakes = map[string]struct {
 		})
 		time.Sleep(settle)
 		_ = use(b.memory[1024])
+		a.sent(1)
 	}},
 	"read of what a peer writes through a window": {"PeerWrites", "(*user).posts", func(a, b *user) {
 		remote := b.window(ibverbs.MWType1, 1024, 1024).Remote()
@@ -150,6 +158,7 @@ var mistakes = map[string]struct {
 		})
 		time.Sleep(settle)
 		_ = use(b.memory[1024])
+		a.sent(1)
 	}},
 	"after an error, before the flushed completion": {"DeviceReceives", "(*user).receive", func(a, b *user) {
 		b.receive(0, 64)
@@ -197,6 +206,7 @@ var mistakes = map[string]struct {
 		a.writes(1, 0, b, 0, size)
 		b.pollLong()
 		_ = use(b.memory[100])
+		a.sent(1)
 	}},
 	"with the functions ibv_wr": {"DeviceSends", "(*user).send", func(first, _ *user) {
 		a, b := pairOfUsers(first.device, ibverbs.QPTypeRC, libibverbs.IBV_QP_EX_WITH_SEND)
@@ -234,6 +244,13 @@ var usesAfterClose = map[string]func(a *user){
 var regions = map[string]func(pd *ibverbs.PD) *ibverbs.MR{
 	"Register": memoryOf,
 	"Alloc":    func(pd *ibverbs.PD) *ibverbs.MR { return result(pd.Alloc(size, allAccess)) },
+}
+
+// pollLong polls for nothing as often as a program does that waits for long.
+func (u *user) pollLong() {
+	for range 50_000 {
+		u.poll()
+	}
 }
 
 // memoryProgram is the program that makes a mistake. Its arguments are the kind

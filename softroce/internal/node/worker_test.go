@@ -81,6 +81,7 @@ func TestUnlockDoesWhatIsDue(t *testing.T) {
 	n := newWired(t)
 	w := &n.worker
 	n.Lock()
+	require.False(t, w.bell.IsRung())
 	n.Unlock()
 	require.Equal(t, never, time.Duration(w.dueAt.Load()))
 	require.False(t, w.bell.IsRung())

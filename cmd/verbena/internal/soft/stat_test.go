@@ -52,7 +52,7 @@ func TestStatOutput(t *testing.T) {
 	}
 }
 
-// A user who finds nothing is told so, and a program gets an empty list.
+// The command says so if there is no process. JSON has an empty list.
 func TestPrintNothing(t *testing.T) {
 	var out, errors bytes.Buffer
 	require.NoError(t, printAll(program.Output{Stdout: &out, Stderr: &errors}, nil, false))
