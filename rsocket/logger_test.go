@@ -136,9 +136,7 @@ func TestLoggerClosesListener(t *testing.T) {
 			close(handled)
 			_ = cmtest.Take(t, dialed, "Dial and Close")
 			require.NoError(t, ln.Close())
-			if sharedPool == nil { // which keeps queues
-				cmtest.Soon(t, "what the handler held up is not closed", func() bool { return len(ibverbs.OpenObjects()) == open })
-			}
+			cmtest.Soon(t, "what the handler held up is not closed", func() bool { return len(ibverbs.OpenObjects()) == open })
 		})
 	}
 }
