@@ -97,7 +97,7 @@ func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, 
 		return nil, errno(err)
 	}
 	var e *engine.CQ
-	if !l.isOpen(c) || channel != nil && l.channels[channel] == nil {
+	if !l.isOpen(c) || channel != nil && (l.channels[channel] == nil || channel.Context != c) {
 		err = syscall.EINVAL // the call of the program's allocator has unlocked the node
 	} else {
 		e, err = device.CreateCQ(&raw.ring)

@@ -165,7 +165,7 @@ func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context
 // asked has the limits that the program has asked for.
 func (l *library) newQP(domain *pd, a *libibverbs.QpInitAttrEx, asked libibverbs.QpCap, raw *softQP) (*qp, error) {
 	p := domain.c
-	if !l.isOpen(p.Context) { // the call of the program's allocator has unlocked the node
+	if l.domain(p) != domain { // the call of the program's allocator has unlocked the node
 		return nil, syscall.EINVAL
 	}
 	config := engine.QPConfig{Send: &raw.send, Attr: libibverbs.QpInitAttrEx{ // all but the context

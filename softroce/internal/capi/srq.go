@@ -128,7 +128,7 @@ func (l *library) createSRQ(p *libibverbs.Pd, a *libibverbs.SrqInitAttrEx, conte
 // not got yet.
 func (l *library) newSRQ(domain *pd, a *libibverbs.SrqInitAttrEx, raw *softSRQ) (*srq, error) {
 	p := domain.c
-	if !l.isOpen(p.Context) { // the call of the program's allocator has unlocked the node
+	if l.domain(p) != domain { // the call of the program's allocator has unlocked the node
 		return nil, syscall.EINVAL
 	}
 	s := &srq{c: (*libibverbs.Srq)(unsafe.Pointer(raw)), domain: domain}
