@@ -449,6 +449,37 @@ func TestDevicesAndOthers(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ETIMEDOUT, "no process has the address any more")
 }
 
+// A device whose address no interface has connects to the interfaces'
+// addresses of other processes.
+func TestFromAddressOfNoInterface(t *testing.T) {
+	if !process.Alone(t, "VERBENA_DEVICE=soft", "VERBENA_DEVICES=soft0=198.18.77.1") {
+		return
+	}
+	cmd := process.Command(t, "devices server", "0.0.0.0:0")
+	cmd.Env = append(cmd.Env, "VERBENA_DEVICES=")
+	p := process.Start(t, cmd)
+	conn, err := dialFrom(bounded(t), "198.18.77.1", "127.0.0.1:"+p.Line())
+	require.NoError(t, err)
+	require.Equal(t, "soft0 at 127.0.0.1", p.Line())
+	require.NoError(t, say(t, conn, "hello"))
+	require.Equal(t, "hello", p.Line())
+	require.NoError(t, conn.Close())
+}
+
+// A device takes over the address of one that was removed.
+func TestAddressOfRemovedDevice(t *testing.T) {
+	if !process.Alone(t, "VERBENA_DEVICE=soft", "VERBENA_DEVICES=soft0;soft1=127.0.0.2") {
+		return
+	}
+	require.NoError(t, card(t, "soft0").Remove())
+	require.NoError(t, card(t, "soft1").SetAddresses([]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")}))
+	port, said := startServer(t, "0.0.0.0:0")
+	conn, err := dialFrom(bounded(t), "127.0.0.1", "127.0.0.1:"+port)
+	require.NoError(t, err)
+	require.Equal(t, "soft1 at 127.0.0.1", next(t, said))
+	require.NoError(t, conn.Close())
+}
+
 // What happens to a device leaves the others alone, and gives events to those
 // that use the device.
 func TestFateOfOneDevice(t *testing.T) {

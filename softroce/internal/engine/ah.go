@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"sync/atomic"
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -36,15 +37,18 @@ func (p *PD) CreateAH(attr *libibverbs.AhAttr) (*AH, error) {
 	if len(d.ahs) == int(d.limits.AHs) {
 		return nil, syscall.ENOMEM
 	}
-	d.nextAH++
-	a := &AH{pd: p, handle: d.nextAH, path: path}
+	a := &AH{pd: p, handle: lastAH.Add(1), path: path}
 	d.ahs[a.handle] = a
 	p.users++
 	return a, nil
 }
 
-// Handle returns the number by which work requests name the address handle. The
-// device never reuses it.
+// lastAH is the handle of the newest address handle of all devices. A request
+// that names one of another device fails, rather than find another address.
+var lastAH atomic.Uint64
+
+// Handle returns the number by which work requests name the address handle. No
+// device of the process reuses it.
 func (a *AH) Handle() uint64 { return a.handle }
 
 // Destroy removes the handle. Datagrams that were posted with it are still

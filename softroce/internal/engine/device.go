@@ -155,7 +155,6 @@ type Device struct {
 	groups         map[wire.GID][]*QP    // members of each multicast group, in the order of joining
 
 	recentQPNs []uint32 // numbers of recently destroyed queue pairs, the newest last
-	nextAH     uint64   // handle of the newest address handle
 
 	moderated []*CQ // queues whose event is delayed by moderation
 	failing   []*QP // queue pairs that the next Advance puts into the error state

@@ -51,11 +51,16 @@ const (
 // It also fails once the network is chosen, unless the devices are in use.
 func SetDevices(all []DeviceConfig) error {
 	if len(all) == 0 {
+		choices.Lock()
+		if !choices.made && !choices.opened { // an earlier call may have failed after this
+			choices.devices = nil
+		}
+		choices.Unlock()
 		return CheckDevices()
 	}
 	all = slices.Clone(all)
 	for i := range all {
-		all[i].Addresses = slices.Clone(all[i].Addresses)
+		all[i].Addresses = append([]netip.Addr(nil), all[i].Addresses...) // nil if there are none
 		for j, a := range all[i].Addresses {
 			all[i].Addresses[j] = a.Unmap()
 		}

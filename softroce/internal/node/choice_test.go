@@ -106,3 +106,14 @@ func TestNumbersOfDevices(t *testing.T) {
 		require.Nil(t, n.devices.withNumber(other))
 	}
 }
+
+// An empty list of addresses means what none does, and devices of a call of Use
+// that fails later do not stay chosen.
+func TestSetDevices(t *testing.T) {
+	t.Cleanup(func() { choices.devices = nil })
+	require.NoError(t, SetDevices([]DeviceConfig{{Name: "soft0", Addresses: []netip.Addr{}}}))
+	require.Len(t, choices.devices, 1)
+	require.Nil(t, choices.devices[0].Addresses)
+	require.NoError(t, SetDevices(nil))
+	require.Nil(t, choices.devices)
+}

@@ -85,6 +85,9 @@ func (s *devices) removed() bool {
 
 // with returns the card whose device has the address g, or nil.
 func (s *devices) with(g wire.GID) *Card {
+	if c := s.owners[g]; c != nil && c.current.Has(g) { // a removed device may have had it before
+		return c
+	}
 	for _, c := range s.cards {
 		if c.current.Has(g) {
 			return c

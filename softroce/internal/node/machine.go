@@ -147,29 +147,26 @@ func (m *machine) show(all []machineAddress) {
 	}
 }
 
-// isKnown reports whether a node on the machine may have the address g: an
+// knows reports whether a node on the machine may have the address g: an
 // interface of the machine has it, or this node, or one that has shown it.
-func (m *machine) isKnown(g wire.GID) bool {
+func (m *machine) knows(g wire.GID) bool {
 	all, err := machineAddresses()
-	return err == nil && slices.ContainsFunc(all, func(a machineAddress) bool { return wire.GIDOf(a.addr) == g }) || m.knows(g)
+	return err == nil && slices.ContainsFunc(all, func(a machineAddress) bool { return wire.GIDOf(a.addr) == g }) ||
+		m.n.devices.has(g) || m.link != nil && len(m.link.Names(addressNames(g))) > 0
 }
 
 // reach fails if no node on the machine has the address g. It refreshes the
 // devices' addresses, as g may be new.
 func (m *machine) reach(g wire.GID) error {
 	m.n.devices.refreshGIDs()
-	if m.isKnown(g) {
+	if m.knows(g) {
 		return nil
 	}
 	return syscall.ETIMEDOUT
 }
 
-func (m *machine) knows(g wire.GID) bool {
-	return m.n.devices.has(g) || m.link != nil && len(m.link.Names(addressNames(g))) > 0
-}
-
 func (m *machine) route(dst, src, usual netip.Addr) (netip.Addr, error) {
-	if _, err := (*host)(m.n).Port(dst); err != nil && !m.isKnown(wire.GIDOf(dst)) { // only this machine's addresses can be reached
+	if _, err := (*host)(m.n).Port(dst); err != nil && !m.knows(wire.GIDOf(dst)) { // only this machine's addresses can be reached
 		return netip.Addr{}, errNoHost
 	}
 	if src.IsValid() {
