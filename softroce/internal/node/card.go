@@ -203,9 +203,12 @@ func (c *Card) SetPort(up bool) error {
 	return nil
 }
 
-// CheckAddresses fails if a device's port cannot have one of the addresses. It
-// needs no node.
+// CheckAddresses fails if a device's port cannot have the addresses. It needs
+// no node.
 func CheckAddresses(addresses []netip.Addr) error {
+	if len(addresses) > maxAddresses {
+		return fmt.Errorf("there are %d addresses: want %d at most", len(addresses), maxAddresses)
+	}
 	for i, a := range addresses {
 		if !isUnicast(a) {
 			return fmt.Errorf("addresses[%d] is %v, which is not a unicast address", i, a)

@@ -183,7 +183,10 @@ func checkDevices(all []DeviceConfig) error {
 }
 
 // isUnicast reports whether a port can have the address a.
-func isUnicast(a netip.Addr) bool { return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() }
+func isUnicast(a netip.Addr) bool {
+	a = a.Unmap()
+	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast()
+}
 
 // isName reports whether a device can have that name, which is also that of a
 // folder.

@@ -117,3 +117,18 @@ func TestSetDevices(t *testing.T) {
 	require.NoError(t, SetDevices(nil))
 	require.Nil(t, choices.devices)
 }
+
+// A port has room for so many addresses, all of them unicast.
+func TestCheckAddresses(t *testing.T) {
+	one := netip.MustParseAddr("192.0.2.1")
+	require.NoError(t, CheckAddresses([]netip.Addr{one, netip.MustParseAddr("::ffff:192.0.2.2")}))
+	for _, text := range []string{"0.0.0.0", "::", "::ffff:0.0.0.0", "224.0.0.1", "::ffff:224.0.0.1"} {
+		require.ErrorContains(t, CheckAddresses([]netip.Addr{one, netip.MustParseAddr(text)}), "addresses[1] is ", text)
+	}
+	many := make([]netip.Addr, maxAddresses+1)
+	for i := range many {
+		many[i] = one
+	}
+	require.NoError(t, CheckAddresses(many[1:]))
+	require.EqualError(t, CheckAddresses(many), "there are 257 addresses: want 256 at most")
+}
