@@ -22,7 +22,7 @@ import (
 const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{"tcp": tcp, "tcpclient": tcpClient, "connects": connects})
+	process.Become(map[string]process.Program{"tcp": tcp, "tcpclient": tcpClient, "connects": connects, "clients": clients, "clientserver": clientServer})
 	m.Run()
 }
 
