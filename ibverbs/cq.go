@@ -55,6 +55,7 @@ type CQ struct {
 	turn  chan struct{}        // full while a goroutine waits
 	ready chan struct{}        // receives when another goroutine has read this queue's event
 	try   func() (bool, error) // reads the channel's events until one is for this queue
+	wakes bool                 // whether the device can send to ready by itself, without an event
 }
 
 // CQConfig is the configuration of a completion queue.
@@ -136,6 +137,7 @@ func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 	if cq.channel != nil {
 		cq.try = func() (bool, error) { return cq.channel.read(cq) }
 		cq.channel.add(cq)
+		cq.wakes = datapath.SetWake(cq.raw, cq.signal)
 	}
 	cq.object.Init(fmt.Sprintf("CQ %d of %s", cq.raw.Handle, d.Name()), parents...)
 	register(unsafe.Pointer(cq.raw), cq)
@@ -392,12 +394,18 @@ func (cq *CQ) waitParked(ctx context.Context, wcs []WC) (int, error) {
 	defer func() { <-cq.turn }()
 	began := time.Now()
 	for {
-		n, err := cq.pollOrArm(wcs)
+		n, err := cq.pollOrArm(wcs, cq.wakes)
 		if n > 0 {
 			cq.policy.endPark(time.Since(began))
 		}
 		if n > 0 || err != nil || cq.woken.Swap(false) {
 			return n, err
+		}
+		if cq.wakes {
+			if err := cq.waitReady(ctx); err != nil {
+				return 0, err
+			}
+			continue
 		}
 		fd, err := cq.channel.waiter()
 		if err != nil {
@@ -410,15 +418,35 @@ func (cq *CQ) waitParked(ctx context.Context, wcs []WC) (int, error) {
 	}
 }
 
+// waitReady waits until the queue is to be polled again, or until ctx ends.
+func (cq *CQ) waitReady(ctx context.Context) error {
+	if ctx.Done() == nil { // a select takes longer
+		<-cq.ready
+		return nil
+	}
+	select {
+	case <-cq.ready:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-cq.ready: // a completion takes precedence
+		return nil
+	default:
+		return netpoll.ContextError(ctx)
+	}
+}
+
 // pollOrArm requests an event and then polls, in this order, so that it misses
-// no completion that arrives in between.
-func (cq *CQ) pollOrArm(wcs []WC) (int, error) {
+// no completion that arrives in between. If wakes is true, it requests that the
+// device sends to cq.ready, in place of the event.
+func (cq *CQ) pollOrArm(wcs []WC, wakes bool) (int, error) {
 	if err := cq.self().Use(); err != nil {
 		return 0, err
 	}
 	defer cq.object.Done()
 	var p datapath.Polled
-	datapath.PollOrArm(cq.queue, count(wcs), unsafe.Pointer(&wcs[0]), cq.solicited, &p)
+	datapath.PollOrArm(cq.queue, count(wcs), unsafe.Pointer(&wcs[0]), cq.solicited, wakes, &p)
 	return cq.polled(len(wcs), &p)
 }
 

@@ -22,7 +22,7 @@ func polls(f *fakeDevice) map[string]func(room int) ([]uint64, error) {
 		for name, poll := range map[string]func(wcs []WC) (int, error){
 			"Poll": cq.Poll,
 			"Spin": func(wcs []WC) (int, error) { return cq.Spin(wcs, time.Millisecond) },
-			"Wait": func(wcs []WC) (int, error) { return cq.pollOrArm(wcs) },
+			"Wait": func(wcs []WC) (int, error) { return cq.pollOrArm(wcs, false) },
 			"Exchange": func(wcs []WC) (int, error) {
 				return f.qp.Exchange(nil, nil, cq, wcs, len(wcs), time.Millisecond)
 			},
@@ -128,7 +128,7 @@ func TestSleepRefuses(t *testing.T) {
 func TestPollOrArm(t *testing.T) {
 	f := newFakeDevice(t)
 	wcs := make([]WC, 4)
-	arm := func() (int, error) { return f.cq.pollOrArm(wcs) }
+	arm := func() (int, error) { return f.cq.pollOrArm(wcs, false) }
 
 	f.Set(fakeverbs.Script{Completions: 1})
 	n, err := arm()

@@ -722,7 +722,7 @@ func TestWaitNaps(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		_, err := cq.Wait(ctx, wcs) // naps, parks
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.True(t, ch.Watched())
+		require.Equal(t, !cq.Wakes(), ch.Watched())
 		_, err = cq.Wait(ctx, wcs)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		cancel()
@@ -745,7 +745,7 @@ func TestWaitNaps(t *testing.T) {
 	other := r.cq(depth, ch)
 	require.False(t, cq.Naps(), "another queue's waits may take its events")
 	ch.Unwatch()
-	require.True(t, ch.Watched(), "the other queue may have a wait")
+	require.Equal(t, !cq.Wakes(), ch.Watched(), "the other queue may have a wait")
 	require.NoError(t, other.Close())
 
 	alone := r.cq(depth, r.channel())
@@ -754,6 +754,66 @@ func TestWaitNaps(t *testing.T) {
 	untilWaiting(t, alone)
 	require.NoError(t, alone.Close())
 	require.ErrorIs(t, ended(t, w).err, os.ErrClosed)
+}
+
+// The device in user space wakes a wait without an event, so that none is left
+// in the channel. A program that has requested an event in C gets it all the
+// same.
+func TestWaitTakesNoEvents(t *testing.T) {
+	r := open(t)
+	cq := r.cq(depth, r.channel())
+	e := r.withCQ(cq, depth)
+	if !cq.Wakes() {
+		t.Skip("the device wakes waits by events")
+	}
+	event := func() error {
+		raw, _, err := libibverbs.GetCqEvent(cq.Raw().Channel)
+		if err != nil {
+			return err
+		}
+		return libibverbs.AckCqEvents(raw, 1)
+	}
+	for range 20 {
+		w := waiter(limit(t), cq)
+		untilWaiting(t, cq)
+		e.writes(t, 1, 1)
+		requireOne(t, ended(t, w), 1)
+		require.ErrorIs(t, event(), syscall.EAGAIN)
+	}
+	// completes makes the queue get a completion, and waits until the device has
+	// done what it does for one: it does so under the lock of these calls.
+	completes := func() {
+		e.writes(t, 2, 1)
+		collectOK(t, cq, 1)
+		require.NoError(t, must(r.c.AllocPD())(t).Close())
+	}
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, tt := range map[string]struct {
+		waits, requests bool
+	}{
+		"a wait":    {true, false},
+		"a request": {false, true},
+		"both":      {true, true},
+		"neither":   {false, false},
+	} {
+		completes() // the queue may be armed, as a wait may have found the completion by itself
+		cq.TakeWake()
+		if tt.waits {
+			require.ErrorIs(t, waitErr(done, cq), context.Canceled, name)
+		}
+		if tt.requests {
+			require.NoError(t, libibverbs.ReqNotifyCq(cq.Raw(), 0), name)
+		}
+		completes()
+		require.Equal(t, tt.waits, cq.TakeWake(), name)
+		err := event()
+		if tt.requests {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorIs(t, err, syscall.EAGAIN, name)
+		}
+	}
 }
 
 // A Close that fails, because a queue pair uses the queue, wakes no goroutine.
@@ -944,6 +1004,12 @@ func TestSolicitedEvents(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, waitErr(done, recvCQ), context.Canceled, "armed, with nothing there")
 	event := func() error {
+		if recvCQ.Wakes() {
+			if !recvCQ.TakeWake() {
+				return syscall.EAGAIN
+			}
+			return nil
+		}
 		cq, _, err := libibverbs.GetCqEvent(recvCQ.Raw().Channel)
 		if err != nil {
 			return err

@@ -21,6 +21,20 @@ func (cq *CQ) WantNaps() { cq.policy.naps.score.Store(bestScore) }
 // Naps reports whether the next wait naps.
 func (cq *CQ) Naps() bool { return cq.policy.wantsNap() && cq.channel.isOnly() }
 
+// Wakes reports whether the device wakes the queue's waits by itself, without
+// an event.
+func (cq *CQ) Wakes() bool { return cq.wakes }
+
+// TakeWake reports whether the next wait polls again at once.
+func (cq *CQ) TakeWake() bool {
+	select {
+	case <-cq.ready:
+		return true
+	default:
+		return false
+	}
+}
+
 // Watched reports whether the netpoller watches the channel.
 func (ch *CompChannel) Watched() bool {
 	ch.beginning.Lock()

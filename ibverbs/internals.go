@@ -47,7 +47,7 @@ func (i cqInternals) Descriptor() int {
 
 // PollOrArm is like Poll. If it returns no completion, it has requested an
 // event for the next one.
-func (i cqInternals) PollOrArm(wcs []WC) (int, error) { return i.cq.pollOrArm(wcs) }
+func (i cqInternals) PollOrArm(wcs []WC) (int, error) { return i.cq.pollOrArm(wcs, false) }
 
 // TakeEvents takes the events of the channel without waiting.
 func (i cqInternals) TakeEvents() {

@@ -22,6 +22,8 @@ import (
 //   - It parks: it leaves the waiting to the runtime's netpoller. Parking
 //     occupies no thread and no processor, but the wake-up goes by way of
 //     another thread, which costs several context switches and system calls.
+//     A device in this process wakes a parked goroutine by itself, without
+//     the netpoller.
 //
 // A wait spins, then naps, then parks. It leaves out spinning unless recent
 // completions of the queue usually came within the limit for spins, and napping

@@ -55,6 +55,10 @@ void verbena_post_recv(uint8_t *qp, uint8_t *wr, uint8_t *posted);
 #define VERBENA_WC_SIZE 88
 void verbena_poll(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, uint8_t *polled);
 void verbena_poll_or_arm(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited, uint8_t *polled);
+/* Values of solicited with which a queue of a device in this process is armed for Go's
+ * function that wakes a goroutine, in place of an event. */
+#define VERBENA_WAKE 0x57414b45
+#define VERBENA_WAKE_SOLICITED 0x57414b46
 /* Sets ibv_get_cq_event (0) or ibv_ack_cq_events (1), without which sleeping fails. */
 void verbena_set_event_function(int32_t i, void *function);
 /* Takes an event off a channel, and acknowledges it. value and error are those of

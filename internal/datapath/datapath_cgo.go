@@ -140,11 +140,32 @@ func Poll(q Queue, max int, out unsafe.Pointer, p *Polled) {
 }
 
 // PollOrArm polls. If there are no completions, it arms the queue, for
-// solicited completions only if solicited is true, and polls again.
-func PollOrArm(q Queue, max int, out unsafe.Pointer, solicited bool, p *Polled) {
+// solicited completions only if solicited is true, and polls again. If wakes is
+// true, the next completion calls the function of SetWake, which must have
+// returned true, and raises no event.
+func PollOrArm(q Queue, max int, out unsafe.Pointer, solicited, wakes bool, p *Polled) {
+	how := flag(solicited)
+	if wakes {
+		how += C.VERBENA_WAKE
+	}
 	enter()
-	C.verbena_poll_or_arm(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), flag(solicited), bytes(unsafe.Pointer(p)))
+	C.verbena_poll_or_arm(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), how, bytes(unsafe.Pointer(p)))
 	leave()
+}
+
+// waker is the function that SetWaker has set, or nil.
+var waker atomic.Pointer[func(cq *libibverbs.Cq, wake func()) bool]
+
+// SetWaker makes SetWake call f. A device in this process can so wake
+// goroutines without a system call.
+func SetWaker(f func(cq *libibverbs.Cq, wake func()) bool) { waker.Store(&f) }
+
+// SetWake makes the device call wake when a completion arrives in a queue that
+// PollOrArm has armed for that. wake must not block. It returns false if the
+// device cannot do that.
+func SetWake(cq *libibverbs.Cq, wake func()) bool {
+	f := waker.Load()
+	return f != nil && (*f)(cq, unseen(wake))
 }
 
 // events looks up the functions that take an event from a completion channel,

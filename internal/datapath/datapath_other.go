@@ -33,7 +33,10 @@ func HasIdle() bool { return false }
 func Poll(_ Queue, _ int, _ unsafe.Pointer, p *Polled) { *p = cannotPoll }
 
 // PollOrArm fails with syscall.ENOSYS.
-func PollOrArm(_ Queue, _ int, _ unsafe.Pointer, _ bool, p *Polled) { *p = cannotPoll }
+func PollOrArm(_ Queue, _ int, _ unsafe.Pointer, _, _ bool, p *Polled) { *p = cannotPoll }
+
+// SetWake returns false, as there is no device.
+func SetWake(_ *libibverbs.Cq, _ func()) bool { return false }
 
 // TakeEvent fails with syscall.ENOSYS.
 func TakeEvent(_ *libibverbs.CompChannel, p *Polled) { *p = cannotPoll }

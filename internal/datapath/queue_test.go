@@ -49,7 +49,7 @@ func TestMissingOperations(t *testing.T) {
 	var wcs [1]datapath.WC
 	q := datapath.NewQueue(d.PlainCQ())
 	var p datapath.Polled
-	datapath.PollOrArm(q, 1, ptr(&wcs), false, &p)
+	datapath.PollOrArm(q, 1, ptr(&wcs), false, false, &p)
 	require.Equal(t, datapath.Polled{Value: -95, Step: datapath.Arming}, p)
 	ops.PollCq = nil
 	require.EqualValues(t, -95, poll(q, wcs[:]))

@@ -69,9 +69,17 @@ func (l *library) destroyChannel(c *libibverbs.CompChannel) syscall.Errno {
 	return 0
 }
 
-// CompletionEvent sends an event of the completion queue e to the channel of e.
-func (l *library) CompletionEvent(e *engine.CQ) {
+// CompletionEvent wakes the goroutine that waits for the completion queue e, or
+// sends an event of e to the channel of e, or both, as armed says.
+func (l *library) CompletionEvent(e *engine.CQ, armed uint32) {
 	q := l.byCQ[e]
+	if armed&engine.ArmedWake != 0 {
+		q.wake()
+		l.Woke()
+	}
+	if armed&engine.ArmedEvent == 0 {
+		return
+	}
 	h := l.channels[q.c.Channel]
 	if h == nil {
 		return

@@ -19,6 +19,7 @@ type cq struct {
 	e      *engine.CQ
 	domain *pd // parent domain with which the queue was created, or nil
 	events eventCounts
+	wake   func() // wakes the goroutine that waits for the queue; does nothing before setWake
 }
 
 func (q *cq) soft() *softCQ { return (*softCQ)(unsafe.Pointer(q.c)) }
@@ -107,7 +108,7 @@ func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, 
 		l.allocating(domain, func(*allocator) { freeCQ(raw) })
 		return nil, errno(err)
 	}
-	q := &cq{c: (*libibverbs.Cq)(unsafe.Pointer(raw)), e: e, domain: domain}
+	q := &cq{c: (*libibverbs.Cq)(unsafe.Pointer(raw)), e: e, domain: domain, wake: func() {}}
 	if domain != nil {
 		domain.users++
 	}
@@ -118,6 +119,18 @@ func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, 
 	}
 	l.cqs[q.c], l.byCQ[e] = q, q
 	return q.c, 0
+}
+
+// setWake sets the function that wakes the goroutine which waits for the queue.
+// It returns false if there is no such queue.
+func (l *library) setWake(c *libibverbs.Cq, wake func()) bool {
+	l.Lock()
+	defer l.Unlock()
+	q := l.cqs[c]
+	if q != nil {
+		q.wake = wake
+	}
+	return q != nil
 }
 
 func (l *library) resizeCQ(c *libibverbs.Cq, cqe int32) syscall.Errno {

@@ -110,6 +110,7 @@ func self() *cmLibrary {
 		theLibrary = l
 		l.Start()
 		datapath.SetIdle(l.help)
+		datapath.SetWaker(l.setWake)
 	})
 	return theLibrary
 }

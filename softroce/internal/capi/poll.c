@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "../../../internal/datapath/datapath.h"
 #include "bell.h"
 #include "call.h"
 #include "ring.h"
@@ -79,14 +80,15 @@ int soft_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *out)
 int soft_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 {
 	struct soft_cq *cq = (struct soft_cq *)ibcq;
-	uint32_t none = 0;
+	uint32_t armed = SOFT_ARMED_EVENT;
 
+	if (solicited_only == VERBENA_WAKE || solicited_only == VERBENA_WAKE_SOLICITED) {
+		armed = SOFT_ARMED_WAKE;
+		solicited_only = solicited_only == VERBENA_WAKE_SOLICITED;
+	}
 	__atomic_store_n(&cq->empty, 0, __ATOMIC_RELAXED); /* the caller waits for an event instead of polling */
-	if (!solicited_only)
-		__atomic_store_n(&cq->ring.armed, SOFT_ARMED_NEXT, __ATOMIC_SEQ_CST);
-	else /* unless the queue is already armed for the next completion of any kind */
-		__atomic_compare_exchange_n(&cq->ring.armed, &none, SOFT_ARMED_SOLICITED, 0, __ATOMIC_SEQ_CST,
-					    __ATOMIC_SEQ_CST);
+	/* A queue that is armed already stays armed for what it was. */
+	__atomic_fetch_or(&cq->ring.armed, armed | (solicited_only ? SOFT_ARMED_SOLICITED : SOFT_ARMED_NEXT), __ATOMIC_SEQ_CST);
 	soft_armed();
 	return 0;
 }

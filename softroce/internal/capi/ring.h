@@ -70,6 +70,8 @@ struct soft_ring {
 };
 #define SOFT_ARMED_NEXT 1
 #define SOFT_ARMED_SOLICITED 2
+#define SOFT_ARMED_EVENT 4
+#define SOFT_ARMED_WAKE 8
 
 struct soft_wc {
 	struct ibv_wc wc;

@@ -163,7 +163,7 @@ func (q *CQ) show(n int) {
 		if armed == NotArmed {
 			break
 		}
-		if armed == ArmedNext || dep.solicited || r.entry(first+uint32(i)).Status != libibverbs.IBV_WC_SUCCESS {
+		if armed&ArmedNext != 0 || dep.solicited || r.entry(first+uint32(i)).Status != libibverbs.IBV_WC_SUCCESS {
 			q.due()
 		}
 	}
@@ -193,9 +193,9 @@ func (q *CQ) period() time.Duration { return time.Duration(q.moderation.CqPeriod
 // fire disarms the queue and fires its event.
 func (q *CQ) fire() {
 	q.forget()
-	atomic.StoreUint32(&q.ring.Armed, NotArmed)
+	armed := atomic.SwapUint32(&q.ring.Armed, NotArmed)
 	if f := q.device.config.CompletionEvent; f != nil {
-		f(q)
+		f(q, armed)
 	}
 }
 

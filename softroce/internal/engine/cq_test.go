@@ -66,6 +66,8 @@ func TestArming(t *testing.T) {
 		"solicited, plain":     {ArmedSolicited, ok, false, false},
 		"solicited, solicited": {ArmedSolicited, ok, true, true},
 		"solicited, failure":   {ArmedSolicited, bad, false, true},
+		"both":                 {ArmedNext | ArmedSolicited, ok, false, true},
+		"any, by a goroutine":  {ArmedNext | ArmedWake, ok, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newNode(t, 1)

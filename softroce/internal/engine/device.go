@@ -123,8 +123,8 @@ type Config struct {
 	// or whose completion the program does not get.
 	Dropped func(ticket uint32)
 	// CompletionEvent is called when a completion arrives in an armed
-	// completion queue.
-	CompletionEvent func(cq *CQ)
+	// completion queue. armed is what the queue's Armed was.
+	CompletionEvent func(cq *CQ, armed uint32)
 	// AsyncEvent is called with each asynchronous event. It may be nil.
 	AsyncEvent func(e AsyncEvent)
 }

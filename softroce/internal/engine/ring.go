@@ -153,17 +153,19 @@ type CompletionQueue struct {
 	Polled  uint32 // number of completions that were polled; written by the polling thread
 	Size    uint32 // number of entries, a power of two
 	Max     uint32 // limit of entries in use, at most Size
-	Armed   uint32 // NotArmed, ArmedNext or ArmedSolicited
+	Armed   uint32 // NotArmed, or some of ArmedNext, ArmedSolicited, ArmedEvent and ArmedWake
 	Overrun uint32 // 1 after a completion has found the ring full, after which no completion is added; otherwise 0
 	Entries unsafe.Pointer
 }
 
-// Values of CompletionQueue.Armed. ibv_req_notify_cq sets it, and the engine
-// sets it back to NotArmed when it fires the event.
+// Bits of CompletionQueue.Armed. ibv_req_notify_cq adds them, and the engine
+// sets Armed back to NotArmed when it fires the event.
 const (
 	NotArmed       = 0
-	ArmedNext      = 1
-	ArmedSolicited = 2
+	ArmedNext      = 1 // for any completion
+	ArmedSolicited = 2 // for a solicited or failed completion
+	ArmedEvent     = 4 // the completion channel gets the event
+	ArmedWake      = 8 // a goroutine that waits for the queue is woken
 )
 
 // Completion is an entry of a completion queue. It begins with a struct ibv_wc.

@@ -121,7 +121,7 @@ func newNode(t testing.TB, n byte) *node {
 	d.Device = New(Config{
 		Random: rand.New(rand.NewPCG(uint64(n), 0)), FirstQPN: uint32(n) << 16, QPNs: 1 << 16, GUID: uint64(n),
 		Send:            func(p *wire.Packet) { d.sent = append(d.sent, p) },
-		CompletionEvent: func(cq *CQ) { d.completions = append(d.completions, cq) },
+		CompletionEvent: func(cq *CQ, _ uint32) { d.completions = append(d.completions, cq) },
 		AsyncEvent:      func(e AsyncEvent) { d.events = append(d.events, e) },
 	})
 	require.NoError(t, d.SetGID(0, GIDEntry{GID: testGID(n), NetDev: 1}))

@@ -23,9 +23,9 @@ import (
 // Program holds the objects of the program in this process: queues, queue pairs
 // and so on. The node calls the methods with its mutex locked.
 type Program interface {
-	// CompletionEvent reports that an armed completion queue got a
-	// completion.
-	CompletionEvent(q *engine.CQ)
+	// CompletionEvent reports that a completion queue got a completion. The
+	// queue was armed as armed says.
+	CompletionEvent(q *engine.CQ, armed uint32)
 	// Writes reports that the device is about to write to the memory of the
 	// request with the ticket.
 	Writes(ticket uint32)
@@ -58,6 +58,7 @@ type Node struct {
 	slot    int // slot number of the node on its machine; part of its queue pairs' numbers
 
 	called bool         // whether a call of the program holds mu
+	woke   bool         // whether goroutines of the program were woken, which the worker has to let run
 	used   []engine.Way // ways on which the call that holds mu has sent something to other processes
 
 	limits  engine.Limits // of the node's devices
@@ -161,13 +162,17 @@ func (n *Node) Unlock() {
 	n.network.Flush()
 	n.network.wake()
 	pending := n.pending()
-	n.called, n.used = false, n.used[:0]
+	n.called, n.used, n.woke = false, n.used[:0], false
 	n.worker.follow()
 	n.mu.Unlock()
 	if len(pending) > 0 {
 		await(pending)
 	}
 }
+
+// Woke tells the node that goroutines of the program were woken. The caller
+// holds the node's lock.
+func (n *Node) Woke() { n.woke = true }
 
 // Advance does the work that is due now. The caller holds the node's lock.
 func (n *Node) Advance() { n.advance(n.Now()) }

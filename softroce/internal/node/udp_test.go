@@ -158,7 +158,7 @@ func TestInterfaceDown(t *testing.T) {
 // program is a program without objects.
 type program struct{ late bool }
 
-func (*program) CompletionEvent(*engine.CQ)                   {}
+func (*program) CompletionEvent(*engine.CQ, uint32)           {}
 func (*program) AsyncEvent(*engine.Device, engine.AsyncEvent) {}
 func (p *program) SendLate() bool                             { return p.late }
 func (*program) Dropped(uint32)                               {}

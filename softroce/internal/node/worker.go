@@ -5,6 +5,7 @@
 package node
 
 import (
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -102,7 +103,7 @@ func (w *worker) work() {
 		w.bell.Hear()
 		w.n.mu.Lock()
 		w.dueAt.Store(int64(w.n.advance(w.n.Now())))
-		w.n.mu.Unlock()
+		w.unlock()
 		helps, arms := w.helps.Load(), w.door.armed()
 		if w.bell.Spin(w.due(), poll) || w.doze(helps, arms) {
 			continue
@@ -171,7 +172,19 @@ func (w *worker) help() {
 		if w.bell.Hear() {
 			w.step()
 		}
-		w.n.mu.Unlock()
+		w.unlock()
+	}
+}
+
+// unlock unlocks the mutex after work. If that has woken goroutines, it lets
+// them run: as long as this one keeps its processor, another thread would have
+// to wake for them.
+func (w *worker) unlock() {
+	woke := w.n.woke
+	w.n.woke = false
+	w.n.mu.Unlock()
+	if woke {
+		runtime.Gosched()
 	}
 }
 
