@@ -279,6 +279,7 @@ func race(t *testing.T, memory, mistake string) string {
 	require.Equal(t, 66, p.Wait(), p.Output())
 	report := p.Stderr()
 	require.Equal(t, 1, strings.Count(report, "WARNING: DATA RACE"), report)
+	require.NotContains(t, report, "newUser()", "it has returned")
 	return report
 }
 

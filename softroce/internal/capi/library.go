@@ -57,6 +57,8 @@ type library struct {
 	handle uint32 // number of the newest protection domain, completion counter or device memory
 
 	late []*channel // completion channels with events that did not fit into their pipes
+
+	removed func(card *node.Card) // handles the removal of the card's device in librdmacm
 }
 
 // cmLibrary implements librdmacm on top of libibverbs. The node's mutex also
@@ -72,7 +74,7 @@ type cmLibrary struct {
 
 // newLibrary returns the libraries. Their node is not set yet.
 func newLibrary() *cmLibrary {
-	return &cmLibrary{
+	l := &cmLibrary{
 		library: &library{
 			contexts: map[*libibverbs.Context]*context{}, pds: map[*libibverbs.Pd]*pd{}, tds: map[*libibverbs.Td]*td{},
 			counters: map[*libibverbs.CompCntr]*compCounter{},
@@ -87,6 +89,8 @@ func newLibrary() *cmLibrary {
 		eventChannels: map[*librdmacm.EventChannel]*eventChannel{}, ids: map[*librdmacm.CmId]*id{}, events: map[*librdmacm.CmEvent]*cmEvent{},
 		devices: map[*node.Card]*openDevice{}, opened: map[*libibverbs.Context]*openDevice{},
 	}
+	l.removed = l.deviceRemoved
+	return l
 }
 
 var (
@@ -99,7 +103,10 @@ var (
 func self() *cmLibrary {
 	makeLibrary.Do(func() {
 		l := newLibrary()
-		l.Node = node.New(l, doorbell())
+		// Not l, whose methods are those of l.library: Go's compiler leaves a
+		// promoted method by a jump, so that with -race each call would add
+		// a function to the caller's stack in reports (golang.org/issue/81478).
+		l.Node = node.New(l.library, doorbell())
 		beginChecks(l.Node.Check())
 		for _, c := range l.Cards() {
 			l.structs = append(l.structs, newDevice(c, l.Node.Limits().IWARP))
@@ -155,6 +162,9 @@ func (l *cmLibrary) help(queue unsafe.Pointer) {
 		l.Help()
 	}
 }
+
+// Removed reports that the device of a card has been unplugged.
+func (l *library) Removed(card *node.Card) { l.removed(card) }
 
 // Objects returns the numbers of objects for "verbena softroce stat".
 func (l *library) Objects(c *node.Card) stat.Objects {

@@ -140,9 +140,9 @@ func (l *cmLibrary) leaveDevice(c *libibverbs.Context) {
 	}
 }
 
-// Removed handles the removal of the device of a card: for new IDs, librdmacm
-// will open the next device.
-func (l *cmLibrary) Removed(card *node.Card) {
+// deviceRemoved handles the removal of the device of a card: for new IDs,
+// librdmacm will open the next device.
+func (l *cmLibrary) deviceRemoved(card *node.Card) {
 	d := l.devices[card]
 	delete(l.devices, card)
 	if d != nil && d.users == 0 {
