@@ -22,19 +22,20 @@ const LimitsVariable = "VERBENA_LIMITS"
 
 // SetLimits limits what the node's devices have. options are the name of a set,
 // or limits such as "sge=1,inline=0", or the name of a set and limits that
-// differ from it. Empty options leave the choice to the environment. SetLimits
-// fails for unknown names and for values out of range. It also fails after the
-// first use of the device, unless the options are those in use.
+// differ from it. SetLimits fails for unknown names and for values out of
+// range. It also fails after the first use of the device, unless these limits
+// are in use.
 func SetLimits(options string) error {
-	if _, err := parseLimits(options); err != nil {
+	wanted, err := parseLimits(options)
+	if err != nil {
 		return err
 	}
 	choices.Lock()
 	defer choices.Unlock()
-	if choices.made && choices.limits != options {
+	if choices.made && (choices.limits == nil || *choices.limits != wanted) {
 		return errInUse
 	}
-	choices.limits = options
+	choices.limits = &wanted
 	return nil
 }
 
@@ -44,16 +45,20 @@ func CheckLimits() error {
 	return err
 }
 
-// chosenLimits returns the limits that SetLimits or the environment chose.
+// chosenLimits returns the limits that SetLimits or the environment chose. The
+// choice is final.
 func chosenLimits() (engine.Limits, error) {
 	choices.Lock()
 	defer choices.Unlock()
 	choices.made = true
-	if choices.limits == "" {
-		choices.limits = os.Getenv(LimitsVariable)
-		return limitsOfEnvironment()
+	if choices.limits != nil {
+		return *choices.limits, nil
 	}
-	return parseLimits(choices.limits)
+	l, err := limitsOfEnvironment()
+	if err == nil {
+		choices.limits = &l
+	}
+	return l, err
 }
 
 // limitsOfEnvironment returns the limits that the environment chooses.
@@ -135,18 +140,21 @@ func (m *limit) set(l *engine.Limits, value string) error {
 	return nil
 }
 
-// limitSets has the named sets, as text that parseLimits takes, in the order of
-// the documentation.
+// lacking is what no set has.
+const lacking = "xrc=0,dm=0,odp=0,null-mr=0,tags=0,flush=0,atomic-write=0,counters=0,imports=0,"
+
+// limitSets has the named sets, in the order of the documentation, as text that
+// parseLimits takes.
 var limitSets = []struct{ name, limits string }{
-	{"smallest", "sge=1,read-sge=1,inline=0,reads=1,wr=256,srq-wr=256,cqe=1024,srqs=0,mws=0,groups=0,mtu=256,atomics=0,uc=0,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
-	{"iwarp", "read-sge=1,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,client-first=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
-	{"bnxt_re", "sge=6,read-sge=6,inline=96,mws=0,groups=0,uc=0,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,dm=0,odp=0,null-mr=0,tags=0"},
-	{"cxgb4", "sge=4,read-sge=1,inline=280,reads=32,wr=8189,srq-wr=8189,cqe=65518,mws=0,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
-	{"erdma", "sge=1,read-sge=1,inline=96,wr=8192,srqs=0,mws=0,ahs=0,groups=0,atomics=0,uc=0,ud=0,iwarp=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
-	{"hns", "inline=32,mws=0,ahs=0,groups=0,uc=0,ud=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
-	{"i40iw", "sge=3,read-sge=1,inline=48,reads=63,wr=895,cqe=1048574,srqs=0,pds=32768,mws=0,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
-	{"irdma", "sge=13,read-sge=13,inline=101,reads=127,wr=4063,srqs=0,mws=0,atomics=0,uc=0,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
-	{"siw", "sge=6,read-sge=1,inline=80,mws=0,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,iwarp=1,parent-domains=0,flush=0,atomic-write=0,counters=0,imports=0,xrc=0,pacing=0,dm=0,odp=0,null-mr=0,tags=0"},
+	{"smallest", lacking + "sge=1,read-sge=1,inline=0,reads=1,wr=256,srq-wr=256,cqe=1024,srqs=0,mws=0,groups=0,mtu=256,atomics=0,uc=0,parent-domains=0,pacing=0"},
+	{"iwarp", lacking + "read-sge=1,ahs=0,groups=0,atomics=0,imm=0,uc=0,ud=0,parent-domains=0,pacing=0,iwarp=1,client-first=1"},
+	{"bnxt_re", lacking + "sge=6,read-sge=6,inline=96,mws=0,groups=0,uc=0,parent-domains=0"},
+	{"cxgb4", "iwarp,client-first=0,sge=4,inline=280,reads=32,wr=8189,srq-wr=8189,cqe=65518,mws=0"},
+	{"erdma", "iwarp,client-first=0,sge=1,inline=96,wr=8192,srqs=0,mws=0,imm=1"},
+	{"hns", lacking + "inline=32,mws=0,ahs=0,groups=0,uc=0,ud=0,pacing=0"},
+	{"i40iw", "iwarp,client-first=0,sge=3,inline=48,reads=63,wr=895,cqe=1048574,srqs=0,pds=32768,mws=0"},
+	{"irdma", lacking + "sge=13,read-sge=13,inline=101,reads=127,wr=4063,srqs=0,mws=0,atomics=0,uc=0,parent-domains=0,pacing=0"},
+	{"siw", "iwarp,client-first=0,sge=6,inline=80,mws=0"},
 }
 
 // parseLimits returns the limits that text chooses. The empty text chooses
@@ -156,17 +164,24 @@ func parseLimits(text string) (engine.Limits, error) {
 	if text == "" {
 		return l, nil
 	}
+	err := setLimits(&l, expand(text))
+	return l, err
+}
+
+// expand replaces the name of a set, with which text may begin, by the set's
+// limits.
+func expand(text string) string {
 	first, rest, more := strings.Cut(text, ",")
 	for _, s := range limitSets {
 		if s.name != first {
 			continue
 		}
-		if err := setLimits(&l, s.limits); err != nil || !more {
-			return l, err
+		if !more {
+			return expand(s.limits)
 		}
-		return l, setLimits(&l, rest)
+		return expand(s.limits) + "," + rest
 	}
-	return l, setLimits(&l, text)
+	return text
 }
 
 // setLimits sets the limits in l that text has, such as "sge=1,inline=0".

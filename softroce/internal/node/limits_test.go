@@ -61,7 +61,8 @@ func TestParseLimits(t *testing.T) {
 	}
 }
 
-// Each set is valid, and has less than the largest device.
+// Each set is valid, and has less than the largest device. A set that begins
+// with another may change what that has.
 func TestLimitSets(t *testing.T) {
 	for _, s := range limitSets {
 		l, err := parseLimits(s.name)
@@ -70,7 +71,12 @@ func TestLimitSets(t *testing.T) {
 		if l.IWARP {
 			require.False(t, l.UC || l.UD, "%s: iWARP has reliable connections only", s.name)
 		}
+		require.False(t, l.XRC || l.NullMR || l.Flush || l.AtomicWrite || l.Imports || l.DM+l.ODP+l.Tags+l.Counters > 0, "%s has what lacking says", s.name)
 	}
+	siw, err := parseLimits("siw,sge=5")
+	require.NoError(t, err)
+	require.False(t, siw.ClientFirst)
+	require.Equal(t, []any{true, uint32(5), uint32(1), uint32(80)}, []any{siw.IWARP, siw.SGE, siw.ReadSGE, siw.Inline})
 }
 
 // Whatever the text is, the result is a device that can exist or an error.
@@ -100,7 +106,7 @@ func FuzzLimits(f *testing.F) {
 func TestSetLimits(t *testing.T) {
 	choices.Lock()
 	made, before := choices.made, choices.limits
-	choices.made, choices.limits = false, ""
+	choices.made, choices.limits = false, nil
 	choices.Unlock()
 	t.Cleanup(func() {
 		choices.Lock()
@@ -118,15 +124,17 @@ func TestSetLimits(t *testing.T) {
 	require.NoError(t, SetLimits("sge=1"), "is in use")
 	require.ErrorIs(t, SetLimits("sge=2"), errInUse)
 
-	choices.made, choices.limits = false, ""
+	choices.made, choices.limits = false, nil
 	_, err = chosenLimits()
 	require.ErrorContains(t, err, "VERBENA_LIMITS=inline=none")
-	choices.made, choices.limits = false, ""
+	choices.made, choices.limits = false, nil
 	t.Setenv(LimitsVariable, "inline=7")
 	l, err = chosenLimits()
 	require.NoError(t, err)
 	require.EqualValues(t, 7, l.Inline)
 	require.NoError(t, SetLimits("inline=7"), "is in use")
+	require.NoError(t, SetLimits("tags=4096,inline=3,inline=7"), "is the same in other words")
+	require.ErrorIs(t, SetLimits("smallest"), errInUse)
 	require.False(t, strings.Contains(setNames(), "=")) // the grammar tells sets from limits by that
 }
 
@@ -143,8 +151,9 @@ func TestLimitsAreDocumented(t *testing.T) {
 			require.Equal(t, []string{fmt.Sprint(m.min), fmt.Sprint(*m.of(&most))}, row[1:], m.name)
 		}
 	}
+	require.Contains(t, document, "`"+strings.TrimSuffix(lacking, ",")+"`")
 	for _, s := range limitSets {
-		require.Contains(t, document, "| `"+s.limits+"` |", s.name)
+		require.Contains(t, document, "| `"+strings.TrimPrefix(s.limits, lacking)+"` |", s.name)
 		require.Contains(t, document, "\n| `"+s.name+"` |")
 	}
 }

@@ -83,7 +83,7 @@ var choices struct {
 	sync.Mutex
 	made     bool           // whether the node has been created
 	hostile  string         // seed of the hostile mode; empty: off
-	limits   string         // options of SetLimits
+	limits   *engine.Limits // limits of SetLimits, or those in use; nil: not chosen yet
 	check    string         // options of SetCheck
 	devices  []DeviceConfig // devices of SetDevices, or those in use; nil: not chosen yet
 	opened   bool           // whether SetNetwork has succeeded
