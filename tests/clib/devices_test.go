@@ -5,7 +5,9 @@
 package clib
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -41,6 +43,26 @@ func TestSeveralDevices(t *testing.T) {
 	}
 	require.Equal(t, []string{"soft0", "other"}, names)
 	require.Equal(t, []string{"::ffff:127.0.0.1", "::ffff:127.0.0.2"}, gids)
+}
+
+// Programs do not see that the cache lies below a symbolic link.
+func TestCacheBelowLink(t *testing.T) {
+	cache := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(t.TempDir(), cache))
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("VERBENA_DEVICES", "soft0=127.0.0.1")
+	runFiles(t)
+}
+
+// A user without a home may have several devices.
+func TestSeveralDevicesWithoutHome(t *testing.T) {
+	t.Setenv("VERBENA_DEVICES", "soft0=127.0.0.1;other=127.0.0.2")
+	t.Setenv("TMPDIR", t.TempDir())
+	cmd := softroce(t, "ls", "/dev/infiniband")
+	cmd.Env = append(os.Environ(), "HOME=", "XDG_CACHE_HOME=")
+	p := process.Run(t, cmd)
+	require.Zero(t, p.Wait(), "%s", p.Output())
+	require.Equal(t, "rdma_cm\nuverbs0\nuverbs1\n", p.Stdout())
 }
 
 // A wrong name changes no files, and the device says what is wrong.

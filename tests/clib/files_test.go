@@ -35,14 +35,20 @@ func TestFiles(t *testing.T) {
 		"thread sanitizer":  {"-fsanitize=thread"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "files")
-			args = append([]string{"-Wall", "-Werror", "-O2", "-o", path, filepath.Join("testdata", "files.c")}, args...)
-			output, err := exec.Command("cc", args...).CombinedOutput()
-			require.NoError(t, err, "%s", output)
-			p := process.Run(t, softroce(t, path, t.TempDir()))
-			require.Zero(t, p.Wait(), "%s", p.Output())
+			runFiles(t, args...)
 		})
 	}
+}
+
+// runFiles compiles the program, with arguments for the compiler, and runs it.
+func runFiles(t *testing.T, args ...string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "files")
+	args = append([]string{"-Wall", "-Werror", "-O2", "-o", path, filepath.Join("testdata", "files.c")}, args...)
+	output, err := exec.Command("cc", args...).CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	p := process.Run(t, softroce(t, path, t.TempDir()))
+	require.Zero(t, p.Wait(), "%s", p.Output())
 }
 
 // Signal handlers may have little stack.

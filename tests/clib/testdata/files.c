@@ -173,6 +173,7 @@ int main(int argc, char **argv)
 	CHECK(open(STATE, O_WRONLY | O_TRUNC) == -1 && errno == EACCES);
 	CHECK(open(STATE, O_RDONLY | O_TRUNC) == -1 && errno == EACCES);
 	CHECK(!fopen(STATE, "w") && errno == EACCES);
+	CHECK(realpath(STATE, room) && open(room, O_WRONLY) == -1 && errno == EACCES);
 	CHECK(!fopen(STATE, "r+") && errno == EACCES);
 	CHECK(open("/dev/infiniband/new", O_WRONLY | O_CREAT, 0600) == -1 && errno == ENOENT);
 	CHECK(!fopen("/dev/infiniband/new", "w") && errno == ENOENT);

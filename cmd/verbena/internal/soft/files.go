@@ -76,14 +76,15 @@ func deviceFiles(names []string) map[string]string {
 // files for libverbena-files.so, if that is not the one beside it.
 const filesVariable = "VERBENA_FILES"
 
-// filesOf returns a folder with the files of devices, in the user's cache.
+// filesOf returns a folder with the files of devices, in the user's cache or,
+// if there cannot be one, in the folder for temporary files.
 func filesOf(names []string) (string, error) {
-	cache, err := os.UserCacheDir()
+	parent, err := cacheFolder()
 	if err != nil {
-		return "", fmt.Errorf("no cache folder for the files of the devices: %w", err)
+		return "", err
 	}
 	sum := sha256.Sum256([]byte(strings.Join(names, ";")))
-	folder := filepath.Join(cache, "verbena", "devices-"+hex.EncodeToString(sum[:6]))
+	folder := filepath.Join(parent, "devices-"+hex.EncodeToString(sum[:6]))
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return "", err
 	}
@@ -93,6 +94,26 @@ func filesOf(names []string) (string, error) {
 	}
 	defer unlock()
 	return filepath.Join(folder, filesFolder), writeFiles(folder, names)
+}
+
+// cacheFolder returns this program's folder in the user's cache. Users without
+// a home, such as those of services, have a folder for temporary files that
+// only they can write.
+func cacheFolder() (string, error) {
+	if cache, err := os.UserCacheDir(); err == nil {
+		folder := filepath.Join(cache, "verbena")
+		if err := os.MkdirAll(folder, 0o755); err == nil {
+			return folder, nil
+		}
+	}
+	folder := filepath.Join(os.TempDir(), fmt.Sprintf("verbena-%d", os.Geteuid()))
+	if err := os.Mkdir(folder, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("no folder for the files of the devices: %w", err)
+	}
+	if !isOwn(folder) {
+		return "", fmt.Errorf("no folder for the files of the devices: others than this user can write %s", folder)
+	}
+	return folder, nil
 }
 
 // filesFolder is the folder with the files, in the folder of the libraries.

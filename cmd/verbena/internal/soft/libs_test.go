@@ -6,6 +6,7 @@ package soft
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -43,6 +44,36 @@ func TestFilesAreReplaced(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, os.SameFile(before, after))
 	require.Equal(t, before.ModTime(), after.ModTime())
+}
+
+// A user without a home has the files of devices, too, but not in a folder of
+// another user.
+func TestFilesWithoutHome(t *testing.T) {
+	for name, home := range map[string]string{"none": "", "not a folder": os.DevNull} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("XDG_CACHE_HOME", "")
+			t.Setenv("HOME", home)
+			temporary := t.TempDir()
+			t.Setenv("TMPDIR", temporary)
+			for range 2 {
+				folder, err := filesOf([]string{"a", "b"})
+				require.NoError(t, err)
+				require.Contains(t, folder, temporary)
+				text, err := os.ReadFile(filepath.Join(folder, "sys/class/infiniband_verbs/uverbs1/ibdev"))
+				require.NoError(t, err)
+				require.Equal(t, "b\n", string(text))
+			}
+			own := filepath.Join(temporary, fmt.Sprintf("verbena-%d", os.Geteuid()))
+			require.NoError(t, os.Chmod(own, 0o777))
+			_, err := filesOf([]string{"a", "b"})
+			require.EqualError(t, err, "no folder for the files of the devices: others than this user can write "+own)
+			require.NoError(t, os.Rename(own, own+" moved"))
+			require.NoError(t, os.Chmod(own+" moved", 0o700))
+			require.NoError(t, os.Symlink(own+" moved", own))
+			_, err = filesOf([]string{"a", "b"})
+			require.EqualError(t, err, "no folder for the files of the devices: others than this user can write "+own)
+		})
+	}
 }
 
 // The libraries are built once, and again when something has changed.

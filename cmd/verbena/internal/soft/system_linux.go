@@ -35,6 +35,17 @@ func privileges(path string) (string, error) {
 	return "", nil
 }
 
+// isOwn reports whether the path is that of a folder that only this user can
+// write.
+func isOwn(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || !info.IsDir() || info.Mode().Perm()&0o022 != 0 {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid()
+}
+
 // lock waits until no other process is building.
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)

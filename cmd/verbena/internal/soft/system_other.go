@@ -15,6 +15,8 @@ func become(string, []string, []string) error { return errOther }
 
 func privileges(string) (string, error) { return "", nil }
 
+func isOwn(string) bool { return false }
+
 func lock(string) (unlock func(), err error) {
 	return nil, errOther
 }

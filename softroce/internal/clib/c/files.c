@@ -3,9 +3,9 @@
 /* libverbena-files.so is preloaded into programs that look for files of RDMA devices before they
  * call libibverbs, such as UCX. In place of the system's files in /dev and /sys, it shows them those
  * in the folder "files", which is in the folder of this library, or in the folder that VERBENA_FILES
- * names. All other paths go to the system's
- * files. So do the paths of programs that call the kernel without libc. A path may be written in any
- * way, such as "infiniband" after a descriptor of /sys/class. */
+ * names. All other paths go to the system's files. So do the paths of programs that call the kernel
+ * without libc. A path may be written in any way, such as "infiniband" after a descriptor of
+ * /sys/class. */
 
 #define _GNU_SOURCE
 
@@ -53,12 +53,13 @@ static void locate(void)
 	Dl_info info;
 	char *slash;
 
+	*(void **)&next = next_of(&known, "realpath"); /* this library's would call locate */
 	if (other && *other == '/' && strlen(other) < sizeof(files)) {
-		strcpy(files, other);
+		/* The paths that libc makes have no symbolic links. */
+		if (!next || !next(other, files))
+			strcpy(files, other);
 		return;
 	}
-
-	*(void **)&next = next_of(&known, "realpath"); /* this library's would call locate */
 	if (!next || !dladdr(files, &info) || !next(info.dli_fname, own))
 		return;
 	slash = strrchr(own, '/');
