@@ -68,11 +68,17 @@ func createCMQP(c *librdmacm.CmId, p *libibverbs.Pd, a *libibverbs.QpInitAttr) s
 }
 
 // createCMQPEx creates a queue pair for an ID. If a names no protection domain,
-// completion queue or SRQ, it uses the ID's.
-func createCMQPEx(c *librdmacm.CmId, a *libibverbs.QpInitAttrEx) syscall.Errno {
+// completion queue or SRQ, it uses the ID's, and stores them in a.
+func createCMQPEx(c *librdmacm.CmId, a *libibverbs.QpInitAttrEx) (err syscall.Errno) {
 	if c.Verbs == nil || c.Qp != nil {
 		return syscall.EINVAL
 	}
+	mask, pd, xrcd, sendCQ, recvCQ, srq := a.CompMask, a.Pd, a.Xrcd, a.SendCq, a.RecvCq, a.Srq
+	defer func() {
+		if err != 0 { // the queues are destroyed
+			a.CompMask, a.Pd, a.Xrcd, a.SendCq, a.RecvCq, a.Srq = mask, pd, xrcd, sendCQ, recvCQ, srq
+		}
+	}()
 	if a.CompMask&libibverbs.IBV_QP_INIT_ATTR_PD == 0 || a.Pd == nil {
 		a.CompMask |= libibverbs.IBV_QP_INIT_ATTR_PD
 		a.Pd = c.Pd

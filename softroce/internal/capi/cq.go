@@ -86,7 +86,7 @@ func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, 
 		fields = extended.WcFlags
 		if extended.CompMask&libibverbs.IBV_CQ_INIT_ATTR_MASK_PD != 0 {
 			domain = l.domain(extended.ParentDomain)
-			if domain == nil || domain.of == nil || extended.ParentDomain.Context != c {
+			if domain == nil || domain.of == nil || domain.c.Context != c {
 				return nil, syscall.EINVAL
 			}
 		}

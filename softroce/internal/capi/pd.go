@@ -221,19 +221,19 @@ func (l *library) allocParentDomain(c *libibverbs.Context, a *libibverbs.ParentD
 		return nil, syscall.EOPNOTSUPP
 	}
 	of := l.domain(a.Pd)
-	if allocators && (a.Alloc == nil || a.Free == nil) || of == nil || of.of != nil || a.Pd.Context != c {
+	if allocators && (a.Alloc == nil || a.Free == nil) || of == nil || of.of != nil || of.c.Context != c {
 		return nil, syscall.EINVAL
 	}
 	p := &pd{e: of.e, file: of.file, of: of}
 	if a.Td != nil {
-		if p.td = l.tds[a.Td]; p.td == nil || a.Td.Context != c {
+		if p.td = l.tds[a.Td]; p.td == nil || p.td.c.Context != c {
 			return nil, syscall.EINVAL
 		}
 		p.td.users++
 	}
 	of.users++
 	p.c = alloc[libibverbs.Pd]()
-	p.c.Context, p.c.Handle = c, a.Pd.Handle
+	p.c.Context, p.c.Handle = c, of.c.Handle
 	if allocators {
 		p.from = alloc[allocator]()
 		p.from.pd, p.from.alloc, p.from.free = p.c, a.Alloc, a.Free

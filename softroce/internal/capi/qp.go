@@ -51,34 +51,37 @@ func init() {
 		x := libibverbs.QpInitAttrEx{
 			SendCq: a.SendCq, RecvCq: a.RecvCq, Srq: a.Srq, Cap: a.Cap, QpType: a.QpType, SqSigAll: a.SqSigAll,
 		}
-		q, err := self().createQP(p, &x, contextOf(&a.QpContext))
-		a.Cap = x.Cap
-		return q, err
+		return self().createQP(p, &x, contextOf(&a.QpContext), &a.Cap)
 	}
 	verbs.CreateQpEx = func(c *libibverbs.Context, a *libibverbs.QpInitAttrEx) (*libibverbs.Qp, syscall.Errno) {
 		if a.QpType == libibverbs.IBV_QPT_XRC_RECV {
 			return self().createXRCQP(c, a, contextOf(&a.QpContext))
 		}
 		const known = libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS | libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
-		if a.CompMask&^known != 0 {
+		x := libibverbs.QpInitAttrEx{ // all but the context
+			SendCq: a.SendCq, RecvCq: a.RecvCq, Srq: a.Srq, Cap: a.Cap, QpType: a.QpType, SqSigAll: a.SqSigAll,
+			CompMask: a.CompMask, Pd: a.Pd, CreateFlags: a.CreateFlags, SendOpsFlags: a.SendOpsFlags,
+		}
+		if x.CompMask&^known != 0 {
 			return nil, syscall.EOPNOTSUPP
 		}
-		if a.CompMask&libibverbs.IBV_QP_INIT_ATTR_PD == 0 || a.Pd == nil || a.Pd.Context != c {
+		if x.CompMask&libibverbs.IBV_QP_INIT_ATTR_PD == 0 || x.Pd == nil || x.Pd.Context != c {
 			return nil, syscall.EINVAL
 		}
-		if a.CompMask&libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS == 0 {
-			a.SendOpsFlags = 0
+		if x.CompMask&libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS == 0 {
+			x.SendOpsFlags = 0
 		}
-		return self().createQP(a.Pd, a, contextOf(&a.QpContext))
+		return self().createQP(x.Pd, &x, contextOf(&a.QpContext), &a.Cap)
 	}
 	verbs.OpenQp = func(c *libibverbs.Context, a *libibverbs.QpOpenAttr) (*libibverbs.Qp, syscall.Errno) {
 		return self().openQP(c, a)
 	}
 	verbs.ModifyQp = func(q *libibverbs.Qp, a *libibverbs.QpAttr, mask libibverbs.QpAttrMask) syscall.Errno {
+		attr := *a // which the program may change meanwhile
 		l := self()
 		l.Lock()
 		defer l.Unlock()
-		return l.modifyQP(q, a, mask)
+		return l.modifyQP(q, &attr, mask)
 	}
 	verbs.QueryQp = func(c *libibverbs.Qp, a *libibverbs.QpAttr, mask libibverbs.QpAttrMask, i *libibverbs.QpInitAttr) syscall.Errno {
 		l := self()
@@ -122,9 +125,10 @@ func init() {
 	}
 }
 
-// createQP creates a queue pair of any type but XRC_RECV. It sets a.Cap to the
-// limits that the queue pair really has.
-func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context uintptr) (*libibverbs.Qp, syscall.Errno) {
+// createQP creates a queue pair of any type but XRC_RECV, and stores the limits
+// that it really has in granted. The program may use the memory of its struct
+// meanwhile, so a is a copy.
+func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context uintptr, granted *libibverbs.QpCap) (*libibverbs.Qp, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
 	domain := l.domain(p)
@@ -158,6 +162,7 @@ func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context
 		l.allocating(domain, func(*allocator) { freeQP(raw) })
 		return nil, errno(err)
 	}
+	*granted = a.Cap
 	return l.keepQP(q, context), 0
 }
 
@@ -243,10 +248,10 @@ func (l *library) createXRCQP(c *libibverbs.Context, a *libibverbs.QpInitAttrEx,
 	if a.CompMask&libibverbs.IBV_QP_INIT_ATTR_PD != 0 {
 		pd = a.Pd
 	}
-	if a.CompMask&libibverbs.IBV_QP_INIT_ATTR_XRCD == 0 || l.xrcds[a.Xrcd] == nil || a.Xrcd.Context != c || pd != nil && pd.Context != c {
+	x := l.xrcds[a.Xrcd]
+	if a.CompMask&libibverbs.IBV_QP_INIT_ATTR_XRCD == 0 || x == nil || x.c.Context != c || pd != nil && pd.Context != c {
 		return nil, syscall.EINVAL
 	}
-	x := l.xrcds[a.Xrcd]
 	e, err := x.domain.e.CreateQP(&libibverbs.QpInitAttrEx{QpType: a.QpType})
 	if err != nil {
 		return nil, errno(err)
@@ -269,10 +274,10 @@ func (l *library) openQP(c *libibverbs.Context, a *libibverbs.QpOpenAttr) (*libi
 	if a.CompMask >= libibverbs.IBV_QP_OPEN_ATTR_RESERVED {
 		return nil, syscall.EOPNOTSUPP
 	}
-	if !l.isOpen(c) || a.CompMask&needed != needed || a.QpType != libibverbs.IBV_QPT_XRC_RECV || l.xrcds[a.Xrcd] == nil || a.Xrcd.Context != c {
+	x := l.xrcds[a.Xrcd]
+	if !l.isOpen(c) || a.CompMask&needed != needed || a.QpType != libibverbs.IBV_QPT_XRC_RECV || x == nil || x.c.Context != c {
 		return nil, syscall.EINVAL
 	}
-	x := l.xrcds[a.Xrcd]
 	e := x.domain.e.XRCQP(a.QpNum)
 	if e == nil {
 		return nil, syscall.EINVAL

@@ -5,12 +5,14 @@
 package capi
 
 import (
+	"net/netip"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/generated/librdmacm"
 )
 
 // The device has no flags of queue pairs, and a program may say that it wants
@@ -44,4 +46,48 @@ func TestCreateFlags(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A call that fails leaves the program's struct as it was, so that the program
+// can call again.
+func TestFailedCreateChangesNothing(t *testing.T) {
+	r := newRig(t)
+	cq := r.cq(4)
+	srq, errno := verbs.CreateSrq(r.pd, &libibverbs.SrqInitAttr{Attr: libibverbs.SrqAttr{MaxWr: 1, MaxSge: 1}})
+	require.Zero(t, errno)
+	cap := libibverbs.QpCap{MaxSendWr: 3, MaxRecvWr: 5, MaxSendSge: 1, MaxRecvSge: 1}
+	t.Run("ibv_create_qp", func(t *testing.T) {
+		a := &libibverbs.QpInitAttr{SendCq: cq, RecvCq: new(libibverbs.Cq), Srq: srq, Cap: cap, QpType: libibverbs.IBV_QPT_RC}
+		before := *a
+		_, errno := verbs.CreateQp(r.pd, a)
+		require.Equal(t, syscall.EINVAL, errno)
+		require.Equal(t, before, *a)
+		a.RecvCq = cq
+		_, errno = verbs.CreateQp(r.pd, a)
+		require.Zero(t, errno)
+		require.Zero(t, a.Cap.MaxRecvWr, "of a shared receive queue")
+	})
+	t.Run("ibv_create_qp_ex", func(t *testing.T) {
+		a := &libibverbs.QpInitAttrEx{
+			SendCq: cq, RecvCq: new(libibverbs.Cq), Srq: srq, Cap: cap, QpType: libibverbs.IBV_QPT_RC,
+			CompMask: libibverbs.IBV_QP_INIT_ATTR_PD, Pd: r.pd, SendOpsFlags: 1 << 60, // which the mask leaves out
+		}
+		before := *a
+		_, errno := verbs.CreateQpEx(r.c, a)
+		require.Equal(t, syscall.EINVAL, errno)
+		require.Equal(t, before, *a)
+	})
+	t.Run("rdma_create_qp_ex", func(t *testing.T) {
+		id := newProgram(t).id(tcp)
+		require.NoError(t, librdmacm.BindAddr(id, sockaddr(netip.MustParseAddrPort("127.0.0.1:0"))))
+		defer destroy(t, id)
+		a := &libibverbs.QpInitAttrEx{Cap: cap, QpType: libibverbs.IBV_QPT_RC}
+		a.Cap.MaxSendSge = 1 << 20
+		before := *a
+		require.Equal(t, syscall.EINVAL, createCMQPEx(id, a))
+		require.Equal(t, before, *a)
+		a.Cap.MaxSendSge = 1
+		require.Zero(t, createCMQPEx(id, a))
+		require.NotNil(t, a.SendCq)
+	})
 }

@@ -40,16 +40,16 @@ func init() {
 		return s, err
 	}
 	verbs.CreateSrqEx = func(c *libibverbs.Context, a *libibverbs.SrqInitAttrEx) (*libibverbs.Srq, syscall.Errno) {
-		if a.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_PD == 0 || a.Pd == nil || a.Pd.Context != c {
+		x := libibverbs.SrqInitAttrEx{ // all but the context
+			Attr: a.Attr, CompMask: a.CompMask, SrqType: a.SrqType, Pd: a.Pd, Xrcd: a.Xrcd, Cq: a.Cq, TmCap: a.TmCap,
+		}
+		if x.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_PD == 0 || x.Pd == nil || x.Pd.Context != c {
 			return nil, syscall.EINVAL
 		}
-		x := libibverbs.SrqInitAttrEx{ // all but the context
-			Attr: a.Attr, CompMask: a.CompMask, SrqType: a.SrqType, Xrcd: a.Xrcd, Cq: a.Cq, TmCap: a.TmCap,
-		}
-		if a.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_TYPE == 0 {
+		if x.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_TYPE == 0 {
 			x.SrqType = libibverbs.IBV_SRQT_BASIC
 		}
-		s, err := self().createSRQ(a.Pd, &x, contextOf(&a.SrqContext))
+		s, err := self().createSRQ(x.Pd, &x, contextOf(&a.SrqContext))
 		a.Attr = x.Attr
 		return s, err
 	}
@@ -68,7 +68,7 @@ func init() {
 		return 0
 	}
 	verbs.ModifySrq = func(c *libibverbs.Srq, a *libibverbs.SrqAttr, mask libibverbs.SrqAttrMask) syscall.Errno {
-		return self().modifySRQ(c, a, mask)
+		return self().modifySRQ(c, *a, mask)
 	}
 	verbs.QuerySrq = func(c *libibverbs.Srq, a *libibverbs.SrqAttr) syscall.Errno {
 		l := self()
@@ -167,7 +167,7 @@ func (l *library) newSRQ(domain *pd, a *libibverbs.SrqInitAttrEx, raw *softSRQ) 
 	return s, nil
 }
 
-func (l *library) modifySRQ(c *libibverbs.Srq, a *libibverbs.SrqAttr, mask libibverbs.SrqAttrMask) syscall.Errno {
+func (l *library) modifySRQ(c *libibverbs.Srq, a libibverbs.SrqAttr, mask libibverbs.SrqAttrMask) syscall.Errno {
 	l.Lock()
 	defer l.Unlock()
 	s := l.srqs[c]
@@ -175,7 +175,7 @@ func (l *library) modifySRQ(c *libibverbs.Srq, a *libibverbs.SrqAttr, mask libib
 		return syscall.EINVAL
 	}
 	if mask&libibverbs.IBV_SRQ_MAX_WR == 0 {
-		return errno(s.e.Modify(*a, mask, nil, 0))
+		return errno(s.e.Modify(a, mask, nil, 0))
 	}
 	if a.MaxWr > l.deviceOf(c.Context).Limits().SRQWR {
 		return syscall.EINVAL
@@ -192,7 +192,7 @@ func (l *library) modifySRQ(c *libibverbs.Srq, a *libibverbs.SrqAttr, mask libib
 	}
 	err = l.holdSRQ(s, func(raw *softSRQ) error {
 		old := raw.queue.Slots
-		if err := s.e.Modify(*a, mask, unused, size); err != nil {
+		if err := s.e.Modify(a, mask, unused, size); err != nil {
 			return err
 		}
 		unused, from, raw.from = old, raw.from, from
@@ -277,10 +277,11 @@ func postOp(s *srq, op *libibverbs.OpsWr) error {
 	var segments []libibverbs.Sge
 	if op.Opcode == libibverbs.IBV_WR_TAG_ADD { // other operations leave op.Tm.Add undefined
 		add := &op.Tm.Add
-		if add.NumSge < 0 || add.NumSge > 0 && add.SgList == nil {
+		list, n := add.SgList, add.NumSge
+		if n < 0 || n > 0 && list == nil {
 			return syscall.EINVAL
 		}
-		segments = unsafe.Slice(add.SgList, add.NumSge)
+		segments = unsafe.Slice(list, n)
 	}
 	return s.e.PostOp(op, segments)
 }
