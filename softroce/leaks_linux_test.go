@@ -4,6 +4,7 @@ package softroce_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -17,15 +18,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/softroce"
 )
 
 func init() { hostPrograms["leaker"] = leaker }
 
-// leaker uses the device, by itself and with the process at an address, closes
-// everything, and prints the goroutines that are left apart from its own. Those
-// that end soon it waits for.
+// leaker uses its devices, by itself and with the process at an address, closes
+// everything, replaces the devices by others, and prints the goroutines that
+// are left apart from its own. Those that end soon it waits for.
 func leaker(args []string, stdout, stderr io.Writer) int {
 	if err := softroce.Use(softroce.Config{}); err != nil {
 		fmt.Fprintln(stderr, err)
@@ -37,6 +39,9 @@ func leaker(args []string, stdout, stderr io.Writer) int {
 		if err == nil {
 			_, err = send(ctx, address, "hello")
 		}
+	}
+	if err == nil {
+		err = useEach(ctx, own)
 	}
 	cancel()
 	if err != nil {
@@ -57,6 +62,34 @@ func leaker(args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprint(stdout, strings.Join(left, "\n\n"))
 	return 0
+}
+
+// useEach connects from each device to an address, and replaces the device by
+// another one.
+func useEach(ctx context.Context, to string) error {
+	devices, err := ibverbs.Devices()
+	if err != nil {
+		return err
+	}
+	for i := range devices {
+		conn, err := dialFrom(ctx, fmt.Sprintf("127.0.0.%d", 1+i), to)
+		if err != nil {
+			return err
+		}
+		if err := conn.Close(); err != nil {
+			return err
+		}
+	}
+	for _, d := range devices { // which ends the server
+		c, err := softroce.FindCard(d.Name)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(c.Remove(), c.Insert()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // goroutines returns the stacks of all but the calling one.
@@ -89,18 +122,24 @@ func TestGoroutinesThatStay(t *testing.T) {
 	}
 	require.NotEmpty(t, functions)
 	address, _ := start(t)
-	p := process.Run(t, process.Command(t, "leaker", address, strings.Join(functions, " ")))
-	require.Zero(t, p.Wait(), p.Stderr())
-	left := strings.Split(p.Output(), "\n\n")
-	for _, g := range left {
-		require.True(t, has(g, functions...), "this one stays, and the document does not say so:\n%s", g)
-	}
-	for _, f := range functions {
-		there := false
-		for _, g := range left {
-			there = there || has(g, f)
-		}
-		require.True(t, there, "%s is in the document, and no goroutine has it", f)
+	for name, env := range map[string]string{"one device": "VERBENA_DEVICES=", "two devices": twoDevices} {
+		t.Run(name, func(t *testing.T) {
+			cmd := process.Command(t, "leaker", address, strings.Join(functions, " "))
+			cmd.Env = append(cmd.Env, env)
+			p := process.Run(t, cmd)
+			require.Zero(t, p.Wait(), p.Stderr())
+			left := strings.Split(p.Output(), "\n\n")
+			for _, g := range left {
+				require.True(t, has(g, functions...), "this one stays, and the document does not say so:\n%s", g)
+			}
+			for _, f := range functions {
+				there := false
+				for _, g := range left {
+					there = there || has(g, f)
+				}
+				require.True(t, there, "%s is in the document, and no goroutine has it", f)
+			}
+		})
 	}
 }
 

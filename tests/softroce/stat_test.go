@@ -7,6 +7,7 @@ package softroce
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,11 +24,29 @@ import (
 	_ "github.com/verbena-go/verbena/internal/testutil/ownnetwork"
 )
 
-func startRping(t *testing.T, args string) *process.Process {
+func startRping(t *testing.T, args string, env ...string) *process.Process {
 	t.Helper()
 	cmd := process.Cmd(t, "rping", strings.Fields(args)...)
-	cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft")
+	cmd.Env = append(append(cmd.Env, "VERBENA_DEVICE=soft"), env...)
 	return process.Start(t, cmd)
+}
+
+// rpings starts a server, which may have more in its environment, and a client
+// that is connected to it.
+func rpings(t *testing.T, address, port string, env ...string) (server, client *process.Process) {
+	t.Helper()
+	at := " -a " + address + " -p " + port
+	server = startRping(t, "-s"+at, env...)
+	server.Eventually("listens", func() bool { return server.Ended() || stat(t, server.Pid()) != nil })
+	server.Eventually("takes a client", func() bool { // it may not listen yet
+		client = startRping(t, "-c"+at)
+		client.Eventually("is connected or refused", func() bool {
+			found := stat(t, client.Pid())
+			return client.Ended() || found != nil && len(found.Devices) == 1 && len(found.Devices[0].QueuePairs) == 1 && found.Devices[0].QueuePairs[0].State == "RTS"
+		})
+		return server.Ended() || !client.Ended()
+	})
+	return server, client
 }
 
 // runStat returns what verbena softroce stat prints.
@@ -72,17 +91,7 @@ func connected(t *testing.T, p *process.Process) (d softroce.Process) {
 // Two processes are seen with their connection, and then one of them after the
 // other not any more.
 func TestStat(t *testing.T) {
-	server := startRping(t, "-s -a 127.0.0.1 -p 7211")
-	server.Eventually("listens", func() bool { return server.Ended() || stat(t, server.Pid()) != nil })
-	var client *process.Process
-	server.Eventually("takes a client", func() bool { // it may not listen yet
-		client = startRping(t, "-c -a 127.0.0.1 -p 7211")
-		client.Eventually("is connected or refused", func() bool {
-			found := stat(t, client.Pid())
-			return client.Ended() || found != nil && len(found.Devices) == 1 && len(found.Devices[0].QueuePairs) == 1 && found.Devices[0].QueuePairs[0].State == "RTS"
-		})
-		return server.Ended() || !client.Ended()
-	})
+	server, client := rpings(t, "127.0.0.1", "7211")
 	s, c := connected(t, server), connected(t, client)
 	for _, p := range []softroce.Process{s, c} {
 		require.NotEmpty(t, p.Program)
@@ -119,6 +128,40 @@ func TestStat(t *testing.T) {
 	require.Nil(t, stat(t, client.Pid()))
 	server.Kill()
 	require.Nil(t, stat(t, server.Pid()))
+}
+
+// Each device of a process is shown with what belongs to it.
+func TestStatOfTwoDevices(t *testing.T) {
+	server, client := rpings(t, "127.0.0.2", "7212", "VERBENA_DEVICES=soft0=127.0.0.1;soft1=127.0.0.2,198.18.77.2")
+	var found *softroce.Process
+	server.Eventually("has a queue pair", func() bool {
+		found = stat(t, server.Pid())
+		return found == nil || len(found.Devices) == 2 && len(found.Devices[1].QueuePairs) == 1 && found.Devices[1].QueuePairs[0].State == "RTS"
+	})
+	require.NotNil(t, found)
+	first, second := found.Devices[0], found.Devices[1]
+	require.Equal(t, []string{"soft0", "soft1"}, []string{first.Name, second.Name})
+	require.NotEqual(t, first.GUID, second.GUID)
+	require.Equal(t, []string{"127.0.0.1"}, texts(first.Addresses))
+	require.Equal(t, []string{"127.0.0.2", "198.18.77.2"}, texts(second.Addresses))
+	require.Empty(t, first.QueuePairs)
+	require.Zero(t, first.Objects.ProtectionDomains)
+	require.Zero(t, first.Counters.PacketsSent)
+	require.Positive(t, second.Objects.ProtectionDomains)
+	require.Positive(t, second.Counters.PacketsSent)
+
+	_, text, _ := strings.Cut(runStat(t), fmt.Sprintf("process %d,", server.Pid()))
+	require.Regexp(t, `(?s)^[^\n]*\n  soft0, active, GUID \S+, addresses 127\.0\.0\.1\n.*\n  soft1, active, GUID \S+, addresses 127\.0\.0\.2 198\.18\.77\.2\n.*0x`, text)
+	client.Kill()
+	server.Kill()
+}
+
+// texts returns the addresses as text.
+func texts(addresses []netip.Addr) (all []string) {
+	for _, a := range addresses {
+		all = append(all, a.String())
+	}
+	return all
 }
 
 // Other users see nothing of it.

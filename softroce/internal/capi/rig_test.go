@@ -37,7 +37,13 @@ func newRig(t testing.TB) *rig {
 // openRig returns a rig whose device the test closes.
 func openRig(t testing.TB) *rig {
 	t.Helper()
-	r := &rig{t: t, c: openContext(t)}
+	return rigOn(t, openContext(t))
+}
+
+// rigOn returns a rig of an opened device.
+func rigOn(t testing.TB, c *libibverbs.Context) *rig {
+	t.Helper()
+	r := &rig{t: t, c: c}
 	var err error
 	r.pd, err = libibverbs.AllocPd(r.c)
 	require.NoError(t, err)
@@ -98,17 +104,28 @@ const qkey = 0x1111
 // of datagrams.
 func (r *rig) ready(qp *libibverbs.Qp, peer uint32) {
 	r.t.Helper()
-	r.bring(qp, peer, libibverbs.IBV_QPS_INIT, libibverbs.IBV_QPS_RTR, libibverbs.IBV_QPS_RTS)
+	r.readyTo(qp, r, peer)
+}
+
+// readyTo does so for a peer of another rig.
+func (r *rig) readyTo(qp *libibverbs.Qp, other *rig, peer uint32) {
+	r.t.Helper()
+	r.bringTo(qp, other, peer, libibverbs.IBV_QPS_INIT, libibverbs.IBV_QPS_RTR, libibverbs.IBV_QPS_RTS)
 }
 
 // bring takes it through some of these states.
 func (r *rig) bring(qp *libibverbs.Qp, peer uint32, states ...libibverbs.QpState) {
 	r.t.Helper()
+	r.bringTo(qp, r, peer, states...)
+}
+
+func (r *rig) bringTo(qp *libibverbs.Qp, other *rig, peer uint32, states ...libibverbs.QpState) {
+	r.t.Helper()
 	attr := alloc[libibverbs.QpAttr]()
 	defer free(attr)
 	*attr = libibverbs.QpAttr{
 		PortNum: 1, Qkey: qkey, QpAccessFlags: libibverbs.IBV_ACCESS_REMOTE_WRITE | libibverbs.IBV_ACCESS_REMOTE_READ | libibverbs.IBV_ACCESS_REMOTE_ATOMIC,
-		AhAttr: r.to(), PathMtu: libibverbs.IBV_MTU_1024, DestQpNum: peer, MaxDestRdAtomic: 4, MaxRdAtomic: 4, MinRnrTimer: 1,
+		AhAttr: other.to(), PathMtu: libibverbs.IBV_MTU_1024, DestQpNum: peer, MaxDestRdAtomic: 4, MaxRdAtomic: 4, MinRnrTimer: 1,
 		Timeout: 14, RetryCnt: 7, RnrRetry: 7,
 	}
 	for _, to := range states {
@@ -186,9 +203,15 @@ const patience = time.Minute
 // ah returns an address handle of the device itself.
 func (r *rig) ah() *libibverbs.Ah {
 	r.t.Helper()
+	return r.ahTo(r)
+}
+
+// ahTo returns one of another rig's device.
+func (r *rig) ahTo(other *rig) *libibverbs.Ah {
+	r.t.Helper()
 	attr := alloc[libibverbs.AhAttr]()
 	defer free(attr)
-	*attr = r.to()
+	*attr = other.to()
 	ah, err := libibverbs.CreateAh(r.pd, attr)
 	require.NoError(r.t, err)
 	return ah
