@@ -43,7 +43,7 @@ func BenchmarkClients(b *testing.B) {
 // compareWays prints a row for each way. The first is TCP.
 func compareWays(b *testing.B, d testdevice.Device, ways []way, n int) {
 	b.Helper()
-	const requests = 60000
+	const requests = 40000
 	command := func(w way, times int) *exec.Cmd {
 		return process.Command(b, "clients", w.network, w.protocol, d.IPv4.String(), strconv.Itoa(n), strconv.Itoa(times*requests))
 	}
