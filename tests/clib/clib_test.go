@@ -146,6 +146,25 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// What counts is a program's environment at its first call, not that with which
+// it was started.
+func TestEnvironment(t *testing.T) {
+	program := compile(t, "environment", "-L", folder, "-l:libibverbs.so.1")
+	for _, tt := range []struct{ limits, change, segments string }{
+		{"", "set", "3"}, {"sge=5", "set", "3"}, {"sge=5", "title", "5"}, {"sge=5", "unset", "32"},
+	} {
+		t.Run(tt.change+", before: "+tt.limits, func(t *testing.T) {
+			t.Setenv("VERBENA_LIMITS", tt.limits)
+			if tt.limits == "" {
+				require.NoError(t, os.Unsetenv("VERBENA_LIMITS"))
+			}
+			p := process.Run(t, process.Cmd(t, "verbena", "softroce", "run", "-l", folder, program, tt.change))
+			require.Zero(t, p.Wait())
+			require.Equal(t, tt.segments+"\n", p.Output())
+		})
+	}
+}
+
 // A program that is linked to librdmacm alone has libc before libibverbs.
 func TestOneLibrary(t *testing.T) {
 	program := compile(t, "onelibrary", "-L", folder, "-l:librdmacm.so.1", "-Wl,-rpath-link,"+folder)
