@@ -78,7 +78,6 @@ func (s *Server) Restart() {
 	args := []string{
 		Program(s.t, "valkey-server"), "--port", s.port, "--bind", s.host, "--protected-mode", "no", "--save", "", "--dir", s.t.TempDir(),
 		"--loadmodule", Program(s.t, "valkey-rdma.so"), "--rdma-port", s.port, "--rdma-bind", s.host, "--enable-debug-command", "yes",
-		"--set-proc-title", "no", // setting it clears the environment that Go's runtime reads
 	}
 	cmd := exec.Command(args[0], args[1:]...)
 	if testdevice.Soft() {
