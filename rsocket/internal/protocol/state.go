@@ -452,7 +452,7 @@ func (s *State) takeControl(w Word, writes bool) Post {
 	n := s.cost(writes)
 	s.control -= n
 	s.unnoticed++
-	s.controls += n
+	s.controls++
 	back := controlBack * ID(n)
 	if w == Disconnect {
 		back += disconnects
