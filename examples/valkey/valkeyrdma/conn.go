@@ -70,6 +70,7 @@ type Conn struct {
 
 	over  chan struct{} // closed when the connection has ended, and err is set
 	err   error
+	gone  chan struct{} // closed when the goroutine that receives has ended
 	ready chan struct{} // has a value when the server has answered the first messages
 
 	mu sync.Mutex // guards the fields below
@@ -93,7 +94,7 @@ var _ net.Conn = (*Conn)(nil)
 func newConn(window int) *Conn {
 	c := &Conn{
 		window: window, readable: make(chan struct{}, 1), writable: make(chan struct{}, 1),
-		over: make(chan struct{}), ready: make(chan struct{}, 1),
+		over: make(chan struct{}), gone: make(chan struct{}), ready: make(chan struct{}, 1),
 	}
 	c.ctx, c.end = context.WithCancelCause(context.Background())
 	c.reads.init(c.ctx)
@@ -136,13 +137,9 @@ func (c *Conn) setup(rdma *rdmacm.Conn) (err error) {
 func (c *Conn) start(ctx context.Context, rdma *rdmacm.Conn) error {
 	c.rdma, c.asking = rdma, true
 	go c.receive()
-	for _, i := range []int{sayGet, saySet} {
-		if err := c.say(i, nil); err != nil {
-			return err
-		}
-	}
-	if err := c.offer(); err != nil {
-		return err
+	err := cmp.Or(c.say(sayGet, nil), c.say(saySet, nil), c.offer())
+	if err != nil {
+		return fmt.Errorf("the server has ended the handshake: %w", c.reason(err))
 	}
 	select {
 	case <-c.ready:
@@ -156,6 +153,7 @@ func (c *Conn) start(ctx context.Context, rdma *rdmacm.Conn) error {
 
 // receive takes what arrives until the connection ends.
 func (c *Conn) receive() {
+	defer close(c.gone)
 	for {
 		m, err := c.messages.Next(context.Background())
 		if err == nil {
@@ -163,8 +161,8 @@ func (c *Conn) receive() {
 		}
 		if err != nil {
 			c.err = err
-			_ = c.rdma.Close() // of which Close reports the error
-			close(c.over)
+			close(c.over)      // before requests fail because of what follows
+			_ = c.rdma.Close() // Close reports its error
 			return
 		}
 	}
@@ -374,7 +372,7 @@ func (c *Conn) Close() error {
 		if closeErr := c.rdma.Close(); closeErr != nil {
 			err = c.opError("close", closeErr)
 		}
-		<-c.over
+		<-c.gone
 	})
 	return err
 }
@@ -392,14 +390,20 @@ func (c *Conn) flush() {
 
 // opError returns the error of an operation as package net has them.
 func (c *Conn) opError(op string, err error) error {
+	return &net.OpError{Op: op, Net: "rdma", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: c.reason(err)}
+}
+
+// reason returns why the connection has ended, if it has before Close. That
+// says more than err, the error of a single request.
+func (c *Conn) reason(err error) error {
 	select {
 	case <-c.over:
 		if c.ctx.Err() == nil {
-			err = c.err // says more than the error of a single request
+			return c.err
 		}
 	default:
 	}
-	return &net.OpError{Op: op, Net: "rdma", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
+	return err
 }
 
 // LocalAddr returns the local address, a *net.TCPAddr.
