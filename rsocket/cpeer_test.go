@@ -88,7 +88,8 @@ func (s *cSocket) take(step string, lines *bufio.Scanner) error {
 		lines.Scan()
 		return nil
 	case "die":
-		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		self, err := os.FindProcess(os.Getpid())
+		return errors.Join(err, self.Kill())
 	}
 	return errors.New("unknown")
 }
