@@ -228,7 +228,7 @@ func TestAcceptGivesUpHalfOpen(t *testing.T) {
 	require.ErrorIs(t, cmtest.Take(t, result, "the end of Accept").err, rdmacm.ErrBacklogFull)
 	refused := next(t, client.ch, rdmacm.EventRejected).Err()
 	require.ErrorIs(t, refused, syscall.ECONNREFUSED)
-	require.Equal(t, testdevice.Soft(), errors.Is(refused, rdmacm.ErrBacklogFull), "the kernel's rejection has no mark")
+	require.Equal(t, testdevice.UserSpace(), errors.Is(refused, rdmacm.ErrBacklogFull), "the kernel's rejection has no mark")
 }
 
 // A handshake that the peer has completed stays, although Accept has not seen

@@ -29,6 +29,7 @@ import (
 // method of the connection, and opens and closes other connections.
 func TestCallbacksCallEverything(t *testing.T) {
 	d := needDevice(t)
+	testdevice.NeedsProcesses(t)
 	for name := range callers {
 		t.Run(name, func(t *testing.T) {
 			if strings.Contains(name, "pool") {

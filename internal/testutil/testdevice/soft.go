@@ -36,6 +36,22 @@ func (d Device) SoftRoCESince(t testing.TB, major, minor int) bool {
 // softroce.
 func Soft() bool { return os.Getenv("VERBENA_DEVICE") == "soft" }
 
+// UserSpace reports whether the device is that in user space, on this machine's
+// network or on that of all machines.
+func UserSpace() bool {
+	name, _, _ := strings.Cut(os.Getenv("VERBENA_DEVICE"), ":")
+	return name == "soft"
+}
+
+// NeedsProcesses skips the test unless several processes of this machine can
+// use the device at the same addresses.
+func NeedsProcesses(t testing.TB) {
+	t.Helper()
+	if UserSpace() && !Soft() {
+		t.Skip("needs two processes with the same addresses, and on the network of all machines an address belongs to one")
+	}
+}
+
 // LosePackets makes the device in user space lose all packets until mend is
 // called or the test ends.
 func LosePackets(t testing.TB) (mend func()) {
