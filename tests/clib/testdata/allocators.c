@@ -91,25 +91,6 @@ static struct ibv_qp *new_qp(struct ibv_pd *parent, struct ibv_cq *cq, struct ib
 	return ibv_create_qp(parent, &attr);
 }
 
-/* Connects a queue pair with itself. */
-static void connect_qp(struct ibv_qp *qp)
-{
-	struct ibv_qp_attr a = {
-		.qp_state = IBV_QPS_INIT, .port_num = 1, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num,
-		.max_dest_rd_atomic = 1, .min_rnr_timer = 12, .timeout = 17, .retry_cnt = 7, .rnr_retry = 3, .max_rd_atomic = 1,
-		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64}},
-	};
-
-	CHECK(ibv_query_gid(context, 1, 0, &a.ah_attr.grh.dgid) == 0);
-	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-	a.qp_state = IBV_QPS_RTR;
-	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	a.qp_state = IBV_QPS_RTS;
-	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-			     IBV_QP_MAX_QP_RD_ATOMIC));
-}
-
 /* Sends n messages from the queue pair to itself. */
 static void transfer(struct ibv_qp *qp, struct ibv_mr *mr, int n)
 {
@@ -152,8 +133,8 @@ static void use(enum how how)
 	CHECK((qp = new_qp(parent, cq, NULL)) && has(&pool, 2 * n, n, n));
 	CHECK((shared = new_qp(parent, cq, srq)) && has(&pool, 3 * n, n, n)); /* it has no receive queue */
 	CHECK(pool.calls == 5);
-	connect_qp(qp);
-	connect_qp(shared);
+	connect_qp(qp, qp->qp_num, 0);
+	connect_qp(shared, shared->qp_num, 0);
 	transfer(qp, mr, SENDS);
 	transfer(shared, mr, SENDS);
 	CHECK(ibv_resize_cq(cq, 200) == 0 && ibv_modify_srq(srq, &more, IBV_SRQ_MAX_WR) == 0);

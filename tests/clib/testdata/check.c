@@ -42,7 +42,6 @@ static void set_up(const char *kind)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	static char memory[SIZE];
-	union ibv_gid gid;
 	struct ibv_pd *pd;
 
 	CHECK(list && list[0] && (context = ibv_open_device(list[0])) && (pd = ibv_alloc_pd(context)));
@@ -50,7 +49,6 @@ static void set_up(const char *kind)
 	received = new_memory(kind);
 	CHECK((from = ibv_reg_mr(pd, sent, SIZE, 0)) && (to = ibv_reg_mr(pd, received, SIZE, IBV_ACCESS_LOCAL_WRITE)) &&
 	      (peer = ibv_reg_mr(pd, memory, SIZE, ACCESS)));
-	CHECK(ibv_query_gid(context, 1, 0, &gid) == 0);
 	for (int i = 0; i < 2; i++) {
 		struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .cap = {8, 8, 1, 1, 0}};
 
@@ -58,21 +56,8 @@ static void set_up(const char *kind)
 		init.send_cq = init.recv_cq = cq[i];
 		CHECK(qp[i] = ibv_create_qp(pd, &init));
 	}
-	for (int i = 0; i < 2; i++) {
-		struct ibv_qp_attr a = {
-			.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = ACCESS, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp[!i]->qp_num,
-			.max_dest_rd_atomic = 1, .min_rnr_timer = 12, .timeout = 10, .retry_cnt = 3, .rnr_retry = 7, .max_rd_atomic = 1,
-			.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = gid, .hop_limit = 64}},
-		};
-
-		CHECK(!ibv_modify_qp(qp[i], &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-		a.qp_state = IBV_QPS_RTR;
-		CHECK(!ibv_modify_qp(qp[i], &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-		a.qp_state = IBV_QPS_RTS;
-		CHECK(!ibv_modify_qp(qp[i], &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-				     IBV_QP_MAX_QP_RD_ATOMIC));
-	}
+	for (int i = 0; i < 2; i++)
+		connect_qp(qp[i], qp[!i]->qp_num, ACCESS);
 }
 
 static __attribute__((noinline)) void post(enum ibv_wr_opcode opcode, struct ibv_mr *mr, int at, int length, int flags)

@@ -87,19 +87,8 @@ static void write_meanwhile(void)
 	struct ibv_cq *cq = ibv_create_cq(exporter, 4, NULL, NULL, 0);
 	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
 	struct ibv_qp *qp = ibv_create_qp(pd, &init);
-	struct ibv_qp_attr a = {
-		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = ACCESS, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num,
-		.max_dest_rd_atomic = 1, .min_rnr_timer = 12, .timeout = 17, .retry_cnt = 7, .rnr_retry = 3, .max_rd_atomic = 1,
-		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = gid, .hop_limit = 64}},
-	};
 
-	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-	a.qp_state = IBV_QPS_RTR;
-	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	a.qp_state = IBV_QPS_RTS;
-	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-			     IBV_QP_MAX_QP_RD_ATOMIC));
+	connect_qp(qp, qp->qp_num, ACCESS);
 	while (__atomic_load_n(&running, __ATOMIC_SEQ_CST) > 0) {
 		struct ibv_sge sge = {(uintptr_t)memory + SIZE, SIZE, mr->lkey};
 		struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;

@@ -37,7 +37,6 @@ int main(void)
 	struct ibv_mr *of_dm, *null, *all;
 	struct ibv_dm *dm;
 	struct ibv_pd *pd;
-	union ibv_gid gid;
 	char *memory = mmap(NULL, 2 * SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	uint64_t from = (uintptr_t)memory, to = from + SIZE;
 	struct ibv_sge advised = {from, SIZE, 0};
@@ -53,27 +52,14 @@ int main(void)
 	advised.lkey = all->lkey;
 	CHECK(more->advise_mr(pd, IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE, IB_UVERBS_ADVISE_MR_FLAG_FLUSH, &advised, 1) == 0);
 
-	CHECK((cq = ibv_create_cq(context, 16, NULL, NULL, 0)) && ibv_query_gid(context, 1, 0, &gid) == 0);
+	CHECK((cq = ibv_create_cq(context, 16, NULL, NULL, 0)));
 	for (int i = 0; i < 2; i++) {
 		struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
 
 		CHECK((qp[i] = ibv_create_qp(pd, &init)));
 	}
-	for (int i = 0; i < 2; i++) {
-		struct ibv_qp_attr a = {
-			.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = ACCESS, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp[!i]->qp_num,
-			.max_dest_rd_atomic = 1, .min_rnr_timer = 12, .timeout = 17, .retry_cnt = 7, .rnr_retry = 3, .max_rd_atomic = 1,
-			.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = gid, .hop_limit = 64}},
-		};
-
-		CHECK(!ibv_modify_qp(qp[i], &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-		a.qp_state = IBV_QPS_RTR;
-		CHECK(!ibv_modify_qp(qp[i], &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-		a.qp_state = IBV_QPS_RTS;
-		CHECK(!ibv_modify_qp(qp[i], &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-				     IBV_QP_MAX_QP_RD_ATOMIC));
-	}
+	for (int i = 0; i < 2; i++)
+		connect_qp(qp[i], qp[!i]->qp_num, ACCESS);
 
 	memset(memory, 7, SIZE);
 	CHECK(dm->memcpy_to_dm(dm, 0, memory, SIZE) == 0 && dm->memcpy_to_dm(dm, 4, memory, SIZE) == EFAULT);
