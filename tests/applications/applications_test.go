@@ -228,9 +228,9 @@ func fio(verb string, telling bool, n int) application {
 	return a
 }
 
-// qperf measures for a second. The second test makes the server end. Between
-// namespaces, the client's request may find the server before it listens; the
-// server then waits forever.
+// qperf measures for a second. The second test makes the server end. The server
+// sends its port before it calls rdma_listen: between namespaces, the client's
+// request may come earlier, and the server then waits forever.
 func qperf(name string, telling bool, device, tcp string) application {
 	run := func(test string) program {
 		return program{
@@ -244,7 +244,9 @@ func qperf(name string, telling bool, device, tcp string) application {
 // pingpong is libfabric's, which compares what comes back. Messages have up to
 // a MiB, or the size in flags. Connections need an address of an interface, and
 // over UDP within the machine the devices have others. Between namespaces, rxm
-// may end with a flushed request after everything was compared.
+// may end with an error after everything was compared: when the peer has
+// disconnected, the provider verbs reports sends as flushed whose completions it
+// has not polled, although they have succeeded.
 func pingpong(name string, telling bool, provider, flags string) application {
 	run := func(provider string) program {
 		flags := "fi_pingpong -c -I 100 -P {port} " + provider + " " + flags
