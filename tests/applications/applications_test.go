@@ -245,8 +245,8 @@ func qperf(name string, telling bool, device, tcp string) application {
 // a MiB, or the size in flags. Connections need an address of an interface, and
 // over UDP within the machine the devices have others. Between namespaces, rxm
 // may end with an error after everything was compared: when the peer has
-// disconnected, the provider verbs reports sends as flushed whose completions it
-// has not polled, although they have succeeded.
+// disconnected, the provider verbs reports sends as flushed whose completions
+// it has not polled, although they have succeeded.
 func pingpong(name string, telling bool, provider, flags string) application {
 	run := func(provider string) program {
 		flags := "fi_pingpong -c -I 100 -P {port} " + provider + " " + flags
