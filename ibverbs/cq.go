@@ -323,7 +323,7 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 // nap sleeps in C for up to napLimit if a completion is likely to come in that
 // time. Otherwise, it returns 0 at once.
 func (cq *CQ) nap(ctx context.Context, wcs []WC) (int, error) {
-	if !cq.policy.wantsNap() || datapath.HasIdle() || !cq.channel.isOnly() {
+	if !cq.policy.wantsNap() || datapath.HasDevice() || !cq.channel.isOnly() {
 		return 0, nil
 	}
 	select {

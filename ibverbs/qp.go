@@ -614,10 +614,10 @@ func (qp *QP) postSend(b *SendBatch) (int, error) {
 		return 0, err
 	}
 	var p datapath.Posted
-	begun := datapath.Begin()
+	begun := datapath.BeginSend()
 	datapath.PostSend(qp.forSending(), qp.sendOps, &wrs[0], &p)
 	if begun {
-		datapath.End()
+		datapath.EndSend()
 	}
 	b.finish()
 	n := len(wrs)

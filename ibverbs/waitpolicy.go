@@ -200,7 +200,7 @@ func newPlaces(processors int) places {
 
 // limit returns the number of places.
 func (p *places) limit() int32 {
-	if datapath.HasIdle() {
+	if datapath.HasDevice() {
 		return p.beside
 	}
 	return p.n

@@ -212,7 +212,7 @@ func TestPlacesBesideDevice(t *testing.T) {
 		p := newPlaces(processors)
 		require.Equal(t, want.alone, p.n, "of %d processors", processors)
 		require.Equal(t, want.beside, p.beside, "of %d processors", processors)
-		if datapath.HasIdle() {
+		if datapath.HasDevice() {
 			require.Equal(t, want.beside, p.limit())
 		} else {
 			require.Equal(t, want.alone, p.limit())

@@ -138,3 +138,24 @@ type WC struct {
 	_         [2]byte
 	SLID      uint32 // all 32 bits of the SLID if the queue is extended, otherwise 0; Wc has the low 16 bits
 }
+
+// Device is a device in this process, whose work is done by a thread of this
+// process, its worker, or by threads of the program. The functions run in the
+// thread of a call, while C holds no lock.
+type Device struct {
+	// Idle is called by Poll, Spin and an Exchange that spins for some time,
+	// whenever they find a queue empty. The device can use the time for its
+	// work.
+	Idle func(cq unsafe.Pointer)
+	// Relieve is called by BeginSend, and by an Exchange that spins before it
+	// posts requests. If it returns true, posting does not wake the worker,
+	// and EndSend or Exchange calls Resume afterwards.
+	Relieve func() bool
+	// Resume does the work that Relieve has kept from the worker.
+	Resume func()
+	// SetWake makes the device call wake for a completion in a queue that
+	// PollOrArm has armed for that, in place of an event. The device can so
+	// wake goroutines without a system call. It returns false if it does not
+	// know the queue.
+	SetWake func(cq *libibverbs.Cq, wake func()) bool
+}

@@ -62,6 +62,7 @@ func SetOrigin(f func() unsafe.Pointer) {
 	} else {
 		origin.Store(&f)
 	}
+	hooked.Store(f != nil || HasDevice())
 }
 
 // Origin returns a C function of the type const char *(void). It returns the
@@ -91,6 +92,30 @@ func End() {
 	runtime.UnlockOSThread()
 }
 
+// hooked reports whether SetOrigin or SetDevice has set something.
+var hooked atomic.Bool
+
+// BeginSend and EndSend are Begin and End for PostSend. They also let the
+// device of SetDevice do its work in the posting thread.
+func BeginSend() bool { return hooked.Load() && beginSend() }
+
+func beginSend() bool {
+	if origin.Load() != nil {
+		return begin()
+	}
+	d := device.Load()
+	return d != nil && d.Relieve()
+}
+
+// EndSend ends what BeginSend has begun.
+func EndSend() {
+	if origin.Load() != nil {
+		End()
+	} else if d := device.Load(); d != nil {
+		d.Resume()
+	}
+}
+
 // PostSend posts the list wr. If ops is 0, qp is a libibverbs.Qp. Otherwise,
 // ops has the operations with which the queue pair was created, qp is a
 // libibverbs.QpEx, and PostSend uses ibv_wr_*.
@@ -107,24 +132,19 @@ func PostRecv(qp *libibverbs.Qp, wr *libibverbs.RecvWr, p *Posted) {
 	leave()
 }
 
-// idle is the function that SetIdle has set, or nil.
-var idle atomic.Pointer[func(cq unsafe.Pointer)]
+// device is the device that SetDevice has set, or nil.
+var device atomic.Pointer[Device]
 
-// SetIdle makes Poll, Spin and an Exchange that spins for some time call f
-// whenever they find a queue empty. A device in this process can use the time
-// for its work. f runs in the caller's thread, and C holds no lock while f
-// runs. If f is nil, nothing is called any more.
-func SetIdle(f func(cq unsafe.Pointer)) {
-	if f == nil {
-		idle.Store(nil)
-	} else {
-		idle.Store(&f)
-	}
+// SetDevice makes the functions of this package call those of d. If d is nil,
+// nothing is called any more.
+func SetDevice(d *Device) {
+	device.Store(d)
+	hooked.Store(d != nil || origin.Load() != nil)
 }
 
-// HasIdle reports whether SetIdle has set a function. If so, threads should
-// spin rather than sleep, since a sleeping thread does not call the function.
-func HasIdle() bool { return idle.Load() != nil }
+// HasDevice reports whether SetDevice has set a device. If so, threads should
+// spin rather than sleep in C, since a sleeping thread does none of its work.
+func HasDevice() bool { return device.Load() != nil }
 
 // Poll polls once. out is an array of WC with room for max, here and in the
 // functions below.
@@ -133,8 +153,8 @@ func Poll(q Queue, max int, out unsafe.Pointer, p *Polled) {
 	C.verbena_poll(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), bytes(unsafe.Pointer(p)))
 	leave()
 	if p.Value == 0 {
-		if f := idle.Load(); f != nil {
-			(*f)(q.CQ)
+		if d := device.Load(); d != nil {
+			d.Idle(q.CQ)
 		}
 	}
 }
@@ -153,19 +173,12 @@ func PollOrArm(q Queue, max int, out unsafe.Pointer, solicited, wakes bool, p *P
 	leave()
 }
 
-// waker is the function that SetWaker has set, or nil.
-var waker atomic.Pointer[func(cq *libibverbs.Cq, wake func()) bool]
-
-// SetWaker makes SetWake call f. A device in this process can so wake
-// goroutines without a system call.
-func SetWaker(f func(cq *libibverbs.Cq, wake func()) bool) { waker.Store(&f) }
-
-// SetWake makes the device call wake when a completion arrives in a queue that
-// PollOrArm has armed for that. wake must not block. It returns false if the
-// device cannot do that.
+// SetWake makes the device of SetDevice call wake when a completion arrives in
+// a queue that PollOrArm has armed for that. wake must not block. It returns
+// false if the device cannot do that.
 func SetWake(cq *libibverbs.Cq, wake func()) bool {
-	f := waker.Load()
-	return f != nil && (*f)(cq, unseen(wake))
+	d := device.Load()
+	return d != nil && d.SetWake(cq, unseen(wake))
 }
 
 // events looks up the functions that take an event from a completion channel,
@@ -195,8 +208,8 @@ func TakeEvent(channel *libibverbs.CompChannel, p *Polled) {
 
 // Spin polls until there are completions or the budget is over.
 func Spin(q Queue, max int, out unsafe.Pointer, budget time.Duration, p *Polled) {
-	if f := idle.Load(); f != nil {
-		spinIdle(*f, q, 0, 1, max, out, budget, p)
+	if d := device.Load(); d != nil {
+		spinIdle(d.Idle, q, 0, 1, max, out, budget, p)
 		return
 	}
 	C.verbena_spin(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), C.int64_t(budget), bytes(unsafe.Pointer(p)))
@@ -239,15 +252,15 @@ func Exchange(
 	ex unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, requests *libibverbs.SendWr,
 	q Queue, least, max int, out unsafe.Pointer, how How, budget time.Duration, e *Exchanged,
 ) {
-	var f *func(unsafe.Pointer)
+	var d *Device
 	if how == Spinning {
-		f = idle.Load()
+		d = device.Load()
 	} else {
 		_ = events.Load()
 	}
-	spins := budget
-	if f != nil {
-		budget = 0
+	if d != nil {
+		exchangeWith(d, qp, receives, ex, ops, requests, q, least, max, out, budget, e)
+		return
 	}
 	if how == Spinning { // a goroutine that sleeps must not keep others from calling C
 		enter()
@@ -258,8 +271,25 @@ func Exchange(
 	if how == Spinning {
 		leave()
 	}
-	if n := int(e.Polled.Value); f != nil && spins > 0 && e.Received.Value == 0 && e.Sent.Value == 0 && 0 <= n && n < least {
-		spinIdle(*f, q, n, least, max, out, spins, &e.Polled)
+}
+
+// exchangeWith is an Exchange that spins, with a device in this process.
+func exchangeWith(
+	d *Device, qp *libibverbs.Qp, receives *libibverbs.RecvWr,
+	ex unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, requests *libibverbs.SendWr,
+	q Queue, least, max int, out unsafe.Pointer, budget time.Duration, e *Exchanged,
+) {
+	relieved := requests != nil && d.Relieve()
+	enter()
+	C.verbena_exchange(bytes(unsafe.Pointer(qp)), bytes(unsafe.Pointer(receives)),
+		bytes(ex), C.uint64_t(ops), bytes(unsafe.Pointer(requests)), bytes(q.CQ),
+		C.uint64_t(q.Fields), C.int64_t(least), C.int64_t(max), bytes(out), C.int32_t(Spinning), 0, bytes(unsafe.Pointer(e)))
+	leave()
+	if relieved {
+		d.Resume()
+	}
+	if n := int(e.Polled.Value); budget > 0 && e.Received.Value == 0 && e.Sent.Value == 0 && 0 <= n && n < least {
+		spinIdle(d.Idle, q, n, least, max, out, budget, &e.Polled)
 	}
 }
 

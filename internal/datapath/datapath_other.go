@@ -25,9 +25,9 @@ func PostSend(_ unsafe.Pointer, _ libibverbs.QpCreateSendOpsFlags, _ *libibverbs
 // PostRecv fails with syscall.ENOSYS.
 func PostRecv(_ *libibverbs.Qp, _ *libibverbs.RecvWr, p *Posted) { *p = cannotPost }
 
-// HasIdle reports whether SetIdle has set a function. It always returns false,
-// as nothing can be polled.
-func HasIdle() bool { return false }
+// HasDevice reports whether SetDevice has set a device. It always returns
+// false, as nothing can be polled.
+func HasDevice() bool { return false }
 
 // Poll fails with syscall.ENOSYS.
 func Poll(_ Queue, _ int, _ unsafe.Pointer, p *Polled) { *p = cannotPoll }
@@ -62,5 +62,11 @@ func Begin() bool { return false }
 
 // End does nothing.
 func End() {}
+
+// BeginSend returns false, as nothing is posted.
+func BeginSend() bool { return false }
+
+// EndSend does nothing.
+func EndSend() {}
 
 func isRXE(unsafe.Pointer) bool { return false }

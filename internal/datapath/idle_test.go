@@ -5,6 +5,7 @@
 package datapath_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 	"unsafe"
@@ -24,13 +25,16 @@ func TestIdle(t *testing.T) {
 	q := datapath.NewQueue(d.PlainCQ())
 	calls := 0
 	brings := 0 // completions, with the third call
-	datapath.SetIdle(func(cq unsafe.Pointer) {
-		require.Equal(t, q.CQ, cq)
-		if calls++; calls == 3 && brings > 0 {
-			d.Set(fakeverbs.Script{Completions: brings})
-		}
+	datapath.SetDevice(&datapath.Device{
+		Idle: func(cq unsafe.Pointer) {
+			require.Equal(t, q.CQ, cq)
+			if calls++; calls == 3 && brings > 0 {
+				d.Set(fakeverbs.Script{Completions: brings})
+			}
+		},
+		Relieve: func() bool { return false },
 	})
-	defer datapath.SetIdle(nil)
+	defer datapath.SetDevice(nil)
 	exchange := func(least int, how datapath.How, budget time.Duration, posts *libibverbs.SendWr) (e datapath.Exchanged) {
 		qp := d.QP()
 		datapath.Exchange(&qp.QpBase, nil, unsafe.Pointer(&qp.QpBase), 0, posts, q, least, len(wcs), ptr(&wcs[0]), how, budget, &e)
@@ -72,4 +76,58 @@ func TestIdle(t *testing.T) {
 		})
 	}
 	require.NotZero(t, spin(0).Now)
+}
+
+// A device is relieved before requests are posted, and resumes afterwards.
+func TestRelieve(t *testing.T) {
+	d := fakeverbs.New()
+	defer d.Close()
+	qp := d.QP()
+	q := datapath.NewQueue(d.PlainCQ())
+	wcs := make([]datapath.WC, 8)
+	wr := &libibverbs.SendWr{}
+	var told []string
+	relieves := true
+	datapath.SetDevice(&datapath.Device{
+		Idle: func(unsafe.Pointer) {},
+		Relieve: func() bool {
+			told = append(told, fmt.Sprint("relieve ", d.Requests()))
+			return relieves
+		},
+		Resume: func() { told = append(told, fmt.Sprint("resume ", d.Requests())) },
+	})
+	defer datapath.SetDevice(nil)
+	exchange := func(how datapath.How, wr *libibverbs.SendWr) {
+		var e datapath.Exchanged
+		datapath.Exchange(&qp.QpBase, nil, unsafe.Pointer(&qp.QpBase), 0, wr, q, 0, len(wcs), ptr(&wcs[0]), how, 0, &e)
+	}
+	for name, test := range map[string]struct {
+		run  func()
+		want []string
+	}{
+		"post": {func() {
+			var p datapath.Posted
+			begun := datapath.BeginSend()
+			datapath.PostSend(unsafe.Pointer(&qp.QpBase), 0, wr, &p)
+			if begun {
+				datapath.EndSend()
+			}
+		}, []string{"relieve 0", "resume 1"}},
+		"exchange":           {func() { exchange(datapath.Spinning, wr) }, []string{"relieve 0", "resume 1"}},
+		"exchange receives":  {func() { exchange(datapath.Spinning, nil) }, nil},
+		"exchange and sleep": {func() { exchange(datapath.Sleeping, wr) }, nil}, // the worker must do the work during the call
+	} {
+		t.Run(name, func(t *testing.T) {
+			d.Set(fakeverbs.Script{})
+			told = nil
+			test.run()
+			require.Equal(t, test.want, told)
+			d.Set(fakeverbs.Script{})
+			relieves = false
+			defer func() { relieves = true }()
+			told = nil
+			test.run()
+			require.Equal(t, test.want[:min(len(test.want), 1)], told)
+		})
+	}
 }

@@ -8,7 +8,6 @@
 #include "check.h"
 #include "verbs_skeleton.h"
 
-#include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -50,6 +49,8 @@ int soft_watch_fork(void)
 
 void soft_ring_bell(struct soft_wq *q)
 {
+	uint64_t one = 1;
+
 	/* If the queue is already on the list, the device will see its requests: package node
 	 * clears rung before the engine loads posted. */
 	if (__atomic_exchange_n(&q->rung, 1, __ATOMIC_SEQ_CST))
@@ -59,14 +60,7 @@ void soft_ring_bell(struct soft_wq *q)
 		;
 	if (__atomic_load_n(word, __ATOMIC_SEQ_CST) == RUNG || __atomic_exchange_n(word, RUNG, __ATOMIC_SEQ_CST) != ASLEEP)
 		return;
-	if (event < 0) {
-		syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
-	} else {
-		uint64_t one = 1;
-
-		while (write(event, &one, sizeof(one)) < 0 && errno == EINTR)
-			;
-	}
+	(void)!write(event, &one, sizeof(one)); /* does not block, so no signal interrupts it */
 }
 
 void soft_tell_posted(struct soft_wq *q, uint32_t end)

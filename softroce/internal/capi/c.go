@@ -210,7 +210,7 @@ func forgetRegion(device uint64, key uint32) {
 }
 
 // setWord tells C where the bell is. word is the word of the bell. event is the
-// eventfd that wakes the worker, or -1 if the word wakes it as a futex.
+// eventfd that wakes the worker.
 func setWord(word *uint32, event int) { C.soft_set_word((*C.uint32_t)(word), C.int(event)) }
 
 func watchFork() { C.soft_watch_fork() }

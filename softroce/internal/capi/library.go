@@ -116,8 +116,7 @@ func self() *cmLibrary {
 		watchFork()
 		theLibrary = l
 		l.Start()
-		datapath.SetIdle(l.help)
-		datapath.SetWaker(l.setWake)
+		datapath.SetDevice(&datapath.Device{Idle: l.help, Relieve: l.Relieve, Resume: l.Resume, SetWake: l.setWake})
 	})
 	return theLibrary
 }

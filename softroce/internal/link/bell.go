@@ -5,6 +5,8 @@
 package link
 
 import (
+	"fmt"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"syscall"
@@ -13,16 +15,23 @@ import (
 )
 
 // Bell wakes a node that has work to do. Threads of this and other processes
-// ring it. Code in C rings it through its Word.
+// ring it. Code in C rings it through its Word and its Event.
 type Bell struct {
 	memory memory
 	word   *uint32
-	poller *Poller // poller in which the node sleeps; nil: it sleeps on the word as a futex
+	event  int     // eventfd that ends Sleep, or -1 if the system has none left
+	poller *Poller // poller in which the node sleeps; nil: it sleeps in Go's netpoller
+
+	// sleeper has event, for Go's netpoller. wakesAt is the deadline that was
+	// set for it. Sleep alone uses both.
+	sleeper syscall.RawConn
+	file    *os.File
+	wakesAt time.Time
 }
 
 // Values of a bell's word. Ringing sets the word to Rung. If the word was
-// Asleep before, the ringing thread also wakes the node: it wakes the word, a
-// futex shared between processes, or writes to the eventfd of the Poller.
+// Asleep before, the ringing thread also wakes the node: it adds to the
+// eventfd.
 const (
 	Silent = 0
 	Rung   = 1
@@ -34,41 +43,67 @@ const bellSize = 4096
 // NewBell returns a bell. If the system lacks memory that processes can share,
 // local becomes the bell's word, and only this process can ring it.
 func NewBell(local *uint32) *Bell {
-	m, err := newMemory(bellSize)
-	if err != nil {
-		return &Bell{memory: noMemory, word: local}
+	b := &Bell{memory: noMemory, word: local, event: -1}
+	if fd, _, e := syscall.Syscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0); e == 0 {
+		b.event = int(fd)
 	}
-	return bellIn(m)
+	if m, err := newMemory(bellSize); err == nil {
+		b.memory, b.word = m, pointer[uint32](m, 0)
+	}
+	return b
 }
 
 // openBell returns the bell of another node. It takes ownership of the
-// descriptor.
-func openBell(fd int) (*Bell, error) {
-	m, err := openMemory(fd, bellSize)
+// descriptors of the memory and of the eventfd.
+func openBell(memory, event int) (*Bell, error) {
+	m, err := openMemory(memory, bellSize)
+	var flags uintptr
+	if err == nil {
+		m.closeFD()
+		flags, err = control(event, syscall.F_GETFL, 0)
+	}
+	if err == nil && flags&syscall.O_NONBLOCK == 0 {
+		err = fmt.Errorf("blocking descriptor of a bell refused: %w", syscall.EINVAL)
+	}
 	if err != nil {
+		m.close()
+		syscall.Close(event)
 		return nil, err
 	}
-	m.closeFD()
-	return bellIn(m), nil
+	return &Bell{memory: m, word: pointer[uint32](m, 0), event: event}, nil
 }
 
-// bellIn returns the bell in shared memory.
-func bellIn(m memory) *Bell { return &Bell{memory: m, word: pointer[uint32](m, 0)} }
+// close frees the bell.
+func (b *Bell) close() {
+	b.memory.close()
+	if b.file != nil {
+		b.file.Close()
+	} else if b.event >= 0 {
+		syscall.Close(b.event)
+	}
+}
 
 // Word returns the bell's word.
 func (b *Bell) Word() *uint32 { return b.word }
 
+// Event returns the descriptor of an eventfd, or -1. A thread that rings the
+// bell by setting its word, and that has found Asleep there, must also add to
+// the eventfd, which wakes the node.
+func (b *Bell) Event() int { return b.event }
+
 // Ring rings the bell. It makes sure that the thread whose Hear returns true
 // sees all that this thread wrote before.
 func (b *Bell) Ring() {
-	if b.IsRung() || atomic.SwapUint32(b.word, Rung) != Asleep {
-		return
+	if !b.IsRung() && atomic.SwapUint32(b.word, Rung) == Asleep {
+		b.wake()
 	}
-	if b.poller != nil {
-		b.poller.wake()
-	} else {
-		futex(b.word, futexWake, 1, nil)
-	}
+}
+
+// wake ends a Sleep.
+func (b *Bell) wake() {
+	one := [8]byte{1, 1, 1, 1, 1, 1, 1} // any number but 0, in both byte orders
+	// The call does not block, so Go's scheduler need not know of it.
+	_, _, _ = syscall.RawSyscall(syscall.SYS_WRITE, uintptr(b.event), uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one))
 }
 
 // IsRung reports whether the bell was rung since the last Hear.
@@ -77,6 +112,23 @@ func (b *Bell) IsRung() bool { return atomic.LoadUint32(b.word) == Rung }
 // Hear resets the bell and reports whether it was rung. A thread must call it
 // before it looks for work.
 func (b *Bell) Hear() bool { return atomic.CompareAndSwapUint32(b.word, Rung, Silent) }
+
+// IsAsleep reports whether ringing the bell would wake the node.
+func (b *Bell) IsAsleep() bool { return atomic.LoadUint32(b.word) == Asleep }
+
+// Relieve makes ringing the bell not wake the sleeping node: the caller does
+// the node's work in its place, and then calls Resume. It returns false if the
+// node does not sleep.
+func (b *Bell) Relieve() bool { return atomic.CompareAndSwapUint32(b.word, Asleep, Silent) }
+
+// Resume ends what Relieve has begun. If the bell was rung since the last Hear,
+// it wakes the node. If the node has woken meanwhile, it is still woken by each
+// ringing until it sleeps again.
+func (b *Bell) Resume() {
+	if !atomic.CompareAndSwapUint32(b.word, Silent, Asleep) && b.IsRung() {
+		b.wake()
+	}
+}
 
 // maxSpin limits the time for which Spin and Waits watch the bell.
 const maxSpin = 50 * time.Microsecond
@@ -125,26 +177,53 @@ func (b *Bell) Waits() bool {
 // bell already ends the Sleep. With a Poller, Sleep also ends when a socket is
 // ready.
 func (b *Bell) Sleep(due func() time.Duration) {
-	if !atomic.CompareAndSwapUint32(b.word, Silent, Asleep) {
+	if !atomic.CompareAndSwapUint32(b.word, Silent, Asleep) && b.IsRung() {
 		return
 	}
 	if d := min(due(), MaxSleep); d > 0 {
 		if b.poller != nil {
 			b.poller.sleep(d)
 		} else {
-			limit := syscall.NsecToTimespec(int64(d))
-			futex(b.word, futexWait, Asleep, &limit)
+			b.park(d)
 		}
 	}
 	atomic.CompareAndSwapUint32(b.word, Asleep, Silent)
 }
 
-const (
-	futexWait = 0
-	futexWake = 1
-)
+// park waits in Go's netpoller, for at most d. The thread that looks there for
+// the node's work then also finds the goroutines of the program that this work
+// makes ready, without waking another thread.
+func (b *Bell) park(d time.Duration) {
+	if b.sleeper == nil {
+		if b.sleeper = b.netpoll(); b.sleeper == nil {
+			time.Sleep(min(d, minPause))
+			return
+		}
+	}
+	// A deadline that is too early only makes Sleep return early, and setting
+	// it takes as long as the rest.
+	if now := time.Now(); b.wakesAt.Before(now) || b.wakesAt.Sub(now) > d {
+		b.wakesAt = now.Add(d)
+		_ = b.file.SetReadDeadline(b.wakesAt)
+	}
+	// The netpoller reports each addition to the eventfd, so nothing need
+	// read it.
+	_ = b.sleeper.Read(func(uintptr) bool { return atomic.LoadUint32(b.word) != Asleep })
+}
 
-// futex calls futex(2) on a word that processes share.
-func futex(word *uint32, op, value uintptr, limit *syscall.Timespec) {
-	syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(word)), op, value, uintptr(unsafe.Pointer(limit)), 0, 0)
+// netpoll registers the eventfd with Go's netpoller. It returns nil if that is
+// not possible.
+func (b *Bell) netpoll() syscall.RawConn {
+	if b.event < 0 {
+		return nil
+	}
+	b.file = os.NewFile(uintptr(b.event), "bell")
+	if b.file.SetReadDeadline(time.Time{}) != nil {
+		return nil
+	}
+	c, err := b.file.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	return c
 }

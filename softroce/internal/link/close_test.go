@@ -28,7 +28,7 @@ func held(t *testing.T) (files, mappings int) {
 func TestCloseGivesEverythingBack(t *testing.T) {
 	end := func(o *owner) {
 		o.end()
-		o.bell.memory.close() // it is the owner's
+		o.bell.close() // it is the owner's
 	}
 	end(own(t, newRecorder())) // so that what is opened once is there
 	files, mappings := held(t)

@@ -15,8 +15,8 @@
 // ends. Frames in each direction go through a ring in memory that the two nodes
 // share, which the sender creates. A Unix socket carries the descriptors of the
 // memory, and its end shows that the other node has ended. Each node has a
-// bell, a futex in shared memory. Other nodes ring the bell when there is a
-// frame for the node, or room for its frames again.
+// bell, a word in shared memory and an eventfd. Other nodes ring the bell when
+// there is a frame for the node, or room for its frames again.
 //
 // A Socket sends and receives UDP datagrams to and from other machines, on port
 // 4791 of one address, without privileges. It does not interpret them.

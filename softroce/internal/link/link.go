@@ -35,7 +35,7 @@ var Prefix = sync.OnceValue(func() string {
 })
 
 const (
-	magic = "vsr2"
+	magic = "vsr3"
 
 	// Slots is the number of slots, from 0 to 254. As slot 0 is not used, a
 	// machine has at most 254 nodes. As a destination, 255 stands for all
@@ -153,8 +153,8 @@ func Reserve() (*Link, error) {
 // Poll. Start fails if the bell is not in memory that other processes can
 // share.
 func (l *Link) Start(handler Handler, bell *Bell) error {
-	if bell.memory.fd < 0 {
-		return errors.New("cannot create memory to share with other processes")
+	if bell.memory.fd < 0 || bell.event < 0 {
+		return errors.New("cannot create memory and an eventfd to share with other processes")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -324,15 +324,11 @@ func sameUser(c *net.UnixConn) error {
 // A node that wants to send frames connects to the receiving node. It sends the
 // descriptors of a ring and of its own bell, and may then write frames to the
 // ring and even end, before the receiver has taken the ring. It receives the
-// descriptor of the receiver's bell. Nothing else is sent; the end of the
+// descriptors of the receiver's bell. Nothing else is sent; the end of the
 // connection shows that the other node has ended.
 
-// sendMemory sends the descriptors of memory over a connection.
-func sendMemory(c *net.UnixConn, parts ...memory) error {
-	fds := make([]int, len(parts))
-	for i, m := range parts {
-		fds[i] = m.fd
-	}
+// sendFDs sends descriptors over a connection.
+func sendFDs(c *net.UnixConn, fds ...int) error {
 	_, _, err := c.WriteMsgUnix([]byte{byte(len(fds))}, syscall.UnixRights(fds...), nil)
 	return err
 }
@@ -394,7 +390,7 @@ func (l *Link) serve(c *net.UnixConn, slot int, ready func()) {
 // receiveRing receives the ring and the bell of the node with that slot, and
 // sends this node's bell.
 func (l *Link) receiveRing(c *net.UnixConn, slot int) (*source, error) {
-	fds, err := receiveFDs(c, 2)
+	fds, err := receiveFDs(c, 3)
 	if err != nil {
 		return nil, err
 	}
@@ -402,20 +398,21 @@ func (l *Link) receiveRing(c *net.UnixConn, slot int) (*source, error) {
 	s.ring.memory, err = openMemory(fds[0], ringStart+ringBytes)
 	if err != nil {
 		syscall.Close(fds[1])
+		syscall.Close(fds[2])
 		return nil, err
 	}
 	s.ring.memory.closeFD()
-	if s.bell, err = openBell(fds[1]); err != nil {
+	if s.bell, err = openBell(fds[1], fds[2]); err != nil {
 		s.ring.memory.close()
 		return nil, err
 	}
-	_ = sendMemory(c, l.bell.memory) // fails if the node has ended
+	_ = sendFDs(c, l.bell.memory.fd, l.bell.event) // fails if the node has ended
 	return s, nil
 }
 
 func (s *source) close() {
 	s.ring.memory.close()
-	s.bell.memory.close()
+	s.bell.close()
 }
 
 // waitForEnd returns when the other end closes the connection, or violates the
@@ -440,7 +437,7 @@ func (l *Link) connect(slot int) (*peer, error) {
 		_, err = conn.Write(append([]byte(magic), byte(l.slot)))
 	}
 	if err == nil {
-		err = sendMemory(conn, ring, l.bell.memory)
+		err = sendFDs(conn, ring.fd, l.bell.memory.fd, l.bell.event)
 	}
 	if err != nil {
 		ring.close()
@@ -490,11 +487,11 @@ func receiveBell(conn *net.UnixConn, slot int) (*Bell, error) {
 	if other != slot {
 		return nil, fmt.Errorf("the process found as node %d identifies itself as node %d", slot, other)
 	}
-	fds, err := receiveFDs(conn, 1)
+	fds, err := receiveFDs(conn, 2)
 	if err != nil {
 		return nil, err
 	}
-	return openBell(fds[0])
+	return openBell(fds[0], fds[1])
 }
 
 // reportEnd makes Poll report the end of a node to which this node has sent
@@ -527,7 +524,7 @@ func (l *Link) drop(slot int, p *peer) {
 	delete(l.peers, slot)
 	p.ring.memory.close()
 	if p.bell != nil {
-		p.bell.memory.close()
+		p.bell.close()
 	}
 }
 

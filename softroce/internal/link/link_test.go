@@ -276,21 +276,21 @@ func TestSlowAnswer(t *testing.T) {
 	c := conn.(*net.UnixConn)
 	_, err = io.ReadFull(c, make([]byte, len(magic)+1))
 	require.NoError(t, err)
-	fds, err := receiveFDs(c, 2)
+	fds, err := receiveFDs(c, 3)
 	require.NoError(t, err)
 	ring, err := openMemory(fds[0], ringStart+ringBytes)
 	require.NoError(t, err)
 	defer ring.close()
-	theirs, err := openBell(fds[1])
+	theirs, err := openBell(fds[1], fds[2])
 	require.NoError(t, err)
-	defer theirs.memory.close()
+	defer theirs.close()
 
 	<-time.After(helloTimeout + helloTimeout/2) // longer than a node has for its hello
 	a.send(Slots-2, []byte("two"))
 	own := NewBell(new(uint32))
 	_, err = c.Write(append([]byte(magic), Slots-2))
 	require.NoError(t, err)
-	require.NoError(t, sendMemory(c, own.memory))
+	require.NoError(t, sendFDs(c, own.memory.fd, own.event))
 	wait(own)
 	require.Equal(t, uint32(Rung), atomic.LoadUint32(own.Word()))
 	r := reader{memory: ring}
@@ -417,7 +417,7 @@ func TestSuccessor(t *testing.T) {
 			told := make(diary, 10)
 			a := own(t, told)
 			bell := NewBell(new(uint32))
-			defer bell.memory.close()
+			defer bell.close()
 			arrive := func(text string) (*net.UnixConn, *writer) {
 				m, err := newMemory(ringStart + ringBytes)
 				require.NoError(t, err)
@@ -426,10 +426,12 @@ func TestSuccessor(t *testing.T) {
 				copy(w.begin(len(text)), text)
 				w.end(len(text))
 				c := pretend(t, a, 200)
-				require.NoError(t, sendMemory(c, m, bell.memory))
-				fds, err := receiveFDs(c, 1)
+				require.NoError(t, sendFDs(c, m.fd, bell.memory.fd, bell.event))
+				fds, err := receiveFDs(c, 2)
 				require.NoError(t, err)
-				require.NoError(t, syscall.Close(fds[0]))
+				for _, fd := range fds {
+					require.NoError(t, syscall.Close(fd))
+				}
 				return c, w
 			}
 			first, ring := arrive("first")
@@ -468,14 +470,14 @@ func TestSuccessor(t *testing.T) {
 func TestPretender(t *testing.T) {
 	a, _ := join(t)
 	bell := NewBell(new(uint32))
-	defer bell.memory.close()
+	defer bell.close()
 	ring, err := newMemory(ringStart + ringBytes)
 	require.NoError(t, err)
 	defer ring.close()
 	for _, slot := range []int{a.Slot(), Slots} {
 		c := pretend(t, a, byte(slot))
-		_ = sendMemory(c, ring, bell.memory) // unless the node was faster
-		fds, err := receiveFDs(c, 1)
+		_ = sendFDs(c, ring.fd, bell.memory.fd, bell.event) // unless the node was faster
+		fds, err := receiveFDs(c, 2)
 		require.Error(t, err, "slot %d", slot)
 		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.Empty(t, fds)
@@ -488,7 +490,7 @@ func TestUnfinishedRing(t *testing.T) {
 	for name, word := range map[string]uint32{"rung": Rung, "silent": Silent} {
 		t.Run(name, func(t *testing.T) {
 			b := NewBell(new(uint32))
-			defer b.memory.close()
+			defer b.close()
 			done := make(chan struct{})
 			go func() {
 				wait(b)
@@ -558,28 +560,29 @@ func TestHostileRing(t *testing.T) {
 	written := func(n uint64) func(w *writer) {
 		return func(w *writer) { *pointer[uint64](w.memory, writtenAt) = n }
 	}
-	for name, parts := range map[string][]memory{
-		"no bell":              {ring(length(8))},
-		"too many":             {ring(length(8)), bell.memory, bell.memory},
-		"a small ring":         {small, bell.memory},
-		"a ring that shrinks":  {shrinking, bell.memory},
-		"a ring for a bell":    {ring(length(8)), ring(length(8))},
-		"a large frame":        {ring(length(MaxFrame + 1)), bell.memory},
-		"more than is written": {ring(length(100)), bell.memory},
-		"a skip too far":       {ring(length(skip)), bell.memory},
-		"more than there is":   {ring(written(ringBytes + 8)), bell.memory},
-		"half a frame":         {ring(written(4)), bell.memory},
+	for name, parts := range map[string][]int{
+		"no bell":              {ring(length(8)).fd},
+		"too many":             {ring(length(8)).fd, bell.memory.fd, bell.event, bell.event},
+		"a small ring":         {small.fd, bell.memory.fd, bell.event},
+		"a ring that shrinks":  {shrinking.fd, bell.memory.fd, bell.event},
+		"a ring for a bell":    {ring(length(8)).fd, ring(length(8)).fd, bell.event},
+		"a bell that blocks":   {ring(length(8)).fd, bell.memory.fd, int(loose.Fd())},
+		"a large frame":        {ring(length(MaxFrame + 1)).fd, bell.memory.fd, bell.event},
+		"more than is written": {ring(length(100)).fd, bell.memory.fd, bell.event},
+		"a skip too far":       {ring(length(skip)).fd, bell.memory.fd, bell.event},
+		"more than there is":   {ring(written(ringBytes + 8)).fd, bell.memory.fd, bell.event},
+		"half a frame":         {ring(written(4)).fd, bell.memory.fd, bell.event},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := pretend(t, a, 200)
-			require.NoError(t, sendMemory(c, parts...))
-			if fds, err := receiveFDs(c, 1); err == nil { // the ring has been taken
-				theirs, err := openBell(fds[0])
+			require.NoError(t, sendFDs(c, parts...))
+			if fds, err := receiveFDs(c, 2); err == nil { // the ring has been taken
+				theirs, err := openBell(fds[0], fds[1])
 				require.NoError(t, err)
 				theirs.Ring()
 				_, err = c.Read(make([]byte, 1))
 				require.ErrorIs(t, err, io.EOF)
-				theirs.memory.close()
+				theirs.close()
 			} else {
 				require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 			}

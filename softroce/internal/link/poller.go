@@ -5,7 +5,7 @@
 package link
 
 import (
-	"os"
+	"errors"
 	"slices"
 	"sync"
 	"syscall"
@@ -14,10 +14,9 @@ import (
 )
 
 // Poller lets one thread of the node wait for the node's bell and its sockets
-// at the same time. With Go's netpoller, a thread of Go's runtime would wake
-// first, and would have to wake the node's thread.
+// at the same time.
 type Poller struct {
-	event int // eventfd that wakes the sleeping thread
+	bell *Bell
 
 	mu      sync.Mutex
 	sockets []*Socket
@@ -27,7 +26,7 @@ type Poller struct {
 
 	// Only the thread that calls sleep and Take uses polled and fds.
 	polled []*Socket // sockets of fds[1:]
-	fds    []pollFD  // descriptors for ppoll; the first is event
+	fds    []pollFD  // descriptors for ppoll; the first is the eventfd of the bell
 }
 
 // pollFD is struct pollfd.
@@ -43,26 +42,15 @@ const (
 )
 
 // NewPoller returns a poller. From then on, Sleep of the bell sleeps in the
-// poller, and other processes cannot ring the bell any more.
+// poller.
 func NewPoller(b *Bell) (*Poller, error) {
-	fd, _, e := syscall.Syscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
-	if e != 0 {
-		return nil, os.NewSyscallError("eventfd2", e)
+	if b.event < 0 {
+		return nil, errors.New("cannot create an eventfd")
 	}
-	b.poller = &Poller{event: int(fd)}
-	b.poller.left.L = &b.poller.mu
-	return b.poller, nil
-}
-
-// Event returns the descriptor of an eventfd. If a thread rings the bell by
-// setting the bell's word, and the word was Asleep, the thread must also add to
-// the eventfd, which wakes the node.
-func (p *Poller) Event() int { return p.event }
-
-// wake wakes the thread that sleeps in the poller.
-func (p *Poller) wake() {
-	one := [8]byte{1, 1, 1, 1, 1, 1, 1, 1} // any number but 0
-	_, _ = syscall.Write(p.event, one[:])
+	p := &Poller{bell: b}
+	p.left.L = &p.mu
+	b.poller = p
+	return p, nil
 }
 
 // add lets the poller wait for a socket.
@@ -81,16 +69,16 @@ func (p *Poller) remove(s *Socket) {
 	if !p.asleep {
 		return
 	}
-	p.wake()
+	p.bell.wake()
 	for sleeps := p.sleeps; p.asleep && p.sleeps == sleeps; { // later sleeps do not use the socket
 		p.left.Wait()
 	}
 }
 
-// sleep waits until Take has work, until wake is called, or until the time d
-// has passed.
+// sleep waits until Take has work, until the bell's wake is called, or until
+// the time d has passed.
 func (p *Poller) sleep(d time.Duration) {
-	p.polled, p.fds = p.polled[:0], append(p.fds[:0], pollFD{fd: int32(p.event), events: pollIn})
+	p.polled, p.fds = p.polled[:0], append(p.fds[:0], pollFD{fd: int32(p.bell.event), events: pollIn})
 	now := time.Now()
 	p.mu.Lock()
 	for _, s := range p.sockets {
@@ -130,7 +118,7 @@ func (p *Poller) sleep(d time.Duration) {
 	}
 	if p.fds[0].revents != 0 {
 		var count [8]byte
-		_, _ = syscall.Read(p.event, count[:])
+		_, _ = syscall.Read(p.bell.event, count[:])
 	}
 }
 

@@ -563,7 +563,7 @@ func TestCloseFreesPort(t *testing.T) {
 	require.NoError(t, err)
 	for range 100 {
 		s.Start(p, func([]Datagram) {}, nil, func() {})
-		p.wake()
+		p.bell.wake()
 		var ended atomic.Bool
 		var users sync.WaitGroup
 		users.Go(func() {

@@ -422,8 +422,6 @@ func (u *internet) claim(string) (io.Closer, error) { return nil, nil }
 // receive does nothing, as the worker receives from the sockets.
 func (u *internet) receive() (more bool) { return false }
 
-func (u *internet) event() int { return u.poller.Event() }
-
 func (u *internet) look() { u.poller.Look() }
 
 func (u *internet) take() { u.poller.Take() }

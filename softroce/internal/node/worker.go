@@ -56,6 +56,9 @@ type worker struct {
 	dueAt      atomic.Int64  // time at which work is due, as a time.Duration; written with the mutex held
 	wakesAt    atomic.Int64  // time at which the worker's sleep ends, as a time.Duration; 0 while the worker is awake
 	helps      atomic.Int64  // number of calls of help
+	leaves     atomic.Bool   // whether the worker is about to sleep, although the next request may come soon
+	waits      atomic.Int64  // sum of the numbers of helps and arms when posts was last 0
+	posts      atomic.Int32  // number of calls of relieve since then
 	watched    atomic.Bool   // whether functions of the program see packets; if so, help does nothing
 	noNapUntil time.Duration // time until which the worker does not nap; used by the worker alone
 }
@@ -71,21 +74,14 @@ type sockets interface {
 	// take receives from the sockets that were ready when the bell's Sleep
 	// ended.
 	take()
-	// event returns the eventfd that ends the bell's Sleep.
-	event() int
 }
 
 // Word returns the word of the node's bell. Threads of this process ring the
 // bell through the word, as link.Bell.Ring does.
 func (n *Node) Word() *uint32 { return n.worker.bell.Word() }
 
-// Event returns the eventfd that wakes the worker, or -1 if a futex wakes it.
-func (n *Node) Event() int {
-	if n.worker.sockets == nil {
-		return -1
-	}
-	return n.worker.sockets.event()
-}
+// Event returns the eventfd of the node's bell.
+func (n *Node) Event() int { return n.worker.bell.Event() }
 
 // work is the worker's loop. Programs pass the name of this function to goleak,
 // so it must not change (see docs/softroce.md).
@@ -103,9 +99,12 @@ func (w *worker) work() {
 		w.bell.Hear()
 		w.n.mu.Lock()
 		w.dueAt.Store(int64(w.n.advance(w.n.Now())))
-		w.unlock()
+		// What a goroutine that was woken posts is its own thread's work. A
+		// spinning worker would only keep a processor from it.
+		leaves := w.unlock() && w.sockets == nil
+		w.leaves.Store(leaves)
 		helps, arms := w.helps.Load(), w.door.armed()
-		if w.bell.Spin(w.due(), poll) || w.doze(helps, arms) {
+		if !leaves && w.bell.Spin(w.due(), poll) || w.doze(helps, arms) {
 			continue
 		}
 		w.bell.Sleep(w.rest)
@@ -133,11 +132,20 @@ func (w *worker) rest() time.Duration {
 	}
 }
 
+// maxAdvances limits how long a step takes.
+const maxAdvances = 8
+
 // step does the work that is due now, in a thread that is not the worker. The
 // caller holds the mutex.
 func (w *worker) step() {
 	now := w.n.Now()
 	next := w.n.advance(now)
+	for range maxAdvances - 1 { // packets to this process and their answers
+		if next > now {
+			break
+		}
+		next = w.n.advance(now)
+	}
 	w.dueAt.Store(int64(next))
 	// A worker that is awake looks at dueAt before it sleeps.
 	if next <= now || int64(next) < w.wakesAt.Load() {
@@ -179,14 +187,69 @@ func (w *worker) help() {
 // unlock unlocks the mutex after work. If that has woken goroutines, it lets
 // them run: as long as this one keeps its processor, another thread would have
 // to wake for them.
-func (w *worker) unlock() {
-	woke := w.n.woke
+func (w *worker) unlock() (woke bool) {
+	woke = w.n.woke
 	w.n.woke = false
 	w.n.mu.Unlock()
 	if woke {
 		runtime.Gosched()
 	}
+	return woke
 }
+
+// Relieve prevents a call that is about to post requests from waking the
+// worker: it is faster to do the work in the thread of that call, in Resume.
+// Relieve returns false if the worker is awake and waits for requests, or if
+// the program posts requests without waiting for completions, so that the
+// worker can do its work at the same time.
+func (n *Node) Relieve() bool { return n.worker.relieve() }
+
+// maxRelieved is the number of posts in a row, without a wait in between, that
+// relieve the worker.
+const maxRelieved = 2
+
+func (w *worker) relieve() bool {
+	if w.watched.Load() || !w.leaves.Load() && !w.bell.IsAsleep() {
+		return false
+	}
+	if waits := w.helps.Load() + int64(w.door.armed()); w.waits.Swap(waits) != waits {
+		w.posts.Store(0)
+	}
+	return w.posts.Add(1) <= maxRelieved && (w.bell.Relieve() || w.leaves.Load())
+}
+
+// Resume does the work of requests that were posted since Relieve. If the
+// worker is awake and at work, it does that work, too.
+func (n *Node) Resume() {
+	w := &n.worker
+	if w.bell.IsRung() && n.lockUnlessAwake() {
+		if w.bell.Hear() {
+			w.step()
+		}
+		n.woke = false // this goroutine soon waits
+		n.mu.Unlock()
+	}
+	if w.isAsleep() {
+		w.bell.Resume()
+	}
+}
+
+// lockUnlessAwake locks the mutex, unless another thread has locked it and the
+// worker is awake: it sees then that the bell is rung.
+func (n *Node) lockUnlessAwake() bool {
+	if n.mu.TryLock() {
+		return true
+	}
+	if !n.worker.isAsleep() {
+		return false
+	}
+	n.mu.Lock()
+	return true
+}
+
+// isAsleep reports whether the worker sleeps, even if ringing the bell would
+// not wake it.
+func (w *worker) isAsleep() bool { return w.wakesAt.Load() != 0 }
 
 const (
 	// nap is the longest time that the worker sleeps while polling threads

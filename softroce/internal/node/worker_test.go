@@ -112,6 +112,90 @@ func TestUnlockDoesWhatIsDue(t *testing.T) {
 	require.True(t, w.bell.Hear())
 }
 
+// A thread that posts a request does the work of a worker that sleeps, unless
+// it posts one request after the other.
+func TestRelieve(t *testing.T) {
+	n := newWired(t)
+	w := &n.worker
+	word := w.bell.Word()
+	sleep := func() {
+		atomic.StoreUint32(word, link.Asleep)
+		w.wakesAt.Store(int64(never))
+		n.arm()
+	}
+	// post does what datapath.PostSend does.
+	post := func() (relieved bool) {
+		relieved = n.Relieve()
+		w.bell.Ring()
+		if relieved {
+			n.Resume()
+		}
+		return relieved
+	}
+	require.False(t, post(), "the worker is awake")
+	require.True(t, w.bell.Hear())
+
+	due := w.dueAt.Load()
+	for range 10 {
+		sleep()
+		w.dueAt.Store(0)
+		require.True(t, post())
+		require.Equal(t, never, time.Duration(w.dueAt.Load()), "the work is done")
+		require.EqualValues(t, link.Asleep, *word)
+	}
+
+	sleep()
+	for range maxRelieved {
+		require.True(t, post())
+	}
+	require.False(t, post(), "the program does not wait")
+	require.True(t, w.bell.IsRung(), "the worker wakes")
+
+	sleep()
+	require.True(t, n.Relieve())
+	w.bell.Ring()
+	require.True(t, w.bell.Hear())
+	n.Resume()
+	require.EqualValues(t, link.Asleep, *word, "another thread did the work")
+
+	w.dueAt.Store(due)
+	sleep()
+	n.path.faults = func(*wire.Packet) Fault { return Fault{} }
+	n.path.watch()
+	require.False(t, post(), "functions of the program see packets")
+	n.path.faults = nil
+	n.path.watch()
+}
+
+// The work of a request is done even if its thread finds the mutex locked.
+func TestRelieveWaits(t *testing.T) {
+	for name, asleep := range map[string]bool{"the worker sleeps": true, "the worker is awake": false} {
+		t.Run(name, func(t *testing.T) {
+			n := newWired(t)
+			w := &n.worker
+			atomic.StoreUint32(w.bell.Word(), link.Asleep)
+			require.True(t, n.Relieve())
+			w.bell.Ring()
+			if asleep {
+				w.wakesAt.Store(int64(never))
+			}
+			n.mu.Lock()
+			done := make(chan struct{})
+			go func() {
+				n.Resume()
+				close(done)
+			}()
+			if !asleep { // it will hear the bell
+				<-done
+				require.True(t, w.bell.IsRung())
+			}
+			n.mu.Unlock()
+			<-done
+			require.Equal(t, !asleep, w.bell.IsRung())
+		})
+	}
+}
+
 // The worker looks soon for room in the channels of late events.
 func TestLateEventsAreDueSoon(t *testing.T) {
 	n := newWired(t)
