@@ -24,6 +24,9 @@ import (
 #include <stdlib.h>
 #include "c.h"
 
+extern char **environ;
+static char *variable(int i) { return environ ? environ[i] : 0; }
+
 // procmap_request is in newer versions of linux/fs.h. 104 is the size of struct procmap_query.
 enum { sync_request = DMA_BUF_IOCTL_SYNC, procmap_request = _IOC(_IOC_READ | _IOC_WRITE, 'f', 17, 104) };
 */
@@ -214,3 +217,10 @@ func forgetRegion(device uint64, key uint32) {
 func setWord(word *uint32, event int) { C.soft_set_word((*C.uint32_t)(word), C.int(event)) }
 
 func watchFork() { C.soft_watch_fork() }
+
+// variable returns the variable i of C's environment, as name=value. ok is
+// false after the last one.
+func variable(i int) (text string, ok bool) {
+	v := C.variable(C.int(i))
+	return C.GoString(v), v != nil
+}

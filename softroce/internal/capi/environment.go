@@ -4,13 +4,6 @@
 
 package capi
 
-/*
-extern char **environ;
-
-static char *variable(int i) { return environ ? environ[i] : 0; }
-*/
-import "C"
-
 import (
 	"os"
 	"strings"
@@ -23,8 +16,12 @@ import (
 // ps.
 func TakeEnvironment() {
 	ours := map[string]string{}
-	for i := C.int(0); C.variable(i) != nil; i++ {
-		name, value, _ := strings.Cut(C.GoString(C.variable(i)), "=")
+	for i := 0; ; i++ {
+		text, ok := variable(i)
+		if !ok {
+			break
+		}
+		name, value, _ := strings.Cut(text, "=")
 		if _, there := ours[name]; !there && strings.HasPrefix(name, "VERBENA_") { // the first one counts for getenv
 			ours[name] = value
 		}
