@@ -8,11 +8,8 @@
 package main
 
 import (
-	"github.com/verbena-go/verbena/softroce/internal/capi"      // the library exports its C functions
+	_ "github.com/verbena-go/verbena/softroce/internal/capi"    // the library exports its C functions
 	_ "github.com/verbena-go/verbena/softroce/internal/csocket" // some of which need package rsocket
 )
-
-// The runtime runs it before the first call of a function.
-func init() { capi.TakeEnvironment() }
 
 func main() {}
