@@ -8,6 +8,7 @@
 #include "check.h"
 #include "verbs_skeleton.h"
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -47,10 +48,20 @@ int soft_watch_fork(void)
 	return __atomic_exchange_n(&watches, 1, __ATOMIC_RELAXED) ? 0 : pthread_atfork(NULL, NULL, forked);
 }
 
+/* Wakes the worker. The calls do not block, so no signal interrupts them. */
+static void wake(void)
+{
+	uint64_t one = 1, count;
+	int saved = errno;
+
+	if (write(event, &one, sizeof(one)) < 0 && errno == EAGAIN && /* another process has filled the counter */
+	    read(event, &count, sizeof(count)) > 0)
+		(void)!write(event, &one, sizeof(one));
+	errno = saved;
+}
+
 void soft_ring_bell(struct soft_wq *q)
 {
-	uint64_t one = 1;
-
 	/* If the queue is already on the list, the device will see its requests: package node
 	 * clears rung before the engine loads posted. */
 	if (__atomic_exchange_n(&q->rung, 1, __ATOMIC_SEQ_CST))
@@ -58,9 +69,8 @@ void soft_ring_bell(struct soft_wq *q)
 	q->next = __atomic_load_n(&bell.rung, __ATOMIC_RELAXED);
 	while (!__atomic_compare_exchange_n(&bell.rung, &q->next, q, 1, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 		;
-	if (__atomic_load_n(word, __ATOMIC_SEQ_CST) == RUNG || __atomic_exchange_n(word, RUNG, __ATOMIC_SEQ_CST) != ASLEEP)
-		return;
-	(void)!write(event, &one, sizeof(one)); /* does not block, so no signal interrupts it */
+	if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != RUNG && __atomic_exchange_n(word, RUNG, __ATOMIC_SEQ_CST) == ASLEEP)
+		wake();
 }
 
 void soft_tell_posted(struct soft_wq *q, uint32_t end)

@@ -22,11 +22,11 @@ type Bell struct {
 	event  int     // eventfd that ends Sleep, or -1 if the system has none left
 	poller *Poller // poller in which the node sleeps; nil: it sleeps in Go's netpoller
 
-	// sleeper has event, for Go's netpoller. wakesAt is the deadline that was
-	// set for it. Sleep alone uses both.
-	sleeper syscall.RawConn
-	file    *os.File
-	wakesAt time.Time
+	// file has event, and sleeper is its connection in Go's netpoller. deadline
+	// is the one that was set for it. Sleep alone uses them.
+	file     *os.File
+	sleeper  syscall.RawConn // nil: the netpoller does not take the eventfd, or Sleep was not called yet
+	deadline time.Time
 }
 
 // Values of a bell's word. Ringing sets the word to Rung. If the word was
@@ -57,13 +57,9 @@ func NewBell(local *uint32) *Bell {
 // descriptors of the memory and of the eventfd.
 func openBell(memory, event int) (*Bell, error) {
 	m, err := openMemory(memory, bellSize)
-	var flags uintptr
 	if err == nil {
 		m.closeFD()
-		flags, err = control(event, syscall.F_GETFL, 0)
-	}
-	if err == nil && flags&syscall.O_NONBLOCK == 0 {
-		err = fmt.Errorf("blocking descriptor of a bell refused: %w", syscall.EINVAL)
+		err = checkEvent(event)
 	}
 	if err != nil {
 		m.close()
@@ -71,6 +67,19 @@ func openBell(memory, event int) (*Bell, error) {
 		return nil, err
 	}
 	return &Bell{memory: m, word: pointer[uint32](m, 0), event: event}, nil
+}
+
+// checkEvent returns an error if a descriptor is not a non-blocking eventfd.
+func checkEvent(fd int) error {
+	flags, err := control(fd, syscall.F_GETFL, 0)
+	if err != nil {
+		return err
+	}
+	kind, err := os.Readlink(fmt.Sprint("/proc/self/fd/", fd))
+	if err == nil && kind != "anon_inode:[eventfd]" || flags&syscall.O_NONBLOCK == 0 {
+		return fmt.Errorf("%s refused as a bell's descriptor: want an eventfd that does not block: %w", kind, syscall.EINVAL)
+	}
+	return nil // without /proc, its kind is not known
 }
 
 // close frees the bell.
@@ -101,9 +110,19 @@ func (b *Bell) Ring() {
 
 // wake ends a Sleep.
 func (b *Bell) wake() {
-	one := [8]byte{1, 1, 1, 1, 1, 1, 1} // any number but 0, in both byte orders
-	// The call does not block, so Go's scheduler need not know of it.
-	_, _, _ = syscall.RawSyscall(syscall.SYS_WRITE, uintptr(b.event), uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one))
+	if b.add() != syscall.EAGAIN {
+		return
+	}
+	var count uint64 // a process has filled the counter
+	_, _, _ = syscall.Syscall(syscall.SYS_READ, uintptr(b.event), uintptr(unsafe.Pointer(&count)), unsafe.Sizeof(count))
+	b.add()
+}
+
+// add adds 1 to the eventfd.
+func (b *Bell) add() syscall.Errno {
+	one := uint64(1)
+	_, _, e := syscall.Syscall(syscall.SYS_WRITE, uintptr(b.event), uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one))
+	return e
 }
 
 // IsRung reports whether the bell was rung since the last Hear.
@@ -122,8 +141,8 @@ func (b *Bell) IsAsleep() bool { return atomic.LoadUint32(b.word) == Asleep }
 func (b *Bell) Relieve() bool { return atomic.CompareAndSwapUint32(b.word, Asleep, Silent) }
 
 // Resume ends what Relieve has begun. If the bell was rung since the last Hear,
-// it wakes the node. If the node has woken meanwhile, it is still woken by each
-// ringing until it sleeps again.
+// it wakes the node. If the node has woken by itself meanwhile, the word is
+// Asleep although the node is awake: the next ringing wakes it in vain.
 func (b *Bell) Resume() {
 	if !atomic.CompareAndSwapUint32(b.word, Silent, Asleep) && b.IsRung() {
 		b.wake()
@@ -180,7 +199,7 @@ func (b *Bell) Sleep(due func() time.Duration) {
 	if !atomic.CompareAndSwapUint32(b.word, Silent, Asleep) && b.IsRung() {
 		return
 	}
-	if d := min(due(), MaxSleep); d > 0 {
+	if d := min(due(), MaxSleep); d > 0 && b.IsAsleep() { // otherwise, a thread has relieved the node before due was called
 		if b.poller != nil {
 			b.poller.sleep(d)
 		} else {
@@ -194,36 +213,27 @@ func (b *Bell) Sleep(due func() time.Duration) {
 // the node's work then also finds the goroutines of the program that this work
 // makes ready, without waking another thread.
 func (b *Bell) park(d time.Duration) {
-	if b.sleeper == nil {
-		if b.sleeper = b.netpoll(); b.sleeper == nil {
-			time.Sleep(min(d, minPause))
-			return
+	if b.event < 0 {
+		time.Sleep(min(d, minPause))
+		return
+	}
+	if b.file == nil {
+		b.file = os.NewFile(uintptr(b.event), "bell")
+		if b.file.SetReadDeadline(time.Time{}) == nil {
+			b.sleeper, _ = b.file.SyscallConn()
 		}
+	}
+	if b.sleeper == nil {
+		time.Sleep(min(d, minPause))
+		return
 	}
 	// A deadline that is too early only makes Sleep return early, and setting
 	// it takes as long as the rest.
-	if now := time.Now(); b.wakesAt.Before(now) || b.wakesAt.Sub(now) > d {
-		b.wakesAt = now.Add(d)
-		_ = b.file.SetReadDeadline(b.wakesAt)
+	if now := time.Now(); b.deadline.Before(now) || b.deadline.Sub(now) > d {
+		b.deadline = now.Add(d)
+		_ = b.file.SetReadDeadline(b.deadline)
 	}
-	// The netpoller reports each addition to the eventfd, so nothing need
-	// read it.
-	_ = b.sleeper.Read(func(uintptr) bool { return atomic.LoadUint32(b.word) != Asleep })
-}
-
-// netpoll registers the eventfd with Go's netpoller. It returns nil if that is
-// not possible.
-func (b *Bell) netpoll() syscall.RawConn {
-	if b.event < 0 {
-		return nil
-	}
-	b.file = os.NewFile(uintptr(b.event), "bell")
-	if b.file.SetReadDeadline(time.Time{}) != nil {
-		return nil
-	}
-	c, err := b.file.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	return c
+	// The netpoller reports each addition to the eventfd, so its counter need
+	// not be read.
+	_ = b.sleeper.Read(func(uintptr) bool { return !b.IsAsleep() })
 }

@@ -5,6 +5,11 @@
 package link
 
 import (
+	"encoding/binary"
+	"math"
+	"os"
+	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -67,4 +72,85 @@ func TestBellRelieveLate(t *testing.T) {
 	})
 	require.True(t, slept)
 	require.False(t, b.IsAsleep())
+}
+
+// No number of wake-ups, and no process that fills the counter of the eventfd,
+// keeps a node from being woken.
+func TestBellCounter(t *testing.T) {
+	b := NewBell(new(uint32))
+	defer b.close()
+	counted := func() uint64 {
+		var count [8]byte
+		_, err := syscall.Read(b.event, count[:])
+		require.NoError(t, err)
+		return binary.NativeEndian.Uint64(count[:])
+	}
+	for _, full := range []bool{false, true} {
+		if full {
+			require.LessOrEqual(t, counted(), uint64(100), "each wake adds 1")
+			_, err := syscall.Write(b.event, binary.NativeEndian.AppendUint64(nil, math.MaxUint64-1))
+			require.NoError(t, err)
+		}
+		for range 100 {
+			done := make(chan struct{})
+			go func() {
+				b.Sleep(func() time.Duration { return MaxSleep })
+				close(done)
+			}()
+			until(t, "the goroutine sleeps", b.IsAsleep)
+			b.Ring()
+			take(t, done, "the end of the sleep")
+			b.Hear()
+		}
+	}
+	require.LessOrEqual(t, counted(), uint64(100))
+}
+
+// A thread that relieves a node which has not said yet for how long it sleeps
+// keeps it awake, since it will not wake the node.
+func TestBellRelieveEarly(t *testing.T) {
+	b := NewBell(new(uint32))
+	_, err := NewPoller(b)
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		b.Sleep(func() time.Duration {
+			require.True(t, b.Relieve())
+			return time.Hour
+		})
+		close(done)
+	}()
+	take(t, done, "the end of the sleep") // before MaxSleep
+}
+
+// A descriptor that the netpoller does not take stays open, and the node looks
+// for work again and again.
+func TestBellWithoutNetpoller(t *testing.T) {
+	file, err := os.CreateTemp(t.TempDir(), "")
+	require.NoError(t, err)
+	defer file.Close()
+	b := NewBell(new(uint32))
+	require.NoError(t, syscall.Close(b.event))
+	require.NoError(t, syscall.Dup3(int(file.Fd()), b.event, syscall.O_CLOEXEC))
+	defer b.close()
+	for range 3 {
+		b.Sleep(func() time.Duration { return MaxSleep })
+		runtime.GC()
+	}
+	require.NoError(t, syscall.Fstat(b.event, &syscall.Stat_t{}))
+}
+
+func TestCheckEvent(t *testing.T) {
+	b := NewBell(new(uint32))
+	defer b.close()
+	require.NoError(t, checkEvent(b.event))
+	require.NoError(t, syscall.SetNonblock(b.event, false))
+	require.ErrorIs(t, checkEvent(b.event), syscall.EINVAL)
+	require.NoError(t, syscall.SetNonblock(b.event, true))
+	var ends [2]int
+	require.NoError(t, syscall.Pipe2(ends[:], syscall.O_NONBLOCK|syscall.O_CLOEXEC))
+	defer syscall.Close(ends[0])
+	defer syscall.Close(ends[1])
+	require.ErrorContains(t, checkEvent(ends[1]), "refused as a bell's descriptor")
+	require.ErrorIs(t, checkEvent(-1), syscall.EBADF)
 }

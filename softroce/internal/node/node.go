@@ -162,8 +162,9 @@ func (n *Node) Unlock() {
 	n.network.Flush()
 	n.network.wake()
 	pending := n.pending()
-	n.called, n.used, n.woke = false, n.used[:0], false
+	n.called, n.used = false, n.used[:0]
 	n.worker.follow()
+	n.woke = false // the caller goes on
 	n.mu.Unlock()
 	if len(pending) > 0 {
 		await(pending)

@@ -56,7 +56,7 @@ type worker struct {
 	dueAt      atomic.Int64  // time at which work is due, as a time.Duration; written with the mutex held
 	wakesAt    atomic.Int64  // time at which the worker's sleep ends, as a time.Duration; 0 while the worker is awake
 	helps      atomic.Int64  // number of calls of help
-	leaves     atomic.Bool   // whether the worker is about to sleep, although the next request may come soon
+	leaves     atomic.Bool   // whether the worker leaves the next request to the posting thread
 	waits      atomic.Int64  // sum of the numbers of helps and arms when posts was last 0
 	posts      atomic.Int32  // number of calls of relieve since then
 	watched    atomic.Bool   // whether functions of the program see packets; if so, help does nothing
@@ -177,10 +177,17 @@ func (w *worker) help() {
 		w.sockets.poll()
 	}
 	if w.bell.IsRung() && w.n.mu.TryLock() {
-		if w.bell.Hear() {
-			w.step()
-		}
+		w.hear()
 		w.unlock()
+	}
+}
+
+// hear does a step if the bell was rung. The caller holds the mutex. Where
+// functions of the program see packets, hear leaves the work to the worker, as
+// the caller may hold a lock for which such a function waits.
+func (w *worker) hear() {
+	if !w.watched.Load() && w.bell.Hear() {
+		w.step()
 	}
 }
 
@@ -223,9 +230,7 @@ func (w *worker) relieve() bool {
 func (n *Node) Resume() {
 	w := &n.worker
 	if w.bell.IsRung() && n.lockUnlessAwake() {
-		if w.bell.Hear() {
-			w.step()
-		}
+		w.hear()
 		n.woke = false // this goroutine soon waits
 		n.mu.Unlock()
 	}

@@ -196,6 +196,22 @@ func TestRelieveWaits(t *testing.T) {
 	}
 }
 
+// A thread that relieves the worker does not pass packets to functions that the
+// program has set meanwhile.
+func TestRelieveIsNotWatched(t *testing.T) {
+	n := newWired(t)
+	w := &n.worker
+	atomic.StoreUint32(w.bell.Word(), link.Asleep)
+	w.wakesAt.Store(int64(never))
+	require.True(t, n.Relieve())
+	w.bell.Ring()
+	n.path.faults = func(*wire.Packet) Fault { return Fault{} }
+	n.path.watch()
+	n.Resume()
+	require.True(t, w.bell.IsRung(), "the worker does the work")
+	require.Zero(t, w.dueAt.Load())
+}
+
 // The worker looks soon for room in the channels of late events.
 func TestLateEventsAreDueSoon(t *testing.T) {
 	n := newWired(t)
