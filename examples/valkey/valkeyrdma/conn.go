@@ -50,7 +50,7 @@ type Conn struct {
 	window   int // size of a window, in bytes
 	rdma     *rdmacm.Conn
 	messages *rdmacm.Receiver
-	ring     *ibverbs.MR // the two windows
+	ring     []byte      // the two windows; stays valid when the connection has ended
 	control  *ibverbs.MR // the control messages
 	staging  staging
 
@@ -107,16 +107,18 @@ func (c *Conn) setup(rdma *rdmacm.Conn) (err error) {
 	if c.batch, err = ibverbs.NewSendBatch(1, 1); err != nil {
 		return err
 	}
-	if c.ring, err = rdma.Alloc(2*c.window, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteWrite); err != nil {
+	ring, err := rdma.Alloc(2*c.window, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteWrite)
+	if err != nil {
 		return err
 	}
+	c.ring = ring.Bytes()
 	if c.control, err = rdma.Alloc(sayings*messageSize, 0); err != nil {
 		return err
 	}
 	if c.staging.mr, err = rdma.Alloc(2*half, 0); err != nil {
 		return err
 	}
-	first, second := c.ring.Remote(), c.ring.Remote()
+	first, second := ring.Remote(), ring.Remote()
 	first.Len, second.Len = uint64(c.window), uint64(c.window)
 	second.Addr += uint64(c.window)
 	for i, m := range [sayings]message{
@@ -263,10 +265,9 @@ func (c *Conn) copyOut(p []byte) int {
 	if n == 0 {
 		return 0
 	}
-	ring := c.ring.Bytes()
-	at := int(from % uint64(len(ring)))
-	copied := copy(p[:n], ring[at:])
-	copy(p[copied:n], ring)
+	at := int(from % uint64(len(c.ring)))
+	copied := copy(p[:n], c.ring[at:])
+	copy(p[copied:n], c.ring)
 	c.mu.Lock()
 	c.taken += uint64(n)
 	c.mu.Unlock()

@@ -151,12 +151,32 @@ func fails(step func(*fake) error) func(*fake) error {
 
 // A server that says nothing ends Dial with its context.
 func TestSilentServer(t *testing.T) {
-	address, served := serveFake(t, (*fake).waitForEnd)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	address, served := serveFake(t, func(f *fake) error {
+		cancel()
+		return f.waitForEnd()
+	})
 	_, err := valkeyrdma.Dial(ctx, "rdma", address)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, context.Canceled)
 	require.NoError(t, cmtest.Take(t, served, "the server's end"))
+}
+
+// Read returns what arrived before the server closed the connection, also after
+// the connection's memory is no longer registered.
+func TestReadAfterEnd(t *testing.T) {
+	const n = 1000
+	address, served := serveFake(t, func(f *fake) error {
+		return errors.Join(f.greet(f.window()), f.write(n))
+	})
+	c, err := valkeyrdma.Dial(t.Context(), "rdma", address)
+	require.NoError(t, err)
+	require.NoError(t, cmtest.Take(t, served, "the server's end"))
+	cmtest.Take(t, c.(*valkeyrdma.Conn).Gone(), "the end of the connection")
+	got, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.Len(t, got, n)
+	require.NoError(t, c.Close())
 }
 
 // A server that reads nothing lets the client write what fits its window.

@@ -11,7 +11,7 @@
 //		},
 //	})
 //
-//	redis.NewClient(&redis.Options{Addr: "192.0.2.1:6379", Dialer: valkeyrdma.Dial})
+//	redis.NewClient(&redis.Options{Addr: "192.0.2.1:6379", Dialer: valkeyrdma.Dial, DialTimeout: time.Minute})
 //
 // # Protocol
 //

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package valkeyrdma
+
+// Gone returns a channel that is closed when the connection has ended and
+// released its resources.
+func (c *Conn) Gone() <-chan struct{} { return c.gone }
