@@ -13,7 +13,7 @@ import (
 // No client of many waits for long while the others are served: when they have
 // made a number of requests together, each has made at least half of the mean.
 func TestClientsAreServedFairly(t *testing.T) {
-	const n, each = 50, 100
+	const n, each = 50, 1000
 	d := testdevice.Require(t)
 	if !testdevice.Soft() {
 		t.Skip("an emulated guest takes too long")

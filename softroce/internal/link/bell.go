@@ -25,7 +25,8 @@ type Bell struct {
 	// file has event, and sleeper is its connection in Go's netpoller. deadline
 	// is the one that was set for it. Sleep alone uses them.
 	file     *os.File
-	sleeper  syscall.RawConn // nil: the netpoller does not take the eventfd, or Sleep was not called yet
+	isAwake  func(uintptr) bool // argument of sleeper.Read, made once
+	sleeper  syscall.RawConn    // nil: the netpoller does not take the eventfd, or Sleep was not called yet
 	deadline time.Time
 }
 
@@ -221,6 +222,7 @@ func (b *Bell) park(d time.Duration) {
 		b.file = os.NewFile(uintptr(b.event), "bell")
 		if b.file.SetReadDeadline(time.Time{}) == nil {
 			b.sleeper, _ = b.file.SyscallConn()
+			b.isAwake = func(uintptr) bool { return !b.IsAsleep() }
 		}
 	}
 	if b.sleeper == nil {
@@ -235,5 +237,5 @@ func (b *Bell) park(d time.Duration) {
 	}
 	// The netpoller reports each addition to the eventfd, so its counter need
 	// not be read.
-	_ = b.sleeper.Read(func(uintptr) bool { return !b.IsAsleep() })
+	_ = b.sleeper.Read(b.isAwake)
 }
