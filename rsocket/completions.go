@@ -11,12 +11,11 @@ import (
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// handle handles completions of the connection, of which those of receives have
-// received got. If the completion queue has failed, err is the reason. The
-// caller holds the pump.
-func (c *Conn) handle(wcs []ibverbs.WC, got []message, err error) {
+// handle handles completions of the connection. If the completion queue has
+// failed, err is the reason. The caller holds the pump.
+func (c *Conn) handle(wcs []ibverbs.WC, err error) {
 	c.mu.Lock()
-	c.take(wcs, got)
+	c.take(wcs)
 	if err != nil {
 		c.fail(failure(err))
 	}
@@ -34,16 +33,15 @@ func (c *Conn) unlock() {
 }
 
 // take handles completions of the connection. The caller holds c.mu.
-func (c *Conn) take(wcs []ibverbs.WC, got []message) {
+func (c *Conn) take(wcs []ibverbs.WC) {
 	if !c.connected { // the peer's Hello is not known yet
-		n := max(0, min(len(wcs), c.config.RecvQueue+spareReceives-len(c.early)))
-		c.early, c.earlyGot = append(c.early, wcs[:n]...), append(c.earlyGot, got[:n]...)
+		c.early = append(c.early, wcs[:max(0, min(len(wcs), c.config.RecvQueue+spareReceives-len(c.early)))]...)
 		return
 	}
 	var flushed error
 	for i := range wcs {
 		wc := &wcs[i]
-		if !isReceive(wc) && wc.ID() != 0 {
+		if wc.ID() != receiveID && wc.ID() != 0 {
 			c.inFlight--
 		}
 		switch {
@@ -53,11 +51,11 @@ func (c *Conn) take(wcs []ibverbs.WC, got []message) {
 			if !c.state.Disconnected() { // a disconnected peer need not answer
 				c.fail(failure(wc.Err()))
 			}
-		case isReceive(wc):
+		case wc.ID() == receiveID:
 			if c.part == nil {
-				c.receives.completed(wc)
+				c.receives.missing++
 			}
-			c.receive(wc, got[i])
+			c.receive(wc)
 		default:
 			c.complete(wc.ID())
 		}
@@ -101,10 +99,11 @@ func (c *Conn) flushed(err error) {
 const causePatience = time.Second
 
 // receive handles a received message.
-func (c *Conn) receive(wc *ibverbs.WC, got message) {
+func (c *Conn) receive(wc *ibverbs.WC) {
+	word, ok := wc.Imm()
 	err := errNoWord
-	if got.ok {
-		err = c.state.Receive(got.word, wc.ByteLen(), c.table)
+	if ok {
+		err = c.state.Receive(protocol.Word(word), wc.ByteLen(), c.table)
 	}
 	if err != nil && c.err == nil {
 		c.fail(err)
@@ -113,12 +112,12 @@ func (c *Conn) receive(wc *ibverbs.WC, got message) {
 	if c.state.Unread() > 0 || c.state.Ended() {
 		c.reader.signal()
 	}
-	if got.word.Kind() != protocol.KindData {
+	if protocol.Word(word).Kind() != protocol.KindData {
 		c.writer.signal()
 	}
 }
 
-var errNoWord = fmt.Errorf("message without immediate data, and on iWARP without the 4 bytes in its place: %w", protocol.ErrViolation)
+var errNoWord = fmt.Errorf("message without immediate data: %w", protocol.ErrViolation)
 
 // complete handles the completion of the request with that ID.
 func (c *Conn) complete(id uint64) {

@@ -34,15 +34,13 @@ type Config struct {
 	// and from the peer. 0 means the number in
 	// /etc/rdma/rsocket/sqsize_default and rqsize_default, or 384 if there
 	// is no such file. The numbers are adjusted to be within 16 and the
-	// device's limit, at most 65534. On iWARP, a message takes two places
-	// in the SendQueue.
+	// device's limit, at most 65534.
 	SendQueue, RecvQueue int
 	// MaxInline is the largest number of bytes that are posted inline, as a
 	// part of a request, so that the device need not read them from memory.
 	// 0 means the number in /etc/rdma/rsocket/inline_default, or 64 if
 	// there is no such file. A negative value means that nothing is posted
-	// inline, except for 4 bytes on iWARP. Values above the device's limit
-	// are reduced to it.
+	// inline. Values above the device's limit are reduced to it.
 	MaxInline int
 	// Spin is the longest time for which a Read or Write busy-waits before
 	// it parks its goroutine. It busy-waits only if recent completions

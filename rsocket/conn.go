@@ -38,7 +38,6 @@ import (
 //   - syscall.EPROTO when the peer has violated the protocol.
 type Conn struct {
 	config        Config
-	accepted      bool // whether the peer has dialed
 	local, remote Addr
 	rdma          *rdmacm.Conn
 	queues
@@ -67,7 +66,6 @@ type Conn struct {
 	ready       bool          // whether prepare has succeeded
 	connected   bool          // whether establish was called
 	early       []ibverbs.WC  // completions that were taken before establish was called
-	earlyGot    []message     // what those that are receives have received
 	filling     bool          // whether a Write is copying to the send buffer
 	released    bool          // whether Close has released the memory, which calls in progress may still use
 	linger      time.Duration // longest time for which Close waits
@@ -112,9 +110,9 @@ func (c *Conn) establish(rdma *rdmacm.Conn, peer protocol.Hello) {
 	c.rdma, c.local, c.remote = rdma, Addr{rdma.LocalAddr()}, Addr{rdma.RemoteAddr()}
 	c.state.Connect(peer)
 	c.connected = true
-	if early, got := c.early, c.earlyGot; len(early) > 0 {
-		c.early, c.earlyGot = nil, nil
-		c.take(early, got)
+	if early := c.early; len(early) > 0 {
+		c.early = nil
+		c.take(early)
 	}
 	c.post(c.state.Update())
 	c.unlock()

@@ -73,6 +73,7 @@ func needDevice(t testing.TB) testdevice.Device {
 		return testdevice.Require(t)
 	}
 	d := cmtest.NeedDevice(t)
+	d.Have(t, testdevice.RSockets)
 	if sharedPool != nil {
 		d.Have(t, testdevice.SRQs)
 	}

@@ -178,7 +178,7 @@ func (i connInternals) Arm() {
 		if n == 0 && err == nil {
 			return
 		}
-		p.pass(n, err)
+		p.handle(p.wcs[:n], err)
 		if err != nil {
 			return
 		}

@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/mem"
 )
 
 // part has the resources that some connections of a pool on the same device
@@ -20,7 +19,6 @@ type part struct {
 	pool   *Pool
 	pd     *ibverbs.PD
 	srq    *ibverbs.SRQ
-	words  *ibverbs.MR // on iWARP, the memory of the receives
 	pump   pump
 	memory slabs
 
@@ -76,7 +74,7 @@ func (s *part) leave(config *Config, inFlight int) error {
 // caller must close the part.
 func (p *Pool) newPart(device *ibverbs.Device, config *Config) (*part, error) {
 	s := &part{pool: p, byNum: map[uint32]*Conn{}}
-	s.pump.init(s.handle, &s.receives)
+	s.pump.init(s.handle)
 	attr, err := device.QueryDevice()
 	if err != nil {
 		return s, err
@@ -104,12 +102,7 @@ func (p *Pool) newPart(device *ibverbs.Device, config *Config) (*part, error) {
 	if s.srq, err = s.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: s.receivesLeft}); err != nil {
 		return s, err
 	}
-	if isIWARP(device) {
-		if s.words, err = s.pd.Register(mem.Pages(s.receivesLeft*wordLen), ibverbs.AccessLocalWrite); err != nil {
-			return s, err
-		}
-	}
-	if err := s.receives.init(s.words); err != nil {
+	if err := s.receives.init(); err != nil {
 		return s, err
 	}
 	s.receives.queue = s.srq
@@ -126,9 +119,6 @@ func (s *part) close() error {
 		errs = append(errs, s.srq.Close())
 	}
 	errs = append(errs, s.pump.close())
-	if s.words != nil {
-		errs = append(errs, s.words.Close())
-	}
 	if s.pd != nil {
 		errs = append(errs, s.pd.Close())
 	}
@@ -166,10 +156,9 @@ func (s *part) find(num uint32) *Conn {
 	return s.byNum[num]
 }
 
-// handle passes completions to their connections, with what was received. If
-// the completion queue has failed, err is the reason. The caller holds the
-// pump.
-func (s *part) handle(wcs []ibverbs.WC, got []message, err error) {
+// handle passes completions to their connections. If the completion queue has
+// failed, err is the reason. The caller holds the pump.
+func (s *part) handle(wcs []ibverbs.WC, err error) {
 	s.repost(wcs)
 	for len(wcs) > 0 {
 		k := 1
@@ -177,9 +166,9 @@ func (s *part) handle(wcs []ibverbs.WC, got []message, err error) {
 			k++
 		}
 		if c := s.find(wcs[0].QPNum()); c != nil { // a removed connection's completions are dropped
-			c.handle(wcs[:k], got[:k], nil)
+			c.handle(wcs[:k], nil)
 		}
-		wcs, got = wcs[k:], got[k:]
+		wcs = wcs[k:]
 	}
 	if err == nil {
 		return
@@ -189,7 +178,7 @@ func (s *part) handle(wcs []ibverbs.WC, got []message, err error) {
 	all := slices.Collect(maps.Values(s.byNum))
 	s.mu.Unlock()
 	for _, c := range all {
-		c.handle(nil, nil, err)
+		c.handle(nil, err)
 	}
 }
 
@@ -211,12 +200,13 @@ func (s *part) wantReceives(n int) {
 
 // repost posts new receives in place of completed ones.
 func (s *part) repost(wcs []ibverbs.WC) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	n := 0
 	for i := range wcs {
-		if isReceive(&wcs[i]) {
-			s.receives.completed(&wcs[i])
+		if wcs[i].ID() == receiveID {
+			n++
 		}
 	}
-	_ = s.receives.refill() // after an error, the next call tries again
+	if n > 0 {
+		s.wantReceives(n)
+	}
 }

@@ -2,8 +2,6 @@
 
 package protocol
 
-import "encoding/binary"
-
 // Constants of the protocol and of this implementation.
 const (
 	Entries      = 2       // number of entries in this end's target table, to which the peer writes the addresses of its receive buffer
@@ -24,8 +22,6 @@ type Config struct {
 	Buffer     Region // the receive buffer; its length is even
 	Whole      bool   // whether the data of a message must be in one piece of the send buffer, and so does not continue at its start
 	Prompt     bool   // whether each request must be signaled, so that its resources become free soon
-	Messages   bool   // whether a word goes in a message of its own, after a plain write, as the device has no immediate data
-	Answers    bool   // whether this end must not send before the peer's first message
 }
 
 // State is the state of one end of a connection.
@@ -62,8 +58,6 @@ type State struct {
 	// Writing directly.
 	ioMaps []IOMap // entries that the peer has announced
 
-	silent bool // whether this end must wait for the peer's first message before it sends
-
 	// Ending.
 	readable, writable bool // whether this end still reads, and whether it still writes
 	ended              bool // whether the peer will send no more data
@@ -78,7 +72,7 @@ func New(c Config) *State {
 	return &State{
 		config: c, slots: c.SendQueue - ControlSlots, control: ControlSlots, free: c.SendBuffer, announced: 1,
 		granted: uint64(c.Credits), given: [2]int{half, 0}, spare: half, next: 1, readable: true, writable: true,
-		ioMaps: make([]IOMap, c.IOMaps), silent: c.Answers,
+		ioMaps: make([]IOMap, c.IOMaps),
 	}
 }
 
@@ -101,7 +95,7 @@ func (s *State) Connect(peer Hello) {
 type Post struct {
 	Word   Word
 	To     Region // memory of the peer to which the request writes; zero: none
-	Direct bool   // whether the request has no word, so that the peer gets no message
+	Direct bool   // whether the request has no immediate data, so that the peer gets no message
 
 	// ID must be passed to Complete when the request has completed; this
 	// also completes all earlier requests. If ID is 0, the request need not
@@ -162,15 +156,6 @@ func (s *State) signal(back ID, must bool) ID {
 	return q
 }
 
-// cost returns the number of requests that a message takes, which writes to the
-// peer's memory or is a word alone.
-func (s *State) cost(writes bool) int {
-	if s.config.Messages && writes {
-		return 2
-	}
-	return 1
-}
-
 // canSend returns the number of bytes that may be sent in one message now. It
 // leaves one credit unused for each control message that the peer may not have
 // handled, up to ControlSlots, since the peer may have no more receives than
@@ -181,7 +166,7 @@ func (s *State) canSend() int {
 	if s.peer.Credits >= 4*ControlSlots {
 		kept = min(s.unnoticed, ControlSlots)
 	}
-	if !s.writable || s.disconnected || s.silent || s.slots < s.cost(true) || int(window) <= kept {
+	if !s.writable || s.disconnected || s.slots == 0 || int(window) <= kept {
 		return 0
 	}
 	return int(min(s.target[s.using].Length, MaxData))
@@ -222,9 +207,8 @@ func (s *State) Send(n int) Post {
 // take returns the request with its ID, and its place in the send buffer, whose
 // next bytes it sends.
 func (s *State) take(p Post) Post {
-	n := s.cost(!p.Direct)
-	s.slots -= n
-	p.ID = s.signal(slotBack*ID(n)+bytesBack*ID(p.Len), false)
+	s.slots--
+	p.ID = s.signal(slotBack+bytesBack*ID(p.Len), false)
 	p.Offset = s.place
 	s.place = (s.place + p.Len) % s.config.SendBuffer
 	s.free -= p.Len
@@ -235,8 +219,8 @@ func (s *State) take(p Post) Post {
 // buffer.
 func (s *State) SendOutside(n int) Post {
 	p := s.send(n)
-	s.slots -= s.cost(true)
-	p.ID = s.signal(slotBack*ID(s.cost(true)), true)
+	s.slots--
+	p.ID = s.signal(slotBack, true)
 	return p
 }
 
@@ -275,11 +259,10 @@ func (s *State) Idle() bool {
 }
 
 // Receive handles a received message: its word, and the number of bytes that it
-// wrote, which is not used with Config.Messages. table is this end's target
-// table, to which the peer may be writing. If the peer has broken the protocol,
-// the error matches ErrViolation, and the connection must be ended.
+// wrote. table is this end's target table, to which the peer may be writing. If
+// the peer has broken the protocol, the error matches ErrViolation, and the
+// connection must be ended.
 func (s *State) Receive(w Word, length int, table []byte) error {
-	s.silent = false
 	if s.disconnected && w.Kind() != KindData {
 		return nil
 	}
@@ -311,7 +294,7 @@ func (s *State) receiveData(w Word, length int) error {
 	switch {
 	case s.ended:
 		return violation("%v after the peer has ended its data", w)
-	case n == 0 || n != length && !s.config.Messages:
+	case n == 0 || n != length:
 		return violation("%v, with a write of %d bytes", w, length)
 	case n > s.given[0]:
 		return violation("%v exceeds the %d bytes of room", w, s.given[0])
@@ -340,11 +323,6 @@ func (s *State) count(w Word) error {
 // receiveUpdate handles a message by which the peer permits more messages, and
 // may announce a part of its receive buffer.
 func (s *State) receiveUpdate(w Word, length int, table []byte) error {
-	if s.config.Messages {
-		s.limit, s.unnoticed = uint16(w), 0
-		s.lookAtEntry(table)
-		return nil
-	}
 	if length != 0 && length != EntryLen {
 		return violation("%v, with a write of %d bytes", w, length)
 	}
@@ -363,41 +341,6 @@ func (s *State) receiveUpdate(w Word, length int, table []byte) error {
 	s.announced = (s.announced + 1) % Entries
 	return nil
 }
-
-// lookAtEntry takes the entry that the peer writes next, if it has written it:
-// with Config.Messages, an update does not say whether it comes with an entry.
-// It clears the entry in the table, so that the same one is not seen again.
-func (s *State) lookAtEntry(table []byte) {
-	t := &s.target[s.announced]
-	if t.Length != 0 {
-		return // the peer has to wait until the entry is used up
-	}
-	if *t = takeEntry(table[s.announced*EntryLen:], s.config.BigEndian); t.Length != 0 {
-		s.announced = (s.announced + 1) % Entries
-	}
-}
-
-// takeEntry decodes an entry of this end's table and clears it, unless its
-// length is 0. The entry may be one that the peer announces only with a later
-// message and is writing now, of which the race detector need not know. The
-// length is what devices write last, and hasEntry has looked at it before.
-//
-//go:norace
-func takeEntry(b []byte, bigEndian bool) Region {
-	if !hasEntry(b) {
-		return Region{}
-	}
-	r := region(b, bigEndian)
-	clear(b[:EntryLen])
-	return r
-}
-
-// hasEntry reports whether the length of an entry is not 0, in either byte
-// order. It is not inlined, so that it reads before its caller does.
-//
-//go:norace
-//go:noinline
-func hasEntry(b []byte) bool { return binary.LittleEndian.Uint32(b[EntryLen-4:]) != 0 }
 
 // Unread returns the number of bytes that can be read.
 func (s *State) Unread() int { return s.unread }
@@ -424,11 +367,11 @@ func (s *State) Consume(n int) {
 func (s *State) Update() (p Post, due bool) {
 	half := s.size() / 2
 	gives, grants := s.spare >= half, s.granted-s.arrived <= uint64(s.config.Credits)/2
-	if !gives && !grants || s.silent || s.control < s.cost(gives) || s.disconnected || s.ended || s.said {
+	if !gives && !grants || s.control == 0 || s.disconnected || s.ended || s.said {
 		return Post{}, false
 	}
 	s.granted = s.arrived + uint64(s.config.Credits)
-	p = s.takeControl(Update(uint16(s.granted)), gives)
+	p = s.takeControl(Update(uint16(s.granted)))
 	if !gives {
 		return p, true
 	}
@@ -447,13 +390,12 @@ func (s *State) Update() (p Post, due bool) {
 }
 
 // takeControl returns a control message with the word w, and counts it as in
-// flight. writes is true if the message comes with an entry.
-func (s *State) takeControl(w Word, writes bool) Post {
-	n := s.cost(writes)
-	s.control -= n
+// flight.
+func (s *State) takeControl(w Word) Post {
+	s.control--
 	s.unnoticed++
 	s.controls++
-	back := controlBack * ID(n)
+	back := controlBack
 	if w == Disconnect {
 		back += disconnects
 	}
@@ -461,12 +403,12 @@ func (s *State) takeControl(w Word, writes bool) Post {
 }
 
 // HasControl reports whether a control message may be posted.
-func (s *State) HasControl() bool { return s.control > 0 && !s.silent }
+func (s *State) HasControl() bool { return s.control > 0 }
 
 // KeepAlive returns a request that writes no bytes and sends no word. ok is
 // true only if no other request is in flight and the connection has not ended.
 func (s *State) KeepAlive() (p Post, ok bool) {
-	if !s.Idle() || s.silent || s.disconnected || s.said {
+	if !s.Idle() || s.disconnected || s.said {
 		return Post{}, false
 	}
 	s.control--
@@ -494,7 +436,7 @@ func (s *State) CloseWrite() (p Post, due bool) {
 	if s.disconnected || s.said {
 		return Post{}, false
 	}
-	return s.takeControl(Shutdown, false), true
+	return s.takeControl(Shutdown), true
 }
 
 // Disconnect ends both directions. If due is true, p must be posted. HasControl
@@ -505,7 +447,7 @@ func (s *State) Disconnect() (p Post, due bool) {
 		return Post{}, false
 	}
 	s.said = true
-	return s.takeControl(Disconnect, false), true
+	return s.takeControl(Disconnect), true
 }
 
 // Ended reports whether the peer has announced that it sends no more data.
