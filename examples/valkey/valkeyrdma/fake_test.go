@@ -156,7 +156,6 @@ type bridge struct {
 
 // receive takes what comes from the client until it closes.
 func (b *bridge) receive() {
-	defer func() { _ = b.other.Close() }()
 	defer close(b.arrived)
 	for m, err := range b.messages.Messages(context.Background()) {
 		if err != nil {
@@ -180,9 +179,13 @@ func (b *bridge) receive() {
 	}
 }
 
-// toOther writes what has arrived to the other end, until one has closed.
+// toOther writes what has arrived to the other end, until one has closed. It
+// then closes the other end, which has all that arrived.
 func (b *bridge) toOther() {
-	defer func() { _ = b.Close() }()
+	defer func() {
+		_ = b.other.Close()
+		_ = b.Close()
+	}()
 	at := 0
 	for n := range b.arrived {
 		if _, err := b.other.Write(b.mr.Bytes()[at : at+n]); err != nil {
