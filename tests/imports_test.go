@@ -65,6 +65,7 @@ var rooms = map[string][]string{
 		"rsocket/internal/protocol", "rdmacm", "ibverbs", "ibverbs/link", "generated", "internal/backlog", "internal/cerr", "internal/mem",
 		"internal/sealed", "internal/turns",
 	},
+	"transfer":     {"rdmacm", "ibverbs", "generated", "internal/cerr", "internal/mem"},
 	"cmd/internal": {"rdmacm/endpoint", "rdmacm", "ibverbs", "softroce"},
 	"cmd": {
 		"cmd/internal", "rsocket", "rdmacm/endpoint", "rdmacm/handled", "rdmacm", "ibverbs", "ibverbs/link", "ibverbs/stat", "ibverbs/tag",
@@ -73,7 +74,7 @@ var rooms = map[string][]string{
 	"cmd/verbena": {
 		"cmd/internal", "fabric", "rdmacm/endpoint", "rdmacm/handled", "rdmacm", "ibverbs", "ibverbs/link", "ibverbs/stat", "generated", "softroce",
 	},
-	"examples": {"rsocket", "rdmacm", "ibverbs", "softroce"},
+	"examples": {"transfer", "rsocket", "rdmacm", "ibverbs", "softroce"},
 	"gen":      {"internal"},
 	"":         {}, // doc.go
 
@@ -115,6 +116,7 @@ var forTests = []string{"internal/testutil", "cmd/internal/programtest"}
 var above = map[string][]string{
 	"softroce": {"rdmacm/endpoint", "rdmacm", "ibverbs", "ibverbs/counter", "ibverbs/devmem", "ibverbs/link", "ibverbs/share", "ibverbs/tag"},
 	"rdmacm":   {"softroce"},
+	"transfer": {"softroce"},
 }
 
 type listed struct {

@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+)
+
+// A Batch is a list of requests to one peer, which are submitted together. Make
+// it once and use it again: filling and submitting it allocates nothing. Its
+// methods must not be called concurrently, except Cancel, Progress and Wait.
+//
+// The requests of a batch are carried out in any order, and those of several
+// batches at the same time. Each batch of a peer gets its turn.
+type Batch struct {
+	peer     *Peer
+	requests []request
+	message  []byte // notification; nil: none
+
+	// Guarded by the peer's mu.
+	state      batchState
+	canceled   bool
+	next       int // first request that may not have been issued whole
+	unfinished int // requests that are not done
+	moved      int64
+	err        error // of the notification
+	left       *Batch
+	right      *Batch // neighbors in the peer's ring, or the next one in its list of finished batches
+
+	done chan struct{} // has an element when the batch is done
+}
+
+type batchState uint8
+
+const (
+	filling   batchState = iota // by the program
+	submitted                   // its requests are in progress
+	notifying                   // its requests are done, its notification is not
+	finished
+)
+
+type request struct {
+	write  bool
+	memory []byte // the program's; nil: local was given
+	local  *Region
+	at     int // where the memory begins in local
+	remote *RemoteRegion
+	offset uint64
+	n      int
+	held   bool // whether the request is a user of local
+
+	// Guarded by the peer's mu.
+	issued   int // bytes of which slices were made
+	moved    int // bytes of slices that are done
+	inFlight int // number of slices that are made and not done
+	done     bool
+	err      error
+}
+
+// NewBatch returns a batch with room for that many requests.
+func (p *Peer) NewBatch(requests int) *Batch {
+	return &Batch{peer: p, requests: make([]request, 0, max(requests, 1)), done: make(chan struct{}, 1)}
+}
+
+// Reset removes all requests and the notification. A batch that is in progress
+// stays as it is.
+func (b *Batch) Reset() {
+	if b.change() == nil {
+		clear(b.requests)
+		b.requests, b.message = b.requests[:0], nil
+	}
+}
+
+// change prepares a change by the program.
+func (b *Batch) change() error {
+	if b == nil || b.peer == nil {
+		return cerr.Refuse("Batch", "", "the Batch is nil or was not made by Peer.NewBatch")
+	}
+	b.peer.mu.Lock()
+	state := b.state
+	if state == finished {
+		b.state = filling
+	}
+	b.peer.mu.Unlock()
+	switch state {
+	case submitted, notifying:
+		return cerr.Argument("Batch", b.peer.String(), cerr.InvalidAs(syscall.EBUSY, "the batch is in progress; Wait first"))
+	case finished:
+		<-b.done
+	}
+	return nil
+}
+
+// Len returns the number of requests.
+func (b *Batch) Len() int { return len(b.requests) }
+
+// Read adds a request that reads len(into) bytes of the peer's region, starting
+// at an offset. The memory is registered if no region of the engine has all of
+// it; see Engine.Forget. Leave it alone until the batch is done. Read fails
+// with an error matching ibverbs.ErrBatchFull if the batch has no room.
+func (b *Batch) Read(into []byte, from *RemoteRegion, offset uint64) error {
+	return b.add("Batch.Read", request{memory: into, n: len(into), remote: from, offset: offset})
+}
+
+// Write adds a request that writes data to the peer's region, starting at an
+// offset. The memory is as for Read.
+func (b *Batch) Write(to *RemoteRegion, offset uint64, data []byte) error {
+	return b.add("Batch.Write", request{write: true, memory: data, n: len(data), remote: to, offset: offset})
+}
+
+// ReadRegion is like Read, but for n bytes of a region of this engine, which
+// may be memory that the program cannot access.
+func (b *Batch) ReadRegion(into *Region, at, n int, from *RemoteRegion, offset uint64) error {
+	return b.addRegion("Batch.ReadRegion", into, request{at: at, n: n, remote: from, offset: offset})
+}
+
+// WriteRegion is like Write, but for n bytes of a region of this engine, which
+// may be memory that the program cannot access.
+func (b *Batch) WriteRegion(to *RemoteRegion, offset uint64, data *Region, at, n int) error {
+	return b.addRegion("Batch.WriteRegion", data, request{write: true, at: at, n: n, remote: to, offset: offset})
+}
+
+func (b *Batch) addRegion(op string, local *Region, r request) error {
+	switch {
+	case local == nil || b == nil || b.peer == nil || local.engine != b.peer.engine:
+		return cerr.Refuse(op, "", "the Region is nil or of another Engine")
+	case r.at < 0 || r.n < 0 || r.at > local.length-r.n:
+		return cerr.Refuse(op, local.String(), "%d bytes at offset %d are outside of the region", r.n, r.at)
+	}
+	if local.bytes != nil {
+		r.memory, r.at = local.bytes[r.at:r.at+r.n], 0
+	} else {
+		r.local = local
+	}
+	return b.add(op, r)
+}
+
+func (b *Batch) add(op string, r request) error {
+	if err := b.change(); err != nil {
+		return err
+	}
+	need := ReadAccess
+	if r.write {
+		need = WriteAccess
+	}
+	switch {
+	case r.remote == nil || r.remote.session == nil || r.remote.session.peer != b.peer:
+		return cerr.Refuse(op, b.peer.String(), "the RemoteRegion is nil or of another Peer")
+	case r.offset > r.remote.offer.length || uint64(r.n) > r.remote.offer.length-r.offset:
+		return cerr.Refuse(op, b.peer.String(), "%d bytes at offset %d are outside of region %q, which has %d bytes",
+			r.n, r.offset, r.remote.offer.name, r.remote.offer.length)
+	case r.remote.offer.access&need == 0:
+		return cerr.Argument(op, b.peer.String(), cerr.InvalidAs(syscall.EACCES, "the peer does not permit it for region %q", r.remote.offer.name))
+	case len(b.requests) == cap(b.requests):
+		return cerr.Argument(op, b.peer.String(), cerr.InvalidAs(ibverbs.ErrBatchFull, "the batch has room for %d requests", cap(b.requests)))
+	}
+	b.requests = append(b.requests, r)
+	return nil
+}
+
+// Notify makes the batch send the peer a message of at most MaxNotification
+// bytes once all its requests are done. The peer's Receive returns the message
+// exactly once, and then sees what the requests wrote. If a request fails, no
+// message is sent. Notify copies the message.
+func (b *Batch) Notify(message []byte) error {
+	if err := b.change(); err != nil {
+		return err
+	}
+	if len(message) > MaxNotification {
+		return cerr.Refuse("Batch.Notify", b.peer.String(), "the message has %d bytes; at most %d are possible", len(message), MaxNotification)
+	}
+	b.message = bytes.Clone(append(message[:len(message):len(message)], 0))[:len(message)] // not nil
+	return nil
+}
+
+// Submit hands the batch to the peer's connections. It waits for room as
+// Config.Pending says, and if ctx ends before there is any, nothing was
+// submitted and the error matches ctx.Err(). It may register memory, which
+// blocks. Afterwards, Wait tells how the batch ended.
+func (b *Batch) Submit(ctx context.Context) error {
+	if err := b.change(); err != nil {
+		return err
+	}
+	p := b.peer
+	if len(b.requests) == 0 && b.message == nil {
+		return cerr.Refuse("Batch.Submit", p.String(), "the batch is empty")
+	}
+	for i := range b.requests {
+		if err := b.requests[i].acquire(p.engine.cache); err != nil {
+			b.release()
+			return err
+		}
+	}
+	if err := p.reserve(ctx, len(b.requests)); err != nil {
+		b.release()
+		return err
+	}
+	p.mu.Lock()
+	b.state, b.canceled, b.next, b.unfinished, b.moved, b.err = submitted, false, 0, len(b.requests), 0, nil
+	for i := range b.requests {
+		r := &b.requests[i]
+		r.issued, r.moved, r.inFlight, r.done, r.err = 0, 0, 0, false, nil
+		if err := r.remote.check(); err != nil || r.n == 0 {
+			b.finishRequest(r, err)
+		}
+	}
+	if len(b.requests) == 0 {
+		b.requestsDone()
+	}
+	if b.unfinished > 0 {
+		p.ring(b)
+		p.watch()
+	}
+	p.unlock()
+	p.pump()
+	return nil
+}
+
+// acquire finds the region of a request's memory, and keeps it.
+func (r *request) acquire(c *cache) error {
+	switch {
+	case r.n == 0:
+		return nil
+	case r.memory == nil:
+		if !c.use(r.local) {
+			return cerr.Argument("Batch.Submit", r.local.String(), cerr.InvalidAs(os.ErrClosed, "the region is closed"))
+		}
+	default:
+		local, err := c.acquire(r.memory)
+		if err != nil {
+			return err
+		}
+		start, _ := span(local.bytes)
+		at, _ := span(r.memory)
+		r.local, r.at = local, int(at-start)
+	}
+	r.held = true
+	return nil
+}
+
+// release releases the regions of the requests.
+func (b *Batch) release() {
+	for i := range b.requests {
+		if r := &b.requests[i]; r.held {
+			b.peer.engine.cache.release(r.local)
+			r.held = false
+		}
+	}
+}
+
+// check returns an error if requests to the region cannot succeed. The caller
+// holds the peer's mu.
+func (r *RemoteRegion) check() error {
+	switch {
+	case r.session.err != nil:
+		return r.session.requestError()
+	case r.gone:
+		return ErrWithdrawn
+	}
+	return nil
+}
+
+// issue returns the next slice of the batch for a path. more says whether there
+// is another one. The caller holds the peer's mu.
+func (b *Batch) issue(p *path, s *slice) (ok, more bool) {
+	for ; b.next < len(b.requests); b.next++ {
+		r := &b.requests[b.next]
+		if r.done || r.err != nil || r.issued == r.n {
+			continue
+		}
+		if err := r.remote.check(); err != nil {
+			b.finishRequest(r, err)
+			continue
+		}
+		k := r.remote.offer.keys[p.remote]
+		if !k.there || r.remote.session != p.session || r.local.mrs[p.local.index].Load() == nil {
+			return false, true
+		}
+		n := min(r.n-r.issued, b.peer.engine.config.SliceSize)
+		*s = slice{batch: b, request: b.next, offset: r.issued, n: n, key: k}
+		r.issued += n
+		r.inFlight++
+		r.remote.inFlight++
+		return true, r.issued < r.n || b.next+1 < len(b.requests)
+	}
+	return false, false
+}
+
+// sliceDone records that a slice is done. The caller holds the peer's mu.
+func (b *Batch) sliceDone(s *slice, err error) {
+	r := &b.requests[s.request]
+	r.inFlight--
+	r.remote.release()
+	if err == nil {
+		r.moved += s.n
+		b.moved += int64(s.n)
+	} else if r.err == nil {
+		r.err = err
+	}
+	if r.inFlight == 0 && (r.err != nil || r.moved == r.n) {
+		b.finishRequest(r, r.err)
+	}
+}
+
+// failRequest makes a request fail once none of its slices is in flight. The
+// caller holds the peer's mu.
+func (b *Batch) failRequest(r *request, err error) {
+	if r.err == nil {
+		r.err = err
+	}
+	if r.inFlight == 0 {
+		b.finishRequest(r, r.err)
+	}
+}
+
+func (b *Batch) finishRequest(r *request, err error) {
+	if r.done {
+		return
+	}
+	r.done, r.err = true, err
+	b.unfinished--
+	if b.unfinished == 0 {
+		b.requestsDone()
+	}
+}
+
+// requestsDone is called when all requests are done.
+func (b *Batch) requestsDone() {
+	p := b.peer
+	p.unring(b)
+	if b.message == nil || b.firstError() != nil {
+		p.finish(b)
+		return
+	}
+	b.state = notifying
+	p.notify(b.message, func(err error) { // called without the peer's mu
+		p.mu.Lock()
+		b.err = err
+		p.finish(b)
+		p.unlock()
+	})
+}
+
+func (b *Batch) firstError() error {
+	for i := range b.requests {
+		if err := b.requests[i].err; err != nil {
+			return b.requestError(i)
+		}
+	}
+	return b.err
+}
+
+func (b *Batch) requestError(i int) error {
+	r := &b.requests[i]
+	if r.err == nil {
+		return nil
+	}
+	return &RequestError{i, r.remote.offer.name, r.write, r.err}
+}
+
+// Wait blocks until the batch is done and returns the first request's error,
+// which is a *RequestError, or the notification's. If ctx ends first, the error
+// is a *PendingError, and Wait can be called again.
+//
+// When the batch is done, this end's memory is no longer read or written. So is
+// the peer's, unless the error matches syscall.ETIMEDOUT, ErrRestarted or
+// os.ErrClosed: then what a lost connection carried may still arrive until the
+// peer destroys its end.
+func (b *Batch) Wait(ctx context.Context) error {
+	if b == nil || b.peer == nil {
+		return b.change()
+	}
+	b.peer.mu.Lock()
+	state := b.state
+	b.peer.mu.Unlock()
+	if state == filling {
+		return cerr.Refuse("Batch.Wait", b.peer.String(), "the batch was not submitted")
+	}
+	select {
+	case <-b.done:
+		b.done <- struct{}{} // for other goroutines that wait, and the next call
+	case <-ctx.Done():
+		select {
+		case <-b.done:
+			b.done <- struct{}{}
+		default:
+			return &PendingError{ctx.Err()}
+		}
+	}
+	b.peer.mu.Lock()
+	defer b.peer.mu.Unlock()
+	return b.firstError()
+}
+
+// Err returns how request i ended: nil, or a *RequestError. It is nil before
+// the request is done.
+func (b *Batch) Err(i int) error {
+	if b == nil || b.peer == nil || i < 0 || i >= len(b.requests) {
+		return cerr.Refuse("Batch.Err", "", "the batch has no request %d", i)
+	}
+	b.peer.mu.Lock()
+	defer b.peer.mu.Unlock()
+	if !b.requests[i].done {
+		return nil
+	}
+	return b.requestError(i)
+}
+
+// Progress returns how many bytes of how many have been moved.
+func (b *Batch) Progress() (moved, total int64) {
+	b.peer.mu.Lock()
+	defer b.peer.mu.Unlock()
+	for i := range b.requests {
+		total += int64(b.requests[i].n)
+	}
+	return b.moved, total
+}
+
+// Cancel ends the batch early. What was not posted is not transferred, and its
+// requests fail with ErrCanceled. What was posted continues: only after Wait
+// has returned, and returned no *PendingError, is the memory at both ends no
+// longer written. Requests may have been carried out in part. If all requests
+// are done, Cancel does nothing: a notification is still sent.
+func (b *Batch) Cancel() {
+	if b == nil || b.peer == nil {
+		return
+	}
+	p := b.peer
+	p.mu.Lock()
+	defer p.unlock()
+	if b.state != submitted {
+		return
+	}
+	b.canceled = true
+	p.dropRetries(b, ErrCanceled)
+	for i := range b.requests {
+		if r := &b.requests[i]; !r.done && r.issued < r.n {
+			b.failRequest(r, ErrCanceled)
+		}
+	}
+}
+
+// String describes the batch.
+func (b *Batch) String() string { return fmt.Sprintf("batch of %d requests", len(b.requests)) }
+
+var errPeerClosed = fmt.Errorf("transfer: the peer is closed: %w", os.ErrClosed)

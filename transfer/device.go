@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// device is the place of an RDMA device, which may be removed and inserted
+// again.
+type device struct {
+	index int
+	name  string
+
+	mu    sync.Mutex
+	verbs *ibverbs.Device // nil while the device is gone
+	pd    *ibverbs.PD     // nil while the device is gone
+	gone  []*ibverbs.PD   // domains of removed devices, which connections still use
+	addrs []netip.Addr
+}
+
+// findDevices returns the devices with the given names, or all that have an
+// address.
+func findDevices(names []string) ([]*device, error) {
+	byName, err := deviceAddresses()
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		for name := range byName {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+	}
+	if len(names) > mostDevices {
+		return nil, cerr.Refuse(opNew, "", "%d devices; at most %d are possible", len(names), mostDevices)
+	}
+	var devices []*device
+	for i, name := range names {
+		addrs, ok := byName[name]
+		if !ok || slices.Contains(names[:i], name) {
+			return nil, fmt.Errorf("transfer: %q: %w, or none with an address, or named twice", name, ibverbs.ErrNoDevice)
+		}
+		devices = append(devices, &device{index: i, name: name, addrs: addrs})
+	}
+	if len(devices) == 0 {
+		return nil, fmt.Errorf("transfer: no RDMA device has an address: %w", ibverbs.ErrNoDevice)
+	}
+	return devices, nil
+}
+
+// deviceAddresses returns the addresses of all devices, by their names.
+func deviceAddresses() (map[string][]netip.Addr, error) {
+	addrs, err := rdmacm.LocalAddrs()
+	if err != nil {
+		return nil, err
+	}
+	devices, err := rdmacm.Devices()
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range devices { // some have addresses that the system does not have
+		entries, err := d.QueryGIDTable()
+		if err != nil {
+			continue // the device is going
+		}
+		for _, entry := range entries {
+			addr := entry.Addr()
+			if addr.IsValid() && !addr.IsLinkLocalUnicast() && !addr.IsMulticast() && !addr.IsUnspecified() && !slices.Contains(addrs, addr) {
+				addrs = append(addrs, addr)
+			}
+		}
+	}
+	byName := map[string][]netip.Addr{}
+	for _, addr := range addrs {
+		// Which device has an address is known where it is bound: not every
+		// transport has addresses in its GIDs.
+		ln, err := rdmacm.Listen(context.Background(), net.JoinHostPort(addr.String(), "0"), nil)
+		if err != nil {
+			continue // the address or the device is going, or is in another network namespace
+		}
+		if d, err := ln.Device(); err == nil {
+			byName[d.Name()] = append(byName[d.Name()], addr)
+		}
+		if err := ln.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return byName, nil
+}
+
+func (d *device) addresses() []netip.Addr {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.addrs
+}
+
+// domain returns the protection domain on a device. If the device has come
+// back, or is new, it makes the domain, registers all regions, and tells the
+// peers their keys.
+func (e *Engine) domain(d *device) (*ibverbs.PD, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.pd != nil {
+		return d.pd, nil
+	}
+	verbs, err := rdmacm.Devices()
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(verbs, func(v *ibverbs.Device) bool { return v.Name() == d.name && !v.Removed() })
+	if i < 0 {
+		return nil, fmt.Errorf("transfer: device %s: %w", d.name, ibverbs.ErrNoDevice)
+	}
+	pd, err := verbs[i].AllocPD()
+	if err != nil {
+		return nil, err
+	}
+	if err := e.registerAll(d, pd); err != nil {
+		return nil, errors.Join(err, pd.Close())
+	}
+	d.verbs, d.pd = verbs[i], pd
+	return pd, nil
+}
+
+// lose is called when a device may have been removed, because of err. It gives
+// up the memory on the device, which the engine registers anew when the device
+// is back.
+func (e *Engine) lose(d *device, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.pd != nil && d.verbs.Removed() {
+		e.log(slog.LevelWarn, "transfer: device removed", "device", d.name, "error", err)
+		e.deregisterAll(d)
+		d.gone, d.pd, d.verbs = append(d.gone, d.pd), nil, nil
+	}
+	d.gone = slices.DeleteFunc(d.gone, func(pd *ibverbs.PD) bool { return pd.Close() == nil })
+}
+
+// closeDevice frees the protection domains of a device.
+func (e *Engine) closeDevice(d *device) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for _, pd := range append(d.gone, d.pd) {
+		if pd != nil {
+			errs = append(errs, pd.Close())
+		}
+	}
+	d.gone, d.pd, d.verbs = nil, nil, nil
+	return errors.Join(errs...)
+}
+
+// deviceAt returns the device that has a local address.
+func (e *Engine) deviceAt(addr netip.Addr) (*device, error) {
+	addr = addr.Unmap().WithZone("")
+	for range 2 {
+		for _, d := range e.devices {
+			if slices.Contains(d.addresses(), addr) {
+				return d, nil
+			}
+		}
+		// The addresses may have changed.
+		byName, err := deviceAddresses()
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range e.devices {
+			d.mu.Lock()
+			if addrs := byName[d.name]; addrs != nil {
+				d.addrs = addrs
+			}
+			d.mu.Unlock()
+		}
+	}
+	return nil, fmt.Errorf("transfer: no device of the engine has the address %v: %w", addr, ibverbs.ErrNoDevice)
+}
+
+// removed reports whether the device is known to be removed.
+func (d *device) removed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.verbs != nil && d.verbs.Removed()
+}

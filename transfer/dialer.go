@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// DialConfig configures Engine.Dial. The zero value is usable.
+type DialConfig struct {
+	// Credentials are shown to the other end's ListenConfig.Authenticate, at
+	// most MaxCredentials bytes. They go over the network as they are.
+	Credentials []byte
+	// Verify, if not nil, checks the answer of the other end's Authenticate
+	// before that end is told of any region. An error ends the attempt.
+	Verify func(answer []byte) error
+}
+
+// dialer makes and keeps up the connections to a peer that this end dials.
+type dialer struct {
+	address string
+	config  DialConfig
+	ctx     context.Context
+	stop    context.CancelFunc
+	numbers atomic.Uint32 // of paths
+	running sync.WaitGroup
+}
+
+const (
+	dialTimeout  = 5 * time.Second // of one attempt
+	firstBackoff = 20 * time.Millisecond
+	mostBackoff  = 2 * time.Second
+)
+
+// Dial connects to the engine that listens at host:port: with one connection
+// for control, and Config.Connections for each pair of devices. It returns when
+// the first of these is up. From then on, the engine replaces connections that
+// fail, until the Peer is closed.
+//
+// Dial fails with an error matching ErrRefused if Authenticate or Verify
+// refuses, with one matching syscall.ECONNREFUSED if no engine listens there,
+// and with ctx.Err() if ctx ends first.
+func (e *Engine) Dial(ctx context.Context, address string, config DialConfig) (*Peer, error) {
+	const op = "Engine.Dial"
+	if err := e.check(op); err != nil {
+		return nil, err
+	}
+	if len(config.Credentials) > MaxCredentials {
+		return nil, cerr.Refuse(op, address, "the credentials have %d bytes; at most %d are possible", len(config.Credentials), MaxCredentials)
+	}
+	d := &dialer{address: address, config: config}
+	d.ctx, d.stop = context.WithCancel(context.Background())
+	p := e.newPeer(address, d)
+	if err := e.admit(p); err != nil {
+		return nil, err
+	}
+	conn, s, addresses, err := p.begun(ctx)
+	if err != nil {
+		p.end(err)
+		return nil, err
+	}
+	d.running.Go(func() { p.keepUp(conn, s, addresses) })
+	err = p.await(ctx, func() bool { return len(s.order) > 0 || s.err != nil })
+	if err != nil {
+		p.mu.Lock()
+		last := p.lastErr
+		p.mu.Unlock()
+		if last != nil {
+			err = fmt.Errorf("%w: %w", err, last)
+		}
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// admit adds a peer to the engine's.
+func (e *Engine) admit(p *Peer) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return errEngineClosed
+	}
+	e.peers[p] = struct{}{}
+	return nil
+}
+
+// controlConfig is the config of control connections.
+func controlConfig(g greeting) rdmacm.Config {
+	return rdmacm.Config{MessageSize: messageLen, RecvQueue: 16, SendQueue: 4, PrivateData: g.encode()}
+}
+
+// dataConfig is the config of data connections.
+func dataConfig(g greeting) rdmacm.Config {
+	return rdmacm.Config{SendQueue: flights * perFlight, RecvQueue: 1, PrivateData: g.encode()}
+}
+
+// begun makes a control connection and begins a session on it.
+func (p *Peer) begun(ctx context.Context) (*rdmacm.Conn, *session, []address, error) {
+	e := p.engine
+	d := rdmacm.Dialer{Config: controlConfig(greeting{kind: kindControl})}
+	conn, err := d.Dial(ctx, p.dialer.address)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	s, addresses, err := func() (*session, []address, error) {
+		it, err := exchange(ctx, conn, func(en *encoder) {
+			hello{e.incarnation, uint32(e.config.Mailbox), p.dialer.config.Credentials}.append(en)
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		if it.kind != itemWelcome {
+			return nil, nil, unwelcome(it)
+		}
+		w, err := decodeWelcome(it.body)
+		if err != nil {
+			return nil, nil, err
+		}
+		if verify := p.dialer.config.Verify; verify != nil {
+			if err := verify(w.answer); err != nil {
+				return nil, nil, fmt.Errorf("%w by Verify: %w", ErrRefused, err)
+			}
+		}
+		s := newSession(p, w.token, w.incarnation, w.mailbox)
+		return s, w.addresses, p.begin(s)
+	}()
+	if err != nil {
+		return nil, nil, nil, errors.Join(err, conn.Close())
+	}
+	return conn, s, addresses, nil
+}
+
+// exchange sends the first item on a control connection and returns the answer.
+func exchange(ctx context.Context, conn *rdmacm.Conn, fill func(*encoder)) (item, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	if err := sendFirst(ctx, conn, fill); err != nil {
+		return item{}, err
+	}
+	return receiveFirst(ctx, conn)
+}
+
+// sendFirst sends an item that is not of the session's stream.
+func sendFirst(ctx context.Context, conn *rdmacm.Conn, fill func(*encoder)) error {
+	e := make(encoder, frameHeader)
+	fill(&e)
+	memory, err := conn.Alloc(len(e), 0)
+	if err != nil {
+		return err
+	}
+	copy(memory.Bytes(), e)
+	return conn.Send(ctx, memory.All())
+}
+
+func receiveFirst(ctx context.Context, conn *rdmacm.Conn) (item, error) {
+	m, err := conn.Receive(ctx)
+	if err != nil {
+		return item{}, err
+	}
+	f, err := decodeFrame(slices.Clone(m.Data))
+	if err != nil {
+		return item{}, err
+	}
+	it, ok, err := f.next()
+	if err == nil && (!ok || len(f.items) > 0) {
+		err = protocolError("a first frame that does not have one item")
+	}
+	return it, err
+}
+
+// unwelcome returns the error for an answer that is not what was asked for.
+func unwelcome(it item) error {
+	if it.kind != itemRefusal || len(it.body) == 0 {
+		return protocolError("an answer of kind %d", it.kind)
+	}
+	text := string(it.body[1:])
+	switch it.body[0] {
+	case refusedSession:
+		return errNoSession
+	case refusedCredentials:
+		return fmt.Errorf("%w by the peer: %s", ErrRefused, text)
+	}
+	return fmt.Errorf("transfer: refused: %s: %w", text, syscall.ECONNREFUSED)
+}
+
+var errNoSession = errors.New("transfer: the peer does not know the session")
+
+// keepUp keeps up the connections to the peer until it is closed.
+func (p *Peer) keepUp(conn *rdmacm.Conn, s *session, addresses []address) {
+	d := p.dialer
+	for d.ctx.Err() == nil {
+		if s == nil {
+			var err error
+			ctx, cancel := context.WithTimeout(d.ctx, dialTimeout)
+			conn, s, addresses, err = p.begun(ctx)
+			cancel()
+			if err != nil {
+				p.failed(err)
+				s = nil
+				d.pause(p.backoff())
+				continue
+			}
+		}
+		p.mu.Lock()
+		p.attempts = 0
+		p.mu.Unlock()
+		var rails sync.WaitGroup
+		p.startRails(&rails, s, addresses)
+		_ = s.attach(conn, 0)
+		for s.ctx.Err() == nil {
+			p.resume(s, addresses)
+		}
+		rails.Wait()
+		s = nil
+	}
+}
+
+// failed records why no connection can be made.
+func (p *Peer) failed(err error) {
+	p.mu.Lock()
+	p.lastErr = err
+	p.mu.Unlock()
+}
+
+// backoff returns how long to wait before the next attempt to begin a session.
+func (p *Peer) backoff() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.attempts++
+	return backoff(p.attempts)
+}
+
+func backoff(attempts int) time.Duration {
+	return min(firstBackoff<<min(attempts, 10), mostBackoff)
+}
+
+// pause waits, or until the dialer is stopped.
+func (d *dialer) pause(how time.Duration) {
+	t := time.NewTimer(how)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-d.ctx.Done():
+	}
+}
+
+// resume makes a new control connection for a session and runs it. If the peer
+// does not know the session any more, it ends it.
+func (p *Peer) resume(s *session, addresses []address) {
+	for attempts := 0; s.ctx.Err() == nil; attempts++ {
+		for _, way := range p.ways(addresses) {
+			err := p.resumeBy(s, way)
+			switch {
+			case err == nil:
+				return
+			case errors.Is(err, errNoSession):
+				s.end(err)
+				return
+			}
+			p.failed(err)
+		}
+		p.dialer.pause(backoff(attempts))
+	}
+}
+
+func (p *Peer) resumeBy(s *session, w way) error {
+	ctx, cancel := context.WithTimeout(s.ctx, dialTimeout)
+	defer cancel()
+	d := rdmacm.Dialer{Config: controlConfig(greeting{kind: kindControl}), LocalAddr: w.local}
+	conn, err := d.Dial(ctx, w.remote)
+	if err != nil {
+		return err
+	}
+	received, err := func() (uint64, error) {
+		it, err := exchange(ctx, conn, func(e *encoder) { appendResume(e, s.token, s.stream.got()) })
+		if err != nil {
+			return 0, err
+		}
+		if it.kind != itemResumed {
+			return 0, unwelcome(it)
+		}
+		return decodeNumber(it)
+	}()
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	cancel()
+	_ = s.attach(conn, received)
+	return nil
+}
+
+// way is a pair of addresses.
+type way struct{ local, remote string }
+
+// ways returns the pairs of addresses by which the peer may be reached.
+func (p *Peer) ways(addresses []address) []way {
+	all := []way{{"", p.dialer.address}}
+	for _, a := range addresses {
+		for _, d := range p.engine.devices {
+			all = append(all, waysBetween(d, []netip.AddrPort{a.at}, p.dialer.address)...)
+		}
+	}
+	return all
+}
+
+// waysBetween returns the pairs of addresses between a device and addresses of
+// one of the peer's devices. Loopback addresses are used only if the peer was
+// dialed at one, and then alone.
+func waysBetween(d *device, remote []netip.AddrPort, dialed string) []way {
+	host, _, _ := net.SplitHostPort(dialed)
+	at, _ := netip.ParseAddr(host)
+	var all []way
+	for _, r := range remote {
+		for _, l := range d.addresses() {
+			if l.Is4() == r.Addr().Is4() && l.IsLoopback() == r.Addr().IsLoopback() && r.Addr().IsLoopback() == at.IsLoopback() {
+				all = append(all, way{l.String(), r.String()})
+			}
+		}
+	}
+	// The address that was dialed is known to work.
+	slices.SortStableFunc(all, func(a, b way) int {
+		switch {
+		case a.remote == dialed && b.remote != dialed:
+			return -1
+		case a.remote != dialed && b.remote == dialed:
+			return 1
+		}
+		return 0
+	})
+	return all
+}
+
+// startRails starts the goroutines that keep up the data connections: each
+// device of this end is paired with one of the peer's, and the other way
+// around.
+func (p *Peer) startRails(running *sync.WaitGroup, s *session, addresses []address) {
+	byDevice := map[uint8][]netip.AddrPort{}
+	var remote []uint8
+	for _, a := range addresses {
+		if byDevice[a.device] == nil {
+			remote = append(remote, a.device)
+		}
+		byDevice[a.device] = append(byDevice[a.device], a.at)
+	}
+	if len(remote) == 0 {
+		return
+	}
+	devices := p.engine.devices
+	for i := range max(len(devices), len(remote)) {
+		local := devices[i%len(devices)]
+		to := byDevice[remote[i%len(remote)]]
+		for range p.engine.config.Connections {
+			running.Go(func() { p.rail(s, local, to) })
+		}
+	}
+}
+
+// rail keeps up one data connection until the session ends.
+func (p *Peer) rail(s *session, local *device, to []netip.AddrPort) {
+	for attempts := 0; s.ctx.Err() == nil; attempts++ {
+		for _, w := range waysBetween(local, to, p.dialer.address) {
+			up, err := p.connect(s, local, w)
+			if up {
+				attempts = 0
+				break
+			}
+			p.failed(err)
+		}
+		t := time.NewTimer(backoff(attempts))
+		select {
+		case <-t.C:
+		case <-s.ctx.Done():
+		}
+		t.Stop()
+	}
+}
+
+// connect makes a data connection, and returns when it is destroyed. up says
+// whether it was up.
+func (p *Peer) connect(s *session, local *device, w way) (up bool, err error) {
+	pd, err := p.engine.domain(local)
+	if err != nil {
+		return false, err
+	}
+	path, ctx, err := s.reserve(p.dialer.numbers.Add(1), local)
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	d := rdmacm.Dialer{Config: dataConfig(greeting{kindData, uint8(local.index), path.number, s.token}), LocalAddr: w.local}
+	d.Config.PD = pd
+	conn, err := d.Dial(ctx, w.remote)
+	if err != nil {
+		s.start(path, nil, 0)
+		p.engine.lose(local, err)
+		return false, err
+	}
+	g, err := decodeGreeting(conn.PeerData())
+	if err != nil {
+		err = errors.Join(err, conn.Close())
+		s.start(path, nil, 0)
+		return false, err
+	}
+	s.start(path, conn, g.device)
+	return true, nil
+}

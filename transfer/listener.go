@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// ListenConfig configures Engine.Listen. The zero value is usable.
+type ListenConfig struct {
+	// Authenticate, if not nil, checks the credentials of an engine that
+	// dials. An error refuses it, and its text is sent. Otherwise, the answer
+	// is sent, at most MaxCredentials bytes, for the dialer's Verify. Before
+	// Authenticate has returned, the dialer has no connection on which it
+	// could reach memory of the engine. Authenticate may block until ctx ends.
+	// It is called concurrently.
+	Authenticate func(ctx context.Context, from netip.AddrPort, credentials []byte) (answer []byte, err error)
+	// Backlog is the maximum number of peers that wait for Accept; 0 means
+	// 1024. Further ones are refused.
+	Backlog int
+}
+
+// A Listener accepts peers. Its methods may be called concurrently.
+type Listener struct {
+	engine *Engine
+	config ListenConfig
+	rdma   *rdmacm.Listener
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	served chan struct{} // closed when no request is being served any more
+	peers  chan *Peer    // for Accept
+	err    error         // why the listener has ended; set before ended is closed
+	ended  chan struct{}
+}
+
+const mostServed = 64 // connection requests at once
+
+// Listen listens at host:port for engines that dial. Without a host, it listens
+// on all devices, and tells the dialer the addresses of the engine's, so that
+// the dialer uses them all. Port 0 makes the system choose one.
+func (e *Engine) Listen(ctx context.Context, address string, config ListenConfig) (*Listener, error) {
+	if err := e.check("Engine.Listen"); err != nil {
+		return nil, err
+	}
+	if config.Backlog <= 0 {
+		config.Backlog = 1024
+	}
+	rdma, err := rdmacm.Listen(ctx, address, &rdmacm.ListenConfig{MaxServed: mostServed})
+	if err != nil {
+		return nil, err
+	}
+	ln := &Listener{
+		engine: e, config: config, rdma: rdma, served: make(chan struct{}), ended: make(chan struct{}), peers: make(chan *Peer, config.Backlog),
+	}
+	ln.ctx, ln.cancel = context.WithCancel(context.Background())
+	e.mu.Lock()
+	closed := e.closed
+	if !closed {
+		e.listeners[ln] = struct{}{}
+	}
+	e.mu.Unlock()
+	if closed {
+		ln.cancel()
+		return nil, errors.Join(errEngineClosed, rdma.Close())
+	}
+	go ln.serve()
+	return ln, nil
+}
+
+// Addr returns the address of the listener.
+func (ln *Listener) Addr() netip.AddrPort { return ln.rdma.Addr() }
+
+// Accept waits for an engine that dials, and returns it as a Peer. The peer can
+// use the regions that it is told of before Accept returns. Accept fails with
+// an error matching os.ErrClosed after Close, and with ctx.Err() if ctx ends
+// first.
+func (ln *Listener) Accept(ctx context.Context) (*Peer, error) {
+	select {
+	case p := <-ln.peers:
+		return p, nil
+	default:
+	}
+	select {
+	case p := <-ln.peers:
+		return p, nil
+	case <-ln.ended:
+		return nil, ln.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Close stops listening, and closes the peers that wait for Accept. Accepted
+// peers stay, but they cannot make new connections: if they lose all that they
+// have, they end.
+func (ln *Listener) Close() error {
+	if ln == nil {
+		return nil
+	}
+	e := ln.engine
+	e.mu.Lock()
+	delete(e.listeners, ln)
+	e.mu.Unlock()
+	ln.cancel()
+	err := ln.rdma.Close()
+	<-ln.served
+	for {
+		select {
+		case p := <-ln.peers:
+			_ = p.Close()
+			continue
+		default:
+		}
+		return err
+	}
+}
+
+// serve handles connection requests.
+func (ln *Listener) serve() {
+	defer close(ln.served)
+	err := ln.rdma.Serve(ln.ctx, ln.handle)
+	if err == nil {
+		err = errListenerClosed
+	}
+	ln.err = err
+	close(ln.ended)
+}
+
+var errListenerClosed = fmt.Errorf("transfer: the listener is closed: %w", os.ErrClosed)
+
+// handle handles a connection request. Serve rejects what it does not accept.
+func (ln *Listener) handle(ctx context.Context, req *rdmacm.Request) {
+	g, err := decodeGreeting(req.PrivateData())
+	if err == nil {
+		if g.kind == kindControl {
+			err = ln.control(ctx, req)
+		} else {
+			err = ln.data(req, g)
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		ln.engine.log(slog.LevelWarn, "transfer: connection refused", "peer", req.RemoteAddr(), "error", err)
+	}
+}
+
+// control accepts a control connection.
+func (ln *Listener) control(ctx context.Context, req *rdmacm.Request) error {
+	config := controlConfig(greeting{kind: kindControl})
+	conn, err := req.Accept(ctx, &config)
+	if err != nil {
+		return err
+	}
+	first, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	it, err := receiveFirst(first, conn)
+	if err == nil {
+		switch it.kind {
+		case itemHello:
+			err = ln.greet(first, req, conn, it)
+		case itemResume:
+			err = ln.resume(first, conn, it)
+		default:
+			err = protocolError("a first item of kind %d", it.kind)
+		}
+	}
+	if err != nil {
+		err = errors.Join(err, conn.Close())
+	}
+	return err
+}
+
+// refuse tells the dialer why it is refused.
+func refuse(ctx context.Context, conn *rdmacm.Conn, reason uint8, err error) error {
+	_ = sendFirst(ctx, conn, refusal{reason, err.Error()}.append)
+	_ = conn.Shutdown(ctx) // otherwise, the refusal could be lost with the connection
+	return err
+}
+
+// greet begins a session.
+func (ln *Listener) greet(ctx context.Context, req *rdmacm.Request, conn *rdmacm.Conn, it item) error {
+	e := ln.engine
+	h, err := decodeHello(it.body)
+	if err != nil {
+		return err
+	}
+	w := welcome{incarnation: e.incarnation, mailbox: uint32(e.config.Mailbox), addresses: e.addresses(ln.Addr())}
+	if ln.config.Authenticate != nil {
+		if w.answer, err = ln.config.Authenticate(ctx, req.RemoteAddr(), h.credentials); err == nil && len(w.answer) > MaxCredentials {
+			err = fmt.Errorf("the answer has %d bytes; at most %d are possible", len(w.answer), MaxCredentials)
+		}
+		if err != nil {
+			return refuse(ctx, conn, refusedCredentials, err)
+		}
+	}
+	if _, err := rand.Read(w.token[:]); err != nil {
+		return err
+	}
+	p := e.newPeer(req.RemoteAddr().String(), nil)
+	s := newSession(p, w.token, h.incarnation, h.mailbox)
+	if err := e.admit(p); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.sessions[w.token] = s
+	e.mu.Unlock()
+	if err = sendFirst(ctx, conn, w.append); err == nil {
+		err = p.begin(s)
+	}
+	if err != nil {
+		p.end(err)
+		return err
+	}
+	select {
+	case ln.peers <- p:
+	default:
+		err := fmt.Errorf("transfer: %d peers wait for Listener.Accept: %w", cap(ln.peers), syscall.ECONNREFUSED)
+		p.end(err)
+		return err
+	}
+	go p.linger(conn, s)
+	return nil
+}
+
+// linger runs the session of a peer that has dialed, and ends the peer when the
+// session ends, or when its dialer does not come back.
+func (p *Peer) linger(conn *rdmacm.Conn, s *session) {
+	err := s.attach(conn, 0)
+	s.left(err)
+	<-s.ctx.Done()
+	p.mu.Lock()
+	err = s.err
+	p.mu.Unlock()
+	p.end(err)
+}
+
+// left ends the session unless it has another control connection soon.
+func (s *session) left(err error) {
+	timeout := s.peer.engine.config.RetryTimeout
+	time.AfterFunc(timeout, func() {
+		s.peer.mu.Lock()
+		back := s.control != nil || s.err != nil
+		s.peer.mu.Unlock()
+		if !back {
+			s.end(fmt.Errorf("transfer: the peer did not come back in %v: %w: %w", timeout, syscall.ETIMEDOUT, err))
+		}
+	})
+}
+
+// resume gives a session a new control connection.
+func (ln *Listener) resume(ctx context.Context, conn *rdmacm.Conn, it item) error {
+	t, received, err := decodeResume(it.body)
+	if err != nil {
+		return err
+	}
+	s := ln.engine.sessionOf(t)
+	if s == nil {
+		return refuse(ctx, conn, refusedSession, errNoSession)
+	}
+	if err := sendFirst(ctx, conn, func(e *encoder) { appendNumber(e, itemResumed, s.stream.got()) }); err != nil {
+		return err
+	}
+	go func() { s.left(s.attach(conn, received)) }()
+	return nil
+}
+
+func (e *Engine) sessionOf(t token) *session {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sessions[t]
+}
+
+// data accepts a data connection of a session.
+func (ln *Listener) data(req *rdmacm.Request, g greeting) error {
+	e := ln.engine
+	s := e.sessionOf(g.token)
+	if s == nil {
+		return errNoSession
+	}
+	local, err := e.deviceAt(req.LocalAddr().Addr())
+	if err != nil {
+		return err
+	}
+	pd, err := e.domain(local)
+	if err != nil {
+		return err
+	}
+	p, ctx, err := s.reserve(g.path, local)
+	if err != nil {
+		return err
+	}
+	config := dataConfig(greeting{kindData, uint8(local.index), g.path, token{}})
+	config.PD = pd
+	conn, err := req.Accept(ctx, &config)
+	if err != nil {
+		s.start(p, nil, 0)
+		e.lose(local, err)
+		return err
+	}
+	go s.start(p, conn, g.device)
+	return nil
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"syscall"
+	"time"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// Sizes of what is in flight on a path.
+const (
+	perFlight   = 16        // work requests that are posted in one call
+	flightBytes = 256 << 10 // after which a flight takes no more slices
+	flights     = 8         // that are in flight at once
+)
+
+// path is a data connection. Its requests are posted by the goroutine that has
+// work or room for it, and waited for by its own.
+type path struct {
+	session *session
+	number  uint32
+	local   *device // of this end
+	remote  uint8   // index of the peer's device
+	conn    *rdmacm.Conn
+	batch   *ibverbs.SendBatch // of the goroutine that has set posting
+	posted  chan *flight       // in the order of the posts
+
+	gone chan struct{} // closed when the path is destroyed at this end
+
+	// Guarded by the peer's mu.
+	free     []*flight
+	inFlight int           // number of flights that are not in free
+	posting  bool          // whether a goroutine posts
+	down     bool          // whether the path takes no more slices
+	cause    error         // why it is down
+	ended    chan struct{} // closed when down is set
+	cancel   context.CancelFunc
+	moved    [2]uint64 // bytes read and written
+}
+
+// flight is a number of slices that were posted in one call.
+type flight struct {
+	transfer rdmacm.Transfer
+	slices   [perFlight]slice
+	n        int
+	err      error // why they could not be posted
+}
+
+// slice is a part of a request, which one work request carries.
+type slice struct {
+	batch     *Batch
+	request   int
+	offset, n int
+	alone     bool      // whether it must be posted alone, since it may be what failed the last flight
+	deadline  time.Time // until when it is repeated; zero before its first failure
+	key       key       // of the peer's region, for the path that it is posted on
+	err       error     // its last failure
+}
+
+func newPath(s *session, number uint32, local *device, cancel context.CancelFunc) (*path, error) {
+	batch, err := ibverbs.NewSendBatch(perFlight, 1)
+	if err != nil {
+		return nil, err
+	}
+	p := &path{
+		session: s, number: number, local: local, batch: batch, posted: make(chan *flight, flights),
+		gone: make(chan struct{}), ended: make(chan struct{}), cancel: cancel,
+	}
+	for range flights {
+		p.free = append(p.free, new(flight))
+	}
+	return p, nil
+}
+
+// fail takes the path down. The caller holds the peer's mu.
+func (p *path) fail(err error) {
+	if p.down {
+		return
+	}
+	p.down, p.cause = true, err
+	close(p.ended)
+	p.cancel()
+	p.session.drop(p)
+	if p.conn != nil {
+		go func() { _ = p.conn.Close() }() // makes flights fail
+	}
+}
+
+// run waits for the path's flights until it fails, and then destroys it.
+func (p *path) run() {
+	peer := p.session.peer
+	peer.pump()
+	for running := true; running; {
+		select {
+		case f := <-p.posted:
+			if err := f.wait(); err != nil {
+				p.lost(f, err, true)
+				running = false
+				break
+			}
+			p.landed(f)
+			p.pump()
+		case <-p.conn.Done():
+			peer.mu.Lock()
+			p.fail(p.conn.Err())
+			peer.unlock()
+			running = false
+		case <-p.ended:
+			running = false
+		}
+	}
+	_ = p.conn.Close()
+	for peer.mu.Lock(); p.inFlight > 0; peer.mu.Lock() {
+		peer.unlock()
+		f := <-p.posted
+		if err := f.wait(); err != nil {
+			p.lost(f, err, false)
+		} else {
+			p.landed(f)
+		}
+	}
+	cause := p.cause
+	peer.unlock()
+	if errors.Is(cause, syscall.ENODEV) || p.local.removed() {
+		peer.engine.lose(p.local, cause)
+	}
+	peer.engine.log(slog.LevelInfo, "transfer: connection lost", "peer", peer.String(), "device", p.local.name, "number", p.number, "error", cause)
+	p.finish()
+}
+
+// finish is called when the path is destroyed at this end.
+func (p *path) finish() {
+	peer := p.session.peer
+	close(p.gone)
+	peer.mu.Lock()
+	p.session.destroyed(p)
+	peer.unlock()
+}
+
+func (f *flight) wait() error {
+	if f.err != nil {
+		var pending *rdmacm.PendingError
+		if errors.As(f.err, &pending) {
+			_ = pending.Transfer.Wait(context.Background())
+		}
+		return f.err
+	}
+	return f.transfer.Wait(context.Background())
+}
+
+// landed records that the slices of a flight are done.
+func (p *path) landed(f *flight) {
+	peer := p.session.peer
+	peer.mu.Lock()
+	for i := range f.n {
+		s := &f.slices[i]
+		p.count(s)
+		s.batch.sliceDone(s, nil)
+	}
+	p.recycle(f)
+	peer.unlock()
+}
+
+func (p *path) count(s *slice) {
+	way := 0
+	if s.batch.requests[s.request].write {
+		way = 1
+	}
+	p.moved[way] += uint64(s.n)
+}
+
+func (p *path) recycle(f *flight) {
+	clear(f.slices[:f.n])
+	f.n, f.err = 0, nil
+	p.inFlight--
+	p.free = append(p.free, f)
+}
+
+// lost records that a flight has failed. first says whether it is the first,
+// whose error says more than that the path is down.
+func (p *path) lost(f *flight, err error, first bool) {
+	peer := p.session.peer
+	peer.mu.Lock()
+	defer peer.unlock()
+	p.fail(err)
+	first = first && permanent(err)
+	for i := range f.n {
+		s := f.slices[i]
+		if first && f.n == 1 {
+			s.batch.sliceDone(&s, err)
+			continue
+		}
+		s.alone, s.err = s.alone || first, err
+		if s.deadline.IsZero() {
+			s.deadline = time.Now().Add(peer.engine.config.RetryTimeout)
+		}
+		p.session.strand(p, s)
+	}
+	p.recycle(f)
+}
+
+// pump posts as much as there is work and room for.
+func (p *path) pump() {
+	for p.post() {
+	}
+}
+
+// post takes slices and posts them in one call. It returns false if there is
+// no work or no room, or another goroutine posts, which looks for work again.
+func (p *path) post() bool {
+	peer := p.session.peer
+	peer.mu.Lock()
+	if p.posting || p.down || len(p.free) == 0 {
+		peer.unlock()
+		return false
+	}
+	f := p.free[len(p.free)-1]
+	peer.take(f, p)
+	if f.n == 0 {
+		peer.unlock()
+		return false
+	}
+	p.free = p.free[:len(p.free)-1]
+	p.inFlight++
+	p.posting = true
+	peer.unlock()
+
+	f.err = p.fill(f)
+	if f.err == nil {
+		f.err = p.conn.Post(context.Background(), &f.transfer, p.batch)
+	}
+	p.posted <- f // has room for all flights
+	peer.mu.Lock()
+	p.posting = false
+	peer.unlock()
+	return true
+}
+
+var errRegionGone = errors.New("transfer: the device that had the region is gone")
+
+// fill fills the path's batch with the slices of a flight.
+func (p *path) fill(f *flight) error {
+	p.batch.Reset()
+	for i := range f.n {
+		s := &f.slices[i]
+		r := &s.batch.requests[s.request]
+		mr := r.local.mrs[p.local.index].Load()
+		if mr == nil {
+			return errRegionGone
+		}
+		from := mr.Sub(r.at+s.offset, s.n)
+		to := s.key.remote(r.offset+uint64(s.offset), uint64(s.n))
+		var err error
+		if r.write {
+			err = p.batch.Write(0, to, 0, from)
+		} else {
+			err = p.batch.Read(0, to, 0, from)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,660 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/verbena-go/verbena/internal/cerr"
+)
+
+// A Peer is another engine, over any number of connections. Either end may read
+// and write the other's regions. Its methods may be called concurrently.
+type Peer struct {
+	engine *Engine
+	name   string        // address of the other end
+	dialer *dialer       // nil if the other end has dialed
+	gone   chan struct{} // closed when the peer is closed, or has ended and is not dialed again
+
+	mu       sync.Mutex
+	closed   bool
+	err      error
+	session  *session // nil before the first, and between two
+	pending  int      // requests that are submitted and not done
+	head     *Batch   // ring of batches with requests to issue; its first has the next turn
+	finished *Batch   // batches that are done, linked by right
+	retries  []slice  // slices to post again
+	noPath   time.Time
+	mail     []mail        // notifications for the program
+	change   chan struct{} // closed when something has changed that calls wait for; nil: none waits
+	room     chan struct{} // closed when pending has fallen; nil: none waits
+	timer    *time.Timer   // calls expire
+	watched  bool          // whether the timer runs
+	lastErr  error         // why no connection can be made
+	attempts int           // failed ones in a row to begin a session
+}
+
+// mail is a notification in the mailbox.
+type mail struct {
+	session *session
+	message []byte
+}
+
+func (e *Engine) newPeer(name string, d *dialer) *Peer {
+	p := &Peer{engine: e, name: name, dialer: d, gone: make(chan struct{}), noPath: time.Now()}
+	p.timer = time.AfterFunc(time.Hour, p.expire)
+	p.timer.Stop()
+	return p
+}
+
+// String returns the address of the other end.
+func (p *Peer) String() string {
+	if p == nil {
+		return "nil Peer"
+	}
+	return "peer " + p.name
+}
+
+// Engine returns the engine that the peer belongs to.
+func (p *Peer) Engine() *Engine { return p.engine }
+
+// check returns an error if the Peer is nil or closed.
+func (p *Peer) check(op string) error {
+	if p == nil || p.engine == nil {
+		return cerr.Refuse(op, "", "the Peer is nil or was not made by Engine.Dial or Listener.Accept")
+	}
+	return nil
+}
+
+// Done returns a channel that is closed when the peer is of no more use: it was
+// closed, or it had dialed this end and its session has ended. A peer that this
+// end has dialed is dialed again and again until Close.
+func (p *Peer) Done() <-chan struct{} { return p.gone }
+
+// Err returns nil before Done's channel is closed, and then why: an error
+// matching os.ErrClosed after Close, syscall.ECONNRESET if the peer closed the
+// session, syscall.ETIMEDOUT if it did not come back, or syscall.EPROTO if it
+// broke the protocol.
+func (p *Peer) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// Close ends the session. It tells the peer, and waits up to a second for the
+// peer to know. Requests that are not done fail with an error matching
+// os.ErrClosed. It may be called more than once.
+func (p *Peer) Close() error {
+	if p == nil || p.engine == nil {
+		return nil
+	}
+	p.mu.Lock()
+	already := p.closed
+	p.closed = true
+	s := p.session
+	var down <-chan struct{} // closed when there is no connection to tell the peer by
+	if s != nil && s.control != nil {
+		down = s.control.Done()
+	}
+	p.mu.Unlock()
+	if already {
+		<-p.gone
+		return nil
+	}
+	if down != nil {
+		told := make(chan struct{})
+		s.stream.add(func(error) { close(told) }, func(e *encoder) { e.item(itemEnd)() })
+		select {
+		case <-told:
+		case <-down:
+		case <-time.After(time.Second):
+		}
+	}
+	p.end(errPeerClosed)
+	return nil
+}
+
+// end ends the peer.
+func (p *Peer) end(err error) {
+	p.mu.Lock()
+	s := p.session
+	first := p.err == nil
+	if first {
+		p.err = err
+	}
+	p.mu.Unlock()
+	if p.dialer != nil {
+		p.dialer.stop()
+	}
+	if s != nil {
+		s.end(err)
+		s.await()
+	}
+	if p.dialer != nil {
+		p.dialer.running.Wait()
+	}
+	if !first {
+		return
+	}
+	e := p.engine
+	e.mu.Lock()
+	delete(e.peers, p)
+	e.mu.Unlock()
+	p.mu.Lock()
+	p.failAll(p.err)
+	p.changed()
+	p.unlock()
+	close(p.gone)
+}
+
+// await waits until the connections of a session that has ended are destroyed.
+func (s *session) await() {
+	s.peer.mu.Lock()
+	var all []*path
+	for _, p := range s.paths {
+		all = append(all, p)
+	}
+	s.peer.mu.Unlock()
+	for _, p := range all {
+		<-p.gone
+	}
+	s.running.Wait()
+}
+
+// Region returns the peer's region with the name. It waits until the peer
+// offers one, and fails with ctx.Err() if ctx ends first.
+func (p *Peer) Region(ctx context.Context, name string) (r *RemoteRegion, err error) {
+	if err := p.check("Peer.Region"); err != nil {
+		return nil, err
+	}
+	return r, p.await(ctx, func() bool {
+		if p.session != nil {
+			r = p.session.names[name]
+		}
+		return r != nil
+	})
+}
+
+// Regions returns an iterator over the regions that the peer offers at the time
+// of the call.
+func (p *Peer) Regions() iter.Seq[*RemoteRegion] {
+	var all []*RemoteRegion
+	if p.check("") == nil {
+		p.mu.Lock()
+		if p.session != nil {
+			for _, r := range p.session.names {
+				all = append(all, r)
+			}
+		}
+		p.mu.Unlock()
+	}
+	return slices.Values(all)
+}
+
+// await waits until ok returns true, which is called with p.mu held.
+func (p *Peer) await(ctx context.Context, ok func() bool) error {
+	for {
+		p.mu.Lock()
+		if ok() {
+			p.mu.Unlock()
+			return nil
+		}
+		if p.err != nil {
+			defer p.mu.Unlock()
+			return p.err
+		}
+		if p.change == nil {
+			p.change = make(chan struct{})
+		}
+		change := p.change
+		p.mu.Unlock()
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// changed wakes the goroutines in await. The caller holds p.mu.
+func (p *Peer) changed() {
+	if p.change != nil {
+		close(p.change)
+		p.change = nil
+	}
+}
+
+// begin makes a session the peer's.
+func (p *Peer) begin(s *session) error {
+	p.mu.Lock()
+	if p.err != nil || p.closed {
+		p.mu.Unlock()
+		return errPeerClosed
+	}
+	p.session = s
+	p.changed()
+	p.mu.Unlock()
+	e := p.engine
+	e.mu.Lock()
+	regions := make([]*Region, 0, len(e.regions))
+	for _, r := range e.regions {
+		regions = append(regions, r)
+	}
+	e.mu.Unlock()
+	slices.SortFunc(regions, func(a, b *Region) int { return int(a.id) - int(b.id) })
+	for _, r := range regions {
+		p.offer(r)
+	}
+	return nil
+}
+
+// offer tells the peer of a region, if the peer may know.
+func (p *Peer) offer(r *Region) {
+	if r.config.Allow != nil && !r.config.Allow(p) {
+		return
+	}
+	p.mu.Lock()
+	s := p.session
+	p.mu.Unlock()
+	if s != nil {
+		s.offer(r)
+	}
+}
+
+func (p *Peer) withdraw(r *Region) <-chan struct{} {
+	p.mu.Lock()
+	s := p.session
+	p.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	return s.withdraw(r)
+}
+
+// Send sends the peer a message of at most MaxNotification bytes, as a batch
+// without requests would. It blocks until the message is in the peer's mailbox.
+// If ctx ends first, the error is a *PendingError, and the message may still
+// arrive.
+func (p *Peer) Send(ctx context.Context, message []byte) error {
+	if err := p.check("Peer.Send"); err != nil {
+		return err
+	}
+	b := p.NewBatch(0)
+	if err := b.Notify(message); err != nil {
+		return err
+	}
+	if err := b.Submit(ctx); err != nil {
+		return err
+	}
+	return b.Wait(ctx)
+}
+
+// Receive waits for a notification of the peer and returns it. When the peer
+// has ended and all its notifications were received, it returns the peer's Err.
+func (p *Peer) Receive(ctx context.Context) (message []byte, err error) {
+	if err := p.check("Peer.Receive"); err != nil {
+		return nil, err
+	}
+	return message, p.await(ctx, func() bool {
+		if len(p.mail) == 0 {
+			return false
+		}
+		m := p.mail[0]
+		p.mail = p.mail[1:]
+		message = m.message
+		m.session.read()
+		return true
+	})
+}
+
+// Notifications returns an iterator over the results of Receive. It stops after
+// the first error.
+func (p *Peer) Notifications(ctx context.Context) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for {
+			message, err := p.Receive(ctx)
+			if !yield(message, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// notify sends a notification. The caller holds p.mu.
+func (p *Peer) notify(message []byte, done func(error)) {
+	if p.session == nil {
+		err := p.err
+		if err == nil {
+			err = ErrRestarted
+		}
+		go done(err)
+		return
+	}
+	p.session.notify(note{message, done})
+}
+
+// Work.
+
+// reserve waits for room for n more requests.
+func (p *Peer) reserve(ctx context.Context, n int) error {
+	for {
+		p.mu.Lock()
+		if p.err != nil || p.closed {
+			defer p.mu.Unlock()
+			if p.err != nil {
+				return p.err
+			}
+			return errPeerClosed
+		}
+		if p.pending == 0 || p.pending+n <= p.engine.config.Pending {
+			p.pending += n
+			p.mu.Unlock()
+			return nil
+		}
+		if p.room == nil {
+			p.room = make(chan struct{})
+		}
+		room := p.room
+		p.mu.Unlock()
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// ring adds a batch to the ring. The caller holds p.mu.
+func (p *Peer) ring(b *Batch) {
+	if p.head == nil {
+		b.left, b.right, p.head = b, b, b
+		return
+	}
+	last := p.head.left
+	b.left, b.right, last.right, p.head.left = last, p.head, b, b
+}
+
+// unring takes a batch out of the ring, if it is in it. The caller holds p.mu.
+func (p *Peer) unring(b *Batch) {
+	if b.right == nil {
+		return
+	}
+	if b.right == b {
+		p.head = nil
+	} else {
+		b.left.right, b.right.left = b.right, b.left
+		if p.head == b {
+			p.head = b.right
+		}
+	}
+	b.left, b.right = nil, nil
+}
+
+// ringed returns the batches in the ring, which may change meanwhile. The
+// caller holds p.mu.
+func (p *Peer) ringed() iter.Seq[*Batch] {
+	var all []*Batch
+	for b := p.head; b != nil; b = b.right {
+		all = append(all, b)
+		if b.right == p.head {
+			break
+		}
+	}
+	return slices.Values(all)
+}
+
+// take fills a flight with slices for a path. The caller holds p.mu.
+func (p *Peer) take(f *flight, path *path) {
+	f.n = 0
+	bytes := 0
+	if len(p.retries) > 0 && p.takeRetries(f, path, &bytes) {
+		return
+	}
+	var refused *Batch // the first of the batches that have nothing for this path
+	for f.n < perFlight && bytes < flightBytes && p.head != nil && p.head != refused {
+		b := p.head
+		s := &f.slices[f.n]
+		ok, more := b.issue(path, s)
+		if ok {
+			f.n++
+			bytes += s.n
+			refused = nil
+		} else if more && refused == nil {
+			refused = b
+		}
+		switch {
+		case !more:
+			p.unring(b)
+			if refused == b {
+				refused = nil
+			}
+		case p.head == b:
+			p.head = b.right // the next batch has its turn
+		}
+	}
+}
+
+// takeRetries takes slices that failed before. It reports whether the flight
+// must take no others.
+func (p *Peer) takeRetries(f *flight, path *path, bytes *int) bool {
+	kept := p.retries[:0]
+	full := false
+	for _, s := range p.retries {
+		r := &s.batch.requests[s.request]
+		err := r.err
+		if err == nil {
+			err = r.remote.check()
+		}
+		switch {
+		case err != nil:
+			s.batch.sliceDone(&s, err)
+		case full || f.n == perFlight || *bytes >= flightBytes || s.alone && f.n > 0 || !s.fits(path):
+			kept = append(kept, s)
+		default:
+			s.key = r.remote.offer.keys[path.remote]
+			f.slices[f.n] = s
+			f.n++
+			*bytes += s.n
+			full = s.alone
+		}
+	}
+	clear(p.retries[len(kept):])
+	p.retries = kept
+	return full
+}
+
+// fits reports whether the path can carry the slice.
+func (s *slice) fits(path *path) bool {
+	r := &s.batch.requests[s.request]
+	return r.remote.session == path.session && r.remote.offer.keys[path.remote].there && r.local.mrs[path.local.index].Load() != nil
+}
+
+// again makes a slice be posted again, unless it is not wanted any more. The
+// caller holds p.mu.
+func (p *Peer) again(s slice) {
+	r := &s.batch.requests[s.request]
+	err := r.err
+	if err == nil && s.batch.canceled {
+		err = ErrCanceled
+	}
+	if err == nil {
+		err = r.remote.check()
+	}
+	if err != nil {
+		s.batch.sliceDone(&s, err)
+		return
+	}
+	p.retries = append(p.retries, s)
+	p.watch()
+}
+
+// dropIf ends the slices that wait to be posted again and for which reason
+// returns an error. The caller holds p.mu.
+func (p *Peer) dropIf(reason func(s *slice) error) {
+	all := p.retries
+	p.retries = nil
+	for i := range all {
+		if err := reason(&all[i]); err != nil {
+			all[i].batch.sliceDone(&all[i], err)
+		} else {
+			p.retries = append(p.retries, all[i])
+		}
+	}
+}
+
+func (p *Peer) dropRetries(b *Batch, err error) {
+	p.dropIf(func(s *slice) error {
+		if s.batch == b {
+			return err
+		}
+		return nil
+	})
+}
+
+func (p *Peer) dropSession(session *session, err error) {
+	p.dropIf(func(s *slice) error {
+		if s.batch.requests[s.request].remote.session == session {
+			return err
+		}
+		return nil
+	})
+}
+
+// dropRegion makes all requests to a region fail that are not in flight. The
+// caller holds p.mu.
+func (p *Peer) dropRegion(r *RemoteRegion) {
+	p.dropIf(func(s *slice) error {
+		if s.batch.requests[s.request].remote == r {
+			return ErrWithdrawn
+		}
+		return nil
+	})
+	for b := range p.ringed() {
+		for i := b.next; i < len(b.requests); i++ {
+			if q := &b.requests[i]; q.remote == r && !q.done && q.issued < q.n {
+				b.failRequest(q, ErrWithdrawn)
+			}
+		}
+	}
+}
+
+// failAll makes all requests fail that are not in flight. The caller holds
+// p.mu.
+func (p *Peer) failAll(err error) {
+	p.dropIf(func(*slice) error { return err })
+	for b := range p.ringed() {
+		for i := range b.requests {
+			if r := &b.requests[i]; !r.done {
+				b.failRequest(r, err)
+			}
+		}
+	}
+}
+
+// pump makes the paths post what is to be done, in turns.
+func (p *Peer) pump() {
+	var paths [16]*path
+	for busy := true; busy; {
+		busy = false
+		p.mu.Lock()
+		n := 0
+		if s := p.session; s != nil && (p.head != nil || len(p.retries) > 0) {
+			for i := range s.order {
+				path := s.order[(s.turn+i)%len(s.order)]
+				if n < len(paths) && !path.posting && len(path.free) > 0 {
+					paths[n] = path
+					n++
+				}
+			}
+			if len(s.order) > 0 {
+				s.turn = (s.turn + 1) % len(s.order)
+			}
+		}
+		p.unlock()
+		for _, path := range paths[:n] {
+			busy = path.post() || busy
+		}
+	}
+}
+
+// finish records that a batch is done. The caller holds p.mu, and calls unlock.
+func (p *Peer) finish(b *Batch) {
+	b.state = finished
+	b.left, b.right = nil, p.finished
+	p.finished = b
+}
+
+// unlock unlocks p.mu, and wakes those that wait for batches that are done.
+func (p *Peer) unlock() {
+	b := p.finished
+	p.finished = nil
+	for one := b; one != nil; one = one.right {
+		p.pending -= len(one.requests)
+	}
+	if b != nil && p.room != nil {
+		close(p.room)
+		p.room = nil
+	}
+	p.mu.Unlock()
+	for b != nil {
+		next := b.right
+		b.right = nil
+		b.release()
+		b.done <- struct{}{}
+		b = next
+	}
+}
+
+// watch makes expire be called until no request waits for a connection. The
+// caller holds p.mu.
+func (p *Peer) watch() {
+	if !p.watched {
+		p.watched = true
+		p.timer.Reset(p.engine.config.RetryTimeout/8 + time.Millisecond)
+	}
+}
+
+// expire makes requests fail that have waited too long for a connection.
+func (p *Peer) expire() {
+	p.mu.Lock()
+	defer p.unlock()
+	p.watched = false
+	now, timeout := time.Now(), p.engine.config.RetryTimeout
+	p.dropIf(func(s *slice) error {
+		if now.After(s.deadline) {
+			return timeoutError{s.err}
+		}
+		return nil
+	})
+	waits := len(p.retries) > 0
+	if s := p.session; s != nil {
+		for number, lost := range s.fences {
+			for i := range lost {
+				if sl := &lost[i]; sl.batch != nil && now.After(sl.deadline) {
+					sl.batch.sliceDone(sl, timeoutError{sl.err})
+					sl.batch = nil
+				}
+			}
+			if lost = slices.DeleteFunc(lost, func(s slice) bool { return s.batch == nil }); len(lost) == 0 {
+				delete(s.fences, number)
+			} else {
+				s.fences[number] = lost
+				waits = true
+			}
+		}
+	}
+	if p.head != nil && !p.noPath.IsZero() {
+		if now.Sub(p.noPath) > timeout {
+			p.failAll(timeoutError{p.lastErr})
+		} else {
+			waits = true
+		}
+	}
+	if waits {
+		p.watch()
+	}
+}

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/mem"
+)
+
+// Access says what peers may do with a region; combine with |.
+type Access uint8
+
+// What peers may do.
+const (
+	ReadAccess  Access = 1 << iota // peers may read
+	WriteAccess                    // peers may write
+)
+
+// A RegionConfig configures a region. The zero value makes a region without a
+// name, which only the engine's own requests use.
+type RegionConfig struct {
+	// Name is what peers look the region up by; at most 255 bytes. No two open
+	// regions of an engine have the same name. Peers do not see a region
+	// without a name.
+	Name string
+	// Access is what peers may do. The devices enforce it for all peers of
+	// the engine.
+	Access Access
+	// Allow, if not nil, says which peers are told of the region. It is called
+	// once for each peer, must not block, and must not call the engine. A peer
+	// that is not told would have to guess a key; peers that must not be able
+	// to reach the memory at all belong to another Engine.
+	Allow func(*Peer) bool
+}
+
+// A Region is memory that is registered with all devices of an engine. Its
+// methods may be called concurrently.
+type Region struct {
+	engine   *Engine
+	config   RegionConfig
+	id       uint64
+	bytes    []byte // nil for memory that the program cannot access, such as a GPU's
+	length   int
+	register func(pd *ibverbs.PD, access ibverbs.AccessFlags) (*ibverbs.MR, error)
+	free     func()                                  // frees the memory; may be nil
+	mrs      [mostDevices]atomic.Pointer[ibverbs.MR] // by the device's index; nil while the device is gone
+	cached
+
+	closing sync.Mutex // held by Close
+	closed  bool       // guarded by closing
+}
+
+// Register registers the memory of b with all devices. It pins memory of Go's
+// heap until Close. Close the region before you unmap memory that is not of
+// Go's heap. Register fails with an error matching syscall.ENOMEM if the
+// system does not let the process lock that much memory. It blocks while the
+// kernel locks the memory.
+func (e *Engine) Register(b []byte, config RegionConfig) (*Region, error) {
+	const op = "Engine.Register"
+	if len(b) == 0 && e.check(op) == nil {
+		return nil, cerr.Refuse(op, "", "the memory is empty")
+	}
+	return e.newRegion(op, &Region{
+		config: config, bytes: b, length: len(b),
+		register: func(pd *ibverbs.PD, access ibverbs.AccessFlags) (*ibverbs.MR, error) { return pd.Register(b, access) },
+	})
+}
+
+// Alloc maps size bytes of zeroed memory outside of Go's heap and registers
+// them like Register. Close unmaps them.
+func (e *Engine) Alloc(size int, config RegionConfig) (*Region, error) {
+	const op = "Engine.Alloc"
+	if err := e.check(op); err != nil {
+		return nil, err
+	}
+	if size <= 0 {
+		return nil, cerr.Refuse(op, "", "the size is %d; it must be positive", size)
+	}
+	b, free, err := mem.Region(size)
+	if err != nil {
+		return nil, err
+	}
+	return e.newRegion(op, &Region{
+		config: config, bytes: b, length: size, free: free,
+		register: func(pd *ibverbs.PD, access ibverbs.AccessFlags) (*ibverbs.MR, error) { return pd.Register(b, access) },
+	})
+}
+
+// RegisterDMABuf registers memory of another device, such as a GPU, like
+// Register. The file descriptor must stay open until Close, because a device
+// that is removed and inserted again registers the memory again. Requests name
+// the memory by Batch.ReadRegion and Batch.WriteRegion. RegisterDMABuf fails
+// with an error matching errors.ErrUnsupported if a device cannot do it.
+func (e *Engine) RegisterDMABuf(b ibverbs.DMABuf, config RegionConfig) (*Region, error) {
+	const op = "Engine.RegisterDMABuf"
+	if b.Length <= 0 && e.check(op) == nil {
+		return nil, cerr.Refuse(op, "", "the length is %d; it must be positive", b.Length)
+	}
+	return e.newRegion(op, &Region{
+		config: config, length: b.Length,
+		register: func(pd *ibverbs.PD, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
+			return pd.RegisterDMABuf(b, access)
+		},
+	})
+}
+
+// newRegion registers a region with all devices, and offers it to the peers. It
+// frees the region's memory if it fails.
+func (e *Engine) newRegion(op string, r *Region) (*Region, error) {
+	err := e.check(op)
+	switch {
+	case err != nil:
+	case len(r.config.Name) > mostName:
+		err = cerr.Refuse(op, "", "the name has %d bytes; at most %d are possible", len(r.config.Name), mostName)
+	case r.config.Access&^(ReadAccess|WriteAccess) != 0:
+		err = cerr.Refuse(op, r.config.Name, "Access is %#x, which has unknown bits", uint8(r.config.Access))
+	default:
+		err = e.enter(op, r)
+	}
+	if err != nil {
+		if r.free != nil {
+			r.free()
+		}
+		return nil, err
+	}
+	if r.config.Name != "" {
+		e.offer(r)
+	}
+	return r, nil
+}
+
+// enter registers a region and makes it found.
+func (e *Engine) enter(op string, r *Region) error {
+	r.engine = e
+	e.mu.Lock()
+	switch {
+	case e.closed:
+		e.mu.Unlock()
+		return errEngineClosed
+	case r.config.Name != "" && e.names[r.config.Name] != nil:
+		e.mu.Unlock()
+		return cerr.Argument(op, r.config.Name, cerr.InvalidAs(os.ErrExist, "another region has the name"))
+	}
+	e.nextID++
+	r.id = e.nextID
+	e.all[r] = struct{}{}
+	if r.config.Name != "" {
+		e.names[r.config.Name] = r
+	}
+	e.mu.Unlock()
+	err := e.registerOn(r)
+	if err == nil {
+		err = e.cache.add(r)
+	}
+	if err != nil {
+		return errors.Join(err, e.deregister(r))
+	}
+	e.mu.Lock()
+	if r.config.Name != "" {
+		e.regions[r.id] = r
+	}
+	e.mu.Unlock()
+	return nil
+}
+
+// registerCached registers memory that a batch uses, for the cache.
+func (e *Engine) registerCached(b []byte) (*Region, error) {
+	r := &Region{
+		engine: e, bytes: b, length: len(b),
+		register: func(pd *ibverbs.PD, access ibverbs.AccessFlags) (*ibverbs.MR, error) { return pd.Register(b, access) },
+	}
+	e.mu.Lock()
+	e.all[r] = struct{}{}
+	e.mu.Unlock()
+	if err := e.registerOn(r); err != nil {
+		return nil, errors.Join(err, e.deregister(r))
+	}
+	return r, nil
+}
+
+// registerOn registers a region on all devices that are there.
+func (e *Engine) registerOn(r *Region) error {
+	for _, d := range e.devices {
+		d.mu.Lock()
+		err := r.registerWith(d, d.pd)
+		d.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// registerAll registers all regions on a device that is new or back. The caller
+// holds d.mu.
+func (e *Engine) registerAll(d *device, pd *ibverbs.PD) error {
+	e.mu.Lock()
+	all := keys(e.all)
+	e.mu.Unlock()
+	for _, r := range all {
+		if err := r.registerWith(d, pd); err != nil {
+			e.deregisterAll(d)
+			return err
+		}
+	}
+	for _, r := range all {
+		if r.config.Name != "" {
+			go e.offer(r) // with the new keys; takes locks that callers hold
+		}
+	}
+	return nil
+}
+
+// registerWith registers the region on a device. The caller holds d.mu.
+func (r *Region) registerWith(d *device, pd *ibverbs.PD) error {
+	if pd == nil || r.mrs[d.index].Load() != nil {
+		return nil
+	}
+	access := ibverbs.AccessLocalWrite
+	if isIWARP(pd.Device()) {
+		access |= ibverbs.AccessRemoteWrite // for the memory of reads
+	}
+	if r.config.Access&ReadAccess != 0 {
+		access |= ibverbs.AccessRemoteRead
+	}
+	if r.config.Access&WriteAccess != 0 {
+		access |= ibverbs.AccessRemoteWrite
+	}
+	mr, err := r.register(pd, access)
+	if err != nil {
+		return fmt.Errorf("transfer: %v on device %s: %w", r, d.name, err)
+	}
+	r.mrs[d.index].Store(mr)
+	return nil
+}
+
+func isIWARP(d *ibverbs.Device) bool {
+	return d.Raw().Device.TransportType == libibverbs.IBV_TRANSPORT_IWARP
+}
+
+// deregister deregisters a region everywhere, and forgets it.
+func (e *Engine) deregister(r *Region) error {
+	e.mu.Lock()
+	delete(e.all, r)
+	delete(e.regions, r.id)
+	if e.names[r.config.Name] == r {
+		delete(e.names, r.config.Name)
+	}
+	e.mu.Unlock()
+	var errs []error
+	for _, d := range e.devices {
+		d.mu.Lock()
+		if mr := r.mrs[d.index].Swap(nil); mr != nil {
+			errs = append(errs, mr.Close())
+		}
+		d.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// deregisterAll deregisters all regions on a device that is gone. The caller
+// holds d.mu.
+func (e *Engine) deregisterAll(d *device) {
+	e.mu.Lock()
+	all := keys(e.all)
+	e.mu.Unlock()
+	for _, r := range all {
+		if mr := r.mrs[d.index].Swap(nil); mr != nil {
+			_ = mr.Close() // the device is gone, so it cannot use the memory
+		}
+	}
+}
+
+// Forget deregisters the memory that batches have used and that overlaps b.
+// Call it before you unmap memory that is not of Go's heap and that was not
+// passed to Register: otherwise, devices would still use the old pages when
+// other memory is at the address. It waits until no request uses the memory any
+// more. Memory of Go's heap needs no Forget: while it is registered, it is not
+// reused.
+func (e *Engine) Forget(b []byte) error {
+	if err := e.check("Engine.Forget"); err != nil {
+		return err
+	}
+	return e.cache.forget(b)
+}
+
+// String returns the name and the size of the region.
+func (r *Region) String() string {
+	if r.config.Name == "" {
+		return fmt.Sprintf("region of %d bytes", r.length)
+	}
+	return fmt.Sprintf("region %q of %d bytes", r.config.Name, r.length)
+}
+
+// Name returns the region's name, or "".
+func (r *Region) Name() string { return r.config.Name }
+
+// Len returns the size of the region in bytes.
+func (r *Region) Len() int { return r.length }
+
+// Bytes returns the region's memory, or nil if the program cannot access it. It
+// must not be used after Close if the memory is from Alloc.
+func (r *Region) Bytes() []byte { return r.bytes }
+
+// Close takes the region back. It tells the peers, and waits until each has
+// ended its transfers to and from the region, but at most for
+// Config.RetryTimeout. Then it deregisters the memory; what a peer still tries
+// afterwards fails at the peer. Close fails with an *ibverbs.BusyError and does
+// nothing while batches of this engine use the memory. It may be called more
+// than once.
+func (r *Region) Close() error {
+	if r == nil {
+		return nil
+	}
+	e := r.engine
+	r.closing.Lock()
+	defer r.closing.Unlock()
+	if r.closed {
+		return nil
+	}
+	if !e.cache.remove(r) {
+		return &ibverbs.BusyError{Object: r.String(), Children: []string{"batches that use its memory"}}
+	}
+	r.closed = true
+	e.withdraw(r)
+	err := e.deregister(r)
+	if r.free != nil {
+		r.free()
+	}
+	return err
+}
+
+// offer tells the peers of a region, or of its new keys.
+func (e *Engine) offer(r *Region) {
+	e.mu.Lock()
+	peers := keys(e.peers)
+	e.mu.Unlock()
+	for _, p := range peers {
+		p.offer(r)
+	}
+}
+
+// withdraw tells the peers that the region is to be closed, and waits until
+// they have ended their transfers.
+func (e *Engine) withdraw(r *Region) {
+	e.mu.Lock()
+	if e.names[r.config.Name] == r {
+		delete(e.names, r.config.Name)
+	}
+	delete(e.regions, r.id)
+	peers := keys(e.peers)
+	e.mu.Unlock()
+	late := time.NewTimer(e.config.RetryTimeout)
+	defer late.Stop()
+	for _, p := range peers {
+		if done := p.withdraw(r); done != nil {
+			select {
+			case <-done:
+			case <-late.C:
+				late.Reset(0)
+			}
+		}
+	}
+}
+
+// A RemoteRegion is a region of a peer, as Peer.Region returns it. It is of no
+// use any more when the peer has closed the region or has begun anew.
+type RemoteRegion struct {
+	session *session
+	offer   offer // its keys are guarded by the peer's mu
+
+	// Guarded by the peer's mu.
+	gone     bool // whether the peer has withdrawn it
+	inFlight int  // number of slices that are posted or will be posted again
+}
+
+// Name returns the region's name.
+func (r *RemoteRegion) Name() string { return r.offer.name }
+
+// Len returns the size of the region in bytes.
+func (r *RemoteRegion) Len() uint64 { return r.offer.length }
+
+// Access returns what the peer permits.
+func (r *RemoteRegion) Access() Access { return r.offer.access }
+
+// Peer returns the peer that has the region.
+func (r *RemoteRegion) Peer() *Peer { return r.session.peer }
+
+// Incarnation returns a number that the peer's engine chose at its start. A
+// region of a peer that has restarted has another one.
+func (r *RemoteRegion) Incarnation() uint64 { return r.session.incarnation }

@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// session is what two engines have with each other from a hello until one of
+// them ends it or is gone. Its connections may fail and be replaced.
+type session struct {
+	peer        *Peer
+	token       token
+	incarnation uint64 // of the peer's engine
+	mailbox     uint64 // of the peer
+	stream      *stream
+	ctx         context.Context // ends with the session
+	cancel      context.CancelFunc
+
+	// Guarded by the peer's mu.
+	err      error // why the session has ended
+	regions  map[uint64]*RemoteRegion
+	names    map[string]*RemoteRegion
+	offered  map[*Region]chan struct{} // regions of this end that the peer knows; closed when it has no transfer to them any more
+	ids      map[uint64]*Region        // the same, by the IDs of those that were withdrawn
+	paths    map[uint32]*path          // all that are not destroyed; nil: is being made
+	order    []*path                   // those that take slices
+	turn     int                       // path that posts first
+	fences   map[uint32][]slice        // slices of paths that are destroyed here, and may not be at the peer
+	stranded map[*path][]slice         // slices of paths that are being destroyed
+	sent     uint64                    // notifications that were sent
+	consumed uint64                    // of those, how many the peer's program has taken
+	waiting  []note                    // notifications that the peer has no room for
+	taken    uint64                    // the peer's notifications that the program has taken
+	told     uint64                    // of those, of how many the peer was told
+	unread   int                       // the peer's notifications in the mailbox
+	control  *rdmacm.Conn
+
+	attaching sync.Mutex     // held by the goroutine that runs the control connection
+	running   sync.WaitGroup // calls of attach
+}
+
+// note is a notification to send.
+type note struct {
+	message []byte
+	done    func(error) // called without locks when the peer has it in its mailbox, or may not have it
+}
+
+func newSession(p *Peer, t token, incarnation uint64, mailbox uint32) *session {
+	s := &session{
+		peer: p, token: t, incarnation: incarnation, mailbox: uint64(mailbox), stream: newStream(),
+		regions: map[uint64]*RemoteRegion{}, names: map[string]*RemoteRegion{}, offered: map[*Region]chan struct{}{}, ids: map[uint64]*Region{},
+		paths: map[uint32]*path{}, fences: map[uint32][]slice{}, stranded: map[*path][]slice{},
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// requestError is what requests fail with after the end of the session. The
+// caller holds the peer's mu.
+func (s *session) requestError() error {
+	if s.peer.closed {
+		return errPeerClosed
+	}
+	return fmt.Errorf("%w: %w", ErrRestarted, s.err)
+}
+
+// end ends the session: its requests fail, and its connections are closed.
+func (s *session) end(err error) {
+	p := s.peer
+	p.mu.Lock()
+	if s.err != nil {
+		p.unlock()
+		return
+	}
+	s.err = err
+	s.cancel()
+	failed := s.requestError()
+	for b := range p.ringed() {
+		for i := range b.requests {
+			if r := &b.requests[i]; r.remote.session == s && !r.done {
+				b.failRequest(r, failed)
+			}
+		}
+	}
+	for _, path := range s.paths {
+		path.fail(failed)
+	}
+	for number, lost := range s.fences {
+		delete(s.fences, number)
+		for i := range lost {
+			lost[i].batch.sliceDone(&lost[i], failed)
+		}
+	}
+	p.dropSession(s, failed)
+	for _, r := range s.regions {
+		r.gone = true
+	}
+	for r, done := range s.offered {
+		delete(s.offered, r)
+		close(done)
+	}
+	waiting, control := s.waiting, s.control
+	s.waiting, s.control = nil, nil
+	p.changed()
+	p.unlock()
+
+	s.stream.end(failed)
+	for _, n := range waiting {
+		n.done(failed)
+	}
+	if control != nil {
+		_ = control.Close()
+	}
+	e := p.engine
+	e.mu.Lock()
+	delete(e.sessions, s.token)
+	e.mu.Unlock()
+	e.log(slog.LevelInfo, "transfer: session ended", "peer", p.String(), "error", err)
+}
+
+// attach makes a control connection that of the session, and runs it until it
+// or the session ends. received is how many items the peer has received.
+func (s *session) attach(conn *rdmacm.Conn, received uint64) error {
+	p := s.peer
+	p.mu.Lock()
+	if s.err != nil {
+		defer p.mu.Unlock()
+		return errors.Join(s.err, conn.Close())
+	}
+	old := s.control
+	s.control = conn
+	s.running.Add(1)
+	defer s.running.Done()
+	p.mu.Unlock()
+	if old != nil {
+		_ = old.Close() // the peer has given it up
+	}
+	s.attaching.Lock()
+	defer s.attaching.Unlock()
+	err := s.stream.restart(received)
+	if err == nil {
+		err = s.stream.run(s.ctx, conn, s.handle)
+	}
+	_ = conn.Close()
+	p.mu.Lock()
+	if s.control == conn {
+		s.control = nil
+	}
+	p.mu.Unlock()
+	if errors.Is(err, errProtocol) || errors.Is(err, errEnded) {
+		s.end(err)
+	}
+	return err
+}
+
+var errEnded = fmt.Errorf("transfer: the peer closed the session: %w", syscall.ECONNRESET)
+
+// handle handles an item of the stream.
+func (s *session) handle(it item) error {
+	p := s.peer
+	switch it.kind {
+	case itemOffer:
+		o, err := decodeOffer(it.body)
+		if err != nil {
+			return err
+		}
+		return s.takeOffer(o)
+	case itemNotify:
+		return s.takeNotification(it.body)
+	case itemEnd:
+		return errEnded
+	}
+	n, err := decodeNumber(it)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer func() {
+		p.unlock()
+		p.pump()
+	}()
+	switch it.kind {
+	case itemWithdraw:
+		r := s.regions[n]
+		if r == nil {
+			return protocolError("withdrawal of region %d, which it has not offered", n)
+		}
+		delete(s.regions, n)
+		if s.names[r.offer.name] == r {
+			delete(s.names, r.offer.name)
+		}
+		r.gone = true
+		p.dropRegion(r)
+		r.inFlight++
+		r.release()
+	case itemWithdrawn:
+		r := s.ids[n]
+		if r == nil {
+			return protocolError("answer to a withdrawal of region %d", n)
+		}
+		delete(s.ids, n)
+		close(s.offered[r])
+		delete(s.offered, r)
+	case itemFence:
+		s.destroyThenTell(uint32(n))
+	case itemFenced:
+		s.fenced(uint32(n))
+	case itemCredit:
+		if n < s.consumed || n > s.sent {
+			return protocolError("credit for %d of %d notifications", n, s.sent)
+		}
+		s.consumed = n
+		s.sendWaiting()
+	default:
+		return protocolError("item of kind %d", it.kind)
+	}
+	return nil
+}
+
+// takeOffer handles a region that the peer offers, or its new keys.
+func (s *session) takeOffer(o offer) error {
+	p := s.peer
+	p.mu.Lock()
+	defer p.unlock()
+	if r := s.regions[o.id]; r != nil {
+		if o.name != r.offer.name || o.length != r.offer.length || o.access != r.offer.access {
+			return protocolError("offer of region %d with another name, size or access", o.id)
+		}
+		r.offer.keys = o.keys
+		p.changed()
+		return nil
+	}
+	if len(s.regions) >= p.engine.config.Offers {
+		return protocolError("more than %d regions; see Config.Offers", p.engine.config.Offers)
+	}
+	if s.names[o.name] != nil {
+		return protocolError("two regions with the name %q", o.name)
+	}
+	r := &RemoteRegion{session: s, offer: o}
+	s.regions[o.id], s.names[o.name] = r, r
+	p.changed()
+	return nil
+}
+
+// release records that a slice to the region is done. The caller holds the
+// peer's mu.
+func (r *RemoteRegion) release() {
+	r.inFlight--
+	if r.inFlight == 0 && r.gone && r.session.err == nil {
+		r.session.stream.add(nil, func(e *encoder) { appendNumber(e, itemWithdrawn, r.offer.id) })
+	}
+}
+
+// offer tells the peer of a region, or of its new keys, unless the region is
+// closed.
+func (s *session) offer(r *Region) {
+	e := s.peer.engine
+	o := offer{id: r.id, length: uint64(r.length), access: r.config.Access, name: r.config.Name}
+	s.peer.mu.Lock()
+	defer s.peer.unlock()
+	e.mu.Lock()
+	open := e.regions[r.id] == r
+	e.mu.Unlock()
+	if !open || s.err != nil {
+		return
+	}
+	for i := range e.devices {
+		if mr := r.mrs[i].Load(); mr != nil {
+			at := mr.Remote()
+			o.keys[i] = key{true, at.Addr, at.RKey}
+		}
+	}
+	if s.offered[r] == nil {
+		s.offered[r] = make(chan struct{})
+	}
+	s.stream.add(nil, o.append)
+}
+
+// withdraw takes back an offer. The channel is closed when the peer has no
+// transfer to or from the region any more; it is nil if the peer was not told
+// of the region.
+func (s *session) withdraw(r *Region) <-chan struct{} {
+	s.peer.mu.Lock()
+	defer s.peer.unlock()
+	done := s.offered[r]
+	if done != nil && s.ids[r.id] == nil {
+		s.ids[r.id] = r
+		s.stream.add(nil, func(e *encoder) { appendNumber(e, itemWithdraw, r.id) })
+	}
+	return done
+}
+
+// Paths.
+
+// mostPaths is the number of paths that a peer may make.
+const mostPaths = 4096
+
+// reserve makes room for a path, so that the peer can tell of its end before it
+// is up. ctx ends when the path is not wanted any more.
+func (s *session) reserve(number uint32, local *device) (*path, context.Context, error) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	p, err := newPath(s, number, local, cancel)
+	if err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	s.peer.mu.Lock()
+	defer s.peer.mu.Unlock()
+	switch {
+	case s.err != nil:
+		err = s.err
+	case s.paths[number] != nil:
+		err = protocolError("another connection with the number %d", number)
+	case len(s.paths) >= mostPaths:
+		err = protocolError("more than %d connections", mostPaths)
+	}
+	if err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	s.paths[number] = p
+	return p, ctx, nil
+}
+
+// start makes a path that is up take slices, until it fails. It returns when
+// the path is destroyed. conn is nil if the path could not be made.
+func (s *session) start(p *path, conn *rdmacm.Conn, remote uint8) {
+	if conn == nil {
+		s.peer.mu.Lock()
+		p.fail(errors.New("transfer: no connection"))
+		s.peer.unlock()
+		p.finish()
+		return
+	}
+	s.peer.mu.Lock()
+	p.conn, p.remote = conn, remote
+	if !p.down {
+		s.order = append(s.order, p)
+		s.peer.noPath = time.Time{}
+		s.peer.changed()
+	}
+	s.peer.unlock()
+	s.peer.engine.log(slog.LevelInfo, "transfer: connected", "peer", s.peer.String(), "device", p.local.name, "number", p.number)
+	p.run()
+}
+
+// drop makes a path take no more slices. The caller holds the peer's mu.
+func (s *session) drop(p *path) {
+	if i := slices.Index(s.order, p); i >= 0 {
+		s.order = slices.Delete(s.order, i, i+1)
+	}
+	if len(s.order) == 0 && s.peer.noPath.IsZero() {
+		s.peer.noPath = time.Now()
+		s.peer.watch()
+	}
+	s.peer.changed()
+}
+
+// strand keeps a slice of a path that has failed until it can be posted again.
+// The caller holds the peer's mu.
+func (s *session) strand(p *path, sl slice) { s.stranded[p] = append(s.stranded[p], sl) }
+
+// destroyed is called when a path is destroyed at this end. Its slices must not
+// be posted again before it is destroyed at the peer, too: until then, what the
+// path has carried may still arrive, and would overwrite what comes later. The
+// caller holds the peer's mu.
+func (s *session) destroyed(p *path) {
+	delete(s.paths, p.number)
+	p.cancel()
+	lost := s.stranded[p]
+	delete(s.stranded, p)
+	switch {
+	case len(lost) == 0:
+	case s.err != nil:
+		for i := range lost {
+			lost[i].batch.sliceDone(&lost[i], s.requestError())
+		}
+	default:
+		s.fences[p.number] = lost
+		s.stream.add(nil, func(e *encoder) { appendNumber(e, itemFence, uint64(p.number)) })
+		s.peer.watch()
+	}
+}
+
+// destroyThenTell destroys a path of which the peer has destroyed its end, and
+// tells the peer. The caller holds the peer's mu.
+func (s *session) destroyThenTell(number uint32) {
+	tell := func() {
+		s.stream.add(nil, func(e *encoder) { appendNumber(e, itemFenced, uint64(number)) })
+	}
+	p := s.paths[number]
+	if p == nil {
+		tell()
+		return
+	}
+	p.fail(errFenced)
+	go func() {
+		<-p.gone
+		tell()
+	}()
+}
+
+var errFenced = fmt.Errorf("transfer: the peer has closed the connection: %w", syscall.ECONNRESET)
+
+// fenced makes the slices of a path be posted again. The caller holds the
+// peer's mu.
+func (s *session) fenced(number uint32) {
+	lost := s.fences[number]
+	delete(s.fences, number)
+	for _, sl := range lost {
+		s.peer.again(sl)
+	}
+}
+
+// Notifications.
+
+// notify sends a notification when the peer has room for it. The caller holds
+// the peer's mu.
+func (s *session) notify(n note) {
+	if s.err != nil {
+		go n.done(s.requestError())
+		return
+	}
+	s.waiting = append(s.waiting, n)
+	s.sendWaiting()
+}
+
+func (s *session) sendWaiting() {
+	for len(s.waiting) > 0 && s.sent-s.consumed < s.mailbox {
+		n := s.waiting[0]
+		s.waiting = s.waiting[1:]
+		s.sent++
+		s.stream.add(n.done, func(e *encoder) {
+			end := e.item(itemNotify)
+			e.raw(n.message)
+			end()
+		})
+	}
+}
+
+// takeNotification puts a notification into the mailbox.
+func (s *session) takeNotification(body []byte) error {
+	p := s.peer
+	if len(body) > MaxNotification {
+		return protocolError("notification of %d bytes", len(body))
+	}
+	p.mu.Lock()
+	defer p.unlock()
+	if s.unread >= p.engine.config.Mailbox {
+		return protocolError("notification for which there is no room")
+	}
+	s.unread++
+	p.mail = append(p.mail, mail{s, slices.Clone(body)})
+	p.changed()
+	return nil
+}
+
+// read records that the program has taken a notification. The caller holds the
+// peer's mu.
+func (s *session) read() {
+	s.unread--
+	s.taken++
+	if s.err == nil && (s.taken-s.told >= uint64(s.peer.engine.config.Mailbox+3)/4) {
+		s.told = s.taken
+		s.stream.add(nil, func(e *encoder) { appendNumber(e, itemCredit, s.taken) })
+	}
+}
