@@ -12,6 +12,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
 )
 
 // Destinations that are the same have one form.
@@ -43,6 +46,13 @@ func TestDestination(t *testing.T) {
 	}
 	_, err = anywhere.destination(netip.AddrPort{})
 	require.ErrorIs(t, err, syscall.EDESTADDRREQ)
+}
+
+// Linux reports a bit of the peer's MAC address above the flow label.
+func TestPathHasFlowLabel(t *testing.T) {
+	rec := libibverbs.SaPathRec{FlowLabel: libibverbs.NewBe32(0x812345), HopLimit: 64, TrafficClass: 7}
+	p := &packetPort{isRoCE: true, gid: ibverbs.GIDEntry{Index: 3}}
+	require.Equal(t, ibverbs.AHAttr{SGIDIndex: 3, FlowLabel: 0x12345, HopLimit: 64, TrafficClass: 7}, p.ahAttr(&rec))
 }
 
 // The sender counts, also where a device leaves the 20 bytes before an IPv4

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/rdmacm"
@@ -207,12 +208,26 @@ func (p *packetPort) path(ctx context.Context, to netip.AddrPort) (*ibverbs.AH, 
 	if rec == nil {
 		return nil, cerr.InvalidAs(syscall.EHOSTUNREACH, "rdma_cm knows no path to %v", to)
 	}
-	attr := ibverbs.AHAttr{Port: id.PortNum(), DLID: rec.Dlid.Host(), SL: rec.Sl, StaticRate: ibverbs.Rate(rec.Rate)}
+	attr := p.ahAttr(rec)
+	attr.Port = id.PortNum()
+	return p.pd.CreateAH(attr)
+}
+
+// flowLabelMask has the 20 bits of a flow label.
+const flowLabelMask = 1<<20 - 1
+
+// ahAttr returns the attributes of an address handle for the path that rdma_cm
+// has found, apart from the port.
+func (p *packetPort) ahAttr(rec *libibverbs.SaPathRec) ibverbs.AHAttr {
+	attr := ibverbs.AHAttr{DLID: rec.Dlid.Host(), SL: rec.Sl, StaticRate: ibverbs.Rate(rec.Rate)}
 	if rec.HopLimit > 1 || p.isRoCE {
 		attr.DGID, attr.SGIDIndex = *rec.Dgid.Raw(), p.gid.Index // on InfiniBand, index 0 is that of the port's GUID
-		attr.FlowLabel, attr.HopLimit, attr.TrafficClass = rec.FlowLabel.Host(), rec.HopLimit, rec.TrafficClass
+		attr.HopLimit, attr.TrafficClass = rec.HopLimit, rec.TrafficClass
+		// On RoCE, Linux sets a bit above the flow label that is one of the
+		// peer's MAC address.
+		attr.FlowLabel = rec.FlowLabel.Host() & flowLabelMask
 	}
-	return p.pd.CreateAH(attr)
+	return attr
 }
 
 // await waits for an event.
