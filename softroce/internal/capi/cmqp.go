@@ -14,7 +14,14 @@ import (
 
 func init() {
 	cm.CreateQp = createCMQP
-	cm.CreateQpEx = createCMQPEx
+	cm.CreateQpEx = func(c *librdmacm.CmId, a *libibverbs.QpInitAttrEx) syscall.Errno {
+		x := copyQPInit(a)
+		err := createCMQPEx(c, &x, contextOf(&a.QpContext))
+		if err == 0 {
+			a.SendCq, a.RecvCq, a.Srq, a.Cap, a.CompMask, a.Pd, a.Xrcd = x.SendCq, x.RecvCq, x.Srq, x.Cap, x.CompMask, x.Pd, x.Xrcd
+		}
+		return err
+	}
 	cm.DestroyQp = func(c *librdmacm.CmId) {
 		if c.Qp != nil {
 			verbs.DestroyQp(c.Qp)
@@ -23,20 +30,27 @@ func init() {
 		destroyCQs(c)
 	}
 	cm.CreateSrq = func(c *librdmacm.CmId, p *libibverbs.Pd, a *libibverbs.SrqInitAttr) syscall.Errno {
-		x := alloc[libibverbs.SrqInitAttrEx]()
-		defer free(x)
-		head := (*libibverbs.SrqInitAttr)(unsafe.Pointer(x))
-		*head = *a
-		x.CompMask = libibverbs.IBV_SRQ_INIT_ATTR_TYPE | libibverbs.IBV_SRQ_INIT_ATTR_PD
-		x.SrqType, x.Pd = libibverbs.IBV_SRQT_BASIC, p
+		x := libibverbs.SrqInitAttrEx{
+			Attr: a.Attr, CompMask: libibverbs.IBV_SRQ_INIT_ATTR_TYPE | libibverbs.IBV_SRQ_INIT_ATTR_PD,
+			SrqType: libibverbs.IBV_SRQT_BASIC, Pd: p,
+		}
 		if c.QpType == libibverbs.IBV_QPT_XRC_RECV {
 			x.SrqType = libibverbs.IBV_SRQT_XRC
 		}
-		err := createCMSRQ(c, x)
-		*a = *head
+		err := createCMSRQ(c, &x, contextOf(&a.SrqContext))
+		if err == 0 {
+			a.Attr = x.Attr
+		}
 		return err
 	}
-	cm.CreateSrqEx = createCMSRQ
+	cm.CreateSrqEx = func(c *librdmacm.CmId, a *libibverbs.SrqInitAttrEx) syscall.Errno {
+		x := copySRQInit(a)
+		err := createCMSRQ(c, &x, contextOf(&a.SrqContext))
+		if err == 0 {
+			a.Attr, a.CompMask, a.Pd, a.Xrcd, a.Cq = x.Attr, x.CompMask, x.Pd, x.Xrcd, x.Cq
+		}
+		return err
+	}
 	cm.DestroySrq = func(c *librdmacm.CmId) {
 		if c.Srq != nil {
 			verbs.DestroySrq(c.Srq)
@@ -50,35 +64,32 @@ func init() {
 			if err != nil {
 				return errno(err)
 			}
-			*a, *mask = attr, m
+			fill(unsafe.Pointer(a), oldQPAttr, &attr)
+			*mask = m
 			return 0
 		})
 	}
 }
 
 func createCMQP(c *librdmacm.CmId, p *libibverbs.Pd, a *libibverbs.QpInitAttr) syscall.Errno {
-	x := alloc[libibverbs.QpInitAttrEx]()
-	defer free(x)
-	head := (*libibverbs.QpInitAttr)(unsafe.Pointer(x)) // the fields that both structs begin with
-	*head = *a
-	x.CompMask, x.Pd = libibverbs.IBV_QP_INIT_ATTR_PD, p
-	err := createCMQPEx(c, x)
-	*a = *head
+	x := libibverbs.QpInitAttrEx{
+		SendCq: a.SendCq, RecvCq: a.RecvCq, Srq: a.Srq, Cap: a.Cap, QpType: a.QpType, SqSigAll: a.SqSigAll,
+		CompMask: libibverbs.IBV_QP_INIT_ATTR_PD, Pd: p,
+	}
+	err := createCMQPEx(c, &x, contextOf(&a.QpContext))
+	if err == 0 {
+		a.SendCq, a.RecvCq, a.Srq, a.Cap = x.SendCq, x.RecvCq, x.Srq, x.Cap
+	}
 	return err
 }
 
 // createCMQPEx creates a queue pair for an ID. If a names no protection domain,
-// completion queue or SRQ, it uses the ID's, and stores them in a.
-func createCMQPEx(c *librdmacm.CmId, a *libibverbs.QpInitAttrEx) (err syscall.Errno) {
+// completion queue or SRQ, it uses the ID's, and stores them in a. a is a copy
+// of the program's struct, which a call that fails does not change.
+func createCMQPEx(c *librdmacm.CmId, a *libibverbs.QpInitAttrEx, context uintptr) syscall.Errno {
 	if c.Verbs == nil || c.Qp != nil {
 		return syscall.EINVAL
 	}
-	mask, pd, xrcd, sendCQ, recvCQ, srq := a.CompMask, a.Pd, a.Xrcd, a.SendCq, a.RecvCq, a.Srq
-	defer func() {
-		if err != 0 { // the queues are destroyed
-			a.CompMask, a.Pd, a.Xrcd, a.SendCq, a.RecvCq, a.Srq = mask, pd, xrcd, sendCQ, recvCQ, srq
-		}
-	}()
 	if a.CompMask&libibverbs.IBV_QP_INIT_ATTR_PD == 0 || a.Pd == nil {
 		a.CompMask |= libibverbs.IBV_QP_INIT_ATTR_PD
 		a.Pd = c.Pd
@@ -115,7 +126,7 @@ func createCMQPEx(c *librdmacm.CmId, a *libibverbs.QpInitAttrEx) (err syscall.Er
 	if a.Srq == nil {
 		a.Srq = c.Srq
 	}
-	q, err := verbs.CreateQpEx(c.Verbs, a)
+	q, err := self().createQPEx(c.Verbs, a, context)
 	if err != 0 {
 		destroyCQs(c)
 		return err
@@ -182,8 +193,10 @@ func destroyCQs(c *librdmacm.CmId) {
 	}
 }
 
-// createCMSRQ creates a shared receive queue for an ID.
-func createCMSRQ(c *librdmacm.CmId, a *libibverbs.SrqInitAttrEx) syscall.Errno {
+// createCMSRQ creates a shared receive queue for an ID. If a names no
+// protection domain, it uses the ID's, and stores it in a. a is a copy of the
+// program's struct, which a call that fails does not change.
+func createCMSRQ(c *librdmacm.CmId, a *libibverbs.SrqInitAttrEx, context uintptr) syscall.Errno {
 	if c.Verbs == nil || a.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_TYPE == 0 {
 		return syscall.EINVAL
 	}
@@ -196,7 +209,7 @@ func createCMSRQ(c *librdmacm.CmId, a *libibverbs.SrqInitAttrEx) syscall.Errno {
 			return err
 		}
 	}
-	s, err := verbs.CreateSrqEx(c.Verbs, a)
+	s, err := self().createSRQEx(c.Verbs, a, context)
 	if err != 0 {
 		if a.SrqType == libibverbs.IBV_SRQT_XRC {
 			destroyCQs(c)

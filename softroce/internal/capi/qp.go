@@ -51,33 +51,26 @@ func init() {
 		x := libibverbs.QpInitAttrEx{
 			SendCq: a.SendCq, RecvCq: a.RecvCq, Srq: a.Srq, Cap: a.Cap, QpType: a.QpType, SqSigAll: a.SqSigAll,
 		}
-		return self().createQP(p, &x, contextOf(&a.QpContext), &a.Cap)
+		q, err := self().createQP(p, &x, contextOf(&a.QpContext))
+		if err == 0 {
+			a.Cap = x.Cap
+		}
+		return q, err
 	}
 	verbs.CreateQpEx = func(c *libibverbs.Context, a *libibverbs.QpInitAttrEx) (*libibverbs.Qp, syscall.Errno) {
-		if a.QpType == libibverbs.IBV_QPT_XRC_RECV {
-			return self().createXRCQP(c, a, contextOf(&a.QpContext))
+		x := copyQPInit(a)
+		q, err := self().createQPEx(c, &x, contextOf(&a.QpContext))
+		if err == 0 {
+			a.Cap = x.Cap
 		}
-		const known = libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS | libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
-		x := libibverbs.QpInitAttrEx{ // all but the context
-			SendCq: a.SendCq, RecvCq: a.RecvCq, Srq: a.Srq, Cap: a.Cap, QpType: a.QpType, SqSigAll: a.SqSigAll,
-			CompMask: a.CompMask, Pd: a.Pd, CreateFlags: a.CreateFlags, SendOpsFlags: a.SendOpsFlags,
-		}
-		if x.CompMask&^known != 0 {
-			return nil, syscall.EOPNOTSUPP
-		}
-		if x.CompMask&libibverbs.IBV_QP_INIT_ATTR_PD == 0 || x.Pd == nil || x.Pd.Context != c {
-			return nil, syscall.EINVAL
-		}
-		if x.CompMask&libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS == 0 {
-			x.SendOpsFlags = 0
-		}
-		return self().createQP(x.Pd, &x, contextOf(&a.QpContext), &a.Cap)
+		return q, err
 	}
 	verbs.OpenQp = func(c *libibverbs.Context, a *libibverbs.QpOpenAttr) (*libibverbs.Qp, syscall.Errno) {
 		return self().openQP(c, a)
 	}
 	verbs.ModifyQp = func(q *libibverbs.Qp, a *libibverbs.QpAttr, mask libibverbs.QpAttrMask) syscall.Errno {
-		attr := *a // which the program may change meanwhile
+		var attr libibverbs.QpAttr // a copy, as the program may change its struct meanwhile
+		fill(unsafe.Pointer(&attr), oldQPAttr, a)
 		l := self()
 		l.Lock()
 		defer l.Unlock()
@@ -95,9 +88,10 @@ func init() {
 		if err != nil {
 			return errno(err)
 		}
-		*a, *i = attr, q.init
+		fill(unsafe.Pointer(a), oldQPAttr, &attr)
+		*i = q.init
 		setContext(&i.QpContext, contextOf(&c.QpContext))
-		c.State = a.QpState
+		c.State = attr.QpState
 		return 0
 	}
 	verbs.DestroyQp = func(q *libibverbs.Qp) syscall.Errno {
@@ -125,10 +119,47 @@ func init() {
 	}
 }
 
-// createQP creates a queue pair of any type but XRC_RECV, and stores the limits
-// that it really has in granted. The program may use the memory of its struct
-// meanwhile, so a is a copy.
-func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context uintptr, granted *libibverbs.QpCap) (*libibverbs.Qp, syscall.Errno) {
+// oldQPAttr is the size of a struct ibv_qp_attr without its last member,
+// rate_limit, which programs with old headers do not have, and which the device
+// neither reads nor writes.
+const oldQPAttr = uint64(unsafe.Offsetof(libibverbs.QpAttr{}.RateLimit))
+
+// copyQPInit returns a copy of a program's struct, which the program may change
+// meanwhile, but for the context. Programs with old headers do not have the
+// members after xrcd, and do not name them in the mask.
+func copyQPInit(a *libibverbs.QpInitAttrEx) libibverbs.QpInitAttrEx {
+	x := libibverbs.QpInitAttrEx{
+		SendCq: a.SendCq, RecvCq: a.RecvCq, Srq: a.Srq, Cap: a.Cap, QpType: a.QpType, SqSigAll: a.SqSigAll,
+		CompMask: a.CompMask, Pd: a.Pd, Xrcd: a.Xrcd,
+	}
+	if x.CompMask&libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 {
+		x.CreateFlags = a.CreateFlags
+	}
+	if x.CompMask&libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
+		x.SendOpsFlags = a.SendOpsFlags
+	}
+	return x
+}
+
+// createQPEx creates a queue pair of any type, and sets a.Cap to the limits
+// that it really has. a is a copy of the program's struct.
+func (l *library) createQPEx(c *libibverbs.Context, a *libibverbs.QpInitAttrEx, context uintptr) (*libibverbs.Qp, syscall.Errno) {
+	if a.QpType == libibverbs.IBV_QPT_XRC_RECV {
+		return l.createXRCQP(c, a, context)
+	}
+	const known = libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS | libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+	if a.CompMask&^known != 0 {
+		return nil, syscall.EOPNOTSUPP
+	}
+	if a.CompMask&libibverbs.IBV_QP_INIT_ATTR_PD == 0 || a.Pd == nil || a.Pd.Context != c {
+		return nil, syscall.EINVAL
+	}
+	return l.createQP(a.Pd, a, context)
+}
+
+// createQP creates a queue pair of any type but XRC_RECV, and sets a.Cap to the
+// limits that it really has. a is a copy of the program's struct.
+func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context uintptr) (*libibverbs.Qp, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
 	domain := l.domain(p)
@@ -162,7 +193,6 @@ func (l *library) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context
 		l.allocating(domain, func(*allocator) { freeQP(raw) })
 		return nil, errno(err)
 	}
-	*granted = a.Cap
 	return l.keepQP(q, context), 0
 }
 
@@ -232,8 +262,9 @@ func (l *library) keepQP(q *qp, context uintptr) *libibverbs.Qp {
 	return q.c
 }
 
-// createXRCQP creates a queue pair of the type XRC_RECV. As in Linux, the
-// program may name a protection domain, which is not used.
+// createXRCQP creates a queue pair of the type XRC_RECV, which has no queues,
+// and sets a.Cap. As in Linux, the program may name a protection domain, which
+// is not used. a is a copy of the program's struct.
 func (l *library) createXRCQP(c *libibverbs.Context, a *libibverbs.QpInitAttrEx, context uintptr) (*libibverbs.Qp, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
@@ -262,7 +293,7 @@ func (l *library) createXRCQP(c *libibverbs.Context, a *libibverbs.QpInitAttrEx,
 		return nil, failed
 	}
 	q.Pd = pd
-	a.Cap = libibverbs.QpCap{} // it has no queues
+	a.Cap = libibverbs.QpCap{}
 	return q, 0
 }
 

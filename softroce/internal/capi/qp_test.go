@@ -6,8 +6,11 @@ package capi
 
 import (
 	"net/netip"
+	"os"
+	"runtime/debug"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -84,10 +87,86 @@ func TestFailedCreateChangesNothing(t *testing.T) {
 		a := &libibverbs.QpInitAttrEx{Cap: cap, QpType: libibverbs.IBV_QPT_RC}
 		a.Cap.MaxSendSge = 1 << 20
 		before := *a
-		require.Equal(t, syscall.EINVAL, createCMQPEx(id, a))
+		require.Equal(t, syscall.EINVAL, cm.CreateQpEx(id, a))
 		require.Equal(t, before, *a)
 		a.Cap.MaxSendSge = 1
-		require.Zero(t, createCMQPEx(id, a))
+		require.Zero(t, cm.CreateQpEx(id, a))
 		require.NotNil(t, a.SendCq)
 	})
+	t.Run("rdma_create_qp of another type", func(t *testing.T) {
+		id := newProgram(t).id(udp)
+		require.NoError(t, librdmacm.BindAddr(id, sockaddr(netip.MustParseAddrPort("127.0.0.1:0"))))
+		defer destroy(t, id)
+		a := &libibverbs.QpInitAttr{Cap: cap, QpType: libibverbs.IBV_QPT_RC}
+		before := *a
+		require.Equal(t, syscall.EINVAL, cm.CreateQp(id, nil, a))
+		require.Equal(t, before, *a)
+		x := &libibverbs.QpInitAttrEx{Cap: cap, QpType: libibverbs.IBV_QPT_RC}
+		beforeX := *x
+		require.Equal(t, syscall.EINVAL, cm.CreateQpEx(id, x))
+		require.Equal(t, beforeX, *x)
+	})
+	t.Run("rdma_create_srq_ex", func(t *testing.T) {
+		id := newProgram(t).id(tcp)
+		require.NoError(t, librdmacm.BindAddr(id, sockaddr(netip.MustParseAddrPort("127.0.0.1:0"))))
+		defer destroy(t, id)
+		a := &libibverbs.SrqInitAttrEx{
+			Attr: libibverbs.SrqAttr{MaxWr: 4, MaxSge: 1 << 20}, SrqType: libibverbs.IBV_SRQT_XRC,
+			CompMask: libibverbs.IBV_SRQ_INIT_ATTR_TYPE,
+		}
+		before := *a
+		require.Equal(t, syscall.EINVAL, cm.CreateSrqEx(id, a))
+		require.Equal(t, before, *a)
+		a.Attr.MaxSge = 1
+		require.Zero(t, cm.CreateSrqEx(id, a))
+		require.NotNil(t, a.Cq)
+		cm.DestroySrq(id)
+	})
+}
+
+// Programs that were compiled with old headers have shorter structs. The device
+// reads and writes nothing behind them.
+func TestShortStructs(t *testing.T) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	r := newRig(t)
+	cq := r.cq(4)
+	attr := short[libibverbs.QpAttr](t, unsafe.Offsetof(libibverbs.QpAttr{}.RateLimit))
+	init := short[libibverbs.QpInitAttrEx](t, unsafe.Offsetof(libibverbs.QpInitAttrEx{}.CreateFlags))
+	init.SendCq, init.RecvCq, init.QpType, init.CompMask, init.Pd = cq, cq, libibverbs.IBV_QPT_RC, libibverbs.IBV_QP_INIT_ATTR_PD, r.pd
+	q, errno := verbs.CreateQpEx(r.c, init)
+	require.Zero(t, errno)
+	attr.QpState, attr.PortNum = libibverbs.IBV_QPS_INIT, 1
+	require.Zero(t, verbs.ModifyQp(q, attr,
+		libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_PKEY_INDEX|libibverbs.IBV_QP_PORT|libibverbs.IBV_QP_ACCESS_FLAGS))
+	attr.QpState = libibverbs.IBV_QPS_RESET
+	require.Zero(t, verbs.QueryQp(q, attr, libibverbs.IBV_QP_STATE, new(libibverbs.QpInitAttr)))
+	require.Equal(t, libibverbs.IBV_QPS_INIT, attr.QpState)
+	require.Zero(t, verbs.DestroyQp(q))
+
+	shared := short[libibverbs.SrqInitAttrEx](t, unsafe.Offsetof(libibverbs.SrqInitAttrEx{}.TmCap))
+	shared.Attr, shared.CompMask, shared.Pd = libibverbs.SrqAttr{MaxWr: 1, MaxSge: 1}, libibverbs.IBV_SRQ_INIT_ATTR_PD, r.pd
+	s, errno := verbs.CreateSrqEx(r.c, shared)
+	require.Zero(t, errno)
+	require.Zero(t, verbs.DestroySrq(s))
+
+	id := newProgram(t).id(tcp)
+	require.NoError(t, librdmacm.BindAddr(id, sockaddr(netip.MustParseAddrPort("127.0.0.1:0"))))
+	defer destroy(t, id)
+	init.SendCq, init.RecvCq, init.CompMask, init.Pd = nil, nil, 0, nil
+	init.Cap = libibverbs.QpCap{MaxSendWr: 1, MaxRecvWr: 1, MaxSendSge: 1, MaxRecvSge: 1}
+	require.Zero(t, cm.CreateQpEx(id, init))
+	attr.QpState = libibverbs.IBV_QPS_INIT
+	var mask libibverbs.QpAttrMask
+	require.Zero(t, cm.InitQpAttr(id, attr, &mask))
+}
+
+// short returns a struct of which the program has only the first size bytes:
+// the page behind them cannot be accessed.
+func short[T any](t *testing.T, size uintptr) *T {
+	page := os.Getpagesize()
+	pages, err := syscall.Mmap(-1, 0, 2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANONYMOUS)
+	require.NoError(t, err)
+	t.Cleanup(func() { syscall.Munmap(pages) })
+	require.NoError(t, syscall.Mprotect(pages[page:], syscall.PROT_NONE))
+	return (*T)(unsafe.Pointer(&pages[uintptr(page)-size]))
 }

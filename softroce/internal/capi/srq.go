@@ -36,21 +36,17 @@ func init() {
 	verbs.CreateSrq = func(p *libibverbs.Pd, a *libibverbs.SrqInitAttr) (*libibverbs.Srq, syscall.Errno) {
 		x := libibverbs.SrqInitAttrEx{Attr: a.Attr, SrqType: libibverbs.IBV_SRQT_BASIC}
 		s, err := self().createSRQ(p, &x, contextOf(&a.SrqContext))
-		a.Attr = x.Attr
+		if err == 0 {
+			a.Attr = x.Attr
+		}
 		return s, err
 	}
 	verbs.CreateSrqEx = func(c *libibverbs.Context, a *libibverbs.SrqInitAttrEx) (*libibverbs.Srq, syscall.Errno) {
-		x := libibverbs.SrqInitAttrEx{ // all but the context
-			Attr: a.Attr, CompMask: a.CompMask, SrqType: a.SrqType, Pd: a.Pd, Xrcd: a.Xrcd, Cq: a.Cq, TmCap: a.TmCap,
+		x := copySRQInit(a)
+		s, err := self().createSRQEx(c, &x, contextOf(&a.SrqContext))
+		if err == 0 {
+			a.Attr = x.Attr
 		}
-		if x.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_PD == 0 || x.Pd == nil || x.Pd.Context != c {
-			return nil, syscall.EINVAL
-		}
-		if x.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_TYPE == 0 {
-			x.SrqType = libibverbs.IBV_SRQT_BASIC
-		}
-		s, err := self().createSRQ(x.Pd, &x, contextOf(&a.SrqContext))
-		a.Attr = x.Attr
 		return s, err
 	}
 	verbs.GetSrqNum = func(c *libibverbs.Srq, number *uint32) syscall.Errno {
@@ -97,6 +93,31 @@ func init() {
 		}
 		return l.destroySRQ(c)
 	}
+}
+
+// copySRQInit returns a copy of a program's struct, which the program may
+// change meanwhile, but for the context. Programs with old headers do not have
+// tm_cap, and do not name it in the mask.
+func copySRQInit(a *libibverbs.SrqInitAttrEx) libibverbs.SrqInitAttrEx {
+	x := libibverbs.SrqInitAttrEx{
+		Attr: a.Attr, CompMask: a.CompMask, SrqType: a.SrqType, Pd: a.Pd, Xrcd: a.Xrcd, Cq: a.Cq,
+	}
+	if x.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_TYPE == 0 {
+		x.SrqType = libibverbs.IBV_SRQT_BASIC
+	}
+	if x.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_TM != 0 {
+		x.TmCap = a.TmCap
+	}
+	return x
+}
+
+// createSRQEx creates a shared receive queue of any type. a is a copy of the
+// program's struct.
+func (l *library) createSRQEx(c *libibverbs.Context, a *libibverbs.SrqInitAttrEx, context uintptr) (*libibverbs.Srq, syscall.Errno) {
+	if a.CompMask&libibverbs.IBV_SRQ_INIT_ATTR_PD == 0 || a.Pd == nil || a.Pd.Context != c {
+		return nil, syscall.EINVAL
+	}
+	return l.createSRQ(a.Pd, a, context)
 }
 
 func (l *library) createSRQ(p *libibverbs.Pd, a *libibverbs.SrqInitAttrEx, context uintptr) (*libibverbs.Srq, syscall.Errno) {
