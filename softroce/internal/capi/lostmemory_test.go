@@ -83,8 +83,8 @@ func TestLostMemory(t *testing.T) {
 				all[name] = r.loser(4 * page)
 				all[name].local = tt.local
 			}
-			for name, tt := range requests { // no request maps memory from here on, which could fill the gaps
-				how.lose(t, all[name].memory[tt.lost*page:][:page], all[name].file, tt.lost*page)
+			for name, tt := range requests {
+				how.lose(t, all[name].memory[tt.lost*page:][:page], all[name].file, (1+tt.lost)*page)
 			}
 			for name, tt := range requests {
 				all[name].request(tt.opcode, tt.length)
@@ -114,9 +114,12 @@ type loser struct {
 	local          bool // whether the memory is from's, not to's
 }
 
-// loser returns a loser with n bytes of memory.
+// loser returns a loser with n bytes of memory, of which it loses a page, but
+// not the last. The pages beside that stay mapped, so that the hole is too
+// small for what other threads map: there is a page before the memory.
 func (r *rig) loser(n int) *loser {
 	r.t.Helper()
+	page := os.Getpagesize()
 	l := &loser{rig: r, sent: r.cq(4), received: r.cq(4)}
 	l.from, l.to = r.qp(libibverbs.IBV_QPT_RC, l.sent, 4), r.qp(libibverbs.IBV_QPT_RC, l.received, 4)
 	r.ready(l.from, l.to.QpNum)
@@ -125,10 +128,11 @@ func (r *rig) loser(n int) *loser {
 	l.file, err = os.CreateTemp(r.t.TempDir(), "")
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { l.file.Close() })
-	require.NoError(r.t, l.file.Truncate(int64(n)))
-	l.memory, err = syscall.Mmap(int(l.file.Fd()), 0, n, readWrite, syscall.MAP_SHARED)
+	require.NoError(r.t, l.file.Truncate(int64(page+n)))
+	all, err := syscall.Mmap(int(l.file.Fd()), 0, page+n, readWrite, syscall.MAP_SHARED)
 	require.NoError(r.t, err)
-	r.t.Cleanup(func() { require.NoError(r.t, syscall.Munmap(l.memory)) })
+	r.t.Cleanup(func() { require.NoError(r.t, syscall.Munmap(all)) })
+	l.memory = all[page:]
 	l.mr, err = libibverbs.RegMr(r.pd, start(l.memory), uint64(n), libibverbs.IBV_ACCESS_LOCAL_WRITE|
 		libibverbs.IBV_ACCESS_REMOTE_WRITE|libibverbs.IBV_ACCESS_REMOTE_READ|libibverbs.IBV_ACCESS_REMOTE_ATOMIC)
 	require.NoError(r.t, err)

@@ -16,16 +16,18 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// mapped registers memory that unmap takes a page of away. The hole is so small
-// that nothing else will be mapped there.
+// mapped registers memory that unmap takes a page of away. The pages beside it
+// stay, so that the hole is too small for what other threads map.
 func (e *end) mapped(n int) (m *MR, unmap func(offset int)) {
-	b, err := syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	page := os.Getpagesize()
+	all, err := syscall.Mmap(-1, 0, n+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	require.NoError(e.t, err)
+	b := all[page:][:n]
 	m, err = e.pd.RegisterMR(b, uint64(uintptr(unsafe.Pointer(&b[0]))), allAccess)
 	require.NoError(e.t, err)
-	e.t.Cleanup(func() { require.NoError(e.t, syscall.Munmap(b)) })
+	e.t.Cleanup(func() { require.NoError(e.t, syscall.Munmap(all)) })
 	return m, func(offset int) {
-		_, _, errno := syscall.Syscall(syscall.SYS_MUNMAP, uintptr(unsafe.Pointer(&b[offset])), uintptr(os.Getpagesize()), 0)
+		_, _, errno := syscall.Syscall(syscall.SYS_MUNMAP, uintptr(unsafe.Pointer(&b[offset])), uintptr(page), 0)
 		require.Zero(e.t, errno)
 	}
 }
