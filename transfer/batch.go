@@ -235,7 +235,7 @@ func (r *request) acquire(c *cache) error {
 	default:
 		local, err := c.acquire(r.memory)
 		if err != nil {
-			return err
+			return fmt.Errorf("transfer: Batch.Submit: %d bytes at %p: %w", len(r.memory), r.memory, err)
 		}
 		start, _ := span(local.bytes)
 		at, _ := span(r.memory)

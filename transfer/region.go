@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -158,6 +159,10 @@ func (e *Engine) enter(op string, r *Region) error {
 	}
 	e.mu.Unlock()
 	err := e.registerOn(r)
+	if errors.Is(err, syscall.ENOMEM) {
+		e.cache.evictUnused() // they have a share of what the process may lock
+		err = e.registerOn(r)
+	}
 	if err == nil {
 		err = e.cache.add(r)
 	}
@@ -250,7 +255,6 @@ func isIWARP(d *ibverbs.Device) bool {
 // deregister deregisters a region everywhere, and forgets it.
 func (e *Engine) deregister(r *Region) error {
 	e.mu.Lock()
-	delete(e.all, r)
 	delete(e.regions, r.id)
 	if e.names[r.config.Name] == r {
 		delete(e.names, r.config.Name)
@@ -259,12 +263,22 @@ func (e *Engine) deregister(r *Region) error {
 	var errs []error
 	for _, d := range e.devices {
 		d.mu.Lock()
-		if mr := r.mrs[d.index].Swap(nil); mr != nil {
-			errs = append(errs, mr.Close())
+		if mr := r.mrs[d.index].Load(); mr != nil {
+			if err := mr.Close(); err != nil {
+				errs = append(errs, err) // another call tries again
+			} else {
+				r.mrs[d.index].Store(nil)
+			}
 		}
 		d.mu.Unlock()
 	}
-	return errors.Join(errs...)
+	if len(errs) > 0 {
+		return fmt.Errorf("transfer: closing %v: %w", r, errors.Join(errs...))
+	}
+	e.mu.Lock()
+	delete(e.all, r)
+	e.mu.Unlock()
+	return nil
 }
 
 // deregisterAll deregisters all regions on a device that is gone. The caller
@@ -330,13 +344,15 @@ func (r *Region) Close() error {
 	if !e.cache.remove(r) {
 		return &ibverbs.BusyError{Object: r.String(), Children: []string{"batches that use its memory"}}
 	}
-	r.closed = true
 	e.withdraw(r)
-	err := e.deregister(r)
+	if err := e.deregister(r); err != nil {
+		return err // the devices may still use the memory
+	}
+	r.closed = true
 	if r.free != nil {
 		r.free()
 	}
-	return err
+	return nil
 }
 
 // offer tells the peers of a region, or of its new keys.
