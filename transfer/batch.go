@@ -325,6 +325,10 @@ func (b *Batch) finishRequest(r *request, err error) {
 		return
 	}
 	r.done, r.err = true, err
+	b.peer.stats.Requests++
+	if err != nil {
+		b.peer.stats.Failed++
+	}
 	b.unfinished--
 	if b.unfinished == 0 {
 		b.requestsDone()
@@ -343,6 +347,9 @@ func (b *Batch) requestsDone() {
 	p.notify(b.message, func(err error) { // called without the peer's mu
 		p.mu.Lock()
 		b.err = err
+		if err == nil {
+			p.stats.Sent++
+		}
 		p.finish(b)
 		p.unlock()
 	})

@@ -41,7 +41,6 @@ type path struct {
 	cause    error         // why it is down
 	ended    chan struct{} // closed when down is set
 	cancel   context.CancelFunc
-	moved    [2]uint64 // bytes read and written
 }
 
 // flight is a number of slices that were posted in one call.
@@ -168,11 +167,13 @@ func (p *path) landed(f *flight) {
 }
 
 func (p *path) count(s *slice) {
-	way := 0
+	counts := p.session.peer.on(p.local)
+	counts.Slices++
 	if s.batch.requests[s.request].write {
-		way = 1
+		counts.Written += uint64(s.n)
+	} else {
+		counts.Read += uint64(s.n)
 	}
-	p.moved[way] += uint64(s.n)
 }
 
 func (p *path) recycle(f *flight) {
@@ -200,6 +201,7 @@ func (p *path) lost(f *flight, err error, first bool) {
 		if s.deadline.IsZero() {
 			s.deadline = time.Now().Add(peer.engine.config.RetryTimeout)
 		}
+		peer.on(p.local).Repeated++
 		p.session.strand(p, s)
 	}
 	p.recycle(f)

@@ -20,22 +20,24 @@ type Peer struct {
 	dialer *dialer       // nil if the other end has dialed
 	gone   chan struct{} // closed when the peer is closed, or has ended and is not dialed again
 
-	mu       sync.Mutex
-	closed   bool
-	err      error
-	session  *session // nil before the first, and between two
-	pending  int      // requests that are submitted and not done
-	head     *Batch   // ring of batches with requests to issue; its first has the next turn
-	finished *Batch   // batches that are done, linked by right
-	retries  []slice  // slices to post again
-	noPath   time.Time
-	mail     []mail        // notifications for the program
-	change   chan struct{} // closed when something has changed that calls wait for; nil: none waits
-	room     chan struct{} // closed when pending has fallen; nil: none waits
-	timer    *time.Timer   // calls expire
-	watched  bool          // whether the timer runs
-	lastErr  error         // why no connection can be made
-	attempts int           // failed ones in a row to begin a session
+	mu        sync.Mutex
+	closed    bool
+	err       error
+	session   *session // nil before the first, and between two
+	pending   int      // requests that are submitted and not done
+	head      *Batch   // ring of batches with requests to issue; its first has the next turn
+	finished  *Batch   // batches that are done, linked by right
+	retries   []slice  // slices to post again
+	noPath    time.Time
+	mail      []mail        // notifications for the program
+	change    chan struct{} // closed when something has changed that calls wait for; nil: none waits
+	room      chan struct{} // closed when pending has fallen; nil: none waits
+	timer     *time.Timer   // calls expire
+	watched   bool          // whether the timer runs
+	lastErr   error         // why no connection can be made
+	attempts  int           // failed ones in a row to begin a session
+	stats     Stats         // without what Stats fills in
+	perDevice []DeviceStats // by the device's index
 }
 
 // mail is a notification in the mailbox.
@@ -46,6 +48,9 @@ type mail struct {
 
 func (e *Engine) newPeer(name string, d *dialer) *Peer {
 	p := &Peer{engine: e, name: name, dialer: d, gone: make(chan struct{}), noPath: time.Now()}
+	for _, device := range e.devices {
+		p.perDevice = append(p.perDevice, DeviceStats{Device: device.name})
+	}
 	p.timer = time.AfterFunc(time.Hour, p.expire)
 	p.timer.Stop()
 	return p
@@ -58,6 +63,10 @@ func (p *Peer) String() string {
 	}
 	return "peer " + p.name
 }
+
+// Address returns the address of the other end: the one that was dialed, or that
+// it has dialed from.
+func (p *Peer) Address() string { return p.name }
 
 // Engine returns the engine that the peer belongs to.
 func (p *Peer) Engine() *Engine { return p.engine }
@@ -236,6 +245,7 @@ func (p *Peer) begin(s *session) error {
 		return errPeerClosed
 	}
 	p.session = s
+	p.stats.Sessions++
 	p.changed()
 	p.mu.Unlock()
 	e := p.engine

@@ -346,6 +346,7 @@ func (s *session) start(p *path, conn *rdmacm.Conn, remote uint8) {
 	p.conn, p.remote = conn, remote
 	if !p.down {
 		s.order = append(s.order, p)
+		s.peer.on(p.local).Made++
 		s.peer.noPath = time.Time{}
 		s.peer.changed()
 	}
@@ -358,6 +359,7 @@ func (s *session) start(p *path, conn *rdmacm.Conn, remote uint8) {
 func (s *session) drop(p *path) {
 	if i := slices.Index(s.order, p); i >= 0 {
 		s.order = slices.Delete(s.order, i, i+1)
+		s.peer.on(p.local).Lost++
 	}
 	if len(s.order) == 0 && s.peer.noPath.IsZero() {
 		s.peer.noPath = time.Now()
@@ -460,6 +462,7 @@ func (s *session) takeNotification(body []byte) error {
 		return protocolError("notification for which there is no room")
 	}
 	s.unread++
+	p.stats.Received++
 	p.mail = append(p.mail, mail{s, slices.Clone(body)})
 	p.changed()
 	return nil

@@ -8,6 +8,8 @@
 //
 //	prometheus.MustRegister(collector.New(collector.Config{}))
 //
+// [NewTransfer] does the same for the peers of an engine of package transfer.
+//
 // The program verbena-exporter, in this module, has a page for machines without
 // such a program.
 //
