@@ -64,8 +64,8 @@ func (p *Peer) String() string {
 	return "peer " + p.name
 }
 
-// Address returns the address of the other end: the one that was dialed, or that
-// it has dialed from.
+// Address returns the address of the other end: the one that was dialed, or
+// that it has dialed from.
 func (p *Peer) Address() string { return p.name }
 
 // Engine returns the engine that the peer belongs to.

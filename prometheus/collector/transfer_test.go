@@ -20,7 +20,8 @@ import (
 	"github.com/verbena-go/verbena/transfer"
 )
 
-// The page has what an engine has moved, also if it has dialed an address twice.
+// The page has what an engine has moved, also if it has dialed an address
+// twice.
 func TestTransfer(t *testing.T) {
 	t.Setenv("VERBENA_NETWORK", fmt.Sprint("prometheus", os.Getpid()))
 	if err := softroce.Use(softroce.Config{}); err != nil {
