@@ -224,6 +224,7 @@ func (p *Peer) keepUp(conn *rdmacm.Conn, s *session, addresses []address) {
 		}
 		rails.Wait()
 		s = nil
+		d.pause(firstBackoff) // a peer that ends each session must not keep this end busy
 	}
 }
 

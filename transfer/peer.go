@@ -96,7 +96,9 @@ func (p *Peer) Err() error {
 
 // Close ends the session. It tells the peer, and waits up to a second for the
 // peer to know. Requests that are not done fail with an error matching
-// os.ErrClosed. It may be called more than once.
+// os.ErrClosed. An engine that has dialed this one dials again, and becomes
+// another Peer unless ListenConfig.Authenticate refuses it. Close may be called
+// more than once.
 func (p *Peer) Close() error {
 	if p == nil || p.engine == nil {
 		return nil
