@@ -76,19 +76,14 @@ func deviceFiles(names []string) map[string]string {
 // files for libverbena-files.so, if that is not the one beside it.
 const filesVariable = "VERBENA_FILES"
 
-// filesOf returns a folder with the files of devices, in the user's cache or,
-// if there cannot be one, in the folder for temporary files.
+// filesOf returns a folder with the files of devices, in the cache.
 func filesOf(names []string) (string, error) {
-	parent, err := cacheFolder()
-	if err != nil {
-		return "", err
-	}
 	sum := sha256.Sum256([]byte(strings.Join(names, ";")))
-	folder := filepath.Join(parent, "devices-"+hex.EncodeToString(sum[:6]))
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return "", err
+	folder, err := cacheFolder("devices-" + hex.EncodeToString(sum[:6]))
+	if err != nil {
+		return "", fmt.Errorf("no folder for the files of the devices: %w", err)
 	}
-	unlock, err := lock(filepath.Join(folder, ".lock"))
+	unlock, err := lock(filepath.Join(folder, lockFile))
 	if err != nil {
 		return "", err
 	}
@@ -96,22 +91,52 @@ func filesOf(names []string) (string, error) {
 	return filepath.Join(folder, filesFolder), writeFiles(folder, names)
 }
 
-// cacheFolder returns this program's folder in the user's cache. Users without
-// a home, such as those of services, have a folder for temporary files that
-// only they can write.
-func cacheFolder() (string, error) {
-	if cache, err := os.UserCacheDir(); err == nil {
-		folder := filepath.Join(cache, "verbena")
-		if err := os.MkdirAll(folder, 0o755); err == nil {
+// lockFile is the file that a process locks while it writes to a folder.
+const lockFile = ".lock"
+
+// cacheFolder returns a folder that this process can write: in the user's cache
+// or, where there is none, as for services, or where it cannot be written, in a
+// folder for temporary files that only this user can write.
+func cacheFolder(name string) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err == nil {
+		folder := filepath.Join(cache, "verbena", name)
+		if err = writable(folder); err == nil {
 			return folder, nil
 		}
 	}
+	temporary, second := temporaryFolder()
+	if second == nil {
+		folder := filepath.Join(temporary, name)
+		if second = writable(folder); second == nil {
+			return folder, nil
+		}
+	}
+	return "", fmt.Errorf("%w; and %w", err, second)
+}
+
+// writable makes the folder if there is none. It fails if this process cannot
+// write there.
+func writable(folder string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(folder, lockFile), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// temporaryFolder returns this program's folder for temporary files, which only
+// this user can write.
+func temporaryFolder() (string, error) {
 	folder := filepath.Join(os.TempDir(), fmt.Sprintf("verbena-%d", os.Geteuid()))
 	if err := os.Mkdir(folder, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("no folder for the files of the devices: %w", err)
+		return "", err
 	}
 	if !isOwn(folder) {
-		return "", fmt.Errorf("no folder for the files of the devices: others than this user can write %s", folder)
+		return "", fmt.Errorf("others than this user can write %s", folder)
 	}
 	return folder, nil
 }

@@ -67,7 +67,7 @@ func whole(folder string) (string, error) {
 }
 
 // find returns a directory with the libraries: the one that is installed beside
-// the program, or else the user's cache, in which it builds them.
+// the program, or else one in the cache, in which it builds them.
 func find(ctx context.Context, stderr io.Writer) (string, error) {
 	if self, err := os.Executable(); err == nil {
 		if self, err = filepath.EvalSymlinks(self); err == nil {
@@ -79,26 +79,22 @@ func find(ctx context.Context, stderr io.Writer) (string, error) {
 	return build(ctx, stderr)
 }
 
-// build builds the libraries in the user's cache if they are missing or out of
-// date, and returns the directory. If that takes long, build prints a message
+// build builds the libraries in the cache if they are missing or out of date,
+// and returns the directory. If that takes long, build prints a message
 // on stderr.
 func build(ctx context.Context, stderr io.Writer) (string, error) {
 	source, err := moduleFolder(ctx)
 	if err != nil {
 		return "", fmt.Errorf("build the libraries: %w", err)
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("build the libraries: no cache folder to keep them in: %w; "+
-			"instead, build them with verbena softroce libs FOLDER, and use them with verbena softroce run -l FOLDER", err)
-	}
 	where := sha256.Sum256([]byte(source + " " + runtime.Version()))
-	folder := filepath.Join(cache, "verbena", "softroce-"+hex.EncodeToString(where[:6]))
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return "", fmt.Errorf("build the libraries: %w", err)
+	folder, err := cacheFolder("softroce-" + hex.EncodeToString(where[:6]))
+	if err != nil {
+		return "", fmt.Errorf("build the libraries: no folder to keep them in: %w; "+
+			"where there is one, build them with verbena softroce libs FOLDER, and use them with verbena softroce run -l FOLDER", err)
 	}
 	defer announce(stderr, folder)()
-	unlock, err := lock(filepath.Join(folder, ".lock"))
+	unlock, err := lock(filepath.Join(folder, lockFile))
 	if err != nil {
 		return "", fmt.Errorf("build the libraries: %w", err)
 	}
@@ -259,7 +255,7 @@ func install(from, to string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
-	unlock, err := lock(filepath.Join(to, ".lock"))
+	unlock, err := lock(filepath.Join(to, lockFile))
 	if err != nil {
 		return err
 	}

@@ -46,34 +46,69 @@ func TestFilesAreReplaced(t *testing.T) {
 	require.Equal(t, before.ModTime(), after.ModTime())
 }
 
-// A user without a home has the files of devices, too, but not in a folder of
-// another user.
-func TestFilesWithoutHome(t *testing.T) {
-	for name, home := range map[string]string{"none": "", "not a folder": os.DevNull} {
+// Where the user's cache cannot be written, the files of devices are in the
+// folder for temporary files, but not in a folder of another user.
+func TestFilesWithoutCache(t *testing.T) {
+	devices := []string{"a", "b"}
+	for name, tt := range map[string]struct{ home, why string }{
+		"none":         {"", "neither $XDG_CACHE_HOME nor $HOME are defined"},
+		"not a folder": {os.DevNull, "mkdir " + os.DevNull + ": not a directory"},
+		"occupied":     {occupied(t, devices), "not a directory"}, // a folder that can be written only in part
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("XDG_CACHE_HOME", "")
-			t.Setenv("HOME", home)
+			t.Setenv("HOME", tt.home)
 			temporary := t.TempDir()
 			t.Setenv("TMPDIR", temporary)
 			for range 2 {
-				folder, err := filesOf([]string{"a", "b"})
+				folder, err := filesOf(devices)
 				require.NoError(t, err)
 				require.Contains(t, folder, temporary)
 				text, err := os.ReadFile(filepath.Join(folder, "sys/class/infiniband_verbs/uverbs1/ibdev"))
 				require.NoError(t, err)
 				require.Equal(t, "b\n", string(text))
 			}
+			fails := func(why string) {
+				t.Helper()
+				_, err := filesOf(devices)
+				require.ErrorContains(t, err, "no folder for the files of the devices: ")
+				require.ErrorContains(t, err, tt.why)
+				require.ErrorContains(t, err, "; and "+why)
+			}
 			own := filepath.Join(temporary, fmt.Sprintf("verbena-%d", os.Geteuid()))
 			require.NoError(t, os.Chmod(own, 0o777))
-			_, err := filesOf([]string{"a", "b"})
-			require.EqualError(t, err, "no folder for the files of the devices: others than this user can write "+own)
+			fails("others than this user can write " + own)
 			require.NoError(t, os.Rename(own, own+" moved"))
 			require.NoError(t, os.Chmod(own+" moved", 0o700))
 			require.NoError(t, os.Symlink(own+" moved", own))
-			_, err = filesOf([]string{"a", "b"})
-			require.EqualError(t, err, "no folder for the files of the devices: others than this user can write "+own)
+			fails("others than this user can write " + own)
+			t.Setenv("TMPDIR", os.DevNull)
+			fails("mkdir " + os.DevNull)
 		})
 	}
+}
+
+// occupied returns a home whose cache has a file in the place of the folder for
+// these devices.
+func occupied(t *testing.T, devices []string) string {
+	home := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("HOME", home)
+	files, err := filesOf(devices)
+	require.NoError(t, err)
+	require.Contains(t, files, home)
+	require.NoError(t, os.RemoveAll(filepath.Dir(files)))
+	require.NoError(t, os.WriteFile(filepath.Dir(files), nil, 0o600))
+	return home
+}
+
+// An error of the cache says how to do without one.
+func TestBuildWithoutFolder(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", os.DevNull)
+	t.Setenv("TMPDIR", os.DevNull)
+	_, err := build(t.Context(), io.Discard)
+	require.ErrorContains(t, err, "build the libraries: no folder to keep them in: mkdir "+os.DevNull)
+	require.ErrorContains(t, err, "build them with verbena softroce libs FOLDER, and use them with verbena softroce run -l FOLDER")
 }
 
 // The libraries are built once, and again when something has changed.
