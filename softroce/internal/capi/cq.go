@@ -47,11 +47,17 @@ func init() {
 	verbs.CreateCqEx = func(c *libibverbs.Context, a *libibverbs.CqInitAttrEx) (*libibverbs.CqEx, syscall.Errno) {
 		const masks = libibverbs.IBV_CQ_INIT_ATTR_MASK_FLAGS | libibverbs.IBV_CQ_INIT_ATTR_MASK_PD
 		const flags = libibverbs.IBV_CREATE_CQ_ATTR_SINGLE_THREADED
-		if a.CompMask&^masks != 0 || a.WcFlags&^uint64(completionFields) != 0 ||
-			a.CompMask&libibverbs.IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 && a.Flags&^flags != 0 {
+		x := libibverbs.CqInitAttrEx{WcFlags: a.WcFlags, CompMask: a.CompMask} // which the program may change meanwhile
+		if x.CompMask&libibverbs.IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 {
+			x.Flags = a.Flags
+		}
+		if x.CompMask&libibverbs.IBV_CQ_INIT_ATTR_MASK_PD != 0 {
+			x.ParentDomain = a.ParentDomain
+		}
+		if x.CompMask&^masks != 0 || x.WcFlags&^uint64(completionFields) != 0 || x.Flags&^flags != 0 {
 			return nil, syscall.EOPNOTSUPP
 		}
-		q, err := self().createCQ(c, int64(a.Cqe), contextOf(&a.CqContext), a.Channel, int32(a.CompVector), a)
+		q, err := self().createCQ(c, int64(a.Cqe), contextOf(&a.CqContext), a.Channel, int32(a.CompVector), &x)
 		return (*libibverbs.CqEx)(unsafe.Pointer(q)), err
 	}
 	verbs.ResizeCq = func(q *libibverbs.Cq, cqe int32) syscall.Errno { return self().resizeCQ(q, cqe) }

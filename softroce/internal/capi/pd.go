@@ -210,23 +210,30 @@ func (l *library) abandonMemory(c *libibverbs.Context) {
 func (l *library) allocParentDomain(c *libibverbs.Context, a *libibverbs.ParentDomainInitAttr) (*libibverbs.Pd, syscall.Errno) {
 	const known = libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT |
 		libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC
-	allocators := a != nil && a.CompMask&libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0
 	if err := l.checkDomains(c); err != 0 {
 		return nil, err
 	}
 	if a == nil {
 		return nil, syscall.EINVAL
 	}
-	if a.CompMask&^known != 0 {
+	// The program may change its struct meanwhile.
+	mask, thread := a.CompMask, a.Td
+	if mask&^known != 0 {
 		return nil, syscall.EOPNOTSUPP
 	}
+	var from allocator
+	if mask&libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0 {
+		if from.alloc, from.free = a.Alloc, a.Free; from.alloc == nil || from.free == nil {
+			return nil, syscall.EINVAL
+		}
+	}
 	of := l.domain(a.Pd)
-	if allocators && (a.Alloc == nil || a.Free == nil) || of == nil || of.of != nil || of.c.Context != c {
+	if of == nil || of.of != nil || of.c.Context != c {
 		return nil, syscall.EINVAL
 	}
 	p := &pd{e: of.e, file: of.file, of: of}
-	if a.Td != nil {
-		if p.td = l.tds[a.Td]; p.td == nil || p.td.c.Context != c {
+	if thread != nil {
+		if p.td = l.tds[thread]; p.td == nil || p.td.c.Context != c {
 			return nil, syscall.EINVAL
 		}
 		p.td.users++
@@ -234,10 +241,10 @@ func (l *library) allocParentDomain(c *libibverbs.Context, a *libibverbs.ParentD
 	of.users++
 	p.c = alloc[libibverbs.Pd]()
 	p.c.Context, p.c.Handle = c, of.c.Handle
-	if allocators {
+	if from.alloc != nil {
 		p.from = alloc[allocator]()
-		p.from.pd, p.from.alloc, p.from.free = p.c, a.Alloc, a.Free
-		if a.CompMask&libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT != 0 {
+		p.from.pd, p.from.alloc, p.from.free = p.c, from.alloc, from.free
+		if mask&libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT != 0 {
 			p.from.context = contextOf(&a.PdContext)
 		}
 	}

@@ -55,34 +55,36 @@ func init() {
 // another device, and cannot be shared: openXRCD fails with EOPNOTSUPP.
 func (l *library) openXRCD(c *libibverbs.Context, a *libibverbs.XrcdInitAttr) (*libibverbs.Xrcd, syscall.Errno) {
 	device := l.deviceOf(c)
+	if device == nil || a == nil {
+		return nil, syscall.EINVAL
+	}
+	mask, fd, flags := a.CompMask, int(a.Fd), a.Oflags // which the program may change meanwhile
 	const needed = libibverbs.IBV_XRCD_INIT_ATTR_FD | libibverbs.IBV_XRCD_INIT_ATTR_OFLAGS
 	switch {
-	case device == nil:
-		return nil, syscall.EINVAL
-	case a.CompMask&^needed != 0:
+	case mask&^needed != 0:
 		return nil, syscall.EOPNOTSUPP
-	case a.CompMask != needed:
+	case mask != needed:
 		return nil, syscall.EINVAL
 	}
 	var file xrcFile
 	var domain *xrcDomain
-	if a.Fd != -1 {
+	if fd != -1 {
 		var stat syscall.Stat_t
-		if err := syscall.Fstat(int(a.Fd), &stat); err != nil {
+		if err := syscall.Fstat(fd, &stat); err != nil {
 			return nil, errno(err)
 		}
 		file = xrcFile{device, uint64(stat.Dev), stat.Ino}
 		domain = l.xrcFiles[file]
 		switch {
-		case domain == nil && a.Oflags&syscall.O_CREAT == 0:
+		case domain == nil && flags&syscall.O_CREAT == 0:
 			return nil, syscall.EAGAIN
-		case domain != nil && a.Oflags&syscall.O_EXCL != 0:
+		case domain != nil && flags&syscall.O_EXCL != 0:
 			return nil, syscall.EINVAL
 		}
 	}
 	if domain == nil {
 		var err error
-		if domain, err = l.createXRCDomain(device, file, int(a.Fd)); err != nil {
+		if domain, err = l.createXRCDomain(device, file, fd); err != nil {
 			return nil, errno(err)
 		}
 	}
