@@ -210,6 +210,8 @@ var applications = []application{
 
 // fio moves n blocks. If a block that it sends meets no receive, fio fails at
 // once and then waits forever. The depths allow for 64 blocks without that.
+// Over TCP, fio counts what a read has found of a block as a block: it would
+// end before the other end has written all. So it reads until that ends.
 func fio(verb string, telling bool, n int) application {
 	work := fmt.Sprintf("bs=64k\nsize=%dk\niodepth=", n*64)
 	files := func(engine string) map[string]string {
@@ -220,7 +222,7 @@ func fio(verb string, telling bool, n int) application {
 	}
 	device, tcp := files("ioengine=rdma\n"), files("ioengine=net\nprotocol=tcp\n")
 	device["client"] += "verb=" + verb + "\n"
-	tcp["server"] += "listen\n"
+	tcp["server"] += fmt.Sprintf("listen\nsize=%dk\n", 2*n*64)
 	run := program{server: "fio {folder}/server", client: "fio {folder}/client", done: fmt.Sprintf(`issued rwts: total=0,%d,`, n)}
 	a := application{name: "fio, " + verb, telling: telling, packages: []string{"fio"}, device: run, tcp: run}
 	a.device.files, a.device.listens = device, true
