@@ -89,25 +89,31 @@ func TestOpcodes(t *testing.T) {
 
 			for name, segments := range map[string][]ibverbs.Segment{"send": from, "send one": from[:1], "send nothing": nil} {
 				t.Run(name, func(t *testing.T) {
+					send := func(s *ibverbs.SendBatch) error { return s.Send(1, signaled, segments...) }
+					a.asks(t, send)
 					prepare(byte(len(name)))
 					b.postRecv(t, 2, b.mr.All())
-					wc := a.done(t, func(s *ibverbs.SendBatch) error { return s.Send(1, signaled, segments...) })
+					wc := a.done(t, send)
 					require.Equal(t, ibverbs.WCSend, wc.Opcode())
 					received(t, ibverbs.WCRecv, joined(segments))
 					holds(t, joined(segments), 0)
 				})
 			}
 			t.Run("send inline", func(t *testing.T) {
+				send := func(s *ibverbs.SendBatch) error { return s.Send(1, signaled|ibverbs.SendInline, small...) }
+				a.asks(t, send)
 				prepare(2)
 				b.postRecv(t, 2, b.mr.All())
-				a.done(t, func(s *ibverbs.SendBatch) error { return s.Send(1, signaled|ibverbs.SendInline, small...) })
+				a.done(t, send)
 				received(t, ibverbs.WCRecv, joined(small))
 				holds(t, joined(small), 0)
 			})
 			t.Run("send imm", func(t *testing.T) {
+				send := func(s *ibverbs.SendBatch) error { return s.SendImm(1, 0xA1B2C3D4, signaled, from...) }
+				a.asks(t, send)
 				prepare(3)
 				b.postRecv(t, 2, b.mr.All())
-				a.done(t, func(s *ibverbs.SendBatch) error { return s.SendImm(1, 0xA1B2C3D4, signaled, from...) })
+				a.done(t, send)
 				imm, ok := received(t, ibverbs.WCRecv, joined(from)).Imm()
 				require.True(t, ok)
 				require.EqualValues(t, uint32(0xA1B2C3D4), imm)
@@ -132,11 +138,13 @@ func TestOpcodes(t *testing.T) {
 				holds(t, joined(small), 0)
 			})
 			t.Run("write imm", func(t *testing.T) {
+				write := func(s *ibverbs.SendBatch) error {
+					return s.WriteImm(1, b.mr.Remote(), 0x01020304, signaled, from...)
+				}
+				a.asks(t, write)
 				prepare(6)
 				b.postRecv(t, 2)
-				a.done(t, func(s *ibverbs.SendBatch) error {
-					return s.WriteImm(1, b.mr.Remote(), 0x01020304, signaled, from...)
-				})
+				a.done(t, write)
 				imm, ok := received(t, ibverbs.WCRecvImm, joined(from)).Imm()
 				require.True(t, ok)
 				require.EqualValues(t, 0x01020304, imm)
