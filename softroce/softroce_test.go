@@ -321,7 +321,9 @@ func TestRemoveAndInsert(t *testing.T) {
 		conn, err := rdmacm.Dial(ctx, address, nil)
 		require.NoError(t, err)
 
+		require.False(t, d.Removed())
 		require.NoError(t, softroce.Remove())
+		require.True(t, d.Removed())
 		require.ErrorContains(t, softroce.Remove(), "softroce.Remove: the device is removed")
 		require.ErrorContains(t, softroce.SetPort(false), "the device is removed")
 		require.ErrorContains(t, softroce.SetAddresses(nil), "the device is removed")

@@ -38,6 +38,9 @@ func (l *library) createChannel(c *libibverbs.Context) (*libibverbs.CompChannel,
 	if !l.isOpen(c) {
 		return nil, syscall.EINVAL
 	}
+	if l.deviceOf(c).Removed() {
+		return nil, syscall.EIO
+	}
 	var ends [2]int
 	if err := syscall.Pipe2(ends[:], syscall.O_CLOEXEC); err != nil {
 		return nil, errno(err)

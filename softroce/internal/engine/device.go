@@ -266,6 +266,9 @@ func (d *Device) check() error {
 	return nil
 }
 
+// Removed reports whether the device has been removed.
+func (d *Device) Removed() bool { return d.gone }
+
 // event reports an asynchronous event.
 func (d *Device) event(t libibverbs.EventType, object any) {
 	if d.config.AsyncEvent != nil {
