@@ -267,6 +267,13 @@ func (r *RemoteRegion) check() error {
 	return nil
 }
 
+// key returns the key of the peer's region for a path. ok is false if the path
+// cannot carry the request. The caller holds the peer's mu.
+func (r *request) key(p *path) (k key, ok bool) {
+	k = r.remote.offer.keys[p.remote]
+	return k, k.there && k.generation == p.generation && r.remote.session == p.session && r.local.mrs[p.local.index].Load() != nil
+}
+
 // issue returns the next slice of the batch for a path. more says whether there
 // is another one. The caller holds the peer's mu.
 func (b *Batch) issue(p *path, s *slice) (ok, more bool) {
@@ -279,8 +286,8 @@ func (b *Batch) issue(p *path, s *slice) (ok, more bool) {
 			b.finishRequest(r, err)
 			continue
 		}
-		k := r.remote.offer.keys[p.remote]
-		if !k.there || r.remote.session != p.session || r.local.mrs[p.local.index].Load() == nil {
+		k, ok := r.key(p)
+		if !ok {
 			return false, true
 		}
 		n := min(r.n-r.issued, b.peer.engine.config.SliceSize)

@@ -26,8 +26,10 @@ type device struct {
 	mu    sync.Mutex
 	verbs *ibverbs.Device // nil while the device is gone
 	pd    *ibverbs.PD     // nil while the device is gone
-	gone  []*ibverbs.PD   // domains of removed devices, which connections still use
-	addrs []netip.Addr
+	// generation is the number of domains that there were before, modulo 256.
+	generation uint8
+	gone       []*ibverbs.PD // domains of removed devices, which connections still use
+	addrs      []netip.Addr
 }
 
 // findDevices returns the devices with the given names, or all that have an
@@ -109,29 +111,29 @@ func (d *device) addresses() []netip.Addr {
 // domain returns the protection domain on a device. If the device has come
 // back, or is new, it makes the domain, registers all regions, and tells the
 // peers their keys.
-func (e *Engine) domain(d *device) (*ibverbs.PD, error) {
+func (e *Engine) domain(d *device) (pd *ibverbs.PD, generation uint8, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.pd != nil {
-		return d.pd, nil
+		return d.pd, d.generation, nil
 	}
 	verbs, err := rdmacm.Devices()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	i := slices.IndexFunc(verbs, func(v *ibverbs.Device) bool { return v.Name() == d.name && !v.Removed() })
 	if i < 0 {
-		return nil, fmt.Errorf("transfer: device %s: %w", d.name, ibverbs.ErrNoDevice)
+		return nil, 0, fmt.Errorf("transfer: device %s: %w", d.name, ibverbs.ErrNoDevice)
 	}
-	pd, err := verbs[i].AllocPD()
+	pd, err = verbs[i].AllocPD()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := e.registerAll(d, pd); err != nil {
-		return nil, errors.Join(err, pd.Close())
+		return nil, 0, errors.Join(err, pd.Close())
 	}
 	d.verbs, d.pd = verbs[i], pd
-	return pd, nil
+	return pd, d.generation, nil
 }
 
 // lose is called when a device may have been removed, because of err. It gives
@@ -144,6 +146,7 @@ func (e *Engine) lose(d *device, err error) {
 		e.log(slog.LevelWarn, "transfer: device removed", "device", d.name, "error", err)
 		e.deregisterAll(d)
 		d.gone, d.pd, d.verbs = append(d.gone, d.pd), nil, nil
+		d.generation++
 	}
 	d.gone = slices.DeleteFunc(d.gone, func(pd *ibverbs.PD) bool { return pd.Close() == nil })
 }

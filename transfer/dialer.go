@@ -42,6 +42,9 @@ const (
 	dialTimeout  = 5 * time.Second // of one attempt
 	firstBackoff = 20 * time.Millisecond
 	mostBackoff  = 2 * time.Second
+	// ackTimeout makes a connection end some seconds after its network: it is
+	// not the only one, so it need not wait for the network to come back.
+	ackTimeout = 50 * time.Millisecond
 )
 
 // Dial connects to the engine that listens at host:port: with one connection
@@ -62,17 +65,30 @@ func (e *Engine) Dial(ctx context.Context, address string, config DialConfig) (*
 	}
 	d := &dialer{address: address, config: config}
 	d.ctx, d.stop = context.WithCancel(context.Background())
+	d.running.Add(1) // Close of the engine waits for what follows
 	p := e.newPeer(address, d)
 	if err := e.admit(p); err != nil {
+		d.stop()
 		return nil, err
 	}
 	conn, s, addresses, err := p.begun(ctx)
 	if err != nil {
+		d.running.Done()
 		p.end(err)
 		return nil, err
 	}
-	d.running.Go(func() { p.keepUp(conn, s, addresses) })
-	err = p.await(ctx, func() bool { return len(s.order) > 0 || s.err != nil })
+	go func() {
+		defer d.running.Done()
+		p.keepUp(conn, s, addresses)
+	}()
+	isUp := false
+	err = p.await(ctx, func() bool {
+		isUp = len(s.order) > 0
+		return isUp || s.err != nil
+	})
+	if err == nil && !isUp {
+		err = s.err
+	}
 	if err != nil {
 		p.mu.Lock()
 		last := p.lastErr
@@ -98,17 +114,20 @@ func (e *Engine) admit(p *Peer) error {
 
 // controlConfig is the config of control connections.
 func controlConfig(g greeting) rdmacm.Config {
-	return rdmacm.Config{MessageSize: messageLen, RecvQueue: 16, SendQueue: 4, PrivateData: g.encode()}
+	return rdmacm.Config{MessageSize: messageLen, RecvQueue: 16, SendQueue: 4, AckTimeout: ackTimeout, PrivateData: g.encode()}
 }
 
 // dataConfig is the config of data connections.
 func dataConfig(g greeting) rdmacm.Config {
-	return rdmacm.Config{SendQueue: flights * perFlight, RecvQueue: 1, PrivateData: g.encode()}
+	return rdmacm.Config{SendQueue: flights * perFlight, RecvQueue: 1, AckTimeout: ackTimeout, PrivateData: g.encode()}
 }
 
 // begun makes a control connection and begins a session on it.
 func (p *Peer) begun(ctx context.Context) (*rdmacm.Conn, *session, []address, error) {
 	e := p.engine
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.dialer.ctx, cancel)() // when the peer is closed
 	d := rdmacm.Dialer{Config: controlConfig(greeting{kind: kindControl})}
 	conn, err := d.Dial(ctx, p.dialer.address)
 	if err != nil {
@@ -200,7 +219,7 @@ var errNoSession = errors.New("transfer: the peer does not know the session")
 // keepUp keeps up the connections to the peer until it is closed.
 func (p *Peer) keepUp(conn *rdmacm.Conn, s *session, addresses []address) {
 	d := p.dialer
-	for d.ctx.Err() == nil {
+	for s != nil || d.ctx.Err() == nil {
 		if s == nil {
 			var err error
 			ctx, cancel := context.WithTimeout(d.ctx, dialTimeout)
@@ -213,9 +232,7 @@ func (p *Peer) keepUp(conn *rdmacm.Conn, s *session, addresses []address) {
 				continue
 			}
 		}
-		p.mu.Lock()
-		p.attempts = 0
-		p.mu.Unlock()
+		began := time.Now()
 		var rails sync.WaitGroup
 		p.startRails(&rails, s, addresses)
 		_ = s.attach(conn, 0)
@@ -224,7 +241,12 @@ func (p *Peer) keepUp(conn *rdmacm.Conn, s *session, addresses []address) {
 		}
 		rails.Wait()
 		s = nil
-		d.pause(firstBackoff) // a peer that ends each session must not keep this end busy
+		if time.Since(began) > mostBackoff {
+			p.mu.Lock()
+			p.attempts = 0
+			p.mu.Unlock()
+		}
+		d.pause(p.backoff()) // a peer that ends each session must not keep this end busy
 	}
 }
 
@@ -261,8 +283,11 @@ func (d *dialer) pause(how time.Duration) {
 // does not know the session any more, it ends it.
 func (p *Peer) resume(s *session, addresses []address) {
 	for attempts := 0; s.ctx.Err() == nil; attempts++ {
+		// At first, a way that does not answer does not take long, since
+		// another may.
+		timeout := dialTimeout >> max(4-attempts, 0)
 		for _, way := range p.ways(addresses) {
-			err := p.resumeBy(s, way)
+			err := p.resumeBy(s, way, timeout)
 			switch {
 			case err == nil:
 				return
@@ -276,8 +301,8 @@ func (p *Peer) resume(s *session, addresses []address) {
 	}
 }
 
-func (p *Peer) resumeBy(s *session, w way) error {
-	ctx, cancel := context.WithTimeout(s.ctx, dialTimeout)
+func (p *Peer) resumeBy(s *session, w way, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(s.ctx, timeout)
 	defer cancel()
 	d := rdmacm.Dialer{Config: controlConfig(greeting{kind: kindControl}), LocalAddr: w.local}
 	conn, err := d.Dial(ctx, w.remote)
@@ -391,7 +416,7 @@ func (p *Peer) rail(s *session, local *device, to []netip.AddrPort) {
 // connect makes a data connection, and returns when it is destroyed. up says
 // whether it was up.
 func (p *Peer) connect(s *session, local *device, w way) (up bool, err error) {
-	pd, err := p.engine.domain(local)
+	pd, generation, err := p.engine.domain(local)
 	if err != nil {
 		return false, err
 	}
@@ -401,20 +426,20 @@ func (p *Peer) connect(s *session, local *device, w way) (up bool, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	d := rdmacm.Dialer{Config: dataConfig(greeting{kindData, uint8(local.index), path.number, s.token}), LocalAddr: w.local}
+	d := rdmacm.Dialer{Config: dataConfig(greeting{kindData, uint8(local.index), generation, path.number, s.token}), LocalAddr: w.local}
 	d.Config.PD = pd
 	conn, err := d.Dial(ctx, w.remote)
 	if err != nil {
-		s.start(path, nil, 0)
+		s.start(path, nil, greeting{})
 		p.engine.lose(local, err)
 		return false, err
 	}
 	g, err := decodeGreeting(conn.PeerData())
 	if err != nil {
 		err = errors.Join(err, conn.Close())
-		s.start(path, nil, 0)
+		s.start(path, nil, greeting{})
 		return false, err
 	}
-	s.start(path, conn, g.device)
+	s.start(path, conn, g)
 	return true, nil
 }

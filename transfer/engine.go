@@ -123,7 +123,7 @@ func New(config Config) (*Engine, error) {
 		return nil, err
 	}
 	for _, d := range e.devices {
-		if _, err := e.domain(d); err != nil {
+		if _, _, err := e.domain(d); err != nil {
 			return nil, errors.Join(err, e.Close())
 		}
 	}

@@ -202,6 +202,9 @@ func (ln *Listener) greet(ctx context.Context, req *rdmacm.Request, conn *rdmacm
 			return refuse(ctx, conn, refusedCredentials, err)
 		}
 	}
+	if len(ln.peers) == cap(ln.peers) {
+		return refuse(ctx, conn, refusedFull, ln.errFull())
+	}
 	if _, err := rand.Read(w.token[:]); err != nil {
 		return err
 	}
@@ -216,19 +219,24 @@ func (ln *Listener) greet(ctx context.Context, req *rdmacm.Request, conn *rdmacm
 	if err = sendFirst(ctx, conn, w.append); err == nil {
 		err = p.begin(s)
 	}
-	if err != nil {
-		p.end(err)
-		return err
+	if err == nil {
+		select {
+		case ln.peers <- p:
+		default:
+			err = ln.errFull()
+		}
 	}
-	select {
-	case ln.peers <- p:
-	default:
-		err := fmt.Errorf("transfer: %d peers wait for Listener.Accept: %w", cap(ln.peers), syscall.ECONNREFUSED)
+	if err != nil {
+		s.end(err) // may not be the peer's yet
 		p.end(err)
 		return err
 	}
 	go p.linger(conn, s)
 	return nil
+}
+
+func (ln *Listener) errFull() error {
+	return fmt.Errorf("transfer: %d peers wait for Listener.Accept: %w", cap(ln.peers), syscall.ECONNREFUSED)
 }
 
 // linger runs the session of a peer that has dialed, and ends the peer when the
@@ -246,9 +254,18 @@ func (p *Peer) linger(conn *rdmacm.Conn, s *session) {
 // left ends the session unless it has another control connection soon.
 func (s *session) left(err error) {
 	timeout := s.peer.engine.config.RetryTimeout
-	time.AfterFunc(timeout, func() {
+	s.peer.mu.Lock()
+	defer s.peer.mu.Unlock()
+	attached := s.attached
+	if s.control != nil || s.err != nil {
+		return
+	}
+	if s.leaving != nil {
+		s.leaving.Stop()
+	}
+	s.leaving = time.AfterFunc(timeout, func() {
 		s.peer.mu.Lock()
-		back := s.control != nil || s.err != nil
+		back := s.attached != attached
 		s.peer.mu.Unlock()
 		if !back {
 			s.end(fmt.Errorf("transfer: the peer did not come back in %v: %w: %w", timeout, syscall.ETIMEDOUT, err))
@@ -290,7 +307,7 @@ func (ln *Listener) data(req *rdmacm.Request, g greeting) error {
 	if err != nil {
 		return err
 	}
-	pd, err := e.domain(local)
+	pd, generation, err := e.domain(local)
 	if err != nil {
 		return err
 	}
@@ -298,14 +315,14 @@ func (ln *Listener) data(req *rdmacm.Request, g greeting) error {
 	if err != nil {
 		return err
 	}
-	config := dataConfig(greeting{kindData, uint8(local.index), g.path, token{}})
+	config := dataConfig(greeting{kind: kindData, device: uint8(local.index), generation: generation, path: g.path})
 	config.PD = pd
 	conn, err := req.Accept(ctx, &config)
 	if err != nil {
-		s.start(p, nil, 0)
+		s.start(p, nil, greeting{})
 		e.lose(local, err)
 		return err
 	}
-	go s.start(p, conn, g.device)
+	go s.start(p, conn, g)
 	return nil
 }

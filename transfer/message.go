@@ -17,12 +17,14 @@ import (
 //	4   1 byte    version
 //	5   1 byte    kind: control or data
 //	6   1 byte    index of the dialer's device
-//	7   1 byte    0
+//	7   1 byte    generation of the dialer's device
 //	8   4 bytes   number of the path
 //	12  16 bytes  token of the session
 //
-// The acceptance of a data connection has the same form, with the index of the
-// acceptor's device.
+// The acceptance of a data connection has the same form, with the index and the
+// generation of the acceptor's device. A device that is removed and inserted
+// again has another generation; a key is used only on connections to the one
+// that it belongs to, since the next one may give it to other memory.
 const (
 	magic         = "VrbT"
 	version       = 1
@@ -50,14 +52,17 @@ type token [tokenLen]byte
 type greeting struct {
 	kind   uint8
 	device uint8
-	path   uint32
-	token  token
+	// generation is counted modulo 256: the offers of one generation cannot
+	// be as late as the connections of the 256th after it.
+	generation uint8
+	path       uint32
+	token      token
 }
 
 func (g greeting) encode() []byte {
 	b := make([]byte, greetingLen)
 	copy(b, magic)
-	b[4], b[5], b[6] = version, g.kind, g.device
+	b[4], b[5], b[6], b[7] = version, g.kind, g.device, g.generation
 	binary.BigEndian.PutUint32(b[8:], g.path)
 	copy(b[12:], g.token[:])
 	return b
@@ -74,7 +79,7 @@ func decodeGreeting(b []byte) (g greeting, err error) {
 	case b[6] >= mostDevices:
 		return g, protocolError("device %d, of at most %d", b[6], mostDevices)
 	}
-	g = greeting{kind: b[5], device: b[6], path: binary.BigEndian.Uint32(b[8:])}
+	g = greeting{kind: b[5], device: b[6], generation: b[7], path: binary.BigEndian.Uint32(b[8:])}
 	copy(g.token[:], b[12:])
 	return g, nil
 }
@@ -228,7 +233,7 @@ func (h hello) append(e *encoder) {
 func decodeHello(b []byte) (hello, error) {
 	d := decoder{rest: b}
 	h := hello{d.u64(), d.u32(), d.rest}
-	if d.bad || h.incarnation == 0 || len(h.credentials) > MaxCredentials {
+	if d.bad || h.incarnation == 0 || h.mailbox == 0 || len(h.credentials) > MaxCredentials {
 		return hello{}, protocolError("hello of %d bytes", len(b))
 	}
 	return h, nil
@@ -279,7 +284,7 @@ func decodeWelcome(b []byte) (w welcome, err error) {
 		w.addresses = append(w.addresses, address{device, netip.AddrPortFrom(ip.Unmap(), port)})
 	}
 	w.answer = d.rest
-	if d.bad || w.incarnation == 0 || n > mostAddresses || len(w.answer) > MaxCredentials {
+	if d.bad || w.incarnation == 0 || w.mailbox == 0 || n > mostAddresses || len(w.answer) > MaxCredentials {
 		return welcome{}, protocolError("welcome of %d bytes", len(b))
 	}
 	return w, nil
@@ -308,9 +313,10 @@ type offer struct {
 
 // key is how requests to a device name a region.
 type key struct {
-	there bool
-	addr  uint64
-	rkey  uint32
+	there      bool
+	generation uint8 // of the device
+	addr       uint64
+	rkey       uint32
 }
 
 // remote returns n bytes of the region at an offset.
@@ -328,6 +334,7 @@ func (o offer) append(e *encoder) {
 	for i, k := range o.keys {
 		if k.there {
 			e.u8(uint8(i))
+			e.u8(k.generation)
 			e.u64(k.addr)
 			e.u32(k.rkey)
 		}
@@ -340,14 +347,14 @@ func decodeOffer(b []byte) (o offer, err error) {
 	o.id, o.length, o.access = d.u64(), d.u64(), Access(d.u8())
 	o.name = string(d.raw(int(d.u8())))
 	for !d.bad && len(d.rest) > 0 {
-		i, addr, rkey := d.u8(), d.u64(), d.u32()
+		i, generation, addr, rkey := d.u8(), d.u8(), d.u64(), d.u32()
 		switch {
 		case d.bad || i >= mostDevices || o.keys[i].there:
 			return offer{}, protocolError("offer of region %q with wrong keys", o.name)
 		case addr+o.length < addr:
 			return offer{}, protocolError("offer of region %q, of %d bytes at %#x", o.name, o.length, addr)
 		}
-		o.keys[i] = key{true, addr, rkey}
+		o.keys[i] = key{true, generation, addr, rkey}
 	}
 	switch {
 	case d.bad:

@@ -27,9 +27,11 @@ type path struct {
 	number  uint32
 	local   *device // of this end
 	remote  uint8   // index of the peer's device
-	conn    *rdmacm.Conn
-	batch   *ibverbs.SendBatch // of the goroutine that has set posting
-	posted  chan *flight       // in the order of the posts
+	// generation is that of the peer's device.
+	generation uint8
+	conn       *rdmacm.Conn
+	batch      *ibverbs.SendBatch // of the goroutine that has set posting
+	posted     chan *flight       // in the order of the posts
 
 	gone chan struct{} // closed when the path is destroyed at this end
 
@@ -95,12 +97,13 @@ func (p *path) fail(err error) {
 func (p *path) run() {
 	peer := p.session.peer
 	peer.pump()
+	first := true // whether no flight has failed yet
 	for running := true; running; {
 		select {
 		case f := <-p.posted:
 			if err := f.wait(); err != nil {
-				p.lost(f, err, true)
-				running = false
+				p.lost(f, err, first)
+				first, running = false, false
 				break
 			}
 			p.landed(f)
@@ -119,7 +122,8 @@ func (p *path) run() {
 		peer.unlock()
 		f := <-p.posted
 		if err := f.wait(); err != nil {
-			p.lost(f, err, false)
+			p.lost(f, err, first)
+			first = false
 		} else {
 			p.landed(f)
 		}

@@ -35,7 +35,7 @@ type Peer struct {
 	timer     *time.Timer   // calls expire
 	watched   bool          // whether the timer runs
 	lastErr   error         // why no connection can be made
-	attempts  int           // failed ones in a row to begin a session
+	attempts  int           // sessions in a row that did not begin or soon ended
 	stats     Stats         // without what Stats fills in
 	perDevice []DeviceStats // by the device's index
 }
@@ -461,13 +461,14 @@ func (p *Peer) takeRetries(f *flight, path *path, bytes *int) bool {
 		if err == nil {
 			err = r.remote.check()
 		}
+		k, fits := r.key(path)
 		switch {
 		case err != nil:
 			s.batch.sliceDone(&s, err)
-		case full || f.n == perFlight || *bytes >= flightBytes || s.alone && f.n > 0 || !s.fits(path):
+		case full || f.n == perFlight || *bytes >= flightBytes || s.alone && f.n > 0 || !fits:
 			kept = append(kept, s)
 		default:
-			s.key = r.remote.offer.keys[path.remote]
+			s.key = k
 			f.slices[f.n] = s
 			f.n++
 			*bytes += s.n
@@ -477,12 +478,6 @@ func (p *Peer) takeRetries(f *flight, path *path, bytes *int) bool {
 	clear(p.retries[len(kept):])
 	p.retries = kept
 	return full
-}
-
-// fits reports whether the path can carry the slice.
-func (s *slice) fits(path *path) bool {
-	r := &s.batch.requests[s.request]
-	return r.remote.session == path.session && r.remote.offer.keys[path.remote].there && r.local.mrs[path.local.index].Load() != nil
 }
 
 // again makes a slice be posted again, unless it is not wanted any more. The

@@ -52,12 +52,18 @@ type Region struct {
 	bytes    []byte // nil for memory that the program cannot access, such as a GPU's
 	length   int
 	register func(pd *ibverbs.PD, access ibverbs.AccessFlags) (*ibverbs.MR, error)
-	free     func()                                  // frees the memory; may be nil
-	mrs      [mostDevices]atomic.Pointer[ibverbs.MR] // by the device's index; nil while the device is gone
+	free     func()                                    // frees the memory; may be nil
+	mrs      [mostDevices]atomic.Pointer[registration] // by the device's index; nil while the device is gone
 	cached
 
 	closing sync.Mutex // held by Close
 	closed  bool       // guarded by closing
+}
+
+// registration is a region on a device.
+type registration struct {
+	*ibverbs.MR
+	generation uint8 // of the device
 }
 
 // Register registers the memory of b with all devices. It pins memory of Go's
@@ -244,7 +250,7 @@ func (r *Region) registerWith(d *device, pd *ibverbs.PD) error {
 	if err != nil {
 		return fmt.Errorf("transfer: %v on device %s: %w", r, d.name, err)
 	}
-	r.mrs[d.index].Store(mr)
+	r.mrs[d.index].Store(&registration{mr, d.generation})
 	return nil
 }
 

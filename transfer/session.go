@@ -44,6 +44,9 @@ type session struct {
 	told     uint64                    // of those, of how many the peer was told
 	unread   int                       // the peer's notifications in the mailbox
 	control  *rdmacm.Conn
+	detach   context.CancelFunc // ends the use of control, and then closes it
+	attached int                // number of control connections that there were
+	leaving  *time.Timer        // ends the session unless the peer comes back; may be nil
 
 	attaching sync.Mutex     // held by the goroutine that runs the control connection
 	running   sync.WaitGroup // calls of attach
@@ -105,11 +108,15 @@ func (s *session) end(err error) {
 	for _, r := range s.regions {
 		r.gone = true
 	}
+	clear(s.names) // Peer.Region waits for the next session
+	if s.leaving != nil {
+		s.leaving.Stop()
+	}
 	for r, done := range s.offered {
 		delete(s.offered, r)
 		close(done)
 	}
-	waiting, control := s.waiting, s.control
+	waiting := s.waiting
 	s.waiting, s.control = nil, nil
 	p.changed()
 	p.unlock()
@@ -117,9 +124,6 @@ func (s *session) end(err error) {
 	s.stream.end(failed)
 	for _, n := range waiting {
 		n.done(failed)
-	}
-	if control != nil {
-		_ = control.Close()
 	}
 	e := p.engine
 	e.mu.Lock()
@@ -137,19 +141,23 @@ func (s *session) attach(conn *rdmacm.Conn, received uint64) error {
 		defer p.mu.Unlock()
 		return errors.Join(s.err, conn.Close())
 	}
-	old := s.control
-	s.control = conn
+	if s.control != nil {
+		s.detach() // the peer has given it up
+	}
+	// The connection is closed after its last use, and not to end that, since
+	// Close frees the memory of messages.
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	s.control, s.detach = conn, cancel
+	s.attached++
 	s.running.Add(1)
 	defer s.running.Done()
 	p.mu.Unlock()
-	if old != nil {
-		_ = old.Close() // the peer has given it up
-	}
 	s.attaching.Lock()
 	defer s.attaching.Unlock()
 	err := s.stream.restart(received)
 	if err == nil {
-		err = s.stream.run(s.ctx, conn, s.handle)
+		err = s.stream.run(ctx, conn, s.handle)
 	}
 	_ = conn.Close()
 	p.mu.Lock()
@@ -174,7 +182,9 @@ func (s *session) handle(it item) error {
 		if err != nil {
 			return err
 		}
-		return s.takeOffer(o)
+		err = s.takeOffer(o)
+		p.pump() // if a path can carry more with the keys
+		return err
 	case itemNotify:
 		return s.takeNotification(it.body)
 	case itemEnd:
@@ -189,6 +199,9 @@ func (s *session) handle(it item) error {
 		p.unlock()
 		p.pump()
 	}()
+	if s.err != nil {
+		return s.err
+	}
 	switch it.kind {
 	case itemWithdraw:
 		r := s.regions[n]
@@ -199,9 +212,9 @@ func (s *session) handle(it item) error {
 		if s.names[r.offer.name] == r {
 			delete(s.names, r.offer.name)
 		}
+		r.inFlight++ // so that the requests that are dropped do not answer
 		r.gone = true
 		p.dropRegion(r)
-		r.inFlight++
 		r.release()
 	case itemWithdrawn:
 		r := s.ids[n]
@@ -232,6 +245,9 @@ func (s *session) takeOffer(o offer) error {
 	p := s.peer
 	p.mu.Lock()
 	defer p.unlock()
+	if s.err != nil {
+		return s.err
+	}
 	if r := s.regions[o.id]; r != nil {
 		if o.name != r.offer.name || o.length != r.offer.length || o.access != r.offer.access {
 			return protocolError("offer of region %d with another name, size or access", o.id)
@@ -277,7 +293,7 @@ func (s *session) offer(r *Region) {
 	for i := range e.devices {
 		if mr := r.mrs[i].Load(); mr != nil {
 			at := mr.Remote()
-			o.keys[i] = key{true, at.Addr, at.RKey}
+			o.keys[i] = key{true, mr.generation, at.Addr, at.RKey}
 		}
 	}
 	if s.offered[r] == nil {
@@ -334,7 +350,7 @@ func (s *session) reserve(number uint32, local *device) (*path, context.Context,
 
 // start makes a path that is up take slices, until it fails. It returns when
 // the path is destroyed. conn is nil if the path could not be made.
-func (s *session) start(p *path, conn *rdmacm.Conn, remote uint8) {
+func (s *session) start(p *path, conn *rdmacm.Conn, g greeting) {
 	if conn == nil {
 		s.peer.mu.Lock()
 		p.fail(errors.New("transfer: no connection"))
@@ -343,7 +359,7 @@ func (s *session) start(p *path, conn *rdmacm.Conn, remote uint8) {
 		return
 	}
 	s.peer.mu.Lock()
-	p.conn, p.remote = conn, remote
+	p.conn, p.remote, p.generation = conn, g.device, g.generation
 	if !p.down {
 		s.order = append(s.order, p)
 		s.peer.on(p.local).Made++
@@ -450,6 +466,10 @@ func (s *session) sendWaiting() {
 	}
 }
 
+// manyMailboxes is how often a peer that begins anew may fill the mailbox while
+// the program takes nothing.
+const manyMailboxes = 4
+
 // takeNotification puts a notification into the mailbox.
 func (s *session) takeNotification(body []byte) error {
 	p := s.peer
@@ -458,8 +478,14 @@ func (s *session) takeNotification(body []byte) error {
 	}
 	p.mu.Lock()
 	defer p.unlock()
-	if s.unread >= p.engine.config.Mailbox {
+	most := p.engine.config.Mailbox
+	switch {
+	case s.err != nil:
+		return s.err
+	case s.unread >= most:
 		return protocolError("notification for which there is no room")
+	case len(p.mail) >= manyMailboxes*most:
+		return fmt.Errorf("%w: the mailbox is full with notifications of earlier sessions", errEnded)
 	}
 	s.unread++
 	p.stats.Received++

@@ -147,23 +147,20 @@ func (s *stream) take(b []byte, handle func(item) error) error {
 		if !ok {
 			return err
 		}
-		s.mu.Lock()
-		expected := s.received
-		isNew := number == expected
-		if isNew {
-			s.received++
-		}
-		s.mustAck = true
-		s.mu.Unlock()
-		s.signal()
+		expected := s.got() // only this goroutine changes it
 		switch {
 		case number > expected:
 			return protocolError("item %d where %d is next", number, expected)
-		case isNew:
+		case number == expected:
 			if err := handle(it); err != nil {
 				return err
 			}
 		}
+		s.mu.Lock() // what is acknowledged has been handled
+		s.received = max(s.received, number+1)
+		s.mustAck = true
+		s.mu.Unlock()
+		s.signal()
 	}
 }
 

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import "github.com/verbena-go/verbena/rdmacm"
+
+// data returns the data connections that are up.
+func (p *Peer) data() (all []*rdmacm.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.session != nil {
+		for _, path := range p.session.order {
+			all = append(all, path.conn)
+		}
+	}
+	return all
+}
+
+// BreakData ends a data connection.
+func (p *Peer) BreakData() {
+	if data := p.data(); len(data) > 0 {
+		_ = data[0].Close()
+	}
+}
+
+// BreakAllData ends all data connections.
+func (p *Peer) BreakAllData() {
+	for _, c := range p.data() {
+		_ = c.Close()
+	}
+}
+
+// BreakControl ends the control connection.
+func (p *Peer) BreakControl() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.session; s != nil && s.control != nil {
+		s.detach()
+	}
+}
+
+// Paths returns the number of data connections that are up.
+func (p *Peer) Paths() int { return len(p.data()) }
