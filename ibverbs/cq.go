@@ -56,6 +56,7 @@ type CQ struct {
 	ready chan struct{}        // receives when another goroutine has read this queue's event
 	try   func() (bool, error) // reads the channel's events until one is for this queue
 	wakes bool                 // whether the device can send to ready by itself, without an event
+	parks atomic.Bool          // whether a goroutine receives from ready, if wakes is true
 }
 
 // CQConfig is the configuration of a completion queue.
@@ -69,7 +70,9 @@ type CQConfig struct {
 	// busy-waits only if recent completions usually came within Spin. 0 means
 	// DefaultSpin; a negative value means never. At most GOMAXPROCS/4
 	// goroutines busy-wait at a time (one if GOMAXPROCS is 2 or 3, none if it
-	// is 1), where GOMAXPROCS is the value at the program's start.
+	// is 1), where GOMAXPROCS is the value at the program's start. On the device
+	// in user space, a goroutine busy-waits only for other processes: what other
+	// goroutines of this one do comes sooner if it parks.
 	//
 	// Before it parks, Wait may also sleep in C for up to half a millisecond.
 	// It does so only if recent completions usually came that soon and the
@@ -124,7 +127,7 @@ func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 		device: d, channel: config.Channel, solicited: config.SolicitedOnly,
 		turn: make(chan struct{}, 1), ready: make(chan struct{}, 1),
 	}
-	cq.policy.init(config)
+	cq.policy.init(config, datapath.HasDevice())
 	if err := d.watchEvents(); err != nil {
 		return nil, err
 	}
@@ -137,7 +140,7 @@ func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 	if cq.channel != nil {
 		cq.try = func() (bool, error) { return cq.channel.read(cq) }
 		cq.channel.add(cq)
-		cq.wakes = datapath.SetWake(cq.raw, cq.signal)
+		cq.wakes = datapath.SetWake(cq.raw, cq.rouse)
 	}
 	cq.object.Init(fmt.Sprintf("CQ %d of %s", cq.raw.Handle, d.Name()), parents...)
 	register(unsafe.Pointer(cq.raw), cq)
@@ -323,7 +326,7 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 // nap sleeps in C for up to napLimit if a completion is likely to come in that
 // time. Otherwise, it returns 0 at once.
 func (cq *CQ) nap(ctx context.Context, wcs []WC) (int, error) {
-	if !cq.policy.wantsNap() || datapath.HasDevice() || !cq.channel.isOnly() {
+	if !cq.policy.wantsNap() || !cq.channel.isOnly() {
 		return 0, nil
 	}
 	select {
@@ -402,7 +405,10 @@ func (cq *CQ) waitParked(ctx context.Context, wcs []WC) (int, error) {
 			return n, err
 		}
 		if cq.wakes {
-			if err := cq.waitReady(ctx); err != nil {
+			cq.parks.Store(true)
+			err := cq.waitReady(ctx)
+			cq.parks.Store(false)
+			if err != nil {
 				return 0, err
 			}
 			continue
@@ -564,6 +570,13 @@ func (cq *CQ) signal() {
 	case cq.ready <- struct{}{}:
 	default:
 	}
+}
+
+// rouse is signal for the device. It reports whether a goroutine is parked: the
+// queue may have been armed by a wait that then found a completion.
+func (cq *CQ) rouse() (parked bool) {
+	cq.signal()
+	return cq.parks.Load()
 }
 
 // Close destroys the queue; see ibv_destroy_cq(3). Waiting calls fail with an

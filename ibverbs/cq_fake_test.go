@@ -286,7 +286,7 @@ func TestWaitSpins(t *testing.T) {
 	setPlaces(t, &spinPlaces, 1)
 	f := newFakeDevice(t)
 	f.cq.channel = &CompChannel{raw: &libibverbs.CompChannel{Fd: -1}} // which is never asked
-	f.cq.policy.init(CQConfig{Spin: MaxSpin})
+	f.cq.policy.init(CQConfig{Spin: MaxSpin}, false)
 	f.cq.policy.spins.add(true)
 	f.Set(fakeverbs.Script{EmptyPolls: 50, Completions: 2})
 	wcs := make([]WC, 4)

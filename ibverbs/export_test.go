@@ -10,9 +10,9 @@ func (cq *CQ) Waiting() bool { return len(cq.turn) > 0 }
 // LetNap lets waits nap, on a machine of any size, and returns a function that
 // undoes it.
 func LetNap() (restore func()) {
-	n, beside := napPlaces.n, napPlaces.beside
-	napPlaces.n, napPlaces.beside = 8, 8
-	return func() { napPlaces.n, napPlaces.beside = n, beside }
+	before := napPlaces.n
+	napPlaces.n = 8
+	return func() { napPlaces.n = before }
 }
 
 // WantNaps makes the next wait nap.

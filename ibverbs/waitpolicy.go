@@ -32,6 +32,15 @@ import (
 // did. So if the completions of a queue begin to come late, its waits soon park
 // at once, and if they begin to come early again, its waits soon spin.
 //
+// Two ends that both park wait for two wake-ups, which may take longer than the
+// limit for spins, though the completions would come early if the ends spun. So
+// after several waits that parked and took a few times the limit, one spins.
+//
+// With a device in this process, a wait that spins does the device's work. It
+// parks instead if the program's last request has woken other goroutines, which
+// run as soon as the caller parks, or if nothing has come from another process
+// since the queue's last wait: then the peer is another goroutine.
+//
 // Over all queues, only few goroutines spin at a time, and as few nap. If they
 // occupied all processors of the runtime, the goroutines that they wait for
 // could not run, nor would the runtime check the netpoller, which the
@@ -49,7 +58,9 @@ import (
 type waitPolicy struct {
 	spinLimit time.Duration // longest time of a spin; 0 means that waits never spin
 	noNaps    bool
+	device    bool // whether a device in this process has the queue
 	spins     record
+	received  atomic.Uint32 // result of datapath.Received at the last wait that could have spun
 	naps      record
 	napsInRow int // successful naps since a wait parked or a nap failed; guarded by CQ.turn
 }
@@ -61,19 +72,26 @@ const (
 	// napLimit is the longest time of a nap.
 	napLimit = 500 * time.Microsecond
 	// spinsPerYield is the number of waits that spin before one wait yields
-	// instead.
+	// instead, or also, with a device in this process.
 	spinsPerYield = 32
 	// napsPerYield is the number of naps after which a goroutine yields
 	// once, before its next nap.
 	napsPerYield = 32
+	// nearlySpins is the time, as a multiple of the limit for spins, within
+	// which a wait that parked nearly saw what a spin sees.
+	nearlySpins = 4
+	// nearlyPerSpin is the number of such waits after which one spins.
+	nearlyPerSpin = 16
 	// napsToUnwatch is the number of successful naps in a row after which the
 	// netpoller stops watching the channel.
 	napsToUnwatch = 32
 )
 
-// init sets the limits for a queue with the configuration.
-func (p *waitPolicy) init(config CQConfig) {
-	p.noNaps = config.Spin < 0
+// init sets the limits for a queue with the configuration. device reports
+// whether a device in this process has the queue. If so, waits do not nap: a
+// thread that sleeps in C does none of the device's work.
+func (p *waitPolicy) init(config CQConfig, device bool) {
+	p.device, p.noNaps = device, device || config.Spin < 0
 	switch {
 	case config.SolicitedOnly: // spinning would see other completions too
 		p.spinLimit = 0
@@ -87,14 +105,23 @@ func (p *waitPolicy) init(config CQConfig) {
 // beginSpin reports whether the caller may spin. If so, the caller calls
 // endSpin afterwards.
 func (p *waitPolicy) beginSpin() bool {
-	if p.spinLimit == 0 || spinPlaces.limit() == 0 || !p.spins.isGood() {
+	if p.spinLimit == 0 || spinPlaces.n == 0 || !p.spins.isGood() || p.device && !p.isTalking(datapath.Received(), datapath.WokeOthers()) {
 		return false
 	}
 	if p.spins.tries.Add(1)%(spinsPerYield+1) == 0 {
 		runtime.Gosched() // the completion may be there before the caller parks
-		return false
+		if !p.device {    // its goroutine would wake for each wait that parks
+			return false
+		}
 	}
 	return spinPlaces.take(&p.spins.refusals)
+}
+
+// isTalking reports whether the queue seems to wait for another process, and no
+// goroutine of this process waits for the caller to park. The arguments are the
+// results of package datapath's functions.
+func (p *waitPolicy) isTalking(received uint32, wokeOthers bool) bool {
+	return p.received.Swap(received) != received && !wokeOthers
 }
 
 // endSpin records whether the spin saw a completion.
@@ -104,7 +131,7 @@ func (p *waitPolicy) endSpin(success bool) {
 }
 
 // wantsNap reports whether a nap is likely to see a completion.
-func (p *waitPolicy) wantsNap() bool { return !p.noNaps && napPlaces.limit() > 0 && p.naps.isGood() }
+func (p *waitPolicy) wantsNap() bool { return !p.noNaps && napPlaces.n > 0 && p.naps.isGood() }
 
 // wantsPoll reports whether a wait polls before anything else. It does not if a
 // nap comes next, which begins with a poll.
@@ -145,6 +172,9 @@ func (p *waitPolicy) beginPark() { p.napsInRow = 0 }
 // or would have.
 func (p *waitPolicy) endPark(took time.Duration) {
 	p.spins.add(took <= p.spinLimit)
+	if took > p.spinLimit && took <= nearlySpins*p.spinLimit && p.spins.nearly.Add(1)%nearlyPerSpin == 0 {
+		p.spins.score.Store(max(p.spins.score.Load(), 1))
+	}
 	p.addNap(took <= napLimit)
 }
 
@@ -155,6 +185,7 @@ type record struct {
 	score    atomic.Int32
 	tries    atomic.Uint32 // number of times that a wait wanted to spin or to nap
 	refusals atomic.Uint32 // number of refusals that the queue has seen; see places.take
+	nearly   atomic.Uint32 // number of waits that parked and nearly saw what a spin sees
 }
 
 const (
@@ -182,29 +213,14 @@ func (r *record) add(success bool) {
 // different queues take turns.
 type places struct {
 	n        int32
-	beside   int32 // n if a device in this process occupies a processor
 	taken    atomic.Int32
 	refusals atomic.Uint32
 }
 
 var (
-	spinPlaces = newPlaces(runtime.GOMAXPROCS(0))
-	napPlaces  = newPlaces(runtime.GOMAXPROCS(0))
+	spinPlaces = places{n: placesOf(runtime.GOMAXPROCS(0))}
+	napPlaces  = places{n: placesOf(runtime.GOMAXPROCS(0))}
 )
-
-// newPlaces returns the places if the runtime has the given number of
-// processors. The goroutine of a device in this process spins, too.
-func newPlaces(processors int) places {
-	return places{n: placesOf(processors), beside: placesOf(processors - 1)}
-}
-
-// limit returns the number of places.
-func (p *places) limit() int32 {
-	if datapath.HasDevice() {
-		return p.beside
-	}
-	return p.n
-}
 
 // placesOf returns the number of places if the runtime has the given number of
 // processors: a quarter of that number, or 1 for two or three processors.
@@ -218,7 +234,7 @@ func (p *places) take(seen *atomic.Uint32) bool {
 	if refusals := p.refusals.Load(); seen.Swap(refusals) != refusals {
 		return false
 	}
-	if p.taken.Add(1) > p.limit() {
+	if p.taken.Add(1) > p.n {
 		p.taken.Add(-1)
 		seen.Store(p.refusals.Add(1))
 		return false

@@ -8,18 +8,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/verbena-go/verbena/internal/datapath"
 )
 
 // setPlaces sets the number of places until the test ends, when all must be
 // free. It forgets refusals, which a new policy would make up for.
 func setPlaces(t *testing.T, p *places, n int32) {
-	before, beside := p.n, p.beside
-	p.n, p.beside = n, n
+	before := p.n
+	p.n = n
 	p.refusals.Store(0)
 	t.Cleanup(func() {
-		p.n, p.beside = before, beside
+		p.n = before
 		require.Zero(t, p.taken.Load(), "places that are still taken")
 	})
 }
@@ -39,7 +37,7 @@ func TestWaitPolicyOfConfig(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var p waitPolicy
-			p.init(tt.config)
+			p.init(tt.config, false)
 			require.Equal(t, tt.limit, p.spinLimit)
 			require.Equal(t, tt.noNaps, p.noNaps)
 		})
@@ -49,7 +47,7 @@ func TestWaitPolicyOfConfig(t *testing.T) {
 func TestSpinsOnlyAfterSuccess(t *testing.T) {
 	setPlaces(t, &spinPlaces, 1)
 	var p waitPolicy
-	p.init(CQConfig{})
+	p.init(CQConfig{}, false)
 	require.False(t, p.beginSpin(), "nothing is known yet")
 	for range 2 * bestScore {
 		p.spins.add(true)
@@ -68,7 +66,7 @@ func TestSpinsOnlyAfterSuccess(t *testing.T) {
 func TestSpinningParksOnceInAWhile(t *testing.T) {
 	setPlaces(t, &spinPlaces, 1)
 	var p waitPolicy
-	p.init(CQConfig{})
+	p.init(CQConfig{}, false)
 	p.spins.add(true)
 	parked := 0
 	for range 3 * (spinsPerYield + 1) {
@@ -86,7 +84,7 @@ func TestNoPlaces(t *testing.T) {
 	setPlaces(t, &spinPlaces, 0)
 	setPlaces(t, &napPlaces, 0)
 	var p waitPolicy
-	p.init(CQConfig{})
+	p.init(CQConfig{}, false)
 	p.spins.add(true)
 	p.naps.add(true)
 	for range 3 * (spinsPerYield + 1) {
@@ -100,7 +98,7 @@ func TestFewSpin(t *testing.T) {
 	setPlaces(t, &spinPlaces, 2)
 	policies := make([]waitPolicy, 3)
 	for i := range policies {
-		policies[i].init(CQConfig{})
+		policies[i].init(CQConfig{}, false)
 		policies[i].spins.add(true)
 	}
 	require.True(t, policies[0].beginSpin())
@@ -115,7 +113,7 @@ func TestFewSpin(t *testing.T) {
 	policies[0].endSpin(true)
 
 	var never waitPolicy
-	never.init(CQConfig{Spin: -1})
+	never.init(CQConfig{Spin: -1}, false)
 	never.spins.add(true)
 	require.False(t, never.beginSpin())
 }
@@ -189,7 +187,7 @@ func TestWaitTeachesBothWays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var p waitPolicy
-			p.init(CQConfig{})
+			p.init(CQConfig{}, false)
 			p.spins.score.Store(2)
 			p.naps.score.Store(2)
 			tt.wait(&p)
@@ -199,29 +197,50 @@ func TestWaitTeachesBothWays(t *testing.T) {
 	}
 }
 
+// Waits that park at both ends, and so take longer than the limit for spins,
+// try a spin in the end.
+func TestParkingTriesASpin(t *testing.T) {
+	setPlaces(t, &spinPlaces, 1)
+	var p waitPolicy
+	p.init(CQConfig{}, false)
+	for range 2 * nearlyPerSpin {
+		p.endPark(nearlySpins*DefaultSpin + 1)
+		require.False(t, p.beginSpin(), "a spin would not have come close")
+	}
+	p.spins.score.Store(-1)
+	for range nearlyPerSpin - 1 {
+		p.endPark(2 * DefaultSpin)
+		require.False(t, p.beginSpin())
+	}
+	p.endPark(2 * DefaultSpin)
+	require.True(t, p.beginSpin())
+	p.endSpin(false)
+	require.False(t, p.beginSpin())
+}
+
+// On a device of this process, a wait that could spin does so only for a
+// conversation with another process.
+func TestIsTalking(t *testing.T) {
+	var p waitPolicy
+	require.False(t, p.isTalking(0, false))
+	require.True(t, p.isTalking(1, false))
+	require.False(t, p.isTalking(1, false), "nothing has come since then")
+	require.False(t, p.isTalking(2, true), "another goroutine can run")
+	require.True(t, p.isTalking(3, false))
+
+	p.init(CQConfig{}, true)
+	p.naps.add(true)
+	require.False(t, p.wantsNap())
+}
+
 func TestPlacesOf(t *testing.T) {
 	for processors, most := range map[int]int32{1: 0, 2: 1, 3: 1, 4: 1, 7: 1, 8: 2, 64: 16} {
 		require.Equal(t, most, placesOf(processors), "of %d processors", processors)
 	}
 }
 
-// The device in user space leaves a program with two processors none to spin
-// on: what the program waits for needs the other one.
-func TestPlacesBesideDevice(t *testing.T) {
-	for processors, want := range map[int]struct{ alone, beside int32 }{1: {0, 0}, 2: {1, 0}, 3: {1, 1}, 8: {2, 1}} {
-		p := newPlaces(processors)
-		require.Equal(t, want.alone, p.n, "of %d processors", processors)
-		require.Equal(t, want.beside, p.beside, "of %d processors", processors)
-		if datapath.HasDevice() {
-			require.Equal(t, want.beside, p.limit())
-		} else {
-			require.Equal(t, want.alone, p.limit())
-		}
-	}
-}
-
 func TestPlaces(t *testing.T) {
-	p := places{n: 2, beside: 2}
+	p := places{n: 2}
 	var seen [3]atomic.Uint32
 	require.True(t, p.take(&seen[0]))
 	require.True(t, p.take(&seen[1]))

@@ -153,9 +153,15 @@ type Device struct {
 	Relieve func() bool
 	// Resume does the work that Relieve has kept from the worker.
 	Resume func()
+	// Received returns the number of packets that the device has received
+	// from other processes.
+	Received func() uint32
+	// WokeOthers reports whether Resume has woken goroutines since the last
+	// call.
+	WokeOthers func() bool
 	// SetWake makes the device call wake for a completion in a queue that
 	// PollOrArm has armed for that, in place of an event. The device can so
 	// wake goroutines without a system call. It returns false if it does not
 	// know the queue.
-	SetWake func(cq *libibverbs.Cq, wake func()) bool
+	SetWake func(cq *libibverbs.Cq, wake func() (parked bool)) bool
 }

@@ -146,6 +146,23 @@ func SetDevice(d *Device) {
 // spin rather than sleep in C, since a sleeping thread does none of its work.
 func HasDevice() bool { return device.Load() != nil }
 
+// Received returns the number of packets that the device of SetDevice has
+// received from other processes.
+func Received() uint32 {
+	if d := device.Load(); d != nil {
+		return d.Received()
+	}
+	return 0
+}
+
+// WokeOthers reports whether requests that the program has posted since the
+// last call have made the device of SetDevice wake goroutines. They may not run
+// before the goroutine that has posted leaves its processor.
+func WokeOthers() bool {
+	d := device.Load()
+	return d != nil && d.WokeOthers()
+}
+
 // Poll polls once. out is an array of WC with room for max, here and in the
 // functions below.
 func Poll(q Queue, max int, out unsafe.Pointer, p *Polled) {
@@ -174,9 +191,10 @@ func PollOrArm(q Queue, max int, out unsafe.Pointer, solicited, wakes bool, p *P
 }
 
 // SetWake makes the device of SetDevice call wake when a completion arrives in
-// a queue that PollOrArm has armed for that. wake must not block. It returns
-// false if the device cannot do that.
-func SetWake(cq *libibverbs.Cq, wake func()) bool {
+// a queue that PollOrArm has armed for that. wake must not block, and reports
+// whether a goroutine was parked. SetWake returns false if the device cannot do
+// that.
+func SetWake(cq *libibverbs.Cq, wake func() (parked bool)) bool {
 	d := device.Load()
 	return d != nil && d.SetWake(cq, unseen(wake))
 }

@@ -29,6 +29,12 @@ func PostRecv(_ *libibverbs.Qp, _ *libibverbs.RecvWr, p *Posted) { *p = cannotPo
 // false, as nothing can be polled.
 func HasDevice() bool { return false }
 
+// Received returns 0, as there is no device.
+func Received() uint32 { return 0 }
+
+// WokeOthers always returns false.
+func WokeOthers() bool { return false }
+
 // Poll fails with syscall.ENOSYS.
 func Poll(_ Queue, _ int, _ unsafe.Pointer, p *Polled) { *p = cannotPoll }
 
@@ -36,7 +42,7 @@ func Poll(_ Queue, _ int, _ unsafe.Pointer, p *Polled) { *p = cannotPoll }
 func PollOrArm(_ Queue, _ int, _ unsafe.Pointer, _, _ bool, p *Polled) { *p = cannotPoll }
 
 // SetWake returns false, as there is no device.
-func SetWake(_ *libibverbs.Cq, _ func()) bool { return false }
+func SetWake(_ *libibverbs.Cq, _ func() bool) bool { return false }
 
 // TakeEvent fails with syscall.ENOSYS.
 func TakeEvent(_ *libibverbs.CompChannel, p *Polled) { *p = cannotPoll }

@@ -4,7 +4,7 @@
 
 package datapath
 
-func unseen(f func()) func() { return f }
+func unseen(f func() bool) func() bool { return f }
 
 func enter() {}
 func leave() {}

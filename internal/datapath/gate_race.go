@@ -14,11 +14,11 @@ var gate = make(chan struct{}, 8)
 
 // unseen returns a function that calls f. The race detector does not see what f
 // does, for the reason that enter names.
-func unseen(f func()) func() {
-	return func() {
+func unseen(f func() bool) func() bool {
+	return func() bool {
 		runtime.RaceDisable()
-		f()
-		runtime.RaceEnable()
+		defer runtime.RaceEnable()
+		return f()
 	}
 }
 

@@ -22,7 +22,10 @@ import (
 const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{"tcp": tcp, "tcpclient": tcpClient, "connects": connects, "clients": clients, "clientserver": clientServer, "memoryserver": memoryServer, "mover": mover})
+	process.Become(map[string]process.Program{
+		"tcp": tcp, "tcpclient": tcpClient, "connects": connects, "clients": clients, "clientserver": clientServer,
+		"memoryserver": memoryServer, "mover": mover, "talks": talks, "answers": answers,
+	})
 	m.Run()
 }
 

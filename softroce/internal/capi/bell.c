@@ -9,9 +9,7 @@
 #include "verbs_skeleton.h"
 
 #include <errno.h>
-#include <linux/futex.h>
 #include <pthread.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 /* Values of the word, as in package link. */
@@ -104,5 +102,5 @@ void soft_armed(void)
 {
 	__atomic_add_fetch(&bell.arms, 1, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&bell.dozing, __ATOMIC_SEQ_CST))
-		syscall(SYS_futex, &bell.arms, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+		wake();
 }

@@ -77,8 +77,9 @@ func (l *library) destroyChannel(c *libibverbs.CompChannel) syscall.Errno {
 func (l *library) CompletionEvent(e *engine.CQ, armed uint32) {
 	q := l.byCQ[e]
 	if armed&engine.ArmedWake != 0 {
-		q.wake()
-		l.Woke()
+		if q.wake() {
+			l.Woke()
+		}
 	}
 	if armed&engine.ArmedEvent == 0 {
 		return

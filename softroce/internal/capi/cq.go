@@ -19,7 +19,7 @@ type cq struct {
 	e      *engine.CQ
 	domain *pd // parent domain with which the queue was created, or nil
 	events eventCounts
-	wake   func() // wakes the goroutine that waits for the queue; does nothing before setWake
+	wake   func() bool // wakes the goroutine that waits for the queue, and reports whether one does; does nothing before setWake
 }
 
 func (q *cq) soft() *softCQ { return (*softCQ)(unsafe.Pointer(q.c)) }
@@ -114,7 +114,7 @@ func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, 
 		l.allocating(domain, func(*allocator) { freeCQ(raw) })
 		return nil, errno(err)
 	}
-	q := &cq{c: (*libibverbs.Cq)(unsafe.Pointer(raw)), e: e, domain: domain, wake: func() {}}
+	q := &cq{c: (*libibverbs.Cq)(unsafe.Pointer(raw)), e: e, domain: domain, wake: func() bool { return false }}
 	if domain != nil {
 		domain.users++
 	}
@@ -129,7 +129,7 @@ func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, 
 
 // setWake sets the function that wakes the goroutine which waits for the queue.
 // It returns false if there is no such queue.
-func (l *library) setWake(c *libibverbs.Cq, wake func()) bool {
+func (l *library) setWake(c *libibverbs.Cq, wake func() bool) bool {
 	l.Lock()
 	defer l.Unlock()
 	q := l.cqs[c]

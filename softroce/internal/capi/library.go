@@ -116,7 +116,9 @@ func self() *cmLibrary {
 		watchFork()
 		theLibrary = l
 		l.Start()
-		datapath.SetDevice(&datapath.Device{Idle: l.help, Relieve: l.Relieve, Resume: l.Resume, SetWake: l.setWake})
+		datapath.SetDevice(&datapath.Device{
+			Idle: l.help, Relieve: l.Relieve, Resume: l.Resume, Received: l.Received, WokeOthers: l.WokeOthers, SetWake: l.setWake,
+		})
 	})
 	return theLibrary
 }

@@ -23,10 +23,11 @@ type Bell struct {
 	poller *Poller // poller in which the node sleeps; nil: it sleeps in Go's netpoller
 
 	// file has event, and sleeper is its connection in Go's netpoller. deadline
-	// is the one that was set for it. Sleep alone uses them.
+	// is the one that was set for it. Only Sleep and Nap use them.
 	file     *os.File
-	isAwake  func(uintptr) bool // argument of sleeper.Read, made once
-	sleeper  syscall.RawConn    // nil: the netpoller does not take the eventfd, or Sleep was not called yet
+	isAwake  func(uintptr) bool // argument of sleeper.Read in Sleep, made once
+	nap      nap
+	sleeper  syscall.RawConn // nil: the netpoller does not take the eventfd, or the node has not waited yet
 	deadline time.Time
 }
 
@@ -204,16 +205,46 @@ func (b *Bell) Sleep(due func() time.Duration) {
 		if b.poller != nil {
 			b.poller.sleep(d)
 		} else {
-			b.park(d)
+			if b.isAwake == nil {
+				b.isAwake = func(uintptr) bool { return !b.IsAsleep() }
+			}
+			b.park(d, b.isAwake)
 		}
 	}
 	atomic.CompareAndSwapUint32(b.word, Asleep, Silent)
 }
 
-// park waits in Go's netpoller, for at most d. The thread that looks there for
-// the node's work then also finds the goroutines of the program that this work
-// makes ready, without waking another thread.
-func (b *Bell) park(d time.Duration) {
+// Nap waits until the word at p is not value any more, but at most for d. The
+// thread that changes the word must also add to the eventfd. Nap may return
+// early. Meanwhile, ringing the bell does not wake the node.
+func (b *Bell) Nap(d time.Duration, p *uint32, value uint32) {
+	b.nap.word, b.nap.value = p, value
+	switch {
+	case b.nap.isOver(0):
+	case b.poller != nil:
+		b.poller.nap(d)
+	default:
+		if b.nap.over == nil {
+			b.nap.over = b.nap.isOver
+		}
+		b.park(d, b.nap.over)
+	}
+}
+
+// nap is what a Nap waits for.
+type nap struct {
+	word  *uint32
+	value uint32
+	over  func(uintptr) bool // isOver, made once
+}
+
+// isOver reports whether the word has changed.
+func (n *nap) isOver(uintptr) bool { return atomic.LoadUint32(n.word) != n.value }
+
+// park waits in Go's netpoller until f returns true, at most d. The thread
+// that looks there for the node's work then also finds the goroutines of the
+// program that this work makes ready, without waking another thread.
+func (b *Bell) park(d time.Duration, f func(uintptr) bool) {
 	if b.event < 0 {
 		time.Sleep(min(d, minPause))
 		return
@@ -222,14 +253,13 @@ func (b *Bell) park(d time.Duration) {
 		b.file = os.NewFile(uintptr(b.event), "bell")
 		if b.file.SetReadDeadline(time.Time{}) == nil {
 			b.sleeper, _ = b.file.SyscallConn()
-			b.isAwake = func(uintptr) bool { return !b.IsAsleep() }
 		}
 	}
 	if b.sleeper == nil {
 		time.Sleep(min(d, minPause))
 		return
 	}
-	// A deadline that is too early only makes Sleep return early, and setting
+	// A deadline that is too early only makes the wait end early, and setting
 	// it takes as long as the rest.
 	if now := time.Now(); b.deadline.Before(now) || b.deadline.Sub(now) > d {
 		b.deadline = now.Add(d)
@@ -237,5 +267,5 @@ func (b *Bell) park(d time.Duration) {
 	}
 	// The netpoller reports each addition to the eventfd, so its counter need
 	// not be read.
-	_ = b.sleeper.Read(b.isAwake)
+	_ = b.sleeper.Read(f)
 }

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -31,6 +32,39 @@ func TestBellWaits(t *testing.T) {
 	}()
 	take(t, heard, "the end of Hear")
 	require.False(t, b.Waits())
+}
+
+// A nap ends when its word has changed, in Go's netpoller and in a Poller. A
+// node that naps hears no bell.
+func TestBellNap(t *testing.T) {
+	for name, polls := range map[string]bool{"netpoller": false, "poller": true} {
+		t.Run(name, func(t *testing.T) {
+			b := NewBell(new(uint32))
+			if polls {
+				_, err := NewPoller(b)
+				require.NoError(t, err)
+			}
+			var word uint32
+			b.Nap(time.Hour, &word, 1) // has changed already
+			for range 100 {
+				before := atomic.LoadUint32(&word)
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					for atomic.LoadUint32(&word) == before {
+						b.Nap(time.Hour, &word, before)
+					}
+				}()
+				b.Ring()
+				require.True(t, b.IsRung())
+				b.Hear()
+				atomic.AddUint32(&word, 1)
+				b.wake()
+				take(t, done, "the end of the nap")
+			}
+			b.Nap(time.Millisecond, &word, atomic.LoadUint32(&word))
+		})
+	}
 }
 
 // A thread that relieves a sleeping node wakes it only if it leaves work.

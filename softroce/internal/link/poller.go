@@ -122,6 +122,22 @@ func (p *Poller) sleep(d time.Duration) {
 	}
 }
 
+// nap waits until the bell's wake is called, or until the time d has passed. It
+// may return early.
+func (p *Poller) nap(d time.Duration) {
+	fd := pollFD{fd: int32(p.bell.event), events: pollIn}
+	limit := syscall.NsecToTimespec(int64(d))
+	n, _, e := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&fd)), 1, uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
+	switch {
+	case e == syscall.EINTR:
+	case e != 0: // a sandbox refuses the call, or the limit of descriptors was lowered
+		time.Sleep(min(d, minPause))
+	case n != 0:
+		var count [8]byte
+		_, _ = syscall.Read(p.bell.event, count[:])
+	}
+}
+
 // Look receives from all sockets that are ready now. It does not wait.
 func (p *Poller) Look() {
 	p.sleep(0)

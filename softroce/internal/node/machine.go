@@ -362,6 +362,7 @@ func (b *neighbours) Receive(slot int, frame []byte) {
 	}
 	p.FlowLabel = binary.BigEndian.Uint32(frame[33:37])
 	p.TrafficClass, p.HopLimit = frame[37], frame[38]
+	n.worker.received.Add(1)
 	n.devices.receive(p)
 }
 

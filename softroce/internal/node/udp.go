@@ -526,6 +526,7 @@ func (u *internet) receivePacket(p *wire.Packet) {
 	case p.DGID.Addr().IsMulticast() != (p.DestQP == wire.MulticastQP), n.devices.has(p.SGID): // the node has already kept the packets that it sent itself
 		n.path.packets.Put(p)
 	case p.DestQP != wire.GSI:
+		n.worker.received.Add(1)
 		n.devices.receive(p)
 	default:
 		if p.Opcode == wire.UDSendOnly && p.QKey == wire.GSIQKey && p.SrcQP == wire.GSI && p.PKey&0x7FFF == wire.DefaultPKey&0x7FFF &&

@@ -7,7 +7,6 @@ package node
 import (
 	"runtime"
 	"sync/atomic"
-	"syscall"
 	"time"
 	"unsafe"
 
@@ -25,7 +24,7 @@ type Doorbell struct {
 	Rung *unsafe.Pointer
 	// Arms counts how often completion queues were armed. Dozing is not 0
 	// while the worker waits for Arms to change. A thread that arms a queue
-	// while Dozing is not 0 wakes the worker with a private futex.
+	// while Dozing is not 0 wakes the worker: it adds to the bell's eventfd.
 	Arms, Dozing *uint32
 }
 
@@ -34,15 +33,6 @@ func (d *Doorbell) take() unsafe.Pointer { return atomic.SwapPointer(d.Rung, nil
 
 // armed returns the value of Arms.
 func (d *Doorbell) armed() uint32 { return atomic.LoadUint32(d.Arms) }
-
-// doze waits until Arms differs from arms, for limit at most.
-func (d *Doorbell) doze(arms uint32, limit time.Duration) {
-	const waitPrivate = 0 | 128 // FUTEX_WAIT | FUTEX_PRIVATE_FLAG
-	t := syscall.NsecToTimespec(int64(limit))
-	atomic.StoreUint32(d.Dozing, 1)
-	_, _, _ = syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(d.Arms)), waitPrivate, uintptr(arms), uintptr(unsafe.Pointer(&t)), 0, 0)
-	atomic.StoreUint32(d.Dozing, 0)
-}
 
 // worker is the goroutine that does the device's work. It runs as long as the
 // process. Threads of the program that poll an empty queue also run steps of
@@ -59,6 +49,8 @@ type worker struct {
 	leaves     atomic.Bool   // whether the worker leaves the next request to the posting thread
 	waits      atomic.Int64  // sum of the numbers of helps and arms when posts was last 0
 	posts      atomic.Int32  // number of calls of relieve since then
+	received   atomic.Uint32 // number of packets from other processes
+	wokeOthers atomic.Bool   // whether Resume has woken goroutines since WokeOthers was last called
 	watched    atomic.Bool   // whether functions of the program see packets; if so, help does nothing
 	noNapUntil time.Duration // time until which the worker does not nap; used by the worker alone
 }
@@ -231,12 +223,25 @@ func (n *Node) Resume() {
 	w := &n.worker
 	if w.bell.IsRung() && n.lockUnlessAwake() {
 		w.hear()
-		n.woke = false // this goroutine soon waits
+		if n.woke { // they run when this goroutine waits, which is soon
+			w.wokeOthers.Store(true)
+			n.woke = false
+		}
 		n.mu.Unlock()
 	}
 	if w.isAsleep() {
 		w.bell.Resume()
 	}
+}
+
+// Received returns the number of packets that have come from other processes.
+func (n *Node) Received() uint32 { return n.worker.received.Load() }
+
+// WokeOthers reports whether Resume has woken goroutines of the program since
+// the last call.
+func (n *Node) WokeOthers() bool {
+	w := &n.worker
+	return w.wokeOthers.Load() && w.wokeOthers.Swap(false)
 }
 
 // lockUnlessAwake locks the mutex, unless another thread has locked it and the
@@ -283,14 +288,24 @@ func (w *worker) doze(helps int64, arms uint32) (helped bool) {
 			break
 		}
 		helps, helped = w.helps.Load(), true
-		w.door.doze(arms, min(d, nap))
+		w.nap(arms, min(d, nap))
 		if w.sockets != nil { // polling threads receive from one socket only
 			w.sockets.look()
 		}
-		if w.bell.Waits() {
+		// A thread that polls does the work soon, even if it has to wait for
+		// the worker's processor.
+		if helps := w.helps.Load(); w.bell.Waits() && w.helps.Load() == helps {
 			w.noNapUntil = w.n.Now() + noNapTime
 			break
 		}
 	}
 	return helped
+}
+
+// nap waits until a program arms a queue, for limit at most. arms is the count
+// from before.
+func (w *worker) nap(arms uint32, limit time.Duration) {
+	atomic.StoreUint32(w.door.Dozing, 1)
+	w.bell.Nap(limit, w.door.Arms, arms)
+	atomic.StoreUint32(w.door.Dozing, 0)
 }
