@@ -37,6 +37,7 @@ static void forked(void)
 {
 	soft_forked = 1;
 	word = &bell.own; /* the parent process, which has the device, must not see requests of this process */
+	bell.dozing = 0; /* nor may soft_armed write to a descriptor that is no longer the eventfd here */
 }
 
 int soft_watch_fork(void)
