@@ -92,7 +92,6 @@ func TestBurst(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := testdevice.Require(t) // threads come with so many dials, and stay
-			d.Have(t, testdevice.RSockets)
 			before := len(ibverbs.OpenObjects())
 			lc := rsocket.ListenConfig{Config: shared(small), Backlog: tt.backlog}
 			lc.Config.HandshakeTimeout = burstPatience

@@ -9,11 +9,14 @@ import (
 	"io"
 	"math/rand"
 	"net"
+	"net/netip"
 	"runtime"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/rsocket"
@@ -195,4 +198,20 @@ func (l *limited) Write(b []byte) (int, error) {
 		return n, errFull
 	}
 	return n, nil
+}
+
+// The last completions may be handled after Close.
+func TestCompletionsAfterClose(t *testing.T) {
+	// Without a pool, with which Close waits until they are handled.
+	ln, err := rsocket.Listen("rdma", netip.AddrPortFrom(needDevice(t).IPv4, 0).String())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, ln.Close()) }()
+	conn, err := rsocket.Dial("rdma", ln.Addr().String())
+	require.NoError(t, err)
+	a, b := closedWith(t, conn), acceptOne(t, ln)
+	echo(t, a, b)
+	_, err = a.Write([]byte{1})
+	require.NoError(t, err)
+	require.NoError(t, b.SetLinger(0))
+	require.NoError(t, rsocket.HandleAfterClose(b))
 }

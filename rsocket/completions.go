@@ -11,11 +11,12 @@ import (
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// handle handles completions of the connection. If the completion queue has
-// failed, err is the reason. The caller holds the pump.
-func (c *Conn) handle(wcs []ibverbs.WC, err error) {
+// handle handles completions of the connection, of which those of receives have
+// received got. If the completion queue has failed, err is the reason. The
+// caller holds the pump.
+func (c *Conn) handle(wcs []ibverbs.WC, got []message, err error) {
 	c.mu.Lock()
-	c.take(wcs)
+	c.take(wcs, got)
 	if err != nil {
 		c.fail(failure(err))
 	}
@@ -33,15 +34,16 @@ func (c *Conn) unlock() {
 }
 
 // take handles completions of the connection. The caller holds c.mu.
-func (c *Conn) take(wcs []ibverbs.WC) {
+func (c *Conn) take(wcs []ibverbs.WC, got []message) {
 	if !c.connected { // the peer's Hello is not known yet
-		c.early = append(c.early, wcs[:max(0, min(len(wcs), c.config.RecvQueue+spareReceives-len(c.early)))]...)
+		n := max(0, min(len(wcs), c.config.RecvQueue+spareReceives-len(c.early)))
+		c.early, c.earlyGot = append(c.early, wcs[:n]...), append(c.earlyGot, got[:n]...)
 		return
 	}
 	var flushed error
 	for i := range wcs {
 		wc := &wcs[i]
-		if wc.ID() != receiveID && wc.ID() != 0 {
+		if !isReceive(wc) && wc.ID() != 0 {
 			c.inFlight--
 		}
 		switch {
@@ -51,11 +53,11 @@ func (c *Conn) take(wcs []ibverbs.WC) {
 			if !c.state.Disconnected() { // a disconnected peer need not answer
 				c.fail(failure(wc.Err()))
 			}
-		case wc.ID() == receiveID:
+		case isReceive(wc):
 			if c.part == nil {
-				c.receives.missing++
+				c.receives.completed(wc)
 			}
-			c.receive(wc)
+			c.receive(wc, got[i])
 		default:
 			c.complete(wc.ID())
 		}
@@ -99,11 +101,10 @@ func (c *Conn) flushed(err error) {
 const causePatience = time.Second
 
 // receive handles a received message.
-func (c *Conn) receive(wc *ibverbs.WC) {
-	word, ok := wc.Imm()
-	err := errNoWord
-	if ok {
-		err = c.state.Receive(protocol.Word(word), wc.ByteLen(), c.table)
+func (c *Conn) receive(wc *ibverbs.WC, got message) {
+	err, wasSilent := errNoWord, c.state.Silent()
+	if got.ok {
+		err = c.state.Receive(got.word, wc.ByteLen(), c.table)
 	}
 	if err != nil && c.err == nil {
 		c.fail(err)
@@ -112,12 +113,12 @@ func (c *Conn) receive(wc *ibverbs.WC) {
 	if c.state.Unread() > 0 || c.state.Ended() {
 		c.reader.signal()
 	}
-	if protocol.Word(word).Kind() != protocol.KindData {
+	if got.word.Kind() != protocol.KindData || wasSilent {
 		c.writer.signal()
 	}
 }
 
-var errNoWord = fmt.Errorf("message without immediate data: %w", protocol.ErrViolation)
+var errNoWord = fmt.Errorf("message without a word: no immediate data (on iWARP: not 4 bytes): %w", protocol.ErrViolation)
 
 // complete handles the completion of the request with that ID.
 func (c *Conn) complete(id uint64) {

@@ -34,13 +34,15 @@ type Config struct {
 	// and from the peer. 0 means the number in
 	// /etc/rdma/rsocket/sqsize_default and rqsize_default, or 384 if there
 	// is no such file. The numbers are adjusted to be within 16 and the
-	// device's limit, at most 65534.
+	// device's limit, at most 65534. On iWARP, a message takes two places
+	// in the SendQueue.
 	SendQueue, RecvQueue int
 	// MaxInline is the largest number of bytes that are posted inline, as a
 	// part of a request, so that the device need not read them from memory.
 	// 0 means the number in /etc/rdma/rsocket/inline_default, or 64 if
 	// there is no such file. A negative value means that nothing is posted
-	// inline. Values above the device's limit are reduced to it.
+	// inline, except for 4 bytes on iWARP. Values above the device's limit
+	// are reduced to it.
 	MaxInline int
 	// Spin is the longest time for which a Read or Write busy-waits before
 	// it parks its goroutine. It busy-waits only if recent completions
@@ -50,7 +52,9 @@ type Config struct {
 	Spin time.Duration
 	// KeepAlive is the interval at which this end checks that the peer's
 	// device still answers, while it has nothing in flight. 0 means 30 s; a
-	// negative value means that it does not check. See Conn.SetKeepAlive.
+	// negative value means that it does not check. On iWARP, an end that has
+	// accepted the connection checks only once a first message of the peer
+	// has arrived. See Conn.SetKeepAlive.
 	KeepAlive time.Duration
 	// AckTimeout is the time for which this end waits for the peer's device
 	// to acknowledge a message before it sends the message again. After six

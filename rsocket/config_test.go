@@ -61,8 +61,8 @@ func TestOutOfRangeConfig(t *testing.T) {
 	}
 }
 
-// A listener on a device that can have no connections fails.
-func TestListenOnIWARP(t *testing.T) {
+// A listener for datagrams on a device that has none fails.
+func TestListenPacketOnIWARP(t *testing.T) {
 	d := needDevice(t)
 	devices, err := rdmacm.Devices()
 	require.NoError(t, err)
@@ -71,7 +71,7 @@ func TestListenOnIWARP(t *testing.T) {
 		defer func(was libibverbs.TransportType) { *transport = was }(*transport)
 		*transport = libibverbs.IBV_TRANSPORT_IWARP
 	}
-	_, err = rsocket.Listen("rdma", netip.AddrPortFrom(d.IPv4, 0).String())
+	_, err = rsocket.ListenPacket("rdma", netip.AddrPortFrom(d.IPv4, 0).String())
 	isOpError(t, err, "listen", errors.ErrUnsupported)
 	require.ErrorContains(t, err, "the device uses iWARP")
 }

@@ -38,6 +38,7 @@ import (
 //   - syscall.EPROTO when the peer has violated the protocol.
 type Conn struct {
 	config        Config
+	accepted      bool // whether the peer has dialed
 	local, remote Addr
 	rdma          *rdmacm.Conn
 	queues
@@ -66,6 +67,7 @@ type Conn struct {
 	ready       bool          // whether prepare has succeeded
 	connected   bool          // whether establish was called
 	early       []ibverbs.WC  // completions that were taken before establish was called
+	earlyGot    []message     // what those that are receives have received
 	filling     bool          // whether a Write is copying to the send buffer
 	released    bool          // whether Close has released the memory, which calls in progress may still use
 	linger      time.Duration // longest time for which Close waits
@@ -110,9 +112,9 @@ func (c *Conn) establish(rdma *rdmacm.Conn, peer protocol.Hello) {
 	c.rdma, c.local, c.remote = rdma, Addr{rdma.LocalAddr()}, Addr{rdma.RemoteAddr()}
 	c.state.Connect(peer)
 	c.connected = true
-	if early := c.early; len(early) > 0 {
-		c.early = nil
-		c.take(early)
+	if early, got := c.early, c.earlyGot; len(early) > 0 {
+		c.early, c.earlyGot = nil, nil
+		c.take(early, got)
 	}
 	c.post(c.state.Update())
 	c.unlock()
@@ -239,7 +241,9 @@ func (c *Conn) CloseRead() error {
 // CloseWrite ends writing. The peer reads the end of file after all data that
 // was written, and can still write. A Write in progress fails with an error
 // matching syscall.EPIPE. CloseWrite ignores deadlines. It may wait for the
-// peer's device, but not for its program.
+// peer's device, but not for its program. On iWARP, an end that has accepted
+// the connection also waits for a first message of the peer, which a peer with
+// this package sends right after the handshake.
 func (c *Conn) CloseWrite() error {
 	return c.closeOne(func() { c.writeClosed = true }, (*protocol.State).CloseWrite)
 }

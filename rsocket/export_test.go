@@ -41,6 +41,29 @@ func SlabsInUse(p *Pool) (used, all int) {
 // rdmacm does not know.
 func FailBelow(c *Conn) error { return c.qp.SetError() }
 
+// HandleAfterClose takes completions of a connection, among them one of a
+// receive, and closes the connection before it handles them, as may happen to a
+// goroutine that waits.
+func HandleAfterClose(c *Conn) error {
+	p := c.pump
+	p.lock <- struct{}{}
+	defer p.unlock()
+	for {
+		n, err := p.cq.Wait(background, p.wcs)
+		if err != nil {
+			return err
+		}
+		received := slices.ContainsFunc(p.wcs[:n], func(wc ibverbs.WC) bool { return isReceive(&wc) })
+		if received {
+			err = c.Close()
+		}
+		p.pass(n, nil)
+		if received {
+			return err
+		}
+	}
+}
+
 // Parts returns how many queues the connections of a pool are on.
 func Parts(p *Pool) int {
 	p.mu.Lock()

@@ -73,7 +73,6 @@ func needDevice(t testing.TB) testdevice.Device {
 		return testdevice.Require(t)
 	}
 	d := cmtest.NeedDevice(t)
-	d.Have(t, testdevice.RSockets)
 	if sharedPool != nil {
 		d.Have(t, testdevice.SRQs)
 	}

@@ -178,7 +178,7 @@ func (i connInternals) Arm() {
 		if n == 0 && err == nil {
 			return
 		}
-		p.handle(p.wcs[:n], err)
+		p.pass(n, err)
 		if err != nil {
 			return
 		}

@@ -76,7 +76,9 @@ func (c *Conn) checkPeer() {
 // SetKeepAlive turns checks on or off that the peer's device still answers.
 // This end checks only while it has nothing in flight. A check is an RDMA write
 // of no bytes, which the peer's program does not notice. If the peer's device
-// does not answer, a waiting Read fails.
+// does not answer, a waiting Read fails. On iWARP, an end that has accepted the
+// connection checks only once a first message of the peer has arrived: a
+// deadline ends the wait for that one.
 func (c *Conn) SetKeepAlive(on bool) error {
 	if err := c.open("set"); err != nil {
 		return err

@@ -4,6 +4,7 @@ package rsocket_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -79,7 +80,10 @@ func TestPeerIsKilled(t *testing.T) {
 	peer.Kill()
 	ends.Wait()
 	for range 2 * conns {
-		require.ErrorIs(t, <-errs, syscall.ECONNRESET)
+		err := <-errs
+		if !errors.Is(err, syscall.ETIMEDOUT) { // while a busy system takes its time to end the process, the device may give up
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+		}
 	}
 }
 

@@ -87,15 +87,6 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 	}
 	name := at.String()
 	below, err := rdmacm.Listen(ctx, name, &config)
-	if err == nil && !at.Addr().IsUnspecified() { // a listener on all addresses has no device; each request's device is checked
-		var device *ibverbs.Device
-		if device, err = below.Device(); err == nil {
-			err = checkDevice(device)
-		}
-		if err != nil {
-			err = errors.Join(err, below.Close())
-		}
-	}
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: Addr{at}, Err: without("listen on "+name+": ", err)}
 	}
@@ -159,6 +150,7 @@ func (ln *Listener) accept(ctx context.Context, request *rdmacm.Request, h *hand
 		return nil, errors.Join(err, request.Reject(nil))
 	}
 	c := newConn(*ln.config.Load())
+	c.accepted = true
 	config := c.rdmaConfig()
 	config.Logger = h.logger(config.Logger)
 	var listening sync.WaitGroup

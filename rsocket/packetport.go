@@ -12,6 +12,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/ibverbs/link"
+	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/mem"
 	"github.com/verbena-go/verbena/internal/turns"
 	"github.com/verbena-go/verbena/rdmacm"
@@ -112,12 +113,15 @@ func (c *PacketConn) makePort(local netip.Addr) (*packetPort, error) {
 	defer turns.Make()()
 	p := &packetPort{conn: c, local: local, wanted: make(chan struct{}, 1)}
 	p.header = protocol.AppendHeader(nil, netip.AddrPortFrom(local, c.local.Port()))
-	p.pump.init(p.handle)
+	p.pump.init(p.handle, nil)
 	if err := p.create(); err != nil {
 		return nil, errors.Join(err, p.closeQP(), p.close())
 	}
 	return p, nil
 }
+
+// errNoDatagrams is the error for an iWARP device.
+var errNoDatagrams = cerr.Argument("rsocket", "", cerr.InvalidAs(errors.ErrUnsupported, "the device uses iWARP, which has no datagrams"))
 
 func (p *packetPort) create() (err error) {
 	if p.id, err = p.conn.channel.NewID(rdmacm.PortSpaceUDP); err != nil {
@@ -130,8 +134,8 @@ func (p *packetPort) create() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := checkDevice(device); err != nil {
-		return err
+	if isIWARP(device) {
+		return errNoDatagrams
 	}
 	port, err := device.QueryPort(p.id.PortNum())
 	if err != nil {
@@ -222,7 +226,7 @@ func (p *packetPort) serve() {
 			if err != nil && c.ctx.Err() != nil {
 				err = nil
 			}
-			p.handle(p.pump.wcs[:n], err)
+			p.pump.pass(n, err)
 			if err != nil {
 				p.pump.unlock()
 				return
@@ -234,7 +238,7 @@ func (p *packetPort) serve() {
 
 // handle handles completions. If the completion queue has failed, err is the
 // reason. The caller holds the pump.
-func (p *packetPort) handle(wcs []ibverbs.WC, err error) {
+func (p *packetPort) handle(wcs []ibverbs.WC, _ []message, err error) {
 	c := p.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -312,7 +316,7 @@ func (p *packetPort) reset() error {
 	}
 	for { // those from before the reset, as the queue has room for no more
 		n, err := p.pump.cq.Poll(p.pump.wcs)
-		p.handle(p.pump.wcs[:n], nil)
+		p.pump.pass(n, nil)
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/mem"
 )
 
 // part has the resources that some connections of a pool on the same device
@@ -19,6 +20,7 @@ type part struct {
 	pool   *Pool
 	pd     *ibverbs.PD
 	srq    *ibverbs.SRQ
+	words  *ibverbs.MR // on iWARP, the memory of the receives
 	pump   pump
 	memory slabs
 
@@ -74,7 +76,7 @@ func (s *part) leave(config *Config, inFlight int) error {
 // caller must close the part.
 func (p *Pool) newPart(device *ibverbs.Device, config *Config) (*part, error) {
 	s := &part{pool: p, byNum: map[uint32]*Conn{}}
-	s.pump.init(s.handle)
+	s.pump.init(s.handle, &s.receives)
 	attr, err := device.QueryDevice()
 	if err != nil {
 		return s, err
@@ -102,7 +104,12 @@ func (p *Pool) newPart(device *ibverbs.Device, config *Config) (*part, error) {
 	if s.srq, err = s.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: s.receivesLeft}); err != nil {
 		return s, err
 	}
-	if err := s.receives.init(); err != nil {
+	if isIWARP(device) {
+		if s.words, err = s.pd.Register(mem.Pages(s.receivesLeft*wordLen), ibverbs.AccessLocalWrite); err != nil {
+			return s, err
+		}
+	}
+	if err := s.receives.init(s.words); err != nil {
 		return s, err
 	}
 	s.receives.queue = s.srq
@@ -119,6 +126,9 @@ func (s *part) close() error {
 		errs = append(errs, s.srq.Close())
 	}
 	errs = append(errs, s.pump.close())
+	if s.words != nil {
+		errs = append(errs, s.words.Close())
+	}
 	if s.pd != nil {
 		errs = append(errs, s.pd.Close())
 	}
@@ -156,9 +166,10 @@ func (s *part) find(num uint32) *Conn {
 	return s.byNum[num]
 }
 
-// handle passes completions to their connections. If the completion queue has
-// failed, err is the reason. The caller holds the pump.
-func (s *part) handle(wcs []ibverbs.WC, err error) {
+// handle passes completions to their connections, with what was received. If
+// the completion queue has failed, err is the reason. The caller holds the
+// pump.
+func (s *part) handle(wcs []ibverbs.WC, got []message, err error) {
 	s.repost(wcs)
 	for len(wcs) > 0 {
 		k := 1
@@ -166,9 +177,9 @@ func (s *part) handle(wcs []ibverbs.WC, err error) {
 			k++
 		}
 		if c := s.find(wcs[0].QPNum()); c != nil { // a removed connection's completions are dropped
-			c.handle(wcs[:k], nil)
+			c.handle(wcs[:k], got[:k], nil)
 		}
-		wcs = wcs[k:]
+		wcs, got = wcs[k:], got[k:]
 	}
 	if err == nil {
 		return
@@ -178,7 +189,7 @@ func (s *part) handle(wcs []ibverbs.WC, err error) {
 	all := slices.Collect(maps.Values(s.byNum))
 	s.mu.Unlock()
 	for _, c := range all {
-		c.handle(nil, err)
+		c.handle(nil, nil, err)
 	}
 }
 
@@ -200,13 +211,12 @@ func (s *part) wantReceives(n int) {
 
 // repost posts new receives in place of completed ones.
 func (s *part) repost(wcs []ibverbs.WC) {
-	n := 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for i := range wcs {
-		if wcs[i].ID() == receiveID {
-			n++
+		if isReceive(&wcs[i]) {
+			s.receives.completed(&wcs[i])
 		}
 	}
-	if n > 0 {
-		s.wantReceives(n)
-	}
+	_ = s.receives.refill() // after an error, the next call tries again
 }

@@ -35,7 +35,8 @@ type Pool struct {
 	// all peers may send: Config.RecvQueue and a few more for each
 	// connection. With fewer receives, less memory is needed, but messages
 	// may have to wait: the peers' devices repeat them every 0.64 ms until
-	// a goroutine waits on one of the connections.
+	// a goroutine waits on one of the connections. On iWARP, a message for
+	// which there is no receive may end its connection.
 	Receives int
 
 	mu    sync.Mutex

@@ -22,19 +22,34 @@ import (
 type pump struct {
 	channel *ibverbs.CompChannel
 	cq      *ibverbs.CQ
-	handle  func(wcs []ibverbs.WC, err error) // called with taken completions, and with the reason if the queue has failed
-	woken   func()                            // if not nil, also called to wake the goroutine that holds the pump; must not block
-	lock    chan struct{}                     // full while a goroutine holds the pump
-	wanted  atomic.Bool                       // whether Hold has failed since woken was called for that reason
-	wcs     []ibverbs.WC                      // completions that the goroutine that holds the pump is taking
+	handle  handler              // called with taken completions
+	woken   func()               // if not nil, also called to wake the goroutine that holds the pump; must not block
+	lock    chan struct{}        // full while a goroutine holds the pump
+	wanted  atomic.Bool          // whether Hold has failed since woken was called for that reason
+	wcs     []ibverbs.WC         // completions that the goroutine that holds the pump is taking
+	got     [completions]message // what those that are receives have received
+	from    *receives            // receives of words whose completions are in the queue; nil: it has none
 
 	mu      sync.Mutex
 	onTaken []func() // functions that were passed to afterTaken; guarded by mu
 }
 
-// init sets the function that gets completions.
-func (p *pump) init(handle func([]ibverbs.WC, error)) {
-	p.handle, p.lock = handle, make(chan struct{}, 1)
+// handler is a function that gets taken completions, and what those that are
+// receives have received. If the queue has failed, err is the reason.
+type handler func(wcs []ibverbs.WC, got []message, err error)
+
+// init sets the function that gets completions, and the receives of words.
+func (p *pump) init(handle handler, from *receives) {
+	p.handle, p.from, p.lock = handle, from, make(chan struct{}, 1)
+}
+
+// pass passes the first n completions in p.wcs to p.handle. The caller holds
+// the pump.
+func (p *pump) pass(n int, err error) {
+	for i := 0; p.from != nil && i < n; i++ {
+		p.got[i] = p.from.message(&p.wcs[i])
+	}
+	p.handle(p.wcs[:n], p.got[:n], err)
 }
 
 // tryLock locks the pump if it is free, and reports whether it was.
@@ -157,7 +172,7 @@ func (p *pump) takeUntil(c *Conn, s *side) error {
 		}
 		n, err := p.cq.Wait(background, p.wcs)
 		if n > 0 || err != nil {
-			p.handle(p.wcs[:n], err)
+			p.pass(n, err)
 		}
 	}
 }
@@ -184,9 +199,9 @@ func (p *pump) await(ctx context.Context, c *Conn, until func() bool) {
 			var n int
 			n, failed = p.cq.Wait(ctx, p.wcs)
 			if failed != nil && ctx.Err() != nil {
-				p.handle(p.wcs[:n], nil)
+				p.pass(n, nil)
 			} else {
-				p.handle(p.wcs[:n], failed)
+				p.pass(n, failed)
 			}
 		}
 		p.unlockAfterWait()
@@ -203,7 +218,7 @@ func (p *pump) poll() {
 		return
 	}
 	if n, err := p.cq.Poll(p.wcs); n > 0 || err != nil {
-		p.handle(p.wcs[:n], err)
+		p.pass(n, err)
 	}
 	p.unlock()
 }
@@ -216,7 +231,7 @@ func (p *pump) refresh() {
 	}
 	p.catchUp()
 	if n, err := p.cq.Poll(p.wcs); n > 0 || err != nil {
-		p.handle(p.wcs[:n], err)
+		p.pass(n, err)
 	}
 	p.unlock()
 }
@@ -226,7 +241,7 @@ func (p *pump) empty() {
 	for left := p.cq.Cap(); left > 0; {
 		n, err := p.cq.Poll(p.wcs)
 		if n > 0 || err != nil {
-			p.handle(p.wcs[:n], err)
+			p.pass(n, err)
 		}
 		if n == 0 {
 			return

@@ -3,6 +3,8 @@
 package rsocket
 
 import (
+	"encoding/binary"
+
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
@@ -17,10 +19,13 @@ type queues struct {
 	most      int                // limit of segments in a request: 1 or 2
 	inFlight  int                // number of signaled requests that have not completed
 	receives  receives           // receives of the queue pair; with a pool, the part has them instead
+	messages  bool               // whether the device uses iWARP, so that words are messages of their own
+	word      ibverbs.Segment    // on iWARP, memory of the word that is being posted, which posting copies
 }
 
 // postMessage posts an RDMA write of the segments with immediate data, the word
-// of p. The request is signaled unless id is 0.
+// of p. On iWARP, it posts the write, if there are segments, and then a message
+// with the word. The request, or the last one, is signaled unless id is 0.
 func (q *queues) postMessage(id uint64, p protocol.Post, segments []ibverbs.Segment) error {
 	var to ibverbs.RemoteBuffer
 	flags, n := ibverbs.SendFlags(0), 0
@@ -37,7 +42,19 @@ func (q *queues) postMessage(id uint64, p protocol.Post, segments []ibverbs.Segm
 		}
 	}
 	q.send.Reset()
-	if err := q.send.WriteImm(id, to, uint32(p.Word), flags, segments...); err != nil {
+	if !q.messages {
+		if err := q.send.WriteImm(id, to, uint32(p.Word), flags, segments...); err != nil {
+			return err
+		}
+		return q.postSend(id)
+	}
+	if n > 0 {
+		if err := q.send.Write(0, to, flags&^ibverbs.SendSignaled, segments...); err != nil {
+			return err
+		}
+	}
+	binary.NativeEndian.PutUint32(q.word.Bytes(), uint32(p.Word))
+	if err := q.send.Send(id, flags|ibverbs.SendInline, q.word); err != nil {
 		return err
 	}
 	return q.postSend(id)

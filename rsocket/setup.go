@@ -4,12 +4,10 @@ package rsocket
 
 import (
 	"encoding/binary"
-	"errors"
 	"math"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/mem"
 	"github.com/verbena-go/verbena/internal/turns"
 	"github.com/verbena-go/verbena/rdmacm"
@@ -32,11 +30,12 @@ type memory struct {
 const controlLen = protocol.ControlSlots * protocol.EntryLen
 
 // heads returns the length of the table, with which the region begins, and the
-// offset of the receive buffer. The entries of control messages are in between.
+// offset of the receive buffer. The entries of control messages and a word are
+// in between.
 func (c *Config) heads() (tableLen, headLen int) {
 	const line = 64 // of the processor's cache, usually
 	tableLen = protocol.TableLen(c.ioMaps)
-	return tableLen, (tableLen + controlLen + line - 1) / line * line
+	return tableLen, (tableLen + controlLen + wordLen + line - 1) / line * line
 }
 
 // rdmaConfig returns the configuration of the rdmacm.Conn.
@@ -73,9 +72,6 @@ const spareReceives = 16
 // prepare creates the queue pair and the memory, before the handshake.
 func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
 	device := rdma.PD().Device()
-	if err := checkDevice(device); err != nil {
-		return nil, err
-	}
 	attr, err := device.QueryDevice()
 	if err != nil {
 		return nil, err
@@ -105,16 +101,10 @@ func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
 	return c.qp, rdma.SetPrivateData(c.state.Hello().Marshal())
 }
 
-// errIWARP is the error for an iWARP device, which has no writes with immediate
-// data.
-var errIWARP = cerr.Argument("rsocket", "", cerr.InvalidAs(errors.ErrUnsupported, "the device uses iWARP; rsocket needs InfiniBand or RoCE"))
-
-// checkDevice returns an error if rsocket cannot use the device.
-func checkDevice(device *ibverbs.Device) error {
-	if device.Raw().Device.TransportType != libibverbs.IBV_TRANSPORT_IB {
-		return errIWARP
-	}
-	return nil
+// isIWARP reports whether the device uses iWARP. Like C, rsocket uses no
+// immediate data on iWARP, even if the device has it: both ends must agree.
+func isIWARP(device *ibverbs.Device) bool {
+	return device.Raw().Device.TransportType == libibverbs.IBV_TRANSPORT_IWARP
 }
 
 // createQP creates the queue pair and its completion queue, or joins the pool.
@@ -122,6 +112,11 @@ func (c *Conn) createQP(rdma *rdmacm.Conn) (err error) {
 	device, pd := rdma.PD().Device(), rdma.PD()
 	receives := c.config.RecvQueue + spareReceives
 	config := ibverbs.QPConfig{SendQueue: c.config.SendQueue, SendSegments: c.most, MaxInline: max(c.config.MaxInline, 0)}
+	least := 0 // number of inline bytes without which there is no connection
+	if c.messages = isIWARP(device); c.messages {
+		least = wordLen
+		config.MaxInline = max(config.MaxInline, least)
+	}
 	if c.config.Pool != nil {
 		if c.part, err = c.config.Pool.join(device, &c.config); err != nil {
 			return err
@@ -129,23 +124,29 @@ func (c *Conn) createQP(rdma *rdmacm.Conn) (err error) {
 		c.pump, pd, config.SRQ = &c.part.pump, c.part.pd, c.part.srq
 	} else {
 		c.pump = new(pump)
-		c.pump.init(c.handle)
+		c.pump.init(c.handle, &c.receives)
 		c.pump.woken = c.changed
 		if err := c.pump.create(device, c.config.SendQueue+receives, c.config.Spin); err != nil {
 			return err
 		}
-		if err := c.receives.init(); err != nil {
+		var words *ibverbs.MR
+		if c.messages {
+			if words, err = rdma.Alloc(receives*wordLen, ibverbs.AccessLocalWrite); err != nil {
+				return err
+			}
+		}
+		if err := c.receives.init(words); err != nil {
 			return err
 		}
 		config.RecvQueue = receives
 	}
 	config.SendCQ, config.RecvCQ = c.pump.cq, c.pump.cq
-	if c.send, err = ibverbs.NewSendBatch(1, len(c.segments)); err != nil {
+	if c.send, err = ibverbs.NewSendBatch(2, len(c.segments)); err != nil {
 		return err
 	}
 	c.qp, err = rdma.ID().CreateQP(pd, config)
-	if err != nil && config.MaxInline > 0 {
-		config.MaxInline = 0
+	if err != nil && config.MaxInline > least {
+		config.MaxInline = least
 		c.qp, err = rdma.ID().CreateQP(pd, config)
 	}
 	if err != nil {
@@ -175,15 +176,16 @@ func (c *Conn) allocate(rdma *rdmacm.Conn) (err error) {
 	}
 	all, remote := c.region.Bytes(), c.region.Remote()
 	c.table, c.received = all[:tableLen:tableLen], all[headLen:][:r:r]
-	c.control = c.region.Sub(tableLen, controlLen)
+	c.control, c.word = c.region.Sub(tableLen, controlLen), c.region.Sub(tableLen+controlLen, wordLen)
 	if c.part == nil {
 		c.sending, c.sendBuffer = all[headLen+r:], c.region.Sub(headLen+r, s)
 	}
 	c.state = protocol.New(protocol.Config{
 		BigEndian: bigEndian, SendQueue: c.config.SendQueue, Credits: uint16(c.config.RecvQueue), SendBuffer: s,
-		Whole:  c.most == 1,
-		Prompt: c.part != nil, // since other connections of the pool wait for the memory and the places in the queue
-		IOMaps: c.config.ioMaps,
+		Whole:    c.most == 1,
+		Prompt:   c.part != nil, // since other connections of the pool wait for the memory and the places in the queue
+		IOMaps:   c.config.ioMaps,
+		Messages: c.messages, Answers: c.messages && c.accepted,
 		Table:  protocol.Region{Addr: remote.Addr, Key: remote.RKey},
 		Buffer: protocol.Region{Addr: remote.Addr + uint64(headLen), Key: remote.RKey, Length: uint32(r)},
 	})

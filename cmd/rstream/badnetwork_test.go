@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/verbena-go/verbena/cmd/internal/programtest"
-	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 func TestMain(m *testing.M) {
@@ -17,6 +16,5 @@ func TestMain(m *testing.M) {
 }
 
 func TestBadNetwork(t *testing.T) {
-	programtest.Have(t, testdevice.RSockets)
 	programtest.OnBadNetwork(t, "-b {S} -T v -C 5 -S 65536", "-s {S} -T v -C 5 -S 65536")
 }

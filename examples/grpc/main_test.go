@@ -24,7 +24,6 @@ func TestWrongArguments(t *testing.T) {
 
 func TestStream(t *testing.T) {
 	d := testdevice.Require(t)
-	d.Have(t, testdevice.RSockets)
 	server := process.StartMain(t, "-listen", d.IPv4.String()+":0")
 	address := server.Prints(`listening on (\S+)\n`)
 

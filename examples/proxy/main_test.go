@@ -35,7 +35,6 @@ func TestWrongArguments(t *testing.T) {
 func pair(t *testing.T, server net.Addr) (address string, beside [2]*process.Process) {
 	t.Helper()
 	d := testdevice.Require(t)
-	d.Have(t, testdevice.RSockets)
 	beside[0] = process.StartMain(t, "-listen", "rdma:"+d.IPv4.String()+":0", "-to", "tcp:"+server.String())
 	beside[1] = process.StartMain(t, "-listen", "tcp:127.0.0.1:0", "-to", "rdma:"+beside[0].Prints(`listening on (\S+)\n`))
 	return beside[1].Prints(`listening on (\S+)\n`), beside

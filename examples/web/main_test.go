@@ -50,7 +50,6 @@ func site(t *testing.T) (dir string, files map[string][]byte) {
 
 func TestWeb(t *testing.T) {
 	d := testdevice.Require(t)
-	d.Have(t, testdevice.RSockets)
 	dir, files := site(t)
 	server := process.StartMain(t, "-dir", dir, "-listen", d.IPv4.String()+":0")
 	url := "http://" + server.Prints(`listening on (\S+)\n`) + "/"
@@ -106,7 +105,6 @@ func certificate(t *testing.T, ip netip.Addr) (cert, key string) {
 
 func TestTLS(t *testing.T) {
 	d := testdevice.Require(t)
-	d.Have(t, testdevice.RSockets)
 	dir, files := site(t)
 	cert, key := certificate(t, d.IPv4)
 	server := process.StartMain(t, "-dir", dir, "-cert", cert, "-key", key, "-listen", d.IPv4.String()+":0")

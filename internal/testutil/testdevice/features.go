@@ -37,8 +37,6 @@ var (
 	// InfiniBand is any transport but iWARP, which has other limits and times of
 	// the handshake and only reliable connections.
 	InfiniBand = Feature{"another transport than iWARP", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool { return !isIWARP(c) }}
-	// RSockets are connections of package rsocket, which does not know iWARP.
-	RSockets = Feature{"rsockets", InfiniBand.there}
 	// Immediate is immediate data, which few devices of iWARP have.
 	Immediate = Feature{"immediate data", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
 		const both = libibverbs.IBV_QP_EX_WITH_SEND_WITH_IMM | libibverbs.IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM

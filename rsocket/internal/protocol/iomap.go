@@ -87,7 +87,7 @@ func (s *State) Find(offset uint64) (to Region, ok bool) {
 // result is 0 if the caller must wait. Direct writes need no credit and no room
 // in the target buffer of the peer.
 func (s *State) RoomDirect(n int) int {
-	if s.free < min(n, leastData) || !s.writable || s.disconnected || s.slots == 0 {
+	if s.free < min(n, leastData) || !s.writable || s.disconnected || s.silent || s.slots == 0 {
 		return 0
 	}
 	return s.inBuffer(n)

@@ -2,6 +2,11 @@
 
 package protocol
 
+import (
+	"encoding/binary"
+	"unsafe"
+)
+
 // Constants of the protocol and of this implementation.
 const (
 	Entries      = 2       // number of entries in this end's target table, to which the peer writes the addresses of its receive buffer
@@ -22,6 +27,8 @@ type Config struct {
 	Buffer     Region // the receive buffer; its length is even
 	Whole      bool   // whether the data of a message must be in one piece of the send buffer, and so does not continue at its start
 	Prompt     bool   // whether each request must be signaled, so that its resources become free soon
+	Messages   bool   // whether a word goes in a message of its own, after a plain write, as the device has no immediate data
+	Answers    bool   // whether this end must not send before the peer's first message
 }
 
 // State is the state of one end of a connection.
@@ -58,6 +65,8 @@ type State struct {
 	// Writing directly.
 	ioMaps []IOMap // entries that the peer has announced
 
+	silent bool // whether this end must wait for the peer's first message before it sends
+
 	// Ending.
 	readable, writable bool // whether this end still reads, and whether it still writes
 	ended              bool // whether the peer will send no more data
@@ -72,7 +81,7 @@ func New(c Config) *State {
 	return &State{
 		config: c, slots: c.SendQueue - ControlSlots, control: ControlSlots, free: c.SendBuffer, announced: 1,
 		granted: uint64(c.Credits), given: [2]int{half, 0}, spare: half, next: 1, readable: true, writable: true,
-		ioMaps: make([]IOMap, c.IOMaps),
+		ioMaps: make([]IOMap, c.IOMaps), silent: c.Answers,
 	}
 }
 
@@ -95,7 +104,7 @@ func (s *State) Connect(peer Hello) {
 type Post struct {
 	Word   Word
 	To     Region // memory of the peer to which the request writes; zero: none
-	Direct bool   // whether the request has no immediate data, so that the peer gets no message
+	Direct bool   // whether the request has no word, so that the peer gets no message
 
 	// ID must be passed to Complete when the request has completed; this
 	// also completes all earlier requests. If ID is 0, the request need not
@@ -156,6 +165,15 @@ func (s *State) signal(back ID, must bool) ID {
 	return q
 }
 
+// cost returns the number of requests that a message takes, which writes to the
+// peer's memory or is a word alone.
+func (s *State) cost(writes bool) int {
+	if s.config.Messages && writes {
+		return 2
+	}
+	return 1
+}
+
 // canSend returns the number of bytes that may be sent in one message now. It
 // leaves one credit unused for each control message that the peer may not have
 // handled, up to ControlSlots, since the peer may have no more receives than
@@ -166,7 +184,7 @@ func (s *State) canSend() int {
 	if s.peer.Credits >= 4*ControlSlots {
 		kept = min(s.unnoticed, ControlSlots)
 	}
-	if !s.writable || s.disconnected || s.slots == 0 || int(window) <= kept {
+	if !s.writable || s.disconnected || s.silent || s.slots < s.cost(true) || int(window) <= kept {
 		return 0
 	}
 	return int(min(s.target[s.using].Length, MaxData))
@@ -207,8 +225,9 @@ func (s *State) Send(n int) Post {
 // take returns the request with its ID, and its place in the send buffer, whose
 // next bytes it sends.
 func (s *State) take(p Post) Post {
-	s.slots--
-	p.ID = s.signal(slotBack+bytesBack*ID(p.Len), false)
+	n := s.cost(!p.Direct)
+	s.slots -= n
+	p.ID = s.signal(slotBack*ID(n)+bytesBack*ID(p.Len), false)
 	p.Offset = s.place
 	s.place = (s.place + p.Len) % s.config.SendBuffer
 	s.free -= p.Len
@@ -219,8 +238,8 @@ func (s *State) take(p Post) Post {
 // buffer.
 func (s *State) SendOutside(n int) Post {
 	p := s.send(n)
-	s.slots--
-	p.ID = s.signal(slotBack, true)
+	s.slots -= s.cost(true)
+	p.ID = s.signal(slotBack*ID(s.cost(true)), true)
 	return p
 }
 
@@ -259,10 +278,11 @@ func (s *State) Idle() bool {
 }
 
 // Receive handles a received message: its word, and the number of bytes that it
-// wrote. table is this end's target table, to which the peer may be writing. If
-// the peer has broken the protocol, the error matches ErrViolation, and the
-// connection must be ended.
+// wrote, which is not used with Config.Messages. table is this end's target
+// table, to which the peer may be writing. If the peer has broken the protocol,
+// the error matches ErrViolation, and the connection must be ended.
 func (s *State) Receive(w Word, length int, table []byte) error {
+	s.silent = false
 	if s.disconnected && w.Kind() != KindData {
 		return nil
 	}
@@ -294,7 +314,7 @@ func (s *State) receiveData(w Word, length int) error {
 	switch {
 	case s.ended:
 		return violation("%v after the peer has ended its data", w)
-	case n == 0 || n != length:
+	case n == 0 || n != length && !s.config.Messages:
 		return violation("%v, with a write of %d bytes", w, length)
 	case n > s.given[0]:
 		return violation("%v exceeds the %d bytes of room", w, s.given[0])
@@ -323,6 +343,11 @@ func (s *State) count(w Word) error {
 // receiveUpdate handles a message by which the peer permits more messages, and
 // may announce a part of its receive buffer.
 func (s *State) receiveUpdate(w Word, length int, table []byte) error {
+	if s.config.Messages {
+		s.limit, s.unnoticed = uint16(w), 0
+		s.lookAtEntry(table)
+		return nil
+	}
 	if length != 0 && length != EntryLen {
 		return violation("%v, with a write of %d bytes", w, length)
 	}
@@ -340,6 +365,42 @@ func (s *State) receiveUpdate(w Word, length int, table []byte) error {
 	}
 	s.announced = (s.announced + 1) % Entries
 	return nil
+}
+
+// lookAtEntry takes the entry that the peer writes next, if it has written it:
+// with Config.Messages, an update does not say whether it comes with an entry.
+// It clears the entry in the table, so that the same one is not seen again.
+func (s *State) lookAtEntry(table []byte) {
+	t := &s.target[s.announced]
+	if t.Length != 0 {
+		return // the peer has to wait until the entry is used up
+	}
+	if *t = takeEntry(table[s.announced*EntryLen:], s.config.BigEndian); t.Length != 0 {
+		s.announced = (s.announced + 1) % Entries
+	}
+}
+
+// takeEntry decodes an entry of this end's table and clears it, if it is there.
+// The entry may be one that the peer announces only with a later message and is
+// writing now, of which the race detector need not know. Nothing says in what
+// order the device writes its bytes, or this processor sees them. But 8 aligned
+// bytes are seen whole or not at all, and neither an address nor a length is 0.
+// So the entry is there when both of its halves are not 0. b begins at a
+// multiple of 8 bytes.
+//
+//go:norace
+func takeEntry(b []byte, bigEndian bool) Region {
+	halves := *(*[EntryLen / 8]uint64)(unsafe.Pointer(&b[:EntryLen][0]))
+	var entry [EntryLen]byte
+	for i, half := range halves {
+		binary.NativeEndian.PutUint64(entry[8*i:], half)
+	}
+	r := region(entry[:], bigEndian)
+	if r.Addr == 0 || r.Length == 0 {
+		return Region{}
+	}
+	clear(b[:EntryLen])
+	return r
 }
 
 // Unread returns the number of bytes that can be read.
@@ -367,11 +428,11 @@ func (s *State) Consume(n int) {
 func (s *State) Update() (p Post, due bool) {
 	half := s.size() / 2
 	gives, grants := s.spare >= half, s.granted-s.arrived <= uint64(s.config.Credits)/2
-	if !gives && !grants || s.control == 0 || s.disconnected || s.ended || s.said {
+	if !gives && !grants || s.silent || s.control < s.cost(gives) || s.disconnected || s.ended || s.said {
 		return Post{}, false
 	}
 	s.granted = s.arrived + uint64(s.config.Credits)
-	p = s.takeControl(Update(uint16(s.granted)))
+	p = s.takeControl(Update(uint16(s.granted)), gives)
 	if !gives {
 		return p, true
 	}
@@ -390,12 +451,13 @@ func (s *State) Update() (p Post, due bool) {
 }
 
 // takeControl returns a control message with the word w, and counts it as in
-// flight.
-func (s *State) takeControl(w Word) Post {
-	s.control--
+// flight. writes is true if the message comes with an entry.
+func (s *State) takeControl(w Word, writes bool) Post {
+	n := s.cost(writes)
+	s.control -= n
 	s.unnoticed++
 	s.controls++
-	back := controlBack
+	back := controlBack * ID(n)
 	if w == Disconnect {
 		back += disconnects
 	}
@@ -403,12 +465,16 @@ func (s *State) takeControl(w Word) Post {
 }
 
 // HasControl reports whether a control message may be posted.
-func (s *State) HasControl() bool { return s.control > 0 }
+func (s *State) HasControl() bool { return s.control > 0 && !s.silent }
+
+// Silent reports whether this end must wait for the peer's first message before
+// it sends.
+func (s *State) Silent() bool { return s.silent }
 
 // KeepAlive returns a request that writes no bytes and sends no word. ok is
 // true only if no other request is in flight and the connection has not ended.
 func (s *State) KeepAlive() (p Post, ok bool) {
-	if !s.Idle() || s.disconnected || s.said {
+	if !s.Idle() || s.silent || s.disconnected || s.said {
 		return Post{}, false
 	}
 	s.control--
@@ -436,7 +502,7 @@ func (s *State) CloseWrite() (p Post, due bool) {
 	if s.disconnected || s.said {
 		return Post{}, false
 	}
-	return s.takeControl(Shutdown), true
+	return s.takeControl(Shutdown, false), true
 }
 
 // Disconnect ends both directions. If due is true, p must be posted. HasControl
@@ -447,7 +513,7 @@ func (s *State) Disconnect() (p Post, due bool) {
 		return Post{}, false
 	}
 	s.said = true
-	return s.takeControl(Disconnect), true
+	return s.takeControl(Disconnect, false), true
 }
 
 // Ended reports whether the peer has announced that it sends no more data.

@@ -54,7 +54,8 @@ type end struct {
 // message is a posted request, with what it writes.
 type message struct {
 	Post
-	payload []byte
+	payload []byte // nil after it was written
+	length  int    // of what was written
 }
 
 func newEnd(t testing.TB, c Config) *end {
@@ -111,18 +112,34 @@ func (e *end) write(b []byte, most int) int {
 
 // deliver lets the peer receive the first message, which then completes here.
 func (e *end) deliver(peer *end) (Word, error) {
+	e.out[0].write(e, peer)
+	if e.config.Messages { // later writes may be there when the peer looks at the first word
+		for i := range e.out {
+			e.out[i].write(e, peer)
+		}
+	}
 	m := e.out[0]
 	e.out = e.out[1:]
-	if len(m.payload) > 0 {
-		require.EqualValues(e.t, key, m.To.Key)
-		require.GreaterOrEqual(e.t, int(m.To.Length), len(m.payload))
-		copy(peer.memory(m.To.Addr, len(m.payload)), m.payload)
-	}
 	e.Complete(m.ID)
 	if m.Word == KeepAlive {
 		return m.Word, nil
 	}
-	return m.Word, peer.Receive(m.Word, len(m.payload), peer.table)
+	length := m.length
+	if e.config.Messages {
+		length = 4 // that of the word
+	}
+	return m.Word, peer.Receive(m.Word, length, peer.table)
+}
+
+// write writes the payload to the peer's memory, unless it was written.
+func (m *message) write(e, peer *end) {
+	if len(m.payload) == 0 {
+		return
+	}
+	require.EqualValues(e.t, key, m.To.Key)
+	require.GreaterOrEqual(e.t, int(m.To.Length), len(m.payload))
+	copy(peer.memory(m.To.Addr, len(m.payload)), m.payload)
+	m.length, m.payload = len(m.payload), nil
 }
 
 // memory returns that at an address, which must be in the table or the buffer.
@@ -520,22 +537,25 @@ func TestByteOrders(t *testing.T) {
 // on its way.
 func TestAnyOrder(t *testing.T) {
 	for seed := range uint64(100) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { anyOrder(t, seed) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { anyOrder(t, seed, false) })
+		t.Run(fmt.Sprintf("%d, messages", seed), func(t *testing.T) { anyOrder(t, seed, true) })
 	}
 }
 
-func anyOrder(t *testing.T, seed uint64) {
+func anyOrder(t *testing.T, seed uint64, messages bool) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	config := func() Config {
 		c := defaults()
-		c.BigEndian, c.Prompt, c.Whole = r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(2) == 0
-		c.SendQueue = ControlSlots + 1 + r.IntN(40)
+		c.BigEndian, c.Prompt, c.Whole, c.Messages = r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(2) == 0, messages
+		c.SendQueue = ControlSlots + 2 + r.IntN(40)
 		c.Credits = uint16(1 + r.IntN(40))
 		c.SendBuffer = leastData + r.IntN(3*leastData)
 		c.Buffer.Length = uint32(2 + r.IntN(4*leastData))
 		return c
 	}
-	a, b := connected(t, config(), config())
+	accepts := config()
+	accepts.Answers = messages
+	a, b := connected(t, config(), accepts)
 	ends := [2]*end{a, b}
 	const total = 10_000
 	var sent, got [2]int
@@ -570,8 +590,93 @@ func anyOrder(t *testing.T, seed uint64) {
 		case 4:
 			e.update()
 		}
+		require.True(t, e.slots >= 0 && e.control >= 0)
 	}
 	require.Equal(t, [2]int{total, total}, sent)
+}
+
+// Without immediate data, a message with a write takes two requests, and one
+// without takes one.
+func TestMessages(t *testing.T) {
+	config := defaults()
+	config.Messages = true
+	a, b := connected(t, config, config)
+	for range 3 {
+		a.write(make([]byte, 100), 100)
+	}
+	require.Equal(t, config.SendQueue-ControlSlots-6, a.slots)
+	require.EqualValues(t, 0x80000180, a.update())
+	require.Equal(t, ControlSlots-2, a.control)
+	a.post(a.CloseWrite())
+	require.Equal(t, ControlSlots-3, a.control)
+	require.Equal(t, []Word{100, 100, 100, 0x80000180, Shutdown}, a.deliverAll(b))
+	require.True(t, a.Idle())
+	require.Len(t, b.read(300), 300)
+	require.Equal(t, Region{bufferAddr + half, key, half}, b.target[1])
+	require.Equal(t, make([]byte, EntryLen), b.table[EntryLen:], "the entry was taken")
+
+	config.SendQueue = ControlSlots + 3
+	a, b = connected(t, config, config)
+	require.Equal(t, 1, a.write([]byte{1}, 1))
+	require.Zero(t, a.Room(1), "one request is left")
+	require.Error(t, a.Receive(Data(0), 4, a.table))
+	a.deliverAll(b)
+	require.Equal(t, 1, a.Room(1))
+}
+
+// An update does not say whether it has an entry. That of the next update may
+// be in the table already, and is then taken, but neither twice nor while the
+// one before it is in use.
+func TestEntriesOfMessages(t *testing.T) {
+	config := defaults()
+	config.Messages = true
+	a, _ := connected(t, config, config)
+	update := func(want ...Region) {
+		t.Helper()
+		require.NoError(t, a.Receive(Update(384), 4, a.table))
+		require.Equal(t, want, a.target[:])
+	}
+	first, second, third := Region{bufferAddr, key, half}, Region{bufferAddr + half, key, half}, Region{bufferAddr, key, 9}
+	update(first, Region{})
+	second.put(a.table[EntryLen:], false)
+	update(first, second)
+	update(first, second)
+	third.put(a.table, false)
+	update(first, second)
+	a.post(a.Send(half), true)
+	update(third, second)
+	a.post(a.Send(half), true)
+	update(third, Region{})
+
+	// One that is being written, with its halves in any order.
+	var whole [EntryLen]byte
+	second.put(whole[:], false)
+	for at := 0; at < EntryLen; at += EntryLen / 2 {
+		entry := a.table[EntryLen:][:EntryLen]
+		clear(entry)
+		copy(entry[at:], whole[at:][:EntryLen/2])
+		update(third, Region{})
+	}
+	copy(a.table[EntryLen:], whole[:])
+	update(third, second)
+}
+
+// An end that only answers sends nothing before the peer's first message.
+func TestAnswers(t *testing.T) {
+	config := defaults()
+	config.Answers = true
+	a, b := connected(t, config, defaults())
+	require.Zero(t, a.update())
+	require.Zero(t, a.Room(1))
+	require.Zero(t, a.RoomDirect(1))
+	require.Zero(t, a.RoomOutside(1))
+	require.False(t, a.HasControl())
+	require.Zero(t, a.post(a.KeepAlive()))
+	b.update()
+	b.deliverAll(a)
+	require.NotZero(t, a.update())
+	require.Equal(t, 1, a.Room(1))
+	require.True(t, a.HasControl())
 }
 
 // Whatever a peer sends, the state stays sound: what can be read is in the
@@ -583,6 +688,7 @@ func FuzzReceive(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte) {
 		c := defaults()
 		c.SendQueue, c.Credits, c.SendBuffer, c.Buffer.Length, c.IOMaps = 16, 16, 4096, 4096, 2
+		c.Messages = len(script)%5 == 1
 		a, _ := connected(t, c, c)
 		over := false
 		for len(script) >= 5 && !over {
