@@ -4,10 +4,14 @@ package transfer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
+	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -21,6 +25,7 @@ import (
 // batches at the same time. Each batch of a peer gets its turn.
 type Batch struct {
 	peer     *Peer
+	most     int // number of requests that there is room for
 	requests []request
 	message  []byte // notification; nil: none
 
@@ -30,7 +35,8 @@ type Batch struct {
 	next       int // first request that may not have been issued whole
 	unfinished int // requests that are not done
 	moved      int64
-	err        error // of the notification
+	err        error     // of the notification
+	stuck      time.Time // since when no connection can carry the first request that is not issued; may be zero
 	left       *Batch
 	right      *Batch // neighbors in the peer's ring, or the next one in its list of finished batches
 
@@ -66,7 +72,7 @@ type request struct {
 
 // NewBatch returns a batch with room for that many requests.
 func (p *Peer) NewBatch(requests int) *Batch {
-	return &Batch{peer: p, requests: make([]request, 0, max(requests, 1)), done: make(chan struct{}, 1)}
+	return &Batch{peer: p, most: max(requests, 0), requests: make([]request, 0, min(max(requests, 1), 1<<16)), done: make(chan struct{}, 1)}
 }
 
 // Reset removes all requests and the notification. A batch that is in progress
@@ -99,7 +105,12 @@ func (b *Batch) change() error {
 }
 
 // Len returns the number of requests.
-func (b *Batch) Len() int { return len(b.requests) }
+func (b *Batch) Len() int {
+	if b == nil {
+		return 0
+	}
+	return len(b.requests)
+}
 
 // Read adds a request that reads len(into) bytes of the peer's region, starting
 // at an offset. The memory is registered if no region of the engine has all of
@@ -158,8 +169,8 @@ func (b *Batch) add(op string, r request) error {
 			r.n, r.offset, r.remote.offer.name, r.remote.offer.length)
 	case r.remote.offer.access&need == 0:
 		return cerr.Argument(op, b.peer.String(), cerr.InvalidAs(syscall.EACCES, "the peer does not permit it for region %q", r.remote.offer.name))
-	case len(b.requests) == cap(b.requests):
-		return cerr.Argument(op, b.peer.String(), cerr.InvalidAs(ibverbs.ErrBatchFull, "the batch has room for %d requests", cap(b.requests)))
+	case len(b.requests) >= b.most:
+		return cerr.Argument(op, b.peer.String(), cerr.InvalidAs(ibverbs.ErrBatchFull, "the batch has room for %d requests", b.most))
 	}
 	b.requests = append(b.requests, r)
 	return nil
@@ -185,7 +196,7 @@ func (b *Batch) Notify(message []byte) error {
 // submitted and the error matches ctx.Err(). It may register memory, which
 // blocks. Afterwards, Wait tells how the batch ended.
 func (b *Batch) Submit(ctx context.Context) error {
-	if err := b.change(); err != nil {
+	if err := cmp.Or(b.change(), checkContext("Batch.Submit", ctx)); err != nil {
 		return err
 	}
 	p := b.peer
@@ -203,7 +214,7 @@ func (b *Batch) Submit(ctx context.Context) error {
 		return err
 	}
 	p.mu.Lock()
-	b.state, b.canceled, b.next, b.unfinished, b.moved, b.err = submitted, false, 0, len(b.requests), 0, nil
+	b.state, b.canceled, b.next, b.unfinished, b.moved, b.err, b.stuck = submitted, false, 0, len(b.requests), 0, nil, time.Time{}
 	for i := range b.requests {
 		r := &b.requests[i]
 		r.issued, r.moved, r.inFlight, r.done, r.err = 0, 0, 0, false, nil
@@ -300,6 +311,28 @@ func (b *Batch) issue(p *path, s *slice) (ok, more bool) {
 	return false, false
 }
 
+// expire makes the first request that is not issued fail if connections are up,
+// but none of them could carry it for too long, because one of the regions is
+// not registered with the device. The caller holds the peer's mu.
+func (b *Batch) expire(now time.Time, timeout time.Duration) {
+	s := b.peer.session
+	i := slices.IndexFunc(b.requests, func(r request) bool { return !r.done && r.err == nil && r.issued < r.n })
+	switch {
+	case i < 0 || s == nil || len(s.order) == 0 || slices.ContainsFunc(s.order, func(p *path) bool {
+		_, ok := b.requests[i].key(p)
+		return ok
+	}):
+		b.stuck = time.Time{}
+	case b.stuck.IsZero():
+		b.stuck = now
+	case now.Sub(b.stuck) > timeout:
+		b.stuck = time.Time{}
+		b.failRequest(&b.requests[i], timeoutError{errNoKey})
+	}
+}
+
+var errNoKey = errors.New("transfer: no device that is connected has the region")
+
 // sliceDone records that a slice is done. The caller holds the peer's mu.
 func (b *Batch) sliceDone(s *slice, err error) {
 	r := &b.requests[s.request]
@@ -391,6 +424,9 @@ func (b *Batch) Wait(ctx context.Context) error {
 	if b == nil || b.peer == nil {
 		return b.change()
 	}
+	if err := checkContext("Batch.Wait", ctx); err != nil {
+		return err
+	}
 	b.peer.mu.Lock()
 	state := b.state
 	b.peer.mu.Unlock()
@@ -429,6 +465,9 @@ func (b *Batch) Err(i int) error {
 
 // Progress returns how many bytes of how many have been moved.
 func (b *Batch) Progress() (moved, total int64) {
+	if b == nil || b.peer == nil {
+		return 0, 0
+	}
 	b.peer.mu.Lock()
 	defer b.peer.mu.Unlock()
 	for i := range b.requests {
@@ -462,6 +501,6 @@ func (b *Batch) Cancel() {
 }
 
 // String describes the batch.
-func (b *Batch) String() string { return fmt.Sprintf("batch of %d requests", len(b.requests)) }
+func (b *Batch) String() string { return fmt.Sprintf("batch of %d requests", b.Len()) }
 
 var errPeerClosed = fmt.Errorf("transfer: the peer is closed: %w", os.ErrClosed)

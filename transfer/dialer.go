@@ -3,6 +3,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,7 +58,7 @@ const (
 // and with ctx.Err() if ctx ends first.
 func (e *Engine) Dial(ctx context.Context, address string, config DialConfig) (*Peer, error) {
 	const op = "Engine.Dial"
-	if err := e.check(op); err != nil {
+	if err := cmp.Or(e.check(op), checkContext(op, ctx)); err != nil {
 		return nil, err
 	}
 	if len(config.Credentials) > MaxCredentials {
@@ -73,6 +74,9 @@ func (e *Engine) Dial(ctx context.Context, address string, config DialConfig) (*
 	}
 	conn, s, addresses, err := p.begun(ctx)
 	if err != nil {
+		if d.ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", errPeerClosed, err)
+		}
 		d.running.Done()
 		p.end(err)
 		return nil, err

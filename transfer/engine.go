@@ -95,6 +95,9 @@ type Engine struct {
 	devices     []*device
 	cache       *cache
 
+	closing  sync.Mutex     // held by Close
+	entering sync.WaitGroup // calls that make regions
+
 	mu        sync.Mutex
 	closed    bool
 	regions   map[uint64]*Region // those that have a name, by their IDs
@@ -132,6 +135,9 @@ func New(config Config) (*Engine, error) {
 
 // Devices returns the names of the engine's devices.
 func (e *Engine) Devices() []string {
+	if e == nil {
+		return nil
+	}
 	var names []string
 	for _, d := range e.devices {
 		names = append(names, d.name)
@@ -144,9 +150,11 @@ func (e *Engine) Devices() []string {
 // peers, and waits for up to a second for each to know. It may be called more
 // than once.
 func (e *Engine) Close() error {
-	if e == nil {
+	if e == nil || e.config.SliceSize == 0 {
 		return nil
 	}
+	e.closing.Lock()
+	defer e.closing.Unlock()
 	e.mu.Lock()
 	e.closed = true
 	listeners, peers := keys(e.listeners), keys(e.peers)
@@ -160,6 +168,7 @@ func (e *Engine) Close() error {
 		closing.Go(func() { _ = p.Close() })
 	}
 	closing.Wait()
+	e.entering.Wait()
 	errs = append(errs, e.cache.close())
 	e.mu.Lock()
 	regions := keys(e.all)
@@ -190,6 +199,14 @@ func (e *Engine) check(op string) error {
 	defer e.mu.Unlock()
 	if e.closed {
 		return errEngineClosed
+	}
+	return nil
+}
+
+// checkContext returns an error if ctx is nil.
+func checkContext(op string, ctx context.Context) error {
+	if ctx == nil {
+		return cerr.Nil(op, "ctx")
 	}
 	return nil
 }

@@ -17,21 +17,21 @@ func (p *Peer) data() (all []*rdmacm.Conn) {
 }
 
 // BreakData ends a data connection.
-func (p *Peer) BreakData() {
+func BreakData(p *Peer) {
 	if data := p.data(); len(data) > 0 {
 		_ = data[0].Close()
 	}
 }
 
 // BreakAllData ends all data connections.
-func (p *Peer) BreakAllData() {
+func BreakAllData(p *Peer) {
 	for _, c := range p.data() {
 		_ = c.Close()
 	}
 }
 
 // BreakControl ends the control connection.
-func (p *Peer) BreakControl() {
+func BreakControl(p *Peer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s := p.session; s != nil && s.control != nil {
@@ -40,4 +40,4 @@ func (p *Peer) BreakControl() {
 }
 
 // Paths returns the number of data connections that are up.
-func (p *Peer) Paths() int { return len(p.data()) }
+func Paths(p *Peer) int { return len(p.data()) }

@@ -54,6 +54,7 @@ type worker struct {
 
 // pair is two engines, and each one as the other's peer.
 type pair struct {
+	ln       *transfer.Listener // of b
 	a, b     *transfer.Engine
 	dialed   *transfer.Peer // of a
 	accepted *transfer.Peer // of b
@@ -68,7 +69,13 @@ func newPair(t testing.TB, config transfer.Config) *pair {
 	require.NoError(t, err)
 	p.atB, err = p.b.Alloc(workers*(slot+guard), transfer.RegionConfig{Name: "memory", Access: all})
 	require.NoError(t, err)
-	p.dialed, p.accepted = connect(t, p.a, p.b)
+	ctx := bounded(t)
+	p.ln, err = p.b.Listen(ctx, ":0", transfer.ListenConfig{})
+	require.NoError(t, err)
+	p.dialed, err = p.a.Dial(ctx, at(t, p.ln), transfer.DialConfig{})
+	require.NoError(t, err)
+	p.accepted, err = p.ln.Accept(ctx)
+	require.NoError(t, err)
 	return p
 }
 
@@ -79,10 +86,7 @@ func (p *pair) start(t testing.TB, allowed func(error) bool) *traffic {
 		tr.add(&worker{peer: p.dialed, memory: p.atB.Bytes(), at: i * (slot + guard)})
 		tr.add(&worker{peer: p.accepted, memory: p.atA.Bytes(), at: i * (slot + guard)})
 	}
-	t.Cleanup(func() { // before the engines are closed
-		tr.stop.Store(true)
-		tr.running.Wait()
-	})
+	t.Cleanup(tr.halt) // before the engines are closed
 	return tr
 }
 
@@ -98,25 +102,16 @@ func (tr *traffic) work(w *worker) {
 	in := make([]byte, slot)
 	remote, err := w.peer.Region(tr.ctx, "memory")
 	write, read := w.peer.NewBatch(1), w.peer.NewBatch(1)
-	carryOut := func(b *transfer.Batch, err error) error {
-		if err == nil {
-			err = b.Submit(tr.ctx)
-		}
-		if err == nil {
-			err = b.Wait(tr.ctx)
-		}
-		return err
-	}
 	from, to := 0, slot
 	for !tr.stop.Load() {
 		if err == nil {
 			_, _ = src.Read(w.model[from:to])
 			write.Reset()
-			err = carryOut(write, write.Write(remote, uint64(w.at+from), w.model[from:to]))
+			err = carryOut(tr.ctx, write, write.Write(remote, uint64(w.at+from), w.model[from:to]))
 		}
 		if err == nil {
 			read.Reset()
-			err = carryOut(read, read.Read(in, remote, uint64(w.at)))
+			err = carryOut(tr.ctx, read, read.Read(in, remote, uint64(w.at)))
 		}
 		if err != nil {
 			w.failed.Add(1)
@@ -125,7 +120,9 @@ func (tr *traffic) work(w *worker) {
 				tr.t.Errorf("a transfer of %v failed: %v", w.peer, err)
 				return
 			}
-			remote, err = w.peer.Region(tr.ctx, "memory")
+			if remote, err = w.peer.Region(tr.ctx, "memory"); err != nil {
+				return // the peer is closed
+			}
 			from, to = 0, slot
 			continue
 		}
@@ -172,11 +169,15 @@ func (tr *traffic) until(what string, ok func() bool) {
 	}
 }
 
+func (tr *traffic) halt() {
+	tr.stop.Store(true)
+	tr.running.Wait()
+}
+
 // end ends the traffic and checks the memory.
 func (tr *traffic) end() {
 	tr.t.Helper()
-	tr.stop.Store(true)
-	tr.running.Wait()
+	tr.halt()
 	for _, w := range tr.workers {
 		require.True(tr.t, bytes.Equal(w.model, w.memory[w.at:w.at+slot]), "%v: the slot at %d", w.peer, w.at)
 		require.Equal(tr.t, make([]byte, guard), w.memory[w.at+slot:w.at+slot+guard], "%v: what is behind the slot at %d", w.peer, w.at)
@@ -251,15 +252,15 @@ func TestFaults(t *testing.T) {
 		"device soft0":     device("soft0"),
 		"device soft1":     device("soft1"),
 
-		"data connection":                     once(func(p *pair) { p.dialed.BreakData() }),
-		"data connection at the other end":    once(func(p *pair) { p.accepted.BreakData() }),
-		"all data connections":                once(func(p *pair) { p.dialed.BreakAllData() }),
-		"control connection":                  once(func(p *pair) { p.dialed.BreakControl() }),
-		"control connection at the other end": once(func(p *pair) { p.accepted.BreakControl() }),
+		"data connection":                     once(func(p *pair) { transfer.BreakData(p.dialed) }),
+		"data connection at the other end":    once(func(p *pair) { transfer.BreakData(p.accepted) }),
+		"all data connections":                once(func(p *pair) { transfer.BreakAllData(p.dialed) }),
+		"control connection":                  once(func(p *pair) { transfer.BreakControl(p.dialed) }),
+		"control connection at the other end": once(func(p *pair) { transfer.BreakControl(p.accepted) }),
 		"everything": once(func(p *pair) {
-			p.dialed.BreakControl()
-			p.accepted.BreakAllData()
-			p.dialed.BreakAllData()
+			transfer.BreakControl(p.dialed)
+			transfer.BreakAllData(p.accepted)
+			transfer.BreakAllData(p.dialed)
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -273,7 +274,7 @@ func TestFaults(t *testing.T) {
 			f.end(t, p)
 			t.Logf("after it: %v", tr.goesOn())
 			// All connections come back, and are used.
-			tr.until("all connections are up", func() bool { return p.dialed.Paths() == 4 && p.accepted.Paths() == 4 })
+			tr.until("all connections are up", func() bool { return transfer.Paths(p.dialed) == 4 && transfer.Paths(p.accepted) == 4 })
 			before := p.dialed.Stats().Devices
 			tr.until("all devices are used", func() bool {
 				now := p.dialed.Stats().Devices
@@ -351,7 +352,7 @@ func TestNotificationsOverFaults(t *testing.T) {
 		})
 	}
 	for i := range 6 {
-		ends[i%2].BreakControl()
+		transfer.BreakControl(ends[i%2])
 		want := received[0].Load() + 20
 		cmtest.Soon(t, "notifications go on", func() bool { return received[0].Load() >= min(want, n) || t.Failed() })
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/softroce"
 	"github.com/verbena-go/verbena/transfer"
@@ -30,6 +31,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
+	process.Become(map[string]process.Program{"victim": victim})
 	os.Exit(testdevice.Main(m))
 }
 

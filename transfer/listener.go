@@ -3,6 +3,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -10,9 +11,12 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
+	"sync"
 	"syscall"
 	"time"
 
+	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -41,15 +45,48 @@ type Listener struct {
 	peers  chan *Peer    // for Accept
 	err    error         // why the listener has ended; set before ended is closed
 	ended  chan struct{}
+
+	mu       sync.Mutex
+	halfOpen []*halfOpen // the oldest first
 }
 
-const mostServed = 64 // connection requests at once
+// halfOpen is a control connection that is not a session's yet. It may be one
+// of many that are there only to keep others out.
+type halfOpen struct{ end context.CancelFunc }
+
+// enter adds a connection to the half-open ones.
+func (ln *Listener) enter(end context.CancelFunc) *halfOpen {
+	h := &halfOpen{end}
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if len(ln.halfOpen) == mostHalfOpen {
+		ln.halfOpen[0].end()
+		ln.halfOpen = slices.Delete(ln.halfOpen, 0, 1)
+	}
+	ln.halfOpen = append(ln.halfOpen, h)
+	return h
+}
+
+// leave takes a connection out of the half-open ones.
+func (ln *Listener) leave(h *halfOpen) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if i := slices.Index(ln.halfOpen, h); i >= 0 {
+		ln.halfOpen = slices.Delete(ln.halfOpen, i, i+1)
+	}
+}
+
+const (
+	mostServed   = 256 // connection requests at once
+	mostHalfOpen = 128 // of those, control connections that have not said anything; the oldest gives way
+)
 
 // Listen listens at host:port for engines that dial. Without a host, it listens
 // on all devices, and tells the dialer the addresses of the engine's, so that
 // the dialer uses them all. Port 0 makes the system choose one.
 func (e *Engine) Listen(ctx context.Context, address string, config ListenConfig) (*Listener, error) {
-	if err := e.check("Engine.Listen"); err != nil {
+	const op = "Engine.Listen"
+	if err := cmp.Or(e.check(op), checkContext(op, ctx)); err != nil {
 		return nil, err
 	}
 	if config.Backlog <= 0 {
@@ -78,13 +115,30 @@ func (e *Engine) Listen(ctx context.Context, address string, config ListenConfig
 }
 
 // Addr returns the address of the listener.
-func (ln *Listener) Addr() netip.AddrPort { return ln.rdma.Addr() }
+func (ln *Listener) Addr() netip.AddrPort {
+	if ln.check("") != nil {
+		return netip.AddrPort{}
+	}
+	return ln.rdma.Addr()
+}
+
+// check returns an error if the Listener is nil or not from Listen.
+func (ln *Listener) check(op string) error {
+	if ln == nil || ln.engine == nil {
+		return cerr.Refuse(op, "", "the Listener is nil or was not made by Engine.Listen")
+	}
+	return nil
+}
 
 // Accept waits for an engine that dials, and returns it as a Peer. The peer can
 // use the regions that it is told of before Accept returns. Accept fails with
 // an error matching os.ErrClosed after Close, and with ctx.Err() if ctx ends
 // first.
 func (ln *Listener) Accept(ctx context.Context) (*Peer, error) {
+	const op = "Listener.Accept"
+	if err := cmp.Or(ln.check(op), checkContext(op, ctx)); err != nil {
+		return nil, err
+	}
 	select {
 	case p := <-ln.peers:
 		return p, nil
@@ -104,7 +158,7 @@ func (ln *Listener) Accept(ctx context.Context) (*Peer, error) {
 // peers stay, but they cannot make new connections: if they lose all that they
 // have, they end.
 func (ln *Listener) Close() error {
-	if ln == nil {
+	if ln.check("") != nil {
 		return nil
 	}
 	e := ln.engine
@@ -156,13 +210,16 @@ func (ln *Listener) handle(ctx context.Context, req *rdmacm.Request) {
 // control accepts a control connection.
 func (ln *Listener) control(ctx context.Context, req *rdmacm.Request) error {
 	config := controlConfig(greeting{kind: kindControl})
-	conn, err := req.Accept(ctx, &config)
+	first, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	h := ln.enter(cancel)
+	defer ln.leave(h)
+	conn, err := req.Accept(first, &config)
 	if err != nil {
 		return err
 	}
-	first, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
 	it, err := receiveFirst(first, conn)
+	ln.leave(h)
 	if err == nil {
 		switch it.kind {
 		case itemHello:

@@ -3,6 +3,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -66,10 +67,20 @@ func (p *Peer) String() string {
 
 // Address returns the address of the other end: the one that was dialed, or
 // that it has dialed from.
-func (p *Peer) Address() string { return p.name }
+func (p *Peer) Address() string {
+	if p == nil {
+		return ""
+	}
+	return p.name
+}
 
 // Engine returns the engine that the peer belongs to.
-func (p *Peer) Engine() *Engine { return p.engine }
+func (p *Peer) Engine() *Engine {
+	if p == nil {
+		return nil
+	}
+	return p.engine
+}
 
 // check returns an error if the Peer is nil or closed.
 func (p *Peer) check(op string) error {
@@ -82,13 +93,21 @@ func (p *Peer) check(op string) error {
 // Done returns a channel that is closed when the peer is of no more use: it was
 // closed, or it had dialed this end and its session has ended. A peer that this
 // end has dialed is dialed again and again until Close.
-func (p *Peer) Done() <-chan struct{} { return p.gone }
+func (p *Peer) Done() <-chan struct{} {
+	if p == nil {
+		return nil
+	}
+	return p.gone
+}
 
 // Err returns nil before Done's channel is closed, and then why: an error
 // matching os.ErrClosed after Close, syscall.ECONNRESET if the peer closed the
 // session, syscall.ETIMEDOUT if it did not come back, or syscall.EPROTO if it
 // broke the protocol.
 func (p *Peer) Err() error {
+	if err := p.check("Peer.Err"); err != nil {
+		return err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
@@ -126,6 +145,7 @@ func (p *Peer) Close() error {
 		}
 	}
 	p.end(errPeerClosed)
+	<-p.gone // another goroutine may have been the first to end it
 	return nil
 }
 
@@ -179,7 +199,8 @@ func (s *session) await() {
 // Region returns the peer's region with the name. It waits until the peer
 // offers one, and fails with ctx.Err() if ctx ends first.
 func (p *Peer) Region(ctx context.Context, name string) (r *RemoteRegion, err error) {
-	if err := p.check("Peer.Region"); err != nil {
+	const op = "Peer.Region"
+	if err := cmp.Or(p.check(op), checkContext(op, ctx)); err != nil {
 		return nil, err
 	}
 	return r, p.await(ctx, func() bool {
@@ -292,7 +313,8 @@ func (p *Peer) withdraw(r *Region) <-chan struct{} {
 // If ctx ends first, the error is a *PendingError, and the message may still
 // arrive.
 func (p *Peer) Send(ctx context.Context, message []byte) error {
-	if err := p.check("Peer.Send"); err != nil {
+	const op = "Peer.Send"
+	if err := cmp.Or(p.check(op), checkContext(op, ctx)); err != nil {
 		return err
 	}
 	b := p.NewBatch(0)
@@ -308,7 +330,8 @@ func (p *Peer) Send(ctx context.Context, message []byte) error {
 // Receive waits for a notification of the peer and returns it. When the peer
 // has ended and all its notifications were received, it returns the peer's Err.
 func (p *Peer) Receive(ctx context.Context) (message []byte, err error) {
-	if err := p.check("Peer.Receive"); err != nil {
+	const op = "Peer.Receive"
+	if err := cmp.Or(p.check(op), checkContext(op, ctx)); err != nil {
 		return nil, err
 	}
 	return message, p.await(ctx, func() bool {
@@ -660,6 +683,10 @@ func (p *Peer) expire() {
 		} else {
 			waits = true
 		}
+	}
+	for b := range p.ringed() {
+		b.expire(now, timeout)
+		waits = true
 	}
 	if waits {
 		p.watch()

@@ -160,6 +160,8 @@ func (e *Engine) enter(op string, r *Region) error {
 	e.nextID++
 	r.id = e.nextID
 	e.all[r] = struct{}{}
+	e.entering.Add(1)
+	defer e.entering.Done()
 	if r.config.Name != "" {
 		e.names[r.config.Name] = r
 	}
@@ -203,8 +205,12 @@ func (e *Engine) registerOn(r *Region) error {
 	for _, d := range e.devices {
 		d.mu.Lock()
 		err := r.registerWith(d, d.pd)
+		removed := err != nil && d.verbs.Removed()
 		d.mu.Unlock()
-		if err != nil {
+		switch {
+		case removed:
+			e.lose(d, err)
+		case err != nil:
 			return err
 		}
 	}
@@ -315,6 +321,9 @@ func (e *Engine) Forget(b []byte) error {
 
 // String returns the name and the size of the region.
 func (r *Region) String() string {
+	if r == nil {
+		return "nil Region"
+	}
 	if r.config.Name == "" {
 		return fmt.Sprintf("region of %d bytes", r.length)
 	}
@@ -322,14 +331,29 @@ func (r *Region) String() string {
 }
 
 // Name returns the region's name, or "".
-func (r *Region) Name() string { return r.config.Name }
+func (r *Region) Name() string {
+	if r == nil {
+		return ""
+	}
+	return r.config.Name
+}
 
 // Len returns the size of the region in bytes.
-func (r *Region) Len() int { return r.length }
+func (r *Region) Len() int {
+	if r == nil {
+		return 0
+	}
+	return r.length
+}
 
 // Bytes returns the region's memory, or nil if the program cannot access it. It
 // must not be used after Close if the memory is from Alloc.
-func (r *Region) Bytes() []byte { return r.bytes }
+func (r *Region) Bytes() []byte {
+	if r == nil {
+		return nil
+	}
+	return r.bytes
+}
 
 // Close takes the region back. It tells the peers, and waits until each has
 // ended its transfers to and from the region, but at most for
@@ -338,7 +362,7 @@ func (r *Region) Bytes() []byte { return r.bytes }
 // nothing while batches of this engine use the memory. It may be called more
 // than once.
 func (r *Region) Close() error {
-	if r == nil {
+	if r == nil || r.engine == nil {
 		return nil
 	}
 	e := r.engine
@@ -406,17 +430,42 @@ type RemoteRegion struct {
 }
 
 // Name returns the region's name.
-func (r *RemoteRegion) Name() string { return r.offer.name }
+func (r *RemoteRegion) Name() string {
+	if r == nil || r.session == nil {
+		return ""
+	}
+	return r.offer.name
+}
 
 // Len returns the size of the region in bytes.
-func (r *RemoteRegion) Len() uint64 { return r.offer.length }
+func (r *RemoteRegion) Len() uint64 {
+	if r == nil || r.session == nil {
+		return 0
+	}
+	return r.offer.length
+}
 
 // Access returns what the peer permits.
-func (r *RemoteRegion) Access() Access { return r.offer.access }
+func (r *RemoteRegion) Access() Access {
+	if r == nil || r.session == nil {
+		return 0
+	}
+	return r.offer.access
+}
 
 // Peer returns the peer that has the region.
-func (r *RemoteRegion) Peer() *Peer { return r.session.peer }
+func (r *RemoteRegion) Peer() *Peer {
+	if r == nil || r.session == nil {
+		return nil
+	}
+	return r.session.peer
+}
 
 // Incarnation returns a number that the peer's engine chose at its start. A
 // region of a peer that has restarted has another one.
-func (r *RemoteRegion) Incarnation() uint64 { return r.session.incarnation }
+func (r *RemoteRegion) Incarnation() uint64 {
+	if r == nil || r.session == nil {
+		return 0
+	}
+	return r.session.incarnation
+}

@@ -202,6 +202,11 @@ func (s *session) handle(it item) error {
 	if s.err != nil {
 		return s.err
 	}
+	if it.kind == itemWithdraw || it.kind == itemFence {
+		if err := s.stream.mayAsk(); err != nil {
+			return err
+		}
+	}
 	switch it.kind {
 	case itemWithdraw:
 		r := s.regions[n]

@@ -21,6 +21,7 @@ type stream struct {
 	sent     int        // number of items that were sent on the current connection
 	received uint64     // number of items that this end has received
 	mustAck  bool       // whether the peer is to be told received
+	answers  int        // number of items that answer the peer's
 	err      error      // after the end of the session
 	wake     chan struct{}
 }
@@ -40,6 +41,9 @@ func (s *stream) add(done func(error), fill func(*encoder)) {
 	err := s.err
 	if err == nil {
 		s.items = append(s.items, streamed{e, done})
+		if isAnswer(e) {
+			s.answers++
+		}
 	}
 	s.mu.Unlock()
 	if err != nil {
@@ -50,6 +54,23 @@ func (s *stream) add(done func(error), fill func(*encoder)) {
 	}
 	s.signal()
 }
+
+// mostAnswers is the number of answers that the peer may leave without an
+// acknowledgement before this end takes no more questions.
+const mostAnswers = 1 << 17
+
+// mayAsk returns an error if the peer asks more and more, and does not
+// acknowledge the answers, which would fill this end's memory.
+func (s *stream) mayAsk() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.answers >= mostAnswers {
+		return protocolError("%d answers that it does not acknowledge", s.answers)
+	}
+	return nil
+}
+
+func isAnswer(item []byte) bool { return item[0] == itemWithdrawn || item[0] == itemFenced }
 
 func (s *stream) signal() {
 	select {
@@ -103,6 +124,11 @@ func (s *stream) acknowledge(received uint64) error {
 		n := int(received - s.first)
 		done = s.items[:n:n]
 		s.items, s.first, s.sent = s.items[n:], received, max(0, s.sent-n)
+		for _, it := range done {
+			if isAnswer(it.item) {
+				s.answers--
+			}
+		}
 	}
 	s.mu.Unlock()
 	for _, it := range done {
