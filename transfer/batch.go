@@ -21,8 +21,9 @@ import (
 // it once and use it again: filling and submitting it allocates nothing. Its
 // methods must not be called concurrently, except Cancel, Progress and Wait.
 //
-// The requests of a batch are carried out in any order, and those of several
-// batches at the same time. Each batch of a peer gets its turn.
+// Read, Write and Notify fill the batch. Submit starts its requests, which are
+// carried out in any order, and at the same time as those of other batches.
+// Each batch of a peer gets its turn.
 type Batch struct {
 	peer     *Peer
 	most     int // number of requests that there is room for
@@ -179,7 +180,7 @@ func (b *Batch) add(op string, r request) error {
 // Notify makes the batch send the peer a message of at most MaxNotification
 // bytes once all its requests are done. The peer's Receive returns the message
 // exactly once, and then sees what the requests wrote. If a request fails, no
-// message is sent. Notify copies the message.
+// message is sent. Notify copies the message, which may be empty.
 func (b *Batch) Notify(message []byte) error {
 	if err := b.change(); err != nil {
 		return err

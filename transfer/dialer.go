@@ -51,7 +51,9 @@ const (
 // Dial connects to the engine that listens at host:port: with one connection
 // for control, and Config.Connections for each pair of devices. It returns when
 // the first of these is up. From then on, the engine replaces connections that
-// fail, until the Peer is closed.
+// fail, until the Peer is closed. If the peer cannot be reached for
+// Config.RetryTimeout, or its program restarts, the session ends and the next
+// one begins when it can be reached.
 //
 // Dial fails with an error matching ErrRefused if Authenticate or Verify
 // refuses, with one matching syscall.ECONNREFUSED if no engine listens there,
@@ -284,9 +286,18 @@ func (d *dialer) pause(how time.Duration) {
 }
 
 // resume makes a new control connection for a session and runs it. If the peer
-// does not know the session any more, it ends it.
+// does not know the session any more, or cannot be reached for
+// Config.RetryTimeout, it ends the session.
 func (p *Peer) resume(s *session, addresses []address) {
+	began := time.Now()
 	for attempts := 0; s.ctx.Err() == nil; attempts++ {
+		if timeout := p.engine.config.RetryTimeout; time.Since(began) > timeout {
+			p.mu.Lock()
+			last := p.lastErr
+			p.mu.Unlock()
+			s.end(errors.Join(fmt.Errorf("transfer: the peer did not come back in %v: %w", timeout, syscall.ETIMEDOUT), last))
+			return
+		}
 		// At first, a way that does not answer does not take long, since
 		// another may.
 		timeout := dialTimeout >> max(4-attempts, 0)

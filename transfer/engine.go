@@ -45,8 +45,8 @@ type Config struct {
 	CacheSize int
 	// RetryTimeout is how long a request that failed is repeated over other
 	// or new connections, how long requests wait if there is no connection,
-	// and how long the end that was dialed waits for the dialer to come back;
-	// 0 means 10 s. It also limits how long Region.Close waits for peers.
+	// and how long a session lasts without a control connection; 0 means 10
+	// s. It also limits how long Region.Close waits for peers.
 	RetryTimeout time.Duration
 	// Logger, if not nil, gets a record when a peer, a connection or a device
 	// comes, goes or comes back. It must not call the engine.

@@ -266,6 +266,7 @@ func (ln *Listener) greet(ctx context.Context, req *rdmacm.Request, conn *rdmacm
 		return err
 	}
 	p := e.newPeer(req.RemoteAddr().String(), nil)
+	p.shown = slices.Clone(h.credentials)
 	s := newSession(p, w.token, h.incarnation, h.mailbox)
 	if err := e.admit(p); err != nil {
 		return err

@@ -39,6 +39,10 @@ const (
 	mostName      = 255
 	mostDevices   = 16
 	mostAddresses = 64
+)
+
+// Limits of what the program sends.
+const (
 	// MaxNotification is the length of the longest notification in bytes.
 	MaxNotification = 2048
 	// MaxCredentials is the length of the longest credentials, and of the

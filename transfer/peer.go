@@ -18,6 +18,7 @@ import (
 type Peer struct {
 	engine *Engine
 	name   string        // address of the other end
+	shown  []byte        // credentials of the other end, if it has dialed
 	dialer *dialer       // nil if the other end has dialed
 	gone   chan struct{} // closed when the peer is closed, or has ended and is not dialed again
 
@@ -72,6 +73,31 @@ func (p *Peer) Address() string {
 		return ""
 	}
 	return p.name
+}
+
+// Credentials returns what the other end showed to ListenConfig.Authenticate.
+// It is empty if this end has dialed.
+func (p *Peer) Credentials() []byte {
+	if p.check("") != nil {
+		return nil
+	}
+	return slices.Clone(p.shown)
+}
+
+// Incarnation returns a number that tells the sessions with the peer apart:
+// that of the peer's engine, which it chose at its start. It is 0 while there
+// is no session. An end that has dialed compares it to learn that the peer's
+// program has restarted; an end that was dialed gets a new Peer.
+func (p *Peer) Incarnation() uint64 {
+	if p.check("") != nil {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.session == nil || p.session.err != nil {
+		return 0
+	}
+	return p.session.incarnation
 }
 
 // Engine returns the engine that the peer belongs to.
@@ -311,7 +337,9 @@ func (p *Peer) withdraw(r *Region) <-chan struct{} {
 // Send sends the peer a message of at most MaxNotification bytes, as a batch
 // without requests would. It blocks until the message is in the peer's mailbox.
 // If ctx ends first, the error is a *PendingError, and the message may still
-// arrive.
+// arrive. While there is no connection, Send waits for the next one, until the
+// session ends; then the error matches ErrRestarted, and the message may have
+// arrived.
 func (p *Peer) Send(ctx context.Context, message []byte) error {
 	const op = "Peer.Send"
 	if err := cmp.Or(p.check(op), checkContext(op, ctx)); err != nil {
@@ -329,6 +357,10 @@ func (p *Peer) Send(ctx context.Context, message []byte) error {
 
 // Receive waits for a notification of the peer and returns it. When the peer
 // has ended and all its notifications were received, it returns the peer's Err.
+// Notifications arrive in the order in which their batches' requests were done,
+// and after the regions that the peer offered before. Those of a session that
+// has ended are still received. At the end that has dialed, later ones may come
+// from a peer whose program has restarted.
 func (p *Peer) Receive(ctx context.Context) (message []byte, err error) {
 	const op = "Peer.Receive"
 	if err := cmp.Or(p.check(op), checkContext(op, ctx)); err != nil {
