@@ -45,7 +45,7 @@ const (
 	mostBackoff  = 2 * time.Second
 	// ackTimeout makes a connection end some seconds after its network: it is
 	// not the only one, so it need not wait for the network to come back.
-	ackTimeout = 50 * time.Millisecond
+	ackTimeout = 100 * time.Millisecond
 )
 
 // Dial connects to the engine that listens at host:port: with one connection

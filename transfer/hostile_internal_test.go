@@ -283,6 +283,9 @@ func TestHalfOpenConnections(t *testing.T) {
 // memory.
 func TestFloodOfQuestions(t *testing.T) {
 	need(t)
+	if !testdevice.Soft() {
+		t.Skip("Soft-RoCE ends a connection whose other end posts no receives")
+	}
 	r := newRig(t, Config{})
 	conn, p, _ := r.session()
 	memory, err := conn.Alloc(messageLen, 0)
@@ -538,4 +541,33 @@ func boolInt(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// A request to a region for which the peer gives no key fails in time, and does
+// not keep up what comes after it.
+func TestNoKey(t *testing.T) {
+	need(t)
+	r := newRig(t, Config{})
+	a, err := New(Config{RetryTimeout: 100 * time.Millisecond})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, a.Close()) })
+	p, err := a.Dial(r.ctx, r.at, DialConfig{})
+	require.NoError(t, err)
+	b := p.NewBatch(2)
+	for _, name := range []string{"without", "with"} {
+		_, err := r.engine.Alloc(100, RegionConfig{Name: name, Access: WriteAccess})
+		require.NoError(t, err)
+		remote, err := p.Region(r.ctx, name)
+		require.NoError(t, err)
+		require.NoError(t, b.Write(remote, 0, make([]byte, 100)))
+		if name == "without" {
+			p.mu.Lock()
+			remote.offer.keys = [mostDevices]key{}
+			p.mu.Unlock()
+		}
+	}
+	require.NoError(t, b.Submit(r.ctx))
+	require.ErrorIs(t, b.Wait(r.ctx), syscall.ETIMEDOUT)
+	require.ErrorIs(t, b.Err(0), errNoKey)
+	require.NoError(t, b.Err(1))
 }

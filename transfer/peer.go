@@ -682,6 +682,7 @@ func (p *Peer) watch() {
 
 // expire makes requests fail that have waited too long for a connection.
 func (p *Peer) expire() {
+	defer p.pump() // what waited behind a request that has failed
 	p.mu.Lock()
 	defer p.unlock()
 	p.watched = false
