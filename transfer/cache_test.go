@@ -408,20 +408,21 @@ func TestSecondCallerTriesItself(t *testing.T) {
 		finish := make(chan struct{})
 		d.during = func() { <-finish }
 		d.onRegister = []error{syscall.EFAULT}
-		errs := make(chan error, 2)
-		for range 2 {
+		var errs [2]error
+		for i := range errs {
 			go func() {
 				r, err := c.acquire(all(100, 200).of(d.array))
 				if err == nil {
 					c.release(r)
 				}
-				errs <- err
+				errs[i] = err
 			}()
 			synctest.Wait()
 		}
 		close(finish)
-		require.ErrorIs(t, <-errs, syscall.EFAULT)
-		require.NoError(t, <-errs)
+		synctest.Wait()
+		require.ErrorIs(t, errs[0], syscall.EFAULT)
+		require.NoError(t, errs[1])
 		require.NoError(t, c.close())
 	})
 }
