@@ -171,10 +171,12 @@ func (p *Peer) begun(ctx context.Context) (*rdmacm.Conn, *session, []address, er
 func exchange(ctx context.Context, conn *rdmacm.Conn, fill func(*encoder)) (item, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	if err := sendFirst(ctx, conn, fill); err != nil {
-		return item{}, err
+	failed := sendFirst(ctx, conn, fill)
+	it, err := receiveFirst(ctx, conn) // may be a refusal that came with the end
+	if err != nil && failed != nil {
+		err = failed
 	}
-	return receiveFirst(ctx, conn)
+	return it, err
 }
 
 // sendFirst sends an item that is not of the session's stream.
