@@ -181,6 +181,9 @@ func (b *Batch) add(op string, r request) error {
 // bytes once all its requests are done. The peer's Receive returns the message
 // exactly once, and then sees what the requests wrote. If a request fails, no
 // message is sent. Notify copies the message, which may be empty.
+//
+// On iWARP, a device may complete a write before its data are in place, so that
+// the message may come before them. Let the peer read the data there instead.
 func (b *Batch) Notify(message []byte) error {
 	if err := b.change(); err != nil {
 		return err

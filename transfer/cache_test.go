@@ -1037,10 +1037,10 @@ func (m *model) run(ops []byte) {
 }
 
 func TestModel(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 2))
-			ops := make([]byte, 1000)
+			ops := make([]byte, 500)
 			for i := range ops {
 				ops[i] = byte(rnd.Uint32())
 			}
@@ -1074,7 +1074,7 @@ func (w *watched) isAlive(r *Region) bool {
 }
 
 func TestCacheConcurrently(t *testing.T) {
-	const goroutines, rounds, size = 8, 1000, 4096
+	const goroutines, rounds, size = 8, 300, 4096
 	var regions watched
 	d := newRecorder(t, size)
 	d.during = runtime.Gosched

@@ -12,11 +12,12 @@ import (
 
 // Errors of requests and peers, for errors.Is.
 var (
-	// ErrRestarted reports that the peer's engine is not the one that the
-	// request was made for: its program has restarted, or it gave up the
-	// session. Regions that Peer.Region returned before are of no use any
-	// more; ask for them again.
-	ErrRestarted = errors.New("transfer: the peer has begun anew, so its regions must be looked up again")
+	// ErrRestarted reports that the session in which the region was looked up
+	// has ended: the peer's program has restarted, has closed its Peer, or was
+	// away for longer than Config.RetryTimeout. The error also says which.
+	// Regions that Peer.Region returned before are of no use any more; ask for
+	// them again.
+	ErrRestarted = errors.New("transfer: the session with the peer has ended, so its regions must be looked up again")
 	// ErrWithdrawn reports that the peer has closed the region.
 	ErrWithdrawn = errors.New("transfer: the peer has closed the region")
 	// ErrCanceled reports that Batch.Cancel came before the request was done.

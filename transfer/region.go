@@ -37,9 +37,10 @@ type RegionConfig struct {
 	// the engine.
 	Access Access
 	// Allow, if not nil, says which peers are told of the region. It is called
-	// once for each peer, must not block, and must not call the engine. A peer
-	// that is not told would have to guess a key; peers that must not be able
-	// to reach the memory at all belong to another Engine.
+	// for each session of a peer, and when the keys change; it must not block,
+	// and must not call the engine. A peer that is not told would have to guess
+	// a key; peers that must not be able to reach the memory at all belong to
+	// another Engine.
 	Allow func(*Peer) bool
 }
 
