@@ -79,3 +79,63 @@ func TestCredentials(t *testing.T) {
 		}
 	}
 }
+
+// The end that has dialed learns from Receive that a session has ended, can
+// send to the next one, and ends when it is refused.
+func TestNextSession(t *testing.T) {
+	needDevice(t)
+	ctx := bounded(t)
+	a := newEngine(t, transfer.Config{})
+	refuse := false
+	listen := func(address string) (*transfer.Engine, *transfer.Listener) {
+		e := newEngine(t, transfer.Config{})
+		ln, err := e.Listen(ctx, address, transfer.ListenConfig{
+			Authenticate: func(context.Context, netip.AddrPort, []byte) ([]byte, error) {
+				if refuse {
+					return nil, syscall.EPERM
+				}
+				return nil, nil
+			},
+		})
+		require.NoError(t, err)
+		return e, ln
+	}
+	b, ln := listen(":0")
+	address := at(t, ln)
+	dialed, err := a.Dial(ctx, address, transfer.DialConfig{})
+	require.NoError(t, err)
+	accepted, err := ln.Accept(ctx)
+	require.NoError(t, err)
+	require.NoError(t, accepted.Send(ctx, []byte("last")))
+	first := dialed.Incarnation()
+
+	require.NoError(t, b.Close())
+	message, err := dialed.Receive(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "last", string(message))
+	_, err = dialed.Receive(ctx)
+	require.ErrorIs(t, err, transfer.ErrRestarted)
+	sent := make(chan error, 1)
+	go func() { sent <- dialed.Send(ctx, []byte("to the next")) }() // waits for it
+	c, ln := listen(address)
+	accepted, err = ln.Accept(ctx)
+	require.NoError(t, err)
+	message, err = accepted.Receive(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "to the next", string(message))
+	require.NoError(t, <-sent)
+	require.NotEqual(t, first, dialed.Incarnation())
+
+	require.NoError(t, c.Close())
+	refuse = true
+	_, _ = listen(address)
+	<-dialed.Done()
+	require.ErrorIs(t, dialed.Err(), transfer.ErrRefused)
+	require.ErrorIs(t, dialed.Send(ctx, nil), transfer.ErrRefused)
+	for err == nil { // the end of the session comes first
+		_, err = dialed.Receive(ctx)
+	}
+	require.ErrorIs(t, err, transfer.ErrRestarted)
+	_, err = dialed.Receive(ctx)
+	require.ErrorIs(t, err, transfer.ErrRefused)
+}

@@ -217,6 +217,12 @@ func (b *Batch) Submit(ctx context.Context) error {
 		b.release()
 		return err
 	}
+	if len(b.requests) == 0 {
+		// A message alone is not for a session that has ended.
+		if err := p.await(ctx, func() bool { return p.session != nil && p.session.err == nil }); err != nil {
+			return err
+		}
+	}
 	p.mu.Lock()
 	b.state, b.canceled, b.next, b.unfinished, b.moved, b.err, b.stuck = submitted, false, 0, len(b.requests), 0, nil, time.Time{}
 	for i := range b.requests {

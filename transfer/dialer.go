@@ -56,8 +56,11 @@ const (
 // one begins when it can be reached.
 //
 // Dial fails with an error matching ErrRefused if Authenticate or Verify
-// refuses, with one matching syscall.ECONNREFUSED if no engine listens there,
-// and with ctx.Err() if ctx ends first.
+// refuses, with one matching syscall.ECONNREFUSED if no engine listens there or
+// its Backlog is full, and with ctx.Err() if ctx ends first. If the other
+// program ends meanwhile, the error matches syscall.ECONNRESET, ECONNREFUSED or
+// ETIMEDOUT. If a later session is refused, the Peer ends: its Err matches
+// ErrRefused.
 func (e *Engine) Dial(ctx context.Context, address string, config DialConfig) (*Peer, error) {
 	const op = "Engine.Dial"
 	if err := cmp.Or(e.check(op), checkContext(op, ctx)); err != nil {
@@ -169,12 +172,15 @@ func (p *Peer) begun(ctx context.Context) (*rdmacm.Conn, *session, []address, er
 
 // exchange sends the first item on a control connection and returns the answer.
 func exchange(ctx context.Context, conn *rdmacm.Conn, fill func(*encoder)) (item, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	limited, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	failed := sendFirst(ctx, conn, fill)
-	it, err := receiveFirst(ctx, conn) // may be a refusal that came with the end
+	failed := sendFirst(limited, conn, fill)
+	it, err := receiveFirst(limited, conn) // may be a refusal that came with the end
 	if err != nil && failed != nil {
 		err = failed
+	}
+	if err != nil && limited.Err() != nil && ctx.Err() == nil { // not the caller's deadline
+		err = fmt.Errorf("transfer: the peer does not answer: %w", syscall.ETIMEDOUT)
 	}
 	return it, err
 }
@@ -233,6 +239,10 @@ func (p *Peer) keepUp(conn *rdmacm.Conn, s *session, addresses []address) {
 			ctx, cancel := context.WithTimeout(d.ctx, dialTimeout)
 			conn, s, addresses, err = p.begun(ctx)
 			cancel()
+			if errors.Is(err, ErrRefused) {
+				go p.end(err) // waits for this goroutine
+				return
+			}
 			if err != nil {
 				p.failed(err)
 				s = nil
@@ -297,7 +307,11 @@ func (p *Peer) resume(s *session, addresses []address) {
 			p.mu.Lock()
 			last := p.lastErr
 			p.mu.Unlock()
-			s.end(errors.Join(fmt.Errorf("transfer: the peer did not come back in %v: %w", timeout, syscall.ETIMEDOUT), last))
+			err := fmt.Errorf("transfer: the peer did not come back in %v: %w", timeout, syscall.ETIMEDOUT)
+			if last != nil {
+				err = fmt.Errorf("%w: %w", err, last)
+			}
+			s.end(err)
 			return
 		}
 		// At first, a way that does not answer does not take long, since

@@ -42,8 +42,9 @@ type Peer struct {
 	perDevice []DeviceStats // by the device's index
 }
 
-// mail is a notification in the mailbox.
+// mail is a notification in the mailbox, or the end of a session.
 type mail struct {
+	err     error // why the session has ended
 	session *session
 	message []byte
 }
@@ -58,7 +59,7 @@ func (e *Engine) newPeer(name string, d *dialer) *Peer {
 	return p
 }
 
-// String returns the address of the other end.
+// String returns "peer" and the address of the other end.
 func (p *Peer) String() string {
 	if p == nil {
 		return "nil Peer"
@@ -118,7 +119,7 @@ func (p *Peer) check(op string) error {
 
 // Done returns a channel that is closed when the peer is of no more use: it was
 // closed, or it had dialed this end and its session has ended. A peer that this
-// end has dialed is dialed again and again until Close.
+// end has dialed is dialed again and again until Close, or until it refuses.
 func (p *Peer) Done() <-chan struct{} {
 	if p == nil {
 		return nil
@@ -337,9 +338,9 @@ func (p *Peer) withdraw(r *Region) <-chan struct{} {
 // Send sends the peer a message of at most MaxNotification bytes, as a batch
 // without requests would. It blocks until the message is in the peer's mailbox.
 // If ctx ends first, the error is a *PendingError, and the message may still
-// arrive. While there is no connection, Send waits for the next one, until the
-// session ends; then the error matches ErrRestarted, and the message may have
-// arrived.
+// arrive. While there is no connection or no session, Send waits for the next
+// one. If the session ends before the peer is known to have the message, the
+// error matches ErrRestarted, and the message may have arrived.
 func (p *Peer) Send(ctx context.Context, message []byte) error {
 	const op = "Peer.Send"
 	if err := cmp.Or(p.check(op), checkContext(op, ctx)); err != nil {
@@ -358,28 +359,33 @@ func (p *Peer) Send(ctx context.Context, message []byte) error {
 // Receive waits for a notification of the peer and returns it. When the peer
 // has ended and all its notifications were received, it returns the peer's Err.
 // Notifications arrive in the order in which their batches' requests were done,
-// and after the regions that the peer offered before. Those of a session that
-// has ended are still received. At the end that has dialed, later ones may come
-// from a peer whose program has restarted.
-func (p *Peer) Receive(ctx context.Context) (message []byte, err error) {
+// and after the regions that the peer offered before.
+//
+// At the end that has dialed, Receive fails once with an error matching
+// ErrRestarted when a session has ended, after its notifications: what the
+// program has asked before is not answered any more. Later calls return those
+// of the next session.
+func (p *Peer) Receive(ctx context.Context) ([]byte, error) {
 	const op = "Peer.Receive"
 	if err := cmp.Or(p.check(op), checkContext(op, ctx)); err != nil {
 		return nil, err
 	}
-	return message, p.await(ctx, func() bool {
+	var first mail
+	err := p.await(ctx, func() bool {
 		if len(p.mail) == 0 {
 			return false
 		}
-		m := p.mail[0]
-		p.mail = p.mail[1:]
-		message = m.message
-		m.session.read()
+		first, p.mail = p.mail[0], p.mail[1:]
+		if first.err == nil {
+			first.session.read()
+		}
 		return true
 	})
+	return first.message, cmp.Or(err, first.err)
 }
 
 // Notifications returns an iterator over the results of Receive. It stops after
-// the first error.
+// the first error, also that of the end of a session.
 func (p *Peer) Notifications(ctx context.Context) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		for {

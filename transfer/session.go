@@ -118,6 +118,9 @@ func (s *session) end(err error) {
 	}
 	waiting := s.waiting
 	s.waiting, s.control = nil, nil
+	if p.dialer != nil && p.session == s && !p.closed && (len(p.mail) == 0 || p.mail[len(p.mail)-1].err == nil) {
+		p.mail = append(p.mail, mail{session: s, err: failed})
+	}
 	p.changed()
 	p.unlock()
 
@@ -494,7 +497,7 @@ func (s *session) takeNotification(body []byte) error {
 	}
 	s.unread++
 	p.stats.Received++
-	p.mail = append(p.mail, mail{s, slices.Clone(body)})
+	p.mail = append(p.mail, mail{session: s, message: slices.Clone(body)})
 	p.changed()
 	return nil
 }

@@ -68,10 +68,7 @@ func (m message) text() []byte {
 
 func receive(ctx context.Context, from *transfer.Peer) (m message, err error) {
 	text, err := from.Receive(ctx)
-	if err == nil {
-		err = json.Unmarshal(text, &m)
-	}
-	return m, err
+	return m, cmp.Or(err, json.Unmarshal(text, &m))
 }
 
 func main() {
@@ -228,6 +225,8 @@ func decode(ctx context.Context, engine *transfer.Engine, address string, s shap
 	for missing := 0; ; { // layers
 		m, err := receive(ctx, peer)
 		switch {
+		case errors.Is(err, transfer.ErrRestarted): // the prefill process will begin anew
+			continue
 		case err != nil:
 			return err
 		case m.Sum == "": // the prefill process has begun, perhaps anew
@@ -240,7 +239,8 @@ func decode(ctx context.Context, engine *transfer.Engine, address string, s shap
 				continue
 			}
 		}
-		// A model would decode here, and need the pages until the end of the answer.
+		// A model would decode here, and need the pages until the end of the
+		// answer.
 		missing, answer.Pages = s.layers, s.choose()
 		if err := peer.Send(ctx, answer.text()); err != nil && !errors.Is(err, transfer.ErrRestarted) {
 			return err
