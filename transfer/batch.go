@@ -55,7 +55,7 @@ const (
 
 type request struct {
 	write  bool
-	memory []byte // the program's; nil: local was given
+	memory []byte // the program's; nil: the program named local
 	local  *Region
 	at     int // where the memory begins in local
 	remote *RemoteRegion
@@ -146,11 +146,7 @@ func (b *Batch) addRegion(op string, local *Region, r request) error {
 	case r.at < 0 || r.n < 0 || r.at > local.length-r.n:
 		return cerr.Refuse(op, local.String(), "%d bytes at offset %d are outside of the region", r.n, r.at)
 	}
-	if local.bytes != nil {
-		r.memory, r.at = local.bytes[r.at:r.at+r.n], 0
-	} else {
-		r.local = local
-	}
+	r.local = local
 	return b.add(op, r)
 }
 
@@ -213,7 +209,7 @@ func (b *Batch) Submit(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := p.reserve(ctx, len(b.requests)); err != nil {
+	if err := p.reserve(ctx, b.weight()); err != nil {
 		b.release()
 		return err
 	}
@@ -236,6 +232,9 @@ func (b *Batch) Submit(ctx context.Context) error {
 		b.requestsDone()
 	}
 	if b.unfinished > 0 {
+		if p.head == nil && !p.noPath.IsZero() {
+			p.noPath = time.Now() // earlier, no request waited for a connection
+		}
 		p.ring(b)
 		p.watch()
 	}
@@ -359,6 +358,14 @@ func (b *Batch) sliceDone(s *slice, err error) {
 	}
 }
 
+// lose ends a slice of which it is not known whether the peer's memory may
+// still be written. That its request was canceled, say, must not hide it. The
+// caller holds the peer's mu.
+func (s *slice) lose(err error) {
+	s.batch.requests[s.request].err = err
+	s.batch.sliceDone(s, err)
+}
+
 // failRequest makes a request fail once none of its slices is in flight. The
 // caller holds the peer's mu.
 func (b *Batch) failRequest(r *request, err error) {
@@ -426,10 +433,10 @@ func (b *Batch) requestError(i int) error {
 // which is a *RequestError, or the notification's. If ctx ends first, the error
 // is a *PendingError, and Wait can be called again.
 //
-// When the batch is done, this end's memory is no longer read or written. So is
-// the peer's, unless the error matches syscall.ETIMEDOUT, ErrRestarted or
-// os.ErrClosed: then what a lost connection carried may still arrive until the
-// peer destroys its end.
+// When the batch is done, this end's memory is no longer read or written. Nor
+// is the peer's, unless the error of one of the requests, see Err, matches
+// syscall.ETIMEDOUT, ErrRestarted or os.ErrClosed: then what a lost connection
+// carried may still arrive until the peer destroys its end.
 func (b *Batch) Wait(ctx context.Context) error {
 	if b == nil || b.peer == nil {
 		return b.change()
@@ -508,6 +515,14 @@ func (b *Batch) Cancel() {
 			b.failRequest(r, ErrCanceled)
 		}
 	}
+}
+
+// weight returns how much of Config.Pending the batch takes.
+func (b *Batch) weight() int {
+	if b.message != nil {
+		return len(b.requests) + 1
+	}
+	return len(b.requests)
 }
 
 // String describes the batch.

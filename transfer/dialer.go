@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -32,6 +31,7 @@ type DialConfig struct {
 // dialer makes and keeps up the connections to a peer that this end dials.
 type dialer struct {
 	address string
+	at      netip.AddrPort // what the address stands for; known while there is a session
 	config  DialConfig
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -161,6 +161,7 @@ func (p *Peer) begun(ctx context.Context) (*rdmacm.Conn, *session, []address, er
 				return nil, nil, fmt.Errorf("%w by Verify: %w", ErrRefused, err)
 			}
 		}
+		p.dialer.at = conn.RemoteAddr()
 		s := newSession(p, w.token, w.incarnation, w.mailbox)
 		return s, w.addresses, p.begin(s)
 	}()
@@ -366,7 +367,7 @@ func (p *Peer) ways(addresses []address) []way {
 	all := []way{{"", p.dialer.address}}
 	for _, a := range addresses {
 		for _, d := range p.engine.devices {
-			all = append(all, waysBetween(d, []netip.AddrPort{a.at}, p.dialer.address)...)
+			all = append(all, waysBetween(d, []netip.AddrPort{a.at}, p.dialer.at)...)
 		}
 	}
 	return all
@@ -375,23 +376,21 @@ func (p *Peer) ways(addresses []address) []way {
 // waysBetween returns the pairs of addresses between a device and addresses of
 // one of the peer's devices. Loopback addresses are used only if the peer was
 // dialed at one, and then alone.
-func waysBetween(d *device, remote []netip.AddrPort, dialed string) []way {
-	host, _, _ := net.SplitHostPort(dialed)
-	at, _ := netip.ParseAddr(host)
+func waysBetween(d *device, remote []netip.AddrPort, dialed netip.AddrPort) []way {
 	var all []way
 	for _, r := range remote {
 		for _, l := range d.addresses() {
-			if l.Is4() == r.Addr().Is4() && l.IsLoopback() == r.Addr().IsLoopback() && r.Addr().IsLoopback() == at.IsLoopback() {
+			if l.Is4() == r.Addr().Is4() && l.IsLoopback() == r.Addr().IsLoopback() && r.Addr().IsLoopback() == dialed.Addr().IsLoopback() {
 				all = append(all, way{l.String(), r.String()})
 			}
 		}
 	}
 	// The address that was dialed is known to work.
 	slices.SortStableFunc(all, func(a, b way) int {
-		switch {
-		case a.remote == dialed && b.remote != dialed:
+		switch at := dialed.String(); {
+		case a.remote == at && b.remote != at:
 			return -1
-		case a.remote != dialed && b.remote == dialed:
+		case a.remote != at && b.remote == at:
 			return 1
 		}
 		return 0
@@ -427,7 +426,11 @@ func (p *Peer) startRails(running *sync.WaitGroup, s *session, addresses []addre
 // rail keeps up one data connection until the session ends.
 func (p *Peer) rail(s *session, local *device, to []netip.AddrPort) {
 	for attempts := 0; s.ctx.Err() == nil; attempts++ {
-		for _, w := range waysBetween(local, to, p.dialer.address) {
+		ways := waysBetween(local, to, p.dialer.at)
+		if len(ways) == 0 {
+			p.failed(fmt.Errorf("transfer: no address of device %s fits one of the peer's, %v", local.name, to))
+		}
+		for _, w := range ways {
 			up, err := p.connect(s, local, w)
 			if up {
 				attempts = 0

@@ -96,12 +96,13 @@ func (p *path) fail(err error) {
 // run waits for the path's flights until it fails, and then destroys it.
 func (p *path) run() {
 	peer := p.session.peer
+	p.pump()
 	peer.pump()
 	first := true // whether no flight has failed yet
 	for running := true; running; {
 		select {
 		case f := <-p.posted:
-			if err := f.wait(); err != nil {
+			if err := p.wait(f); err != nil {
 				p.lost(f, err, first)
 				first, running = false, false
 				break
@@ -121,7 +122,7 @@ func (p *path) run() {
 	for peer.mu.Lock(); p.inFlight > 0; peer.mu.Lock() {
 		peer.unlock()
 		f := <-p.posted
-		if err := f.wait(); err != nil {
+		if err := p.wait(f); err != nil {
 			p.lost(f, err, first)
 			first = false
 		} else {
@@ -146,10 +147,12 @@ func (p *path) finish() {
 	peer.unlock()
 }
 
-func (f *flight) wait() error {
+// wait waits until the device has done with a flight.
+func (p *path) wait(f *flight) error {
 	if f.err != nil {
 		var pending *rdmacm.PendingError
 		if errors.As(f.err, &pending) {
+			_ = p.conn.Close() // otherwise, a device that is going may not end what it has
 			_ = pending.Transfer.Wait(context.Background())
 		}
 		return f.err

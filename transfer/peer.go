@@ -325,14 +325,14 @@ func (p *Peer) offer(r *Region) {
 	}
 }
 
-func (p *Peer) withdraw(r *Region) <-chan struct{} {
+func (p *Peer) withdraw(r *Region) (*session, <-chan struct{}) {
 	p.mu.Lock()
 	s := p.session
 	p.mu.Unlock()
 	if s == nil {
-		return nil
+		return nil, nil
 	}
-	return s.withdraw(r)
+	return s, s.withdraw(r)
 }
 
 // Send sends the peer a message of at most MaxNotification bytes, as a batch
@@ -453,7 +453,7 @@ func (p *Peer) ring(b *Batch) {
 
 // unring takes a batch out of the ring, if it is in it. The caller holds p.mu.
 func (p *Peer) unring(b *Batch) {
-	if b.right == nil {
+	if b.left == nil {
 		return
 	}
 	if b.right == b {
@@ -625,28 +625,31 @@ func (p *Peer) failAll(err error) {
 
 // pump makes the paths post what is to be done, in turns.
 func (p *Peer) pump() {
-	var paths [16]*path
 	for busy := true; busy; {
 		busy = false
-		p.mu.Lock()
-		n := 0
-		if s := p.session; s != nil && (p.head != nil || len(p.retries) > 0) {
-			for i := range s.order {
-				path := s.order[(s.turn+i)%len(s.order)]
-				if n < len(paths) && !path.posting && len(path.free) > 0 {
-					paths[n] = path
-					n++
-				}
+		for i := 0; ; i++ {
+			path := p.poster(i)
+			if path == nil {
+				break
 			}
-			if len(s.order) > 0 {
-				s.turn = (s.turn + 1) % len(s.order)
-			}
-		}
-		p.unlock()
-		for _, path := range paths[:n] {
 			busy = path.post() || busy
 		}
 	}
+}
+
+// poster returns the path whose turn is in i posts, or nil if all had theirs or
+// there is nothing to post.
+func (p *Peer) poster(i int) *path {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.session
+	if s == nil || p.head == nil && len(p.retries) == 0 || i >= len(s.order) {
+		return nil
+	}
+	if i == 0 {
+		s.turn++
+	}
+	return s.order[(s.turn+i)%len(s.order)]
 }
 
 // finish records that a batch is done. The caller holds p.mu, and calls unlock.
@@ -661,7 +664,7 @@ func (p *Peer) unlock() {
 	b := p.finished
 	p.finished = nil
 	for one := b; one != nil; one = one.right {
-		p.pending -= len(one.requests)
+		p.pending -= one.weight()
 	}
 	if b != nil && p.room != nil {
 		close(p.room)
@@ -704,7 +707,7 @@ func (p *Peer) expire() {
 		for number, lost := range s.fences {
 			for i := range lost {
 				if sl := &lost[i]; sl.batch != nil && now.After(sl.deadline) {
-					sl.batch.sliceDone(sl, timeoutError{sl.err})
+					sl.lose(timeoutError{sl.err})
 					sl.batch = nil
 				}
 			}

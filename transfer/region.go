@@ -3,13 +3,13 @@
 package transfer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
@@ -55,6 +55,7 @@ type Region struct {
 	register func(pd *ibverbs.PD, access ibverbs.AccessFlags) (*ibverbs.MR, error)
 	free     func()                                    // frees the memory; may be nil
 	mrs      [mostDevices]atomic.Pointer[registration] // by the device's index; nil while the device is gone
+	leaving  atomic.Bool                               // whether its deregistration has begun
 	cached
 
 	closing sync.Mutex // held by Close
@@ -135,7 +136,10 @@ func (e *Engine) newRegion(op string, r *Region) (*Region, error) {
 		err = e.enter(op, r)
 	}
 	if err != nil {
-		if r.free != nil {
+		e.mu.Lock()
+		_, registered := e.all[r] // a device may still use it; Engine.Close tries again
+		e.mu.Unlock()
+		if r.free != nil && !registered {
 			r.free()
 		}
 		return nil, err
@@ -240,7 +244,7 @@ func (e *Engine) registerAll(d *device, pd *ibverbs.PD) error {
 
 // registerWith registers the region on a device. The caller holds d.mu.
 func (r *Region) registerWith(d *device, pd *ibverbs.PD) error {
-	if pd == nil || r.mrs[d.index].Load() != nil {
+	if pd == nil || r.leaving.Load() || r.mrs[d.index].Load() != nil {
 		return nil
 	}
 	access := ibverbs.AccessLocalWrite
@@ -267,11 +271,9 @@ func isIWARP(d *ibverbs.Device) bool {
 
 // deregister deregisters a region everywhere, and forgets it.
 func (e *Engine) deregister(r *Region) error {
+	r.leaving.Store(true) // a device that comes back must not have it
 	e.mu.Lock()
 	delete(e.regions, r.id)
-	if e.names[r.config.Name] == r {
-		delete(e.names, r.config.Name)
-	}
 	e.mu.Unlock()
 	var errs []error
 	for _, d := range e.devices {
@@ -290,6 +292,9 @@ func (e *Engine) deregister(r *Region) error {
 	}
 	e.mu.Lock()
 	delete(e.all, r)
+	if e.names[r.config.Name] == r {
+		delete(e.names, r.config.Name)
+	}
 	e.mu.Unlock()
 	return nil
 }
@@ -400,21 +405,29 @@ func (e *Engine) offer(r *Region) {
 // they have ended their transfers.
 func (e *Engine) withdraw(r *Region) {
 	e.mu.Lock()
-	if e.names[r.config.Name] == r {
-		delete(e.names, r.config.Name)
-	}
-	delete(e.regions, r.id)
+	delete(e.regions, r.id) // no session is told of it any more
 	peers := keys(e.peers)
 	e.mu.Unlock()
-	late := time.NewTimer(e.config.RetryTimeout)
-	defer late.Stop()
+	told := map[*session]<-chan struct{}{}
 	for _, p := range peers {
-		if done := p.withdraw(r); done != nil {
-			select {
-			case <-done:
-			case <-late.C:
-				late.Reset(0)
-			}
+		if s, done := p.withdraw(r); done != nil {
+			told[s] = done
+		}
+	}
+	late, cancel := context.WithTimeout(context.Background(), e.config.RetryTimeout)
+	defer cancel()
+	for s, done := range told {
+		select {
+		case <-done:
+			continue
+		case <-late.Done():
+		}
+		select {
+		case <-done:
+		default:
+			// It may still use a key, which may soon be that of other memory.
+			s.end(fmt.Errorf("transfer: the peer did not give back %v in %v: %w", r, e.config.RetryTimeout, syscall.ETIMEDOUT))
+			s.await()
 		}
 	}
 }

@@ -101,7 +101,7 @@ func (s *session) end(err error) {
 	for number, lost := range s.fences {
 		delete(s.fences, number)
 		for i := range lost {
-			lost[i].batch.sliceDone(&lost[i], failed)
+			lost[i].lose(failed)
 		}
 	}
 	p.dropSession(s, failed)
@@ -343,7 +343,7 @@ func (s *session) reserve(number uint32, local *device) (*path, context.Context,
 	switch {
 	case s.err != nil:
 		err = s.err
-	case s.paths[number] != nil:
+	case s.paths[number] != nil || s.fences[number] != nil:
 		err = protocolError("another connection with the number %d", number)
 	case len(s.paths) >= mostPaths:
 		err = protocolError("more than %d connections", mostPaths)
@@ -409,7 +409,7 @@ func (s *session) destroyed(p *path) {
 	case len(lost) == 0:
 	case s.err != nil:
 		for i := range lost {
-			lost[i].batch.sliceDone(&lost[i], s.requestError())
+			lost[i].lose(s.requestError())
 		}
 	default:
 		s.fences[p.number] = lost
