@@ -115,6 +115,10 @@ func TestNextSession(t *testing.T) {
 	require.Equal(t, "last", string(message))
 	_, err = dialed.Receive(ctx)
 	require.ErrorIs(t, err, transfer.ErrRestarted)
+	ended, end := context.WithCancel(ctx)
+	end()
+	require.ErrorIs(t, dialed.Send(ended, nil), context.Canceled)
+	require.Zero(t, dialed.Stats().Pending)
 	sent := make(chan error, 1)
 	go func() { sent <- dialed.Send(ctx, []byte("to the next")) }() // waits for it
 	c, ln := listen(address)

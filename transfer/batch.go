@@ -203,6 +203,12 @@ func (b *Batch) Submit(ctx context.Context) error {
 	if len(b.requests) == 0 && b.message == nil {
 		return cerr.Refuse("Batch.Submit", p.String(), "the batch is empty")
 	}
+	if len(b.requests) == 0 {
+		// A message alone is not for a session that has ended.
+		if err := p.await(ctx, func() bool { return p.session != nil && p.session.err == nil }); err != nil {
+			return err
+		}
+	}
 	for i := range b.requests {
 		if err := b.requests[i].acquire(p.engine.cache); err != nil {
 			b.release()
@@ -212,12 +218,6 @@ func (b *Batch) Submit(ctx context.Context) error {
 	if err := p.reserve(ctx, b.weight()); err != nil {
 		b.release()
 		return err
-	}
-	if len(b.requests) == 0 {
-		// A message alone is not for a session that has ended.
-		if err := p.await(ctx, func() bool { return p.session != nil && p.session.err == nil }); err != nil {
-			return err
-		}
 	}
 	p.mu.Lock()
 	b.state, b.canceled, b.next, b.unfinished, b.moved, b.err, b.stuck = submitted, false, 0, len(b.requests), 0, nil, time.Time{}

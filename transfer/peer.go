@@ -109,7 +109,7 @@ func (p *Peer) Engine() *Engine {
 	return p.engine
 }
 
-// check returns an error if the Peer is nil or closed.
+// check returns an error if the Peer is nil or was not made by this package.
 func (p *Peer) check(op string) error {
 	if p == nil || p.engine == nil {
 		return cerr.Refuse(op, "", "the Peer is nil or was not made by Engine.Dial or Listener.Accept")
@@ -337,10 +337,12 @@ func (p *Peer) withdraw(r *Region) (*session, <-chan struct{}) {
 
 // Send sends the peer a message of at most MaxNotification bytes, as a batch
 // without requests would. It blocks until the message is in the peer's mailbox.
-// If ctx ends first, the error is a *PendingError, and the message may still
-// arrive. While there is no connection or no session, Send waits for the next
-// one. If the session ends before the peer is known to have the message, the
-// error matches ErrRestarted, and the message may have arrived.
+// If ctx ends while Send waits for a session or for room, nothing is sent and
+// the error matches ctx.Err(). If ctx ends later, the error is a *PendingError,
+// and the message may still arrive. While there is no connection or no session,
+// Send waits for the next one. If the session ends before the peer is known to
+// have the message, the error matches ErrRestarted, and the message may have
+// arrived.
 func (p *Peer) Send(ctx context.Context, message []byte) error {
 	const op = "Peer.Send"
 	if err := cmp.Or(p.check(op), checkContext(op, ctx)); err != nil {
