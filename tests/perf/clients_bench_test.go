@@ -77,7 +77,7 @@ func compareWays(b *testing.B, d testdevice.Device, ways []way, n int) {
 		fmt.Printf("\n| %s | %d | %s | %.0f | %.2f, %.2f, %.2f | %.0f us | %.0f us | %.1f us | %.1f | %.2f | %.2f |\n", w.protocol, n, w.network,
 			mid(rate), slices.Min(ratios), median(ratios), slices.Max(ratios),
 			mid(func(c conversing) float64 { return c.Median }), mid(func(c conversing) float64 { return c.P99 }),
-			mid(func(c conversing) float64 { return c.CPU }), each(calls), each(switches),
+			mid(func(c conversing) float64 { return c.CPU }), rounded(each(calls), 1), rounded(each(switches), 2),
 			slices.Min(values(got[i], func(c conversing) float64 { return c.Slowest })))
 	}
 }

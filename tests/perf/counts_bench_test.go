@@ -5,6 +5,7 @@ package perf
 import (
 	"encoding/csv"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -127,8 +128,18 @@ func BenchmarkCounts(b *testing.B) {
 				args := append(strings.Fields(way.flags), "-s", strconv.Itoa(tt.size))
 				syscalls, switched := perMessage(b, d, way.p, tt.measurement, tt.n, args...)
 				fmt.Printf("\n| %v | %d | %s | %.1f %s | %.2f, %.2f, %.2f | %.2f | %.2f |\n", tt.measurement, tt.size, way.name, median(times[i]), unit,
-					slices.Min(ratios[i]), median(ratios[i]), slices.Max(ratios[i]), syscalls, switched)
+					slices.Min(ratios[i]), median(ratios[i]), slices.Max(ratios[i]), rounded(syscalls, 2), rounded(switched, 2))
 			}
 		})
 	}
+}
+
+// rounded returns a count to that many digits after the point. A count that
+// is the difference of two runs may be less than 0.
+func rounded(count float64, digits int) float64 {
+	unit := math.Pow10(digits)
+	if r := math.Round(count*unit) / unit; r != 0 {
+		return r
+	}
+	return 0 // and not -0
 }

@@ -135,7 +135,7 @@ func BenchmarkCountsOfStreams(b *testing.B) {
 				}
 				per := func(what string) float64 { return (each[1][what] - each[0][what]) / float64(2*tt.n) }
 				fmt.Printf("\n| %s | %d | %s | %.3g %s | %.2f, %.2f, %.2f | %.2f | %.2f |\n", name, tt.size, way.name, median(times[i]), unit,
-					slices.Min(ratios[i]), median(ratios[i]), slices.Max(ratios[i]), per(calls), per(switches))
+					slices.Min(ratios[i]), median(ratios[i]), slices.Max(ratios[i]), rounded(per(calls), 2), rounded(per(switches), 2))
 			}
 		})
 	}

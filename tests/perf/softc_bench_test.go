@@ -63,7 +63,7 @@ func BenchmarkSoftC(b *testing.B) {
 			}{{c, nil}, {ours, nil}, {ours, []string{"--conn"}}} {
 				flags := append([]string{"-s", strconv.Itoa(tt.size)}, append(slices.Clone(tt.flags), way.more...)...)
 				syscalls, switched := perMessage(b, d, way.p, tt.measurement, tt.n, flags...)
-				counts = append(counts, fmt.Sprintf("%.1f and %.1f", syscalls, switched))
+				counts = append(counts, fmt.Sprintf("%.1f and %.1f", rounded(syscalls, 1), rounded(switched, 1)))
 			}
 			softRow(tt.name, strconv.Itoa(tt.size), unit, cs, qps, conns, counts...)
 		})
