@@ -469,9 +469,13 @@ func (p *Peer) connect(s *session, local *device, w way) (up bool, err error) {
 		return false, err
 	}
 	g, err := decodeGreeting(conn.PeerData())
+	if err == nil {
+		err = conn.Send(ctx) // the peer waits for it: on iWARP, this end must be the first to send
+	}
 	if err != nil {
 		err = errors.Join(err, conn.Close())
 		s.start(path, nil, greeting{})
+		p.engine.lose(local, err)
 		return false, err
 	}
 	s.start(path, conn, g)

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	process.Become(map[string]process.Program{"victim": victim})
+	process.Become(map[string]process.Program{"victim": victim, "answerer": answerer})
 	os.Exit(testdevice.Main(m))
 }
 

@@ -375,12 +375,34 @@ func (ln *Listener) data(req *rdmacm.Request, g greeting) error {
 	}
 	config := dataConfig(greeting{kind: kindData, device: uint8(local.index), generation: generation, path: g.path})
 	config.PD = pd
+	var first *rdmacm.Receive
+	config.Setup = func(c *rdmacm.Conn) (err error) {
+		first, err = c.PostRecv()
+		return err
+	}
 	conn, err := req.Accept(ctx, &config)
 	if err != nil {
 		s.start(p, nil, greeting{})
 		e.lose(local, err)
 		return err
 	}
-	go s.start(p, conn, g)
+	go func() {
+		if err := awaitFirst(ctx, first); err != nil {
+			_ = conn.Close()
+			s.start(p, nil, greeting{})
+			e.lose(local, err)
+			return
+		}
+		s.start(p, conn, g)
+	}()
 	return nil
+}
+
+// awaitFirst waits for the message with which the dialer begins a data
+// connection. On iWARP, this end must not send before.
+func awaitFirst(ctx context.Context, message *rdmacm.Receive) error {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	_, err := message.Wait(ctx)
+	return err
 }
