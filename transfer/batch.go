@@ -320,23 +320,33 @@ func (b *Batch) issue(p *path, s *slice) (ok, more bool) {
 	return false, false
 }
 
-// expire makes the first request that is not issued fail if connections are up,
-// but none of them could carry it for too long, because one of the regions is
-// not registered with the device. The caller holds the peer's mu.
+// expire makes requests fail if the first that is not issued has waited for too
+// long, although connections are up: one of its regions is not registered with
+// their devices. Others of which that is true would wait in vain as well. The
+// caller holds the peer's mu.
 func (b *Batch) expire(now time.Time, timeout time.Duration) {
 	s := b.peer.session
-	i := slices.IndexFunc(b.requests, func(r request) bool { return !r.done && r.err == nil && r.issued < r.n })
+	waits := func(r *request) bool { return !r.done && r.err == nil && r.issued < r.n }
+	fits := func(r *request) bool {
+		return slices.ContainsFunc(s.order, func(p *path) bool {
+			_, ok := r.key(p)
+			return ok
+		})
+	}
+	rest := b.requests[b.next:]
+	first := slices.IndexFunc(rest, func(r request) bool { return waits(&r) })
 	switch {
-	case i < 0 || s == nil || len(s.order) == 0 || slices.ContainsFunc(s.order, func(p *path) bool {
-		_, ok := b.requests[i].key(p)
-		return ok
-	}):
+	case first < 0 || s == nil || len(s.order) == 0 || fits(&rest[first]):
 		b.stuck = time.Time{}
 	case b.stuck.IsZero():
 		b.stuck = now
 	case now.Sub(b.stuck) > timeout:
 		b.stuck = time.Time{}
-		b.failRequest(&b.requests[i], timeoutError{errNoKey})
+		for i := first; i < len(rest); i++ {
+			if r := &rest[i]; waits(r) && !fits(r) {
+				b.failRequest(r, timeoutError{errNoKey})
+			}
+		}
 	}
 }
 

@@ -247,7 +247,7 @@ func (p *Peer) keepUp(conn *rdmacm.Conn, s *session, addresses []address) {
 			if err != nil {
 				p.failed(err)
 				s = nil
-				d.pause(p.backoff())
+				pause(d.ctx, p.backoff())
 				continue
 			}
 		}
@@ -255,9 +255,7 @@ func (p *Peer) keepUp(conn *rdmacm.Conn, s *session, addresses []address) {
 		var rails sync.WaitGroup
 		p.startRails(&rails, s, addresses)
 		_ = s.attach(conn, 0)
-		for s.ctx.Err() == nil {
-			p.resume(s, addresses)
-		}
+		p.reattach(s, addresses)
 		rails.Wait()
 		s = nil
 		if time.Since(began) > mostBackoff {
@@ -265,7 +263,7 @@ func (p *Peer) keepUp(conn *rdmacm.Conn, s *session, addresses []address) {
 			p.attempts = 0
 			p.mu.Unlock()
 		}
-		d.pause(p.backoff()) // a peer that ends each session must not keep this end busy
+		pause(d.ctx, p.backoff()) // a peer that ends each session must not keep this end busy
 	}
 }
 
@@ -288,13 +286,27 @@ func backoff(attempts int) time.Duration {
 	return min(firstBackoff<<min(attempts, 10), mostBackoff)
 }
 
-// pause waits, or until the dialer is stopped.
-func (d *dialer) pause(how time.Duration) {
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, how time.Duration) {
 	t := time.NewTimer(how)
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-d.ctx.Done():
+	case <-ctx.Done():
+	}
+}
+
+// reattach makes new control connections for a session until it ends. A peer
+// that ends each one soon must not keep this end busy.
+func (p *Peer) reattach(s *session, addresses []address) {
+	for attempts := 0; s.ctx.Err() == nil; attempts++ {
+		began := time.Now()
+		p.resume(s, addresses)
+		if time.Since(began) > mostBackoff {
+			attempts = 0
+		}
+		// The session must survive the pause.
+		pause(s.ctx, min(backoff(attempts), p.engine.config.RetryTimeout/4))
 	}
 }
 
@@ -329,7 +341,7 @@ func (p *Peer) resume(s *session, addresses []address) {
 			}
 			p.failed(err)
 		}
-		p.dialer.pause(backoff(attempts))
+		pause(p.dialer.ctx, backoff(attempts))
 	}
 }
 
@@ -423,9 +435,11 @@ func (p *Peer) startRails(running *sync.WaitGroup, s *session, addresses []addre
 	}
 }
 
-// rail keeps up one data connection until the session ends.
+// rail keeps up one data connection until the session ends. A peer that ends
+// each one soon must not keep this end busy.
 func (p *Peer) rail(s *session, local *device, to []netip.AddrPort) {
 	for attempts := 0; s.ctx.Err() == nil; attempts++ {
+		began := time.Now()
 		ways := waysBetween(local, to, p.dialer.at)
 		if len(ways) == 0 {
 			p.failed(fmt.Errorf("transfer: no address of device %s fits one of the peer's, %v", local.name, to))
@@ -433,17 +447,14 @@ func (p *Peer) rail(s *session, local *device, to []netip.AddrPort) {
 		for _, w := range ways {
 			up, err := p.connect(s, local, w)
 			if up {
-				attempts = 0
+				if time.Since(began) > mostBackoff {
+					attempts = 0
+				}
 				break
 			}
 			p.failed(err)
 		}
-		t := time.NewTimer(backoff(attempts))
-		select {
-		case <-t.C:
-		case <-s.ctx.Done():
-		}
-		t.Stop()
+		pause(s.ctx, backoff(attempts))
 	}
 }
 

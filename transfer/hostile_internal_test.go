@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -62,13 +63,18 @@ type rig struct {
 
 func newRig(t *testing.T, config Config) *rig {
 	t.Helper()
+	return newRigWith(t, config, ListenConfig{}, dialTimeout)
+}
+
+func newRigWith(t *testing.T, config Config, listen ListenConfig, patience time.Duration) *rig {
+	t.Helper()
 	r := &rig{t: t, ctx: limited(t)}
 	ip := host(t)
 	var err error
 	r.engine, err = New(config)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.engine.Close()) })
-	r.ln, err = r.engine.Listen(r.ctx, ":0", ListenConfig{})
+	r.ln, err = r.engine.listen(r.ctx, ":0", listen, patience)
 	require.NoError(t, err)
 	r.at = netip.AddrPortFrom(ip, r.ln.Addr().Port()).String()
 	return r
@@ -281,6 +287,33 @@ func TestHalfOpenConnections(t *testing.T) {
 	require.LessOrEqual(t, len(r.ln.halfOpen), mostHalfOpen)
 }
 
+// Dialers that are refused and do not take the refusal keep no other out.
+func TestRefusedDialersThatDoNotAnswer(t *testing.T) {
+	need(t)
+	if !testdevice.Soft() {
+		t.Skip("takes minutes where a connection takes long")
+	}
+	r := newRigWith(t, Config{}, ListenConfig{Authenticate: func(_ context.Context, _ netip.AddrPort, credentials []byte) ([]byte, error) {
+		if string(credentials) != "good" {
+			return nil, syscall.EPERM
+		}
+		return nil, nil
+	}}, time.Hour)
+	deaf := controlConfig(greeting{kind: kindControl})
+	deaf.MessageSize = 0 // without receives
+	for range mostServed + 10 {
+		conn, err := rdmacm.Dial(r.ctx, r.at, &deaf)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		require.NoError(t, sendFirst(r.ctx, conn, someHello.append))
+	}
+	e, err := New(Config{})
+	require.NoError(t, err)
+	_, err = e.Dial(r.ctx, r.at, DialConfig{Credentials: []byte("good")})
+	require.NoError(t, err)
+	require.NoError(t, e.Close())
+}
+
 // A peer that asks and does not take the answers is closed before they fill the
 // memory.
 func TestFloodOfQuestions(t *testing.T) {
@@ -384,6 +417,85 @@ func TestHostileAcceptor(t *testing.T) {
 			require.NoError(t, e.Close())
 			require.NoError(t, ln.Close())
 			<-serving
+		})
+	}
+}
+
+// An acceptor that ends each connection as soon as it is up is dialed more and
+// more rarely, and not as often as it can end them.
+func TestAcceptorThatEndsConnections(t *testing.T) {
+	need(t)
+	ip := host(t)
+	const n = 6
+	pauses := time.Duration(0) // fewer than a connection that is made n times has
+	for i := range n - 1 {
+		pauses += backoff(i)
+	}
+	for _, kind := range []uint8{kindControl, kindData} {
+		t.Run(map[uint8]string{kindControl: "control", kindData: "data"}[kind], func(t *testing.T) {
+			ctx := limited(t)
+			ln, err := rdmacm.Listen(ctx, netip.AddrPortFrom(ip, 0).String(), nil)
+			require.NoError(t, err)
+			ended := make(chan time.Time, 1000)
+			var stay []*rdmacm.Conn
+			var mu sync.Mutex
+			serving := cmtest.InBackground(func() error {
+				return ln.Serve(ctx, func(ctx context.Context, req *rdmacm.Request) {
+					g, err := decodeGreeting(req.PrivateData())
+					if err != nil {
+						return
+					}
+					config := dataConfig(greeting{kind: kindData})
+					if g.kind == kindControl {
+						config = controlConfig(greeting{kind: kindControl})
+					}
+					conn, err := req.Accept(ctx, &config)
+					if err != nil {
+						return
+					}
+					if g.kind == kindControl {
+						it, err := receiveFirst(ctx, conn)
+						answer := numbered(itemResumed, 0)
+						if it.kind == itemHello {
+							answer = welcome{incarnation: 1, mailbox: 1, addresses: []address{{0, ln.Addr()}}}.append
+						}
+						if err != nil || sendFirst(ctx, conn, answer) != nil {
+							return
+						}
+					}
+					if g.kind != kind {
+						mu.Lock()
+						stay = append(stay, conn)
+						mu.Unlock()
+						return
+					}
+					_ = conn.Shutdown(ctx)
+					ended <- time.Now()
+				})
+			})
+			e, err := New(Config{})
+			require.NoError(t, err)
+			dialed := cmtest.InBackground(func() error {
+				_, err := e.Dial(ctx, ln.Addr().String(), DialConfig{})
+				return err
+			})
+			first := cmtest.Take(t, ended, "a connection")
+			var last time.Time
+			count := n
+			if kind == kindData {
+				count *= len(e.Devices()) // each has one
+			}
+			for range count {
+				last = cmtest.Take(t, ended, "the next connection")
+			}
+			require.GreaterOrEqual(t, last.Sub(first), pauses)
+			require.NoError(t, e.Close())
+			<-dialed
+			require.NoError(t, ln.Close())
+			<-serving
+			for _, conn := range stay {
+				require.NoError(t, conn.Close())
+			}
 		})
 	}
 }
@@ -546,6 +658,47 @@ func boolInt(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// All requests of a batch that no connection can carry fail when the first has
+// waited for too long.
+func TestRequestsWithoutKeys(t *testing.T) {
+	s := lone(t)
+	p := s.peer
+	on := &path{session: s, local: new(device)}
+	s.order = append(s.order, on)
+	const n = 5
+	b := p.NewBatch(n)
+	for i := range n {
+		o := someOffer
+		o.id, o.name = uint64(i+1), strconv.Itoa(i)
+		if i != 2 {
+			o.keys = [mostDevices]key{}
+		}
+		require.NoError(t, handle(t, s, o.append))
+		require.NoError(t, b.Read(make([]byte, 1), s.names[o.name], 0))
+		b.requests[i].local = new(Region)
+		b.requests[i].local.mrs[0].Store(new(registration))
+	}
+	on.generation = someOffer.keys[0].generation
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b.state, b.unfinished = submitted, n
+	p.ring(b)
+	now := time.Now()
+	b.expire(now, time.Second)
+	b.expire(now.Add(time.Second), time.Second)
+	require.Equal(t, n, b.unfinished)
+	b.expire(now.Add(2*time.Second), time.Second)
+	require.Equal(t, 1, b.unfinished)
+	for i := range n {
+		if i == 2 {
+			require.False(t, b.requests[i].done)
+		} else {
+			require.ErrorIs(t, b.requests[i].err, errNoKey)
+		}
+	}
+	p.unring(b)
 }
 
 // A request to a region for which the peer gives no key fails in time, and does

@@ -36,27 +36,28 @@ type ListenConfig struct {
 
 // A Listener accepts peers. Its methods may be called concurrently.
 type Listener struct {
-	engine *Engine
-	config ListenConfig
-	rdma   *rdmacm.Listener
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	served chan struct{} // closed when no request is being served any more
-	peers  chan *Peer    // for Accept
-	err    error         // why the listener has ended; set before ended is closed
-	ended  chan struct{}
+	engine   *Engine
+	config   ListenConfig
+	patience time.Duration // for which a dialer may keep this end waiting
+	rdma     *rdmacm.Listener
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
+	served   chan struct{} // closed when no request is being served any more
+	peers    chan *Peer    // for Accept
+	err      error         // why the listener has ended; set before ended is closed
+	ended    chan struct{}
 
 	mu       sync.Mutex
 	halfOpen []*halfOpen // the oldest first
 }
 
-// halfOpen is a control connection that is not a session's yet. It may be one
-// of many that are there only to keep others out.
+// halfOpen is a control connection on which this end waits for the other one,
+// and which is not a session's yet. It may be one of many that are there only
+// to keep others out.
 type halfOpen struct{ end context.CancelFunc }
 
 // enter adds a connection to the half-open ones.
-func (ln *Listener) enter(end context.CancelFunc) *halfOpen {
-	h := &halfOpen{end}
+func (ln *Listener) enter(h *halfOpen) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	if len(ln.halfOpen) == mostHalfOpen {
@@ -64,7 +65,6 @@ func (ln *Listener) enter(end context.CancelFunc) *halfOpen {
 		ln.halfOpen = slices.Delete(ln.halfOpen, 0, 1)
 	}
 	ln.halfOpen = append(ln.halfOpen, h)
-	return h
 }
 
 // leave takes a connection out of the half-open ones.
@@ -78,13 +78,17 @@ func (ln *Listener) leave(h *halfOpen) {
 
 const (
 	mostServed   = 256 // connection requests at once
-	mostHalfOpen = 128 // of those, control connections that have not said anything; the oldest gives way
+	mostHalfOpen = 128 // of those, control connections that are half open; the oldest gives way
 )
 
 // Listen listens at host:port for engines that dial. Without a host, it listens
 // on all devices, and tells the dialer the addresses of the engine's, so that
 // the dialer uses them all. Port 0 makes the system choose one.
 func (e *Engine) Listen(ctx context.Context, address string, config ListenConfig) (*Listener, error) {
+	return e.listen(ctx, address, config, dialTimeout)
+}
+
+func (e *Engine) listen(ctx context.Context, address string, config ListenConfig, patience time.Duration) (*Listener, error) {
 	const op = "Engine.Listen"
 	if err := cmp.Or(e.check(op), checkContext(op, ctx)); err != nil {
 		return nil, err
@@ -97,7 +101,7 @@ func (e *Engine) Listen(ctx context.Context, address string, config ListenConfig
 		return nil, err
 	}
 	ln := &Listener{
-		engine: e, config: config, rdma: rdma, served: make(chan struct{}), ended: make(chan struct{}), peers: make(chan *Peer, config.Backlog),
+		engine: e, config: config, patience: patience, rdma: rdma, served: make(chan struct{}), ended: make(chan struct{}), peers: make(chan *Peer, config.Backlog),
 	}
 	ln.ctx, ln.cancel = context.WithCancel(context.Background())
 	e.mu.Lock()
@@ -210,20 +214,20 @@ func (ln *Listener) handle(ctx context.Context, req *rdmacm.Request) {
 // control accepts a control connection.
 func (ln *Listener) control(ctx context.Context, req *rdmacm.Request) error {
 	config := controlConfig(greeting{kind: kindControl})
-	first, cancel := context.WithTimeout(ctx, dialTimeout)
+	first, cancel := context.WithTimeout(ctx, ln.patience)
 	defer cancel()
-	h := ln.enter(cancel)
+	h := &halfOpen{cancel}
+	ln.enter(h)
 	defer ln.leave(h)
 	conn, err := req.Accept(first, &config)
 	if err != nil {
 		return err
 	}
 	it, err := receiveFirst(first, conn)
-	ln.leave(h)
 	if err == nil {
 		switch it.kind {
 		case itemHello:
-			err = ln.greet(first, req, conn, it)
+			err = ln.greet(first, req, conn, h, it)
 		case itemResume:
 			err = ln.resume(first, conn, it)
 		default:
@@ -244,7 +248,7 @@ func refuse(ctx context.Context, conn *rdmacm.Conn, reason uint8, err error) err
 }
 
 // greet begins a session.
-func (ln *Listener) greet(ctx context.Context, req *rdmacm.Request, conn *rdmacm.Conn, it item) error {
+func (ln *Listener) greet(ctx context.Context, req *rdmacm.Request, conn *rdmacm.Conn, open *halfOpen, it item) error {
 	e := ln.engine
 	h, err := decodeHello(it.body)
 	if err != nil {
@@ -252,7 +256,10 @@ func (ln *Listener) greet(ctx context.Context, req *rdmacm.Request, conn *rdmacm
 	}
 	w := welcome{incarnation: e.incarnation, mailbox: uint32(e.config.Mailbox), addresses: e.addresses(ln.Addr())}
 	if ln.config.Authenticate != nil {
-		if w.answer, err = ln.config.Authenticate(ctx, req.RemoteAddr(), h.credentials); err == nil && len(w.answer) > MaxCredentials {
+		ln.leave(open) // meanwhile, the other end waits
+		w.answer, err = ln.config.Authenticate(ctx, req.RemoteAddr(), h.credentials)
+		ln.enter(open)
+		if err == nil && len(w.answer) > MaxCredentials {
 			err = fmt.Errorf("the answer has %d bytes; at most %d are possible", len(w.answer), MaxCredentials)
 		}
 		if err != nil {
@@ -387,7 +394,7 @@ func (ln *Listener) data(req *rdmacm.Request, g greeting) error {
 		return err
 	}
 	go func() {
-		if err := awaitFirst(ctx, first); err != nil {
+		if err := awaitFirst(ctx, first, ln.patience); err != nil {
 			_ = conn.Close()
 			s.start(p, nil, greeting{})
 			e.lose(local, err)
@@ -400,8 +407,8 @@ func (ln *Listener) data(req *rdmacm.Request, g greeting) error {
 
 // awaitFirst waits for the message with which the dialer begins a data
 // connection. On iWARP, this end must not send before.
-func awaitFirst(ctx context.Context, message *rdmacm.Receive) error {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+func awaitFirst(ctx context.Context, message *rdmacm.Receive, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	_, err := message.Wait(ctx)
 	return err
