@@ -14,6 +14,7 @@ import (
 	"github.com/verbena-go/verbena/cmd/verbena/internal/fabric"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/perf"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/ping"
+	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/soft"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/stat"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/watch"
@@ -37,6 +38,7 @@ Example: verbena doctor`,
 		All: []program.Command{
 			{Name: "doctor", Program: doctor.Program},
 			{Name: "devices", Program: devices.Program},
+			{Name: "selftest", Program: selftest.Program},
 			{Name: "ping", Program: ping.Program},
 			{Name: "perf", Program: perf.Program},
 			{Name: "watch", Program: watch.Program},

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package selftest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/check"
+	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/report"
+	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/verbs"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
+)
+
+// No check fails on the device of the tests, and what differs from the
+// specification is known.
+func TestDevice(t *testing.T) {
+	d := testdevice.Require(t)
+	testdevice.NoLeaks(t)
+	target := check.Target{Device: d.Name, Port: d.Port, Kind: report.KindOf(d.Name)}
+	runner := check.Runner{Target: target, Limit: 5 * time.Minute, Patience: time.Minute}
+	for _, c := range verbs.Checks {
+		t.Run(c.Name, func(t *testing.T) {
+			result := runner.Run(t.Context(), []check.Check{c})[0]
+			require.Empty(t, ibverbs.OpenObjects())
+			for _, one := range result.Cases {
+				require.True(t, one.Known, "%s: %s, and expected is %q, on Soft-RoCE %q", one.Case, one.Yours, one.Specification, one.SoftRoCE)
+			}
+			switch result.Outcome {
+			case check.OK:
+			case check.Differs:
+				require.True(t, len(result.Cases) > 0 || slices.Contains(excused[target.Kind], c.Name), result.Found)
+			case check.NotOffered, check.NotRun:
+				t.Logf("%s: %s", result.Outcome, result.Found)
+			default:
+				require.Fail(t, string(result.Outcome), result.Found)
+			}
+		})
+	}
+}
+
+// excused are the checks without cases that differ on a kind of device.
+var excused = map[check.Kind][]string{}
+
+func TestChecks(t *testing.T) {
+	names := map[string]bool{}
+	for _, c := range verbs.Checks {
+		require.False(t, names[c.Name], c.Name)
+		names[c.Name] = true
+		require.Regexp(t, `^[a-z]+(\.[a-z0-9]+)+$`, c.Name)
+		require.NotEmpty(t, c.Proves, c.Name)
+		require.NotContains(t, c.Proves, ".", c.Name)
+		require.NotEmpty(t, c.Features, c.Name)
+		require.Subset(t, check.Features, c.Features, c.Name)
+		require.NotNil(t, c.Run, c.Name)
+	}
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package selftest is the command verbena selftest. It proves Verbena on a
+// device of this machine.
+package selftest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/verbena-go/verbena/cmd/internal/program"
+	"github.com/verbena-go/verbena/cmd/verbena/internal/doctor/diagnose"
+	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/check"
+	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/report"
+	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/verbs"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
+)
+
+// options holds the values of the flags and operands.
+type options struct {
+	device, file, only    string
+	port                  int
+	total, patience       time.Duration
+	all, asJSON, identify bool
+	list, compare         bool
+	operands              [2]string
+	checks                []check.Check
+	system                func() report.System // what the machine runs
+}
+
+// Program returns the program of the command.
+func Program() *program.Program {
+	o := &options{checks: slices.Concat(verbs.Checks), system: system}
+	return o.program()
+}
+
+func (o *options) program() *program.Program {
+	return &program.Program{
+		Name: "verbena selftest", Summary: "prove Verbena on a device of this machine, and write a report", Misused: program.ExitMisused,
+		Flags: o.flags, Run: o.run, Operands: []*string{&o.operands[0], &o.operands[1]},
+		Usage: "verbena selftest [-d device] [-i port] [-r names] [-t seconds] [-v | -j] [-o file]\nverbena selftest -l\nverbena selftest -c A B",
+		Text: `
+Checks that a device does what Verbena needs and what the specification says:
+the libraries, memory, queues, every kind of request that the device has, and
+how mistakes end. Both ends of each connection are on this host. The page says
+what works, what differs from the specification and whether that matters, and
+what to do. A device need not offer everything: what it does not have is no
+failure.
+
+It harms nothing: it takes no port down, uses a few megabytes of memory, leaves
+others' objects alone, closes what it has opened, and ends within the time of
+-t, or when it is interrupted. It needs no privileges.
+
+With -o, it writes the report as JSON to a file, to be sent to Verbena's issues.
+The report has no addresses, host names, device names or GUIDs, unless -I asks
+for them. -c shows two such files side by side.
+
+With -r, it runs only the checks whose names begin with one of the words, which
+are separated by commas. -l lists the checks.
+
+With VERBENA_DEVICE=soft in the environment, it checks the device in user space.
+
+Exit status: 0 if no check failed; 1 if one did, or, with -c, if the outcomes
+differ; 2 for wrong arguments; 130 if interrupted.
+
+Example: verbena selftest -d mlx5_0 -o report.json`,
+	}
+}
+
+func (o *options) flags(f *program.Flags) {
+	f.StringVarP(&o.device, "device", "d", "", "`name` of the device (default: the first with an active port)")
+	f.Number(&o.port, "ib-port", "i", 1, 255, "`number` of the device's port (default: the first that is active)")
+	f.StringVarP(&o.only, "run", "r", "", "only the checks whose names begin with one of these `words`, separated by commas")
+	o.total, o.patience = 5*time.Minute, 10*time.Second
+	f.Seconds(&o.total, "time", "t", time.Second, "time for all checks")
+	f.Seconds(&o.patience, "wait", "w", time.Second/100, "time for anything that must happen")
+	f.BoolVarP(&o.all, "verbose", "v", false, "also print the checks that are ok, and all cases")
+	f.BoolVarP(&o.asJSON, "json", "j", false, "print the report as JSON instead of the page")
+	f.StringVarP(&o.file, "output", "o", "", "`file` that gets the report as JSON")
+	f.BoolVarP(&o.identify, "identify", "I", false, "put names, addresses and GUIDs into the report")
+	f.BoolVarP(&o.list, "list", "l", false, "list the checks, without running them")
+	f.BoolVarP(&o.compare, "compare", "c", false, "show two reports side by side")
+}
+
+func (o *options) run(ctx context.Context, out program.Output) error {
+	switch {
+	case o.compare:
+		return o.sideBySide(out)
+	case o.operands[0] != "":
+		return program.Misuse("unexpected argument %q", o.operands[0])
+	case o.all && o.asJSON:
+		return program.Misuse("-v and -j exclude each other")
+	}
+	chosen, err := o.chosen()
+	if err != nil {
+		return err
+	}
+	if o.list {
+		for _, c := range chosen {
+			out.Printf("%-24s %s\n", c.Name, c.Proves)
+		}
+		return nil
+	}
+	return o.test(ctx, out, chosen)
+}
+
+// errDiffer reports that two reports have different outcomes.
+var errDiffer = errors.New("the outcomes differ")
+
+func (o *options) sideBySide(out program.Output) error {
+	if o.operands[1] == "" {
+		return program.Misuse("-c needs two files")
+	}
+	a, err := report.Read(o.operands[0])
+	if err != nil {
+		return err
+	}
+	b, err := report.Read(o.operands[1])
+	if err != nil {
+		return err
+	}
+	differ, err := report.Compare(out.Stdout, a, b)
+	if err == nil && differ {
+		err = errDiffer
+	}
+	return err
+}
+
+// chosen returns the checks that -r chooses.
+func (o *options) chosen() (all []check.Check, err error) {
+	if o.only == "" {
+		return o.checks, nil
+	}
+	for word := range strings.SplitSeq(o.only, ",") {
+		n := len(all)
+		for _, c := range o.checks {
+			if word != "" && strings.HasPrefix(c.Name, word) {
+				all = append(all, c)
+			}
+		}
+		if len(all) == n {
+			return nil, program.Misuse("no check's name begins with %q: -l lists them", word)
+		}
+	}
+	return all, nil
+}
+
+func (o *options) test(ctx context.Context, out program.Output, chosen []check.Check) error {
+	info, err := o.find()
+	if err != nil {
+		return err
+	}
+	kind := report.KindOf(info.Device.Name)
+	device, err := report.Describe(info, o.port, kind)
+	if err != nil {
+		return err
+	}
+	runner := check.Runner{Target: check.Target{Device: info.Device.Name, Port: o.port, Kind: kind}, Patience: o.patience}
+	progress := &progress{}
+	runner.Progress = progress.on(out.Stderr)
+	limited, cancel := context.WithTimeoutCause(ctx, o.total, check.ErrTime)
+	defer cancel()
+	start := time.Now()
+	results := runner.Run(limited, chosen)
+	progress.clear()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	private := report.NewPrivate(info)
+	if !o.identify {
+		results = private.Results(results)
+	}
+	verbena, _, _ := strings.Cut(program.Version("verbena"), "\n")
+	found := report.New(verbena, time.Since(start).Seconds(), o.system(), device, results)
+	if o.identify {
+		found.Identity = identity(info, o.port)
+	}
+	return o.write(out, found, chosen)
+}
+
+// find returns the device to check, and sets the port.
+func (o *options) find() (info ibverbs.DeviceInfo, err error) {
+	names := []string{o.device}
+	if o.device == "" {
+		devices, err := ibverbs.Devices()
+		if err != nil {
+			return info, err
+		}
+		names = nil
+		for _, d := range devices {
+			names = append(names, d.Name)
+		}
+	}
+	err = ibverbs.ErrNoDevice
+	for _, name := range names {
+		if info, err = ibverbs.QueryDeviceInfo(name); err != nil {
+			continue
+		}
+		for _, p := range info.Ports {
+			if p.State == link.Active && (o.port == 0 || o.port == p.Port) {
+				o.port = p.Port
+				return info, nil
+			}
+		}
+		err = fmt.Errorf("%s has no active port%s: verbena doctor says why", name, ofNumber(o.port))
+	}
+	return info, err
+}
+
+func ofNumber(port int) string {
+	if port == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" %d", port)
+}
+
+func system() report.System {
+	release, _ := os.ReadFile("/proc/sys/kernel/osrelease") // empty on other systems, which have no devices
+	return report.System{Kernel: strings.TrimSpace(string(release)), Processor: runtime.GOARCH, Libraries: diagnose.Libraries()}
+}
+
+func identity(info ibverbs.DeviceInfo, port int) *report.Identity {
+	host, _ := os.Hostname() // the report may do without
+	i := &report.Identity{Host: host, Device: info.Device.Name, GUID: info.Attr.NodeGUID.String()}
+	for _, g := range info.Ports[port-1].GIDs {
+		i.GIDs = append(i.GIDs, g.GID.String())
+	}
+	return i
+}
+
+// write writes the report to where the flags say.
+func (o *options) write(out program.Output, found report.Report, checks []check.Check) error {
+	var errs []error
+	if o.file != "" {
+		errs = append(errs, found.Write(o.file))
+	}
+	if o.asJSON {
+		errs = append(errs, out.JSON(found))
+	} else {
+		page := report.Page{Checks: checks, All: o.all, File: o.file}
+		errs = append(errs, page.Write(out.Stdout, found))
+	}
+	if n := found.Count(check.Failed); n > 0 {
+		errs = append(errs, fmt.Errorf("%d %s failed", n, plural(n, "check")))
+	}
+	return cmp.Or(errs...)
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	return noun + "s"
+}

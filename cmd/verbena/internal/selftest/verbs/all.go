@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verbs
+
+import (
+	"slices"
+)
+
+// Checks are the checks of one host's verbs.
+var Checks = slices.Concat(transfers, keys)
