@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 	"github.com/verbena-go/verbena/cmd/verbena/internal/doctor/diagnose"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/check"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/report"
-	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/verbs"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/ibverbs/link"
 )
@@ -38,7 +36,7 @@ type options struct {
 
 // Program returns the program of the command.
 func Program() *program.Program {
-	o := &options{checks: slices.Concat(verbs.Checks), system: system}
+	o := &options{checks: checks, system: system}
 	return o.program()
 }
 

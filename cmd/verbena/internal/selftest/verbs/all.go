@@ -7,4 +7,4 @@ import (
 )
 
 // Checks are the checks of one host's verbs.
-var Checks = slices.Concat(transfers, keys)
+var Checks = slices.Concat(device, transfers, keys, receives, states, queues, memory, sharedQueues, events, atomics, extended, windows, datagrams, unreliable, xrc)

@@ -106,7 +106,7 @@ var keys = []check.Check{
 		Name: "keys.range.local", Proves: "the device uses no memory outside of the region", Features: guarded, Matters: statusMatters,
 		Run: on(func(r *rig) {
 			for _, k := range r.kinds(func(request) bool { return true }) {
-				v := unsendable
+				v := rxe(localProtection, ibverbs.WCLocalProtection, ibverbs.WCFlushed)
 				if k.result {
 					v = localProtection
 				}
