@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package kubernetes
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/process"
+)
+
+// The commands of the jobs do their work on the device in user space, where all
+// pods have one address.
+func TestJobsRun(t *testing.T) {
+	path := process.CmdPath(t, "verbena")
+	c, err := readFiles(t).build()
+	require.NoError(t, err)
+	start := func(job string) *process.Process {
+		i := slices.IndexFunc(c.pods, func(p pod) bool { return p.name == job })
+		require.GreaterOrEqual(t, i, 0, job)
+		args := slices.Clone(c.pods[i].spec.Containers[0].Command[1:])
+		for i, arg := range args {
+			if strings.HasPrefix(arg, "192.0.2.") {
+				args[i] = "127.0.0.1"
+			}
+		}
+		cmd := exec.Command(path, args...)
+		cmd.Env = append(os.Environ(), "VERBENA_DEVICE=soft", fmt.Sprint("VERBENA_NETWORK=kubernetes", os.Getpid()))
+		return process.Start(t, cmd)
+	}
+	selftest := start("verbena-selftest")
+	require.Zero(t, selftest.Wait(), selftest.Output())
+	server := start("verbena-ping-server")
+	server.Prints(`listening on`)
+	client := start("verbena-ping")
+	require.Zero(t, client.Wait(), client.Output())
+	require.Contains(t, client.Stdout(), "10 messages sent")
+	require.Zero(t, server.Wait(), server.Output())
+}
