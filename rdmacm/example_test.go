@@ -24,7 +24,7 @@ func greet(ctx context.Context, server string) {
 	check(err)
 	n := copy(memory.Bytes(), "hello over RDMA")
 	check(conn.Send(ctx, memory.Sub(0, n)))
-	check(conn.Shutdown(ctx)) // waits until the server knows of the end, before this program ends
+	check(conn.Shutdown(ctx)) // returns when the server knows of the end
 }
 
 func check(err error) {
