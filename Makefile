@@ -151,6 +151,16 @@ upgrade: ## bindings for a newer rdma-core: VERSION=65.0 [HEADERS=folder] [SUITE
 apidiff: ## what has changed since the last tag in what programs import
 	scripts/apidiff $(SINCE)
 
+.PHONY: release
+# COMMIT=v0.1.0 names another commit than HEAD. make release-check makes it twice and tries it.
+release: ## the files of a release in dist: a Debian package, an image, archives, a bill of materials, checksums
+	scripts/setup release
+	scripts/release $(COMMIT)
+
+.PHONY: release-check
+release-check: ## the files of a release are the same bytes twice, and what is in them runs
+	scripts/test release
+
 coverage: ## what is bound, and what is not and why; writes docs/proof/coverage.md
 	$(GO) run ./gen coverage >docs/proof/coverage.md
 	@cat docs/proof/coverage.md
@@ -173,4 +183,4 @@ cmtime: ## connection rate and the time of each step beside C's, in the VM
 ##@ Last
 
 clean: ## remove what was built and downloaded
-	rm -rf bin .cache
+	rm -rf bin dist .cache

@@ -1,5 +1,5 @@
-// The programs that make lint and make apidiff run. They have a module of their own so that
-// programs that import Verbena get none of what they depend on.
+// The programs that make lint and make apidiff run, and sbom, which scripts/release runs. They have a
+// module of their own so that programs that import Verbena get none of what they depend on.
 module github.com/verbena-go/verbena/tools
 
 go 1.26.0
@@ -9,6 +9,8 @@ tool (
 	honnef.co/go/tools/cmd/staticcheck
 	mvdan.cc/gofumpt
 )
+
+require github.com/CycloneDX/cyclonedx-go v0.12.0
 
 require (
 	github.com/BurntSushi/toml v1.4.1-0.20240526193622-a339e1f7089c // indirect
