@@ -37,6 +37,9 @@ type Batch struct {
 	unfinished int // requests that are not done
 	moved      int64
 	err        error     // of the notification
+	only       *path     // path that carries all slices; nil before the first
+	trails     bool      // whether the notification is or may become the session's trailer
+	arrived    bool      // whether it was, and the peer has it
 	stuck      time.Time // since when no connection can carry the first request that is not issued; may be zero
 	left       *Batch
 	right      *Batch // neighbors in the peer's ring, or the next one in its list of finished batches
@@ -178,8 +181,9 @@ func (b *Batch) add(op string, r request) error {
 // exactly once, and then sees what the requests wrote. If a request fails, no
 // message is sent. Notify copies the message, which may be empty.
 //
-// On iWARP, a device may complete a write before its data are in place, so that
-// the message may come before them. Let the peer read the data there instead.
+// On iWARP, a device may complete a write before its data are in place. So the
+// message may come before them, unless it follows them on the same connection.
+// Let the peer read the data there instead.
 func (b *Batch) Notify(message []byte) error {
 	if err := b.change(); err != nil {
 		return err
@@ -221,8 +225,10 @@ func (b *Batch) Submit(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	b.state, b.canceled, b.next, b.unfinished, b.moved, b.err, b.stuck = submitted, false, 0, len(b.requests), 0, nil, time.Time{}
+	b.only, b.trails, b.arrived = nil, b.message != nil, false
 	for i := range b.requests {
 		r := &b.requests[i]
+		b.trails = b.trails && r.write // a read that is repeated would read what comes later
 		r.issued, r.moved, r.inFlight, r.done, r.err = 0, 0, 0, false, nil
 		if err := r.remote.check(); err != nil || r.n == 0 {
 			b.finishRequest(r, err)
@@ -311,6 +317,10 @@ func (b *Batch) issue(p *path, s *slice) (ok, more bool) {
 			return false, true
 		}
 		n := min(r.n-r.issued, b.peer.engine.config.SliceSize)
+		if b.only == nil {
+			b.only = p
+		}
+		b.trails = b.trails && b.only == p
 		*s = slice{batch: b, request: b.next, offset: r.issued, n: n, key: k}
 		r.issued += n
 		r.inFlight++
@@ -407,19 +417,47 @@ func (b *Batch) requestsDone() {
 	p := b.peer
 	p.unring(b)
 	if b.message == nil || b.firstError() != nil {
+		if b.only != nil && b.only.session.trailer.batch == b {
+			b.only.session.trailer.batch = nil
+		}
 		p.finish(b)
 		return
 	}
 	b.state = notifying
-	p.notify(b.message, func(err error) { // called without the peer's mu
-		p.mu.Lock()
-		b.err = err
-		if err == nil {
-			p.stats.Sent++
+	b.notify()
+}
+
+// notify sends the notification, unless it was sent with the data.
+func (b *Batch) notify() {
+	p := b.peer
+	switch {
+	case b.arrived:
+		b.notified(nil)
+	case b.only != nil && b.only.session.trailer.batch == b: // settle tells
+		if s := b.only.session; s.err != nil {
+			b.notified(s.requestError())
 		}
-		p.finish(b)
-		p.unlock()
-	})
+	default:
+		p.notify(b.message, func(err error) { // called without the peer's mu
+			p.mu.Lock()
+			defer p.unlock()
+			b.notified(err)
+		})
+	}
+}
+
+// notified records that the peer has the notification, or may not have it. The
+// caller holds the peer's mu.
+func (b *Batch) notified(err error) {
+	p := b.peer
+	b.err = err
+	if err == nil {
+		p.stats.Sent++
+	}
+	if b.only != nil && b.only.session.trailer.batch == b {
+		b.only.session.trailer.batch = nil
+	}
+	p.finish(b)
 }
 
 func (b *Batch) firstError() error {

@@ -128,7 +128,9 @@ func controlConfig(g greeting) rdmacm.Config {
 
 // dataConfig is the config of data connections.
 func dataConfig(g greeting) rdmacm.Config {
-	return rdmacm.Config{SendQueue: flights * perFlight, RecvQueue: 1, AckTimeout: ackTimeout, PrivateData: g.encode()}
+	return rdmacm.Config{
+		SendQueue: flights*(perFlight+1) + mostHeard, MessageSize: trailerLen, RecvQueue: mostHeard, AckTimeout: ackTimeout, PrivateData: g.encode(),
+	}
 }
 
 // begun makes a control connection and begins a session on it.

@@ -48,8 +48,10 @@
 //
 // [Batch.Notify] and [Peer.Send] send short messages, which [Peer.Receive]
 // returns exactly once and in order. A batch's message comes after its data are
-// in place. A peer that does not receive makes the other end wait, not its own
-// memory grow; see Config.Mailbox.
+// in place: if one connection has carried all of a batch's writes, and no other
+// message is on the way, the message follows on that connection. Otherwise it
+// is sent when the peer's device has the data. A peer that does not receive
+// makes the other end wait, not its own memory grow; see Config.Mailbox.
 //
 // # Security
 //

@@ -382,11 +382,6 @@ func (ln *Listener) data(req *rdmacm.Request, g greeting) error {
 	}
 	config := dataConfig(greeting{kind: kindData, device: uint8(local.index), generation: generation, path: g.path})
 	config.PD = pd
-	var first *rdmacm.Receive
-	config.Setup = func(c *rdmacm.Conn) (err error) {
-		first, err = c.PostRecv()
-		return err
-	}
 	conn, err := req.Accept(ctx, &config)
 	if err != nil {
 		s.start(p, nil, greeting{})
@@ -394,7 +389,7 @@ func (ln *Listener) data(req *rdmacm.Request, g greeting) error {
 		return err
 	}
 	go func() {
-		if err := awaitFirst(ctx, first, ln.patience); err != nil {
+		if err := awaitFirst(ctx, conn, ln.patience); err != nil {
 			_ = conn.Close()
 			s.start(p, nil, greeting{})
 			e.lose(local, err)
@@ -407,9 +402,12 @@ func (ln *Listener) data(req *rdmacm.Request, g greeting) error {
 
 // awaitFirst waits for the message with which the dialer begins a data
 // connection. On iWARP, this end must not send before.
-func awaitFirst(ctx context.Context, message *rdmacm.Receive, patience time.Duration) error {
+func awaitFirst(ctx context.Context, conn *rdmacm.Conn, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	_, err := message.Wait(ctx)
+	m, err := conn.Receive(ctx)
+	if err == nil && len(m.Data) > 0 {
+		err = protocolError("a first message of %d bytes", len(m.Data))
+	}
 	return err
 }

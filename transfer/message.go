@@ -101,7 +101,7 @@ const (
 	itemWithdraw             // a region that the peer may access no longer
 	itemWithdrawn            // the peer has no transfer to or from the region any more
 	itemFence                // a path that the sender has destroyed
-	itemFenced               // the path is destroyed at both ends
+	itemFenced               // the path is destroyed at both ends; number of notifications that have arrived
 	itemNotify               // a message of the program
 	itemCredit               // how many notifications the program has taken
 	itemEnd                  // the sender closes the session
@@ -386,6 +386,22 @@ func decodeNumber(it item) (uint64, error) {
 		return 0, protocolError("item %d of %d bytes", it.kind, len(it.body))
 	}
 	return n, nil
+}
+
+func appendFenced(e *encoder, path uint32, arrived uint64) {
+	end := e.item(itemFenced)
+	e.u32(path)
+	e.u64(arrived)
+	end()
+}
+
+func decodeFenced(it item) (path uint32, arrived uint64, err error) {
+	d := decoder{rest: it.body}
+	path, arrived = d.u32(), d.u64()
+	if !d.end() {
+		return 0, 0, protocolError("item %d of %d bytes", it.kind, len(it.body))
+	}
+	return path, arrived, nil
 }
 
 func appendResume(e *encoder, t token, received uint64) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"syscall"
 	"time"
 
@@ -31,6 +32,8 @@ type path struct {
 	generation uint8
 	conn       *rdmacm.Conn
 	batch      *ibverbs.SendBatch // of the goroutine that has set posting
+	notice     *ibverbs.MR        // of trailers
+	memory     []byte             // of the notice
 	posted     chan *flight       // in the order of the posts
 
 	gone chan struct{} // closed when the path is destroyed at this end
@@ -39,6 +42,7 @@ type path struct {
 	free     []*flight
 	inFlight int           // number of flights that are not in free
 	posting  bool          // whether a goroutine posts
+	trailing bool          // whether the device has the notice
 	down     bool          // whether the path takes no more slices
 	cause    error         // why it is down
 	ended    chan struct{} // closed when down is set
@@ -50,6 +54,7 @@ type flight struct {
 	transfer rdmacm.Transfer
 	slices   [perFlight]slice
 	n        int
+	trailer  int   // number of bytes of the notice that are posted behind the slices
 	err      error // why they could not be posted
 }
 
@@ -65,7 +70,7 @@ type slice struct {
 }
 
 func newPath(s *session, number uint32, local *device, cancel context.CancelFunc) (*path, error) {
-	batch, err := ibverbs.NewSendBatch(perFlight, 1)
+	batch, err := ibverbs.NewSendBatch(perFlight+1, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -96,6 +101,8 @@ func (p *path) fail(err error) {
 // run waits for the path's flights until it fails, and then destroys it.
 func (p *path) run() {
 	peer := p.session.peer
+	var hearing sync.WaitGroup
+	hearing.Go(p.hear)
 	p.pump()
 	peer.pump()
 	first := true // whether no flight has failed yet
@@ -119,6 +126,7 @@ func (p *path) run() {
 		}
 	}
 	_ = p.conn.Close()
+	hearing.Wait()
 	for peer.mu.Lock(); p.inFlight > 0; peer.mu.Lock() {
 		peer.unlock()
 		f := <-p.posted
@@ -185,7 +193,10 @@ func (p *path) count(s *slice) {
 
 func (p *path) recycle(f *flight) {
 	clear(f.slices[:f.n])
-	f.n, f.err = 0, nil
+	if f.trailer > 0 {
+		p.trailing = false
+	}
+	f.n, f.trailer, f.err = 0, 0, nil
 	p.inFlight--
 	p.free = append(p.free, f)
 }
@@ -235,6 +246,7 @@ func (p *path) post() bool {
 		peer.unlock()
 		return false
 	}
+	p.session.trail(f, p)
 	p.free = p.free[:len(p.free)-1]
 	p.inFlight++
 	p.posting = true
@@ -274,6 +286,9 @@ func (p *path) fill(f *flight) error {
 		if err != nil {
 			return err
 		}
+	}
+	if f.trailer > 0 {
+		return p.batch.Send(0, 0, p.notice.Sub(0, f.trailer))
 	}
 	return nil
 }

@@ -37,10 +37,12 @@ type session struct {
 	turn     int                       // path that posts first
 	fences   map[uint32][]slice        // slices of paths that are destroyed here, and may not be at the peer
 	stranded map[*path][]slice         // slices of paths that are being destroyed
+	trailer  trailer                   // notification that was sent behind its batch's data
 	sent     uint64                    // notifications that were sent
 	consumed uint64                    // of those, how many the peer's program has taken
 	waiting  []note                    // notifications that the peer has no room for
-	taken    uint64                    // the peer's notifications that the program has taken
+	arrived  uint64                    // the peer's notifications that were put into the mailbox
+	taken    uint64                    // of those, how many the program has taken
 	told     uint64                    // of those, of how many the peer was told
 	unread   int                       // the peer's notifications in the mailbox
 	control  *rdmacm.Conn
@@ -105,6 +107,9 @@ func (s *session) end(err error) {
 		}
 	}
 	p.dropSession(s, failed)
+	if b := s.trailer.batch; b != nil && b.state == notifying {
+		b.notified(failed)
+	}
 	for _, r := range s.regions {
 		r.gone = true
 	}
@@ -192,6 +197,13 @@ func (s *session) handle(it item) error {
 		return s.takeNotification(it.body)
 	case itemEnd:
 		return errEnded
+	case itemFenced:
+		number, arrived, err := decodeFenced(it)
+		if err == nil {
+			err = s.fenced(number, arrived)
+			p.pump()
+		}
+		return err
 	}
 	n, err := decodeNumber(it)
 	if err != nil {
@@ -234,8 +246,6 @@ func (s *session) handle(it item) error {
 		delete(s.offered, r)
 	case itemFence:
 		s.destroyThenTell(uint32(n))
-	case itemFenced:
-		s.fenced(uint32(n))
 	case itemCredit:
 		if n < s.consumed || n > s.sent {
 			return protocolError("credit for %d of %d notifications", n, s.sent)
@@ -366,8 +376,18 @@ func (s *session) start(p *path, conn *rdmacm.Conn, g greeting) {
 		p.finish()
 		return
 	}
+	var memory []byte
+	notice, err := conn.Alloc(trailerLen, 0)
+	if err == nil {
+		memory = notice.Bytes()
+	}
+	if memory == nil { // the connection has ended
+		_ = conn.Close()
+		s.start(p, nil, g)
+		return
+	}
 	s.peer.mu.Lock()
-	p.conn, p.remote, p.generation = conn, g.device, g.generation
+	p.conn, p.notice, p.memory, p.remote, p.generation = conn, notice, memory, g.device, g.generation
 	if !p.down {
 		s.order = append(s.order, p)
 		s.peer.on(p.local).Made++
@@ -406,13 +426,13 @@ func (s *session) destroyed(p *path) {
 	lost := s.stranded[p]
 	delete(s.stranded, p)
 	switch {
-	case len(lost) == 0:
+	case len(lost) == 0 && s.trailer.path != p:
 	case s.err != nil:
 		for i := range lost {
 			lost[i].lose(s.requestError())
 		}
 	default:
-		s.fences[p.number] = lost
+		s.fences[p.number] = append([]slice{}, lost...) // not nil
 		s.stream.add(nil, func(e *encoder) { appendNumber(e, itemFence, uint64(p.number)) })
 		s.peer.watch()
 	}
@@ -422,7 +442,7 @@ func (s *session) destroyed(p *path) {
 // tells the peer. The caller holds the peer's mu.
 func (s *session) destroyThenTell(number uint32) {
 	tell := func() {
-		s.stream.add(nil, func(e *encoder) { appendNumber(e, itemFenced, uint64(number)) })
+		s.stream.add(nil, func(e *encoder) { appendFenced(e, number, s.arrived) })
 	}
 	p := s.paths[number]
 	if p == nil {
@@ -432,20 +452,42 @@ func (s *session) destroyThenTell(number uint32) {
 	p.fail(errFenced)
 	go func() {
 		<-p.gone
+		s.peer.mu.Lock()
+		defer s.peer.mu.Unlock()
 		tell()
 	}()
 }
 
 var errFenced = fmt.Errorf("transfer: the peer has closed the connection: %w", syscall.ECONNRESET)
 
-// fenced makes the slices of a path be posted again. The caller holds the
-// peer's mu.
-func (s *session) fenced(number uint32) {
+// fenced makes the slices of a path be posted again, except those of a batch
+// whose trailer has arrived. That many notifications have.
+func (s *session) fenced(number uint32, arrived uint64) error {
+	s.peer.mu.Lock()
+	defer s.peer.unlock()
+	switch {
+	case s.err != nil:
+		return s.err
+	case arrived > s.sent:
+		return protocolError("%d of %d notifications have arrived", arrived, s.sent)
+	}
+	var done *Batch // has all its data in place
+	if p := s.trailer.path; p != nil && p.number == number {
+		if arrived == s.sent {
+			done = s.trailer.batch
+		}
+		s.settle(arrived == s.sent)
+	}
 	lost := s.fences[number]
 	delete(s.fences, number)
 	for _, sl := range lost {
-		s.peer.again(sl)
+		if sl.batch == done {
+			sl.batch.sliceDone(&sl, nil)
+		} else {
+			s.peer.again(sl)
+		}
 	}
+	return nil
 }
 
 // Notifications.
@@ -462,7 +504,7 @@ func (s *session) notify(n note) {
 }
 
 func (s *session) sendWaiting() {
-	for len(s.waiting) > 0 && s.sent-s.consumed < s.mailbox {
+	for len(s.waiting) > 0 && s.trailer.path == nil && s.sent-s.consumed < s.mailbox {
 		n := s.waiting[0]
 		s.waiting = s.waiting[1:]
 		s.sent++
@@ -496,6 +538,7 @@ func (s *session) takeNotification(body []byte) error {
 		return fmt.Errorf("%w: the mailbox is full with notifications of earlier sessions", errEnded)
 	}
 	s.unread++
+	s.arrived++
 	p.stats.Received++
 	p.mail = append(p.mail, mail{session: s, message: slices.Clone(body)})
 	p.changed()

@@ -105,6 +105,13 @@ func (s *stream) restart(received uint64) error {
 	return nil
 }
 
+// idle reports whether the peer has acknowledged all items.
+func (s *stream) idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.items) == 0
+}
+
 // got returns how many items this end has received.
 func (s *stream) got() uint64 {
 	s.mu.Lock()

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A batch's notification goes with its data, if nothing else is on the way.
+func TestTrailersAreUsed(t *testing.T) {
+	need(t)
+	r := newRig(t, Config{})
+	_, err := r.engine.Alloc(4096, RegionConfig{Name: "memory", Access: WriteAccess})
+	require.NoError(t, err)
+	a, err := New(Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, a.Close()) })
+	p, err := a.Dial(r.ctx, r.at, DialConfig{})
+	require.NoError(t, err)
+	accepted, err := r.ln.Accept(r.ctx)
+	require.NoError(t, err)
+	remote, err := p.Region(r.ctx, "memory")
+	require.NoError(t, err)
+	items := func() int {
+		s := p.session.stream
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return int(s.first) + len(s.items)
+	}
+	before := items()
+	b := p.NewBatch(1)
+	for range 10 {
+		b.Reset()
+		require.NoError(t, b.Write(remote, 0, make([]byte, 100)))
+		require.NoError(t, b.Notify([]byte("written")))
+		require.NoError(t, b.Submit(r.ctx))
+		require.NoError(t, b.Wait(r.ctx))
+		message, err := accepted.Receive(r.ctx)
+		require.NoError(t, err)
+		require.Equal(t, "written", string(message))
+	}
+	require.Equal(t, before, items(), "notifications went by the control connection")
+	require.EqualValues(t, 10, p.Stats().Sent)
+}
+
+// What a lost path carried is repeated, unless its trailer has arrived. If the
+// trailer has not, the notification is sent after the data.
+func TestTrailerOfLostPath(t *testing.T) {
+	for name, c := range map[string]struct {
+		arrived, landed bool // the trailer at the peer, and the slice as far as this end knows
+	}{
+		"lost":                {},
+		"arrived":             {arrived: true},
+		"lost behind data":    {landed: true},
+		"arrived behind data": {arrived: true, landed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := lone(t)
+			p := s.peer
+			lost, err := newPath(s, 7, new(device), func() {})
+			require.NoError(t, err)
+			lost.memory = make([]byte, trailerLen)
+			require.NoError(t, handle(t, s, offered(func(o *offer) { o.access = WriteAccess })))
+			b := p.NewBatch(1)
+			require.NoError(t, b.Write(s.names["name"], 0, make([]byte, 1)))
+			require.NoError(t, b.Notify([]byte("x")))
+			b.state, b.unfinished, b.trails, b.only = submitted, 1, true, lost
+			b.requests[0].issued, b.requests[0].inFlight, s.names["name"].inFlight = 1, 1, 1
+			f := &flight{n: 1}
+			f.slices[0] = slice{batch: b, n: 1}
+			p.mu.Lock()
+			s.trail(f, lost)
+			require.Equal(t, trailerHeader+1, f.trailer)
+			require.EqualValues(t, 1, s.sent)
+			again := &flight{n: 1, slices: f.slices}
+			s.trail(again, lost)
+			require.Zero(t, again.trailer, "there is one already")
+			if c.landed {
+				b.sliceDone(&f.slices[0], nil)
+				require.Equal(t, notifying, b.state)
+			} else {
+				s.strand(lost, f.slices[0])
+			}
+			s.destroyed(lost)
+			p.mu.Unlock()
+			require.ErrorIs(t, s.fenced(7, 2), syscall.EPROTO)
+			require.NoError(t, s.fenced(7, uint64(boolInt(c.arrived))))
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			switch {
+			case c.arrived:
+				require.Equal(t, finished, b.state)
+				require.Empty(t, p.retries)
+			case c.landed:
+				require.Equal(t, notifying, b.state)
+				require.Equal(t, byte(itemNotify), s.stream.items[len(s.stream.items)-1].item[0])
+			default:
+				require.Equal(t, submitted, b.state)
+				require.Len(t, p.retries, 1)
+			}
+			require.Nil(t, s.trailer.path)
+		})
+	}
+}
+
+// Acknowledgements of what was not sent break the protocol.
+func TestAcknowledgementOfNoTrailer(t *testing.T) {
+	s := lone(t)
+	require.ErrorIs(t, s.acknowledged(new(path)), syscall.EPROTO)
+}
