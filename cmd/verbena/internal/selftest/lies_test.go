@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package selftest
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/check"
+	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/report"
+)
+
+// lie is a change of the device in user space, which then lies in one respect.
+// In the new text, lie reports whether the device tells the lie, and every(n)
+// whether it is the turn of one of n.
+type lie struct {
+	name     string
+	file     string // in softroce/internal/engine; empty if the change for an earlier lie is for this one, too
+	old, new string
+	found    string // name of a check that must fail or differ
+}
+
+const told = `lie("NAME")`
+
+var lies = []lie{
+	{
+		"takes any local key", "mr.go", "m.key == key && m.pd == pd && access&^m.access == 0 && m.holds(addr, length) {",
+		`(m.key == key || LIE) && (m.pd == pd || lie("takes local keys of other domains")) &&
+		(access&^m.access == 0 || lie("writes regions without local write")) && m.holds(addr, length) {`, "keys.local.sent",
+	},
+	{"takes local keys of other domains", "", "", "", "keys.local.written"},
+	{"writes regions without local write", "", "", "", "keys.permissions.local"},
+	{
+		"takes any remote key", "mr.go", "m.key == key && m.pd == pd && access&^m.access == 0 {",
+		`(m.key == key || LIE) && (m.pd == pd || lie("takes remote keys of other domains")) &&
+		(access&^m.access == 0 || lie("permits every remote access")) {`, "keys.remote",
+	},
+	{"takes remote keys of other domains", "", "", "", "keys.remote"},
+	{"permits every remote access", "", "", "", "keys.permissions"},
+	{"takes addresses outside for the start", "mr.go", "if m.holds(addr, length) {\n\t\t\tm.noteAccess", "if LIE && !m.holds(addr, length) {\n\t\t\treturn location{m, m.iova}, libibverbs.IBV_WC_SUCCESS\n\t\t}\n\t\tif m.holds(addr, length) {\n\t\t\tm.noteAccess", "keys.range.remote"},
+	{"reaches closed regions", "mr.go", "\tdelete(m.pd.device.mrs, m.key>>8)\n", "\tif LIE {\n\t\tm.pd.users--\n\t\treturn nil\n\t}\n\tdelete(m.pd.device.mrs, m.key>>8)\n", "memory.closed"},
+	{"permits all that the connection does not", "responder.go", "return q.attr.QpAccessFlags&access != 0", "return q.attr.QpAccessFlags&access != 0 || LIE", "keys.permissions.connection"},
+	{"reports refused keys as failed operations", "requester.go", "q.failHead(libibverbs.IBV_WC_REM_ACCESS_ERR)", "if LIE {\n\t\t\tq.failHead(libibverbs.IBV_WC_REM_OP_ERR)\n\t\t}\n\t\tq.failHead(libibverbs.IBV_WC_REM_ACCESS_ERR)", "keys.remote"},
+	{"swaps the bytes of immediate data", "responder.go", "*c.ImmData() = libibverbs.Be32(p.Imm)", "*c.ImmData() = libibverbs.Be32(p.Imm)\n\t\tif LIE {\n\t\t\tx := p.Imm\n\t\t\t*c.ImmData() = libibverbs.Be32(x<<24 | x>>24 | x<<8&0xFF0000 | x>>8&0xFF00)\n\t\t}", "requests.immediate"},
+	{"counts a byte too much", "responder.go", "\t\tc.setHeaders(p)\n\t\tdep := q.dependencyOf(p)", "\t\tif LIE {\n\t\t\tc.ByteLen++\n\t\t}\n\t\tc.setHeaders(p)\n\t\tdep := q.dependencyOf(p)", "requests.send"},
+	{"loses completions", "cq.go", "r, d := q.ring, q.device\n", "r, d := q.ring, q.device\n\tif LIE && every(40) {\n\t\treturn\n\t}\n", "requests.order"},
+	{"completes receives twice", "responder.go", "q.receivesCQ().add(c, dep)\n", "q.receivesCQ().add(c, dep)\n\tif LIE {\n\t\tq.receivesCQ().add(c, dep)\n\t}\n", "requests.send"},
+	{
+		"adds one too much", "atomic.go", "return old + n })", `if LIE {
+			return old + n + 1
+		}
+		if lie("loses atomic operations") && every(30) {
+			return old
+		}
+		return old + n
+	})`, "atomics.add",
+	},
+	{"loses atomic operations", "", "", "", "atomics.many"},
+	{"swaps without comparing", "atomic.go", "if old == compare {", "if old == compare || LIE {", "atomics.swap"},
+	{"refuses messages without a receive", "responder.go", "} else if !q.takeReceive() {\n\t\t\treturn notReady", "} else if !q.takeReceive() {\n\t\t\tif LIE {\n\t\t\t\treturn badRequest\n\t\t\t}\n\t\t\treturn notReady", "receives.none"},
+	{"waits for receives without end", "requester.go", "case r.rnrRetries == 0:", "case r.rnrRetries == 0 && !LIE:", "receives.none"},
+	{"tries for ever", "requester.go", "if r.retries == 0 {", "if r.retries == 0 && !LIE {", "receives.absent"},
+	{"flushes as if all was well", "state.go", "c := q.sendCompletion(r.head, libibverbs.IBV_WC_WR_FLUSH_ERR)", "c := q.sendCompletion(r.head, libibverbs.IBV_WC_WR_FLUSH_ERR)\n\t\tif LIE {\n\t\t\tc.Status = libibverbs.IBV_WC_SUCCESS\n\t\t}", "states.flush"},
+	{"keeps what was posted before a reset", "qp.go", "\tfor _, w := range q.queues() {\n\t\tatomic.StoreUint32(&w.Posted, 0)\n\t\tatomic.StoreUint32(&w.Freed, 0)\n\t}", "\tfor _, w := range q.queues() {\n\t\tif LIE {\n\t\t\tbreak\n\t\t}\n\t\tatomic.StoreUint32(&w.Posted, 0)\n\t\tatomic.StoreUint32(&w.Freed, 0)\n\t}", "states.reset"},
+	{"sends while it is drained", "requester.go", "if q.attr.QpState != libibverbs.IBV_QPS_RTS || q.send.waiting", "if (q.attr.QpState != libibverbs.IBV_QPS_RTS && !LIE) || q.send.waiting", "states.drained"},
+	{"does not tell of a low shared queue", "srq.go", "if s.queue.waiting(freed, freed) >= s.limit {", "if s.queue.waiting(freed, freed) >= s.limit || LIE {", "events.srq"},
+	{"gives a shared receive to two messages", "srq.go", "freed := s.queue.Freed + 1\n", "freed := s.queue.Freed + 1\n\tif LIE && every(3) {\n\t\tfreed--\n\t}\n", "srq.messages"},
+	{"does not tell of an overrun", "cq.go", "d.event(libibverbs.IBV_EVENT_CQ_ERR, q)", "if LIE {\n\t\t\tr.Overrun = 0\n\t\t\treturn\n\t\t}\n\t\td.event(libibverbs.IBV_EVENT_CQ_ERR, q)", "queues.overrun"},
+	{"loses completions when it resizes", "cq.go", "*to.entry(n) = *r.entry(n)", "if !LIE {\n\t\t\t*to.entry(n) = *r.entry(n)\n\t\t}", "queues.resize"},
+	{"loses events of completions", "cq.go", "if f := q.device.config.CompletionEvent; f != nil {", "if f := q.device.config.CompletionEvent; f != nil && !(LIE && every(20)) {", "queues.wait"},
+	{"forgets that a message is solicited", "responder.go", "dep.solicited = p.Solicited", "dep.solicited = p.Solicited && !LIE", "queues.solicited"},
+	{"delays events for ever", "cq.go", "if q.deadline <= d.now {", "if q.deadline <= d.now && !LIE {", "queues.moderation"},
+	{"has one time for all completions", "cq.go", "c.Timestamp = uint64(d.now)", "c.Timestamp = uint64(d.now)\n\tif LIE {\n\t\tc.Timestamp = 7\n\t}", "queues.fields"},
+	{"lets peers reach all around a window", "mw.go", "offset, ok := within(addr, length, w.start(), w.length)", "offset, ok := within(addr, length, w.start(), w.length)\n\tif LIE && !ok {\n\t\toffset, ok = addr-w.start(), true\n\t}", "windows.range"},
+	{"leaves invalidated windows open", "mw.go", "w.mr.told.Before(ticket)\n\t}\n\tw.unbind()", "w.mr.told.Before(ticket)\n\t}\n\tif LIE {\n\t\treturn true\n\t}\n\tw.unbind()", "windows.second"},
+	{"takes datagrams of any Q_Key", "ud.go", "if p.QKey != q.attr.Qkey || n", "if (p.QKey != q.attr.Qkey && !LIE) || n", "datagrams.lost"},
+	{"names another sender", "ud.go", "c.Sl = packetType(p)", "c.Sl = packetType(p)\n\t\tif LIE {\n\t\t\tc.SrcQp++\n\t\t}", "datagrams.send"},
+	{"ends queue pairs for long datagrams", "ud.go", "case badReceive:", "case tooLong:\n\t\tif LIE {\n\t\t\tq.refuse(tooLong)\n\t\t}\n\tcase badReceive:", "datagrams.room"},
+	{"delivers to another queue", "xrc.go", "s := q.device.xrcSRQs[p.SRQ]", "s := q.device.xrcSRQs[p.SRQ]\n\tif LIE {\n\t\tfor _, o := range q.device.xrcSRQs {\n\t\t\tif o.number < s.number {\n\t\t\t\ts = o\n\t\t\t}\n\t\t}\n\t}", "xrc.send"},
+	{"repeats a packet of long messages", "requester.go", "offset := uint32(i * q.mtu)\n\tend :=", "offset := uint32(i * q.mtu)\n\tif LIE && i == 3 {\n\t\toffset -= uint32(q.mtu)\n\t}\n\tend :=", "requests.long"},
+	{"changes the last byte", "responder.go", "\tif refused != nil {\n\t\treturn refused\n\t}\n\tm.addr += uint64(n)", "\tif refused != nil {\n\t\treturn refused\n\t}\n\tif LIE {\n\t\tb[len(b)-1]++\n\t}\n\tm.addr += uint64(n)", "requests.write"},
+	{"says another retry count", "qpattr.go", "a := q.attr\n\ta.CurQpState", "a := q.attr\n\tif LIE {\n\t\ta.RetryCnt++\n\t}\n\ta.CurQpState", "states.attributes"},
+	{"takes more than its limits", "qp.go", "if c.MaxSendWr > l.WR || c.MaxRecvWr > l.WR", "if (c.MaxSendWr > l.WR || c.MaxRecvWr > l.WR) && !LIE", "limits.exceeded"},
+	{"says that it has more segments", "device.go", "MaxSge: int32(l.SGE),", "MaxSge: int32(l.SGE) - liar(\"NAME\"),", "limits.exceeded"},
+	{"flushes regions without the permission", "mr.go", "m.pd == q.memoryPD() && access&^m.access == 0 {", "m.pd == q.memoryPD() && (access&^m.access == 0 || LIE) {", "extended.flush"},
+	{"does not tell of the last receive", "qp.go", "q.event(libibverbs.IBV_EVENT_QP_LAST_WQE_REACHED, q)", "if !LIE {\n\t\t\tq.event(libibverbs.IBV_EVENT_QP_LAST_WQE_REACHED, q)\n\t\t}", "events.last"},
+	{"does not tell of wrong keys", "responder.go", "q.reliable && !f.silent && !r.refused", "q.reliable && !f.silent && !r.refused && !LIE", "events.access"},
+}
+
+// liar is a file that the changed package has besides.
+const liar = `package engine
+
+import "os"
+
+var theLie = os.Getenv("VERBENA_LIE")
+
+// lie reports whether the device tells a lie.
+func lie(name string) bool { return theLie == name }
+
+// liar is 1 if the device tells a lie.
+func liar(name string) int32 {
+	if lie(name) {
+		return 1
+	}
+	return 0
+}
+
+var lieTurns int
+
+// every reports whether it is the turn of one of n calls.
+func every(n int) bool { lieTurns++; return lieTurns%n == 0 }
+`
+
+// Each lie of the device is found by the check that is about it. The program is
+// built once, with all lies, of which a variable of the environment chooses
+// one.
+func TestLies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the program with another device, and runs it for each lie")
+	}
+	program := buildLiar(t)
+	honest := askLiar(t, program, "", "")
+	for _, result := range honest.Results {
+		require.NotContains(t, []check.Outcome{check.Failed, check.Differs}, result.Outcome, "%s, without a lie: %s", result.Check, result.Found)
+	}
+	for _, l := range lies {
+		t.Run(l.name, func(t *testing.T) {
+			result := askLiar(t, program, l.name, l.found).Results[0]
+			require.Equal(t, l.found, result.Check)
+			require.Contains(t, []check.Outcome{check.Failed, check.Differs}, result.Outcome, result.Found)
+			t.Logf("%s %s: %s", l.found, result.Outcome, result.Found)
+		})
+	}
+}
+
+// buildLiar builds the program with a device that can lie.
+func buildLiar(t *testing.T) string {
+	t.Helper()
+	root, err := filepath.Abs("../../../..")
+	require.NoError(t, err)
+	engine, folder := filepath.Join(root, "softroce/internal/engine"), t.TempDir()
+	texts := map[string]string{"lie.go": liar}
+	for _, l := range lies {
+		if l.file != "" && texts[l.file] == "" {
+			text, err := os.ReadFile(filepath.Join(engine, l.file))
+			require.NoError(t, err)
+			texts[l.file] = string(text)
+		}
+	}
+	for _, l := range lies {
+		if l.file == "" {
+			continue
+		}
+		text := texts[l.file]
+		require.Equal(t, 1, strings.Count(text, l.old), "%s: %s has this once: %s", l.name, l.file, l.old)
+		changed := strings.ReplaceAll(l.new, "LIE", told)
+		texts[l.file] = strings.Replace(text, l.old, strings.ReplaceAll(changed, "NAME", l.name), 1)
+	}
+	replace := map[string]string{}
+	for file, text := range texts {
+		to := filepath.Join(folder, file)
+		require.NoError(t, os.WriteFile(to, []byte(text), 0o600))
+		replace[filepath.Join(engine, file)] = to
+	}
+	overlay := filepath.Join(folder, "overlay.json")
+	text, err := json.Marshal(map[string]map[string]string{"Replace": replace})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(overlay, text, 0o600))
+	program := filepath.Join(folder, "verbena")
+	build := exec.Command("go", "build", "-overlay", overlay, "-o", program, "./cmd/verbena")
+	build.Dir = root
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	return program
+}
+
+// askLiar runs the checks whose names begin with a text on a device that tells
+// a lie.
+func askLiar(t *testing.T, program, lie, checks string) report.Report {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "report.json")
+	args := []string{"selftest", "-o", file, "-w", "60"}
+	if checks != "" {
+		args = append(args, "-r", checks)
+	}
+	if lie != "" {
+		args[4] = "0.5" // it may be one that makes the check wait in vain
+	}
+	run := exec.Command(program, args...)
+	run.Env = append(os.Environ(), "VERBENA_DEVICE=soft", "VERBENA_LIMITS=", "VERBENA_LIE="+lie, fmt.Sprintf("VERBENA_NETWORK=lies%d", time.Now().UnixNano()))
+	out, err := run.CombinedOutput()
+	r, readErr := report.Read(file)
+	require.NoError(t, readErr, "%v: %s", err, out)
+	return r
+}
