@@ -112,26 +112,25 @@ func (p Page) feature(r Report, f check.Feature) (state string, names []string) 
 // touches returns the outcome of a check for a feature. Where a mistake is
 // refused with another status, only what programs are told differs.
 func touches(c check.Check, result check.Result, f check.Feature) check.Outcome {
-	if result.Outcome == check.Differs && len(result.Cases) > 0 && f != check.Diagnosis && slices.Contains(c.Features, check.Diagnosis) {
+	if result.Outcome == check.Differs && !unguarded(result) && f != check.Diagnosis && slices.Contains(c.Features, check.Diagnosis) {
 		return check.OK
 	}
 	return result.Outcome
 }
 
+// unguarded reports whether the result is not only one of other statuses: it
+// has no cases, or one succeeds that must be refused.
+func unguarded(r check.Result) bool {
+	return len(r.Cases) == 0 || slices.ContainsFunc(r.Cases, func(c check.Case) bool { return c.Differs() && c.Yours == check.Succeeds })
+}
+
 func (p Page) features(b *strings.Builder, r Report) {
-	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
 	for _, f := range check.Features {
-		state, names := p.feature(r, f)
-		if state == "" {
-			continue
+		if state, names := p.feature(r, f); state != "" {
+			line := fmt.Sprintf("  %-11s  %-34s  %s", state, f, summary(names))
+			fmt.Fprintln(b, strings.TrimRight(line, " "))
 		}
-		line := fmt.Sprintf("  %s\t%s", state, f)
-		if len(names) > 0 {
-			line += "\t" + summary(names)
-		}
-		fmt.Fprintln(t, line)
 	}
-	t.Flush()
 }
 
 // summary lists the first names.

@@ -110,6 +110,7 @@ var memory = []check.Check{
 	},
 	{
 		Name: "memory.paging", Proves: "memory that is paged on demand can be used like any other", Features: []check.Feature{check.Paging},
+		Do: "Register memory without AccessOnDemand.",
 		Run: on(func(r *rig) {
 			r.need(r.attr.ODP.General&libibverbs.IBV_ODP_SUPPORT != 0, "on-demand paging")
 			const both = libibverbs.IBV_ODP_SUPPORT_WRITE | libibverbs.IBV_ODP_SUPPORT_READ

@@ -67,7 +67,7 @@ var windows = []check.Check{
 			a.post(func(s *ibverbs.SendBatch) error { return s.Write(1, cut(old), ibverbs.SendSignaled, a.mr.Sub(0, 8)) })
 			r.Case("write to a window that the peer has invalidated", remoteAccess, statusName(r.completions(a.sendCQ, 1)[0].Status()))
 		}),
-		Matters: statusMatters,
+		Matters: "A program learns from a message that a window was invalidated, but not which one.",
 	},
 	{
 		Name: "windows.access", Proves: "a window permits what its binding says", Features: []check.Feature{check.Windows, check.Protection, check.Diagnosis},
