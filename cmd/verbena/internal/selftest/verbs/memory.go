@@ -192,7 +192,8 @@ func (r *rig) reachesPart(mr *ibverbs.MR, b []byte, offset int) {
 	clear(b)
 }
 
-// reachesBuffer proves that a peer reaches memory: it writes to b, and reads it.
+// reachesBuffer proves that a peer reaches memory: it writes to b, and reads
+// it.
 func (r *rig) reachesBuffer(remote ibverbs.RemoteBuffer, b []byte) {
 	a, _ := r.pair()
 	mine := r.alloc(len(b), full)

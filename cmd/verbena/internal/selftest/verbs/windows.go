@@ -120,8 +120,8 @@ var windows = []check.Check{
 }
 
 // window returns a window, and a region that peers reach through windows alone.
-// It is called after the pair is made: Soft-RoCE takes a minute to close a queue
-// pair to which a window is bound.
+// It is called after the pair is made: Soft-RoCE takes a minute to close a
+// queue pair to which a window is bound.
 func (r *rig) window(typ ibverbs.MWType) (*ibverbs.MW, *ibverbs.MR) {
 	r.need(r.attr.MaxMW > 0, "memory windows")
 	mr := r.alloc(pages, ibverbs.AccessLocalWrite|ibverbs.AccessWindowBind)
