@@ -7,4 +7,4 @@ import (
 )
 
 // Checks are the checks of one host's verbs.
-var Checks = slices.Concat(device, transfers, keys, receives, states, queues, memory, sharedQueues, events, atomics, extended, windows, datagrams, unreliable, xrc)
+var Checks = slices.Concat(device, transfers, keys, receives, states, queues, memory, own, sharedQueues, events, atomics, extended, windows, datagrams, unreliable, xrc)
