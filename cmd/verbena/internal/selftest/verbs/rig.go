@@ -74,7 +74,7 @@ func ok(t *check.T, err error) {
 	}
 	var full *ibverbs.PostError
 	if limit, low := lockedMemory(); low && errors.Is(err, syscall.ENOMEM) && !errors.As(err, &full) {
-		t.Skipf("the limit of locked memory is %d KiB: raise it (ulimit -l): %v", limit>>10, err)
+		t.Skipf("the limit of locked memory is %d KiB: raise it, as verbena doctor says", limit>>10)
 	}
 	t.Failf("%v", err)
 }
