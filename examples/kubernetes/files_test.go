@@ -5,11 +5,13 @@
 package kubernetes
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -247,6 +249,19 @@ func TestFilesAreOfThePublishedTypes(t *testing.T) {
 		if name := filepath.Base(path); name != "kustomization.yaml" {
 			require.Contains(t, all[filepath.Join(filepath.Dir(path), "kustomization.yaml")], "- "+name+"\n", path)
 		}
+	}
+}
+
+// So is what the guide shows.
+func TestGuideIsOfThePublishedTypes(t *testing.T) {
+	text, err := os.ReadFile("../../docs/guide/kubernetes.md")
+	require.NoError(t, err)
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(text, -1)
+	require.NotEmpty(t, blocks)
+	c := &cluster{plugins: map[string][]plugin{}}
+	for _, block := range blocks {
+		require.NoError(t, c.add(block[1]), string(block[1]))
+		require.Error(t, c.add(bytes.Replace(block[1], []byte("spec:"), []byte("specs:"), 1)))
 	}
 }
 
