@@ -151,6 +151,11 @@ var unreliable = []check.Check{
 			a.post(func(s *ibverbs.SendBatch) error { return s.Send(1, ibverbs.SendSignaled, a.mr.Sub(0, 8)) })
 			r.Case("no receive over an unreliable connection", good, statusName(r.completions(a.sendCQ, 1)[0].Status()))
 			r.untouched(b.mr.Bytes(), "with a wrong key")
+			r.inState(b, ibverbs.QPStateRTS)
+			b.receive(1, b.mr.Sub(0, 8))
+			a.post(func(s *ibverbs.SendBatch) error { return s.Send(1, ibverbs.SendSignaled, a.mr.Sub(0, 8)) })
+			r.succeed(a.sendCQ, 1)
+			r.succeed(b.recvCQ, 1)
 		}),
 	},
 }

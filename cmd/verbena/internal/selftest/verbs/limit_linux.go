@@ -9,7 +9,7 @@ const rlimitMemlock = 8
 
 // enoughLocked is a limit of locked memory, in bytes, with which every check
 // can be made.
-const enoughLocked = 64 << 20
+const enoughLocked = 8 << 20
 
 // lockedMemory returns the limit of locked memory, and whether checks may need
 // more.
