@@ -3,11 +3,15 @@
 package selftest
 
 import (
+	"bytes"
+	"context"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/cmd/internal/program"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/check"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/report"
 	"github.com/verbena-go/verbena/ibverbs"
@@ -46,6 +50,31 @@ func TestDevice(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An interruption ends the checks and closes what they have opened, and there
+// is no report.
+func TestInterrupted(t *testing.T) {
+	testdevice.Require(t)
+	testdevice.NoLeaks(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	file := filepath.Join(t.TempDir(), "report.json")
+	waits := check.Check{Name: "waits", Run: func(t *check.T) {
+		d, err := ibverbs.Open(t.Target().Device)
+		if err == nil {
+			t.Close(d)
+		}
+		cancel()
+		<-t.Context().Done()
+		t.Failf("nothing came: %v", err)
+	}}
+	next := check.Check{Name: "next", Run: func(*check.T) { panic("is not run") }}
+	o := &options{checks: []check.Check{waits, next}, system: system, file: file, total: time.Hour, patience: time.Minute}
+	var stdout, stderr bytes.Buffer
+	require.ErrorIs(t, o.run(ctx, program.Output{Stdout: &stdout, Stderr: &stderr}), context.Canceled)
+	require.Empty(t, stdout.String())
+	require.NoFileExists(t, file)
+	require.Empty(t, ibverbs.OpenObjects())
 }
 
 // mayNotRun are the checks that need something of the machine.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -74,6 +75,7 @@ func (r Runner) run(ctx context.Context, c Check) (Result, bool) {
 	own, cancel := context.WithTimeout(ctx, r.Limit)
 	defer cancel()
 	t := &T{ctx: own, target: r.Target, patience: r.Patience, result: Result{Check: c.Name, Outcome: OK}}
+	t.guards = slices.Contains(c.Features, Protection)
 	start := time.Now()
 	done := make(chan struct{})
 	go func() {

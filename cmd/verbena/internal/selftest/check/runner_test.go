@@ -40,7 +40,7 @@ func TestOutcomes(t *testing.T) {
 			kind: SoftRoCE, run: func(t *T) { t.Case("x", spec, "worse"); t.Case("y", spec, "good") },
 			outcome: Differs, found: "1 of 2 cases end otherwise",
 		},
-		"unguarded": {run: func(t *T) { t.Case("x", spec, Succeeds) }, outcome: Failed, found: "not refused: x"},
+		"not refused": {run: func(t *T) { t.Case("x", spec, Succeeds) }, outcome: Differs, found: "1 of 1 cases end otherwise"},
 		"does not close": {
 			run:     func(t *T) { t.Close(Closer(func() error { return errors.New("busy") })) },
 			outcome: Failed, found: "closing: busy",
@@ -54,6 +54,10 @@ func TestOutcomes(t *testing.T) {
 			require.Equal(t, tt.found, got.Found)
 		})
 	}
+	unguarded := Check{Features: []Feature{Protection}, Run: func(t *T) { t.Case("x", spec, Succeeds) }}
+	result := Runner{}.Run(t.Context(), []Check{unguarded})[0]
+	require.Equal(t, Failed, result.Outcome)
+	require.Equal(t, "not refused: x", result.Found)
 	known := run(t, SoftRoCE, func(t *T) { t.Case("x", spec, "bad") }).Cases
 	require.Equal(t, []Case{{Case: "x", Specification: "good", SoftRoCE: "bad or worse", UserSpace: "good", Yours: "bad", Known: true}}, known)
 	require.False(t, run(t, Card, func(t *T) { t.Case("x", spec, "bad") }).Cases[0].Known)

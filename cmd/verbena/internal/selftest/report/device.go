@@ -102,8 +102,10 @@ func Describe(info ibverbs.DeviceInfo, port int, kind check.Kind) (Device, error
 	if kind == check.UserSpace {
 		d.Driver, d.Limits = "softroce", os.Getenv("VERBENA_LIMITS")
 	}
-	if len(p.GIDs) > 0 {
-		d.GIDType = p.GIDs[len(p.GIDs)-1].Type.String()
+	for _, g := range p.GIDs {
+		if d.GIDType == "" || g.Type == ibverbs.GIDTypeRoCEv2 { // which Verbena prefers
+			d.GIDType = g.Type.String()
+		}
 	}
 	return d, nil
 }

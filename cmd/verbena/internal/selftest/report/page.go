@@ -157,7 +157,7 @@ func (p Page) failures(b *strings.Builder, r Report) {
 	fmt.Fprintf(b, "\nFAILED\n")
 	for _, result := range failed {
 		c := p.check(result.Check)
-		fmt.Fprintf(b, "  %s: it is not so that %s\n", c.Name, c.Proves)
+		fmt.Fprintf(b, "  %s (%s)\n", c.Name, c.Proves)
 		fmt.Fprintf(b, "      found: %s\n", result.Found)
 		fmt.Fprintf(b, "      matters for: %s\n", joined(c.Features))
 		if c.Do != "" {

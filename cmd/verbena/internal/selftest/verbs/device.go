@@ -149,6 +149,7 @@ var device = []check.Check{
 			cq := r.cq(cqe)
 			qp, err := r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: wr, RecvQueue: wr})
 			if err != nil {
+				skipLocked(r.T, err)
 				r.Differf("a queue pair of %d requests, of the %d that the device says it has: %v", wr, r.attr.MaxQPWR, err)
 			}
 			r.Close(qp)

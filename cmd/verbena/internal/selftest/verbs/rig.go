@@ -66,17 +66,22 @@ func offered[T io.Closer](v T, err error) func(t *check.T, what string) T {
 	}
 }
 
-// ok fails the check for an error. If there is no memory since the limit of
-// locked memory is small, the device is not to blame.
+// ok fails the check for an error.
 func ok(t *check.T, err error) {
 	if err == nil {
 		return
 	}
+	skipLocked(t, err)
+	t.Failf("%v", err)
+}
+
+// skipLocked ends the check if there is no memory since the limit of locked
+// memory is small: then the device is not to blame.
+func skipLocked(t *check.T, err error) {
 	var full *ibverbs.PostError
 	if limit, low := lockedMemory(); low && errors.Is(err, syscall.ENOMEM) && !errors.As(err, &full) {
 		t.Skipf("the limit of locked memory is %d KiB: raise it, as verbena doctor says", limit>>10)
 	}
-	t.Failf("%v", err)
 }
 
 // need ends the check if the device does not have what it is about.
