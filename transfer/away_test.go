@@ -30,7 +30,7 @@ func TestPeerStaysAway(t *testing.T) {
 	for _, p := range []*transfer.Peer{dialed, accepted} {
 		err := p.Send(ctx, []byte("lost"))
 		require.ErrorIs(t, err, syscall.ETIMEDOUT)
-		require.ErrorIs(t, err, transfer.ErrRestarted)
+		require.ErrorIs(t, err, transfer.ErrSessionEnded)
 	}
 	<-accepted.Done()
 	require.ErrorIs(t, accepted.Err(), syscall.ETIMEDOUT)
@@ -114,7 +114,7 @@ func TestNextSession(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "last", string(message))
 	_, err = dialed.Receive(ctx)
-	require.ErrorIs(t, err, transfer.ErrRestarted)
+	require.ErrorIs(t, err, transfer.ErrSessionEnded)
 	ended, end := context.WithCancel(ctx)
 	end()
 	require.ErrorIs(t, dialed.Send(ended, nil), context.Canceled)
@@ -139,7 +139,7 @@ func TestNextSession(t *testing.T) {
 	for err == nil { // the end of the session comes first
 		_, err = dialed.Receive(ctx)
 	}
-	require.ErrorIs(t, err, transfer.ErrRestarted)
+	require.ErrorIs(t, err, transfer.ErrSessionEnded)
 	_, err = dialed.Receive(ctx)
 	require.ErrorIs(t, err, transfer.ErrRefused)
 }

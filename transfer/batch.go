@@ -483,8 +483,8 @@ func (b *Batch) requestError(i int) error {
 //
 // When the batch is done, this end's memory is no longer read or written. Nor
 // is the peer's, unless the error of one of the requests, see Err, matches
-// syscall.ETIMEDOUT, ErrRestarted or os.ErrClosed: then what a lost connection
-// carried may still arrive until the peer destroys its end.
+// syscall.ETIMEDOUT, ErrSessionEnded or os.ErrClosed: then what a lost
+// connection carried may still arrive until the peer destroys its end.
 func (b *Batch) Wait(ctx context.Context) error {
 	if b == nil || b.peer == nil {
 		return b.change()
@@ -557,12 +557,7 @@ func (b *Batch) Cancel() {
 		return
 	}
 	b.canceled = true
-	p.dropRetries(b, ErrCanceled)
-	for i := range b.requests {
-		if r := &b.requests[i]; !r.done && r.issued < r.n {
-			b.failRequest(r, ErrCanceled)
-		}
-	}
+	p.drop(func(other *Batch, _ *request) bool { return other == b }, ErrCanceled)
 }
 
 // weight returns how much of Config.Pending the batch takes.

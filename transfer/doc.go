@@ -42,7 +42,7 @@
 //
 // If the peer's program restarts, the peer's regions are others, even if they
 // have the same names and addresses. Requests to the old ones fail with
-// [ErrRestarted] and never reach the new ones; Peer.Region returns those.
+// [ErrSessionEnded] and never reach the new ones; Peer.Region returns those.
 //
 // # Notifications
 //

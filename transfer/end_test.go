@@ -70,12 +70,12 @@ func TestRestartedEngine(t *testing.T) {
 		return err == nil
 	})
 	t.Cleanup(func() { require.NoError(t, next.Close()) })
-	require.ErrorIs(t, write(ctx, peer, old, data), transfer.ErrRestarted)
+	require.ErrorIs(t, write(ctx, peer, old, data), transfer.ErrSessionEnded)
 	remote, err := peer.Region(ctx, "memory")
 	require.NoError(t, err)
 	require.NotEqual(t, old.Incarnation(), remote.Incarnation())
 	err = write(ctx, peer, old, data)
-	require.ErrorIs(t, err, transfer.ErrRestarted)
+	require.ErrorIs(t, err, transfer.ErrSessionEnded)
 	var failed *transfer.RequestError
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, make([]byte, slot), region.Bytes())
@@ -121,7 +121,7 @@ func TestPeerIsKilled(t *testing.T) {
 	peer, err := a.Dial(ctx, host.String()+":"+port, transfer.DialConfig{})
 	require.NoError(t, err)
 	tr := &traffic{t: t, ctx: ctx, ticks: make(chan struct{}, 1), allowed: func(err error) bool {
-		return errors.Is(err, transfer.ErrRestarted) || errors.Is(err, syscall.ETIMEDOUT)
+		return errors.Is(err, transfer.ErrSessionEnded) || errors.Is(err, syscall.ETIMEDOUT)
 	}}
 	for i := range workers {
 		tr.add(&worker{peer: peer, at: i * (slot + guard)})
@@ -258,7 +258,7 @@ func TestPendingError(t *testing.T) {
 func TestCloseInUse(t *testing.T) {
 	needDevice(t)
 	closed := func(err error) bool {
-		return errors.Is(err, os.ErrClosed) || errors.Is(err, transfer.ErrRestarted) || errors.Is(err, syscall.ECONNRESET)
+		return errors.Is(err, os.ErrClosed) || errors.Is(err, transfer.ErrSessionEnded) || errors.Is(err, syscall.ECONNRESET)
 	}
 	for name, closers := range map[string]func(p *pair) []io.Closer{
 		"peers":         func(p *pair) []io.Closer { return []io.Closer{p.dialed, p.accepted} },

@@ -12,12 +12,11 @@ import (
 
 // Errors of requests and peers, for errors.Is.
 var (
-	// ErrRestarted reports that the session in which the region was looked up
-	// has ended: the peer's program has restarted, has closed its Peer, or was
-	// away for longer than Config.RetryTimeout. The error also says which.
-	// Regions that Peer.Region returned before are of no use any more; ask for
-	// them again.
-	ErrRestarted = errors.New("transfer: the session with the peer has ended, so its regions must be looked up again")
+	// ErrSessionEnded reports that a session with the peer has ended: the peer's
+	// program has restarted, has closed its Peer, or was away for longer than
+	// Config.RetryTimeout. The error also says which. Regions that Peer.Region
+	// returned before are of no use any more; ask for them again.
+	ErrSessionEnded = errors.New("transfer: the session with the peer has ended; its regions must be looked up again")
 	// ErrWithdrawn reports that the peer has closed the region.
 	ErrWithdrawn = errors.New("transfer: the peer has closed the region")
 	// ErrCanceled reports that Batch.Cancel came before the request was done.
@@ -52,8 +51,8 @@ func (e *RequestError) Error() string {
 	return fmt.Sprintf("transfer: request %d of the batch, a %s the peer's region %q: %v", e.Index, verb, e.Region, e.Err)
 }
 
-// Unwrap returns the cause: ErrRestarted, ErrWithdrawn, ErrCanceled, an error
-// matching os.ErrClosed if the Peer was closed, one matching
+// Unwrap returns the cause: ErrSessionEnded, ErrWithdrawn, ErrCanceled, an
+// error matching os.ErrClosed if the Peer was closed, one matching
 // syscall.ETIMEDOUT if no connection could carry the request in
 // Config.RetryTimeout, or an error with an *ibverbs.WCError.
 func (e *RequestError) Unwrap() error { return e.Err }

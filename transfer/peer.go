@@ -203,7 +203,7 @@ func (p *Peer) end(err error) {
 	delete(e.peers, p)
 	e.mu.Unlock()
 	p.mu.Lock()
-	p.failAll(p.err)
+	p.drop(everyRequest, p.err)
 	p.changed()
 	p.unlock()
 	close(p.gone)
@@ -341,7 +341,7 @@ func (p *Peer) withdraw(r *Region) (*session, <-chan struct{}) {
 // the error matches ctx.Err(). If ctx ends later, the error is a *PendingError,
 // and the message may still arrive. While there is no connection or no session,
 // Send waits for the next one. If the session ends before the peer is known to
-// have the message, the error matches ErrRestarted, and the message may have
+// have the message, the error matches ErrSessionEnded, and the message may have
 // arrived.
 func (p *Peer) Send(ctx context.Context, message []byte) error {
 	const op = "Peer.Send"
@@ -364,7 +364,7 @@ func (p *Peer) Send(ctx context.Context, message []byte) error {
 // and after the regions that the peer offered before.
 //
 // At the end that has dialed, Receive fails once with an error matching
-// ErrRestarted when a session has ended, after its notifications: what the
+// ErrSessionEnded when a session has ended, after its notifications: what the
 // program has asked before is not answered any more. Later calls return those
 // of the next session.
 func (p *Peer) Receive(ctx context.Context) ([]byte, error) {
@@ -404,7 +404,7 @@ func (p *Peer) notify(message []byte, done func(error)) {
 	if p.session == nil {
 		err := p.err
 		if err == nil {
-			err = ErrRestarted
+			err = ErrSessionEnded
 		}
 		go done(err)
 		return
@@ -576,54 +576,25 @@ func (p *Peer) dropIf(reason func(s *slice) error) {
 	}
 }
 
-func (p *Peer) dropRetries(b *Batch, err error) {
+// drop makes the requests that which chooses fail, but for those that are in
+// flight as a whole. The caller holds p.mu.
+func (p *Peer) drop(which func(b *Batch, r *request) bool, err error) {
 	p.dropIf(func(s *slice) error {
-		if s.batch == b {
+		if which(s.batch, &s.batch.requests[s.request]) {
 			return err
-		}
-		return nil
-	})
-}
-
-func (p *Peer) dropSession(session *session, err error) {
-	p.dropIf(func(s *slice) error {
-		if s.batch.requests[s.request].remote.session == session {
-			return err
-		}
-		return nil
-	})
-}
-
-// dropRegion makes all requests to a region fail that are not in flight. The
-// caller holds p.mu.
-func (p *Peer) dropRegion(r *RemoteRegion) {
-	p.dropIf(func(s *slice) error {
-		if s.batch.requests[s.request].remote == r {
-			return ErrWithdrawn
 		}
 		return nil
 	})
 	for b := range p.ringed() {
 		for i := b.next; i < len(b.requests); i++ {
-			if q := &b.requests[i]; q.remote == r && !q.done && q.issued < q.n {
-				b.failRequest(q, ErrWithdrawn)
-			}
-		}
-	}
-}
-
-// failAll makes all requests fail that are not in flight. The caller holds
-// p.mu.
-func (p *Peer) failAll(err error) {
-	p.dropIf(func(*slice) error { return err })
-	for b := range p.ringed() {
-		for i := range b.requests {
-			if r := &b.requests[i]; !r.done {
+			if r := &b.requests[i]; !r.done && r.issued < r.n && which(b, r) {
 				b.failRequest(r, err)
 			}
 		}
 	}
 }
+
+func everyRequest(*Batch, *request) bool { return true }
 
 // pump makes the paths post what is to be done, in turns.
 func (p *Peer) pump() {
@@ -723,7 +694,7 @@ func (p *Peer) expire() {
 	}
 	if p.head != nil && !p.noPath.IsZero() {
 		if now.Sub(p.noPath) > timeout {
-			p.failAll(timeoutError{p.lastErr})
+			p.drop(everyRequest, timeoutError{p.lastErr})
 		} else {
 			waits = true
 		}

@@ -76,7 +76,7 @@ func (s *session) requestError() error {
 	if s.peer.closed {
 		return errPeerClosed
 	}
-	return fmt.Errorf("%w: %w", ErrRestarted, s.err)
+	return fmt.Errorf("%w: %w", ErrSessionEnded, s.err)
 }
 
 // end ends the session: its requests fail, and its connections are closed.
@@ -90,13 +90,7 @@ func (s *session) end(err error) {
 	s.err = err
 	s.cancel()
 	failed := s.requestError()
-	for b := range p.ringed() {
-		for i := range b.requests {
-			if r := &b.requests[i]; r.remote.session == s && !r.done {
-				b.failRequest(r, failed)
-			}
-		}
-	}
+	p.drop(func(_ *Batch, r *request) bool { return r.remote.session == s }, failed)
 	for _, path := range s.paths {
 		path.fail(failed)
 	}
@@ -106,7 +100,6 @@ func (s *session) end(err error) {
 			lost[i].lose(failed)
 		}
 	}
-	p.dropSession(s, failed)
 	if b := s.trailer.batch; b != nil && b.state == notifying {
 		b.notified(failed)
 	}
@@ -234,7 +227,7 @@ func (s *session) handle(it item) error {
 		}
 		r.inFlight++ // so that the requests that are dropped do not answer
 		r.gone = true
-		p.dropRegion(r)
+		p.drop(func(_ *Batch, q *request) bool { return q.remote == r }, ErrWithdrawn)
 		r.release()
 	case itemWithdrawn:
 		r := s.ids[n]

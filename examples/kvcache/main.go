@@ -225,7 +225,7 @@ func decode(ctx context.Context, engine *transfer.Engine, address string, s shap
 	for missing := 0; ; { // layers
 		m, err := receive(ctx, peer)
 		switch {
-		case errors.Is(err, transfer.ErrRestarted): // the prefill process will begin anew
+		case errors.Is(err, transfer.ErrSessionEnded): // the prefill process will begin anew
 			continue
 		case err != nil:
 			return err
@@ -242,7 +242,7 @@ func decode(ctx context.Context, engine *transfer.Engine, address string, s shap
 		// A model would decode here, and need the pages until the end of the
 		// answer.
 		missing, answer.Pages = s.layers, s.choose()
-		if err := peer.Send(ctx, answer.text()); err != nil && !errors.Is(err, transfer.ErrRestarted) {
+		if err := peer.Send(ctx, answer.text()); err != nil && !errors.Is(err, transfer.ErrSessionEnded) {
 			return err
 		}
 	}
