@@ -211,12 +211,13 @@ func card(t testing.TB, name string) *softroce.Card {
 	return c
 }
 
-// The traffic survives each fault without an error, and goes on during faults
-// that leave one device, and afterwards.
-func TestFaults(t *testing.T) {
+// fault is what may happen to a pair, and leaves one device.
+type fault struct{ begin, end func(t *testing.T, p *pair) }
+
+func noFaults() { softroce.SetFaults(nil) }
+
+func faults() map[string]fault {
 	soft0 := netip.MustParseAddr("10.77.0.1")
-	noFaults := func() { softroce.SetFaults(nil) }
-	type fault struct{ begin, end func(t *testing.T, p *pair) }
 	port := func(name string) fault {
 		return fault{
 			func(t *testing.T, _ *pair) { require.NoError(t, card(t, name).SetPort(false)) },
@@ -243,7 +244,7 @@ func TestFaults(t *testing.T) {
 	once := func(f func(p *pair)) fault {
 		return fault{func(_ *testing.T, p *pair) { f(p) }, func(*testing.T, *pair) {}}
 	}
-	for name, f := range map[string]fault{
+	return map[string]fault{
 		"loss":             drop(func(softroce.Packet) bool { return rand.N(50) == 0 }),
 		"silence of soft0": silence(soft0),
 		"port of soft1":    port("soft1"),
@@ -260,7 +261,13 @@ func TestFaults(t *testing.T) {
 			transfer.BreakAllData(p.accepted)
 			transfer.BreakAllData(p.dialed)
 		}),
-	} {
+	}
+}
+
+// The traffic survives each fault without an error, and goes on during the
+// fault and afterwards.
+func TestFaults(t *testing.T) {
+	for name, f := range faults() {
 		t.Run(name, func(t *testing.T) {
 			needSoft(t)
 			t.Cleanup(noFaults)

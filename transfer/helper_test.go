@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 // bounded returns a context that ends hangs.
 func bounded(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute+soakTime())
 	t.Cleanup(cancel)
 	return ctx
 }
