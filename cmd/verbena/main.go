@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/verbena-go/verbena/cmd/internal/program"
+	"github.com/verbena-go/verbena/cmd/verbena/internal/agent"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/devices"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/doctor"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/fabric"
@@ -41,6 +42,7 @@ Example: verbena doctor`,
 			{Name: "selftest", Program: selftest.Program},
 			{Name: "ping", Program: ping.Program},
 			{Name: "perf", Program: perf.Program},
+			{Name: "agent", Program: agent.Program},
 			{Name: "watch", Program: watch.Program},
 			{Name: "stat", Program: stat.Program},
 			{Name: "fabric", Commands: fabric.Commands()},

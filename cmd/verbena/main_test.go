@@ -17,7 +17,7 @@ var tested = programtest.Of(commands)
 
 // leaves are all commands that are programs.
 var leaves = []string{
-	"doctor", "devices", "selftest", "ping", "perf", "watch", "stat", "softroce run", "softroce libs", "softroce stat",
+	"doctor", "devices", "selftest", "ping", "perf", "agent", "watch", "stat", "softroce run", "softroce libs", "softroce stat",
 	"fabric discover", "fabric counters", "fabric node", "fabric port", "fabric switch", "completion", "man",
 }
 

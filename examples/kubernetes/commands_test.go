@@ -60,7 +60,7 @@ func TestCommandsAreThere(t *testing.T) {
 			checked++
 		}
 	}
-	require.Equal(t, 9, checked)
+	require.Equal(t, 11, checked)
 	for _, w := range []wrong{
 		{"exporter/exporter.yaml", "--soft", "--user", "unknown flag: --user"},
 		{"exporter/exporter.yaml", `"--soft=false"`, `"soft"`, "unexpected argument"},

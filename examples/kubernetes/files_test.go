@@ -30,7 +30,7 @@ import (
 )
 
 // folders are what kubectl apply -k takes.
-var folders = []string{"shared", "sriov", "dra", "exporter", "selftest"}
+var folders = []string{"shared", "sriov", "dra", "exporter", "selftest", "mesh"}
 
 // cluster is all objects of the folders.
 type cluster struct {

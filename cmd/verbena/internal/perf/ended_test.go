@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/cmd/internal/programtest"
+	"github.com/verbena-go/verbena/cmd/verbena/internal/agent"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/softroce"
 )
@@ -24,7 +26,9 @@ const removed = "perf, removed"
 
 func TestMain(m *testing.M) {
 	process.Become(map[string]process.Program{
-		"perf": process.Program(tested),
+		"perf":  process.Program(tested),
+		"agent": process.Program(programtest.Of(agent.Program)),
+		faulty:  faultyAgent,
 		removed: func(args []string, stdout, stderr io.Writer) int {
 			go func() {
 				_, _ = io.Copy(io.Discard, os.Stdin)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/verbena-go/verbena/cmd/internal/program"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/perf/measure"
+	"github.com/verbena-go/verbena/cmd/verbena/internal/perf/mesh"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/perf/plot"
 	"github.com/verbena-go/verbena/ibverbs"
 )
@@ -32,6 +33,9 @@ type options struct {
 	where                 measure.Where
 	plot                  string
 	compare               []string
+	mesh                  string        // hosts to measure every pair of
+	wait                  time.Duration // how long --mesh waits for agents
+	atOnce                int           // pairs of --mesh that are measured at once; 0 means as many as possible
 }
 
 // Program returns the program of the command.
@@ -42,15 +46,16 @@ const unset = -1 // unset is the value of a flag whose default depends on the te
 func (o *options) program() *program.Program {
 	*o = options{
 		transport: "RC", qps: 1, size: unset, iterations: unset, depth: unset, receives: unset,
-		list: 1, moderation: unset, inline: unset, where: measure.Where{TCPPort: 18515},
+		list: 1, moderation: unset, inline: unset, where: measure.Where{TCPPort: mesh.DefaultPort}, wait: defaultWait,
 	}
 	return &program.Program{
-		Name: "verbena perf", Summary: "measure latency and bandwidth between two machines", Flags: o.flags, Run: o.run, Misused: program.ExitMisused, Operands: []*string{&o.name, &o.where.Server},
+		Name: "verbena perf", Summary: "measure latency and bandwidth between two machines, or all pairs of many", Flags: o.flags, Run: o.run, Misused: program.ExitMisused, Operands: []*string{&o.name, &o.where.Server},
 		Words: slices.Concat(names(false), names(true)),
 		Usage: `
 verbena perf TEST [flags]          the server
 verbena perf TEST [flags] HOST     the client, with the same flags
-verbena perf --plot file.svg --compare name=file.json ...`,
+verbena perf --plot file.svg --compare name=file.json ...
+verbena perf --mesh HOST,HOST,... [flags]`,
 		Text: `
 Measures the latency or bandwidth of an operation between two ends. TEST is one
 of
@@ -81,7 +86,23 @@ number of messages, -D, -q, -b or -R differ. perftest exchanges none of these:
 with another program, another -n or only one -b or -D, both ends may wait
 forever.
 
-Exit status: 0 on success; 1 if something failed; 2 for wrong arguments; 130 if
+With --mesh, every pair of the hosts is measured. On each of them runs verbena
+agent, whose help says more about the environment variable VERBENA_TOKEN, which
+both need. A host may have the port of its agent behind a colon. If hosts have
+several devices, each port is measured with those of the same name.
+
+A pair is measured with send_lat and write_bw, in both directions, for the
+seconds of -D each (default: 1), or with -n messages. -s, -q, -t, -l and -Q are
+for write_bw. Several pairs are measured at once, but no host is in two of them.
+
+The tables show the median and 99th percentile of each link's latency, and its
+bandwidth, from the hosts of the rows to those of the columns. Below stand hosts,
+ports and pairs that fail, or are slower than the rest by the median and the
+median absolute deviation (MAD), also when they are measured again. --plot
+draws a heat map. A host whose agent does not answer in the time of -W, at first
+or later, is reported, and the rest is measured without it.
+
+Exit status: 0 on success; 1 if something failed, such as a pair of --mesh; 2 for wrong arguments; 130 if
 interrupted.
 
 Example: verbena perf write_lat -a   and   verbena perf write_lat -a --plot lat.svg 192.0.2.1`,
@@ -114,11 +135,14 @@ func (o *options) flags(f *program.Flags) {
 	f.BoolVar(&o.netpoll, "netpoll", false, "with -e: sleep in Go's runtime, as CQ.Wait does, instead of in C")
 	f.StringVarP(&o.where.Device, "ib-dev", "d", "", "`device` to use (default: the one with the control connection's address, or the first)")
 	f.Number(&o.where.Port, "ib-port", "i", 0, 255, "`port` of the device (0: the first active one)")
-	f.Port(&o.where.TCPPort, "TCP `port` of the control connection")
+	f.Port(&o.where.TCPPort, "TCP `port` of the control connection, or of the agents")
 	f.BoolVarP(&o.where.RDMACM, "rdma-cm", "R", false, "connect the queue pairs with rdma_cm")
 	f.BoolVar(&o.where.Conn, "conn", false, "measure the methods of an rdmacm.Conn; the other end has --conn or -R")
 	f.JSON(&o.json)
-	f.StringVarP(&o.plot, "plot", "", "", "plot the results against the size, into an SVG `file`, whose name ends in .svg")
+	f.StringVarP(&o.plot, "plot", "", "", "plot the results against the size, or of --mesh a heat map, into an SVG `file`, whose name ends in .svg")
+	f.StringVarP(&o.mesh, "mesh", "", "", "measure every pair of these `hosts`, separated by commas")
+	f.Number(&o.atOnce, "at-once", "", 0, math.MaxInt16, "`pairs` of --mesh that are measured at once (0: half as many as there are hosts)")
+	f.Seconds(&o.wait, "wait", "W", time.Second, "`seconds` to wait for agents of --mesh, beyond -D")
 	f.StringArrayVarP(&o.compare, "compare", "", nil, "also plot the JSON of another run, given as `name=file`; may be repeated")
 }
 
@@ -127,6 +151,9 @@ func (o *options) run(ctx context.Context, out program.Output) error {
 		if err := plot.CheckFile(o.plot); err != nil {
 			return program.Misuse("--plot %v", err)
 		}
+	}
+	if o.mesh != "" {
+		return o.runMesh(ctx, out)
 	}
 	if o.plot != "" && len(o.compare) > 0 && o.name == "" {
 		return o.draw(nil)

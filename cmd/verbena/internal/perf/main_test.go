@@ -67,6 +67,11 @@ func TestParse(t *testing.T) {
 func TestWrongArguments(t *testing.T) {
 	tested.WrongArguments(t, "verbena perf", 2, map[string]string{
 		"":                                "the test is missing, such as send_lat or write_bw",
+		"send_lat --mesh a,b":             "--mesh measures send_lat and write_bw of all agents' devices, without a test",
+		"--mesh a,b -a":                   "without -a",
+		"--mesh a,b -c UD":                "without -c",
+		"--mesh a,b -W 0":                 "expected seconds from 1 to",
+		"--mesh a,b -s 16777216":          "bytes: 16777216 is not from 1 to 8388608",
 		"put_lat":                         `no such test: "put_lat"`,
 		"192.0.2.1":                       `no such test: "192.0.2.1"`,
 		"send_lat -c XRC":                 "-c XRC: no such type",

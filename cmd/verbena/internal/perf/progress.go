@@ -12,7 +12,8 @@ import (
 	"github.com/verbena-go/verbena/cmd/verbena/internal/perf/measure"
 )
 
-// progress is a line on a terminal that shows the progress of a test.
+// progress is a line on a terminal that shows the progress of a test or of a
+// mesh.
 type progress struct {
 	to    io.Writer
 	shown time.Duration
@@ -39,7 +40,11 @@ func (p *progress) show(elapsed time.Duration, size, done int) {
 		return
 	}
 	p.shown = elapsed
-	line := fmt.Sprintf("%d bytes: %d messages in %.0f s, %.2f Gb/s", size, done, elapsed.Seconds(), float64(done)*float64(size)*8/1e9/elapsed.Seconds())
+	p.line(fmt.Sprintf("%d bytes: %d messages in %.0f s, %.2f Gb/s", size, done, elapsed.Seconds(), float64(done)*float64(size)*8/1e9/elapsed.Seconds()))
+}
+
+// line replaces the line with another.
+func (p *progress) line(line string) {
 	fmt.Fprintf(p.to, "\r%-*s", p.width, line)
 	p.width = len(line)
 }

@@ -18,13 +18,20 @@ import (
 
 // Run connects to the peer, or waits for the peer to connect, and does the
 // test.
-func Run(ctx context.Context, t *Test, where Where, tell Tell) (err error) {
-	row := tell.Row
+func Run(ctx context.Context, t *Test, where Where, tell Tell) error {
 	conn, err := reach(ctx, where, tell.Ready)
 	if err != nil {
 		return err
 	}
-	c, ctx := newControl(ctx, conn, where.Server != "")
+	return RunOver(ctx, conn, where.Server != "", t, where, tell)
+}
+
+// RunOver is like Run, but the ends agree over an existing connection, which
+// RunOver closes. One end must be the client. The server's address and the TCP
+// port in where are not used, unless where has RDMACM or Conn set.
+func RunOver(ctx context.Context, conn net.Conn, isClient bool, t *Test, where Where, tell Tell) (err error) {
+	row := tell.Row
+	c, ctx := newControl(ctx, conn, isClient)
 	c.plan = newPlan(t, where)
 	defer func() { err = errors.Join(err, c.Close()) }()
 	e, err := newEnd(ctx, t, where, c)

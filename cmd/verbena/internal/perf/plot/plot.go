@@ -194,6 +194,9 @@ func text(w *bytes.Buffer, x, y float64, style, s string) {
 		return
 	}
 	fmt.Fprintf(w, `<text x="%.1f" y="%.1f" %s>`, x, y, style)
-	_ = xml.EscapeText(w, []byte(s)) // a buffer takes everything
+	escape(w, s)
 	w.WriteString("</text>\n")
 }
+
+// escape writes a text that is not part of the markup.
+func escape(w *bytes.Buffer, s string) { _ = xml.EscapeText(w, []byte(s)) } // a buffer takes everything
