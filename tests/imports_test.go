@@ -72,7 +72,8 @@ var rooms = map[string][]string{
 		"generated", "softroce",
 	},
 	"cmd/verbena": {
-		"cmd/internal", "fabric", "rdmacm/endpoint", "rdmacm/handled", "rdmacm", "ibverbs", "ibverbs/devmem", "ibverbs/link", "ibverbs/stat", "generated", "softroce",
+		"cmd/internal", "fabric", "transfer", "rsocket", "rdmacm/endpoint", "rdmacm/handled", "rdmacm", "ibverbs", "ibverbs/devmem", "ibverbs/link",
+		"ibverbs/stat", "generated", "softroce",
 	},
 	"examples": {"transfer", "rsocket", "rdmacm", "ibverbs", "softroce"},
 	"gen":      {"internal"},

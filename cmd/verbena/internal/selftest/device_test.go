@@ -16,14 +16,17 @@ import (
 	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/report"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
+	"github.com/verbena-go/verbena/rdmacm"
 )
 
 // No check fails on the device of the tests, and what differs from the
 // specification is known.
 func TestDevice(t *testing.T) {
 	d := testdevice.Require(t)
+	_, err := rdmacm.Devices() // which stay open
+	require.NoError(t, err)
 	testdevice.NoLeaks(t)
-	target := check.Target{Device: d.Name, Port: d.Port, Kind: report.KindOf(d.Name)}
+	target := check.Target{Device: d.Name, Port: d.Port, Kind: report.KindOf(d.Name), Soak: time.Second / 2}
 	runner := check.Runner{Target: target, Limit: 5 * time.Minute, Patience: time.Minute}
 	for _, c := range checks {
 		t.Run(c.Name, func(t *testing.T) {

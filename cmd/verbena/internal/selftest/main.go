@@ -9,8 +9,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +29,9 @@ import (
 type options struct {
 	device, file, only    string
 	port                  int
-	total, patience       time.Duration
+	total, patience, soak time.Duration
+	listen                bool // whether to be the server
+	at, clients           int  // the port of the server, and how many clients it serves
 	all, asJSON, identify bool
 	list, compare         bool
 	operands              [2]string
@@ -44,11 +49,16 @@ func (o *options) program() *program.Program {
 	return &program.Program{
 		Name: "verbena selftest", Summary: "prove Verbena on a device of this machine, and write a report", Misused: program.ExitMisused,
 		Flags: o.flags, Run: o.run, Operands: []*string{&o.operands[0], &o.operands[1]},
-		Usage: "verbena selftest [-d device] [-i port] [-r names] [-t seconds] [-v | -j] [-o file]\nverbena selftest -l\nverbena selftest -c A B",
+		Usage: `
+verbena selftest [flags] [HOST]        check
+verbena selftest -L [flags] [ADDRESS]  be the other end, until interrupted
+verbena selftest -l                    list the checks
+verbena selftest -c A B                compare two reports`,
 		Text: `
 Checks that a device does what Verbena needs and what the specification says:
 the libraries, memory, queues, every kind of request that the device has, and
-how mistakes end. Both ends of each connection are on this host. The page says
+how mistakes end. Both ends of each connection are on this host; with HOST,
+connections are made to it, where verbena selftest -L must run. The page says
 what works, what differs from the specification and whether that matters, and
 what to do. A device need not offer everything: what it does not have is no
 failure.
@@ -61,13 +71,18 @@ With -o, it writes the report as JSON to a file, to be sent to Verbena's issues.
 The report has no addresses, host names, device names or GUIDs, unless -I asks
 for them. -c shows two such files side by side.
 
+The server listens on ADDRESS, or on all addresses of all devices. It serves one
+client after the other, and refuses the others meanwhile. It ends when it is
+interrupted, or after -n clients.
+
 With -r, it runs only the checks whose names begin with one of the words, which
 are separated by commas. -l lists the checks.
 
 With VERBENA_DEVICE=soft in the environment, it checks the device in user space.
 
 Exit status: 0 if no check failed; 1 if one did, or, with -c, if the outcomes
-differ; 2 for wrong arguments; 130 if interrupted.
+differ; 2 for wrong arguments; 130 if interrupted. Interrupting the server is
+its end, with 0.
 
 Example: verbena selftest -d mlx5_0 -o report.json`,
 	}
@@ -80,6 +95,11 @@ func (o *options) flags(f *program.Flags) {
 	o.total, o.patience = 5*time.Minute, 10*time.Second
 	f.Seconds(&o.total, "time", "t", time.Second, "time for all checks")
 	f.Seconds(&o.patience, "wait", "w", time.Second/100, "time for anything that must happen")
+	o.soak, o.at = 10*time.Second, 7471
+	f.Seconds(&o.soak, "soak", "s", 0, "time for which a connection is loaded")
+	f.BoolVarP(&o.listen, "listen", "L", false, "be the server")
+	f.Port(&o.at, "`port` of the server")
+	f.Number(&o.clients, "clients", "n", 0, math.MaxInt32, "with -L: end after this `number` of clients (0: when interrupted)")
 	f.BoolVarP(&o.all, "verbose", "v", false, "also print the checks that are ok, and all cases")
 	f.BoolVarP(&o.asJSON, "json", "j", false, "print the report as JSON instead of the page")
 	f.StringVarP(&o.file, "output", "o", "", "`file` that gets the report as JSON")
@@ -92,10 +112,16 @@ func (o *options) run(ctx context.Context, out program.Output) error {
 	switch {
 	case o.compare:
 		return o.sideBySide(out)
-	case o.operands[0] != "":
-		return program.Misuse("unexpected argument %q", o.operands[0])
+	case o.operands[1] != "":
+		return program.Misuse("unexpected argument %q", o.operands[1])
 	case o.all && o.asJSON:
 		return program.Misuse("-v and -j exclude each other")
+	}
+	if host, port, err := net.SplitHostPort(o.operands[0]); err == nil {
+		return program.Misuse("pass the port as a flag: -p %s %s", port, host)
+	}
+	if o.listen {
+		return o.serve(ctx, out)
 	}
 	chosen, err := o.chosen()
 	if err != nil {
@@ -161,7 +187,12 @@ func (o *options) test(ctx context.Context, out program.Output, chosen []check.C
 	if err != nil {
 		return err
 	}
-	runner := check.Runner{Target: check.Target{Device: info.Device.Name, Port: o.port, Kind: kind}, Patience: o.patience}
+	session, err := o.join(ctx, info.Device.Name)
+	if err != nil {
+		return err
+	}
+	target := check.Target{Device: info.Device.Name, Port: o.port, Kind: kind, Peer: session, Soak: o.soak}
+	runner := check.Runner{Target: target, Patience: o.patience, Limit: 30*time.Second + o.soak}
 	progress := &progress{}
 	runner.Progress = progress.on(out.Stderr)
 	limited, cancel := context.WithTimeoutCause(ctx, o.total, check.ErrTime)
@@ -169,19 +200,21 @@ func (o *options) test(ctx context.Context, out program.Output, chosen []check.C
 	start := time.Now()
 	results := runner.Run(limited, chosen)
 	progress.clear()
+	err = leave(ctx, session, slices.ContainsFunc(results, func(r check.Result) bool { return r.Outcome == check.Failed }))
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	private := report.NewPrivate(info)
+	private := report.NewPrivate(info, o.operands[0])
 	if !o.identify {
 		results = private.Results(results)
 	}
 	verbena, _, _ := strings.Cut(program.Version("verbena"), "\n")
 	found := report.New(verbena, time.Since(start).Seconds(), o.system(), device, results)
+	found.Two = session != nil
 	if o.identify {
 		found.Identity = identity(info, o.port)
 	}
-	return o.write(out, found, chosen)
+	return errors.Join(o.write(out, found, chosen), err)
 }
 
 // find returns the device to check, and sets the port.

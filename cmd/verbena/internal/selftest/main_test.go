@@ -28,13 +28,16 @@ func TestWrongArguments(t *testing.T) {
 		"-r keys,":    `no check's name begins with ""`,
 		"-t 0":        "expected seconds from 1",
 		"-i 0":        "expected a number from 1 to 255",
-		"server":      `unexpected argument "server"`,
+		"one two":     `unexpected argument "two"`,
+		"-L one two":  `unexpected argument "two"`,
+		"-n -1 -L":    "expected a number from 0",
+		"host:1":      "pass the port as a flag: -p 1 host",
 		"one two six": `unexpected argument "six"`,
 	})
 }
 
 func TestHelp(t *testing.T) {
-	tested.Help(t, "verbena selftest -c A B", "-o, --output file")
+	tested.Help(t, "verbena selftest -c A B", "-o, --output file", "-L, --listen")
 }
 
 func TestList(t *testing.T) {

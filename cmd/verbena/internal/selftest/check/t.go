@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/peer"
 )
 
 // MaxMemory is the most memory, in bytes, that a check may have registered at a
@@ -21,7 +23,8 @@ type Target struct {
 	Device string // name of the device
 	Port   int    // number of its port
 	Kind   Kind
-	Peer   string // host at whose end a selftest serves; empty means that both ends are here
+	Peer   *peer.Session // with a selftest that serves; nil means that both ends are here
+	Soak   time.Duration // how long connections are loaded
 }
 
 // T is a check that runs. It is for the check's goroutine alone. The methods

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package selftest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"github.com/verbena-go/verbena/cmd/internal/program"
+	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/links"
+	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/peer"
+)
+
+// serve is the server's end of a selftest between two hosts.
+func (o *options) serve(ctx context.Context, out program.Output) error {
+	host := o.operands[0]
+	if o.device != "" && host == "" {
+		info, err := o.find()
+		if err != nil {
+			return err
+		}
+		local, err := o.local(info.Device.Name, netip.Addr{})
+		if err != nil {
+			return err
+		}
+		host = local.String()
+	}
+	server := &peer.Server{Clients: o.clients, Tell: func(h peer.Happening) {
+		text := fmt.Sprintf("%v %s", h.Client, h.Event)
+		if h.Err != nil {
+			text += ": " + h.Err.Error()
+		}
+		out.Printf("%s\n", text)
+	}}
+	if err := server.Listen(ctx, net.JoinHostPort(host, strconv.Itoa(o.at))); err != nil {
+		return err
+	}
+	out.Printf("listening on %v\n", server.Addr())
+	return errors.Join(server.Serve(ctx), server.Close())
+}
+
+// local returns an IP address of a device, of the same family as another, if
+// that is valid.
+func (o *options) local(device string, like netip.Addr) (netip.Addr, error) {
+	a, err := links.Address(device, o.port, like)
+	if err == nil && !a.IsValid() {
+		err = fmt.Errorf("port %d of %s has no IP address of the family that is needed: verbena devices -g lists its addresses", o.port, device)
+	}
+	return a, err
+}
+
+// join begins a session with the server, or returns nil if both ends are on
+// this host.
+func (o *options) join(ctx context.Context, device string) (*peer.Session, error) {
+	host := o.operands[0]
+	if host == "" {
+		return nil, nil
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	limited, cancel := context.WithTimeout(ctx, o.patience)
+	defer cancel()
+	var errs []error
+	for _, a := range addrs {
+		local, err := o.local(device, a.Unmap())
+		if err == nil {
+			var session *peer.Session
+			if session, err = peer.Join(limited, local, net.JoinHostPort(a.Unmap().String(), strconv.Itoa(o.at))); err == nil {
+				return session, nil
+			}
+		}
+		errs = append(errs, err)
+	}
+	err = errors.Join(errs...)
+	if limited.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("no connection to %s within %v: %w; verbena doctor %s checks the path to it", host, o.patience, err, host)
+	}
+	return nil, cmp.Or(ctx.Err(), err)
+}
+
+// leave ends the session, if there is one. It returns why the session has ended
+// before. If a check has failed, it asks the server whether it is still there.
+func leave(ctx context.Context, session *peer.Session, failed bool) error {
+	if session == nil {
+		return nil
+	}
+	err := session.Err()
+	if err == nil && failed {
+		err = session.Probe(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		_ = session.Close()
+		return fmt.Errorf("the server has ended or vanished: %w", err)
+	}
+	return session.Close()
+}

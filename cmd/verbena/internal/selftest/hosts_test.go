@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo
+
+package selftest
+
+import (
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/report"
+	"github.com/verbena-go/verbena/internal/testutil/process"
+
+	_ "github.com/verbena-go/verbena/internal/testutil/ownnetwork"
+)
+
+func TestMain(m *testing.M) {
+	process.Become(map[string]process.Program{"selftest": process.Program(tested)})
+	os.Exit(m.Run())
+}
+
+// start starts a selftest of its own on the device in user space.
+func start(t *testing.T, args ...string) *process.Process {
+	cmd := process.Command(t, "selftest", args...)
+	cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft", "VERBENA_LIMITS=")
+	return process.Start(t, cmd)
+}
+
+// somePort is a port of the server.
+func somePort() string { return strconv.Itoa(20000 + rand.IntN(10000)) }
+
+// The server serves one client after the other, and ends after as many as it
+// was told.
+func TestTwoEnds(t *testing.T) {
+	port := somePort()
+	server := start(t, "-L", "-n", "2", "-p", port, "127.0.0.1")
+	server.Prints("listening on")
+	const some = "connections.,datagrams.,sockets.,transfers.,soak.,figures."
+	file := t.TempDir() + "/report"
+	client := start(t, "-w", "60", "-s", "0", "-r", some, "-p", port, "-o", file, "127.0.0.1")
+	require.Zero(t, client.Wait(), client.Output())
+	require.Contains(t, client.Stdout(), "ends on two hosts")
+	r, err := report.Read(file)
+	require.NoError(t, err)
+	require.True(t, r.Two)
+	client = start(t, "-w", "60", "-r", "connections.messages", "-p", port, "127.0.0.1")
+	require.Zero(t, client.Wait(), client.Output())
+	require.Zero(t, server.Wait(), server.Output())
+	require.Equal(t, 2, strings.Count(server.Stdout(), "connected\n"), server.Stdout())
+	require.Equal(t, 2, strings.Count(server.Stdout(), "ended\n"), server.Stdout())
+}
+
+// endless is a check that goes on until something happens.
+var endless = []string{"-t", "600", "-s", "500", "-w", "60", "-r", "soak."}
+
+// A server whose client is killed serves the next one; meanwhile, it refuses
+// others.
+func TestClientKilled(t *testing.T) {
+	port := somePort()
+	server := start(t, "-L", "-n", "2", "-p", port, "127.0.0.1")
+	server.Prints("listening on")
+	client := start(t, append(endless, "-p", port, "127.0.0.1")...)
+	server.Prints("connected")
+	second := start(t, "-p", port, "127.0.0.1")
+	require.Equal(t, 1, second.Wait())
+	require.Contains(t, second.Stderr(), "another client has a session")
+	client.Kill()
+	server.Prints("ended") // as the kernel does, the device tells the peers of a process that has died
+	client = start(t, "-w", "60", "-r", "connections.messages", "-p", port, "127.0.0.1")
+	require.Zero(t, client.Wait(), client.Output())
+	require.Zero(t, server.Wait(), server.Output())
+}
+
+// A client whose server is killed says so, and ends.
+func TestServerKilled(t *testing.T) {
+	port := somePort()
+	server := start(t, "-L", "-p", port, "127.0.0.1")
+	server.Prints("listening on")
+	client := start(t, append(endless, "-p", port, "127.0.0.1")...)
+	server.Prints("connected")
+	server.Kill()
+	require.Equal(t, 1, client.Wait())
+	require.Contains(t, client.Stderr(), "the server has ended or vanished")
+}
+
+// An interruption ends both ends.
+func TestInterruptedEnds(t *testing.T) {
+	port := somePort()
+	server := start(t, "-L", "-p", port, "127.0.0.1")
+	server.Prints("listening on")
+	client := start(t, append(endless, "-p", port, "127.0.0.1")...)
+	server.Prints("connected")
+	client.Signal(os.Interrupt)
+	require.Equal(t, 130, client.Wait(), client.Output())
+	server.Prints("ended\n")
+	client = start(t, append(endless, "-p", port, "127.0.0.1")...)
+	server.Prints("(?s)connected.*connected")
+	server.Signal(os.Interrupt)
+	require.Zero(t, server.Wait(), server.Output())
+	require.Equal(t, 1, client.Wait())
+	require.Contains(t, client.Stderr(), "the server has ended or vanished")
+}
+
+// Without a server, the client says what to do.
+func TestNoServer(t *testing.T) {
+	client := start(t, "-w", "60", "-p", somePort(), "127.0.0.1")
+	require.Equal(t, 1, client.Wait())
+	require.Contains(t, client.Stderr(), "does verbena selftest -L run there?")
+}
