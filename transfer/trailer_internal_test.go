@@ -7,6 +7,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
+	"github.com/verbena-go/verbena/rdmacm"
 )
 
 // A batch's notification goes with its data, if nothing else is on the way.
@@ -110,4 +114,38 @@ func TestTrailerOfLostPath(t *testing.T) {
 func TestAcknowledgementOfNoTrailer(t *testing.T) {
 	s := lone(t)
 	require.ErrorIs(t, s.acknowledged(new(path)), syscall.EPROTO)
+}
+
+// A peer that breaks the protocol on a data connection is closed.
+func TestBreachesOnDataConnections(t *testing.T) {
+	need(t)
+	for name, messages := range map[string][]int{ // their lengths
+		"too many notifications":              {2, 2, 2},
+		"an acknowledgement":                  {0},
+		"an acknowledgement of what has come": {2, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{Mailbox: 2})
+			_, p, w := r.session()
+			conn, err := rdmacm.Dial(r.ctx, r.at, ptr(dataConfig(greeting{kind: kindData, path: 1, token: w.token})))
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = conn.Close() })
+			memory, err := conn.Alloc(2, 0)
+			require.NoError(t, err)
+			require.NoError(t, conn.Send(r.ctx))
+			for _, n := range messages {
+				var segments []ibverbs.Segment
+				if n > 0 {
+					segments = append(segments, memory.Sub(0, n))
+				}
+				if conn.Send(r.ctx, segments...) != nil {
+					break // the peer has ended the connection
+				}
+			}
+			cmtest.Take(t, p.Done(), "the end of the peer")
+			require.ErrorIs(t, p.Err(), syscall.EPROTO)
+		})
+	}
+	r := newRig(t, Config{})
+	r.works()
 }
