@@ -119,6 +119,7 @@ func TestExtendedCQ(t *testing.T) {
 		require.Equal(t, 10, got[100])
 	})
 	t.Run("failure", func(t *testing.T) {
+		r.device.HaveAttr(t, r.c, &r.attr, testdevice.LatePosts)
 		require.NoError(t, e.qp.SetError())
 		e.writes(t, 7, 1)
 		wcs := make([]ibverbs.WC, 1)
@@ -215,6 +216,7 @@ func TestResize(t *testing.T) {
 // error, which wakes waiting goroutines, although the program reads no events.
 func TestOverrun(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.LatePosts)
 	cq := r.cq(1, r.channel())
 	kept := cq.Cap()
 	other := r.cq(1, nil)
@@ -994,6 +996,7 @@ func TestManyWaitersHoldNoThreads(t *testing.T) {
 // A message without SendSolicited arrives, but wakes no goroutine.
 func TestSolicitedEvents(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Solicited)
 	recvCQ := must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: depth, Channel: r.channel(), SolicitedOnly: true}))(t)
 	r.cleanup(recvCQ)
 	a, b := r.end(nil), r.withCQs(r.cq(depth, nil), recvCQ, depth)

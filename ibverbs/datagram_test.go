@@ -11,6 +11,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 const (
@@ -174,6 +175,7 @@ func TestLostDatagrams(t *testing.T) {
 // its receive. The receive serves the next one, and the queue pair goes on.
 func TestUnreliableWithoutRoom(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	for name, tt := range map[string]struct {
 		kind   ibverbs.QPType
 		header int
@@ -254,6 +256,7 @@ func TestUnreliableWithoutRoom(t *testing.T) {
 // meets it.
 func TestUnreliableIntoBadReceive(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	protection := verdict{ibverbs.WCLocalProtection, instead(ibverbs.WCLocalQPOperation)}
 	for name, kind := range map[string]ibverbs.QPType{"datagram": ibverbs.QPTypeUD, "connection": ibverbs.QPTypeUC} {
 		t.Run(name, func(t *testing.T) {
@@ -313,6 +316,7 @@ func TestDatagramThatCannotBeSent(t *testing.T) {
 // An address handle that is closed before or after a batch is filled with it.
 func TestClosedAddressHandle(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	a := r.udEnd()
 	ah := must(r.pd.CreateAH(r.path()))(t)
 	to := ibverbs.Destination{AH: ah, QPNum: 5, QKey: qkey}
@@ -331,6 +335,7 @@ func TestClosedAddressHandle(t *testing.T) {
 // atomics.
 func TestUnreliableConnections(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	for name, tt := range map[string]struct {
 		fill func(s *ibverbs.SendBatch, a, b *end) error
 		want verdict

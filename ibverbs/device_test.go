@@ -192,6 +192,7 @@ func TestQueryGID(t *testing.T) {
 // Parents close after their children, and say which those are.
 func TestCloseOrder(t *testing.T) {
 	d := testdevice.Require(t)
+	d.Have(t, testdevice.Queries)
 	testdevice.NoLeaks(t)
 	c := must(ibverbs.Open(d.Name))(t)
 	pd := must(c.AllocPD())(t)
@@ -435,6 +436,7 @@ func TestAboveTheDevicesLimits(t *testing.T) {
 // pair stays in its state.
 func TestModifyRefusedByDevice(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	ports := must(r.c.QueryDevice())(t).Ports
 	for name, tt := range map[string]struct {
 		from ibverbs.QPState

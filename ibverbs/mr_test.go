@@ -19,6 +19,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 func TestAlloc(t *testing.T) {
@@ -442,6 +443,7 @@ func TestMissingPermissions(t *testing.T) {
 // Keys that do not name a region of the queue pair's domain.
 func TestWrongKeys(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	closedAddr, closedLKey, closedRKey := r.closedKeys()
 	theirs := r.foreign()
 	badLocal := map[string]func(*libibverbs.Sge){

@@ -118,6 +118,7 @@ func TestPostNothing(t *testing.T) {
 
 func TestPostAfterClose(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	e := r.end(nil)
 	require.NoError(t, e.qp.Close())
 	_, err := e.qp.PostSend(e.send)
@@ -176,6 +177,7 @@ func TestPostingAndPollingAllocateNothing(t *testing.T) {
 // takes a receive.
 func TestNoReceive(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	for name, send := range map[string]func(s *ibverbs.SendBatch, a, b *end) error{
 		"send":            func(s *ibverbs.SendBatch, a, _ *end) error { return s.Send(1, 0, a.mr.Sub(0, 8)) },
 		"empty send":      func(s *ibverbs.SendBatch, _, _ *end) error { return s.Send(1, 0) },
@@ -226,6 +228,7 @@ func TestEndlessRNRRetries(t *testing.T) {
 // gives up.
 func TestNoAnswer(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	for name, bring := range map[string]func(t *testing.T, r *rig, a, b *end){ // b, which is in the reset state
 		"in reset": func(*testing.T, *rig, *end, *end) {},
 		"in init":  func(_ *testing.T, r *rig, _, b *end) { r.toInit(b.qp) },

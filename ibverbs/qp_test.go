@@ -22,6 +22,7 @@ var rxeTypes = map[string]ibverbs.QPType{
 // Each type goes through all states, works, and does so again after a reset.
 func TestAllStates(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	for name, qpType := range rxeTypes {
 		t.Run(name, func(t *testing.T) {
 			r := r.sub(t)
@@ -59,6 +60,7 @@ func TestAllStates(t *testing.T) {
 // The tables say what the kernel does: with each attribute more and less.
 func TestTransitionsAsTheKernelHasThem(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	path := r.path()
 	attr := func(from, to ibverbs.QPState, qpType ibverbs.QPType) ibverbs.QPAttr {
 		init, rtr, rts := r.init(qpType), r.rtr(ibverbs.QPTypeRC, 5), r.rts(ibverbs.QPTypeRC)
@@ -127,6 +129,7 @@ func kernelLacks(t ibverbs.QPType, from, to ibverbs.QPState, mask ibverbs.QPAttr
 // What is refused does not change the state, and says why.
 func TestRefusedTransitions(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	r.have(testdevice.InfiniBand, testdevice.Unreliable)
 	e := r.typedEnd(ibverbs.QPConfig{})
 	refused := func(err error, text string) {
@@ -171,6 +174,7 @@ func TestRefusedTransitions(t *testing.T) {
 // process changed it: the device's word counts.
 func TestStateThatCDoesNotKnow(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	r.have(testdevice.InfiniBand) // on iWARP, C alone decides about transitions
 	a, b := r.pair(nil)
 	remote := b.mr.Remote()
@@ -195,6 +199,7 @@ func TestStateThatCDoesNotKnow(t *testing.T) {
 // A concurrent query of the state does not make a change fail.
 func TestStateWhileItChanges(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	e := r.typedEnd(ibverbs.QPConfig{})
 	done := make(chan struct{})
 	asked := make(chan error)
@@ -226,6 +231,7 @@ func TestStateWhileItChanges(t *testing.T) {
 
 func TestQuery(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	r.have(testdevice.Segments(3), testdevice.Inline(100))
 	e := r.typedEnd(ibverbs.QPConfig{MaxInline: 100, SendSegments: 3, RecvSegments: 2})
 	r.bring(e.qp, 0xABCDE, ibverbs.QPStateRTS)
@@ -276,6 +282,7 @@ const (
 
 func TestPostInEachState(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	for state, want := range map[ibverbs.QPState]struct{ send, recv reaction }{
 		ibverbs.QPStateReset: {refused, refused},
 		ibverbs.QPStateInit:  {refused, kept},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // connectTo connects two ends with each other, each with what the other sent.
@@ -35,6 +36,7 @@ func connectTo(t *testing.T, a, b *end, options ibverbs.ConnectConfig) (atA, atB
 
 func TestConnectTo(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	a, b := r.end(nil), r.end(nil)
 	atA, atB := connectTo(t, a, b, ibverbs.ConnectConfig{})
 	require.Equal(t, a.qp.Num(), atA.QPNum)
@@ -98,6 +100,7 @@ func (r *rig) endOf(t ibverbs.QPType) *end {
 // A datagram gets through between queue pairs that Activate made ready.
 func TestActivate(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	a, b := r.endOf(ibverbs.QPTypeUD), r.endOf(ibverbs.QPTypeUD)
 	atA := must(a.qp.Addr(ibverbs.QPAddrConfig{}))(t)
 	atB := must(b.qp.Addr(ibverbs.QPAddrConfig{QKey: 0x1234}))(t)
@@ -134,6 +137,7 @@ func TestActivate(t *testing.T) {
 
 func TestConnectToRefuses(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	a, ud := r.end(nil), r.endOf(ibverbs.QPTypeUD)
 	local := must(a.qp.Addr(ibverbs.QPAddrConfig{}))(t)
 	other := local

@@ -12,6 +12,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // Memory that is not registered is sent inline, and can be changed at once.
@@ -173,6 +174,7 @@ func TestZeroLength(t *testing.T) {
 // Atomics that Go refuses are refused by C or by the device too.
 func TestBadAtomics(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	for name, k := range requests {
 		if !k.atomic {
 			continue

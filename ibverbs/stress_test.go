@@ -148,6 +148,7 @@ func TestCancelsLoseNothing(t *testing.T) {
 // says so.
 func TestCloseDuringUse(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	for range 20 {
 		ch := must(r.c.CreateCompChannel())(t)
 		cq := must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: depth, Channel: ch}))(t)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // requireWC checks a failed completion, as a value and as an error.
@@ -94,6 +95,7 @@ func TestWCErrors(t *testing.T) {
 		},
 	}
 	r := open(t)
+	r.have(testdevice.Queries)
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := r.sub(t)
@@ -132,6 +134,7 @@ func TestRetryExceeded(t *testing.T) {
 // does what is posted later.
 func TestFlush(t *testing.T) {
 	r := open(t)
+	r.have(testdevice.Queries)
 	a, b := r.pair(nil)
 	const n = 10
 	b.recv.Reset()

@@ -204,7 +204,7 @@ func TestManyConnectionsThroughOneListener(t *testing.T) {
 // docs/guide/connections.md names.
 func TestWhoseSettingRules(t *testing.T) {
 	d := needDevice(t)
-	d.Have(t, testdevice.Reads(16), testdevice.InfiniBand)
+	d.Have(t, testdevice.Reads(16), testdevice.InfiniBand, testdevice.Queries)
 	const (
 		tick  = 4096 * time.Nanosecond
 		timer = 640 * time.Microsecond

@@ -310,6 +310,7 @@ func TestStaleErrnoIsNoError(t *testing.T) {
 // applies to the peer's, too.
 func TestQueuePairOptions(t *testing.T) {
 	d := needDevice(t)
+	d.Have(t, testdevice.Queries)
 	ctx := bounded(t)
 	const tos = 0x28
 	ln := cmtest.PassiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)

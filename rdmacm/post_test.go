@@ -474,7 +474,9 @@ func TestPostFails(t *testing.T) {
 	if behind == nil {
 		behind = all[2].Wait(ctx)
 	}
-	require.ErrorIs(t, behind, failed.Status, "the cause of the end")
+	if d.Has(t, testdevice.LatePosts) {
+		require.ErrorIs(t, behind, failed.Status, "the cause of the end")
+	}
 	require.Error(t, client.Err())
 	require.Error(t, client.Post(ctx, &all[0], good))
 }

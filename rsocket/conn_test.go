@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/internal/testutil/cmtest"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rsocket"
 )
 
@@ -55,6 +56,7 @@ func TestTransfer(t *testing.T) {
 func TestFlushedWithoutCause(t *testing.T) {
 	for name, pool := range pools {
 		t.Run(name, func(t *testing.T) {
+			testdevice.Require(t).Have(t, testdevice.LatePosts)
 			config := rsocket.Config{Pool: pool(), KeepAlive: -1}
 			a, b := pair(t, config, rsocket.Config{})
 			require.NoError(t, b.SetLinger(0)) // as no answer will come

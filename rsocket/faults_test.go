@@ -97,6 +97,7 @@ func TestDeviceIsRemoved(t *testing.T) {
 	for name, pool := range pools {
 		t.Run(name, func(t *testing.T) {
 			needFaults(t)
+			testdevice.Require(t).Have(t, testdevice.LatePosts)
 			t.Cleanup(func() { // then librdmacm lets go of the removed device
 				_, err := rdmacm.Devices()
 				require.NoError(t, err)

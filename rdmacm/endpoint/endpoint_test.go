@@ -169,6 +169,7 @@ func TestEndpointTransfers(t *testing.T) {
 // When the peer leaves, nothing is waited for any more that cannot complete.
 func TestEndpointPeerLeaves(t *testing.T) {
 	d := cmtest.NeedDevice(t)
+	d.Have(t, testdevice.LatePosts)
 	client, server := cmtest.ConnectEndpoints(t, d.IPv4)
 	in, err := server.RegMsgs(make([]byte, 16))
 	require.NoError(t, err)
@@ -854,6 +855,7 @@ func TestEndpointIBAddresses(t *testing.T) {
 // A path that the caller knows takes the place of ResolveRoute.
 func TestEndpointPaths(t *testing.T) {
 	d := cmtest.NeedDevice(t)
+	d.Have(t, testdevice.Queries)
 	ctx := cmtest.Bounded(t)
 	ln := cmtest.PassiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
 	device, err := ibverbs.QueryDeviceInfo(d.Name)

@@ -3,6 +3,7 @@
 package testdevice
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -82,6 +83,41 @@ var (
 	Pacing = Feature{"limits of rates", func(_ *ibverbs.Device, a *ibverbs.DeviceAttr) bool {
 		return a.PacketPacing.QPTypes.Has(ibverbs.QPTypeRC)
 	}}
+	// Queries are queries of a connection's attributes.
+	Queries = Feature{"queries of queue pairs", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
+		return with(c, ibverbs.QPConfig{}, func(qp *ibverbs.QP) bool {
+			_, err := qp.Query()
+			return err == nil
+		})
+	}}
+	// LatePosts are requests that are posted in the error state.
+	LatePosts = Feature{"requests that are posted in the error state", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
+		return with(c, ibverbs.QPConfig{RecvQueue: 1}, func(qp *ibverbs.QP) bool {
+			batch, err := ibverbs.NewRecvBatch(1, 0)
+			if err != nil || batch.Recv(0) != nil || qp.SetError() != nil {
+				return false
+			}
+			_, err = qp.PostRecv(batch)
+			return err == nil
+		})
+	}}
+	// Solicited are events of solicited completions only.
+	Solicited = Feature{"events of solicited completions only", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
+		channel, err := c.CreateCompChannel()
+		if err != nil {
+			return false
+		}
+		defer func() { _ = channel.Close() }()
+		cq, err := c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Channel: channel, SolicitedOnly: true})
+		if err != nil {
+			return false
+		}
+		defer func() { _ = cq.Close() }()
+		ended, end := context.WithCancel(context.Background())
+		end()
+		_, err = cq.Wait(ended, make([]ibverbs.WC, 1)) // arms the queue
+		return errors.Is(err, context.Canceled)
+	}}
 	// ParentDomains are thread domains and parent domains.
 	ParentDomains = Feature{"parent domains", func(c *ibverbs.Device, _ *ibverbs.DeviceAttr) bool {
 		td, err := c.AllocTD()
@@ -149,6 +185,12 @@ func isIWARP(c *ibverbs.Device) bool {
 
 // creates reports whether the device has such queue pairs.
 func creates(c *ibverbs.Device, config ibverbs.QPConfig) bool {
+	return with(c, config, func(*ibverbs.QP) bool { return true })
+}
+
+// with returns what f returns for such a queue pair, or false if the device has
+// none.
+func with(c *ibverbs.Device, config ibverbs.QPConfig, f func(*ibverbs.QP) bool) bool {
 	pd, err := c.AllocPD()
 	if err != nil {
 		return false
@@ -164,7 +206,8 @@ func creates(c *ibverbs.Device, config ibverbs.QPConfig) bool {
 	if err != nil {
 		return false
 	}
-	return qp.Close() == nil
+	is := f(qp)
+	return qp.Close() == nil && is
 }
 
 // Has reports whether the device has all of these.

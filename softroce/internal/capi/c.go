@@ -134,7 +134,7 @@ func freeQueue(a *allocator, p unsafe.Pointer, resource uint64) {
 func newQP(sizes *libibverbs.QpCap, sendOps uint64, limits engine.Limits, a *allocator) (*softQP, error) {
 	q, err := C.soft_new_qp(C.uint32_t(sizes.MaxSendWr), C.uint32_t(sizes.MaxSendSge), C.uint32_t(sizes.MaxInlineData),
 		C.uint32_t(sizes.MaxRecvWr), C.uint32_t(sizes.MaxRecvSge), C.uint64_t(sendOps),
-		C.uint32_t(limits.Lacks()), C.uint32_t(limits.ReadSGE), a.raw())
+		C.uint32_t(limits.Lacks()), C.uint32_t(limits.ReadSGE), C.int(truth(limits.Late == 0)), a.raw())
 	return (*softQP)(unsafe.Pointer(q)), err
 }
 
@@ -143,8 +143,8 @@ func freeQP(q *softQP)                   { C.soft_free_qp(q.raw()) }
 func lockQP(q *softQP)                   { C.soft_lock_qp(q.raw()) }
 func unlockQP(q *softQP)                 { C.soft_unlock_qp(q.raw()) }
 
-func newCQ(entries uint32, fields uint64, extended bool, a *allocator) (*softCQ, error) {
-	q, err := C.soft_new_cq(C.uint32_t(entries), C.uint64_t(fields), C.int(truth(extended)), a.raw())
+func newCQ(entries uint32, fields uint64, extended bool, limits engine.Limits, a *allocator) (*softCQ, error) {
+	q, err := C.soft_new_cq(C.uint32_t(entries), C.uint64_t(fields), C.int(truth(extended)), C.int(truth(!limits.Solicited)), a.raw())
 	return (*softCQ)(unsafe.Pointer(q)), err
 }
 

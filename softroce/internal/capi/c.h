@@ -67,9 +67,9 @@ void soft_free_queue(const struct soft_allocator *from, void *memory, uint64_t r
  * allocator, or from C's if that is NULL. The functions that make an object return NULL and set
  * errno if there is not enough memory. */
 struct soft_qp *soft_new_qp(uint32_t max_send, uint32_t max_send_sge, uint32_t max_inline, uint32_t max_recv, uint32_t max_recv_sge,
-			    uint64_t send_ops, uint32_t lacks, uint32_t max_read_sge, const struct soft_allocator *allocator);
+			    uint64_t send_ops, uint32_t lacks, uint32_t max_read_sge, int refuses_late, const struct soft_allocator *allocator);
 void soft_free_qp(struct soft_qp *qp);
-struct soft_cq *soft_new_cq(uint32_t entries, uint64_t wc_flags, int extended, const struct soft_allocator *allocator);
+struct soft_cq *soft_new_cq(uint32_t entries, uint64_t wc_flags, int extended, int unsolicited, const struct soft_allocator *allocator);
 void soft_free_cq(struct soft_cq *cq);
 struct soft_srq *soft_new_srq(uint32_t max, uint32_t max_sge, const struct soft_allocator *allocator);
 void soft_free_srq(struct soft_srq *srq);

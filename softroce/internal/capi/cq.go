@@ -99,7 +99,8 @@ func (l *library) createCQ(c *libibverbs.Context, cqe int64, cqContext uintptr, 
 	}
 	var raw *softCQ
 	var err error
-	l.allocating(domain, func(a *allocator) { raw, err = newCQ(uint32(cqe), fields, extended != nil, a) })
+	limits := l.Node.Limits()
+	l.allocating(domain, func(a *allocator) { raw, err = newCQ(uint32(cqe), fields, extended != nil, limits, a) })
 	if raw == nil {
 		return nil, errno(err)
 	}

@@ -7,6 +7,7 @@ package capi
 import (
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -25,7 +26,7 @@ func limitedTo(t *testing.T, limits string) bool {
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), self, "-test.run", "^"+t.Name()+"$", "-test.v")
+	cmd := exec.CommandContext(t.Context(), self, "-test.run", "^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$", "-test.v")
 	cmd.Env = append(os.Environ(), node.LimitsVariable+"="+limits)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -142,6 +143,97 @@ func TestInlineWithinLimits(t *testing.T) {
 	r.ready(qp, qp.QpNum)
 	require.Equal(t, syscall.EINVAL, r.post(qp, libibverbs.IBV_WR_SEND, libibverbs.IBV_SEND_INLINE, 1))
 	require.Zero(t, r.post(qp, libibverbs.IBV_WR_SEND, 0, 1))
+}
+
+// What is posted in the error state is refused, never completes, or is flushed.
+func TestLate(t *testing.T) {
+	for name, tt := range map[string]struct {
+		limits    string
+		refused   syscall.Errno
+		completes bool
+	}{
+		"refused": {"late=0", syscall.EINVAL, false},
+		"lost":    {"late=1", 0, false},
+		"flushed": {"late=2", 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !limitedTo(t, tt.limits) {
+				return
+			}
+			r := newRig(t)
+			cq := r.cq(64)
+			qp := r.qp(libibverbs.IBV_QPT_RC, cq, 8)
+			r.ready(qp, qp.QpNum)
+			r.postRecv(qp, r.part(0, 8))
+			r.postRecv(qp, r.part(0, 8))
+			require.Len(t, r.poll(cq, 0), 0)
+			attr := alloc[libibverbs.QpAttr]()
+			defer free(attr)
+			attr.QpState = libibverbs.IBV_QPS_ERR
+			require.NoError(t, libibverbs.ModifyQp(qp, attr, libibverbs.IBV_QP_STATE))
+			require.Len(t, r.poll(cq, 2), 2, "what was posted before is flushed")
+			require.Equal(t, tt.refused, r.post(qp, libibverbs.IBV_WR_SEND, libibverbs.IBV_SEND_SIGNALED, 1))
+			var bad *libibverbs.RecvWr
+			*r.recv = libibverbs.RecvWr{}
+			require.Equal(t, tt.refused, errno(libibverbs.PostRecv(qp, r.recv, &bad)))
+			if tt.completes {
+				for _, wc := range r.poll(cq, 2) {
+					require.Equal(t, libibverbs.IBV_WC_WR_FLUSH_ERR, wc.Status)
+				}
+				return
+			}
+			// Another queue pair's requests, which the device serves later,
+			// complete first.
+			other := r.qp(libibverbs.IBV_QPT_RC, cq, 8)
+			r.ready(other, other.QpNum)
+			r.postRecv(other, r.part(0, 8))
+			require.Zero(t, r.post(other, libibverbs.IBV_WR_SEND, libibverbs.IBV_SEND_SIGNALED, 1))
+			for _, wc := range r.poll(cq, 2) {
+				require.Equal(t, other.QpNum, wc.QpNum)
+			}
+		})
+	}
+}
+
+// A queue pair cannot be queried at all, or only for what datagrams have, and a
+// completion queue cannot be armed for solicited completions only.
+func TestQueriesAndArmingWithinLimits(t *testing.T) {
+	for name, tt := range map[string]struct {
+		limits     string
+		state, all error
+	}{
+		"none":      {"query=0,solicited=0", syscall.EOPNOTSUPP, syscall.EOPNOTSUPP},
+		"datagrams": {"query=1,solicited=0", nil, syscall.EOPNOTSUPP},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !limitedTo(t, tt.limits) {
+				return
+			}
+			r := newRig(t)
+			cq := r.cq(8)
+			qp := r.qp(libibverbs.IBV_QPT_RC, cq, 8)
+			attr, got := alloc[libibverbs.QpAttr](), alloc[libibverbs.QpInitAttr]()
+			defer free(attr)
+			defer free(got)
+			require.ErrorIs(t, libibverbs.QueryQp(qp, attr, libibverbs.IBV_QP_STATE, got), tt.state)
+			require.ErrorIs(t, libibverbs.QueryQp(qp, attr, libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_AV, got), tt.all)
+			require.ErrorIs(t, libibverbs.ReqNotifyCq(cq, 1), syscall.EOPNOTSUPP)
+			require.NoError(t, libibverbs.ReqNotifyCq(cq, 0))
+		})
+	}
+}
+
+// A message without a receive ends the connection.
+func TestMessageWithoutReceive(t *testing.T) {
+	if !limitedTo(t, "rnr=0,sge=4") {
+		return
+	}
+	r := newRig(t)
+	cq := r.cq(8)
+	qp := r.qp(libibverbs.IBV_QPT_RC, cq, 8)
+	r.ready(qp, qp.QpNum)
+	require.Zero(t, r.post(qp, libibverbs.IBV_WR_SEND, libibverbs.IBV_SEND_SIGNALED, 1))
+	require.NotEqual(t, libibverbs.IBV_WC_SUCCESS, r.poll(cq, 1)[0].Status)
 }
 
 // A mistake in the environment leaves programs in C without a device, and says

@@ -116,7 +116,7 @@ void soft_init_context(struct ibv_context *context)
 }
 
 struct soft_qp *soft_new_qp(uint32_t max_send, uint32_t max_send_sge, uint32_t max_inline, uint32_t max_recv, uint32_t max_recv_sge,
-			    uint64_t send_ops, uint32_t lacks, uint32_t max_read_sge, const struct soft_allocator *allocator)
+			    uint64_t send_ops, uint32_t lacks, uint32_t max_read_sge, int refuses_late, const struct soft_allocator *allocator)
 {
 	struct soft_qp *qp = calloc(1, sizeof(*qp));
 	int e;
@@ -141,6 +141,7 @@ struct soft_qp *soft_new_qp(uint32_t max_send, uint32_t max_send_sge, uint32_t m
 	qp->extended = send_ops != 0;
 	qp->lacks = lacks;
 	qp->max_read_sge = max_read_sge;
+	qp->refuses_late = refuses_late;
 	soft_set_wr_ops(&qp->ex, send_ops);
 	return qp;
 }
@@ -156,7 +157,7 @@ void soft_free_qp(struct soft_qp *qp)
 	free(qp);
 }
 
-struct soft_cq *soft_new_cq(uint32_t entries, uint64_t wc_flags, int extended, const struct soft_allocator *allocator)
+struct soft_cq *soft_new_cq(uint32_t entries, uint64_t wc_flags, int extended, int unsolicited, const struct soft_allocator *allocator)
 {
 	struct soft_cq *cq = calloc(1, sizeof(*cq));
 	int e;
@@ -164,6 +165,7 @@ struct soft_cq *soft_new_cq(uint32_t entries, uint64_t wc_flags, int extended, c
 	if (!cq)
 		return NULL;
 	cq->from = allocator;
+	cq->unsolicited = unsolicited;
 	pthread_mutex_init(&cq->lock, NULL);
 	pthread_mutex_init(&cq->ex.mutex, NULL);
 	pthread_cond_init(&cq->ex.cond, NULL);

@@ -82,6 +82,8 @@ int soft_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	struct soft_cq *cq = (struct soft_cq *)ibcq;
 	uint32_t armed = SOFT_ARMED_EVENT;
 
+	if (cq->unsolicited && (solicited_only == 1 || solicited_only == VERBENA_WAKE_SOLICITED))
+		return EOPNOTSUPP;
 	if (solicited_only == VERBENA_WAKE || solicited_only == VERBENA_WAKE_SOLICITED) {
 		armed = SOFT_ARMED_WAKE;
 		solicited_only = solicited_only == VERBENA_WAKE_SOLICITED;

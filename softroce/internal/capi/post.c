@@ -14,11 +14,12 @@ static struct soft_qp *of(struct ibv_qp *qp)
 }
 
 /* Reports whether a send can be posted in the state that the queue pair is in. */
-static int may_send(const struct soft_wq *q)
+static int may_send(const struct soft_qp *qp)
 {
-	uint32_t state = __atomic_load_n(&q->state, __ATOMIC_ACQUIRE);
+	uint32_t state = __atomic_load_n(&qp->send.state, __ATOMIC_ACQUIRE);
 
-	return state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE || state == IBV_QPS_ERR;
+	return state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE ||
+	       (state == IBV_QPS_ERR && !qp->refuses_late);
 }
 
 static void *slot(const struct soft_wq *q, uint32_t n)
@@ -152,7 +153,7 @@ int soft_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_
 	pthread_mutex_lock(&qp->send_lock);
 	n = q->posted;
 	for (; wr; wr = wr->next) {
-		error = !may_send(q) ? EINVAL : full(q, n) ? ENOMEM : set_send(qp, slot(q, n), wr);
+		error = !may_send(qp) ? EINVAL : full(q, n) ? ENOMEM : set_send(qp, slot(q, n), wr);
 		if (error) {
 			*bad = wr;
 			break;
@@ -201,7 +202,8 @@ int soft_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_
 	struct soft_qp *qp = of(ibqp);
 	int error;
 
-	if (ibqp->srq || ibqp->qp_type == IBV_QPT_XRC_SEND || ibqp->qp_type == IBV_QPT_XRC_RECV) {
+	if (ibqp->srq || ibqp->qp_type == IBV_QPT_XRC_SEND || ibqp->qp_type == IBV_QPT_XRC_RECV ||
+	    (qp->refuses_late && __atomic_load_n(&qp->recv.state, __ATOMIC_ACQUIRE) == IBV_QPS_ERR)) {
 		*bad = wr;
 		return EINVAL;
 	}
@@ -276,7 +278,7 @@ void soft_wr_start(struct ibv_qp_ex *ex)
 
 	pthread_mutex_lock(&qp->send_lock);
 	qp->building = qp->send.posted;
-	qp->error = may_send(&qp->send) ? 0 : EINVAL;
+	qp->error = may_send(qp) ? 0 : EINVAL;
 	qp->current = NULL;
 }
 

@@ -43,6 +43,10 @@ const sendOps = libibverbs.IBV_QP_EX_WITH_SEND | libibverbs.IBV_QP_EX_WITH_SEND_
 	libibverbs.IBV_QP_EX_WITH_LOCAL_INV | libibverbs.IBV_QP_EX_WITH_BIND_MW |
 	libibverbs.IBV_QP_EX_WITH_FLUSH | libibverbs.IBV_QP_EX_WITH_ATOMIC_WRITE
 
+// ofDatagrams are the attributes that AWS's driver tells.
+const ofDatagrams = libibverbs.IBV_QP_STATE | libibverbs.IBV_QP_PKEY_INDEX | libibverbs.IBV_QP_PORT | libibverbs.IBV_QP_QKEY |
+	libibverbs.IBV_QP_SQ_PSN | libibverbs.IBV_QP_CAP | libibverbs.IBV_QP_RNR_RETRY
+
 func init() {
 	// The device copies blocks, within which the order of bytes is not
 	// promised.
@@ -83,6 +87,9 @@ func init() {
 		q := l.qps[c]
 		if q == nil {
 			return syscall.EINVAL
+		}
+		if limits := l.deviceOf(c.Context).Limits(); limits.Query == 0 || limits.Query == 1 && mask&^ofDatagrams != 0 {
+			return syscall.EOPNOTSUPP
 		}
 		attr, err := q.e.Attr()
 		if err != nil {

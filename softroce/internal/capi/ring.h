@@ -101,6 +101,7 @@ struct soft_qp {
 	int extended;		/* whether ibv_create_qp_ex made it, with send_ops_flags */
 	uint32_t lacks;		/* mask of the opcodes that the device does not have */
 	uint32_t max_read_sge;	/* segments of an RDMA read */
+	int refuses_late;	/* whether nothing can be posted in the error state */
 
 	/* The requests that are being built, between wr_start and wr_complete: the number of the
 	 * next one, the first error, and the slot of the newest one. */
@@ -121,6 +122,7 @@ struct soft_cq {
 	const struct soft_allocator *from; /* has the entries of the ring; NULL: C's allocator has */
 	pthread_mutex_t lock;
 	struct soft_wc *current; /* completion that is being polled, between start_poll and end_poll */
+	int unsolicited;	 /* whether the queue cannot be armed for solicited completions only */
 };
 _Static_assert(offsetof(struct soft_cq, ring) == sizeof(struct ibv_cq_ex) && offsetof(struct soft_cq, id) == offsetof(struct soft_cq, ring) + 32, "struct soft_cq");
 

@@ -35,7 +35,7 @@ type Limits struct {
 	Flush       bool           // whether there are FLUSHes
 	AtomicWrite bool           // whether there are ATOMIC WRITEs
 	Imm         bool           // whether messages and RDMA writes may have immediate data
-	UC, UD      bool           // whether there are queue pairs of these types
+	RC, UC, UD  bool           // whether there are queue pairs of these types
 	XRC         bool           // whether there are extended reliable connections, which also need SRQs
 	IWARP       bool           // whether the device reports iWARP, and the memory of an RDMA read needs remote write access
 	ClientFirst bool           // whether the side that accepts a connection may send only after it has received
@@ -44,6 +44,10 @@ type Limits struct {
 	ParentDomains bool   // whether there are thread domains and parent domains
 	Imports       bool   // whether contexts, protection domains and regions can be imported
 	Pacing        bool   // whether the rates of connected queue pairs can be limited
+	RNR           bool   // whether a message without a receive is sent again; otherwise it ends the connection
+	Solicited     bool   // whether a completion queue can be armed for solicited completions only
+	Query         uint32 // 0: queue pairs cannot be queried; 1: only attributes that datagrams have, in a query of these alone; 2: all
+	Late          uint32 // what becomes of requests that are posted in the error state: 0: refused; 1: never completed; 2: flushed
 }
 
 // Largest returns the limits of the largest device.
@@ -52,8 +56,9 @@ func Largest() Limits {
 		SGE: maxSGE, ReadSGE: maxSGE, Inline: maxInline, Reads: maxRDAtomic, WR: maxWR, SRQWR: maxSRQWR, CQE: maxCQE,
 		QPs: 1 << 24, CQs: maxCQs, SRQs: maxSRQs, Tags: maxTags, PDs: maxPDs, MRs: maxMRs, MWs: maxMWs, AHs: maxAHs, Groups: maxGroups,
 		DM: maxDM, ODP: 2, NullMR: true,
-		MTU: libibverbs.IBV_MTU_4096, Atomics: true, Flush: true, AtomicWrite: true, Imm: true, UC: true, UD: true, XRC: true,
+		MTU: libibverbs.IBV_MTU_4096, Atomics: true, Flush: true, AtomicWrite: true, Imm: true, RC: true, UC: true, UD: true, XRC: true,
 		Counters: maxCounters, ParentDomains: true, Imports: true, Pacing: true,
+		RNR: true, Solicited: true, Query: 2, Late: 2,
 	}
 }
 
@@ -231,7 +236,7 @@ func (l *Limits) sendOps(kind libibverbs.QpType) (libibverbs.QpCreateSendOpsFlag
 	there := true
 	switch kind {
 	case libibverbs.IBV_QPT_RC:
-		ops = rcOps
+		ops, there = rcOps, l.RC
 	case libibverbs.IBV_QPT_UC:
 		ops, there = ucOps, l.UC
 	case libibverbs.IBV_QPT_UD:

@@ -25,6 +25,8 @@ type QP struct {
 	reliable       bool           // whether the transport is reliable: RC or XRC
 	sendCQ, recvCQ *CQ            // XRC_SEND has no recvCQ, and XRC_RECV has neither
 	givenCQ        *CQ            // if srq matches tags, the receive completion queue of the program, which is not used; otherwise nil
+	lateSend       uint32         // number of the first request that was posted in the error state; see Limits.Late
+	lateRecv       uint32         // the same for receives
 	srq            *SRQ           // shared receive queue that the queue pair was created with, or nil
 	send, recv     *WorkQueue     // recv is nil with a shared receive queue, and for XRC; XRC_RECV has an empty send queue
 	signalAll      bool           // whether every work request makes a completion
@@ -331,6 +333,12 @@ func (q *QP) setState(state libibverbs.QpState) {
 		// Swap rather than Store, as in CQ.show: this thread must then see all
 		// requests that were posted before the new state became visible.
 		atomic.SwapUint32(&w.State, uint32(state))
+	}
+	if state == libibverbs.IBV_QPS_ERR && from != state {
+		q.lateSend = q.send.posted()
+		if q.recv != nil {
+			q.lateRecv = q.recv.posted()
+		}
 	}
 	q.entered(from)
 	if state == libibverbs.IBV_QPS_ERR && from != state && (q.srq != nil || q.xrcd != nil) {

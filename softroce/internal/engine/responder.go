@@ -124,6 +124,9 @@ var (
 	// mode that pretends that no receive is posted.
 	pretendedNotReady = &refusal{}
 
+	// noReceive is notReady on a device that does not wait for a receive.
+	noReceive = &refusal{syndrome: wire.NakRemoteOperation, silent: true}
+
 	badRequest = &refusal{
 		syndrome: wire.NakInvalidRequest, status: libibverbs.IBV_WC_REM_INV_REQ_ERR, event: libibverbs.IBV_EVENT_QP_REQ_ERR,
 	}
@@ -253,6 +256,9 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 		refused = q.doFlush(p)
 	default: // an ATOMIC WRITE
 		refused = q.doAtomicWrite(p)
+	}
+	if refused == notReady && !q.device.limits.RNR {
+		refused = noReceive
 	}
 	switch refused {
 	case nil:

@@ -66,7 +66,7 @@ func (q *QP) halt() {
 // state. more reports whether it stopped only because of the budget.
 func (q *QP) flush(budget int) (more bool) {
 	r, s := &q.requester, &q.responder
-	for ; budget > 0 && q.send.waiting(r.head, r.head) > 0; budget-- {
+	for ; budget > 0 && q.send.waiting(r.head, r.head) > 0 && !q.forgets(r.head, q.lateSend); budget-- {
 		op, told := q.send.send(r.head).Opcode, q.toldOf(q.send.send(r.head).Ticket) // before the program can use the slot again
 		c := q.sendCompletion(r.head, libibverbs.IBV_WC_WR_FLUSH_ERR)
 		q.completeSend(&c, nil)
@@ -76,9 +76,15 @@ func (q *QP) flush(budget int) (more bool) {
 		r.head++
 	}
 	r.send, r.next = r.head, r.head
-	for ; budget > 0 && q.recv != nil && q.recv.waiting(s.next, s.next) > 0; budget-- {
+	for ; budget > 0 && q.recv != nil && q.recv.waiting(s.next, s.next) > 0 && !q.forgets(s.next, q.lateRecv); budget-- {
 		q.takeReceive()
 		q.failReceive(libibverbs.IBV_WC_WR_FLUSH_ERR)
 	}
 	return budget == 0
+}
+
+// forgets reports whether the device never completes request number n, as it
+// was posted in the error state. late is the number of the first such request.
+func (q *QP) forgets(n, late uint32) bool {
+	return q.device.limits.Late == 1 && int32(n-late) >= 0
 }

@@ -104,6 +104,7 @@ var limits = []limit{
 	{name: "flush", flag: func(l *engine.Limits) *bool { return &l.Flush }},
 	{name: "atomic-write", flag: func(l *engine.Limits) *bool { return &l.AtomicWrite }},
 	{name: "imm", flag: func(l *engine.Limits) *bool { return &l.Imm }},
+	{name: "rc", flag: func(l *engine.Limits) *bool { return &l.RC }},
 	{name: "uc", flag: func(l *engine.Limits) *bool { return &l.UC }},
 	{name: "ud", flag: func(l *engine.Limits) *bool { return &l.UD }},
 	{name: "xrc", flag: func(l *engine.Limits) *bool { return &l.XRC }},
@@ -114,6 +115,10 @@ var limits = []limit{
 	{name: "parent-domains", flag: func(l *engine.Limits) *bool { return &l.ParentDomains }},
 	{name: "imports", flag: func(l *engine.Limits) *bool { return &l.Imports }},
 	{name: "pacing", flag: func(l *engine.Limits) *bool { return &l.Pacing }},
+	{name: "rnr", flag: func(l *engine.Limits) *bool { return &l.RNR }},
+	{name: "solicited", flag: func(l *engine.Limits) *bool { return &l.Solicited }},
+	{name: "query", of: func(l *engine.Limits) *uint32 { return &l.Query }},
+	{name: "late", of: func(l *engine.Limits) *uint32 { return &l.Late }},
 }
 
 // set sets the limit in l. It fails if value is out of range.
@@ -151,9 +156,12 @@ var limitSets = []struct{ name, limits string }{
 	{"bnxt_re", lacking + "sge=6,read-sge=6,inline=96,mws=0,groups=0,uc=0,parent-domains=0"},
 	{"cxgb4", "iwarp,client-first=0,sge=4,inline=280,reads=32,wr=8189,srq-wr=8189,cqe=65518,mws=0"},
 	{"erdma", "iwarp,client-first=0,sge=1,inline=96,wr=8192,srqs=0,mws=0,imm=1"},
+	{"efa", lacking + "sge=2,read-sge=1,inline=32,reads=0,srqs=0,mws=0,groups=0,atomics=0,rc=0,uc=0,pacing=0,solicited=0,query=1,late=0"},
 	{"hns", lacking + "inline=32,mws=0,ahs=0,groups=0,uc=0,ud=0,pacing=0"},
 	{"i40iw", "iwarp,client-first=0,sge=3,inline=48,reads=63,wr=895,cqe=1048574,srqs=0,pds=32768,mws=0"},
+	{"ionic", lacking + "sge=8,read-sge=8,reads=16,cqe=65435,srqs=0,groups=0,uc=0"},
 	{"irdma", lacking + "sge=13,read-sge=13,inline=101,reads=127,wr=4063,srqs=0,mws=0,atomics=0,uc=0,parent-domains=0,pacing=0"},
+	{"mana", lacking + "inline=0,srqs=0,mws=0,ahs=0,groups=0,atomics=0,uc=0,ud=0,parent-domains=0,pacing=0,solicited=0,query=0,late=0"},
 	{"siw", "iwarp,client-first=0,sge=6,inline=80,mws=0"},
 }
 

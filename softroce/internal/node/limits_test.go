@@ -19,7 +19,7 @@ import (
 
 func TestParseLimits(t *testing.T) {
 	const names = "sge=N, read-sge=N, inline=N, reads=N, wr=N, srq-wr=N, cqe=N, qps=N, cqs=N, srqs=N, tags=N, pds=N, mrs=N, mws=N, " +
-		"ahs=N, groups=N, dm=N, odp=N, mtu=N, atomics=N, flush=N, atomic-write=N, imm=N, uc=N, ud=N, xrc=N, null-mr=N, iwarp=N, client-first=N, counters=N, parent-domains=N, imports=N, pacing=N"
+		"ahs=N, groups=N, dm=N, odp=N, mtu=N, atomics=N, flush=N, atomic-write=N, imm=N, rc=N, uc=N, ud=N, xrc=N, null-mr=N, iwarp=N, client-first=N, counters=N, parent-domains=N, imports=N, pacing=N, rnr=N, solicited=N, query=N, late=N"
 	for text, tt := range map[string]struct {
 		change func(*engine.Limits)
 		err    string
