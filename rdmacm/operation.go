@@ -330,6 +330,27 @@ func (o *operations) abort(err error) {
 	}
 }
 
+// abandon ends the requests in flight that the device has not completed
+// although the queue pair has been in the error state for settlePatience.
+// Linux's siw never completes a request that was posted in that state.
+func (o *operations) abandon() {
+	for {
+		if n, err := o.pollOnce(); n == 0 || err != nil {
+			break
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for place, op := range o.inFlight {
+		if op != nil {
+			op.err = o.queues.Err()
+			o.inFlight[place] = nil
+			o.end(op)
+		}
+	}
+	o.cq.Wake() // the poller may be waiting for one of them
+}
+
 // result returns the error of a finished request. If the request was flushed,
 // result waits for the cause, which usually becomes known a little later.
 func (o *operations) result(ctx context.Context, op *operation) error {

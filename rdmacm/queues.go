@@ -45,6 +45,7 @@ type queues struct {
 	onEnd    func(error)   // Config.Ended, or nil
 	onLog    func(error)   // writes the log record of the end; may be nil
 	flushing atomic.Bool   // whether PreparedQP.Flushed is running
+	patience *time.Timer   // calls ops.abandon; nil until the queue pair is flushed; guarded by ops.mu
 
 	notifying  atomic.Bool                     // whether checkHandshake's call of Notify is running, or about to
 	flushed    atomic.Pointer[ibverbs.WCError] // completion of the first flushed request of a connection, or nil
@@ -263,6 +264,9 @@ func (c *queues) flush() {
 	if c.ops.intake != nil {
 		c.ops.intake.flushed()
 	}
+	if c.patience == nil && c.ops.collector != nil && c.ops.cq != nil {
+		c.patience = time.AfterFunc(settlePatience, c.ops.abandon)
+	}
 }
 
 // checkQP ends the connection if the queue pair has failed. A flushed request
@@ -473,6 +477,11 @@ func (c *queues) leaveIntake() error {
 
 func (c *queues) abortOperations() error {
 	watched.remove(&c.ops)
+	c.ops.mu.Lock()
+	if c.patience != nil {
+		c.patience.Stop()
+	}
+	c.ops.mu.Unlock()
 	c.ops.abort(c.errClosed())
 	return nil
 }

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rdmacm_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// Some devices never complete what is posted in the error state. There, calls
+// that wait still return when the connection has ended, and messages that came
+// before are received.
+func TestLateRequestsNeverComplete(t *testing.T) {
+	if cmtest.SharesPool() {
+		t.Skip("makes its own pool")
+	}
+	if !testdevice.LimitedTo(t, "late=1") {
+		return
+	}
+	d := needDevice(t)
+
+	t.Run("send", func(t *testing.T) {
+		ctx := bounded(t)
+		client, server := connect(t, d.IPv4, nil, nil)
+		require.NoError(t, server.QP().SetError())
+		sent := inBackground(func() error { return server.Send(ctx) })
+		cmtest.Soon(t, "the send is not posted", func() bool { return rdmacm.InFlight(server) == 1 })
+		require.NoError(t, client.Close())
+		err := <-sent
+		require.Error(t, err)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, server.Err(), err)
+	})
+	t.Run("pool", func(t *testing.T) {
+		ctx := bounded(t)
+		pool := newPool(t, &rdmacm.Pool{Sends: 64, Receives: 8, MessageSize: 64})
+		client, server := connect(t, d.IPv4, nil, &rdmacm.Config{Queues: pool})
+		mr, err := server.Alloc(64, ibverbs.AccessLocalWrite)
+		require.NoError(t, err)
+		require.NoError(t, client.Send(ctx))
+		require.NoError(t, client.Close())
+		_, err = server.Recv(ctx, mr.All())
+		require.NoError(t, err)
+		_, err = server.Recv(ctx, mr.All())
+		require.Error(t, err)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
