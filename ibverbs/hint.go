@@ -4,6 +4,8 @@ package ibverbs
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -98,6 +100,17 @@ func (d *Device) lacksFor(wr *libibverbs.SendWr) string {
 // isIWARP reports whether the device uses iWARP.
 func (d *Device) isIWARP() bool {
 	return d.raw != nil && d.raw.Device != nil && d.raw.Device.TransportType == libibverbs.IBV_TRANSPORT_IWARP
+}
+
+// sendsNoInline reports whether the driver accepts SendInline and then sends as
+// if it was not set, from memory that a program may have used again.
+// rdma-core's driver for MANA does, and the kernel's takes any MaxInline.
+func (d *Device) sendsNoInline() bool {
+	if d.raw == nil || d.raw.Device == nil {
+		return false
+	}
+	driver, err := os.Readlink(filepath.Join(cString(d.raw.Device.IbdevPath[:]), "device/driver"))
+	return err == nil && filepath.Base(driver) == "mana"
 }
 
 // isAtomic reports whether op is an atomic operation.

@@ -140,6 +140,10 @@ func (pd *PD) newQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*lib
 	if err != nil {
 		return nil, err
 	}
+	if config.MaxInline > 0 && pd.device.sendsNoInline() {
+		return nil, cerr.Argument(opCreateQP, pd.object.Name(), cerr.InvalidAs(syscall.EINVAL,
+			"MaxInline is %d, and the driver of %s has no inline data", config.MaxInline, pd.device.Name()))
+	}
 	raw, destroy, err := create(&attr)
 	if err != nil {
 		err = pd.device.explain(err, queuePairs, leastRequest*(config.SendQueue+config.RecvQueue))
@@ -396,9 +400,14 @@ func (qp *QP) askState() (QPState, error) {
 // queried holds the attributes that can be queried: all but the rate limit.
 const queried = libibverbs.IBV_QP_DEST_QPN<<1 - 1
 
+// queriedOfDatagrams holds the attributes that datagrams need.
+const queriedOfDatagrams = libibverbs.IBV_QP_STATE | libibverbs.IBV_QP_PKEY_INDEX | libibverbs.IBV_QP_PORT |
+	libibverbs.IBV_QP_QKEY | libibverbs.IBV_QP_SQ_PSN | libibverbs.IBV_QP_CAP
+
 // Query asks the device for the queue pair's attributes; see ibv_query_qp(3).
 // Attributes that the type or state lacks have no meaning. Query waits for a
-// Modify in progress.
+// Modify in progress. It fails with an error matching errors.ErrUnsupported if
+// the device's driver cannot tell, such as Microsoft's for MANA.
 func (qp *QP) Query() (QPAttr, error) {
 	if err := qp.self().Use(); err != nil {
 		return QPAttr{}, err
@@ -408,7 +417,11 @@ func (qp *QP) Query() (QPAttr, error) {
 	defer qp.state.Unlock()
 	var attr libibverbs.QpAttr
 	var init libibverbs.QpInitAttr
-	if err := libibverbs.QueryQp(qp.raw, &attr, queried, &init); err != nil {
+	err := libibverbs.QueryQp(qp.raw, &attr, queried, &init)
+	if errors.Is(err, errors.ErrUnsupported) { // AWS's efa refuses the whole query if it asks for what connections need
+		err = libibverbs.QueryQp(qp.raw, &attr, queriedOfDatagrams, &init)
+	}
+	if err != nil {
 		return QPAttr{}, wrap(qp.object.Name(), err)
 	}
 	return QPAttrFromRaw(&attr), nil
