@@ -38,10 +38,9 @@ func TestJobsRun(t *testing.T) {
 	}
 	selftest := start("verbena-selftest")
 	require.Zero(t, selftest.Wait(), selftest.Output())
-	server := start("verbena-ping-server")
+	server := start("verbena-selftest-server")
 	server.Prints(`listening on`)
-	client := start("verbena-ping")
+	client := start("verbena-selftest-client")
 	require.Zero(t, client.Wait(), client.Output())
-	require.Contains(t, client.Stdout(), "10 messages sent")
 	require.Zero(t, server.Wait(), server.Output())
 }
