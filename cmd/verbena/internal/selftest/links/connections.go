@@ -183,9 +183,9 @@ func unused(r *rig) {
 }
 
 func addresses(r *rig) {
-	foreign := netip.MustParseAddr("192.0.2.1") // for documentation, so no host has it
+	foreign := netip.MustParseAddr("203.0.113.77") // for documentation, so no host should have it
 	if r.session.Local.Is6() {
-		foreign = netip.MustParseAddr("2001:db8::1")
+		foreign = netip.MustParseAddr("2001:db8:ffff::77")
 	}
 	r.Case("bind to another host's address", spec("EADDRNOTAVAIL", "ENODEV"), ended(r.hand().BindAddr(netip.AddrPortFrom(foreign, 0))))
 	first := r.hand()

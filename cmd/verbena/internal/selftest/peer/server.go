@@ -86,25 +86,32 @@ var errBusy = errors.New("another client has a session")
 
 func (s *Server) handle(ctx context.Context, request *rdmacm.Request) {
 	g, err := parse(request.PrivateData())
-	switch v := s.visit(g.token); {
+	switch {
 	case err != nil:
 	case g.service == session:
-		if v = s.enter(ctx); v != nil {
+		if v := s.enter(ctx); v != nil {
 			s.host(v, request)
 			return
 		}
 		err = errBusy
-	case v == nil:
-		err = errors.New("the client has no session")
 	default:
-		defer v.connections.Done()
-		if err = v.serve(request, g); err == nil {
+		if err = s.serve(request, g); err == nil {
 			return
 		}
 	}
 	reason := []byte(err.Error())
 	err = errors.Join(err, request.Reject(reason[:min(len(reason), MaxRejection)]))
 	s.tell(Happening{"refused", request.RemoteAddr(), err})
+}
+
+// serve serves a connection of the session.
+func (s *Server) serve(request *rdmacm.Request, g greeting) error {
+	v := s.visit(g.token)
+	if v == nil {
+		return errors.New("the client has no session")
+	}
+	defer v.connections.Done()
+	return v.serve(request, g)
 }
 
 // visit returns the session with the token, with one connection more, or nil.
