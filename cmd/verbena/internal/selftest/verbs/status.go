@@ -76,7 +76,6 @@ var errnos = []struct {
 	{syscall.EFAULT, "EFAULT"},
 	{syscall.EPERM, "EPERM"},
 	{syscall.ENOSPC, "ENOSPC"},
-	{syscall.ENODATA, "ENODATA"},
 	{syscall.ENOENT, "ENOENT"},
 	{syscall.EBADF, "EBADF"},
 	{syscall.EBUSY, "EBUSY"},
