@@ -57,6 +57,15 @@ type CQ struct {
 	try   func() (bool, error) // reads the channel's events until one is for this queue
 	wakes bool                 // whether the device can send to ready by itself, without an event
 	parks atomic.Bool          // whether a goroutine receives from ready, if wakes is true
+
+	// attends says whether a goroutine does the device's work while it waits
+	// for ready. The others belong to the goroutine that has the turn.
+	attends atomic.Bool
+	over    func() bool     // whether that goroutine's wait is over, made once
+	waitCtx context.Context // context of the wait
+	last    <-chan struct{} // Done of the context at the last call of attend
+	guarded <-chan struct{} // Done of the context whose end interrupts waits
+	unguard func() bool     // ends that; nil: no context does
 }
 
 // CQConfig is the configuration of a completion queue.
@@ -72,7 +81,10 @@ type CQConfig struct {
 	// goroutines busy-wait at a time (one if GOMAXPROCS is 2 or 3, none if it
 	// is 1), where GOMAXPROCS is the value at the program's start. On the device
 	// in user space, a goroutine busy-waits only for other processes: what other
-	// goroutines of this one do comes sooner if it parks.
+	// goroutines of this one do comes sooner if it parks. One of them does the
+	// device's work meanwhile, and watches for DefaultSpin at least what comes
+	// if that has paid lately, even if Spin is negative, as the device's own
+	// goroutine would.
 	//
 	// Before it parks, Wait may also sleep in C for up to half a millisecond.
 	// It does so only if recent completions usually came that soon and the
@@ -303,13 +315,16 @@ func (cq *CQ) Sleep(wcs []WC, budget time.Duration) (int, error) {
 // When the queue is closed, the error matches os.ErrClosed. After Wake, Wait
 // returns 0 without an error.
 func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
+	attends := false
 	if cq != nil && cq.channel != nil && len(wcs) > 0 && ctx != nil {
 		if cq.policy.wantsPoll() {
 			if n, err := cq.Poll(wcs); n > 0 || err != nil {
 				return n, err
 			}
 		}
-		if cq.policy.beginSpin() {
+		talks := cq.policy.talks()
+		attends = talks && cq.wakes && datapath.MayAttend()
+		if !attends && cq.policy.beginSpin(talks) {
 			n, err := cq.Spin(wcs, cq.policy.spinLimit)
 			cq.policy.endSpin(n > 0)
 			if n > 0 || err != nil {
@@ -320,7 +335,7 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 			return n, err
 		}
 	}
-	return cq.waitParked(ctx, wcs)
+	return cq.waitParked(ctx, wcs, attends)
 }
 
 // nap sleeps in C for up to napLimit if a completion is likely to come in that
@@ -371,7 +386,7 @@ func (cq *CQ) Wake() {
 }
 
 // waitParked is the part of Wait that parks the goroutine.
-func (cq *CQ) waitParked(ctx context.Context, wcs []WC) (int, error) {
+func (cq *CQ) waitParked(ctx context.Context, wcs []WC, attends bool) (int, error) {
 	if err := cq.self().Use(); err != nil {
 		return 0, err
 	}
@@ -405,9 +420,14 @@ func (cq *CQ) waitParked(ctx context.Context, wcs []WC) (int, error) {
 			return n, err
 		}
 		if cq.wakes {
-			cq.parks.Store(true)
-			err := cq.waitReady(ctx)
-			cq.parks.Store(false)
+			if !attends || !cq.attend(ctx) {
+				cq.parks.Store(true)
+				err = cq.waitReady(ctx)
+				cq.parks.Store(false)
+			} else if !cq.takeReady() && ctx.Err() != nil {
+				cq.dropGuard()
+				err = netpoll.ContextError(ctx)
+			}
 			if err != nil {
 				return 0, err
 			}
@@ -421,6 +441,47 @@ func (cq *CQ) waitParked(ctx context.Context, wcs []WC) (int, error) {
 		if err := fd.Wait(ctx, cq.ready, cq.try); err != nil {
 			return 0, err
 		}
+	}
+}
+
+// attend waits until the queue is to be polled again, or until ctx ends, and
+// does the device's work meanwhile. It may return early. It returns false at
+// once if the worker has to do that, or if ctx is another one than at the last
+// call, since watching a context takes longer than the rest.
+func (cq *CQ) attend(ctx context.Context) bool {
+	if cq.over == nil {
+		cq.over = func() bool { return len(cq.ready) > 0 || cq.waitCtx.Err() != nil }
+	}
+	if done := ctx.Done(); done != nil && done != cq.guarded {
+		again := done == cq.last
+		if cq.last = done; !again {
+			return false
+		}
+		cq.dropGuard()
+		cq.guarded, cq.unguard = done, context.AfterFunc(ctx, datapath.Interrupt)
+	}
+	cq.waitCtx = ctx
+	cq.attends.Store(true)
+	defer cq.attends.Store(false)
+	return datapath.Attend(cq.over, cq.policy.attendLimit)
+}
+
+// dropGuard makes attend forget the context of the last call. The caller has
+// the turn.
+func (cq *CQ) dropGuard() {
+	if cq.unguard != nil {
+		cq.unguard()
+	}
+	cq.guarded, cq.unguard, cq.last = nil, nil, nil
+}
+
+// takeReady receives from ready without waiting, and reports whether it did.
+func (cq *CQ) takeReady() bool {
+	select {
+	case <-cq.ready:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -570,6 +631,9 @@ func (cq *CQ) signal() {
 	case cq.ready <- struct{}{}:
 	default:
 	}
+	if cq.attends.Load() {
+		datapath.Interrupt()
+	}
 }
 
 // rouse is signal for the device. It reports whether a goroutine is parked: the
@@ -612,5 +676,6 @@ func (cq *CQ) interrupt() {
 	}
 	cq.channel.wake(cq)
 	cq.turn <- struct{}{}
+	cq.dropGuard()
 	<-cq.turn
 }

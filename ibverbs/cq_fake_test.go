@@ -5,13 +5,17 @@
 package ibverbs
 
 import (
+	"context"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/datapath"
 	"github.com/verbena-go/verbena/internal/testutil/fakeverbs"
 )
 
@@ -299,4 +303,118 @@ func TestWaitSpins(t *testing.T) {
 	f.Set(fakeverbs.Script{PollError: -2})
 	_, err = f.cq.Wait(t.Context(), wcs)
 	require.Error(t, err)
+}
+
+// attendant is a device in this process whose work waiting goroutines do.
+type attendant struct {
+	received   atomic.Uint32
+	attends    chan struct{} // gets a value when a goroutine attends
+	interrupts chan struct{}
+	busy       bool // whether another goroutine attends
+}
+
+func newAttendant(t *testing.T) *attendant {
+	a := &attendant{attends: make(chan struct{}, 1), interrupts: make(chan struct{}, 1)}
+	datapath.SetDevice(&datapath.Device{
+		Idle:       func(unsafe.Pointer) {},
+		Received:   func() uint32 { return a.received.Add(1) },
+		WokeOthers: func() bool { return false },
+		MayAttend:  func() bool { return !a.busy },
+		Attend: func(over func() bool, _ time.Duration) bool {
+			if a.busy {
+				return false
+			}
+			for a.attends <- struct{}{}; !over(); {
+				<-a.interrupts
+			}
+			return true
+		},
+		Interrupt: func() {
+			select {
+			case a.interrupts <- struct{}{}:
+			default:
+			}
+		},
+	})
+	t.Cleanup(func() { datapath.SetDevice(nil) })
+	return a
+}
+
+// A wait that does the device's work ends with a completion, a call of Wake,
+// and the end of its context.
+func TestWaitAttends(t *testing.T) {
+	f := newFakeDevice(t)
+	cq := f.cq
+	cq.channel = &CompChannel{raw: &libibverbs.CompChannel{Fd: -1}} // which is never asked
+	a := newAttendant(t)
+	cq.policy.init(CQConfig{Spin: -1}, true)
+	cq.wakes = true
+	arrive := func() {
+		f.Set(fakeverbs.Script{Completions: 1})
+		cq.rouse()
+	}
+	type result struct {
+		n   int
+		err error
+	}
+	begin := func(ctx context.Context) <-chan result {
+		results := make(chan result, 1)
+		f.Set(fakeverbs.Script{})
+		go func() {
+			n, err := cq.Wait(ctx, make([]WC, 1))
+			results <- result{n, err}
+		}()
+		return results
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+
+	// The first wait with a context parks.
+	w := begin(ctx)
+	require.Eventually(t, cq.parks.Load, time.Minute, time.Millisecond)
+	arrive()
+	require.Equal(t, result{n: 1}, <-w)
+	for range 3 {
+		w = begin(ctx)
+		<-a.attends
+		arrive()
+		require.Equal(t, result{n: 1}, <-w)
+	}
+
+	w = begin(ctx)
+	<-a.attends
+	cq.Wake()
+	require.Equal(t, result{}, <-w)
+
+	// Waits with changing contexts park.
+	for _, other := range []context.Context{limitOf(t), limitOf(t)} {
+		w = begin(other)
+		require.Eventually(t, cq.parks.Load, time.Minute, time.Millisecond)
+		arrive()
+		require.Equal(t, result{n: 1}, <-w)
+	}
+
+	w = begin(ctx)
+	<-a.attends
+	cancel()
+	require.ErrorIs(t, (<-w).err, context.Canceled)
+	require.Nil(t, cq.unguard, "nothing is left of the context")
+
+	w = begin(context.Background())
+	<-a.attends
+	arrive()
+	require.Equal(t, result{n: 1}, <-w)
+
+	a.busy = true
+	w = begin(context.Background())
+	require.Eventually(t, cq.parks.Load, time.Minute, time.Millisecond)
+	arrive()
+	require.Equal(t, result{n: 1}, <-w)
+}
+
+// limitOf returns a context of the test that can end.
+func limitOf(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	return ctx
 }

@@ -36,10 +36,11 @@ import (
 // limit for spins, though the completions would come early if the ends spun. So
 // after several waits that parked and took a few times the limit, one spins.
 //
-// With a device in this process, a wait that spins does the device's work. It
-// parks instead if the program's last request has woken other goroutines, which
-// run as soon as the caller parks, or if nothing has come from another process
-// since the queue's last wait: then the peer is another goroutine.
+// With a device in this process, a wait does the device's work: it attends, for
+// as long as it waits, or spins if another goroutine attends. It parks instead
+// if the program's last request has woken other goroutines, which run as soon
+// as the caller parks, or if nothing has come from another process since the
+// queue's last wait: then the peer is another goroutine.
 //
 // Over all queues, only few goroutines spin at a time, and as few nap. If they
 // occupied all processors of the runtime, the goroutines that they wait for
@@ -56,13 +57,14 @@ import (
 // a row the channel is therefore taken from the netpoller, until a wait parks
 // again.
 type waitPolicy struct {
-	spinLimit time.Duration // longest time of a spin; 0 means that waits never spin
-	noNaps    bool
-	device    bool // whether a device in this process has the queue
-	spins     record
-	received  atomic.Uint32 // result of datapath.Received at the last wait that could have spun
-	naps      record
-	napsInRow int // successful naps since a wait parked or a nap failed; guarded by CQ.turn
+	spinLimit   time.Duration // longest time of a spin; 0 means that waits never spin
+	attendLimit time.Duration // longest time for which a wait that does the device's work watches for more before it parks
+	noNaps      bool
+	device      bool // whether a device in this process has the queue
+	spins       record
+	received    atomic.Uint32 // result of datapath.Received at the last wait that could have spun
+	naps        record
+	napsInRow   int // successful naps since a wait parked or a nap failed; guarded by CQ.turn
 }
 
 // DefaultSpin is how long CQ.Wait spins before it parks if CQConfig.Spin is 0.
@@ -92,6 +94,7 @@ const (
 // thread that sleeps in C does none of the device's work.
 func (p *waitPolicy) init(config CQConfig, device bool) {
 	p.device, p.noNaps = device, device || config.Spin < 0
+	p.attendLimit = max(config.Spin, DefaultSpin)
 	switch {
 	case config.SolicitedOnly: // spinning would see other completions too
 		p.spinLimit = 0
@@ -104,8 +107,8 @@ func (p *waitPolicy) init(config CQConfig, device bool) {
 
 // beginSpin reports whether the caller may spin. If so, the caller calls
 // endSpin afterwards.
-func (p *waitPolicy) beginSpin() bool {
-	if p.spinLimit == 0 || spinPlaces.n == 0 || !p.spins.isGood() || p.device && !p.isTalking(datapath.Received(), datapath.WokeOthers()) {
+func (p *waitPolicy) beginSpin(talks bool) bool {
+	if p.spinLimit == 0 || spinPlaces.n == 0 || !p.spins.isGood() || p.device && !talks {
 		return false
 	}
 	if p.spins.tries.Add(1)%(spinsPerYield+1) == 0 {
@@ -115,6 +118,13 @@ func (p *waitPolicy) beginSpin() bool {
 		}
 	}
 	return spinPlaces.take(&p.spins.refusals)
+}
+
+// talks reports whether the queue is one of a device in this process, seems to
+// wait for another process, and no goroutine of this process waits for the
+// caller to park.
+func (p *waitPolicy) talks() bool {
+	return p.device && p.isTalking(datapath.Received(), datapath.WokeOthers())
 }
 
 // isTalking reports whether the queue seems to wait for another process, and no

@@ -48,18 +48,18 @@ func TestSpinsOnlyAfterSuccess(t *testing.T) {
 	setPlaces(t, &spinPlaces, 1)
 	var p waitPolicy
 	p.init(CQConfig{}, false)
-	require.False(t, p.beginSpin(), "nothing is known yet")
+	require.False(t, p.beginSpin(true), "nothing is known yet")
 	for range 2 * bestScore {
 		p.spins.add(true)
 	}
 	failures := 0
-	for ; p.beginSpin(); failures++ {
+	for ; p.beginSpin(true); failures++ {
 		p.endSpin(false)
 	}
 	require.Equal(t, bestScore/failureCost, failures)
 	p.spins.add(false)
 	p.spins.add(true)
-	require.True(t, p.beginSpin(), "a success soon outweighs failures")
+	require.True(t, p.beginSpin(true), "a success soon outweighs failures")
 	p.endSpin(true)
 }
 
@@ -70,7 +70,7 @@ func TestSpinningParksOnceInAWhile(t *testing.T) {
 	p.spins.add(true)
 	parked := 0
 	for range 3 * (spinsPerYield + 1) {
-		if p.beginSpin() {
+		if p.beginSpin(true) {
 			p.endSpin(true)
 		} else {
 			parked++
@@ -88,7 +88,7 @@ func TestNoPlaces(t *testing.T) {
 	p.spins.add(true)
 	p.naps.add(true)
 	for range 3 * (spinsPerYield + 1) {
-		require.False(t, p.beginSpin())
+		require.False(t, p.beginSpin(true))
 	}
 	require.Zero(t, p.spins.tries.Load())
 	require.False(t, p.wantsNap())
@@ -101,21 +101,21 @@ func TestFewSpin(t *testing.T) {
 		policies[i].init(CQConfig{}, false)
 		policies[i].spins.add(true)
 	}
-	require.True(t, policies[0].beginSpin())
-	require.True(t, policies[1].beginSpin())
-	require.False(t, policies[2].beginSpin())
+	require.True(t, policies[0].beginSpin(true))
+	require.True(t, policies[1].beginSpin(true))
+	require.False(t, policies[2].beginSpin(true))
 	policies[0].endSpin(true)
-	require.False(t, policies[0].beginSpin(), "another one that was refused takes its turn")
-	require.True(t, policies[2].beginSpin())
+	require.False(t, policies[0].beginSpin(true), "another one that was refused takes its turn")
+	require.True(t, policies[2].beginSpin(true))
 	policies[1].endSpin(true)
 	policies[2].endSpin(true)
-	require.True(t, policies[0].beginSpin())
+	require.True(t, policies[0].beginSpin(true))
 	policies[0].endSpin(true)
 
 	var never waitPolicy
 	never.init(CQConfig{Spin: -1}, false)
 	never.spins.add(true)
-	require.False(t, never.beginSpin())
+	require.False(t, never.beginSpin(true))
 }
 
 func TestNapsOnlyAfterSuccess(t *testing.T) {
@@ -205,17 +205,17 @@ func TestParkingTriesASpin(t *testing.T) {
 	p.init(CQConfig{}, false)
 	for range 2 * nearlyPerSpin {
 		p.endPark(nearlySpins*DefaultSpin + 1)
-		require.False(t, p.beginSpin(), "a spin would not have come close")
+		require.False(t, p.beginSpin(true), "a spin would not have come close")
 	}
 	p.spins.score.Store(-1)
 	for range nearlyPerSpin - 1 {
 		p.endPark(2 * DefaultSpin)
-		require.False(t, p.beginSpin())
+		require.False(t, p.beginSpin(true))
 	}
 	p.endPark(2 * DefaultSpin)
-	require.True(t, p.beginSpin())
+	require.True(t, p.beginSpin(true))
 	p.endSpin(false)
-	require.False(t, p.beginSpin())
+	require.False(t, p.beginSpin(true))
 }
 
 // On a device of this process, a wait that could spin does so only for a

@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"time"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -164,4 +165,14 @@ type Device struct {
 	// wake goroutines without a system call. It returns false if it does not
 	// know the queue.
 	SetWake func(cq *libibverbs.Cq, wake func() (parked bool)) bool
+	// Attend lets a goroutine that waits for a completion do the device's
+	// work, so that a message of another process wakes only that goroutine.
+	// It returns true some time after over does, and perhaps earlier, or false
+	// at once if the device's worker has to do the work. A thread that makes
+	// over return true calls Interrupt afterwards.
+	Attend func(over func() bool, spin time.Duration) bool
+	// MayAttend reports whether Attend would return true.
+	MayAttend func() bool
+	// Interrupt makes Attend call its function again.
+	Interrupt func()
 }

@@ -199,6 +199,28 @@ func SetWake(cq *libibverbs.Cq, wake func() (parked bool)) bool {
 	return d != nil && d.SetWake(cq, unseen(wake))
 }
 
+// Attend lets the device of SetDevice do its work in the caller, which waits
+// for a completion, until over returns true. A thread that makes over return
+// true calls Interrupt afterwards. Attend may return early. It returns false at
+// once if MayAttend does.
+func Attend(over func() bool, spin time.Duration) bool {
+	d := device.Load()
+	return d != nil && d.Attend(over, spin)
+}
+
+// MayAttend reports whether Attend would return true now.
+func MayAttend() bool {
+	d := device.Load()
+	return d != nil && d.MayAttend()
+}
+
+// Interrupt makes Attend call its function again.
+func Interrupt() {
+	if d := device.Load(); d != nil {
+		d.Interrupt()
+	}
+}
+
 // events looks up the functions that take an event from a completion channel,
 // in the library that created the channel.
 var events = dl.Library{

@@ -44,6 +44,15 @@ func PollOrArm(_ Queue, _ int, _ unsafe.Pointer, _, _ bool, p *Polled) { *p = ca
 // SetWake returns false, as there is no device.
 func SetWake(_ *libibverbs.Cq, _ func() bool) bool { return false }
 
+// Attend returns false, as there is no device.
+func Attend(_ func() bool, _ time.Duration) bool { return false }
+
+// MayAttend returns false, as there is no device.
+func MayAttend() bool { return false }
+
+// Interrupt does nothing, as there is no device.
+func Interrupt() {}
+
 // TakeEvent fails with syscall.ENOSYS.
 func TakeEvent(_ *libibverbs.CompChannel, p *Polled) { *p = cannotPoll }
 

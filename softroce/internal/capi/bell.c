@@ -15,22 +15,24 @@
 /* Values of the word, as in package link. */
 #define RUNG 1
 #define ASLEEP 2
+#define ATTENDED 3
 
 int soft_forked;
 
 static struct soft_bell bell;
 static uint32_t *word = &bell.own;
-static int event = -1;
+static int event = -1, wait_event = -1;
 
 struct soft_bell *soft_bell(void)
 {
 	return &bell;
 }
 
-void soft_set_word(uint32_t *w, int fd)
+void soft_set_word(uint32_t *w, int asleep, int attended)
 {
 	word = w;
-	event = fd;
+	event = asleep;
+	wait_event = attended;
 }
 
 static void forked(void)
@@ -47,8 +49,8 @@ int soft_watch_fork(void)
 	return __atomic_exchange_n(&watches, 1, __ATOMIC_RELAXED) ? 0 : pthread_atfork(NULL, NULL, forked);
 }
 
-/* Wakes the worker. The calls do not block, so no signal interrupts them. */
-static void wake(void)
+/* Adds to an eventfd. The calls do not block, so no signal interrupts them. */
+static void wake(int event)
 {
 	uint64_t one = 1, count;
 	int saved = errno;
@@ -68,8 +70,16 @@ void soft_ring_bell(struct soft_wq *q)
 	q->next = __atomic_load_n(&bell.rung, __ATOMIC_RELAXED);
 	while (!__atomic_compare_exchange_n(&bell.rung, &q->next, q, 1, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 		;
-	if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != RUNG && __atomic_exchange_n(word, RUNG, __ATOMIC_SEQ_CST) == ASLEEP)
-		wake();
+	if (__atomic_load_n(word, __ATOMIC_SEQ_CST) == RUNG)
+		return;
+	switch (__atomic_exchange_n(word, RUNG, __ATOMIC_SEQ_CST)) {
+	case ASLEEP:
+		wake(event);
+		break;
+	case ATTENDED:
+		wake(wait_event);
+		break;
+	}
 }
 
 void soft_tell_posted(struct soft_wq *q, uint32_t end)
@@ -103,5 +113,5 @@ void soft_armed(void)
 {
 	__atomic_add_fetch(&bell.arms, 1, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&bell.dozing, __ATOMIC_SEQ_CST))
-		wake();
+		wake(event);
 }

@@ -212,9 +212,12 @@ func forgetRegion(device uint64, key uint32) {
 	C.soft_check_region_gone(C.uint64_t(device), C.uint32_t(key))
 }
 
-// setWord tells C where the bell is. word is the word of the bell. event is the
-// eventfd that wakes the worker.
-func setWord(word *uint32, event int) { C.soft_set_word((*C.uint32_t)(word), C.int(event)) }
+// setWord tells C where the bell is. word is the word of the bell. asleep and
+// attended are the eventfds to which a thread adds that rings the bell and
+// finds link.Asleep or link.Attended in the word.
+func setWord(word *uint32, asleep, attended int) {
+	C.soft_set_word((*C.uint32_t)(word), C.int(asleep), C.int(attended))
+}
 
 func watchFork() { C.soft_watch_fork() }
 

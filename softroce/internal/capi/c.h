@@ -145,7 +145,7 @@ enum {
 uint32_t *soft_check_region(uint64_t device, uint32_t key, uint64_t iova, uint64_t start, uint64_t length, int flags);
 void soft_check_region_gone(uint64_t device, uint32_t key);
 
-/* Sets the word of the bell. A thread that finds ASLEEP in it must wake the worker: it adds
- * to event, an eventfd. */
-void soft_set_word(uint32_t *word, int event);
+/* Sets the word of the bell, and the eventfds to which a thread adds that rings the bell and finds
+ * ASLEEP or ATTENDED in the word. */
+void soft_set_word(uint32_t *word, int asleep, int attended);
 

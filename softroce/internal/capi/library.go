@@ -112,12 +112,13 @@ func self() *cmLibrary {
 			l.structs = append(l.structs, newDevice(c, l.Node.Limits().IWARP))
 		}
 		l.acked.L = l.Node
-		setWord(l.Word(), l.Event())
+		setWord(l.Word(), l.Event(), l.WaitEvent())
 		watchFork()
 		theLibrary = l
 		l.Start()
 		datapath.SetDevice(&datapath.Device{
-			Idle: l.help, Relieve: l.Relieve, Resume: l.Resume, Received: l.Received, WokeOthers: l.WokeOthers, SetWake: l.setWake,
+			Idle: l.help, Relieve: l.Relieve, Resume: l.Resume, Received: l.Received, WokeOthers: l.WokeOthers,
+			SetWake: l.setWake, Attend: l.Attend, MayAttend: l.MayAttend, Interrupt: l.Interrupt,
 		})
 	})
 	return theLibrary

@@ -5,13 +5,13 @@
 package link
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
-	"unsafe"
 )
 
 // Bell wakes a node that has work to do. Threads of this and other processes
@@ -19,25 +19,27 @@ import (
 type Bell struct {
 	memory memory
 	word   *uint32
-	event  int     // eventfd that ends Sleep, or -1 if the system has none left
+	sleeps alarm   // ends Sleep and Nap
+	waits  alarm   // ends Wait
 	poller *Poller // poller in which the node sleeps; nil: it sleeps in Go's netpoller
 
-	// file has event, and sleeper is its connection in Go's netpoller. deadline
-	// is the one that was set for it. Only Sleep and Nap use them.
-	file     *os.File
-	isAwake  func(uintptr) bool // argument of sleeper.Read in Sleep, made once
-	nap      nap
-	sleeper  syscall.RawConn // nil: the netpoller does not take the eventfd, or the node has not waited yet
-	deadline time.Time
+	isAwake func(uintptr) bool // argument of alarm.park in Sleep, made once
+	nap     nap
+	attends atomic.Bool        // whether a goroutine attends to the bell
+	waiting atomic.Bool        // whether that goroutine is in Wait
+	over    func() bool        // argument of Wait
+	waited  func(uintptr) bool // argument of alarm.wait in Wait, made once
 }
 
 // Values of a bell's word. Ringing sets the word to Rung. If the word was
-// Asleep before, the ringing thread also wakes the node: it adds to the
-// eventfd.
+// Asleep before, the ringing thread also wakes the node: it adds to the eventfd
+// that Event returns. If the word was Attended, it wakes the goroutine that
+// attends to the bell, by the eventfd that WaitEvent returns.
 const (
-	Silent = 0
-	Rung   = 1
-	Asleep = 2
+	Silent   = 0
+	Rung     = 1
+	Asleep   = 2
+	Attended = 3
 )
 
 const bellSize = 4096
@@ -45,30 +47,34 @@ const bellSize = 4096
 // NewBell returns a bell. If the system lacks memory that processes can share,
 // local becomes the bell's word, and only this process can ring it.
 func NewBell(local *uint32) *Bell {
-	b := &Bell{memory: noMemory, word: local, event: -1}
-	if fd, _, e := syscall.Syscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0); e == 0 {
-		b.event = int(fd)
-	}
+	b := &Bell{memory: noMemory, word: local, sleeps: newAlarm(), waits: newAlarm()}
 	if m, err := newMemory(bellSize); err == nil {
 		b.memory, b.word = m, pointer[uint32](m, 0)
 	}
 	return b
 }
 
+// bellFDs is the number of descriptors of a bell.
+const bellFDs = 3
+
+// fds returns the descriptors with which another node opens the bell.
+func (b *Bell) fds() []int { return []int{b.memory.fd, b.sleeps.fd, b.waits.fd} }
+
 // openBell returns the bell of another node. It takes ownership of the
-// descriptors of the memory and of the eventfd.
-func openBell(memory, event int) (*Bell, error) {
-	m, err := openMemory(memory, bellSize)
-	if err == nil {
-		m.closeFD()
-		err = checkEvent(event)
+// descriptors, which are those that fds has returned there.
+func openBell(fds []int) (*Bell, error) {
+	b := &Bell{sleeps: alarm{fd: fds[1]}, waits: alarm{fd: fds[2]}}
+	var err error
+	if b.memory, err = openMemory(fds[0], bellSize); err == nil {
+		b.memory.closeFD()
+		b.word = pointer[uint32](b.memory, 0)
+		err = cmp.Or(checkEvent(fds[1]), checkEvent(fds[2]))
 	}
 	if err != nil {
-		m.close()
-		syscall.Close(event)
+		b.close()
 		return nil, err
 	}
-	return &Bell{memory: m, word: pointer[uint32](m, 0), event: event}, nil
+	return b, nil
 }
 
 // checkEvent returns an error if a descriptor is not a non-blocking eventfd.
@@ -87,11 +93,8 @@ func checkEvent(fd int) error {
 // close frees the bell.
 func (b *Bell) close() {
 	b.memory.close()
-	if b.file != nil {
-		b.file.Close()
-	} else if b.event >= 0 {
-		syscall.Close(b.event)
-	}
+	b.sleeps.close()
+	b.waits.close()
 }
 
 // Word returns the bell's word.
@@ -100,32 +103,29 @@ func (b *Bell) Word() *uint32 { return b.word }
 // Event returns the descriptor of an eventfd, or -1. A thread that rings the
 // bell by setting its word, and that has found Asleep there, must also add to
 // the eventfd, which wakes the node.
-func (b *Bell) Event() int { return b.event }
+func (b *Bell) Event() int { return b.sleeps.fd }
+
+// WaitEvent returns the descriptor of the eventfd to which a thread must add
+// that rings the bell by setting its word, and that has found Attended there.
+// It is -1 if nothing attends to the bell.
+func (b *Bell) WaitEvent() int { return b.waits.fd }
 
 // Ring rings the bell. It makes sure that the thread whose Hear returns true
 // sees all that this thread wrote before.
 func (b *Bell) Ring() {
-	if !b.IsRung() && atomic.SwapUint32(b.word, Rung) == Asleep {
+	if b.IsRung() {
+		return
+	}
+	switch atomic.SwapUint32(b.word, Rung) {
+	case Asleep:
 		b.wake()
+	case Attended:
+		b.waits.ring()
 	}
 }
 
 // wake ends a Sleep.
-func (b *Bell) wake() {
-	if b.add() != syscall.EAGAIN {
-		return
-	}
-	var count uint64 // a process has filled the counter
-	_, _, _ = syscall.Syscall(syscall.SYS_READ, uintptr(b.event), uintptr(unsafe.Pointer(&count)), unsafe.Sizeof(count))
-	b.add()
-}
-
-// add adds 1 to the eventfd.
-func (b *Bell) add() syscall.Errno {
-	one := uint64(1)
-	_, _, e := syscall.Syscall(syscall.SYS_WRITE, uintptr(b.event), uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one))
-	return e
-}
+func (b *Bell) wake() { b.sleeps.ring() }
 
 // IsRung reports whether the bell was rung since the last Hear.
 func (b *Bell) IsRung() bool { return atomic.LoadUint32(b.word) == Rung }
@@ -134,21 +134,100 @@ func (b *Bell) IsRung() bool { return atomic.LoadUint32(b.word) == Rung }
 // before it looks for work.
 func (b *Bell) Hear() bool { return atomic.CompareAndSwapUint32(b.word, Rung, Silent) }
 
-// IsAsleep reports whether ringing the bell would wake the node.
-func (b *Bell) IsAsleep() bool { return atomic.LoadUint32(b.word) == Asleep }
+// IsAsleep reports whether ringing the bell would wake a thread.
+func (b *Bell) IsAsleep() bool { return atomic.LoadUint32(b.word) >= Asleep }
 
-// Relieve makes ringing the bell not wake the sleeping node: the caller does
-// the node's work in its place, and then calls Resume. It returns false if the
-// node does not sleep.
-func (b *Bell) Relieve() bool { return atomic.CompareAndSwapUint32(b.word, Asleep, Silent) }
+// Relieve makes ringing the bell wake no thread: the caller does the node's
+// work, and then calls Resume. Relieve returns false if the bell is rung or no
+// thread sleeps.
+func (b *Bell) Relieve() bool {
+	return atomic.CompareAndSwapUint32(b.word, Asleep, Silent) || atomic.CompareAndSwapUint32(b.word, Attended, Silent)
+}
 
-// Resume ends what Relieve has begun. If the bell was rung since the last Hear,
-// it wakes the node. If the node has woken by itself meanwhile, the word is
-// Asleep although the node is awake: the next ringing wakes it in vain.
+// Resume ends what Relieve has begun: ringing wakes the goroutine that attends
+// to the bell or, without one, the sleeping node. If the bell was rung since
+// the last Hear, Resume wakes it. If the node has woken by itself meanwhile,
+// the word is Asleep although the node is awake: the next ringing wakes it in
+// vain.
 func (b *Bell) Resume() {
-	if !atomic.CompareAndSwapUint32(b.word, Silent, Asleep) && b.IsRung() {
+	switch {
+	case b.settle() || !b.IsRung():
+	case b.attends.Load():
+		b.waits.ring()
+	default:
 		b.wake()
 	}
+}
+
+// settle makes ringing the silent bell wake the goroutine that attends to it
+// or, without one, the node. It returns false if the bell is not silent.
+func (b *Bell) settle() bool {
+	if b.attends.Load() && atomic.CompareAndSwapUint32(b.word, Silent, Attended) {
+		if b.attends.Load() {
+			return true
+		}
+		atomic.CompareAndSwapUint32(b.word, Attended, Silent) // the goroutine has left since
+	}
+	return atomic.CompareAndSwapUint32(b.word, Silent, Asleep)
+}
+
+// Attend lets the caller wait for the bell in place of the node, which sleeps
+// meanwhile. The caller calls Leave afterwards. Attend returns false if another
+// goroutine attends to the bell, or if the system lacks what Wait needs.
+func (b *Bell) Attend() bool {
+	if !b.attends.CompareAndSwap(false, true) {
+		return false
+	}
+	if !b.waits.open() {
+		b.attends.Store(false)
+		return false
+	}
+	return true
+}
+
+// IsAttended reports whether a goroutine attends to the bell.
+func (b *Bell) IsAttended() bool { return b.attends.Load() }
+
+// Wait waits until the bell is rung or over returns true. A thread that makes
+// over return true calls Interrupt afterwards. Only the goroutine that attends
+// to the bell may call Wait.
+func (b *Bell) Wait(over func() bool) {
+	b.claim()
+	if b.over = over; b.waited == nil {
+		b.waited = func(uintptr) bool { return b.IsRung() || b.over() }
+	}
+	b.waiting.Store(true)
+	b.waits.wait(b.waited)
+	b.waiting.Store(false)
+}
+
+// claim makes ringing the bell wake the goroutine that attends to it, unless
+// the bell is rung.
+func (b *Bell) claim() {
+	for {
+		switch atomic.LoadUint32(b.word) {
+		case Silent:
+			b.settle()
+		case Asleep:
+			atomic.CompareAndSwapUint32(b.word, Asleep, Attended)
+		default:
+			return
+		}
+	}
+}
+
+// Interrupt makes Wait call its function again.
+func (b *Bell) Interrupt() {
+	if b.waiting.Load() {
+		b.waits.ring()
+	}
+}
+
+// Leave ends what Attend has begun. Ringing the bell does not wake the node
+// until the caller has called Resume.
+func (b *Bell) Leave() {
+	b.attends.Store(false)
+	atomic.CompareAndSwapUint32(b.word, Attended, Silent)
 }
 
 // maxSpin limits the time for which Spin and Waits watch the bell.
@@ -198,7 +277,7 @@ func (b *Bell) Waits() bool {
 // bell already ends the Sleep. With a Poller, Sleep also ends when a socket is
 // ready.
 func (b *Bell) Sleep(due func() time.Duration) {
-	if !atomic.CompareAndSwapUint32(b.word, Silent, Asleep) && b.IsRung() {
+	if !b.settle() && b.IsRung() {
 		return
 	}
 	if d := min(due(), MaxSleep); d > 0 && b.IsAsleep() { // otherwise, a thread has relieved the node before due was called
@@ -208,7 +287,7 @@ func (b *Bell) Sleep(due func() time.Duration) {
 			if b.isAwake == nil {
 				b.isAwake = func(uintptr) bool { return !b.IsAsleep() }
 			}
-			b.park(d, b.isAwake)
+			b.sleeps.park(d, b.isAwake)
 		}
 	}
 	atomic.CompareAndSwapUint32(b.word, Asleep, Silent)
@@ -227,7 +306,7 @@ func (b *Bell) Nap(d time.Duration, p *uint32, value uint32) {
 		if b.nap.over == nil {
 			b.nap.over = b.nap.isOver
 		}
-		b.park(d, b.nap.over)
+		b.sleeps.park(d, b.nap.over)
 	}
 }
 
@@ -240,32 +319,3 @@ type nap struct {
 
 // isOver reports whether the word has changed.
 func (n *nap) isOver(uintptr) bool { return atomic.LoadUint32(n.word) != n.value }
-
-// park waits in Go's netpoller until f returns true, at most d. The thread
-// that looks there for the node's work then also finds the goroutines of the
-// program that this work makes ready, without waking another thread.
-func (b *Bell) park(d time.Duration, f func(uintptr) bool) {
-	if b.event < 0 {
-		time.Sleep(min(d, minPause))
-		return
-	}
-	if b.file == nil {
-		b.file = os.NewFile(uintptr(b.event), "bell")
-		if b.file.SetReadDeadline(time.Time{}) == nil {
-			b.sleeper, _ = b.file.SyscallConn()
-		}
-	}
-	if b.sleeper == nil {
-		time.Sleep(min(d, minPause))
-		return
-	}
-	// A deadline that is too early only makes the wait end early, and setting
-	// it takes as long as the rest.
-	if now := time.Now(); b.deadline.Before(now) || b.deadline.Sub(now) > d {
-		b.deadline = now.Add(d)
-		_ = b.file.SetReadDeadline(b.deadline)
-	}
-	// The netpoller reports each addition to the eventfd, so its counter need
-	// not be read.
-	_ = b.sleeper.Read(f)
-}

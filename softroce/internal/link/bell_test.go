@@ -108,6 +108,121 @@ func TestBellRelieveLate(t *testing.T) {
 	require.False(t, b.IsAsleep())
 }
 
+// never says that a Wait goes on.
+func never() bool { return false }
+
+// woken returns how often the alarm was rung since the last call.
+func woken(t *testing.T, a *alarm) uint64 {
+	t.Helper()
+	var count [8]byte
+	if _, err := syscall.Read(a.fd, count[:]); err != nil {
+		require.ErrorIs(t, err, syscall.EAGAIN)
+		return 0
+	}
+	return binary.NativeEndian.Uint64(count[:])
+}
+
+// Ringing the bell wakes the goroutine that attends to it, and not the node,
+// until the goroutine leaves.
+func TestBellAttend(t *testing.T) {
+	b := NewBell(new(uint32))
+	defer b.close()
+	atomic.StoreUint32(b.word, Asleep)
+	require.True(t, b.Attend())
+	require.False(t, b.Attend(), "another goroutine attends")
+	require.True(t, b.IsAttended())
+	attended := func() bool { return atomic.LoadUint32(b.word) == Attended }
+	for range 100 {
+		done := make(chan struct{})
+		go func() {
+			b.Wait(never)
+			close(done)
+		}()
+		until(t, "the goroutine waits", attended)
+		require.True(t, b.Relieve(), "a third thread does the work")
+		b.Resume()
+		require.True(t, attended())
+		b.Ring()
+		take(t, done, "the end of the wait")
+		require.True(t, b.Hear())
+	}
+	require.Zero(t, woken(t, &b.sleeps))
+	require.EqualValues(t, 100, woken(t, &b.waits))
+	b.Leave()
+	require.False(t, b.IsAsleep())
+	b.Resume()
+	require.EqualValues(t, Asleep, *b.word)
+	b.Ring()
+	require.EqualValues(t, 1, woken(t, &b.sleeps))
+	require.Zero(t, woken(t, &b.waits))
+}
+
+// A node that goes to sleep leaves the bell to the goroutine that attends.
+func TestBellAttendAwake(t *testing.T) {
+	b := NewBell(new(uint32))
+	defer b.close()
+	require.True(t, b.Attend())
+	node := make(chan struct{})
+	go func() {
+		b.Sleep(func() time.Duration { return MaxSleep })
+		close(node)
+	}()
+	until(t, "the node sleeps", func() bool { return atomic.LoadUint32(b.word) == Attended })
+	b.Leave()
+	b.Resume()
+	b.Ring()
+	take(t, node, "the end of the sleep")
+}
+
+// A bell that was rung while a goroutine attends, and that no thread has heard,
+// wakes the goroutine or, if that has left, the node.
+func TestBellAttendRelieved(t *testing.T) {
+	b := NewBell(new(uint32))
+	defer b.close()
+	for _, leaves := range []bool{false, true} {
+		atomic.StoreUint32(b.word, Asleep)
+		require.True(t, b.Attend())
+		require.True(t, b.Relieve())
+		b.Ring()
+		if leaves {
+			b.Leave()
+		}
+		b.Resume()
+		require.Equal(t, leaves, woken(t, &b.sleeps) == 1)
+		require.Equal(t, leaves, woken(t, &b.waits) == 0)
+		b.Leave()
+	}
+}
+
+// Interrupt ends a wait whose function has begun to return true.
+func TestBellInterrupt(t *testing.T) {
+	b := NewBell(new(uint32))
+	defer b.close()
+	require.True(t, b.Attend())
+	b.Interrupt() // nothing waits
+	for range 100 {
+		var over atomic.Bool
+		done := make(chan struct{})
+		go func() {
+			b.Wait(over.Load)
+			close(done)
+		}()
+		over.Store(true)
+		b.Interrupt()
+		take(t, done, "the end of the wait")
+	}
+}
+
+// A goroutine cannot attend to a bell that lacks the eventfd for that.
+func TestBellAttendWithoutEvent(t *testing.T) {
+	b := NewBell(new(uint32))
+	defer b.close()
+	require.NoError(t, syscall.Close(b.waits.fd))
+	b.waits.fd = -1
+	require.False(t, b.Attend())
+	require.False(t, b.IsAttended())
+}
+
 // No number of wake-ups, and no process that fills the counter of the eventfd,
 // keeps a node from being woken.
 func TestBellCounter(t *testing.T) {
@@ -115,14 +230,14 @@ func TestBellCounter(t *testing.T) {
 	defer b.close()
 	counted := func() uint64 {
 		var count [8]byte
-		_, err := syscall.Read(b.event, count[:])
+		_, err := syscall.Read(b.sleeps.fd, count[:])
 		require.NoError(t, err)
 		return binary.NativeEndian.Uint64(count[:])
 	}
 	for _, full := range []bool{false, true} {
 		if full {
 			require.LessOrEqual(t, counted(), uint64(100), "each wake adds 1")
-			_, err := syscall.Write(b.event, binary.NativeEndian.AppendUint64(nil, math.MaxUint64-1))
+			_, err := syscall.Write(b.sleeps.fd, binary.NativeEndian.AppendUint64(nil, math.MaxUint64-1))
 			require.NoError(t, err)
 		}
 		for range 100 {
@@ -164,23 +279,23 @@ func TestBellWithoutNetpoller(t *testing.T) {
 	require.NoError(t, err)
 	defer file.Close()
 	b := NewBell(new(uint32))
-	require.NoError(t, syscall.Close(b.event))
-	require.NoError(t, syscall.Dup3(int(file.Fd()), b.event, syscall.O_CLOEXEC))
+	require.NoError(t, syscall.Close(b.sleeps.fd))
+	require.NoError(t, syscall.Dup3(int(file.Fd()), b.sleeps.fd, syscall.O_CLOEXEC))
 	defer b.close()
 	for range 3 {
 		b.Sleep(func() time.Duration { return MaxSleep })
 		runtime.GC()
 	}
-	require.NoError(t, syscall.Fstat(b.event, &syscall.Stat_t{}))
+	require.NoError(t, syscall.Fstat(b.sleeps.fd, &syscall.Stat_t{}))
 }
 
 func TestCheckEvent(t *testing.T) {
 	b := NewBell(new(uint32))
 	defer b.close()
-	require.NoError(t, checkEvent(b.event))
-	require.NoError(t, syscall.SetNonblock(b.event, false))
-	require.ErrorIs(t, checkEvent(b.event), syscall.EINVAL)
-	require.NoError(t, syscall.SetNonblock(b.event, true))
+	require.NoError(t, checkEvent(b.sleeps.fd))
+	require.NoError(t, syscall.SetNonblock(b.sleeps.fd, false))
+	require.ErrorIs(t, checkEvent(b.sleeps.fd), syscall.EINVAL)
+	require.NoError(t, syscall.SetNonblock(b.sleeps.fd, true))
 	var ends [2]int
 	require.NoError(t, syscall.Pipe2(ends[:], syscall.O_NONBLOCK|syscall.O_CLOEXEC))
 	defer syscall.Close(ends[0])

@@ -35,7 +35,7 @@ var Prefix = sync.OnceValue(func() string {
 })
 
 const (
-	magic = "vsr3"
+	magic = "vsr4"
 
 	// Slots is the number of slots, from 0 to 254. As slot 0 is not used, a
 	// machine has at most 254 nodes. As a destination, 255 stands for all
@@ -153,8 +153,8 @@ func Reserve() (*Link, error) {
 // Poll. Start fails if the bell is not in memory that other processes can
 // share.
 func (l *Link) Start(handler Handler, bell *Bell) error {
-	if bell.memory.fd < 0 || bell.event < 0 {
-		return errors.New("cannot create memory and an eventfd to share with other processes")
+	if slices.Min(bell.fds()) < 0 {
+		return errors.New("cannot create memory and eventfds to share with other processes")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -390,23 +390,24 @@ func (l *Link) serve(c *net.UnixConn, slot int, ready func()) {
 // receiveRing receives the ring and the bell of the node with that slot, and
 // sends this node's bell.
 func (l *Link) receiveRing(c *net.UnixConn, slot int) (*source, error) {
-	fds, err := receiveFDs(c, 3)
+	fds, err := receiveFDs(c, 1+bellFDs)
 	if err != nil {
 		return nil, err
 	}
 	s := &source{slot: slot, conn: c}
 	s.ring.memory, err = openMemory(fds[0], ringStart+ringBytes)
 	if err != nil {
-		syscall.Close(fds[1])
-		syscall.Close(fds[2])
+		for _, fd := range fds[1:] {
+			syscall.Close(fd)
+		}
 		return nil, err
 	}
 	s.ring.memory.closeFD()
-	if s.bell, err = openBell(fds[1], fds[2]); err != nil {
+	if s.bell, err = openBell(fds[1:]); err != nil {
 		s.ring.memory.close()
 		return nil, err
 	}
-	_ = sendFDs(c, l.bell.memory.fd, l.bell.event) // fails if the node has ended
+	_ = sendFDs(c, l.bell.fds()...) // fails if the node has ended
 	return s, nil
 }
 
@@ -437,7 +438,7 @@ func (l *Link) connect(slot int) (*peer, error) {
 		_, err = conn.Write(append([]byte(magic), byte(l.slot)))
 	}
 	if err == nil {
-		err = sendFDs(conn, ring.fd, l.bell.memory.fd, l.bell.event)
+		err = sendFDs(conn, append([]int{ring.fd}, l.bell.fds()...)...)
 	}
 	if err != nil {
 		ring.close()
@@ -487,11 +488,11 @@ func receiveBell(conn *net.UnixConn, slot int) (*Bell, error) {
 	if other != slot {
 		return nil, fmt.Errorf("the process found as node %d identifies itself as node %d", slot, other)
 	}
-	fds, err := receiveFDs(conn, 2)
+	fds, err := receiveFDs(conn, bellFDs)
 	if err != nil {
 		return nil, err
 	}
-	return openBell(fds[0], fds[1])
+	return openBell(fds)
 }
 
 // reportEnd makes Poll report the end of a node to which this node has sent

@@ -276,12 +276,12 @@ func TestSlowAnswer(t *testing.T) {
 	c := conn.(*net.UnixConn)
 	_, err = io.ReadFull(c, make([]byte, len(magic)+1))
 	require.NoError(t, err)
-	fds, err := receiveFDs(c, 3)
+	fds, err := receiveFDs(c, 1+bellFDs)
 	require.NoError(t, err)
 	ring, err := openMemory(fds[0], ringStart+ringBytes)
 	require.NoError(t, err)
 	defer ring.close()
-	theirs, err := openBell(fds[1], fds[2])
+	theirs, err := openBell(fds[1:])
 	require.NoError(t, err)
 	defer theirs.close()
 
@@ -290,7 +290,7 @@ func TestSlowAnswer(t *testing.T) {
 	own := NewBell(new(uint32))
 	_, err = c.Write(append([]byte(magic), Slots-2))
 	require.NoError(t, err)
-	require.NoError(t, sendFDs(c, own.memory.fd, own.event))
+	require.NoError(t, sendFDs(c, own.fds()...))
 	wait(own)
 	require.Equal(t, uint32(Rung), atomic.LoadUint32(own.Word()))
 	r := reader{memory: ring}
@@ -426,8 +426,8 @@ func TestSuccessor(t *testing.T) {
 				copy(w.begin(len(text)), text)
 				w.end(len(text))
 				c := pretend(t, a, 200)
-				require.NoError(t, sendFDs(c, m.fd, bell.memory.fd, bell.event))
-				fds, err := receiveFDs(c, 2)
+				require.NoError(t, sendFDs(c, append([]int{m.fd}, bell.fds()...)...))
+				fds, err := receiveFDs(c, bellFDs)
 				require.NoError(t, err)
 				for _, fd := range fds {
 					require.NoError(t, syscall.Close(fd))
@@ -476,8 +476,8 @@ func TestPretender(t *testing.T) {
 	defer ring.close()
 	for _, slot := range []int{a.Slot(), Slots} {
 		c := pretend(t, a, byte(slot))
-		_ = sendFDs(c, ring.fd, bell.memory.fd, bell.event) // unless the node was faster
-		fds, err := receiveFDs(c, 2)
+		_ = sendFDs(c, append([]int{ring.fd}, bell.fds()...)...) // unless the node was faster
+		fds, err := receiveFDs(c, bellFDs)
 		require.Error(t, err, "slot %d", slot)
 		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.Empty(t, fds)
@@ -560,24 +560,26 @@ func TestHostileRing(t *testing.T) {
 	written := func(n uint64) func(w *writer) {
 		return func(w *writer) { *pointer[uint64](w.memory, writtenAt) = n }
 	}
+	with := func(ring memory) []int { return append([]int{ring.fd}, bell.fds()...) }
 	for name, parts := range map[string][]int{
-		"no bell":              {ring(length(8)).fd},
-		"too many":             {ring(length(8)).fd, bell.memory.fd, bell.event, bell.event},
-		"a small ring":         {small.fd, bell.memory.fd, bell.event},
-		"a ring that shrinks":  {shrinking.fd, bell.memory.fd, bell.event},
-		"a ring for a bell":    {ring(length(8)).fd, ring(length(8)).fd, bell.event},
-		"a bell that blocks":   {ring(length(8)).fd, bell.memory.fd, int(loose.Fd())},
-		"a large frame":        {ring(length(MaxFrame + 1)).fd, bell.memory.fd, bell.event},
-		"more than is written": {ring(length(100)).fd, bell.memory.fd, bell.event},
-		"a skip too far":       {ring(length(skip)).fd, bell.memory.fd, bell.event},
-		"more than there is":   {ring(written(ringBytes + 8)).fd, bell.memory.fd, bell.event},
-		"half a frame":         {ring(written(4)).fd, bell.memory.fd, bell.event},
+		"no bell":                {ring(length(8)).fd},
+		"too many":               append(with(ring(length(8))), bell.sleeps.fd),
+		"a small ring":           with(small),
+		"a ring that shrinks":    with(shrinking),
+		"a ring for a bell":      {ring(length(8)).fd, ring(length(8)).fd, bell.sleeps.fd, bell.waits.fd},
+		"a bell that blocks":     {ring(length(8)).fd, bell.memory.fd, int(loose.Fd()), bell.waits.fd},
+		"a bell that blocks too": {ring(length(8)).fd, bell.memory.fd, bell.sleeps.fd, int(loose.Fd())},
+		"a large frame":          with(ring(length(MaxFrame + 1))),
+		"more than is written":   with(ring(length(100))),
+		"a skip too far":         with(ring(length(skip))),
+		"more than there is":     with(ring(written(ringBytes + 8))),
+		"half a frame":           with(ring(written(4))),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := pretend(t, a, 200)
 			require.NoError(t, sendFDs(c, parts...))
-			if fds, err := receiveFDs(c, 2); err == nil { // the ring has been taken
-				theirs, err := openBell(fds[0], fds[1])
+			if fds, err := receiveFDs(c, bellFDs); err == nil { // the ring has been taken
+				theirs, err := openBell(fds)
 				require.NoError(t, err)
 				theirs.Ring()
 				_, err = c.Read(make([]byte, 1))

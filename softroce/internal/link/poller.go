@@ -44,7 +44,7 @@ const (
 // NewPoller returns a poller. From then on, Sleep of the bell sleeps in the
 // poller.
 func NewPoller(b *Bell) (*Poller, error) {
-	if b.event < 0 {
+	if b.sleeps.fd < 0 {
 		return nil, errors.New("cannot create an eventfd")
 	}
 	p := &Poller{bell: b}
@@ -78,7 +78,7 @@ func (p *Poller) remove(s *Socket) {
 // sleep waits until Take has work, until the bell's wake is called, or until
 // the time d has passed.
 func (p *Poller) sleep(d time.Duration) {
-	p.polled, p.fds = p.polled[:0], append(p.fds[:0], pollFD{fd: int32(p.bell.event), events: pollIn})
+	p.polled, p.fds = p.polled[:0], append(p.fds[:0], pollFD{fd: int32(p.bell.sleeps.fd), events: pollIn})
 	now := time.Now()
 	p.mu.Lock()
 	for _, s := range p.sockets {
@@ -118,14 +118,14 @@ func (p *Poller) sleep(d time.Duration) {
 	}
 	if p.fds[0].revents != 0 {
 		var count [8]byte
-		_, _ = syscall.Read(p.bell.event, count[:])
+		_, _ = syscall.Read(p.bell.sleeps.fd, count[:])
 	}
 }
 
 // nap waits until the bell's wake is called, or until the time d has passed. It
 // may return early.
 func (p *Poller) nap(d time.Duration) {
-	fd := pollFD{fd: int32(p.bell.event), events: pollIn}
+	fd := pollFD{fd: int32(p.bell.sleeps.fd), events: pollIn}
 	limit := syscall.NsecToTimespec(int64(d))
 	n, _, e := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&fd)), 1, uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
 	switch {
@@ -134,7 +134,7 @@ func (p *Poller) nap(d time.Duration) {
 		time.Sleep(min(d, minPause))
 	case n != 0:
 		var count [8]byte
-		_, _ = syscall.Read(p.bell.event, count[:])
+		_, _ = syscall.Read(p.bell.sleeps.fd, count[:])
 	}
 }
 

@@ -53,6 +53,7 @@ type worker struct {
 	wokeOthers atomic.Bool   // whether Resume has woken goroutines since WokeOthers was last called
 	watched    atomic.Bool   // whether functions of the program see packets; if so, help does nothing
 	noNapUntil time.Duration // time until which the worker does not nap; used by the worker alone
+	spins      spins         // of goroutines that attend to the bell; used by the one that does
 }
 
 // sockets are the sockets of the network. The worker waits for them and for its
@@ -72,13 +73,15 @@ type sockets interface {
 // bell through the word, as link.Bell.Ring does.
 func (n *Node) Word() *uint32 { return n.worker.bell.Word() }
 
-// Event returns the eventfd of the node's bell.
-func (n *Node) Event() int { return n.worker.bell.Event() }
+// Event and WaitEvent return the eventfds of the node's bell, to one of which
+// its word says that a thread which rings must add.
+func (n *Node) Event() int     { return n.worker.bell.Event() }
+func (n *Node) WaitEvent() int { return n.worker.bell.WaitEvent() }
 
 // work is the worker's loop. Programs pass the name of this function to goleak,
 // so it must not change (see docs/softroce.md).
 func (w *worker) work() {
-	var poll func() bool
+	poll := w.bell.IsAttended // a goroutine that attends to the bell watches it
 	if w.sockets != nil {
 		poll = w.sockets.poll
 	}
@@ -96,7 +99,7 @@ func (w *worker) work() {
 		leaves := w.unlock() && w.sockets == nil
 		w.leaves.Store(leaves)
 		helps, arms := w.helps.Load(), w.door.armed()
-		if !leaves && w.bell.Spin(w.due(), poll) || w.doze(helps, arms) {
+		if !leaves && !w.bell.IsAttended() && w.bell.Spin(w.due(), poll) || w.doze(helps, arms) {
 			continue
 		}
 		w.bell.Sleep(w.rest)
@@ -211,11 +214,14 @@ func (w *worker) relieve() bool {
 	if w.watched.Load() || !w.leaves.Load() && !w.bell.IsAsleep() {
 		return false
 	}
-	if waits := w.helps.Load() + int64(w.door.armed()); w.waits.Swap(waits) != waits {
+	if waits := w.waited(); w.waits.Swap(waits) != waits {
 		w.posts.Store(0)
 	}
 	return w.posts.Add(1) <= maxRelieved && (w.bell.Relieve() || w.leaves.Load())
 }
+
+// waited returns a number that changes when the program waits for completions.
+func (w *worker) waited() int64 { return w.helps.Load() + int64(w.door.armed()) }
 
 // Resume does the work of requests that were posted since Relieve. If the
 // worker is awake and at work, it does that work, too.
@@ -229,9 +235,77 @@ func (n *Node) Resume() {
 		}
 		n.mu.Unlock()
 	}
-	if w.isAsleep() {
+	if w.isAsleep() || w.bell.IsAttended() {
 		w.bell.Resume()
 	}
+}
+
+// MayAttend reports whether Attend would do something now. It does nothing if
+// another goroutine attends, if functions of the program see packets, or if the
+// program posts requests without waiting for completions, so that the worker
+// does its work at the same time.
+func (n *Node) MayAttend() bool {
+	w := &n.worker
+	return w.sockets == nil && !w.watched.Load() && !w.bell.IsAttended() && (w.posts.Load() <= maxRelieved || w.waits.Load() != w.waited())
+}
+
+// Attend lets a goroutine that waits for a completion do the device's work in
+// place of the worker until over returns true: a message from another process
+// then wakes only that goroutine, and not the worker first. If waits have
+// lately been over in the time spin, the goroutine watches the bell for that
+// time before it parks. A thread that makes over return true calls Interrupt
+// afterwards. Attend may return early. It returns false at once if MayAttend
+// does.
+func (n *Node) Attend(over func() bool, spin time.Duration) bool { return n.worker.attend(over, spin) }
+
+// Interrupt makes Attend call its function again.
+func (n *Node) Interrupt() { n.worker.bell.Interrupt() }
+
+func (w *worker) attend(over func() bool, spin time.Duration) bool {
+	if !w.n.MayAttend() || !w.bell.Attend() {
+		return false
+	}
+	began := w.n.Now()
+	spins := w.spins.pay() && runtime.GOMAXPROCS(0) > 1
+	for !over() {
+		if w.bell.IsRung() {
+			if !w.attendStep(over) {
+				break
+			}
+			continue
+		}
+		if left := spin - (w.n.Now() - began); spins && left > 0 {
+			w.bell.Relieve()
+			w.bell.Spin(left, over)
+			continue
+		}
+		w.bell.Wait(over)
+	}
+	w.spins.note(w.n.Now()-began, spin)
+	yields := spins && w.spins.yields()
+	w.bell.Leave()
+	w.n.Resume()
+	if yields {
+		runtime.Gosched()
+	}
+	return true
+}
+
+// attendStep does a step in the goroutine that attends to the bell. It returns
+// false if the worker must do the rest.
+func (w *worker) attendStep(over func() bool) bool {
+	w.n.mu.Lock()
+	w.hear()
+	woke := w.n.woke
+	w.n.woke = false
+	w.n.mu.Unlock()
+	switch {
+	case woke && over(): // they run when this goroutine waits
+		w.wokeOthers.Store(true)
+	case woke:
+		runtime.Gosched()
+	}
+	return !w.bell.IsRung() || !w.watched.Load() && w.due() <= 0
 }
 
 // Received returns the number of packets that have come from other processes.

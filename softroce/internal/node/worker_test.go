@@ -221,6 +221,110 @@ func TestRelieveIsNotWatched(t *testing.T) {
 	require.Zero(t, w.dueAt.Load())
 }
 
+// A goroutine that attends to the bell does the worker's work until its wait is
+// over.
+func TestAttend(t *testing.T) {
+	n := newWired(t)
+	w := &n.worker
+	w.sockets = nil // a machine's network has none
+	atomic.StoreUint32(w.bell.Word(), link.Asleep)
+	w.wakesAt.Store(int64(never))
+	var over atomic.Bool
+	attended := make(chan bool)
+	go func() { attended <- n.Attend(over.Load, time.Millisecond) }()
+	isHeard := func() bool { return atomic.LoadUint32(w.bell.Word()) == link.Attended }
+	for range 10 {
+		require.Eventually(t, isHeard, time.Minute, time.Microsecond)
+		require.False(t, n.MayAttend())
+		require.False(t, n.Attend(over.Load, 0), "another goroutine attends")
+		w.bell.Ring()
+	}
+	require.Eventually(t, isHeard, time.Minute, time.Microsecond)
+	over.Store(true)
+	n.Interrupt()
+	require.True(t, <-attended)
+	require.EqualValues(t, link.Asleep, *w.bell.Word(), "ringing wakes the worker again")
+	require.Equal(t, never, time.Duration(w.dueAt.Load()))
+	require.True(t, n.MayAttend())
+	w.posts.Store(maxRelieved + 1)
+	require.False(t, n.MayAttend(), "the program posts without waiting")
+	n.arm()
+	require.True(t, n.MayAttend(), "it has waited since")
+}
+
+// A goroutine leaves work to the worker if something is due before that wakes,
+// and if functions of the program see packets.
+func TestAttendLeavesToWorker(t *testing.T) {
+	for name, leave := range map[string]func(n *wired){
+		"something is due": func(n *wired) { n.path.delayed = queue{{at: n.Now() + time.Hour}} },
+		"watched": func(n *wired) {
+			n.path.faults = func(*wire.Packet) Fault { return Fault{} }
+			n.path.watch()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newWired(t)
+			w := &n.worker
+			w.sockets = nil
+			atomic.StoreUint32(w.bell.Word(), link.Asleep)
+			w.wakesAt.Store(int64(never))
+			attended := make(chan bool)
+			go func() { attended <- n.Attend(func() bool { return false }, 0) }()
+			require.Eventually(t, func() bool { return atomic.LoadUint32(w.bell.Word()) == link.Attended }, time.Minute, time.Microsecond)
+			n.mu.Lock()
+			leave(n)
+			n.mu.Unlock()
+			w.bell.Ring()
+			require.True(t, <-attended)
+			require.True(t, w.bell.IsRung(), "the worker wakes")
+		})
+	}
+}
+
+// A node on the network, whose worker waits for sockets too, lets no goroutine
+// attend to its bell.
+func TestAttendOnNetwork(t *testing.T) {
+	n := newWired(t)
+	n.worker.sockets = noSockets{}
+	require.False(t, n.MayAttend())
+	require.False(t, n.Attend(func() bool { return false }, 0))
+}
+
+// noSockets are sockets from which nothing comes.
+type noSockets struct{}
+
+func (noSockets) poll() bool { return false }
+func (noSockets) look()      {}
+func (noSockets) take()      {}
+
+// Waits spin while they are over soon, and now and then while they nearly are.
+func TestSpins(t *testing.T) {
+	const limit = time.Millisecond
+	var s spins
+	require.False(t, s.pay(), "nothing is known yet")
+	for range 2 * bestScore {
+		s.note(limit, limit)
+	}
+	failures := 0
+	for ; s.pay(); failures++ {
+		s.note(time.Hour, limit)
+	}
+	require.Equal(t, bestScore/failureCost, failures)
+	for range nearlyPerSpin - 1 {
+		s.note(nearlySpins*limit, limit)
+		require.False(t, s.pay())
+	}
+	s.note(nearlySpins*limit, limit)
+	require.True(t, s.pay())
+	yields := 0
+	for range 3 * spinsPerYield {
+		if s.yields() {
+			yields++
+		}
+	}
+	require.Equal(t, 3, yields)
+}
+
 // The worker looks soon for room in the channels of late events.
 func TestLateEventsAreDueSoon(t *testing.T) {
 	n := newWired(t)

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package node
+
+import "time"
+
+// spins tells whether goroutines that attended to the bell could lately have
+// spun until their waits were over. It decides as a wait of package ibverbs
+// does.
+type spins struct {
+	// score rises by 1 with each wait that is over within the limit for spins,
+	// to at most bestScore, and falls by failureCost with each other wait.
+	score  int
+	nearly int // number of waits that took a few times the limit
+	tries  int // number of waits that spun
+}
+
+const (
+	bestScore   = 8
+	failureCost = 2
+	// nearlySpins is the time, as a multiple of the limit, within which a wait
+	// that parked nearly saw what a spin sees: if both ends park, a wait takes
+	// two wake-ups. After nearlyPerSpin such waits, one spins.
+	nearlySpins   = 4
+	nearlyPerSpin = 16
+	// spinsPerYield is the number of waits that spin after which one lets
+	// other goroutines run.
+	spinsPerYield = 32
+)
+
+// pay reports whether the next wait is likely to be over soon.
+func (s *spins) pay() bool { return s.score > 0 }
+
+// note records how long a wait has taken. limit is the longest time of a spin.
+func (s *spins) note(took, limit time.Duration) {
+	if took <= limit {
+		s.score = min(s.score+1, bestScore)
+		return
+	}
+	s.score = max(s.score-failureCost, 0)
+	if took <= nearlySpins*limit {
+		if s.nearly++; s.nearly%nearlyPerSpin == 0 {
+			s.score = max(s.score, 1)
+		}
+	}
+}
+
+// yields counts a wait that has spun, and reports whether the goroutine must
+// let others run.
+func (s *spins) yields() bool {
+	s.tries++
+	return s.tries%spinsPerYield == 0
+}
