@@ -226,11 +226,12 @@ var device = []check.Check{
 					cq := keep(r.dev.CreateCQ(ibverbs.CQConfig{CompQueue: depth, Channel: ch, Spin: -1, Vector: v}))(r.T)
 					a, b := r.end(ibverbs.QPConfig{}), r.end(ibverbs.QPConfig{RecvCQ: cq})
 					r.connect(a, b, normal)
-					b.receive(1, b.mr.Sub(0, 8))
-					ok(r.T, a.trySend(0))
-					_, err := r.await(cq)
-					r.want(err == nil, "vector %d of %d: %v", v, n, err)
-					r.completions(a.sendCQ, 1)
+					for range 3 {
+						b.receive(1, b.mr.Sub(0, 8))
+						err := r.awaitSend(cq, a, 0)
+						r.want(err == nil, "vector %d of %d: %v", v, n, err)
+						r.completions(a.sendCQ, 1)
+					}
 				})
 			}
 			r.Notef("%d vectors", n)

@@ -22,20 +22,13 @@ var queues = []check.Check{
 			r.connect(a, b, normal)
 			for i := range 100 {
 				b.receive(1, b.mr.Sub(0, 8))
-				sent := make(chan struct{})
-				if i%2 == 0 { // the waiting goroutine is parked before
-					go func() {
-						defer close(sent)
-						time.Sleep(time.Millisecond)
-						_ = a.trySend(0)
-					}()
+				if i%2 == 0 {
+					ok(r.T, r.awaitSend(cq, a, 0))
 				} else {
 					ok(r.T, a.trySend(0))
-					close(sent)
+					_, err := r.await(cq)
+					ok(r.T, err)
 				}
-				_, err := r.await(cq)
-				<-sent
-				ok(r.T, err)
 				r.completions(a.sendCQ, 1)
 			}
 		}),
@@ -49,15 +42,7 @@ var queues = []check.Check{
 			r.connect(a, b, normal)
 			for range 10 {
 				b.receive(1, b.mr.Sub(0, 8))
-				sent := make(chan struct{})
-				go func() {
-					defer close(sent)
-					time.Sleep(time.Millisecond)
-					_ = a.trySend(ibverbs.SendSolicited)
-				}()
-				_, err := r.await(cq)
-				<-sent
-				ok(r.T, err)
+				ok(r.T, r.awaitSend(cq, a, ibverbs.SendSolicited))
 				r.completions(a.sendCQ, 1)
 			}
 		}),
@@ -198,6 +183,20 @@ func (r *rig) await(cq *ibverbs.CQ) (ibverbs.WC, error) {
 	limited, cancel := context.WithTimeout(r.Context(), r.Patience())
 	defer cancel()
 	return cq.WaitOne(limited)
+}
+
+// awaitSend waits for a completion of a queue, of a message that it sends when
+// the goroutine is parked.
+func (r *rig) awaitSend(cq *ibverbs.CQ, from *end, flags ibverbs.SendFlags) error {
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		time.Sleep(time.Millisecond)
+		_ = from.trySend(flags)
+	}()
+	_, err := r.await(cq)
+	<-sent
+	return err
 }
 
 // trySend sends a message of 8 bytes. It may be called by any goroutine.

@@ -154,18 +154,19 @@ var transfers = []check.Check{
 		Run: on(func(r *rig) {
 			r.need(r.reads(), "RDMA reads")
 			a, b := r.pair()
-			for range 20 {
-				want := fill(b.mr.Bytes()[:4096], 1)
-				fill(a.mr.Bytes()[4096:], 77)
+			for i := range 20 {
+				want := fill(b.mr.Bytes()[:4096], byte(i))
+				clear(a.mr.Bytes()[:4096])
 				a.post(func(s *ibverbs.SendBatch) error {
 					err := s.Read(1, b.mr.Remote().Sub(0, 4096), ibverbs.SendSignaled, a.mr.Sub(0, 4096))
 					if err != nil {
 						return err
 					}
-					return s.Write(2, b.mr.Remote().Sub(0, 4096), ibverbs.SendSignaled|ibverbs.SendFence, a.mr.Sub(4096, 4096))
+					return s.Write(2, b.mr.Remote().Sub(4096, 4096), ibverbs.SendSignaled|ibverbs.SendFence, a.mr.Sub(0, 4096))
 				})
 				r.succeed(a.sendCQ, 2)
-				r.want(bytes.Equal(want, a.mr.Bytes()[:4096]), "the read has bytes of the write behind it")
+				r.want(bytes.Equal(want, a.mr.Bytes()[:4096]), "other bytes were read")
+				r.want(bytes.Equal(want, b.mr.Bytes()[4096:8192]), "the write has not the bytes that the read before it has brought")
 			}
 		}),
 	},
