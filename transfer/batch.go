@@ -379,9 +379,14 @@ func (b *Batch) sliceDone(s *slice, err error) {
 }
 
 // lose ends a slice of which it is not known whether the peer's memory may
-// still be written. That its request was canceled, say, must not hide it. The
-// caller holds the peer's mu.
+// still be written. That its request was canceled, say, must not hide it. If
+// the peer has the trailer behind it, it has the slice. The caller holds the
+// peer's mu.
 func (s *slice) lose(err error) {
+	if s.batch.arrived {
+		s.batch.sliceDone(s, nil)
+		return
+	}
 	s.batch.requests[s.request].err = err
 	s.batch.sliceDone(s, err)
 }

@@ -562,6 +562,30 @@ func TestWithdrawalIsAnsweredOnce(t *testing.T) {
 	require.Equal(t, 1, answers)
 }
 
+// Credit that the peer does not acknowledge fills no memory.
+func TestCreditIsAnAnswer(t *testing.T) {
+	s := lone(t)
+	s.peer.engine.config.Mailbox = 1
+	require.NoError(t, handle(t, s, message(1)))
+	_, err := s.peer.Receive(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, s.stream.answers)
+	s.stream.answers = mostAnswers
+	require.ErrorIs(t, handle(t, s, message(1)), syscall.EPROTO)
+}
+
+// A peer that tells again and again that it has destroyed its end of a
+// connection, while this end does so, gets one goroutine.
+func TestFencesOfOnePath(t *testing.T) {
+	s := lone(t)
+	p, _, err := s.reserve(7, new(device))
+	require.NoError(t, err)
+	require.NoError(t, handle(t, s, numbered(itemFence, 7)))
+	require.ErrorIs(t, handle(t, s, numbered(itemFence, 7)), syscall.EPROTO)
+	p.finish()
+	cmtest.Soon(t, "the peer is told", func() bool { return !s.stream.idle() })
+}
+
 // What arrives after the end of a session changes nothing.
 func TestItemsAfterTheEnd(t *testing.T) {
 	s := lone(t)

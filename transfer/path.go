@@ -43,6 +43,7 @@ type path struct {
 	inFlight int           // number of flights that are not in free
 	posting  bool          // whether a goroutine posts
 	trailing bool          // whether the device has the notice
+	fenced   bool          // whether the peer has destroyed its end, and waits for this one
 	down     bool          // whether the path takes no more slices
 	cause    error         // why it is down
 	ended    chan struct{} // closed when down is set

@@ -360,8 +360,9 @@ func (p *Peer) Send(ctx context.Context, message []byte) error {
 
 // Receive waits for a notification of the peer and returns it. When the peer
 // has ended and all its notifications were received, it returns the peer's Err.
-// Notifications arrive in the order in which their batches' requests were done,
-// and after the regions that the peer offered before.
+// Notifications arrive in the order in which they were sent, which is about
+// that in which their batches' requests were done, and after the regions that
+// the peer offered before.
 //
 // At the end that has dialed, Receive fails once with an error matching
 // ErrSessionEnded when a session has ended, after its notifications: what the

@@ -238,7 +238,7 @@ func (s *session) handle(it item) error {
 		close(s.offered[r])
 		delete(s.offered, r)
 	case itemFence:
-		s.destroyThenTell(uint32(n))
+		return s.destroyThenTell(uint32(n))
 	case itemCredit:
 		if n < s.consumed || n > s.sent {
 			return protocolError("credit for %d of %d notifications", n, s.sent)
@@ -433,15 +433,19 @@ func (s *session) destroyed(p *path) {
 
 // destroyThenTell destroys a path of which the peer has destroyed its end, and
 // tells the peer. The caller holds the peer's mu.
-func (s *session) destroyThenTell(number uint32) {
+func (s *session) destroyThenTell(number uint32) error {
 	tell := func() {
 		s.stream.add(nil, func(e *encoder) { appendFenced(e, number, s.arrived) })
 	}
 	p := s.paths[number]
-	if p == nil {
+	switch {
+	case p == nil:
 		tell()
-		return
+		return nil
+	case p.fenced:
+		return protocolError("connection %d was destroyed twice", number)
 	}
+	p.fenced = true
 	p.fail(errFenced)
 	go func() {
 		<-p.gone
@@ -449,6 +453,7 @@ func (s *session) destroyThenTell(number uint32) {
 		defer s.peer.mu.Unlock()
 		tell()
 	}()
+	return nil
 }
 
 var errFenced = fmt.Errorf("transfer: the peer has closed the connection: %w", syscall.ECONNRESET)
@@ -461,21 +466,17 @@ func (s *session) fenced(number uint32, arrived uint64) error {
 	switch {
 	case s.err != nil:
 		return s.err
-	case arrived > s.sent:
-		return protocolError("%d of %d notifications have arrived", arrived, s.sent)
+	case arrived < s.consumed || arrived > s.sent:
+		return protocolError("%d of %d notifications have arrived, of which %d were taken", arrived, s.sent, s.consumed)
 	}
-	var done *Batch // has all its data in place
 	if p := s.trailer.path; p != nil && p.number == number {
-		if arrived == s.sent {
-			done = s.trailer.batch
-		}
 		s.settle(arrived == s.sent)
 	}
 	lost := s.fences[number]
 	delete(s.fences, number)
 	for _, sl := range lost {
-		if sl.batch == done {
-			sl.batch.sliceDone(&sl, nil)
+		if sl.batch.arrived {
+			sl.batch.sliceDone(&sl, nil) // the peer's program may use the place again
 		} else {
 			s.peer.again(sl)
 		}
@@ -529,6 +530,9 @@ func (s *session) takeNotification(body []byte) error {
 		return protocolError("notification for which there is no room")
 	case len(p.mail) >= manyMailboxes*most:
 		return fmt.Errorf("%w: the mailbox is full with notifications of earlier sessions", errEnded)
+	}
+	if err := s.stream.mayAsk(); err != nil { // for more credit
+		return err
 	}
 	s.unread++
 	s.arrived++

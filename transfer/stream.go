@@ -70,7 +70,9 @@ func (s *stream) mayAsk() error {
 	return nil
 }
 
-func isAnswer(item []byte) bool { return item[0] == itemWithdrawn || item[0] == itemFenced }
+func isAnswer(item []byte) bool {
+	return item[0] == itemWithdrawn || item[0] == itemFenced || item[0] == itemCredit
+}
 
 func (s *stream) signal() {
 	select {

@@ -55,9 +55,13 @@ func TestTrailersAreUsed(t *testing.T) {
 func TestTrailerOfLostPath(t *testing.T) {
 	for name, c := range map[string]struct {
 		arrived, landed bool // the trailer at the peer, and the slice as far as this end knows
+		acknowledged    bool // whether the peer says at once that the trailer has arrived
+		ends            bool // whether the session then ends
 	}{
 		"lost":                {},
 		"arrived":             {arrived: true},
+		"acknowledged":        {arrived: true, acknowledged: true},
+		"acknowledged at end": {arrived: true, acknowledged: true, ends: true},
 		"lost behind data":    {landed: true},
 		"arrived behind data": {arrived: true, landed: true},
 	} {
@@ -88,16 +92,26 @@ func TestTrailerOfLostPath(t *testing.T) {
 			} else {
 				s.strand(lost, f.slices[0])
 			}
+			p.mu.Unlock()
+			if c.acknowledged {
+				require.NoError(t, s.acknowledged(lost))
+			}
+			p.mu.Lock()
 			s.destroyed(lost)
 			p.mu.Unlock()
+			if c.ends {
+				s.end(errEnded)
+				require.NoError(t, b.Wait(t.Context()), "the peer has it all")
+				return
+			}
 			require.ErrorIs(t, s.fenced(7, 2), syscall.EPROTO)
 			require.NoError(t, s.fenced(7, uint64(boolInt(c.arrived))))
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			switch {
 			case c.arrived:
+				require.Empty(t, p.retries, "written again after the notification")
 				require.Equal(t, finished, b.state)
-				require.Empty(t, p.retries)
 			case c.landed:
 				require.Equal(t, notifying, b.state)
 				require.Equal(t, byte(itemNotify), s.stream.items[len(s.stream.items)-1].item[0])
@@ -108,6 +122,15 @@ func TestTrailerOfLostPath(t *testing.T) {
 			require.Nil(t, s.trailer.path)
 		})
 	}
+}
+
+// What the peer's program has taken has arrived.
+func TestTrailerThatWasTakenArrived(t *testing.T) {
+	s := lone(t)
+	s.trailer.path, s.sent = &path{number: 7}, 1
+	require.NoError(t, handle(t, s, numbered(itemCredit, 1)))
+	require.ErrorIs(t, s.fenced(7, 0), syscall.EPROTO)
+	require.EqualValues(t, 1, s.sent)
 }
 
 // Acknowledgements of what was not sent break the protocol.
