@@ -129,3 +129,14 @@ func HoldMove(id *ID) (release func()) { return id.channel.Load().hold(id) }
 // FailureOf returns the error of a connection's send that has completed with
 // wc.
 func FailureOf(c *Conn, wc *ibverbs.WCError) error { return c.ops.failureOf(work{kind: sending}, wc) }
+
+// HangUp does what a connection does when the peer has ended it.
+func HangUp(c *Conn) { c.hangUp() }
+
+// MayAbandon reports whether a connection will end requests that the device
+// does not complete.
+func MayAbandon(c *Conn) bool {
+	c.ops.mu.Lock()
+	defer c.ops.mu.Unlock()
+	return c.patience != nil
+}

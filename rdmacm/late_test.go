@@ -53,3 +53,22 @@ func TestLateRequestsNeverComplete(t *testing.T) {
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
 	})
 }
+
+// Requests are given up only if the queue pair is in the error state: otherwise
+// the device may still use their memory. A queue pair that was closed has none.
+func TestRequestsAreGivenUpInTheErrorState(t *testing.T) {
+	if cmtest.SharesPool() {
+		t.Skip("with a pool, Close moves the queue pair to the error state before it closes it")
+	}
+	d := needDevice(t)
+	client, server := connect(t, d.IPv4, nil, nil)
+	rdmacm.HangUp(client)
+	require.True(t, rdmacm.MayAbandon(client))
+	<-server.Done()
+	require.NoError(t, client.Close())
+
+	client, _ = connect(t, d.IPv4, nil, nil)
+	require.NoError(t, client.Close())
+	rdmacm.HangUp(client) // the peer's end was under way
+	require.False(t, rdmacm.MayAbandon(client))
+}

@@ -331,7 +331,8 @@ func (o *operations) abort(err error) {
 }
 
 // abandon ends the requests in flight that the device has not completed
-// although the queue pair has been in the error state for settlePatience.
+// although the queue pair has been in the error state for settlePatience. By
+// then, the device no longer reads or writes their memory.
 // Linux's siw never completes a request that was posted in that state.
 func (o *operations) abandon() {
 	for {

@@ -260,11 +260,15 @@ func (c *queues) flush() {
 	defer turns.Begin()()
 	c.ops.mu.Lock() // a concurrent post either comes before this, or fails since the connection has ended
 	defer c.ops.mu.Unlock()
-	_ = c.qp.SetError() // the device may be gone
+	flushes := c.qp.SetError() == nil
+	if !flushes { // the device may be gone, or not do it twice
+		state, err := c.qp.State()
+		flushes = err == nil && state == ibverbs.QPStateError
+	}
 	if c.ops.intake != nil {
 		c.ops.intake.flushed()
 	}
-	if c.patience == nil && c.ops.collector != nil && c.ops.cq != nil {
+	if flushes && c.patience == nil && c.ops.collector != nil && c.ops.cq != nil {
 		c.patience = time.AfterFunc(settlePatience, c.ops.abandon)
 	}
 }
