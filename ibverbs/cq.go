@@ -81,10 +81,10 @@ type CQConfig struct {
 	// goroutines busy-wait at a time (one if GOMAXPROCS is 2 or 3, none if it
 	// is 1), where GOMAXPROCS is the value at the program's start. On the device
 	// in user space, a goroutine busy-waits only for other processes: what other
-	// goroutines of this one do comes sooner if it parks. One of them does the
-	// device's work meanwhile, and watches for DefaultSpin at least what comes
-	// if that has paid lately, even if Spin is negative, as the device's own
-	// goroutine would.
+	// goroutines of this one do comes sooner if it parks. One more goroutine
+	// does the device's work meanwhile, and watches for DefaultSpin at least,
+	// and MaxSpin at most, what comes if that has paid lately, even if Spin is
+	// negative, as the device's own goroutine would.
 	//
 	// Before it parks, Wait may also sleep in C for up to half a millisecond.
 	// It does so only if recent completions usually came that soon and the
@@ -445,8 +445,8 @@ func (cq *CQ) waitParked(ctx context.Context, wcs []WC, attends bool) (int, erro
 }
 
 // attend waits until the queue is to be polled again, or until ctx ends, and
-// does the device's work meanwhile. It may return early. It returns false at
-// once if the worker has to do that, or if ctx is another one than at the last
+// does the device's work meanwhile. It returns false if the caller has to park:
+// if the worker has to do the work, or if ctx is another one than at the last
 // call, since watching a context takes longer than the rest.
 func (cq *CQ) attend(ctx context.Context) bool {
 	if cq.over == nil {

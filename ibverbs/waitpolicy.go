@@ -94,7 +94,7 @@ const (
 // thread that sleeps in C does none of the device's work.
 func (p *waitPolicy) init(config CQConfig, device bool) {
 	p.device, p.noNaps = device, device || config.Spin < 0
-	p.attendLimit = max(config.Spin, DefaultSpin)
+	p.attendLimit = min(max(config.Spin, DefaultSpin), MaxSpin)
 	switch {
 	case config.SolicitedOnly: // spinning would see other completions too
 		p.spinLimit = 0

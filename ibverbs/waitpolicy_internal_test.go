@@ -27,18 +27,21 @@ func TestWaitPolicyOfConfig(t *testing.T) {
 	for name, tt := range map[string]struct {
 		config CQConfig
 		limit  time.Duration
+		attend time.Duration
 		noNaps bool
 	}{
-		"default":               {CQConfig{}, DefaultSpin, false},
-		"own limit":             {CQConfig{Spin: time.Millisecond}, time.Millisecond, false},
-		"never":                 {CQConfig{Spin: -1}, 0, true},
-		"solicited only":        {CQConfig{SolicitedOnly: true, Spin: time.Millisecond}, 0, false},
-		"solicited only, never": {CQConfig{SolicitedOnly: true, Spin: -1}, 0, true},
+		"default":               {CQConfig{}, DefaultSpin, DefaultSpin, false},
+		"own limit":             {CQConfig{Spin: time.Millisecond}, time.Millisecond, time.Millisecond, false},
+		"too long":              {CQConfig{Spin: time.Hour}, time.Hour, MaxSpin, false},
+		"never":                 {CQConfig{Spin: -1}, 0, DefaultSpin, true},
+		"solicited only":        {CQConfig{SolicitedOnly: true, Spin: time.Millisecond}, 0, time.Millisecond, false},
+		"solicited only, never": {CQConfig{SolicitedOnly: true, Spin: -1}, 0, DefaultSpin, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var p waitPolicy
 			p.init(tt.config, false)
 			require.Equal(t, tt.limit, p.spinLimit)
+			require.Equal(t, tt.attend, p.attendLimit)
 			require.Equal(t, tt.noNaps, p.noNaps)
 		})
 	}

@@ -167,11 +167,11 @@ type Device struct {
 	SetWake func(cq *libibverbs.Cq, wake func() (parked bool)) bool
 	// Attend lets a goroutine that waits for a completion do the device's
 	// work, so that a message of another process wakes only that goroutine.
-	// It returns true some time after over does, and perhaps earlier, or false
-	// at once if the device's worker has to do the work. A thread that makes
-	// over return true calls Interrupt afterwards.
+	// It returns true some time after over does, or false, perhaps earlier, if
+	// the device's worker has to do the work. A thread that makes over return
+	// true calls Interrupt afterwards.
 	Attend func(over func() bool, spin time.Duration) bool
-	// MayAttend reports whether Attend would return true.
+	// MayAttend reports whether Attend would do something now.
 	MayAttend func() bool
 	// Interrupt makes Attend call its function again.
 	Interrupt func()

@@ -201,14 +201,14 @@ func SetWake(cq *libibverbs.Cq, wake func() (parked bool)) bool {
 
 // Attend lets the device of SetDevice do its work in the caller, which waits
 // for a completion, until over returns true. A thread that makes over return
-// true calls Interrupt afterwards. Attend may return early. It returns false at
-// once if MayAttend does.
+// true calls Interrupt afterwards. Attend returns false, perhaps early, if the
+// device's worker has to do the work. The caller then parks.
 func Attend(over func() bool, spin time.Duration) bool {
 	d := device.Load()
 	return d != nil && d.Attend(over, spin)
 }
 
-// MayAttend reports whether Attend would return true now.
+// MayAttend reports whether Attend would do something now.
 func MayAttend() bool {
 	d := device.Load()
 	return d != nil && d.MayAttend()

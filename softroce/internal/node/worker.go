@@ -254,8 +254,9 @@ func (n *Node) MayAttend() bool {
 // then wakes only that goroutine, and not the worker first. If waits have
 // lately been over in the time spin, the goroutine watches the bell for that
 // time before it parks. A thread that makes over return true calls Interrupt
-// afterwards. Attend may return early. It returns false at once if MayAttend
-// does.
+// afterwards. Attend returns false at once if MayAttend does, and early if there
+// is work for the worker. The caller then parks until over returns true: on one
+// processor, the worker could not run if the caller attended again.
 func (n *Node) Attend(over func() bool, spin time.Duration) bool { return n.worker.attend(over, spin) }
 
 // Interrupt makes Attend call its function again.
@@ -267,7 +268,8 @@ func (w *worker) attend(over func() bool, spin time.Duration) bool {
 	}
 	began := w.n.Now()
 	spins := w.spins.pay() && runtime.GOMAXPROCS(0) > 1
-	for !over() {
+	isOver := over()
+	for ; !isOver; isOver = over() {
 		if w.bell.IsRung() {
 			if !w.attendStep(over) {
 				break
@@ -288,7 +290,7 @@ func (w *worker) attend(over func() bool, spin time.Duration) bool {
 	if yields {
 		runtime.Gosched()
 	}
-	return true
+	return isOver
 }
 
 // attendStep does a step in the goroutine that attends to the bell. It returns
@@ -296,6 +298,7 @@ func (w *worker) attend(over func() bool, spin time.Duration) bool {
 func (w *worker) attendStep(over func() bool) bool {
 	w.n.mu.Lock()
 	w.hear()
+	leaves := w.watched.Load() || w.oversleeps()
 	woke := w.n.woke
 	w.n.woke = false
 	w.n.mu.Unlock()
@@ -305,8 +308,13 @@ func (w *worker) attendStep(over func() bool) bool {
 	case woke:
 		runtime.Gosched()
 	}
-	return !w.bell.IsRung() || !w.watched.Load() && w.due() <= 0
+	return !leaves
 }
+
+// oversleeps reports whether something is due later, but before the worker's
+// sleep ends, so that step has rung the bell for the worker. The caller holds
+// the mutex.
+func (w *worker) oversleeps() bool { return w.due() > 0 && w.dueAt.Load() < w.wakesAt.Load() }
 
 // Received returns the number of packets that have come from other processes.
 func (n *Node) Received() uint32 { return n.worker.received.Load() }

@@ -275,10 +275,48 @@ func TestAttendLeavesToWorker(t *testing.T) {
 			leave(n)
 			n.mu.Unlock()
 			w.bell.Ring()
-			require.True(t, <-attended)
+			require.False(t, <-attended, "a goroutine that tried again would keep the worker from its processor")
 			require.True(t, w.bell.IsRung(), "the worker wakes")
 		})
 	}
+}
+
+// interrupted is a program in which a message comes during the first steps.
+type interrupted struct {
+	program
+	bell  *link.Bell
+	steps atomic.Int32
+}
+
+func (p *interrupted) SendLate() bool {
+	if p.steps.Add(1) < 10 {
+		p.bell.Ring()
+	}
+	return false
+}
+
+// A goroutine that attends to the bell does not leave to the worker what comes
+// while it works.
+func TestAttendDuringStep(t *testing.T) {
+	n := newWired(t)
+	w := &n.worker
+	w.sockets = nil
+	p := &interrupted{bell: w.bell}
+	n.Node.program = p
+	n.path.delayed = queue{{at: n.Now() + 2*time.Hour}}
+	atomic.StoreUint32(w.bell.Word(), link.Asleep)
+	w.wakesAt.Store(int64(n.Now() + time.Hour))
+	var over atomic.Bool
+	attended := make(chan bool, 1)
+	go func() { attended <- n.Attend(over.Load, 0) }()
+	isHeard := func() bool { return atomic.LoadUint32(w.bell.Word()) == link.Attended }
+	require.Eventually(t, isHeard, time.Minute, time.Microsecond)
+	w.bell.Ring()
+	require.Eventually(t, func() bool { return p.steps.Load() == 10 && isHeard() }, time.Minute, time.Microsecond)
+	require.Empty(t, attended)
+	over.Store(true)
+	n.Interrupt()
+	require.True(t, <-attended)
 }
 
 // A node on the network, whose worker waits for sockets too, lets no goroutine
