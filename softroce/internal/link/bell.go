@@ -192,9 +192,11 @@ func (b *Bell) IsAttended() bool { return b.attends.Load() }
 // over return true calls Interrupt afterwards. Only the goroutine that attends
 // to the bell may call Wait.
 func (b *Bell) Wait(over func() bool) {
-	b.claim()
 	if b.over = over; b.waited == nil {
-		b.waited = func(uintptr) bool { return b.IsRung() || b.over() }
+		b.waited = func(uintptr) bool {
+			b.claim() // again after each wake-up, as another thread may have heard the bell first
+			return b.IsRung() || b.over()
+		}
 	}
 	b.waiting.Store(true)
 	b.waits.wait(b.waited)

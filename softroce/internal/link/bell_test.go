@@ -213,6 +213,29 @@ func TestBellInterrupt(t *testing.T) {
 	}
 }
 
+// A goroutine that another thread has woken in vain, as a third one has heard
+// the bell first, is woken by the next ringing.
+func TestBellAttendHeard(t *testing.T) {
+	b := NewBell(new(uint32))
+	defer b.close()
+	attended := func() bool { return atomic.LoadUint32(b.word) == Attended }
+	atomic.StoreUint32(b.word, Asleep)
+	require.True(t, b.Attend())
+	done := make(chan struct{})
+	go func() {
+		b.Wait(never)
+		close(done)
+	}()
+	for range 100 {
+		until(t, "the goroutine waits", attended)
+		atomic.StoreUint32(b.word, Silent) // as after Ring and Hear, without a time at which the bell is rung
+		b.waits.ring()
+	}
+	until(t, "the goroutine waits", attended)
+	b.Ring()
+	take(t, done, "the end of the wait")
+}
+
 // A goroutine cannot attend to a bell that lacks the eventfd for that.
 func TestBellAttendWithoutEvent(t *testing.T) {
 	b := NewBell(new(uint32))
