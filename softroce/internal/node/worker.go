@@ -254,9 +254,9 @@ func (n *Node) MayAttend() bool {
 // then wakes only that goroutine, and not the worker first. If waits have
 // lately been over in the time spin, the goroutine watches the bell for that
 // time before it parks. A thread that makes over return true calls Interrupt
-// afterwards. Attend returns false at once if MayAttend does, and early if there
-// is work for the worker. The caller then parks until over returns true: on one
-// processor, the worker could not run if the caller attended again.
+// afterwards. Attend returns false at once if MayAttend does, and early if
+// there is work for the worker. The caller then parks until over returns true:
+// on one processor, the worker could not run if the caller attended again.
 func (n *Node) Attend(over func() bool, spin time.Duration) bool { return n.worker.attend(over, spin) }
 
 // Interrupt makes Attend call its function again.
