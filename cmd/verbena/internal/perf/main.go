@@ -151,6 +151,9 @@ func (o *options) run(ctx context.Context, out program.Output) error {
 		if err := plot.CheckFile(o.plot); err != nil {
 			return program.Misuse("--plot %v", err)
 		}
+		if err := program.Writable(o.plot); err != nil {
+			return err
+		}
 	}
 	if o.mesh != "" {
 		return o.runMesh(ctx, out)
@@ -237,7 +240,7 @@ func (o *options) test() (*measure.Test, error) {
 	var ok bool
 	switch t.Op, t.Bandwidth, ok = measure.Named(o.name); {
 	case o.name == "":
-		return nil, program.Misuse("the test is missing, such as send_lat or write_bw")
+		return nil, program.Misuse("the test is missing, such as send_lat or write_bw, or the hosts of --mesh")
 	case !ok:
 		return nil, program.Misuse("no such test: %q", o.name)
 	case t.Transport == 0:

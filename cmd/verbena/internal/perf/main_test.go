@@ -66,7 +66,7 @@ func TestParse(t *testing.T) {
 
 func TestWrongArguments(t *testing.T) {
 	tested.WrongArguments(t, "verbena perf", 2, map[string]string{
-		"":                                "the test is missing, such as send_lat or write_bw",
+		"":                                "the test is missing, such as send_lat or write_bw, or the hosts of --mesh",
 		"send_lat --mesh a,b":             "--mesh measures send_lat and write_bw of all agents' devices, without a test",
 		"--mesh a,b -a":                   "without -a",
 		"--mesh a,b -c UD":                "without -c",

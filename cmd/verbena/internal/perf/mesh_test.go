@@ -79,8 +79,12 @@ func TestMeshFails(t *testing.T) {
 	status, _, stderr = tested.Run("--mesh a")
 	require.Equal(t, 1, status)
 	require.Equal(t, "verbena perf: a mesh needs two hosts or more\n", stderr)
+	status, stdout, stderr := tested.Run("--mesh 127.0.0.1:1,127.0.0.1:2 -W 1 --plot " + filepath.Join(t.TempDir(), "no", "mesh.svg"))
+	require.Equal(t, 1, status)
+	require.Empty(t, stdout) // before anything is measured
+	require.Contains(t, stderr, "no such file or directory")
 	svg := filepath.Join(t.TempDir(), "mesh.svg")
-	status, stdout, stderr := tested.Run("--mesh 127.0.0.1:1,127.0.0.1:2 -W 1 --plot " + svg)
+	status, stdout, stderr = tested.Run("--mesh 127.0.0.1:1,127.0.0.1:2 -W 1 --plot " + svg)
 	require.Equal(t, 1, status)
 	require.Contains(t, stdout, "fails: 127.0.0.1:1: ")
 	require.Contains(t, stderr, "nothing to draw")

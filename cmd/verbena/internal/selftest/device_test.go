@@ -5,6 +5,7 @@ package selftest
 import (
 	"bytes"
 	"context"
+	"io/fs"
 	"path/filepath"
 	"testing"
 	"time"
@@ -78,6 +79,31 @@ func TestInterrupted(t *testing.T) {
 	require.Empty(t, stdout.String())
 	require.NoFileExists(t, file)
 	require.Empty(t, ibverbs.OpenObjects())
+}
+
+// A file that cannot be written is reported before the checks are run.
+func TestUnwritable(t *testing.T) {
+	testdevice.Require(t)
+	never := check.Check{Name: "never", Run: func(*check.T) { panic("is not run") }}
+	o := &options{checks: []check.Check{never}, system: system, file: filepath.Join(t.TempDir(), "no", "report.json"), total: time.Hour, patience: time.Minute}
+	var stdout, stderr bytes.Buffer
+	require.ErrorIs(t, o.run(t.Context(), program.Output{Stdout: &stdout, Stderr: &stderr}), fs.ErrNotExist)
+	require.Empty(t, stdout.String())
+}
+
+// The text about the libraries names the device, with an address perhaps.
+func TestLibrariesPrivate(t *testing.T) {
+	testdevice.Require(t)
+	fine := check.Check{Name: "fine", Run: func(*check.T) {}}
+	for identify, want := range map[bool]string{false: "ADDRESS", true: "192.0.2.1"} {
+		o := &options{checks: []check.Check{fine}, asJSON: true, identify: identify, total: time.Hour, patience: time.Minute}
+		o.system = func() report.System {
+			return report.System{Libraries: "no C libraries: VERBENA_DEVICE=soft:udp=192.0.2.1"}
+		}
+		var stdout, stderr bytes.Buffer
+		require.NoError(t, o.run(t.Context(), program.Output{Stdout: &stdout, Stderr: &stderr}))
+		require.Contains(t, stdout.String(), "VERBENA_DEVICE=soft:udp="+want+`"`)
+	}
 }
 
 // mayNotRun are the checks that need something of the machine.

@@ -110,12 +110,18 @@ func (o *options) flags(f *program.Flags) {
 
 func (o *options) run(ctx context.Context, out program.Output) error {
 	switch {
+	case o.compare && o.asJSON:
+		return program.Misuse("-c and -j exclude each other")
 	case o.compare:
 		return o.sideBySide(out)
 	case o.operands[1] != "":
 		return program.Misuse("unexpected argument %q", o.operands[1])
 	case o.all && o.asJSON:
 		return program.Misuse("-v and -j exclude each other")
+	case o.list && o.asJSON:
+		return program.Misuse("-l and -j exclude each other")
+	case o.listen && (o.file != "" || o.asJSON):
+		return program.Misuse("the server has no report: pass -o and -j to the other end")
 	}
 	if host, port, err := net.SplitHostPort(o.operands[0]); err == nil {
 		return program.Misuse("pass the port as a flag: -p %s %s", port, host)
@@ -178,6 +184,11 @@ func (o *options) chosen() (all []check.Check, err error) {
 }
 
 func (o *options) test(ctx context.Context, out program.Output, chosen []check.Check) error {
+	if o.file != "" {
+		if err := program.Writable(o.file); err != nil {
+			return err
+		}
+	}
 	info, err := o.find()
 	if err != nil {
 		return err
@@ -204,12 +215,13 @@ func (o *options) test(ctx context.Context, out program.Output, chosen []check.C
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	private := report.NewPrivate(info, o.operands[0])
+	system := o.system()
 	if !o.identify {
-		results = private.Results(results)
+		private := report.NewPrivate(info, o.operands[0])
+		results, system.Libraries = private.Results(results), private.Text(system.Libraries)
 	}
 	verbena, _, _ := strings.Cut(program.Version("verbena"), "\n")
-	found := report.New(verbena, time.Since(start).Seconds(), o.system(), device, results)
+	found := report.New(verbena, time.Since(start).Seconds(), system, device, results)
 	found.Two = session != nil
 	if o.identify {
 		found.Identity = identity(info, o.port)
@@ -270,13 +282,16 @@ func identity(info ibverbs.DeviceInfo, port int) *report.Identity {
 // write writes the report to where the flags say.
 func (o *options) write(out program.Output, found report.Report, checks []check.Check) error {
 	var errs []error
+	written := o.file
 	if o.file != "" {
-		errs = append(errs, found.Write(o.file))
+		if err := found.Write(o.file); err != nil {
+			written, errs = "", append(errs, err)
+		}
 	}
 	if o.asJSON {
 		errs = append(errs, out.JSON(found))
 	} else {
-		page := report.Page{Checks: checks, All: o.all, File: o.file}
+		page := report.Page{Checks: checks, All: o.all, File: written}
 		errs = append(errs, page.Write(out.Stdout, found))
 	}
 	if n := found.Count(check.Failed); n > 0 {

@@ -24,6 +24,10 @@ func TestWrongArguments(t *testing.T) {
 		"-x":          "unknown shorthand flag",
 		"-v -j":       "-v and -j exclude each other",
 		"-c A":        "-c needs two files",
+		"-c -j A B":   "-c and -j exclude each other",
+		"-l -j":       "-l and -j exclude each other",
+		"-L -j":       "the server has no report",
+		"-L -o A":     "the server has no report",
 		"-r fly":      `no check's name begins with "fly": -l lists them`,
 		"-r keys,":    `no check's name begins with ""`,
 		"-t 0":        "expected seconds from 1",
@@ -80,16 +84,20 @@ func TestWrite(t *testing.T) {
 	require.Contains(t, stdout.String(), "Verbena WORKS on this device.")
 	require.Contains(t, stdout.String(), file+" has no addresses")
 	o.file = filepath.Join(t.TempDir(), "no", "folder")
+	stdout.Reset()
 	require.ErrorIs(t, o.write(program.Output{Stdout: &stdout}, found, checks), os.ErrNotExist)
+	require.NotContains(t, stdout.String(), o.file)
 }
 
 func TestSideBySide(t *testing.T) {
 	folder := t.TempDir()
-	a, b, bad, old := filepath.Join(folder, "a"), filepath.Join(folder, "b"), filepath.Join(folder, "bad"), filepath.Join(folder, "old")
+	a, b, bad := filepath.Join(folder, "a"), filepath.Join(folder, "b"), filepath.Join(folder, "bad")
+	other, next := filepath.Join(folder, "other"), filepath.Join(folder, "next")
 	require.NoError(t, report.New("verbena", 1, report.System{}, report.Device{}, results).Write(a))
 	require.NoError(t, report.New("verbena", 1, report.System{}, report.Device{}, results[:3]).Write(b))
 	require.NoError(t, os.WriteFile(bad, []byte("no JSON"), 0o600))
-	require.NoError(t, os.WriteFile(old, []byte(`{"version": 0}`), 0o600))
+	require.NoError(t, os.WriteFile(other, []byte(`{"rows": []}`), 0o600))
+	require.NoError(t, os.WriteFile(next, []byte(`{"version": 2, "device": "soft0"}`), 0o600))
 	for args, want := range map[string]struct {
 		status         int
 		stdout, stderr string
@@ -97,7 +105,8 @@ func TestSideBySide(t *testing.T) {
 		a + " " + a:          {0, "All checks have the same outcome", ""},
 		a + " " + b:          {1, "c.none", "the outcomes differ"},
 		a + " " + bad:        {1, "", "is not a report of verbena selftest"},
-		old + " " + a:        {1, "", "is a report of version 0, and this program reads version 1"},
+		other + " " + a:      {1, "", "is not a report of verbena selftest: it has no version"},
+		next + " " + a:       {1, "", "is a report of version 2, and this program reads version 1"},
 		a + " " + a + "none": {1, "", "no such file"},
 	} {
 		status, stdout, stderr := tested.Run("-c " + args)

@@ -8,8 +8,14 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
+
+	"github.com/verbena-go/verbena/cmd/internal/program"
 )
 
 // host is a host as the coordinator sees it: a connection to its agent.
@@ -136,7 +142,7 @@ func (h *host) await(ctx context.Context, id string, limit time.Duration) (answe
 				continue // about an earlier measurement
 			}
 			if a.Error != "" {
-				return a, fmt.Errorf("%s: %s", h.name, a.Error)
+				return a, fmt.Errorf("%s: %s", h.name, program.Printable(a.Error))
 			}
 			return a, nil
 		case <-timer.C:
@@ -162,10 +168,21 @@ func (h *host) port(rail string, single bool) (Port, bool) {
 // String returns the name of the rail that the port is on.
 func (p Port) String() string { return fmt.Sprintf("%s port %d", p.Device, p.Port) }
 
-// withPort returns a host's address with a port, unless it has one.
-func withPort(host, port string) string {
-	if _, _, err := net.SplitHostPort(host); err == nil {
-		return host
+// withPort returns the address of a host's agent: with a port, unless the host
+// has one. It fails for what can be no host.
+func withPort(host string, port int) (string, error) {
+	name, own, err := net.SplitHostPort(host)
+	if err != nil {
+		name, own = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"), strconv.Itoa(port)
 	}
-	return net.JoinHostPort(host, port)
+	_, noIP := netip.ParseAddr(name)
+	if n, err := strconv.ParseUint(own, 10, 16); err != nil || n == 0 || name == "" || noIP != nil && strings.ContainsFunc(name, notInName) {
+		return "", fmt.Errorf("%q in the list of hosts is no host: expected a name or an address, with or without a port, and commas between", host)
+	}
+	return net.JoinHostPort(name, own), nil
+}
+
+// notInName reports whether a host's name has no such character.
+func notInName(r rune) bool {
+	return !unicode.IsPrint(r) || unicode.IsSpace(r) || strings.ContainsRune(`:;/\[]<>"'`, r)
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/verbena-go/verbena/cmd/internal/program"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/perf/measure"
 	"github.com/verbena-go/verbena/ibverbs"
 )
@@ -262,7 +263,10 @@ func call(ctx context.Context, address string, token Token, role, measurement st
 	case w.Busy:
 		return nil, nil, errBusy
 	case w.Error != "":
-		return nil, nil, errors.New(w.Error)
+		return nil, nil, errors.New(program.Printable(w.Error))
+	}
+	for i := range w.Ports {
+		w.Ports[i].Device = program.Printable(w.Ports[i].Device)
 	}
 	return l, w.Ports, conn.SetDeadline(time.Time{})
 }

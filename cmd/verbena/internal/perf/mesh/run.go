@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -70,10 +69,14 @@ func (c Config) hosts() (all []*host, err error) {
 		if name == "" {
 			return nil, errors.New("a name in the list of hosts is empty")
 		}
-		if slices.ContainsFunc(all, func(h *host) bool { return h.name == name }) {
+		address, err := withPort(name, c.Port)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(all, func(h *host) bool { return h.address == address }) {
 			return nil, fmt.Errorf("the list of hosts has %s twice", name)
 		}
-		all = append(all, &host{name: name, address: withPort(name, strconv.Itoa(c.Port))})
+		all = append(all, &host{name: name, address: address})
 	}
 	if len(all) < 2 {
 		return nil, errors.New("a mesh needs two hosts or more")

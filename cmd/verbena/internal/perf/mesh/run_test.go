@@ -502,17 +502,64 @@ func TestHosts(t *testing.T) {
 		"the list of hosts has a twice":          {"a", "b", "a"},
 		"a name in the list of hosts is empty":   {"a", ""},
 		"the list of hosts has 192.0.2.1 twice ": {"192.0.2.1", "192.0.2.1 "},
+		"the list of hosts has a:1 twice":        {"a", "a:1"},
+		"the list of hosts has [::1] twice":      {"::1", "[::1]"},
+		`"a b" in the list of hosts is no host`:  {"a b"},
+		`"a\nb" in the list of hosts is no host`: {"a\nb"},
+		`"a:" in the list of hosts is no host`:   {"a:", "b"},
+		`":1" in the list of hosts is no host`:   {":1", "b"},
+		`"a:0" in the list of hosts is no host`:  {"a:0", "b"},
+		`"a:65536" in the list`:                  {"a:65536", "b"},
+		`"a:b" in the list`:                      {"a:b", "b"},
+		`"<a>" in the list`:                      {"<a>", "b"},
+		`"a;b" in the list`:                      {"a;b", "b"},
 	} {
 		_, err := Run(t.Context(), Config{Hosts: hosts, Port: 1})
 		require.ErrorContains(t, err, strings.TrimSpace(text))
 	}
-	all, err := Config{Hosts: []string{"a", "b:2", "2001:db8::1", "[2001:db8::2]:3"}, Port: 1}.hosts()
+	all, err := Config{Hosts: []string{"a", "b:2", "2001:db8::1", "[2001:db8::2]:3", "[2001:db8::3]", "fe80::1%eth0"}, Port: 1}.hosts()
 	require.NoError(t, err)
 	var addresses []string
 	for _, h := range all {
 		addresses = append(addresses, h.address)
 	}
-	require.Equal(t, []string{"a:1", "b:2", "[2001:db8::1]:1", "[2001:db8::2]:3"}, addresses)
+	require.Equal(t, []string{"a:1", "b:2", "[2001:db8::1]:1", "[2001:db8::2]:3", "[2001:db8::3]:1", "[fe80::1%eth0]:1"}, addresses)
+}
+
+// What another program at the port of an agent says is text for a terminal, and
+// nothing else.
+func TestHostileAgent(t *testing.T) {
+	say := func(w welcome) error {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer ln.Close()
+		go func() {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			l := newLines(conn)
+			_ = l.send(greeting{protocol, "1"})
+			_ = l.receive(new(hello))
+			_ = l.send(w)
+		}()
+		l, ports, err := call(t.Context(), ln.Addr().String(), secret, coordinating, "")
+		if err != nil {
+			return err
+		}
+		return errors.Join(fmt.Errorf("%v", ports), l.Close())
+	}
+	require.EqualError(t, say(welcome{Error: "\x1b[2J\nslow"}), "\ufffd[2J\ufffdslow")
+	require.EqualError(t, say(welcome{Ports: []Port{{"\x1bc", 1, true}}}), "[\ufffdc port 1]")
+
+	here, there := net.Pipe()
+	h := &host{name: "a", lines: newLines(here), answers: make(chan answer), gone: make(chan struct{})}
+	go h.read()
+	go func() { _ = newLines(there).send(answer{ID: "1", Error: "\x1b[2J"}) }()
+	_, err := h.await(t.Context(), "1", long)
+	require.EqualError(t, err, "a: \ufffd[2J")
+	h.fail(errors.New("the test is over"))
 }
 
 func TestToken(t *testing.T) {

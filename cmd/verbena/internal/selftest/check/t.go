@@ -67,6 +67,9 @@ func (t *T) end(outcome Outcome, format string, args ...any) {
 	runtime.Goexit()
 }
 
+// Failed reports whether the check was ended by Failf.
+func (t *T) Failed() bool { return t.result.Outcome == Failed }
+
 // Notef adds a fact to the result.
 func (t *T) Notef(format string, args ...any) {
 	t.result.Notes = append(t.result.Notes, fmt.Sprintf(format, args...))

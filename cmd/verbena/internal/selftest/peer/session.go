@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/verbena-go/verbena/cmd/internal/program"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rdmacm"
 )
@@ -58,7 +59,7 @@ func Why(err error) string {
 	if text == "" {
 		return ""
 	}
-	return ": " + text
+	return ": " + program.Printable(text)
 }
 
 // Close ends the session, and waits for some seconds until the server knows.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"text/tabwriter"
 
+	"github.com/verbena-go/verbena/cmd/internal/program"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/check"
 )
 
@@ -15,7 +16,9 @@ import (
 // differ. It reports whether they do.
 func Compare(w io.Writer, a, b Report) (differ bool, err error) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	row := func(what, left, right string) { fmt.Fprintf(t, "%s\t%s\t%s\n", what, left, right) }
+	row := func(what, left, right string) {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", program.Printable(what), program.Printable(left), program.Printable(right))
+	}
 	row("", "A", "B")
 	for _, line := range []struct{ what, left, right string }{
 		{"verbena", a.Verbena, b.Verbena},

@@ -297,9 +297,12 @@ func (p Page) next(b *strings.Builder, r Report) {
 	default:
 		fmt.Fprintln(b, "  Nothing.")
 	}
-	if p.File == "" {
+	switch {
+	case p.File == "":
 		fmt.Fprintf(b, "  verbena selftest -o FILE writes a report without addresses, names and GUIDs. Send it to\n  %s\n", where)
-		return
+	case r.Identity != nil:
+		fmt.Fprintf(b, "  %s has addresses, names and GUIDs, as -I asks. One without them can be sent to\n  %s\n", p.File, where)
+	default:
+		fmt.Fprintf(b, "  %s has no addresses, names or GUIDs. Send it to\n  %s\n", p.File, where)
 	}
-	fmt.Fprintf(b, "  %s has no addresses, names or GUIDs. Send it to\n  %s\n", p.File, where)
 }

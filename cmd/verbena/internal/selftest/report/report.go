@@ -6,6 +6,7 @@ package report
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -57,11 +58,21 @@ func Read(path string) (r Report, err error) {
 	if err != nil {
 		return r, err
 	}
-	if err := json.Unmarshal(text, &r); err != nil {
-		return r, fmt.Errorf("%s is not a report of verbena selftest: %w", path, err)
+	var form struct {
+		Version int `json:"version"`
 	}
-	if r.Version != version {
-		return r, fmt.Errorf("%s is a report of version %d, and this program reads version %d", path, r.Version, version)
+	err = json.Unmarshal(text, &form) // first, as the rest may have another form in another version
+	switch {
+	case err != nil:
+	case form.Version == 0:
+		err = errors.New("it has no version")
+	case form.Version != version:
+		return r, fmt.Errorf("%s is a report of version %d, and this program reads version %d", path, form.Version, version)
+	default:
+		err = json.Unmarshal(text, &r)
+	}
+	if err != nil {
+		return r, fmt.Errorf("%s is not a report of verbena selftest: %w", path, err)
 	}
 	return r, nil
 }

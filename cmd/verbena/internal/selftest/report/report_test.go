@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 
@@ -55,6 +56,16 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// The page says what is in the file.
+func TestIdentityOnPage(t *testing.T) {
+	r := makeReport()
+	r.Identity = &Identity{Host: "node7"}
+	var b bytes.Buffer
+	require.NoError(t, Page{Checks: made, File: "report.json"}.Write(&b, r))
+	require.Contains(t, b.String(), "report.json has addresses, names and GUIDs, as -I asks.")
+	require.NotContains(t, b.String(), "has no addresses")
+}
+
 func TestVerdict(t *testing.T) {
 	change := func(i int, to check.Outcome) func(r *Report) { return func(r *Report) { r.Results[i].Outcome = to } }
 	for want, change := range map[string]func(r *Report){
@@ -98,6 +109,23 @@ func TestCompare(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, differ)
 	golden.Compare(t, "testdata/compare.txt", b.String())
+}
+
+// A report of a stranger's is text for a terminal, and nothing else.
+func TestCompareHostile(t *testing.T) {
+	r := makeReport()
+	r.Device.Firmware, r.Results[0].Check, r.Results[1].Cases[0].Case, r.Results[4].Found = "\x1b[2J", "\x1bc", "\u009b2J\nverbena", "a\tb"
+	r.Results[4].Outcome = check.Differs
+	var b bytes.Buffer
+	_, err := Compare(&b, makeReport(), r)
+	require.NoError(t, err)
+	require.Equal(t, b.String(), strings.Map(func(c rune) rune {
+		if c != '\n' && !unicode.IsPrint(c) {
+			return -1
+		}
+		return c
+	}, b.String()))
+	require.Equal(t, 1, strings.Count(b.String(), "\nverbena"))
 }
 
 // What identifies a machine does not get into a report.
