@@ -120,14 +120,21 @@ func events(r *rig) {
 			ev.ResponderResources, ev.InitiatorDepth, depth)
 		r.want(seen.RetryCount == 5 && seen.RNRRetryCount == 3, "the server has a request with the retry counts %d and %d instead of 5 and 3", seen.RetryCount, seen.RNRRetryCount)
 	}
-	state, err := qp.State()
-	r.ok(err)
-	r.want(state == ibverbs.QPStateRTS, "the queue pair is in the state %v when the connection is up", state)
+	r.want(r.is(qp, ibverbs.QPStateRTS), "the queue pair is not ready to send when the connection is up")
 	r.ok(h.Disconnect())
 	h.next(rdmacm.EventDisconnected)
-	state, err = qp.State()
+	r.want(r.is(qp, ibverbs.QPStateError), "the queue pair is not in the error state when the connection is over")
+}
+
+// is reports whether a queue pair is in a state. It is if the device has no
+// queries of queue pairs.
+func (r *rig) is(qp *ibverbs.QP, want ibverbs.QPState) bool {
+	state, err := qp.State()
+	if errors.Is(err, errors.ErrUnsupported) {
+		return true
+	}
 	r.ok(err)
-	r.want(state == ibverbs.QPStateError, "the queue pair is in the state %v when the connection is over", state)
+	return state == want
 }
 
 func privateData(r *rig) {

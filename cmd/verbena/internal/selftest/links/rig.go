@@ -79,6 +79,9 @@ func (r *rig) serve() {
 	go func() { served <- server.Serve(ctx) }()
 	r.Close(check.Closer(func() error { cancel(); return <-served }))
 	r.session, err = peer.Join(r.Context(), local, server.Addr().String())
+	if errors.Is(err, errors.ErrUnsupported) {
+		r.Lacks("reliable connections")
+	}
 	r.ok(err)
 	r.Close(r.session)
 }

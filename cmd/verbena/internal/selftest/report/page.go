@@ -26,6 +26,12 @@ const where = "https://github.com/verbena-go/verbena/issues/new?template=device.
 // basic are the features without which Verbena is of no use.
 var basic = []check.Feature{check.Connections, check.Sockets, check.Transfers, check.Protection}
 
+// proofs are the checks without which a feature is not there, even if the
+// device offers what other checks of the feature need.
+var proofs = map[check.Feature]string{
+	check.Connections: "connections.messages", check.Sockets: "sockets.echo", check.Transfers: "transfers.batches",
+}
+
 // Write writes the page for a report.
 func (p Page) Write(w io.Writer, r Report) error {
 	b := &strings.Builder{}
@@ -55,7 +61,7 @@ func (p Page) head(b *strings.Builder, r Report) {
 
 // Verdict says in a sentence whether Verbena works on the device.
 func (p Page) Verdict(r Report) string {
-	var broken, unproven []string
+	var broken, unproven, absent []string
 	unusable := false
 	for _, f := range check.Features {
 		switch state, _ := p.feature(r, f); state {
@@ -66,6 +72,10 @@ func (p Page) Verdict(r Report) string {
 			if slices.Contains(basic, f) {
 				unproven = append(unproven, string(f))
 			}
+		case "not offered":
+			if slices.Contains(basic, f) {
+				absent = append(absent, string(f))
+			}
 		}
 	}
 	switch {
@@ -74,7 +84,9 @@ func (p Page) Verdict(r Report) string {
 	case len(unproven) > 0:
 		return "It is NOT KNOWN whether Verbena works on this device: not run: " + strings.Join(unproven, ", ") + "."
 	case len(broken) > 0:
-		return "Verbena WORKS on this device, EXCEPT FOR: " + strings.Join(broken, ", ") + "."
+		return "Verbena WORKS on this device, EXCEPT FOR: " + strings.Join(append(broken, absent...), ", ") + "."
+	case len(absent) > 0:
+		return "Verbena WORKS on this device, which DOES NOT OFFER: " + strings.Join(absent, ", ") + "."
 	}
 	return "Verbena WORKS on this device."
 }
@@ -99,6 +111,9 @@ func (p Page) feature(r Report, f check.Feature) (state string, names []string) 
 		{check.NotRun, "not run", true},
 		{check.NotOffered, "not offered", false},
 	} {
+		if proof, ok := r.result(proofs[f]); s.outcome == check.OK && ok && proof.Outcome == check.NotOffered {
+			continue
+		}
 		if names := by[s.outcome]; len(names) > 0 {
 			if !s.named {
 				names = nil

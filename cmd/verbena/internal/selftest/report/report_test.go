@@ -5,6 +5,7 @@ package report
 import (
 	"bytes"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -81,6 +82,18 @@ func TestVerdict(t *testing.T) {
 		change(&r)
 		require.Equal(t, want, Page{Checks: made}.Verdict(r))
 	}
+}
+
+// What no check of connections needs may be there on a device without
+// connections.
+func TestNotOffered(t *testing.T) {
+	p := Page{Checks: append(slices.Clone(made), check.Check{Name: "connections.messages", Features: []check.Feature{check.Connections}})}
+	r := makeReport()
+	r.Results = append(r.Results, check.Result{Check: "connections.messages", Outcome: check.NotOffered})
+	r.Results[4].Outcome = check.OK
+	require.Equal(t, "Verbena WORKS on this device, which DOES NOT OFFER: connections (rdmacm).", p.Verdict(r))
+	r.Results[4].Outcome = check.Failed
+	require.Equal(t, "Verbena WORKS on this device, EXCEPT FOR: atomic operations, connections (rdmacm).", p.Verdict(r))
 }
 
 func TestJSON(t *testing.T) {

@@ -268,5 +268,5 @@ func (r *rig) try(name string, v check.Verdict, k request, a, b *end, remote ibv
 	r.want(bytes.Equal(mine, a.mr.Bytes()), "%s: this end's memory was changed although the request was refused", name)
 	done := k.atomic && wc.Status() != ibverbs.WCRemoteAccess // the peer has done what it was asked for, and this end cannot take the result
 	r.want(done || bytes.Equal(theirs, b.mr.Bytes()[:landing]), "%s: the peer's memory was changed although the request was refused", name)
-	r.until(name+": the queue pair is in the error state", func() bool { return must(a.qp.State())(r.T) == ibverbs.QPStateError })
+	r.until(name+": the queue pair is in the error state", func() bool { return r.is(a, ibverbs.QPStateError) })
 }
