@@ -24,8 +24,19 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// skipInVM skips a test that always uses the device in user space: in the VM,
+// it only takes longer.
+func skipInVM(t *testing.T) {
+	t.Helper()
+	if os.Getenv("RDMA_VM") != "" {
+		t.Skip("is about the device in user space, not about the VM's")
+	}
+}
+
 // start starts a selftest of its own on the device in user space.
 func start(t *testing.T, args ...string) *process.Process {
+	t.Helper()
+	skipInVM(t)
 	cmd := process.Command(t, "selftest", args...)
 	cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft", "VERBENA_LIMITS=")
 	return process.Start(t, cmd)

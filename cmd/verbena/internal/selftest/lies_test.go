@@ -186,6 +186,7 @@ func TestLies(t *testing.T) {
 	if os.Getenv("VERBENA_LIMITS") != "" {
 		t.Skip("is about the device without limits")
 	}
+	skipInVM(t)
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("builds the program: ", err)
 	}
