@@ -182,6 +182,8 @@ func TestBreachesOfTheProtocol(t *testing.T) {
 		"withdraw twice":          items(offered(same), numbered(itemWithdraw, 1), numbered(itemWithdraw, 1)),
 		"answer to no withdrawal": items(numbered(itemWithdrawn, 1)),
 		"credit for nothing":      items(numbered(itemCredit, 1)),
+		"end after nothing":       items(numbered(itemEnd, 1)),
+		"end without a number":    items(func(e *encoder) { e.item(itemEnd)() }),
 		"short number":            items(func(e *encoder) { end := e.item(itemFence); e.u32(1); end() }),
 		"long number":             items(func(e *encoder) { end := e.item(itemFence); e.u64(1); e.u8(0); end() }),
 		"empty offer":             items(func(e *encoder) { e.item(itemOffer)() }),

@@ -104,7 +104,7 @@ const (
 	itemFenced               // the path is destroyed at both ends; number of notifications that have arrived
 	itemNotify               // a message of the program
 	itemCredit               // how many notifications the program has taken
-	itemEnd                  // the sender closes the session
+	itemEnd                  // the sender closes the session; number of notifications that have arrived
 )
 
 // Reasons of refusals.

@@ -164,7 +164,7 @@ func (p *Peer) Close() error {
 	}
 	if down != nil {
 		told := make(chan struct{})
-		s.stream.add(func(error) { close(told) }, func(e *encoder) { e.item(itemEnd)() })
+		s.tellEnd(func(error) { close(told) })
 		select {
 		case <-told:
 		case <-down:

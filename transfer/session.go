@@ -3,6 +3,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -172,6 +173,16 @@ func (s *session) attach(conn *rdmacm.Conn, received uint64) error {
 	return err
 }
 
+// tellEnd tells the peer that this end closes the session. done is called when
+// the peer knows. What this end's program has received counts as arrived at the
+// peer, even if its acknowledgement is still on the way.
+func (s *session) tellEnd(done func(error)) {
+	s.stream.settled()
+	s.peer.mu.Lock()
+	defer s.peer.mu.Unlock()
+	s.stream.add(done, func(e *encoder) { appendNumber(e, itemEnd, s.arrived) })
+}
+
 var errEnded = fmt.Errorf("transfer: the peer closed the session: %w", syscall.ECONNRESET)
 
 // handle handles an item of the stream.
@@ -188,8 +199,6 @@ func (s *session) handle(it item) error {
 		return err
 	case itemNotify:
 		return s.takeNotification(it.body)
-	case itemEnd:
-		return errEnded
 	case itemFenced:
 		number, arrived, err := decodeFenced(it)
 		if err == nil {
@@ -239,6 +248,14 @@ func (s *session) handle(it item) error {
 		delete(s.offered, r)
 	case itemFence:
 		return s.destroyThenTell(uint32(n))
+	case itemEnd:
+		if err := s.checkArrived(n); err != nil {
+			return err
+		}
+		if s.trailer.path != nil {
+			s.settle(n == s.sent)
+		}
+		return errEnded
 	case itemCredit:
 		if n < s.consumed || n > s.sent {
 			return protocolError("credit for %d of %d notifications", n, s.sent)
@@ -458,16 +475,22 @@ func (s *session) destroyThenTell(number uint32) error {
 
 var errFenced = fmt.Errorf("transfer: the peer has closed the connection: %w", syscall.ECONNRESET)
 
+// checkArrived returns an error if it is not possible that so many of this
+// end's notifications have arrived. The caller holds the peer's mu.
+func (s *session) checkArrived(n uint64) error {
+	if n < s.consumed || n > s.sent {
+		return protocolError("%d of %d notifications have arrived, of which %d were taken", n, s.sent, s.consumed)
+	}
+	return nil
+}
+
 // fenced makes the slices of a path be posted again, except those of a batch
 // whose trailer has arrived. That many notifications have.
 func (s *session) fenced(number uint32, arrived uint64) error {
 	s.peer.mu.Lock()
 	defer s.peer.unlock()
-	switch {
-	case s.err != nil:
-		return s.err
-	case arrived < s.consumed || arrived > s.sent:
-		return protocolError("%d of %d notifications have arrived, of which %d were taken", arrived, s.sent, s.consumed)
+	if err := cmp.Or(s.err, s.checkArrived(arrived)); err != nil {
+		return err
 	}
 	if p := s.trailer.path; p != nil && p.number == number {
 		s.settle(arrived == s.sent)

@@ -24,6 +24,8 @@ type stream struct {
 	answers  int        // number of items that answer the peer's
 	err      error      // after the end of the session
 	wake     chan struct{}
+
+	taking sync.Mutex // held from before an item is handled until it is counted
 }
 
 type streamed struct {
@@ -179,24 +181,40 @@ func (s *stream) take(b []byte, handle func(item) error) error {
 	}
 	for number := f.first; ; number++ {
 		it, ok, err := f.next()
-		if !ok {
+		if ok {
+			err = s.takeItem(number, it, handle)
+		}
+		if !ok || err != nil {
 			return err
 		}
-		expected := s.got() // only this goroutine changes it
-		switch {
-		case number > expected:
-			return protocolError("item %d where %d is next", number, expected)
-		case number == expected:
-			if err := handle(it); err != nil {
-				return err
-			}
-		}
-		s.mu.Lock() // what is acknowledged has been handled
-		s.received = max(s.received, number+1)
-		s.mustAck = true
-		s.mu.Unlock()
-		s.signal()
 	}
+}
+
+func (s *stream) takeItem(number uint64, it item, handle func(item) error) error {
+	s.taking.Lock()
+	defer s.taking.Unlock()
+	expected := s.got() // only this goroutine changes it
+	switch {
+	case number > expected:
+		return protocolError("item %d where %d is next", number, expected)
+	case number == expected:
+		if err := handle(it); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock() // what is acknowledged has been handled
+	s.received = max(s.received, number+1)
+	s.mustAck = true
+	s.mu.Unlock()
+	s.signal()
+	return nil
+}
+
+// settled waits until all items that were handled are counted, so that the next
+// frame acknowledges them.
+func (s *stream) settled() {
+	s.taking.Lock()
+	defer s.taking.Unlock()
 }
 
 // run sends and receives frames on a connection until it or ctx ends.

@@ -3,6 +3,7 @@
 package transfer
 
 import (
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -57,11 +58,14 @@ func TestTrailerOfLostPath(t *testing.T) {
 		arrived, landed bool // the trailer at the peer, and the slice as far as this end knows
 		acknowledged    bool // whether the peer says at once that the trailer has arrived
 		ends            bool // whether the session then ends
+		told            bool // whether only the end says that the trailer has arrived
 	}{
 		"lost":                {},
 		"arrived":             {arrived: true},
 		"acknowledged":        {arrived: true, acknowledged: true},
 		"acknowledged at end": {arrived: true, acknowledged: true, ends: true},
+		"told at end":         {arrived: true, ends: true, told: true},
+		"landed, told at end": {arrived: true, landed: true, ends: true, told: true},
 		"lost behind data":    {landed: true},
 		"arrived behind data": {arrived: true, landed: true},
 	} {
@@ -95,6 +99,9 @@ func TestTrailerOfLostPath(t *testing.T) {
 			p.mu.Unlock()
 			if c.acknowledged {
 				require.NoError(t, s.acknowledged(lost))
+			}
+			if c.told {
+				require.ErrorIs(t, handle(t, s, numbered(itemEnd, 1)), errEnded)
 			}
 			p.mu.Lock()
 			s.destroyed(lost)
@@ -171,4 +178,41 @@ func TestBreachesOnDataConnections(t *testing.T) {
 	}
 	r := newRig(t, Config{})
 	r.works()
+}
+
+// An end that has received a notification and closes the session tells the
+// other end first that the notification has arrived.
+func TestEndAcknowledges(t *testing.T) {
+	s := lone(t)
+	require.NoError(t, s.takeNotification([]byte("on a data connection")))
+	var told encoder
+	ended := make(chan struct{})
+	taken := func(it item) error {
+		err := s.takeNotification(it.body)
+		began := make(chan struct{})
+		go func() { // the program has it
+			close(began)
+			s.tellEnd(nil)
+			told = make([]byte, messageLen)
+			told = told[:s.stream.frame(told)]
+			close(ended)
+		}()
+		<-began
+		for range 1000 {
+			runtime.Gosched()
+		}
+		return err
+	}
+	require.NoError(t, s.stream.take(items(message(1)), taken))
+	<-ended
+	f, err := decodeFrame(told)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, f.received)
+	it, ok, err := f.next()
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.EqualValues(t, itemEnd, it.kind)
+	n, err := decodeNumber(it)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, n)
 }
