@@ -4,6 +4,9 @@ package rsocket
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
+	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
@@ -46,7 +49,11 @@ func (q *queues) postMessage(id uint64, p protocol.Post, segments []ibverbs.Segm
 		if err := q.send.WriteImm(id, to, uint32(p.Word), flags, segments...); err != nil {
 			return err
 		}
-		return q.postSend(id)
+		err := q.postSend(id)
+		if err != nil {
+			err = q.explain(err)
+		}
+		return err
 	}
 	if n > 0 {
 		if err := q.send.Write(0, to, flags&^ibverbs.SendSignaled, segments...); err != nil {
@@ -58,6 +65,19 @@ func (q *queues) postMessage(id uint64, p protocol.Post, segments []ibverbs.Segm
 		return err
 	}
 	return q.postSend(id)
+}
+
+// explain says what is missing if a device refuses a message although the queue
+// pair is connected: what else could be wrong with it does not change, and was
+// right when the queue pair was created.
+func (q *queues) explain(err error) error {
+	if !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	if state, stateErr := q.qp.State(); stateErr != nil || state != ibverbs.QPStateRTS {
+		return err
+	}
+	return fmt.Errorf("rsocket needs RDMA writes with immediate data, which the device refuses: %w", err)
 }
 
 // postDirect posts an RDMA write of the segments, of which the peer's program
