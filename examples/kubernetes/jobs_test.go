@@ -38,9 +38,9 @@ func TestJobsRun(t *testing.T) {
 	}
 	selftest := start("verbena-selftest")
 	require.Zero(t, selftest.Wait(), selftest.Output())
-	server := start("verbena-selftest-server")
-	server.Prints(`listening on`)
 	client := start("verbena-selftest-client")
+	client.Says("waiting for the server")
+	server := start("verbena-selftest-server")
 	require.Zero(t, client.Wait(), client.Output())
 	require.Zero(t, server.Wait(), server.Output())
 }

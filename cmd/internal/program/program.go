@@ -47,6 +47,18 @@ func (e *misuse) Error() string { return e.text }
 // together. Main then returns the exit status for wrong arguments.
 func Misuse(format string, args ...any) error { return &misuse{fmt.Sprintf(format, args...)} }
 
+// failure is an error with an exit status of its own.
+type failure struct {
+	error
+	status int
+}
+
+func (e *failure) Unwrap() error { return e.error }
+
+// Failure returns an error for Run to return, with which the exit status of
+// Main is not 1 but another.
+func Failure(status int, err error) error { return &failure{err, status} }
+
 // linger is how long Main waits for Run after an interrupt. During this time,
 // Run may be closing objects; the kernel may take a minute to close a queue
 // pair.
@@ -89,6 +101,9 @@ func (p *Program) main(args []string, stdout, stderr io.Writer) int {
 		return exitInterrupted
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
+	if f, special := errors.AsType[*failure](err); special {
+		return f.status
+	}
 	return exitFailed
 }
 

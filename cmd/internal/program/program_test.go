@@ -36,6 +36,16 @@ func newProgram(run func(context.Context, Output) error) (*Program, *values) {
 	}, v
 }
 
+// An error may have an exit status of its own, also beside others.
+func TestFailure(t *testing.T) {
+	for _, err := range []error{Failure(3, errors.New("alone")), errors.Join(errors.New("first"), Failure(3, errors.New("alone")))} {
+		p, _ := newProgram(func(context.Context, Output) error { return err })
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, 3, p.Main(nil, &stdout, &stderr))
+		require.Contains(t, stderr.String(), "alone\n")
+	}
+}
+
 func succeed(context.Context, Output) error { return nil }
 
 func TestParse(t *testing.T) {

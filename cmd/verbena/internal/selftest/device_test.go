@@ -7,6 +7,7 @@ import (
 	"context"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,25 @@ func TestDevice(t *testing.T) {
 				require.Fail(t, string(result.Outcome), result.Found)
 			}
 		})
+	}
+}
+
+// On a device without immediate data, sockets do not work, as their errors say,
+// and all else does.
+func TestNoImmediateData(t *testing.T) {
+	if !testdevice.LimitedTo(t, "ud=0,atomics=0,imm=0") {
+		return
+	}
+	d := testdevice.Require(t)
+	target := check.Target{Device: d.Name, Port: d.Port, Kind: report.KindOf(d.Name), Soak: time.Second / 10}
+	runner := check.Runner{Target: target, Limit: 5 * time.Minute, Patience: time.Minute}
+	for _, result := range runner.Run(t.Context(), checks) {
+		if strings.HasPrefix(result.Check, "sockets.") {
+			require.Equal(t, check.Failed, result.Outcome, result.Check)
+			require.Contains(t, result.Found, "immediate data, which the device refuses")
+			continue
+		}
+		require.NotContains(t, []check.Outcome{check.Failed, check.Differs}, result.Outcome, "%s: %s", result.Check, result.Found)
 	}
 }
 

@@ -3,13 +3,13 @@
 package selftest
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
+	"time"
 
 	"github.com/verbena-go/verbena/cmd/internal/program"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/links"
@@ -30,12 +30,19 @@ func (o *options) serve(ctx context.Context, out program.Output) error {
 		}
 		host = local.String()
 	}
+	var refused program.Recurring
+	tell := func(text string) { out.Printf("%s\n", text) }
 	server := &peer.Server{Clients: o.clients, Tell: func(h peer.Happening) {
 		text := fmt.Sprintf("%v %s", h.Client, h.Event)
 		if h.Err != nil {
 			text += ": " + h.Err.Error()
 		}
-		out.Printf("%s\n", text)
+		if h.Event == "refused" {
+			refused.Tell(tell, text)
+			return
+		}
+		refused.Reset()
+		tell(text)
 	}}
 	if err := server.Listen(ctx, net.JoinHostPort(host, strconv.Itoa(o.at))); err != nil {
 		return err
@@ -54,16 +61,49 @@ func (o *options) local(device string, like netip.Addr) (netip.Addr, error) {
 	return a, err
 }
 
+// exitAlone is the exit status if there is no session with the server, or it
+// has ended too early: then the device is not judged.
+const exitAlone = 3
+
+// between is the time between two attempts to begin a session.
+const between = time.Second
+
 // join begins a session with the server, or returns nil if both ends are on
-// this host.
-func (o *options) join(ctx context.Context, device string) (*peer.Session, error) {
-	host := o.operands[0]
-	if host == "" {
+// this host. As long as -W says, it waits for a server that is not there yet or
+// serves another client.
+func (o *options) join(ctx context.Context, out program.Output, device string) (*peer.Session, error) {
+	if o.operands[0] == "" {
 		return nil, nil
 	}
+	start, waits := time.Now(), false
+	for {
+		session, later, err := o.tryJoin(ctx, device)
+		switch {
+		case err == nil:
+			return session, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case !later || time.Since(start) >= o.await:
+			return nil, program.Failure(exitAlone, err)
+		case !waits:
+			waits = true
+			fmt.Fprintf(out.Stderr, "waiting for the server: %v\n", err)
+		}
+		select {
+		case <-time.After(between):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// tryJoin tries to begin a session with the server. If it cannot, later reports
+// whether that may change.
+func (o *options) tryJoin(ctx context.Context, device string) (_ *peer.Session, later bool, _ error) {
+	host := o.operands[0]
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
-		return nil, err
+		unknown, known := errors.AsType[*net.DNSError](err)
+		return nil, !known || !unknown.IsNotFound, err
 	}
 	limited, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
@@ -73,8 +113,9 @@ func (o *options) join(ctx context.Context, device string) (*peer.Session, error
 		if err == nil {
 			var session *peer.Session
 			if session, err = peer.Join(limited, local, net.JoinHostPort(a.Unmap().String(), strconv.Itoa(o.at))); err == nil {
-				return session, nil
+				return session, false, nil
 			}
+			later = later || !errors.Is(err, peer.ErrOther)
 		}
 		errs = append(errs, err)
 	}
@@ -82,7 +123,7 @@ func (o *options) join(ctx context.Context, device string) (*peer.Session, error
 	if limited.Err() != nil && ctx.Err() == nil {
 		err = fmt.Errorf("no connection to %s within %v: %w; verbena doctor %s checks the path to it", host, o.patience, err, host)
 	}
-	return nil, cmp.Or(ctx.Err(), err)
+	return nil, later, err
 }
 
 // leave ends the session, if there is one. It returns why the session has ended
@@ -97,7 +138,7 @@ func leave(ctx context.Context, session *peer.Session, failed bool) error {
 	}
 	if err != nil && ctx.Err() == nil {
 		_ = session.Close()
-		return fmt.Errorf("the server has ended or vanished: %w", err)
+		return program.Failure(exitAlone, fmt.Errorf("the server has ended or vanished: %w", err))
 	}
 	return session.Close()
 }

@@ -5,6 +5,7 @@
 package selftest
 
 import (
+	"io"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/cmd/verbena/internal/ping"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/report"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 
@@ -20,7 +22,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{"selftest": process.Program(tested)})
+	process.Become(map[string]process.Program{
+		"selftest": process.Program(tested),
+		"ping":     func(args []string, stdout, stderr io.Writer) int { return ping.Program().Main(args, stdout, stderr) },
+	})
 	os.Exit(m.Run())
 }
 
@@ -78,12 +83,13 @@ func TestClientKilled(t *testing.T) {
 	client := start(t, append(endless, "-p", port, "127.0.0.1")...)
 	server.Prints("connected")
 	second := start(t, "-p", port, "127.0.0.1")
-	require.Equal(t, 1, second.Wait())
+	require.Equal(t, exitAlone, second.Wait())
 	require.Contains(t, second.Stderr(), "another client has a session")
+	third := start(t, "-W", "600", "-w", "60", "-r", "connections.messages", "-p", port, "127.0.0.1")
+	third.Says("waiting for the server: .*another client has a session")
 	client.Kill()
 	server.Prints("ended") // as the kernel does, the device tells the peers of a process that has died
-	client = start(t, "-w", "60", "-r", "connections.messages", "-p", port, "127.0.0.1")
-	require.Zero(t, client.Wait(), client.Output())
+	require.Zero(t, third.Wait(), third.Output())
 	require.Zero(t, server.Wait(), server.Output())
 }
 
@@ -95,7 +101,7 @@ func TestServerKilled(t *testing.T) {
 	client := start(t, append(endless, "-p", port, "127.0.0.1")...)
 	server.Prints("connected")
 	server.Kill()
-	require.Equal(t, 1, client.Wait())
+	require.Equal(t, exitAlone, client.Wait())
 	require.Contains(t, client.Stderr(), "the server has ended or vanished")
 }
 
@@ -113,13 +119,42 @@ func TestInterruptedEnds(t *testing.T) {
 	server.Prints("(?s)connected.*connected")
 	server.Signal(os.Interrupt)
 	require.Zero(t, server.Wait(), server.Output())
-	require.Equal(t, 1, client.Wait())
+	require.Equal(t, exitAlone, client.Wait())
 	require.Contains(t, client.Stderr(), "the server has ended or vanished")
 }
 
 // Without a server, the client says what to do.
 func TestNoServer(t *testing.T) {
 	client := start(t, "-w", "60", "-p", somePort(), "127.0.0.1")
-	require.Equal(t, 1, client.Wait())
+	require.Equal(t, exitAlone, client.Wait())
 	require.Contains(t, client.Stderr(), "does verbena selftest -L run there?")
+	require.NotContains(t, client.Stderr(), "waiting for the server")
+}
+
+// A client that is told to wait for its server starts before it, and ends with
+// an interruption.
+func TestServerIsLate(t *testing.T) {
+	port := somePort()
+	args := []string{"-W", "600", "-w", "60", "-r", "connections.messages", "-p", port, "127.0.0.1"}
+	client := start(t, args...)
+	client.Says("waiting for the server: .*does verbena selftest -L run there?")
+	server := start(t, "-L", "-n", "1", "-p", port, "127.0.0.1")
+	require.Zero(t, client.Wait(), client.Output())
+	require.Zero(t, server.Wait(), server.Output())
+	client = start(t, args...)
+	client.Says("waiting for the server")
+	client.Signal(os.Interrupt)
+	require.Equal(t, 130, client.Wait(), client.Output())
+}
+
+// A client does not wait where another program listens.
+func TestOtherServer(t *testing.T) {
+	port := somePort()
+	cmd := process.Command(t, "ping", "-l", "-p", port, "127.0.0.1")
+	cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft", "VERBENA_LIMITS=")
+	process.Start(t, cmd).Prints("listening on")
+	client := start(t, "-W", "600", "-w", "60", "-p", port, "127.0.0.1")
+	require.Equal(t, exitAlone, client.Wait(), client.Output())
+	require.Contains(t, client.Stderr(), "is not verbena selftest -L of this version")
+	require.NotContains(t, client.Stderr(), "waiting for the server")
 }

@@ -30,8 +30,9 @@ type options struct {
 	device, file, only    string
 	port                  int
 	total, patience, soak time.Duration
-	listen                bool // whether to be the server
-	at, clients           int  // the port of the server, and how many clients it serves
+	await                 time.Duration // how long to wait for the server
+	listen                bool          // whether to be the server
+	at, clients           int           // the port of the server, and how many clients it serves
 	all, asJSON, identify bool
 	list, compare         bool
 	operands              [2]string
@@ -73,7 +74,8 @@ for them. -c shows two such files side by side.
 
 The server listens on ADDRESS, or on all addresses of all devices. It serves one
 client after the other, and refuses the others meanwhile. It ends when it is
-interrupted, or after -n clients.
+interrupted, or after -n clients. A client that finds no server ends, or tries
+again for the time of -W.
 
 With -r, it runs only the checks whose names begin with one of the words, which
 are separated by commas. -l lists the checks.
@@ -81,8 +83,9 @@ are separated by commas. -l lists the checks.
 With VERBENA_DEVICE=soft in the environment, it checks the device in user space.
 
 Exit status: 0 if no check failed; 1 if one did, or, with -c, if the outcomes
-differ; 2 for wrong arguments; 130 if interrupted. Interrupting the server is
-its end, with 0.
+differ; 2 for wrong arguments; 3 if there is no server at HOST, or if it ended
+before the checks did, which says nothing about the device; 130 if interrupted.
+Interrupting the server is its end, with 0.
 
 Example: verbena selftest -d mlx5_0 -o report.json`,
 	}
@@ -95,6 +98,7 @@ func (o *options) flags(f *program.Flags) {
 	o.total, o.patience = 5*time.Minute, 10*time.Second
 	f.Seconds(&o.total, "time", "t", time.Second, "time for all checks")
 	f.Seconds(&o.patience, "wait", "w", time.Second/100, "time for anything that must happen")
+	f.Seconds(&o.await, "await", "W", 0, "with HOST: time to wait for a server that is not there yet, or serves another client")
 	o.soak, o.at = 10*time.Second, 7471
 	f.Seconds(&o.soak, "soak", "s", 0, "time for which a connection is loaded")
 	f.BoolVarP(&o.listen, "listen", "L", false, "be the server")
@@ -120,6 +124,8 @@ func (o *options) run(ctx context.Context, out program.Output) error {
 		return program.Misuse("-v and -j exclude each other")
 	case o.list && o.asJSON:
 		return program.Misuse("-l and -j exclude each other")
+	case o.await > 0 && (o.listen || o.operands[0] == ""):
+		return program.Misuse("-W is for the client: it needs HOST")
 	case o.listen && (o.file != "" || o.asJSON):
 		return program.Misuse("the server has no report: pass -o and -j to the other end")
 	}
@@ -198,7 +204,7 @@ func (o *options) test(ctx context.Context, out program.Output, chosen []check.C
 	if err != nil {
 		return err
 	}
-	session, err := o.join(ctx, info.Device.Name)
+	session, err := o.join(ctx, out, info.Device.Name)
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,8 @@ func TestWrongArguments(t *testing.T) {
 		"-l -j":       "-l and -j exclude each other",
 		"-L -j":       "the server has no report",
 		"-L -o A":     "the server has no report",
+		"-W 60":       "-W is for the client: it needs HOST",
+		"-L -W 60":    "-W is for the client: it needs HOST",
 		"-r fly":      `no check's name begins with "fly": -l lists them`,
 		"-r keys,":    `no check's name begins with ""`,
 		"-t 0":        "expected seconds from 1",
@@ -108,6 +110,7 @@ func TestSideBySide(t *testing.T) {
 		other + " " + a:      {1, "", "is not a report of verbena selftest: it has no version"},
 		next + " " + a:       {1, "", "is a report of version 2, and this program reads version 1"},
 		a + " " + a + "none": {1, "", "no such file"},
+		a + " /dev/zero":     {1, "", "is not a report of verbena selftest: it has more than"},
 	} {
 		status, stdout, stderr := tested.Run("-c " + args)
 		require.Equal(t, want.status, status, args)

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/verbena-go/verbena/cmd/internal/program"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/perf/measure"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/ibverbs/link"
@@ -25,9 +26,10 @@ import (
 // address, and use its devices and the network within the limits of a Spec.
 // Other ends can only keep its port busy.
 type Agent struct {
-	token Token
-	tell  func(event string)
-	work  work
+	token   Token
+	tell    func(event string)
+	refused program.Recurring
+	work    work
 
 	mu      sync.Mutex
 	busy    bool     // whether there is a coordinator
@@ -146,7 +148,7 @@ func (a *Agent) Serve(ctx context.Context, ln net.Listener, count int) error {
 			<-greeted
 			switch {
 			case err != nil:
-				a.tell(fmt.Sprintf("refused %v: %v", conn.RemoteAddr(), err))
+				a.refused.Tell(a.tell, fmt.Sprintf("refused %v: %v", conn.RemoteAddr(), err))
 			case role == coordinating:
 				a.coordinate(ctx, l)
 				select {
@@ -255,6 +257,7 @@ func (a *Agent) join(l *lines, measurement string) error {
 // ends.
 func (a *Agent) coordinate(ctx context.Context, l *lines) {
 	defer a.rise()
+	a.refused.Reset()
 	a.tell(fmt.Sprintf("%v coordinates", l.RemoteAddr()))
 	ctx, cancel := context.WithCancel(ctx)
 	context.AfterFunc(ctx, func() { _ = l.Close() })

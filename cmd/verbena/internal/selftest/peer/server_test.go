@@ -53,6 +53,34 @@ func TestStrangers(t *testing.T) {
 		require.ErrorContains(t, err, "refused by the peer's program", name)
 	}
 
+	// Programs that accept or refuse all are no servers.
+	for _, answer := range []func(*rdmacm.Request) error{
+		func(r *rdmacm.Request) error {
+			conn, err := r.Accept(t.Context(), nil)
+			if err == nil {
+				err = conn.Close()
+			}
+			return err
+		},
+		func(r *rdmacm.Request) error { return r.Reject(nil) },
+		func(r *rdmacm.Request) error { return r.Reject([]byte(ErrStranger.Error())) }, // another version
+	} {
+		other, err := rdmacm.Listen(t.Context(), device.IPv4.String()+":0", nil)
+		require.NoError(t, err)
+		answered := make(chan error, 1)
+		go func() {
+			request, err := other.Accept(t.Context())
+			if err == nil {
+				err = answer(request)
+			}
+			answered <- err
+		}()
+		_, err = Join(t.Context(), device.IPv4, other.Addr().String())
+		require.ErrorIs(t, err, ErrOther)
+		require.NoError(t, <-answered)
+		require.NoError(t, other.Close())
+	}
+
 	conn, err := client.Dial(t.Context(), Memory, 0, 0, rdmacm.Config{MessageSize: MessageSize})
 	require.NoError(t, err)
 	out, err := conn.Alloc(16, ibverbs.AccessLocalWrite)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"syscall"
 	"time"
 
@@ -26,13 +27,20 @@ type Session struct {
 	conn   *rdmacm.Conn
 }
 
-// Join begins a session with the server at an address, from a local address.
+// ErrOther is why there can be no session with the program that listens on an
+// address.
+var ErrOther = errors.New("the program that listens there is not verbena selftest -L of this version")
+
+// Join begins a session with the server at an address, from a local address. If
+// another program or another version listens there, it fails with ErrOther.
 func Join(ctx context.Context, local netip.Addr, server string) (*Session, error) {
 	s := &Session{Local: local}
 	conn, err := s.dial(ctx, server, greeting{service: session, length: byte(greetingLen)}, rdmacm.Config{
 		SendQueue: 1, RecvQueue: 1, ReadDepth: -1, KeepAlive: vanished,
 	})
 	switch {
+	case isStranger(err):
+		return nil, fmt.Errorf("%s: %w", server, ErrOther)
 	case Why(err) != "":
 		return nil, fmt.Errorf("%s%s", server, Why(err))
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -42,10 +50,17 @@ func Join(ctx context.Context, local netip.Addr, server string) (*Session, error
 	}
 	answer := conn.PeerData()
 	if len(answer) < 8 || binary.BigEndian.Uint64(answer) == 0 {
-		return nil, errors.Join(fmt.Errorf("the program that listens on %s is not verbena selftest -L of this version", server), conn.Close())
+		return nil, errors.Join(fmt.Errorf("%s: %w", server, ErrOther), conn.Close())
 	}
 	s.token, s.Server, s.conn = binary.BigEndian.Uint64(answer), conn.RemoteAddr(), conn
 	return s, nil
+}
+
+// isStranger reports whether a connection was refused by a program that is not
+// a server, or by a server that takes this end for a stranger.
+func isStranger(err error) bool {
+	refused, ok := errors.AsType[*rdmacm.RejectedError](err)
+	return ok && refused.Reason == rdmacm.ReasonConsumer && Why(err) == "" || strings.Contains(Why(err), ErrStranger.Error())
 }
 
 // Why returns what a server that has refused a connection says, after a colon

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/verbena-go/verbena/cmd/internal/program"
@@ -35,13 +36,13 @@ func Compare(w io.Writer, a, b Report) (differ bool, err error) {
 	} {
 		row(line.what, line.left, line.right)
 	}
-	for _, name := range namesOf(a, b) {
+	for _, name := range union(checkNames(a), checkNames(b)) {
 		left, right := outcomes(a, name), outcomes(b, name)
 		if left.outcome != right.outcome {
 			differ = true
 			row(name, left.text, right.text)
 		}
-		for _, c := range casesOf(left.result, right.result) {
+		for _, c := range union(caseNames(left.result), caseNames(right.result)) {
 			l, r := yours(left.result, c), yours(right.result, c)
 			if l != r {
 				differ = true
@@ -58,15 +59,28 @@ func Compare(w io.Writer, a, b Report) (differ bool, err error) {
 	return differ, err
 }
 
-// namesOf returns the names of the checks of both reports, in their order.
-func namesOf(reports ...Report) (names []string) {
+func checkNames(r Report) (names []string) {
+	for _, result := range r.Results {
+		names = append(names, result.Check)
+	}
+	return names
+}
+
+func caseNames(r check.Result) (names []string) {
+	for _, c := range r.Cases {
+		names = append(names, c.Case)
+	}
+	return names
+}
+
+// union returns the names that are in a list or in both, once each, in their
+// order.
+func union(a, b []string) (names []string) {
 	seen := map[string]bool{}
-	for _, r := range reports {
-		for _, result := range r.Results {
-			if !seen[result.Check] {
-				seen[result.Check] = true
-				names = append(names, result.Check)
-			}
+	for _, name := range slices.Concat(a, b) {
+		if !seen[name] {
+			seen[name] = true
+			names = append(names, name)
 		}
 	}
 	return names
@@ -89,20 +103,6 @@ func outcomes(r Report, name string) outcome {
 		text += ": " + result.Found
 	}
 	return outcome{result, result.Outcome, text}
-}
-
-// casesOf returns the names of the cases of both results.
-func casesOf(results ...check.Result) (names []string) {
-	seen := map[string]bool{}
-	for _, r := range results {
-		for _, c := range r.Cases {
-			if !seen[c.Case] {
-				seen[c.Case] = true
-				names = append(names, c.Case)
-			}
-		}
-	}
-	return names
 }
 
 func yours(r check.Result, name string) string {

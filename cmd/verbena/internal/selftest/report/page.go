@@ -30,6 +30,7 @@ var basic = []check.Feature{check.Connections, check.Sockets, check.Transfers, c
 // device offers what other checks of the feature need.
 var proofs = map[check.Feature]string{
 	check.Connections: "connections.messages", check.Sockets: "sockets.echo", check.Transfers: "transfers.batches",
+	check.Datagrams: "datagrams.send", check.Atomics: "atomics.add",
 }
 
 // Write writes the page for a report.

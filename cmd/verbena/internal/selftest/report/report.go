@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 
@@ -52,11 +53,23 @@ func New(program string, seconds float64, system System, device Device, results 
 	return Report{Version: version, Verbena: program, System: system, Device: device, Seconds: seconds, Results: results}
 }
 
+// longest is the size in bytes of the largest file that can be a report. Those
+// of today's checks have 40 kB.
+const longest = 4 << 20
+
 // Read reads a report from a file.
 func Read(path string) (r Report, err error) {
-	text, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return r, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, longest+1))
+	if err != nil {
+		return r, err
+	}
+	if len(text) > longest {
+		return r, fmt.Errorf("%s is not a report of verbena selftest: it has more than %d bytes", path, longest)
 	}
 	var form struct {
 		Version int `json:"version"`

@@ -94,6 +94,11 @@ func TestNotOffered(t *testing.T) {
 	require.Equal(t, "Verbena WORKS on this device, which DOES NOT OFFER: connections (rdmacm).", p.Verdict(r))
 	r.Results[4].Outcome = check.Failed
 	require.Equal(t, "Verbena WORKS on this device, EXCEPT FOR: atomic operations, connections (rdmacm).", p.Verdict(r))
+
+	p = Page{Checks: []check.Check{{Name: "atomics.add", Features: []check.Feature{check.Atomics}}, {Name: "soak.connection", Features: []check.Feature{check.Atomics}}}}
+	r.Results = []check.Result{{Check: "atomics.add", Outcome: check.NotOffered}, {Check: "soak.connection", Outcome: check.OK}}
+	state, _ := p.feature(r, check.Atomics)
+	require.Equal(t, "not offered", state)
 }
 
 func TestJSON(t *testing.T) {

@@ -3,6 +3,9 @@
 package verbs
 
 import (
+	"errors"
+	"syscall"
+
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
 )
@@ -60,10 +63,10 @@ func (k request) sends() bool  { return !k.result }
 func (k request) writes() bool { return k.result } // this end's memory
 
 // immediate reports whether the device has immediate data, which few iWARP
-// devices have.
+// devices have, and all others should.
 func (r *rig) immediate() (has bool) {
 	if !r.iWARP() {
-		return true
+		return !r.refusesImmediate()
 	}
 	r.Scope(func() {
 		cq := r.cq(1)
@@ -76,6 +79,25 @@ func (r *rig) immediate() (has bool) {
 		}
 	})
 	return has
+}
+
+// refusesImmediate reports whether a connection refuses to post immediate data.
+func (r *rig) refusesImmediate() (refuses bool) {
+	r.Scope(func() {
+		cq := r.cq(1)
+		one := ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, RecvQueue: 1}
+		if qp, err := r.pd.CreateQP(one); errors.Is(err, errors.ErrUnsupported) {
+			return // there are no connections
+		} else if err == nil {
+			r.Close(qp)
+		}
+		a, _ := r.pair()
+		s := must(ibverbs.NewSendBatch(1, 0))(r.T)
+		ok(r.T, s.SendImm(1, 7, 0))
+		_, err := a.qp.PostSend(s)
+		refuses = errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported)
+	})
+	return refuses
 }
 
 // beyond returns n bytes of a peer's memory, which Sub would refuse.
