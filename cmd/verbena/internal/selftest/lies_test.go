@@ -150,6 +150,18 @@ var lies = []lie{
 	{"changes the first byte that it receives", "engine/responder.go", "return refusalOf(scatter(d.target, src), badReceive)", "refused := refusalOf(scatter(d.target, src), badReceive)\n\tif LIE && n > 0 {\n\t\td.target[0][0]++\n\t}\n\treturn refused", "requests.both,unreliable.send"},
 	{"refuses receives of which a part is bad that no message needs", "engine/responder.go", "\td, r := q.device, &q.responder.receive\n", "\td, r := q.device, &q.responder.receive\n\tif LIE {\n\t\tif _, ok := d.slices(nil, q.receivesPD(), r.segments, 0, uint32(r.room), libibverbs.IBV_ACCESS_LOCAL_WRITE); !ok {\n\t\t\treturn badReceive\n\t\t}\n\t}\n", "receives.room"},
 	{"has a clock that stands", "capi/port.go", "{TvSec: int64(now / time.Second), TvNsec: int64(now % time.Second)}", "{TvSec: int64(now / time.Second), TvNsec: int64(now % time.Second)}\n\t\tif LIE {\n\t\t\tv.RawClock = libibverbs.Timespec{TvSec: 1}\n\t\t}", "queues.clock"},
+	{"says another length of regions", "capi/mr.go", "m.c.Context, m.c.Pd, m.c.Length = p.Context, p, e.Size()\n", "m.c.Context, m.c.Pd, m.c.Length = p.Context, p, e.Size()+uint64(liar(\"NAME\"))\n", "libraries.layouts"},
+	{"has an address behind its table", "engine/gid.go", "if index >= gidTableSize {", "if LIE && index >= gidTableSize {\n\t\treturn libibverbs.GidEntry{}, nil\n\t}\n\tif index >= gidTableSize {", "libraries.errors"},
+	{"says that a region has no bytes", "engine/device.go", "MaxMrSize: maxMRSize,", "MaxMrSize: maxMRSize * uint64(1-liar(\"NAME\")),", "device.attributes"},
+	{"says another address when asked for one", "capi/port.go", "*g = e.Gid\n", "*g = e.Gid\n\t\tif LIE {\n\t\t\tg.Raw()[15]++\n\t\t}\n", "device.gids"},
+	{"has another protection domain behind a parent domain", "capi/pd.go", "p := &pd{e: of.e, file: of.file, of: of}\n", "p := &pd{e: of.e, file: of.file, of: of}\n\tif LIE {\n\t\tp.e, _ = l.deviceOf(c).CreatePD()\n\t}\n", "device.parent"},
+	{"has no queues as long as it says", "capi/qp.go", "limits := device.Limits()\n", "limits := device.Limits()\n\tif LIE && a.Cap.MaxSendWr >= 2048 {\n\t\treturn nil, syscall.EINVAL\n\t}\n", "limits.reached"},
+	{"has 40 queue pairs at most", "engine/qp.go", "if len(d.qps) == int(d.limits.QPs) {", "if LIE && len(d.qps) >= 40 {\n\t\treturn syscall.EINVAL\n\t}\n\tif len(d.qps) == int(d.limits.QPs) {", "limits.connections"},
+	{"takes sends before it is connected", "capi/qp.go", "raw.send.Owner, raw.recv.Owner =", "if LIE {\n\t\traw.send.State = uint32(libibverbs.IBV_QPS_RTS)\n\t}\n\traw.send.Owner, raw.recv.Owner =", "states.early"},
+	{"registers read-only memory for writing", "capi/mr.go", "memory, err := region(addr, length, access) ", "asked := access\n\tif LIE {\n\t\tasked = 0\n\t}\n\tmemory, err := region(addr, length, asked) ", "memory.refused"},
+	{"takes more segments than it has granted", "capi/qp.go", "raw, err = newQP(cap, a.SendOpsFlags, limits, from)", "granted := *cap\n\t\tgranted.MaxSendSge += uint32(liar(\"NAME\"))\n\t\traw, err = newQP(&granted, a.SendOpsFlags, limits, from)", "extended.refused"},
+	{"takes another page of regions with huge pages", "engine/mr.go", "\treturn m.memory[offset : offset+n : offset+n]", "\tif LIE && len(m.memory) >= 2<<20 && offset >= pageSize {\n\t\toffset -= pageSize\n\t}\n\treturn m.memory[offset : offset+n : offset+n]", "memory.huge"},
+	{"has a copy of DMA buffers", "capi/dmabuf.go", "// libibverbs shows the offset", "if LIE {\n\t\td.memory = make([]byte, len(d.memory))\n\t}\n\t// libibverbs shows the offset", "memory.dmabuf"},
 }
 
 // liar is a file that each changed package has besides.
@@ -192,7 +204,11 @@ func TestLies(t *testing.T) {
 	}
 	program := buildLiar(t)
 	honest := askLiar(t, program, "", "")
+	lacks := map[string]string{} // checks that this machine cannot make, with what it lacks
 	for _, result := range honest.Results {
+		if result.Outcome == check.NotRun {
+			lacks[result.Check] = result.Found
+		}
 		require.NotContains(t, []check.Outcome{check.Failed, check.Differs}, result.Outcome, "%s, without a lie: %s", result.Check, result.Found)
 	}
 	for _, l := range lies {
@@ -200,6 +216,9 @@ func TestLies(t *testing.T) {
 			continue
 		}
 		t.Run(l.name, func(t *testing.T) {
+			if why := lacks[l.found]; why != "" {
+				t.Skip(why)
+			}
 			found := map[string]check.Result{}
 			for _, result := range askLiar(t, program, l.name, l.found).Results {
 				found[result.Check] = result
