@@ -421,6 +421,7 @@ func (cq *CQ) waitParked(ctx context.Context, wcs []WC, attends bool) (int, erro
 		}
 		if cq.wakes {
 			if !attends || !cq.attend(ctx) {
+				datapath.Park()
 				cq.parks.Store(true)
 				err = cq.waitReady(ctx)
 				cq.parks.Store(false)

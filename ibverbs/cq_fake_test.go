@@ -310,7 +310,8 @@ type attendant struct {
 	received   atomic.Uint32
 	attends    chan struct{} // gets a value when a goroutine attends
 	interrupts chan struct{}
-	busy       bool // whether another goroutine attends
+	parked     atomic.Int32 // number of goroutines that have said that they park
+	busy       bool         // whether another goroutine attends
 }
 
 func newAttendant(t *testing.T) *attendant {
@@ -335,6 +336,7 @@ func newAttendant(t *testing.T) *attendant {
 			default:
 			}
 		},
+		Park: func() { a.parked.Add(1) },
 	})
 	t.Cleanup(func() { datapath.SetDevice(nil) })
 	return a
@@ -374,12 +376,14 @@ func TestWaitAttends(t *testing.T) {
 	require.Eventually(t, cq.parks.Load, time.Minute, time.Millisecond)
 	arrive()
 	require.Equal(t, result{n: 1}, <-w)
+	require.EqualValues(t, 1, a.parked.Load())
 	for range 3 {
 		w = begin(ctx)
 		<-a.attends
 		arrive()
 		require.Equal(t, result{n: 1}, <-w)
 	}
+	require.EqualValues(t, 1, a.parked.Load(), "it does the device's work")
 
 	w = begin(ctx)
 	<-a.attends

@@ -35,7 +35,7 @@ func newCollector(cq *ibverbs.CQ, deliver func([]ibverbs.WC)) *collector {
 // yieldEvery is the number of turns after which the goroutine that stops being
 // the poller calls runtime.Gosched. An immediate completion parks no goroutine,
 // so a few goroutines could otherwise monopolize the processors.
-const yieldEvery = 8
+const yieldEvery = 32
 
 // becomePoller makes the caller the poller, unless another goroutine is the
 // poller or the program polls. It is a compare and swap and not a mutex or a

@@ -175,4 +175,7 @@ type Device struct {
 	MayAttend func() bool
 	// Interrupt makes Attend call its function again.
 	Interrupt func()
+	// Park tells the device that the caller waits for a completion in a queue
+	// of SetWake, and does none of its work.
+	Park func()
 }

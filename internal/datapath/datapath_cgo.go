@@ -221,6 +221,14 @@ func Interrupt() {
 	}
 }
 
+// Park must be called before a goroutine parks until a function of SetWake is
+// called. Otherwise, the device may count on the goroutine to do its work.
+func Park() {
+	if d := device.Load(); d != nil {
+		d.Park()
+	}
+}
+
 // events looks up the functions that take an event from a completion channel,
 // in the library that created the channel.
 var events = dl.Library{

@@ -53,6 +53,9 @@ func MayAttend() bool { return false }
 // Interrupt does nothing, as there is no device.
 func Interrupt() {}
 
+// Park does nothing, as there is no device.
+func Park() {}
+
 // TakeEvent fails with syscall.ENOSYS.
 func TakeEvent(_ *libibverbs.CompChannel, p *Polled) { *p = cannotPoll }
 

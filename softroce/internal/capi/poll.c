@@ -80,18 +80,19 @@ int soft_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *out)
 int soft_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 {
 	struct soft_cq *cq = (struct soft_cq *)ibcq;
-	uint32_t armed = SOFT_ARMED_EVENT;
+	int wakes = solicited_only == VERBENA_WAKE || solicited_only == VERBENA_WAKE_SOLICITED;
 
 	if (cq->unsolicited && (solicited_only == 1 || solicited_only == VERBENA_WAKE_SOLICITED))
 		return EOPNOTSUPP;
-	if (solicited_only == VERBENA_WAKE || solicited_only == VERBENA_WAKE_SOLICITED) {
-		armed = SOFT_ARMED_WAKE;
+	if (wakes)
 		solicited_only = solicited_only == VERBENA_WAKE_SOLICITED;
-	}
 	__atomic_store_n(&cq->empty, 0, __ATOMIC_RELAXED); /* the caller waits for an event instead of polling */
 	/* A queue that is armed already stays armed for what it was. */
-	__atomic_fetch_or(&cq->ring.armed, armed | (solicited_only ? SOFT_ARMED_SOLICITED : SOFT_ARMED_NEXT), __ATOMIC_SEQ_CST);
-	soft_armed();
+	__atomic_fetch_or(&cq->ring.armed,
+	    (wakes ? SOFT_ARMED_WAKE : SOFT_ARMED_EVENT) | (solicited_only ? SOFT_ARMED_SOLICITED : SOFT_ARMED_NEXT),
+	    __ATOMIC_SEQ_CST);
+	if (!wakes) /* otherwise, the caller attends, or calls Node.Park */
+		soft_armed();
 	return 0;
 }
 

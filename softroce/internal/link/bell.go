@@ -118,14 +118,14 @@ func (b *Bell) Ring() {
 	}
 	switch atomic.SwapUint32(b.word, Rung) {
 	case Asleep:
-		b.wake()
+		b.Wake()
 	case Attended:
 		b.waits.ring()
 	}
 }
 
-// wake ends a Sleep.
-func (b *Bell) wake() { b.sleeps.ring() }
+// Wake ends a Sleep or a Nap.
+func (b *Bell) Wake() { b.sleeps.ring() }
 
 // IsRung reports whether the bell was rung since the last Hear.
 func (b *Bell) IsRung() bool { return atomic.LoadUint32(b.word) == Rung }
@@ -155,7 +155,7 @@ func (b *Bell) Resume() {
 	case b.attends.Load():
 		b.waits.ring()
 	default:
-		b.wake()
+		b.Wake()
 	}
 }
 

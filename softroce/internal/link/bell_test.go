@@ -59,7 +59,7 @@ func TestBellNap(t *testing.T) {
 				require.True(t, b.IsRung())
 				b.Hear()
 				atomic.AddUint32(&word, 1)
-				b.wake()
+				b.Wake()
 				take(t, done, "the end of the nap")
 			}
 			b.Nap(time.Millisecond, &word, atomic.LoadUint32(&word))

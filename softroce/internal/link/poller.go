@@ -69,7 +69,7 @@ func (p *Poller) remove(s *Socket) {
 	if !p.asleep {
 		return
 	}
-	p.bell.wake()
+	p.bell.Wake()
 	for sleeps := p.sleeps; p.asleep && p.sleeps == sleeps; { // later sleeps do not use the socket
 		p.left.Wait()
 	}

@@ -488,7 +488,7 @@ func (s *Socket) flush() {
 	}
 	s.stuck = s.stuck && s.out.gone() == gone
 	if before := s.blocked.Swap(!sent); !sent && !before && s.poller != nil {
-		s.poller.bell.wake() // the sleeping thread must also wait for room now
+		s.poller.bell.Wake() // the sleeping thread must also wait for room now
 	}
 }
 

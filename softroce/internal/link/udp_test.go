@@ -563,7 +563,7 @@ func TestCloseFreesPort(t *testing.T) {
 	require.NoError(t, err)
 	for range 100 {
 		s.Start(p, func([]Datagram) {}, nil, func() {})
-		p.bell.wake()
+		p.bell.Wake()
 		var ended atomic.Bool
 		var users sync.WaitGroup
 		users.Go(func() {

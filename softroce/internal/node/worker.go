@@ -22,9 +22,10 @@ type Doorbell struct {
 	// Rung is the head of the list of queues with new requests.
 	// engine.WorkQueue.Next links them.
 	Rung *unsafe.Pointer
-	// Arms counts how often completion queues were armed. Dozing is not 0
-	// while the worker waits for Arms to change. A thread that arms a queue
-	// while Dozing is not 0 wakes the worker: it adds to the bell's eventfd.
+	// Arms counts how often threads began to wait for an event, or for a
+	// completion, without doing the worker's work. Dozing is not 0 while the
+	// worker waits for Arms to change. A thread that counts while Dozing is
+	// not 0 wakes the worker: it adds to the bell's eventfd.
 	Arms, Dozing *uint32
 }
 
@@ -33,6 +34,9 @@ func (d *Doorbell) take() unsafe.Pointer { return atomic.SwapPointer(d.Rung, nil
 
 // armed returns the value of Arms.
 func (d *Doorbell) armed() uint32 { return atomic.LoadUint32(d.Arms) }
+
+// dozes reports whether the worker waits for Arms to change.
+func (d *Doorbell) dozes() bool { return atomic.LoadUint32(d.Dozing) != 0 }
 
 // worker is the goroutine that does the device's work. It runs as long as the
 // process. Threads of the program that poll an empty queue also run steps of
@@ -45,7 +49,7 @@ type worker struct {
 
 	dueAt      atomic.Int64  // time at which work is due, as a time.Duration; written with the mutex held
 	wakesAt    atomic.Int64  // time at which the worker's sleep ends, as a time.Duration; 0 while the worker is awake
-	helps      atomic.Int64  // number of calls of help
+	helps      atomic.Int64  // number of calls of help and of attend
 	leaves     atomic.Bool   // whether the worker leaves the next request to the posting thread
 	waits      atomic.Int64  // sum of the numbers of helps and arms when posts was last 0
 	posts      atomic.Int32  // number of calls of relieve since then
@@ -211,13 +215,20 @@ func (n *Node) Relieve() bool { return n.worker.relieve() }
 const maxRelieved = 2
 
 func (w *worker) relieve() bool {
-	if w.watched.Load() || !w.leaves.Load() && !w.bell.IsAsleep() {
+	dozes := w.door.dozes()
+	if w.watched.Load() || !w.leaves.Load() && !dozes && !w.bell.IsAsleep() {
 		return false
 	}
 	if waits := w.waited(); w.waits.Swap(waits) != waits {
 		w.posts.Store(0)
 	}
-	return w.posts.Add(1) <= maxRelieved && (w.bell.Relieve() || w.leaves.Load())
+	if w.posts.Add(1) <= maxRelieved {
+		return w.bell.Relieve() || dozes || w.leaves.Load()
+	}
+	if dozes {
+		w.n.Park() // the worker must not leave the work to the program
+	}
+	return false
 }
 
 // waited returns a number that changes when the program waits for completions.
@@ -259,6 +270,16 @@ func (n *Node) MayAttend() bool {
 // on one processor, the worker could not run if the caller attended again.
 func (n *Node) Attend(over func() bool, spin time.Duration) bool { return n.worker.attend(over, spin) }
 
+// Park tells the worker that the caller waits for a completion, and does none
+// of the worker's work.
+func (n *Node) Park() {
+	w := &n.worker
+	atomic.AddUint32(w.door.Arms, 1)
+	if w.door.dozes() {
+		w.bell.Wake()
+	}
+}
+
 // Interrupt makes Attend call its function again.
 func (n *Node) Interrupt() { n.worker.bell.Interrupt() }
 
@@ -266,6 +287,7 @@ func (w *worker) attend(over func() bool, spin time.Duration) bool {
 	if !w.n.MayAttend() || !w.bell.Attend() {
 		return false
 	}
+	w.helps.Add(1)
 	began := w.n.Now()
 	spins := w.spins.pay() && runtime.GOMAXPROCS(0) > 1
 	isOver := over()
@@ -332,7 +354,7 @@ func (n *Node) lockUnlessAwake() bool {
 	if n.mu.TryLock() {
 		return true
 	}
-	if !n.worker.isAsleep() {
+	if w := &n.worker; !w.isAsleep() && !w.door.dozes() {
 		return false
 	}
 	n.mu.Lock()
@@ -348,29 +370,32 @@ const (
 	// do its work. It is also the interval at which a busy worker looks at
 	// all sockets.
 	nap = time.Millisecond
-	// noNapTime is the time for which the worker does not nap after polling
-	// threads have left work undone. Such threads poll no longer: they wait
-	// for something other than a completion, such as memory that a peer
-	// writes.
+	// noNapTime is the time for which the worker does not nap after threads
+	// have left work undone, or have begun to wait without doing it. Threads
+	// that polled, and poll no longer, may wait for something other than a
+	// completion, such as memory that a peer writes.
 	noNapTime = 32 * nap
 )
 
-// doze lets the worker nap while polling threads do its work. It returns when
-// work is due, when polling threads have left work undone, or when a program
-// arms a queue to wait for an event. helps and arms are the counts from before
-// the worker ran out of work. helped reports whether a polling thread has done
-// work since then.
+// doze lets the worker nap while threads that poll, or attend to the bell, do
+// its work. It returns when work is due, when these threads have left work
+// undone, or when one waits without doing the work. helps and arms are the
+// counts from before the worker ran out of work. helped reports whether a
+// thread has done work since then.
 func (w *worker) doze(helps int64, arms uint32) (helped bool) {
 	if w.n.Now() < w.noNapUntil {
 		return false
 	}
-	for w.helps.Load() != helps && w.door.armed() == arms {
+	for attended := w.bell.IsAttended(); (attended || w.helps.Load() != helps) && w.door.armed() == arms; attended = false {
 		d := w.due()
 		if d <= 0 {
 			break
 		}
 		helps, helped = w.helps.Load(), true
 		w.nap(arms, min(d, nap))
+		if w.door.armed() != arms { // so that not each wait ends a nap
+			w.noNapUntil = w.n.Now() + noNapTime
+		}
 		if w.sockets != nil { // polling threads receive from one socket only
 			w.sockets.look()
 		}

@@ -178,15 +178,20 @@ func TestRelieve(t *testing.T) {
 
 // The work of a request is done even if its thread finds the mutex locked.
 func TestRelieveWaits(t *testing.T) {
-	for name, asleep := range map[string]bool{"the worker sleeps": true, "the worker is awake": false} {
+	for name, rest := range map[string]func(w *worker){
+		"the worker sleeps":   func(w *worker) { w.wakesAt.Store(int64(never)) },
+		"the worker naps":     func(w *worker) { atomic.StoreUint32(w.door.Dozing, 1) },
+		"the worker is awake": nil,
+	} {
 		t.Run(name, func(t *testing.T) {
 			n := newWired(t)
 			w := &n.worker
 			atomic.StoreUint32(w.bell.Word(), link.Asleep)
 			require.True(t, n.Relieve())
 			w.bell.Ring()
+			asleep := rest != nil
 			if asleep {
-				w.wakesAt.Store(int64(never))
+				rest(w)
 			}
 			n.mu.Lock()
 			done := make(chan struct{})
@@ -246,6 +251,7 @@ func TestAttend(t *testing.T) {
 	require.EqualValues(t, link.Asleep, *w.bell.Word(), "ringing wakes the worker again")
 	require.Equal(t, never, time.Duration(w.dueAt.Load()))
 	require.True(t, n.MayAttend())
+	w.waits.Store(w.waited())
 	w.posts.Store(maxRelieved + 1)
 	require.False(t, n.MayAttend(), "the program posts without waiting")
 	n.arm()
@@ -415,6 +421,89 @@ func TestDoze(t *testing.T) {
 	<-dozed
 	end.Store(true)
 	<-helper
+}
+
+// A worker naps while goroutines attend to the bell, so that what comes between
+// two of their waits wakes nothing, until one parks.
+func TestDozeWhileAttended(t *testing.T) {
+	n := newWired(t)
+	w := &n.worker
+	w.sockets = nil
+	w.dueAt.Store(int64(never))
+	require.True(t, w.bell.Attend())
+	arms := w.door.armed()
+	require.True(t, w.doze(w.helps.Load(), arms))
+	require.False(t, w.doze(w.helps.Load(), arms+1), "a goroutine has parked")
+	w.bell.Leave()
+	require.False(t, w.doze(w.helps.Load(), arms))
+
+	var end atomic.Bool
+	waits := make(chan struct{})
+	go func() {
+		defer close(waits)
+		for !end.Load() {
+			n.Attend(func() bool { return true }, 0)
+		}
+	}()
+	dozed := make(chan struct{})
+	go func() {
+		defer close(dozed)
+		for w.doze(w.helps.Load(), arms) || w.door.armed() == arms {
+			w.noNapUntil = 0
+		}
+	}()
+	require.Eventually(t, w.door.dozes, time.Minute, time.Microsecond)
+	n.Park()
+	<-dozed
+	end.Store(true)
+	<-waits
+}
+
+// Each wait of a program that parks does not end a nap.
+func TestDozeWhileParking(t *testing.T) {
+	n := newWired(t)
+	w := &n.worker
+	w.dueAt.Store(int64(never))
+	require.Eventually(t, func() bool { // the nap may be over before Park
+		w.noNapUntil = 0
+		arms := w.door.armed()
+		dozed := make(chan struct{})
+		go func() {
+			defer close(dozed)
+			w.doze(w.helps.Load()-1, arms)
+		}()
+		for !w.door.dozes() {
+			select {
+			case <-dozed:
+				return false
+			default:
+			}
+		}
+		n.Park()
+		<-dozed
+		return w.noNapUntil > 0
+	}, time.Minute, time.Microsecond)
+	require.False(t, w.doze(w.helps.Load()-1, w.door.armed()))
+}
+
+// Threads that post do the work of a worker that naps, unless the program posts
+// without waiting.
+func TestRelieveDozing(t *testing.T) {
+	n := newWired(t)
+	w := &n.worker
+	atomic.StoreUint32(w.door.Dozing, 1)
+	arms := w.door.armed()
+	for range maxRelieved {
+		w.dueAt.Store(0)
+		require.True(t, n.Relieve())
+		w.bell.Ring()
+		n.Resume()
+		require.Equal(t, never, time.Duration(w.dueAt.Load()), "the work is done")
+		require.EqualValues(t, link.Silent, *w.bell.Word(), "ringing wakes nothing")
+	}
+	require.Equal(t, arms, w.door.armed())
+	require.False(t, n.Relieve())
+	require.Equal(t, arms+1, w.door.armed(), "the nap ends")
 }
 
 // A worker does not sleep on while the threads that helped leave something
