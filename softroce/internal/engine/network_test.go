@@ -91,7 +91,7 @@ func (n *network) survives(p *wire.Packet) bool {
 	flow.Seal(b, 0)
 	bit := n.random.IntN(8 * len(b))
 	b[bit/8] ^= 1 << (bit % 8)
-	id, ok := flow.Verify(b)
+	id, ok := flow.Verify(b, 0)
 	return ok && id == 0
 }
 

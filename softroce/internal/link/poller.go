@@ -39,6 +39,7 @@ type pollFD struct {
 const (
 	pollIn  = 0x1
 	pollOut = 0x4
+	pollErr = 0x8
 )
 
 // NewPoller returns a poller. From then on, Sleep of the bell sleeps in the
@@ -108,7 +109,7 @@ func (p *Poller) sleep(d time.Duration) {
 	if e != 0 && e != syscall.EINTR { // a sandbox refuses the call, or the limit of descriptors was lowered
 		time.Sleep(min(d, minPause))
 		for i, f := range p.fds {
-			p.fds[i].revents = f.events // all of them may be ready
+			p.fds[i].revents = f.events | pollErr // all of them may be ready
 		}
 		return
 	}
@@ -154,7 +155,7 @@ func (p *Poller) Take() {
 			s.Proceed()
 		}
 		if f.revents&^pollOut != 0 {
-			s.pause.after(s.take())
+			s.pause.after(s.take(f.revents&pollErr != 0))
 		}
 	}
 	p.polled, p.fds = p.polled[:0], p.fds[:0]

@@ -341,12 +341,15 @@ func (s *Socket) Start(p *Poller, receive func([]Datagram), refused func(to neti
 	p.add(s)
 }
 
-// take handles the datagrams and the refusals that have arrived.
-func (s *Socket) take() syscall.Errno {
+// take handles the datagrams that have arrived. If hasErrors is true, it also
+// handles the refusals.
+func (s *Socket) take(hasErrors bool) syscall.Errno {
 	s.receiving.Lock()
 	defer s.receiving.Unlock()
 	e := s.pass()
-	s.passErrors()
+	if hasErrors {
+		s.passErrors()
+	}
 	return e
 }
 

@@ -43,10 +43,16 @@ type internet struct {
 	answersBy func(own netip.Addr, link int, peer netip.Addr) bool
 	links     map[wire.GID]int // index of each own address's interface; 0: a loopback interface, whose address other machines reach through any interface
 
-	// src, dst and flow belong to the packet that was sent last. Most
-	// packets have the same flow as the one before.
+	last    route    // of the packet that was sent last
+	foreign wire.GID // address that was last found not to be this node's; zero: none
+}
+
+// route is what packets from one address to another have in common. Most
+// packets have the route of the one before.
+type route struct {
 	src, dst wire.GID
 	flow     wire.Flow
+	socket   *link.Socket // nil: there is no route
 }
 
 // outside stands for every node on another machine, as a node number. The
@@ -305,6 +311,7 @@ func packets(bytes int, mtu libibverbs.Mtu) int {
 // addresses opens sockets for new addresses, closes those of addresses that the
 // node no longer has, and returns the addresses that have sockets.
 func (u *internet) addresses() ([]machineAddress, error) {
+	u.last, u.foreign = route{}, wire.GID{}
 	wanted, err := u.wanted()
 	if err != nil {
 		return nil, err
@@ -362,6 +369,18 @@ func (u *internet) answers(own, peer netip.Addr) bool {
 	return peer.IsLoopback() == own.IsLoopback() && u.answersBy(own, u.links[wire.GIDOf(own)], peer)
 }
 
+// owns reports whether one of this node's devices has the address g.
+func (u *internet) owns(g wire.GID) bool {
+	if g == u.foreign {
+		return false
+	}
+	owns := u.n.devices.has(g)
+	if !owns {
+		u.foreign = g
+	}
+	return owns
+}
+
 // carry delivers a packet to this node or to another, and a multicast packet to
 // both.
 func (u *internet) carry(p *wire.Packet) {
@@ -370,7 +389,7 @@ func (u *internet) carry(p *wire.Packet) {
 	case p.DGID.Addr().IsMulticast():
 		u.send(p)
 		w.keep(p)
-	case !u.n.devices.has(p.DGID):
+	case !u.owns(p.DGID):
 		u.send(p)
 		w.packets.Put(p)
 	default:
@@ -394,19 +413,19 @@ func (u *internet) carryMAD(m manager.MAD) {
 // send sends a packet from the socket of its source address. If there is no
 // such socket, the packet is dropped.
 func (u *internet) send(p *wire.Packet) {
-	s := u.sockets[p.SGID]
+	if u.last.socket == nil || u.last.src != p.SGID || u.last.dst != p.DGID {
+		u.last = route{p.SGID, p.DGID, wire.NewFlow(p.SGID, p.DGID, wire.Port), u.sockets[p.SGID]}
+	}
+	s := u.last.socket
 	if s == nil {
 		return
 	}
 	u.n.note(s)
-	if u.src != p.SGID || u.dst != p.DGID {
-		u.src, u.dst, u.flow = p.SGID, p.DGID, wire.NewFlow(p.SGID, p.DGID, wire.Port)
-	}
 	s.Send(p.DGID.Addr(), p.TrafficClass, p.HopLimit, p.Size(), func(b []byte, id uint16) bool {
 		if !marshal(b, p) {
 			return false
 		}
-		u.flow.Seal(b, id)
+		u.last.flow.Seal(b, id)
 		return true
 	})
 	if !slices.Contains(u.used, s) {
@@ -491,11 +510,15 @@ func verify(own netip.Addr, batch []link.Datagram) []link.Datagram {
 	gid := wire.GIDOf(own)
 	var from netip.AddrPort
 	var flow wire.Flow
+	var id, before uint16 // identifications of the last two packets: packets have the same ones, or those of a train count up
 	return slices.DeleteFunc(batch, func(d link.Datagram) bool {
 		if d.From != from {
 			from, flow = d.From, wire.NewFlow(wire.GIDOf(d.From.Addr()), gid, d.From.Port())
 		}
-		_, ok := flow.Verify(d.Data)
+		found, ok := flow.Verify(d.Data, 2*id-before)
+		if ok {
+			id, before = found, id
+		}
 		return !ok
 	})
 }
@@ -523,7 +546,7 @@ func (u *internet) receiveDatagrams(own netip.Addr, batch []link.Datagram) {
 func (u *internet) receivePacket(p *wire.Packet) {
 	n := u.n
 	switch {
-	case p.DGID.Addr().IsMulticast() != (p.DestQP == wire.MulticastQP), n.devices.has(p.SGID): // the node has already kept the packets that it sent itself
+	case p.DGID.Addr().IsMulticast() != (p.DestQP == wire.MulticastQP), u.owns(p.SGID): // the node has already kept the packets that it sent itself
 		n.path.packets.Put(p)
 	case p.DestQP != wire.GSI:
 		n.worker.received.Add(1)

@@ -149,6 +149,9 @@ func TestInterfaceDown(t *testing.T) {
 				n.devices.refreshGIDs()
 				require.Equal(t, step.has, device.Has(gid), step.command)
 				require.Equal(t, step.has, u.sockets[gid] != nil, step.command)
+				require.Equal(t, step.has, u.owns(gid), step.command)
+				u.send(&wire.Packet{Opcode: wire.RCAck, SGID: gid, DGID: wire.GIDOf(otherAddr)})
+				require.Same(t, u.sockets[gid], u.last.socket, step.command)
 			}
 			u.close()
 		})

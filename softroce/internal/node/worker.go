@@ -172,12 +172,12 @@ func (w *worker) help() {
 		return
 	}
 	w.helps.Add(1)
-	if w.sockets != nil {
-		w.sockets.poll()
-	}
 	if w.bell.IsRung() && w.n.mu.TryLock() {
 		w.hear()
 		w.unlock()
+	}
+	if w.sockets != nil { // afterwards, as it delays what the program has posted by a system call
+		w.sockets.poll()
 	}
 }
 

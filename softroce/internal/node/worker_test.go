@@ -17,6 +17,33 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
+// fakeSockets are sockets on which poll calls a function.
+type fakeSockets struct {
+	sockets
+	polled func()
+}
+
+func (f fakeSockets) poll() bool {
+	f.polled()
+	return false
+}
+
+// What the program has posted leaves before its thread receives, which takes a
+// system call even if there is nothing.
+func TestHelpSendsFirst(t *testing.T) {
+	n := newWired(t)
+	w := &n.worker
+	polled := 0
+	w.sockets = fakeSockets{polled: func() {
+		polled++
+		require.False(t, w.bell.IsRung())
+	}}
+	n.Help()
+	w.bell.Ring()
+	n.Help()
+	require.Equal(t, 2, polled)
+}
+
 // arm does what C does when a program arms a queue.
 func (w *wired) arm() {
 	door := &w.worker.door

@@ -72,7 +72,7 @@ func TestICRCExamples(t *testing.T) {
 			f := flow(c.src, c.dst)
 			require.Equal(t, binary.LittleEndian.Uint32(b[n:]), f.ICRC(b[:n], c.id))
 
-			id, ok := f.Verify(b)
+			id, ok := f.Verify(b, 0)
 			require.True(t, ok)
 			require.Equal(t, c.id, id)
 
@@ -143,7 +143,7 @@ func TestICRCCovers(t *testing.T) {
 
 		b = append(b, 0, 0, 0, 0)
 		f.Seal(b, id)
-		got, ok := f.Verify(b)
+		got, ok := f.Verify(b, uint16(r.Uint32()))
 		require.True(t, ok)
 		require.Equal(t, id, got)
 	}
@@ -159,9 +159,11 @@ func TestVerifyFindsID(t *testing.T) {
 				continue
 			}
 			f.Seal(b, uint16(id))
-			got, ok := f.Verify(b)
-			require.True(t, ok)
-			require.Equal(t, uint16(id), got)
+			for _, likely := range []uint16{0, uint16(id), uint16(id) - 1, ^uint16(id)} {
+				got, ok := f.Verify(b, likely)
+				require.True(t, ok)
+				require.Equal(t, uint16(id), got)
+			}
 		}
 	}
 }
@@ -177,7 +179,7 @@ func TestVerifyFindsWrongBits(t *testing.T) {
 		for _, b := range [][]byte{b, long} {
 			for i := range 8 * len(b) {
 				b[i/8] ^= 1 << (i % 8)
-				_, ok := flow(c.src, c.dst).Verify(b)
+				_, ok := flow(c.src, c.dst).Verify(b, 0)
 				require.Equal(t, i/8 == 4, ok, "%s: bit %d of byte %d of %d", c.name, i%8, i/8, len(b))
 				b[i/8] ^= 1 << (i % 8)
 			}
@@ -196,13 +198,13 @@ func TestVerifyFindsWrongFlow(t *testing.T) {
 			dst[bit/8] ^= 1 << (bit % 8)
 			wrongSrc, _ := netip.AddrFromSlice(src)
 			wrongDst, _ := netip.AddrFromSlice(dst)
-			_, ok := wire.NewFlow(wire.GIDOf(wrongSrc), wire.GIDOf(to), from.Port()).Verify(b)
+			_, ok := wire.NewFlow(wire.GIDOf(wrongSrc), wire.GIDOf(to), from.Port()).Verify(b, 0)
 			require.False(t, ok, "%s: bit %d of the source", c.name, bit)
-			_, ok = wire.NewFlow(wire.GIDOf(from.Addr()), wire.GIDOf(wrongDst), from.Port()).Verify(b)
+			_, ok = wire.NewFlow(wire.GIDOf(from.Addr()), wire.GIDOf(wrongDst), from.Port()).Verify(b, 0)
 			require.False(t, ok, "%s: bit %d of the destination", c.name, bit)
 		}
 		for bit := range 16 {
-			_, ok := wire.NewFlow(wire.GIDOf(from.Addr()), wire.GIDOf(to), from.Port()^1<<bit).Verify(b)
+			_, ok := wire.NewFlow(wire.GIDOf(from.Addr()), wire.GIDOf(to), from.Port()^1<<bit).Verify(b, 0)
 			require.False(t, ok, "%s: bit %d of the port", c.name, bit)
 		}
 	}
@@ -218,7 +220,7 @@ func TestVerifyPassesFew(t *testing.T) {
 		passed := 0
 		for x := range 1 << 16 {
 			binary.LittleEndian.PutUint16(half, uint16(x))
-			if _, ok := f.Verify(b); ok {
+			if _, ok := f.Verify(b, 0); ok {
 				passed++
 			}
 		}
@@ -235,7 +237,7 @@ func TestVerifyLengths(t *testing.T) {
 		if size > 16 {
 			f.Seal(b, 0)
 		}
-		_, ok := f.Verify(b)
+		_, ok := f.Verify(b, 0)
 		require.False(t, ok, "%d bytes", size)
 	}
 }
@@ -261,10 +263,10 @@ func FuzzVerify(f *testing.F) {
 		}
 		fl := wire.NewFlow(wire.GIDOf(src), wire.GIDOf(dst), port)
 		require.Equal(t, crc32.ChecksumIEEE(covered(netip.AddrPortFrom(src, port), dst, id, b)), fl.ICRC(b, id))
-		_, _ = fl.Verify(b)
+		_, _ = fl.Verify(b, 0)
 		b = append(b[:len(b)&^3:len(b)&^3], 0, 0, 0, 0)
 		fl.Seal(b, id)
-		got, ok := fl.Verify(b)
+		got, ok := fl.Verify(b, 0)
 		require.True(t, ok)
 		require.Equal(t, id, got)
 	})
@@ -304,7 +306,7 @@ func BenchmarkVerify(b *testing.B) {
 				f.Seal(packet, c.id)
 				b.SetBytes(int64(s.size))
 				for b.Loop() {
-					if _, ok := f.Verify(packet); !ok {
+					if _, ok := f.Verify(packet, 0); !ok {
 						b.Fatal("wrong ICRC")
 					}
 				}
