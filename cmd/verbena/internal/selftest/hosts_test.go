@@ -15,10 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/cmd/verbena/internal/ping"
+	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/check"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/report"
+	"github.com/verbena-go/verbena/internal/testutil/ownnetwork"
 	"github.com/verbena-go/verbena/internal/testutil/process"
-
-	_ "github.com/verbena-go/verbena/internal/testutil/ownnetwork"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 func TestMain(m *testing.M) {
@@ -27,15 +28,6 @@ func TestMain(m *testing.M) {
 		"ping":     func(args []string, stdout, stderr io.Writer) int { return ping.Program().Main(args, stdout, stderr) },
 	})
 	os.Exit(m.Run())
-}
-
-// skipInVM skips a test that always uses the device in user space: in the VM,
-// it only takes longer.
-func skipInVM(t *testing.T) {
-	t.Helper()
-	if os.Getenv("RDMA_VM") != "" {
-		t.Skip("is about the device in user space, not about the VM's")
-	}
 }
 
 // start starts a selftest of its own on the device in user space.
@@ -50,13 +42,52 @@ func start(t *testing.T, args ...string) *process.Process {
 // somePort is a port of the server.
 func somePort() string { return strconv.Itoa(20000 + rand.IntN(10000)) }
 
+// some are the checks of connections.
+const some = "connections.,datagrams.,sockets.,transfers.,soak.,figures."
+
+// Two processes make the checks on the device of the tests, and in user space
+// over UDP.
+func TestTwoProcesses(t *testing.T) {
+	d := testdevice.Require(t)
+	for name, at := range map[string]struct {
+		server, client string // addresses
+		udp            bool
+	}{
+		"on the device": {d.IPv4.String(), d.IPv4.String(), false},
+		"over UDP":      {ownnetwork.Addr(1).String(), ownnetwork.Addr(2).String(), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := func(address string, args ...string) *process.Process {
+				cmd := process.Command(t, "selftest", args...)
+				cmd.Env = append(cmd.Env, "VERBENA_LIMITS=") // a device without connections has none here
+				if at.udp {
+					skipInVM(t)
+					cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft:udp="+address)
+				}
+				return process.Start(t, cmd)
+			}
+			port, file := somePort(), t.TempDir()+"/report"
+			server := start(at.server, "-L", "-n", "1", "-p", port, at.server)
+			server.Prints("listening on")
+			client := start(at.client, "-w", "60", "-t", "1200", "-s", "0", "-r", some, "-p", port, "-o", file, at.server)
+			require.Zero(t, client.Wait(), client.Output())
+			require.Zero(t, server.Wait(), server.Output())
+			r, err := report.Read(file)
+			require.NoError(t, err)
+			require.True(t, r.Two)
+			for _, result := range r.Results {
+				require.NotEqual(t, check.NotRun, result.Outcome, "%s: %s", result.Check, result.Found)
+			}
+		})
+	}
+}
+
 // The server serves one client after the other, and ends after as many as it
 // was told.
 func TestTwoEnds(t *testing.T) {
 	port := somePort()
 	server := start(t, "-L", "-n", "2", "-p", port, "127.0.0.1")
 	server.Prints("listening on")
-	const some = "connections.,datagrams.,sockets.,transfers.,soak.,figures."
 	file := t.TempDir() + "/report"
 	client := start(t, "-w", "60", "-s", "0", "-r", some, "-p", port, "-o", file, "127.0.0.1")
 	require.Zero(t, client.Wait(), client.Output())

@@ -209,7 +209,7 @@ func (o *options) test(ctx context.Context, out program.Output, chosen []check.C
 		return err
 	}
 	target := check.Target{Device: info.Device.Name, Port: o.port, Kind: kind, Peer: session, Soak: o.soak}
-	runner := check.Runner{Target: target, Patience: o.patience, Limit: 30*time.Second + o.soak}
+	runner := check.Runner{Target: target, Patience: o.patience, Limit: max(30*time.Second, 3*o.patience) + o.soak}
 	progress := &progress{}
 	runner.Progress = progress.on(out.Stderr)
 	limited, cancel := context.WithTimeoutCause(ctx, o.total, check.ErrTime)

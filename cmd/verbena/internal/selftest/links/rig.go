@@ -93,6 +93,15 @@ func Address(device string, port int, like netip.Addr) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
+	info, err := ibverbs.QueryDeviceInfo(device)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	for _, p := range info.Ports {
+		for _, g := range p.GIDs { // of RoCE: no interface has 127.0.0.2, which the device in user space may have
+			addrs = append(addrs, g.GID.Addr())
+		}
+	}
 	channel, err := rdmacm.NewEventChannel()
 	if err != nil {
 		return netip.Addr{}, err

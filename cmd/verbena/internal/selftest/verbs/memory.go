@@ -138,6 +138,7 @@ var memory = []check.Check{
 			const n = 16 << 12
 			b, fd, err := dmaBuffer(r.T, n)
 			if err != nil {
+				r.need(r.takesDMABufs(), "regions of DMA buffers")
 				r.Skipf("no DMA buffer to try it with (/dev/udmabuf): %v", err)
 			}
 			r.Reserve(n)
@@ -145,6 +146,19 @@ var memory = []check.Check{
 			r.reachesBuffer(mr.Remote(), b)
 		}),
 	},
+}
+
+// takesDMABufs reports whether the device may have regions of DMA buffers: it
+// refuses a file that is none, but not as something that it does not have.
+func (r *rig) takesDMABufs() bool {
+	file := must(os.Open(os.DevNull))(r.T)
+	r.Close(file)
+	mr, err := r.pd.RegisterDMABuf(ibverbs.DMABuf{FD: int(file.Fd()), Length: os.Getpagesize()}, full)
+	if err == nil {
+		r.Close(mr)
+		r.Failf("%s was registered as a DMA buffer", os.DevNull)
+	}
+	return !errors.Is(err, errors.ErrUnsupported)
 }
 
 // protection says what the program may do with memory.
