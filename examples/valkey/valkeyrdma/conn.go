@@ -22,7 +22,9 @@ const (
 	recvQueue = 1024 // as many as the server has: its writes take receives, too
 	// unconfirmed is the maximum number of requests of which the server has not
 	// confirmed that it has taken them. It is well below the server's number of
-	// receives, and below sendQueue, so that posting never has to wait.
+	// receives. Twice as many fit sendQueue: the server may confirm what it has
+	// not taken, but only once until its device has the question. So posting
+	// never has to wait.
 	unconfirmed = 384
 	// linger is how long Close waits for the server's device to have everything
 	// that was written.
@@ -67,6 +69,11 @@ type Conn struct {
 
 	posting sync.Mutex // guards batch
 	batch   *ibverbs.SendBatch
+	// The last question for the server's features, and the last offer of each
+	// window. None is posted again before the server's device has it, whatever
+	// the server says.
+	question rdmacm.Transfer
+	offers   [2]rdmacm.Transfer
 
 	over  chan struct{} // closed when the connection has ended, and err is set
 	err   error
@@ -139,7 +146,7 @@ func (c *Conn) setup(rdma *rdmacm.Conn) (err error) {
 func (c *Conn) start(ctx context.Context, rdma *rdmacm.Conn) error {
 	c.rdma, c.asking = rdma, true
 	go c.receive()
-	err := cmp.Or(c.say(sayGet, nil), c.say(saySet, nil), c.offer())
+	err := cmp.Or(c.say(sayGet, &c.question), c.say(saySet, nil), c.offer(ctx))
 	if err != nil {
 		return fmt.Errorf("the server has ended the handshake: %w", c.reason(err))
 	}
@@ -213,21 +220,28 @@ func (c *Conn) arrive(n uint64) error {
 	c.arrived += n
 	c.mu.Unlock()
 	signal(c.readable)
-	return c.offer()
+	return c.offer(c.ctx)
 }
 
 // offer offers the next window if the last one is full and the next one free.
-func (c *Conn) offer() error {
+func (c *Conn) offer(ctx context.Context) error {
 	c.mu.Lock()
 	window := uint64(c.window)
 	if c.arrived < c.offered || c.offered-c.taken > window {
 		c.mu.Unlock()
 		return nil
 	}
-	next := sayFirst + int(c.offered/window%2)
+	next, first := c.offered/window%2, c.offered < 2*window
 	c.offered += window
 	c.mu.Unlock()
-	return c.say(next, nil)
+	if !first {
+		// The server has filled the window and the other one since.
+		if err := c.offers[next].Wait(ctx); err != nil {
+			_ = c.rdma.Close() // it has never taken the offer
+			return err
+		}
+	}
+	return c.say(sayFirst+int(next), &c.offers[next])
 }
 
 // Read reads bytes that have arrived. If there are none, it waits.
@@ -239,14 +253,14 @@ func (c *Conn) Read(p []byte) (int, error) {
 		if err := context.Cause(ctx); err != nil {
 			return 0, c.opError("read", err)
 		}
-		if n := c.copyOut(p); n > 0 || len(p) == 0 {
+		if n := c.copyOut(ctx, p); n > 0 || len(p) == 0 {
 			return n, nil
 		}
 		select {
 		case <-c.readable:
 		case <-ctx.Done():
 		case <-c.over:
-			if n := c.copyOut(p); n > 0 { // it arrived before the end
+			if n := c.copyOut(ctx, p); n > 0 { // it arrived before the end
 				return n, nil
 			}
 			if errors.Is(c.err, syscall.ECONNRESET) {
@@ -258,7 +272,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 }
 
 // copyOut copies bytes that have arrived to p, and returns how many.
-func (c *Conn) copyOut(p []byte) int {
+func (c *Conn) copyOut(ctx context.Context, p []byte) int {
 	c.mu.Lock()
 	from, n := c.taken, min(int(c.arrived-c.taken), len(p))
 	c.mu.Unlock()
@@ -271,7 +285,7 @@ func (c *Conn) copyOut(p []byte) int {
 	c.mu.Lock()
 	c.taken += uint64(n)
 	c.mu.Unlock()
-	_ = c.offer() // if it fails, the connection has ended, which the next call reports
+	_ = c.offer(ctx) // if it fails, the connection has ended, which the next call reports
 	return n
 }
 
@@ -313,17 +327,25 @@ func (c *Conn) write(p []byte) (int, error) {
 
 // reserve waits for room at the server and takes up to n bytes of it.
 func (c *Conn) reserve(ctx context.Context, n int) (ibverbs.RemoteBuffer, error) {
-	for {
+	for mayAsk := false; ; {
 		if err := context.Cause(ctx); err != nil {
 			return ibverbs.RemoteBuffer{}, err
 		}
 		c.mu.Lock()
 		free := c.peer.Len - c.written
 		waiting := c.posted - c.confirmed
+		ask := !c.asking && waiting >= unconfirmed/2
+		if ask && !mayAsk {
+			c.mu.Unlock()
+			if err := c.question.Wait(ctx); err != nil {
+				return ibverbs.RemoteBuffer{}, cmp.Or(context.Cause(ctx), err)
+			}
+			mayAsk = true
+			continue
+		}
 		if free > 0 && waiting < unconfirmed {
 			to := c.peer.Sub(c.written, min(free, uint64(n)))
 			c.written += to.Len
-			ask := !c.asking && waiting >= unconfirmed/2
 			if ask {
 				c.asking, c.asked = true, c.posted
 				c.posted++ // the question
@@ -331,7 +353,7 @@ func (c *Conn) reserve(ctx context.Context, n int) (ibverbs.RemoteBuffer, error)
 			c.posted++
 			c.mu.Unlock()
 			if ask {
-				return to, c.say(sayGet, nil)
+				return to, c.say(sayGet, &c.question)
 			}
 			return to, nil
 		}

@@ -230,6 +230,47 @@ func TestIdleClient(t *testing.T) {
 	require.NoError(t, cmtest.Take(t, served, "the server's end"))
 }
 
+// A server that takes nothing, and says that it has, holds up Write until the
+// deadline, and Close for a second.
+func TestServerTakesNothing(t *testing.T) {
+	lies := make(chan struct{})
+	address, served := serveFakeWith(t, 8, func(f *fake) error {
+		if err := f.greet(f.window()); err != nil {
+			return err
+		}
+		for range lies {
+			if err := f.say(0, 32, 0); err != nil {
+				return err
+			}
+		}
+		return f.waitForEnd()
+	})
+	dialed, err := valkeyrdma.Dial(t.Context(), "rdma", address)
+	require.NoError(t, err)
+	c := dialed.(*valkeyrdma.Conn)
+	written := 0
+	wrote := cmtest.InBackground(func() error {
+		for ; ; written++ {
+			if valkeyrdma.Asking(c) {
+				lies <- struct{}{}
+				cmtest.Soon(t, "the lie arrives", func() bool { return !valkeyrdma.Asking(c) })
+			}
+			if err := c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+				return err
+			}
+			if _, err := c.Write([]byte{1}); err != nil {
+				return err
+			}
+		}
+	})
+	require.ErrorIs(t, cmtest.Take(t, wrote, "the Write"), os.ErrDeadlineExceeded)
+	require.Less(t, written, 1024)
+	close(lies)
+	closed := cmtest.InBackground(c.Close)
+	require.NoError(t, cmtest.Take(t, closed, "Close"))
+	require.NoError(t, cmtest.Take(t, served, "the server's end"))
+}
+
 // Close delivers what was written.
 func TestCloseDelivers(t *testing.T) {
 	for range 20 {

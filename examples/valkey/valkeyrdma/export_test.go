@@ -5,3 +5,10 @@ package valkeyrdma
 // Gone returns a channel that is closed when the connection has ended and
 // released its resources.
 func (c *Conn) Gone() <-chan struct{} { return c.gone }
+
+// Asking reports whether the connection waits for the server's answer.
+func Asking(c *Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asking
+}

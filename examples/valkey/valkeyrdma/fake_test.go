@@ -37,6 +37,11 @@ const (
 // serveFake listens for one connection, for which it calls serve. It returns
 // the address, and the result of serve.
 func serveFake(t testing.TB, serve func(*fake) error) (string, <-chan error) {
+	return serveFakeWith(t, 1024, serve)
+}
+
+// serveFakeWith is serveFake for a server with that many receives.
+func serveFakeWith(t testing.TB, receives int, serve func(*fake) error) (string, <-chan error) {
 	d := cmtest.NeedDevice(t)
 	ln, err := rdmacm.Listen(t.Context(), netip.AddrPortFrom(d.IPv4, 0).String(), nil)
 	require.NoError(t, err)
@@ -47,7 +52,7 @@ func serveFake(t testing.TB, serve func(*fake) error) (string, <-chan error) {
 			return err
 		}
 		f := new(fake)
-		conn, err := req.Accept(context.Background(), &rdmacm.Config{SendQueue: 1024, RecvQueue: 1024, Setup: f.setup})
+		conn, err := req.Accept(context.Background(), &rdmacm.Config{SendQueue: 1024, RecvQueue: receives, Setup: f.setup})
 		if err != nil {
 			return err
 		}

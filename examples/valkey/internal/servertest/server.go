@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -41,12 +42,18 @@ func Start(t testing.TB) *Server {
 		require.Empty(t, os.Getenv("VERBENA_REQUIRE_VALKEY"), "%v", err)
 		t.Skipf("no Valkey: scripts/fetch-valkey builds it: %v", err)
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(d.IPv4.String(), "0"))
-	require.NoError(t, err)
-	s := &Server{t: t, host: d.IPv4.String(), port: strconv.Itoa(l.Addr().(*net.TCPAddr).Port)}
-	require.NoError(t, l.Close())
-	s.Restart()
-	return s
+	s := &Server{t: t, host: d.IPv4.String()}
+	for range 5 {
+		l, err := net.Listen("tcp", net.JoinHostPort(s.host, "0"))
+		require.NoError(t, err)
+		s.port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+		require.NoError(t, l.Close())
+		if s.start() { // otherwise, another process was faster to take the port
+			return s
+		}
+	}
+	require.Fail(t, "no port stays free")
+	return nil
 }
 
 // Program returns the path of one of Valkey's files.
@@ -75,6 +82,12 @@ func CleanUp() {
 // Restart starts the server again, at the same address.
 func (s *Server) Restart() {
 	s.t.Helper()
+	require.True(s.t, s.start(), "another process has the port now")
+}
+
+// start starts the server, and reports false if its port is taken.
+func (s *Server) start() bool {
+	s.t.Helper()
 	args := []string{
 		Program(s.t, "valkey-server"), "--port", s.port, "--bind", s.host, "--protected-mode", "no", "--save", "", "--dir", s.t.TempDir(),
 		"--loadmodule", Program(s.t, "valkey-rdma.so"), "--rdma-port", s.port, "--rdma-bind", s.host, "--enable-debug-command", "yes",
@@ -87,12 +100,21 @@ func (s *Server) Restart() {
 		cmd = process.Cmd(s.t, "verbena", append([]string{"softroce", "run", "-l", libs}, args...)...)
 	}
 	s.process = process.Start(s.t, cmd)
-	s.process.Prints("Ready to accept connections rdma")
+	ready := false
+	s.process.Eventually("is ready", func() bool {
+		said := s.process.Output()
+		ready = strings.Contains(said, "Ready to accept connections rdma")
+		return ready || s.process.Ended() && strings.Contains(said, "Failed listening on port")
+	})
+	if !ready {
+		return false
+	}
 	// The device keeps goroutines for each process that it has met. They are no
 	// leaks.
 	c, err := valkeyrdma.Dial(cmtest.Bounded(s.t), "rdma", s.Address())
 	require.NoError(s.t, err)
 	require.NoError(s.t, c.Close())
+	return true
 }
 
 // Address returns the server's address, as host:port.
