@@ -26,10 +26,13 @@ type collector struct {
 	// by then, because it may be the only goroutine that knows. vacant is nil
 	// if the program polls, so that no goroutine becomes the poller.
 	vacant chan struct{}
+
+	heirs   atomic.Int32  // number of goroutines in takeOver
+	bequest chan struct{} // receives when one of them has become the poller
 }
 
 func newCollector(cq *ibverbs.CQ, deliver func([]ibverbs.WC)) *collector {
-	return &collector{cq: cq, wcs: make([]ibverbs.WC, 16), deliver: deliver, vacant: make(chan struct{}, 1)}
+	return &collector{cq: cq, wcs: make([]ibverbs.WC, 16), deliver: deliver, vacant: make(chan struct{}, 1), bequest: make(chan struct{}, 1)}
 }
 
 // yieldEvery is the number of turns after which the goroutine that stops being
@@ -55,10 +58,37 @@ func (c *collector) want() bool {
 // unwant ends what want began.
 func (c *collector) unwant() { c.wanting.Add(-1) }
 
+// takeOver makes the caller the poller, after the current one has handed out
+// the completions that it has taken. It goes before the goroutines that wait
+// for vacant.
+func (c *collector) takeOver() {
+	c.heirs.Add(1)
+	defer c.heirs.Add(-1)
+	defer c.unwant()
+	if c.want() {
+		return
+	}
+	c.cq.Wake() // the poller may wait for completions that do not come
+	for {
+		select {
+		case <-c.bequest:
+			return
+		case <-c.vacant:
+			if c.becomePoller() {
+				return
+			}
+		}
+	}
+}
+
 // endTurn makes the caller, which is the poller, stop being the poller.
 func (c *collector) endTurn() {
 	c.turns++
 	yield := c.turns%yieldEvery == 0
+	if c.heirs.Load() > 0 {
+		c.bequest <- struct{}{}
+		return
+	}
 	c.polling.Store(false)
 	if c.wanting.Load() > 0 {
 		select {

@@ -2,7 +2,11 @@
 
 package rdmacm
 
-import "github.com/verbena-go/verbena/ibverbs"
+import (
+	"context"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
 
 // part returns what a pool holds for its connections. They must all be on one
 // device.
@@ -140,3 +144,20 @@ func MayAbandon(c *Conn) bool {
 	defer c.ops.mu.Unlock()
 	return c.patience != nil
 }
+
+// HoldCompletions takes completions of a connection as the poller does, at
+// least one, and keeps them until release is called.
+func HoldCompletions(ctx context.Context, c *Conn) (release func(), err error) {
+	c.ops.takeOver()
+	n, err := c.ops.cq.Wait(ctx, c.ops.wcs)
+	return func() {
+		c.ops.deliver(c.ops.wcs[:n])
+		c.ops.endTurn()
+	}, err
+}
+
+// Abandon ends the requests that the device has not completed.
+func Abandon(c *Conn) { c.ops.abandon() }
+
+// WantsPoller reports whether a goroutine waits to become the poller.
+func WantsPoller(c *Conn) bool { return c.ops.wanting.Load() > 0 }

@@ -72,3 +72,61 @@ func TestRequestsAreGivenUpInTheErrorState(t *testing.T) {
 	rdmacm.HangUp(client) // the peer's end was under way
 	require.False(t, rdmacm.MayAbandon(client))
 }
+
+// What the device has completed is not given up, even if the goroutine that has
+// taken the completion has not handed it out yet.
+func TestCompletedRequestsAreNotGivenUp(t *testing.T) {
+	needOwnReceives(t)
+	d := needDevice(t)
+	ctx := bounded(t)
+	client, server := connect(t, d.IPv4, nil, nil)
+	mr, err := server.Alloc(64, ibverbs.AccessLocalWrite)
+	require.NoError(t, err)
+	received, err := server.PostRecv(mr.All())
+	require.NoError(t, err)
+	require.NoError(t, client.Send(ctx))
+	release, err := rdmacm.HoldCompletions(ctx, server)
+	require.NoError(t, err)
+	require.NoError(t, client.Close())
+	<-server.Done()
+	abandoned := make(chan struct{})
+	go func() {
+		defer close(abandoned)
+		rdmacm.Abandon(server)
+	}()
+	cmtest.Soon(t, "the call waits for the poller, or is over", func() bool {
+		select {
+		case <-abandoned:
+			return true
+		default:
+			return rdmacm.WantsPoller(server)
+		}
+	})
+	release()
+	<-abandoned
+	_, err = received.Wait(ctx)
+	require.NoError(t, err)
+}
+
+// A goroutine that waits for completions while the device has none gives way.
+func TestRequestsAreGivenUpWhileAGoroutineWaits(t *testing.T) {
+	needOwnReceives(t)
+	d := needDevice(t)
+	ctx := bounded(t)
+	_, server := connect(t, d.IPv4, nil, nil)
+	mr, err := server.Alloc(64, ibverbs.AccessLocalWrite)
+	require.NoError(t, err)
+	first, err := server.PostRecv(mr.Sub(0, 8))
+	require.NoError(t, err)
+	second, err := server.PostRecv(mr.Sub(8, 8))
+	require.NoError(t, err)
+	waits := []<-chan error{
+		inBackground(func() error { _, err := first.Wait(ctx); return err }),
+		inBackground(func() error { _, err := second.Wait(ctx); return err }),
+	}
+	cmtest.Soon(t, "no goroutine polls, or none waits for that", func() bool { return rdmacm.HasPoller(server) && rdmacm.WantsPoller(server) })
+	rdmacm.Abandon(server)
+	for _, w := range waits {
+		_ = cmtest.Take(t, w, "the end of a request") // no error, as the connection is up
+	}
+}

@@ -335,8 +335,10 @@ func (o *operations) abort(err error) {
 // then, the device no longer reads or writes their memory.
 // Linux's siw never completes a request that was posted in that state.
 func (o *operations) abandon() {
+	o.takeOver() // a completion that another poller has must count
+	defer o.endTurn()
 	for {
-		if n, err := o.pollOnce(); n == 0 || err != nil {
+		if n, err := o.poll(); n == 0 || err != nil {
 			break
 		}
 	}
@@ -349,7 +351,6 @@ func (o *operations) abandon() {
 			o.end(op)
 		}
 	}
-	o.cq.Wake() // the poller may be waiting for one of them
 }
 
 // result returns the error of a finished request. If the request was flushed,
