@@ -205,11 +205,11 @@ type writer struct {
 	from, to *ibverbs.MR
 }
 
-func newWriter(b *testing.B) writer {
+func newWriter(b *testing.B, size int) writer {
 	b.Helper()
 	r := open(b)
 	x, _ := r.pair(nil)
-	w := writer{&speaker{end: x, wcs: make([]ibverbs.WC, 1)}, must(ibverbs.NewSendBatch(listLen, 1))(b), r.alloc(writeSize, anyAccess), r.alloc(writeSize, anyAccess)}
+	w := writer{&speaker{end: x, wcs: make([]ibverbs.WC, 1)}, must(ibverbs.NewSendBatch(listLen, 1))(b), r.alloc(size, anyAccess), r.alloc(size, anyAccess)}
 	pattern(w.from.Bytes(), 1)
 	for i := range listLen {
 		var flags ibverbs.SendFlags
@@ -248,7 +248,7 @@ const listMiB = listLen * writeSize / float64(1<<20)
 // A round is a list of RDMA writes of 64 KiB each, of which the last gives a
 // completion.
 func BenchmarkWriteBandwidth(b *testing.B) {
-	w := newWriter(b)
+	w := newWriter(b, writeSize)
 	g, c := inTurn(b, 32, w.write, func(rounds int) time.Duration {
 		return cloops.Stream(w.qp.Raw(), w.sendCQ.Raw(), ibverbs.FirstRequest(w.list), listsUnderWay, rounds)
 	})
@@ -377,7 +377,7 @@ func BenchmarkBesideTCP(b *testing.B) {
 			}))
 		}},
 		{"one process, write bandwidth, polling | 65536", true, tcpWrite, func(b *testing.B) func(int) error {
-			return newWriter(b).write
+			return newWriter(b, writeSize).write
 		}},
 	} {
 		b.Run(tt.name, func(b *testing.B) {
@@ -404,6 +404,38 @@ func BenchmarkBesideTCP(b *testing.B) {
 			unit := map[bool]string{true: "MiB/s", false: "us"}[tt.bandwidth]
 			fmt.Printf("\n| %s, %s | %.1f %s | %.1f %s | %.2f, %.2f, %.2f |\n",
 				testdevice.Require(b).Name, tt.name, median(tcps), unit, median(all), unit, slices.Min(ratios), median(ratios), slices.Max(ratios))
+		})
+	}
+}
+
+// BenchmarkTwoConnections writes over one connection within the process, and
+// over two at the same time, whose ends have nothing in common, in turn. It
+// prints medians as rows of a Markdown table: the bandwidth of one, that of
+// both together, and the smallest, the median and the largest ratio.
+func BenchmarkTwoConnections(b *testing.B) {
+	for _, size := range []int{writeSize, 1 << 20} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			const pairs, rounds = 41, 64
+			first, second := newWriter(b, size), newWriter(b, size)
+			measure := func(connections float64, do func(int) error) float64 {
+				began := time.Now()
+				require.NoError(b, do(rounds))
+				return connections * float64(rounds*listLen*size) / (1 << 20) / time.Since(began).Seconds()
+			}
+			both := bothEnds(first.write, second.write)
+			var alone, together, ratios []float64
+			for b.Loop() {
+				measure(1, first.write)
+				measure(2, both)
+				for range pairs {
+					one, two := measure(1, first.write), measure(2, both)
+					alone, together, ratios = append(alone, one), append(together, two), append(ratios, two/one)
+				}
+			}
+			fmt.Printf("\n| %s, two connections in one process, write bandwidth, polling | %d | %.0f MiB/s | %.0f MiB/s | %.2f, %.2f, %.2f |\n",
+				testdevice.Require(b).Name, size, median(alone), median(together), slices.Min(ratios), median(ratios), slices.Max(ratios))
+			require.Equal(b, first.from.Bytes(), first.to.Bytes())
+			require.Equal(b, second.from.Bytes(), second.to.Bytes())
 		})
 	}
 }

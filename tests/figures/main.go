@@ -33,7 +33,7 @@ const runs = "tests/figures/testdata/runs.txt"
 var pages = []string{"docs/performance.md", "docs/rsocket.md", "docs/softroce.md"}
 
 // keys has the number of columns that name a row of a part.
-var keys = map[string]int{"calls": 2, "soft": 2, "soft-c": 2, "rsocket": 2, "conn": 2, "connecting": 1, "clients": 3, "transfer": 4}
+var keys = map[string]int{"calls": 2, "soft": 2, "together": 2, "soft-c": 2, "rsocket": 2, "conn": 2, "connecting": 1, "clients": 3, "transfer": 4}
 
 func main() {
 	log.SetFlags(0)
