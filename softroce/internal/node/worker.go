@@ -381,7 +381,8 @@ const (
 // its work. It returns when work is due, when these threads have left work
 // undone, or when one waits without doing the work. helps and arms are the
 // counts from before the worker ran out of work. helped reports whether a
-// thread has done work since then.
+// thread has done work since then; if not, the worker sleeps next, also beside
+// a goroutine that attends and gets nothing to do.
 func (w *worker) doze(helps int64, arms uint32) (helped bool) {
 	if w.n.Now() < w.noNapUntil {
 		return false
@@ -391,7 +392,9 @@ func (w *worker) doze(helps int64, arms uint32) (helped bool) {
 		if d <= 0 {
 			break
 		}
-		helps, helped = w.helps.Load(), true
+		before := helps
+		helps = w.helps.Load()
+		helped = helped || helps != before
 		w.nap(arms, min(d, nap))
 		if w.door.armed() != arms { // so that not each wait ends a nap
 			w.noNapUntil = w.n.Now() + noNapTime

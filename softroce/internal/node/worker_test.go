@@ -459,8 +459,9 @@ func TestDozeWhileAttended(t *testing.T) {
 	w.dueAt.Store(int64(never))
 	require.True(t, w.bell.Attend())
 	arms := w.door.armed()
-	require.True(t, w.doze(w.helps.Load(), arms))
-	require.False(t, w.doze(w.helps.Load(), arms+1), "a goroutine has parked")
+	require.False(t, w.doze(w.helps.Load(), arms), "the goroutine only waits: the worker sleeps next")
+	require.True(t, w.doze(w.helps.Load()-1, arms))
+	require.False(t, w.doze(w.helps.Load()-1, arms+1), "a goroutine has parked")
 	w.bell.Leave()
 	require.False(t, w.doze(w.helps.Load(), arms))
 
@@ -475,7 +476,8 @@ func TestDozeWhileAttended(t *testing.T) {
 	dozed := make(chan struct{})
 	go func() {
 		defer close(dozed)
-		for w.doze(w.helps.Load(), arms) || w.door.armed() == arms {
+		for w.door.armed() == arms {
+			w.doze(w.helps.Load(), arms)
 			w.noNapUntil = 0
 		}
 	}()
