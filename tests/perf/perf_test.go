@@ -5,6 +5,7 @@ package perf
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,6 +48,13 @@ func TestPerftest(t *testing.T) {
 			run(t, d, theirs, ours, m, append(strings.Fields(args), "-n", iterations)...)
 		})
 	}
+}
+
+// A client that fails does not leave the test with a server that waits for it.
+func TestClientFails(t *testing.T) {
+	asked, served := finish(process.Start(t, exec.Command("false")), process.Start(t, exec.Command("sleep", "600")))
+	require.Equal(t, 1, asked)
+	require.Equal(t, -1, served)
 }
 
 // What perftest's programs of this version do not have, or do otherwise.
@@ -99,10 +107,10 @@ func TestConnAndQueuePair(t *testing.T) {
 	d := testdevice.Require(t)
 	m := measurement{"send", false}
 	for _, flags := range [][2]string{{"--conn", "-R"}, {"-R", "--conn"}} {
-		port++
+		port := nextPort()
 		args := []string{"-n", iterations, "-s", "100", "-p", strconv.Itoa(port)}
 		server := start(t, ours, m, append(args, flags[0])...)
-		require.Eventually(t, func() bool { return listens(port) }, patience, tick)
+		server.Eventually("listens", func() bool { return listens(port) })
 		client := start(t, ours, m, append(args, flags[1], d.IPv4.String())...)
 		require.Zero(t, client.Wait())
 		require.Zero(t, server.Wait())
@@ -139,10 +147,10 @@ func TestEndGoes(t *testing.T) {
 			{"client is interrupted", false, os.Interrupt, interrupted, failed},
 		} {
 			t.Run(m.String()+"/"+tt.name, func(t *testing.T) {
-				port++
+				port := nextPort()
 				args := []string{"-n", "10000000", "-p", strconv.Itoa(port)}
 				server := start(t, ours, m, args...)
-				require.Eventually(t, func() bool { return listens(port) }, patience, tick)
+				server.Eventually("listens", func() bool { return listens(port) })
 				client := start(t, ours, m, append(args, d.IPv4.String())...)
 				require.Eventually(t, func() bool { return connected(t) || client.Ended() }, patience, tick)
 				target := client
@@ -167,10 +175,10 @@ func TestEndGoes(t *testing.T) {
 func TestEndsDiffer(t *testing.T) {
 	d := testdevice.Require(t)
 	ends := func(t *testing.T, server, client program, of, to measurement, serverArgs, clientArgs string) (said, out string) {
-		port++
+		port := nextPort()
 		common := []string{"-p", strconv.Itoa(port)}
 		s := start(t, server, of, append(strings.Fields(serverArgs), common...)...)
-		require.Eventually(t, func() bool { return listens(port) }, patience, tick)
+		s.Eventually("listens", func() bool { return listens(port) })
 		c := start(t, client, to, append(append(strings.Fields(clientArgs), common...), d.IPv4.String())...)
 		if status := s.Wait(); server.name == ours.name {
 			require.Equal(t, 1, status)
@@ -214,10 +222,10 @@ func TestEndsDiffer(t *testing.T) {
 func TestJSON(t *testing.T) {
 	d := testdevice.Require(t)
 	for _, m := range []measurement{{"send", true}, {"write", true}, {"send", false}} {
-		port++
+		port := nextPort()
 		args := []string{"-j", "-n", "5", "-s", "2", "-p", strconv.Itoa(port)}
 		server := start(t, ours, m, args...)
-		require.Eventually(t, func() bool { return listens(port) }, patience, tick)
+		server.Eventually("listens", func() bool { return listens(port) })
 		client := start(t, ours, m, append(args, d.IPv4.String())...)
 		for _, p := range []*process.Process{client, server} {
 			require.Zero(t, p.Wait())

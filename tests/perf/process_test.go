@@ -62,8 +62,16 @@ var ours = program{"Go", func(t testing.TB, m measurement, args ...string) *exec
 	return process.Cmd(t, "verbena", append([]string{"perf", m.op + kind}, args...)...)
 }}
 
-// port is that of the next run, so that no two meet.
+// port is that of the last run.
 var port = 18600
+
+// nextPort returns a port for a run, so that no two meet.
+func nextPort() int {
+	for port++; listens(port); port++ {
+		// Another program has it.
+	}
+	return port
+}
 
 func start(t testing.TB, p program, m measurement, args ...string) *process.Process {
 	t.Helper()
@@ -91,12 +99,12 @@ type row struct {
 func run(t testing.TB, d testdevice.Device, client, server program, m measurement, args ...string) []row {
 	t.Helper()
 	for tries := 5; ; tries-- {
-		port++
+		port := nextPort()
 		args := append(slices.Clip(args), "-p", strconv.Itoa(port))
 		serving := start(t, server, m, args...)
-		require.Eventually(t, func() bool { return listens(port) }, patience, 5*time.Millisecond)
+		serving.Eventually("listens", func() bool { return listens(port) })
 		asking := start(t, client, m, append(args, d.IPv4.String())...)
-		asked, served := asking.Wait(), serving.Wait()
+		asked, served := finish(asking, serving)
 		if tries > 1 && (uncalibrated(asking) || uncalibrated(serving)) {
 			continue
 		}
@@ -106,6 +114,15 @@ func run(t testing.TB, d testdevice.Device, client, server program, m measuremen
 		require.NotEmpty(t, rows, "%s client", client.name)
 		return rows
 	}
+}
+
+// finish waits for both ends of a run and returns their exit statuses. A server
+// whose client has failed may wait for another one, so it is killed.
+func finish(client, server *process.Process) (asked, served int) {
+	if asked = client.Wait(); asked != 0 {
+		server.Kill()
+	}
+	return asked, server.Wait()
 }
 
 // uncalibrated reports whether a program is perftest's and has given up because

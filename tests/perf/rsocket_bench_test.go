@@ -158,7 +158,7 @@ func ratios(values, others []float64) string {
 // transfer, or Gb/s, as the client says.
 func stream(b *testing.B, d testdevice.Device, command func(args ...string) *exec.Cmd, bandwidth bool, args ...string) float64 {
 	b.Helper()
-	port++
+	port := nextPort()
 	args = append(slices.Clip(args), "-p", strconv.Itoa(port))
 	serving := process.Start(b, command(append(args, "-b", d.IPv4.String())...))
 	for end := time.Now().Add(patience); ; time.Sleep(tick) { // until it listens

@@ -119,7 +119,7 @@ func BenchmarkUDP(b *testing.B) {
 func between(b *testing.B, at [2]station, p program, m measurement, size, n int) float64 {
 	b.Helper()
 	for tries := 5; ; tries-- {
-		port++
+		port := nextPort()
 		start := func(s station, more ...string) *process.Process {
 			args := append([]string{"-s", strconv.Itoa(size), "-n", strconv.Itoa(n), "-p", strconv.Itoa(port)}, more...)
 			if s.device != "" {
@@ -130,7 +130,7 @@ func between(b *testing.B, at [2]station, p program, m measurement, size, n int)
 		server := start(at[1])
 		at[1].awaits(b, server, fmt.Sprintf(":%04X 00000000", port), "/proc/net/tcp", "/proc/net/tcp6")
 		client := start(at[0], at[1].address)
-		asked, served := client.Wait(), server.Wait()
+		asked, served := finish(client, server)
 		if tries > 1 && (uncalibrated(client) || uncalibrated(server)) {
 			continue
 		}

@@ -32,7 +32,7 @@ func TestUDPCounts(t *testing.T) {
 	var counts [2]map[string]float64
 	const n = 500
 	for k := range counts { // what the start takes is in both
-		port++
+		port := nextPort()
 		file := filepath.Join(t.TempDir(), "counts")
 		args := []string{"-s", "64", "-e", "--netpoll", "-n", strconv.Itoa((k + 1) * n), "-p", strconv.Itoa(port)}
 		on := func(i byte, more ...string) *exec.Cmd {
@@ -41,7 +41,7 @@ func TestUDPCounts(t *testing.T) {
 			return cmd
 		}
 		server := process.Start(t, on(1))
-		require.Eventually(t, func() bool { return listens(port) }, patience, tick)
+		server.Eventually("listens", func() bool { return listens(port) })
 		client := on(2, ownnetwork.Addr(1).String())
 		counted := exec.Command("perf", append([]string{"stat", "-x,", "-o", file, "-e", sends + "," + refusals, "--"}, client.Args...)...)
 		counted.Env = client.Env
