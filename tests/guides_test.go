@@ -10,6 +10,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 )
 
 // block is a fenced block of a page.
@@ -182,6 +186,14 @@ func TestGuidesRun(t *testing.T) {
 	}
 }
 
+// endsWithTest has all that the shell starts killed when the test's process has
+// ended, which holds the other end of the pipe.
+const endsWithTest = `
+{ read -r -u 3 || kill -KILL -- -$$; } >/dev/null 2>&1 &
+disown
+exec 3<&-
+`
+
 func (s *session) run(t *testing.T, top string) {
 	dir := t.TempDir()
 	out, bin, home, proxy := filepath.Join(dir, "out"), filepath.Join(dir, "bin"), filepath.Join(dir, "home"), filepath.Join(dir, "proxy")
@@ -200,10 +212,15 @@ func (s *session) run(t *testing.T, top string) {
 	tool, err := exec.LookPath("go")
 	require.NoError(t, err)
 
+	alive, held, err := os.Pipe()
+	require.NoError(t, err)
+	defer alive.Close()
+	defer held.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c",
-		"exec 9>&2\ntrap 'echo \"the block at line $at failed:\" >&9; tail -n 30 \"$OUT/$at\" >&9' ERR\nunset VERBENA_DEVICE\n"+s.script.String()+"wait\n")
+		endsWithTest+"exec 9>&2\ntrap 'echo \"the block at line $at failed:\" >&9; tail -n 30 \"$OUT/$at\" >&9' ERR\nunset VERBENA_DEVICE\n"+s.script.String()+"wait\n")
+	cmd.ExtraFiles = []*os.File{alive}
 	cmd.Dir = home
 	cmd.Env = append(os.Environ(), "TOP="+top, "GO="+tool, "BIN="+bin, "OUT="+out, "HOME="+home, "GOBIN="+bin,
 		"PATH="+filepath.Join(top, "tests/testdata/guides")+":"+bin+":"+os.Getenv("PATH"),
@@ -219,6 +236,36 @@ func (s *session) run(t *testing.T, top string) {
 		require.NoError(t, err)
 		require.True(t, shows(want, string(got)), "line %s shows\n%s\nand it is\n%s", file, want, got)
 	}
+}
+
+// What a guide starts does not outlive a test that is killed: it would keep its
+// ports.
+func TestGuidesEnd(t *testing.T) {
+	const variable = "VERBENA_TEST_HELD"
+	if held := os.Getenv(variable); held != "" {
+		s := session{}
+		s.add(block{language: "sh", text: "sleep 600 >'" + held + "'\n"})
+		s.run(t, "..")
+		return
+	}
+	held := filepath.Join(t.TempDir(), "held")
+	require.NoError(t, syscall.Mkfifo(held, 0o600))
+	cmd := exec.Command(process.Self(t), "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), variable+"="+held)
+	killed := process.Start(t, cmd)
+	var f *os.File
+	opened := cmtest.InBackground(func() (err error) {
+		f, err = os.Open(held)
+		return err
+	})
+	require.NoError(t, cmtest.Take(t, opened, "the program of the guide"))
+	defer f.Close()
+	killed.Kill()
+	ended := cmtest.InBackground(func() error {
+		_, err := io.Copy(io.Discard, f)
+		return err
+	})
+	require.NoError(t, cmtest.Take(t, ended, "the end of what the guide has started"))
 }
 
 // packagesOfFragments are what pieces of Go may use without saying so.
