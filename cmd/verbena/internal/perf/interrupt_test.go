@@ -6,6 +6,7 @@ package perf
 
 import (
 	"bytes"
+	"net"
 	"os"
 	"os/signal"
 	"slices"
@@ -28,11 +29,11 @@ type end struct {
 	stderr string
 }
 
-func writeBandwidth(args ...string) <-chan end {
+func writeBandwidth(port string, args ...string) <-chan end {
 	ended := make(chan end, 1)
 	go func() {
 		var stdout, stderr bytes.Buffer
-		status := Program().Main(append([]string{"write_bw", "-e", "-R", "-p", "18614"}, args...), &stdout, &stderr)
+		status := Program().Main(append([]string{"write_bw", "-e", "-R", "-p", port}, args...), &stdout, &stderr)
 		ended <- end{status, stderr.String()}
 	}()
 	return ended
@@ -53,13 +54,18 @@ func TestInterruptedWhileHeld(t *testing.T) {
 	fakelib.OpenCM(t)
 	before := len(ibverbs.OpenObjects())
 	reached, release := verbs.Hold("ibv_destroy_qp")
-	server := writeBandwidth()
-	client := writeBandwidth("127.0.0.1")
+	ln, err := net.Listen("tcp", ":0") // finds a port
+	require.NoError(t, err)
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	server := writeBandwidth(port)
+	client := writeBandwidth(port, "127.0.0.1")
 	require.Eventually(t, func() bool {
 		select {
 		case e := <-client: // too early
 			require.Contains(t, e.stderr, "connection refused")
-			client = writeBandwidth("127.0.0.1")
+			client = writeBandwidth(port, "127.0.0.1")
 		default:
 		}
 		return slices.Contains(verbs.Names(), "ibv_post_send")
