@@ -324,6 +324,9 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 		}
 		talks := cq.policy.talks()
 		attends = talks && cq.wakes && datapath.MayAttend()
+		if talks && cq.wakes && !attends && cq.policy.spins.isGood() {
+			datapath.Supersede()
+		}
 		if !attends && cq.policy.beginSpin(talks) {
 			n, err := cq.Spin(wcs, cq.policy.spinLimit)
 			cq.policy.endSpin(n > 0)

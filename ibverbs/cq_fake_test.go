@@ -311,6 +311,7 @@ type attendant struct {
 	attends    chan struct{} // gets a value when a goroutine attends
 	interrupts chan struct{}
 	parked     atomic.Int32 // number of goroutines that have said that they park
+	superseded atomic.Int32 // number of calls of Supersede
 	busy       bool         // whether another goroutine attends
 }
 
@@ -336,7 +337,8 @@ func newAttendant(t *testing.T) *attendant {
 			default:
 			}
 		},
-		Park: func() { a.parked.Add(1) },
+		Park:      func() { a.parked.Add(1) },
+		Supersede: func() { a.superseded.Add(1) },
 	})
 	t.Cleanup(func() { datapath.SetDevice(nil) })
 	return a
@@ -410,10 +412,14 @@ func TestWaitAttends(t *testing.T) {
 	require.Equal(t, result{n: 1}, <-w)
 
 	a.busy = true
-	w = begin(context.Background())
-	require.Eventually(t, cq.parks.Load, time.Minute, time.Millisecond)
-	arrive()
-	require.Equal(t, result{n: 1}, <-w)
+	for short, superseded := range []int32{0, 1} { // whether the waits of the queue are short
+		cq.policy.spins.score.Store(int32(short))
+		w = begin(context.Background())
+		require.Eventually(t, cq.parks.Load, time.Minute, time.Millisecond)
+		arrive()
+		require.Equal(t, result{n: 1}, <-w)
+		require.Equal(t, superseded, a.superseded.Load())
+	}
 }
 
 // limitOf returns a context of the test that can end.

@@ -37,7 +37,8 @@ import (
 // after several waits that parked and took a few times the limit, one spins.
 //
 // With a device in this process, a wait does the device's work: it attends, for
-// as long as it waits, or spins if another goroutine attends. It parks instead
+// as long as it waits, or spins if another goroutine attends, which parks soon
+// if it waits for long and this queue's waits are short. It parks instead
 // if the program's last request has woken other goroutines, which run as soon
 // as the caller parks, or if nothing has come from another process since the
 // queue's last wait: then the peer is another goroutine.

@@ -178,4 +178,6 @@ type Device struct {
 	// Park tells the device that the caller waits for a completion in a queue
 	// of SetWake, and does none of its work.
 	Park func()
+	// Supersede makes a goroutine for which Attend has worked for long park.
+	Supersede func()
 }

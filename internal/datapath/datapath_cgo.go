@@ -229,6 +229,14 @@ func Park() {
 	}
 }
 
+// Supersede makes a goroutine that has been in Attend for long park, so that
+// the caller, whose waits are short, can attend next time.
+func Supersede() {
+	if d := device.Load(); d != nil {
+		d.Supersede()
+	}
+}
+
 // events looks up the functions that take an event from a completion channel,
 // in the library that created the channel.
 var events = dl.Library{

@@ -56,6 +56,9 @@ func Interrupt() {}
 // Park does nothing, as there is no device.
 func Park() {}
 
+// Supersede does nothing, as there is no device.
+func Supersede() {}
+
 // TakeEvent fails with syscall.ENOSYS.
 func TakeEvent(_ *libibverbs.CompChannel, p *Polled) { *p = cannotPoll }
 

@@ -31,7 +31,8 @@ const (
 )
 
 // Two processes that answer each other's messages at once find them by
-// spinning: hardly any thread sleeps, which would have to be woken for the next
+// spinning, also while other goroutines of theirs wait for messages that do not
+// come: hardly any thread sleeps, which would have to be woken for the next
 // message. A round may meet a machine that does other work.
 func TestConnSpinsBetweenProcesses(t *testing.T) {
 	d := testdevice.Require(t)
@@ -44,43 +45,68 @@ func TestConnSpinsBetweenProcesses(t *testing.T) {
 		return process.Start(t, cmd)
 	}
 	const most = 0.5 // sleeps for each message there and back
-	server := start("answers", d.IPv4.String())
-	client := start("talks", server.Line(), fmt.Sprint(most))
-	require.Zero(t, client.Wait())
-	require.Zero(t, server.Wait())
-	least, err := strconv.ParseFloat(client.Line(), 64)
-	require.NoError(t, err)
-	require.LessOrEqual(t, least, most, "sleeps of the client's threads for each message there and back")
+	for _, idle := range []int{0, 3} {
+		t.Run(fmt.Sprint(idle, " idle"), func(t *testing.T) {
+			server := start("answers", d.IPv4.String(), fmt.Sprint(idle))
+			client := start("talks", server.Line(), fmt.Sprint(idle), fmt.Sprint(most))
+			require.Zero(t, client.Wait())
+			require.Zero(t, server.Wait())
+			least, err := strconv.ParseFloat(client.Line(), 64)
+			require.NoError(t, err)
+			require.LessOrEqual(t, least, most, "sleeps of the client's threads for each message there and back")
+		})
+	}
 }
 
 // answers is a program that prints where it listens, on the address that is its
-// argument, and answers the messages of one connection.
+// first argument, and answers the messages of connections: as many as the second
+// argument says, and of the last one until it ends.
 func answers(args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := answer(ctx, args[0], stdout); err != nil {
+	idle, err := strconv.Atoi(args[1])
+	if err == nil {
+		err = answer(ctx, args[0], idle, stdout)
+	}
+	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
 	}
 	return 0
 }
 
-func answer(ctx context.Context, host string, stdout io.Writer) error {
+func answer(ctx context.Context, host string, idle int, stdout io.Writer) error {
 	listener, err := rdmacm.Listen(ctx, net.JoinHostPort(host, "0"), nil)
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
 	fmt.Fprintln(stdout, listener.Addr())
-	request, err := listener.Accept(ctx)
-	if err != nil {
-		return err
+	accept := func() (*rdmacm.Conn, error) {
+		request, err := listener.Accept(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return request.Accept(ctx, talkConfig)
 	}
-	conn, err := request.Accept(ctx, talkConfig)
+	for range idle {
+		conn, err := accept()
+		if err != nil {
+			return err
+		}
+		answering := make(chan error, 1)
+		go func() { answering <- answerOn(ctx, conn) }()
+		defer func() { conn.Close(); <-answering }()
+	}
+	conn, err := accept()
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	return answerOn(ctx, conn)
+}
+
+func answerOn(ctx context.Context, conn *rdmacm.Conn) error {
 	for m, err := range conn.Messages(ctx) {
 		if err != nil {
 			return err
@@ -93,14 +119,19 @@ func answer(ctx context.Context, host string, stdout io.Writer) error {
 }
 
 // talks is a program that connects to the address that is its first argument,
-// and talks in rounds, until its threads sleep at most as often for each
-// message as the second argument says. It prints the least that it has found.
+// after the idle connections of the second, and talks in rounds, until its
+// threads sleep at most as often for each message as the third argument says. It
+// prints the least that it has found.
 func talks(args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	most, err := strconv.ParseFloat(args[1], 64)
+	idle, err := strconv.Atoi(args[1])
+	var most float64
 	if err == nil {
-		err = talk(ctx, args[0], most, stdout)
+		most, err = strconv.ParseFloat(args[2], 64)
+	}
+	if err == nil {
+		err = talk(ctx, args[0], idle, most, stdout)
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, err)
@@ -109,7 +140,24 @@ func talks(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-func talk(ctx context.Context, address string, most float64, stdout io.Writer) error {
+func talk(ctx context.Context, address string, idle int, most float64, stdout io.Writer) error {
+	for range idle {
+		conn, err := rdmacm.Dial(ctx, address, talkConfig)
+		if err != nil {
+			return err
+		}
+		for range 10 {
+			if err := ask(ctx, conn); err != nil {
+				return err
+			}
+		}
+		waiting := make(chan struct{})
+		go func() {
+			defer close(waiting)
+			_, _ = conn.Receive(ctx)
+		}()
+		defer func() { conn.Close(); <-waiting }()
+	}
 	conn, err := rdmacm.Dial(ctx, address, talkConfig)
 	if err != nil {
 		return err
@@ -119,15 +167,8 @@ func talk(ctx context.Context, address string, most float64, stdout io.Writer) e
 	for range talkRounds {
 		before := sleeps()
 		for range talkMessages {
-			if err := conn.Send(ctx, ibverbs.InlineBytes(message)); err != nil {
+			if err := ask(ctx, conn); err != nil {
 				return err
-			}
-			m, err := conn.Receive(ctx)
-			if err != nil {
-				return err
-			}
-			if !bytes.Equal(m.Data, message) {
-				return errAnswer
 			}
 		}
 		if least = min(least, float64(sleeps()-before)/talkMessages); least <= most {
@@ -136,6 +177,18 @@ func talk(ctx context.Context, address string, most float64, stdout io.Writer) e
 	}
 	fmt.Fprintln(stdout, least)
 	return nil
+}
+
+// ask sends a message and waits for the answer.
+func ask(ctx context.Context, conn *rdmacm.Conn) error {
+	if err := conn.Send(ctx, ibverbs.InlineBytes(message)); err != nil {
+		return err
+	}
+	m, err := conn.Receive(ctx)
+	if err == nil && !bytes.Equal(m.Data, message) {
+		err = errAnswer
+	}
+	return err
 }
 
 // sleeps returns how often threads of this process have slept.

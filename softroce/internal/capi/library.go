@@ -118,7 +118,7 @@ func self() *cmLibrary {
 		l.Start()
 		datapath.SetDevice(&datapath.Device{
 			Idle: l.help, Relieve: l.Relieve, Resume: l.Resume, Received: l.Received, WokeOthers: l.WokeOthers,
-			SetWake: l.setWake, Attend: l.Attend, MayAttend: l.MayAttend, Interrupt: l.Interrupt, Park: l.Park,
+			SetWake: l.setWake, Attend: l.Attend, MayAttend: l.MayAttend, Interrupt: l.Interrupt, Park: l.Park, Supersede: l.Supersede,
 		})
 	})
 	return theLibrary

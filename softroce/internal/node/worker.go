@@ -58,6 +58,10 @@ type worker struct {
 	watched    atomic.Bool   // whether functions of the program see packets; if so, help does nothing
 	noNapUntil time.Duration // time until which the worker does not nap; used by the worker alone
 	spins      spins         // of goroutines that attend to the bell; used by the one that does
+	attends    atomic.Int64  // time at which the goroutine that attends has begun, as a time.Duration
+	superseded atomic.Bool   // whether that goroutine is to park
+	over       func() bool   // argument of attend; used by that goroutine
+	ends       func() bool   // hasEnded, made once
 }
 
 // sockets are the sockets of the network. The worker waits for them and for its
@@ -266,8 +270,9 @@ func (n *Node) MayAttend() bool {
 // lately been over in the time spin, the goroutine watches the bell for that
 // time before it parks. A thread that makes over return true calls Interrupt
 // afterwards. Attend returns false at once if MayAttend does, and early if
-// there is work for the worker. The caller then parks until over returns true:
-// on one processor, the worker could not run if the caller attended again.
+// there is work for the worker, or if another goroutine calls Supersede. The
+// caller then parks until over returns true: on one processor, the worker could
+// not run if the caller attended again.
 func (n *Node) Attend(over func() bool, spin time.Duration) bool { return n.worker.attend(over, spin) }
 
 // Park tells the worker that the caller waits for a completion, and does none
@@ -280,6 +285,21 @@ func (n *Node) Park() {
 	}
 }
 
+// longAttended is the time after which Supersede makes a goroutine park.
+const longAttended = 10 * time.Millisecond
+
+// Supersede makes a goroutine that has attended for long, and so seems to wait
+// for what does not come soon, park: the waits of the caller are short.
+func (n *Node) Supersede() {
+	w := &n.worker
+	if w.bell.IsAttended() && n.Now()-time.Duration(w.attends.Load()) > longAttended && !w.superseded.Swap(true) {
+		w.bell.Interrupt()
+	}
+}
+
+// hasEnded reports whether the goroutine that attends has to stop.
+func (w *worker) hasEnded() bool { return w.superseded.Load() || w.over() }
+
 // Interrupt makes Attend call its function again.
 func (n *Node) Interrupt() { n.worker.bell.Interrupt() }
 
@@ -287,11 +307,16 @@ func (w *worker) attend(over func() bool, spin time.Duration) bool {
 	if !w.n.MayAttend() || !w.bell.Attend() {
 		return false
 	}
+	if w.ends == nil {
+		w.ends = w.hasEnded
+	}
+	w.over = over
 	w.helps.Add(1)
 	began := w.n.Now()
+	w.attends.Store(int64(began))
+	w.superseded.Store(false)
 	spins := w.spins.pay() && runtime.GOMAXPROCS(0) > 1
-	isOver := over()
-	for ; !isOver; isOver = over() {
+	for !w.hasEnded() {
 		if w.bell.IsRung() {
 			if !w.attendStep(over) {
 				break
@@ -300,11 +325,12 @@ func (w *worker) attend(over func() bool, spin time.Duration) bool {
 		}
 		if left := spin - (w.n.Now() - began); spins && left > 0 {
 			w.bell.Relieve()
-			w.bell.Spin(left, over)
+			w.bell.Spin(left, w.ends)
 			continue
 		}
-		w.bell.Wait(over)
+		w.bell.Wait(w.ends)
 	}
+	isOver := over()
 	w.spins.note(w.n.Now()-began, spin)
 	yields := spins && w.spins.yields()
 	w.bell.Leave()

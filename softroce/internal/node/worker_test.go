@@ -314,6 +314,29 @@ func TestAttendLeavesToWorker(t *testing.T) {
 	}
 }
 
+// A goroutine that has attended for long parks when another one asks for it.
+func TestSupersede(t *testing.T) {
+	n := newWired(t)
+	w := &n.worker
+	w.sockets = nil
+	atomic.StoreUint32(w.bell.Word(), link.Asleep)
+	w.wakesAt.Store(int64(never))
+	n.Supersede() // nothing attends
+	attended := make(chan bool, 1)
+	go func() { attended <- n.Attend(func() bool { return false }, 0) }()
+	require.Eventually(t, func() bool { return atomic.LoadUint32(w.bell.Word()) == link.Attended }, time.Minute, time.Microsecond)
+	w.attends.Store(int64(n.Now() + time.Hour))
+	n.Supersede()
+	require.False(t, w.superseded.Load(), "it has attended for a short time")
+	w.attends.Store(int64(n.Now() - longAttended - 1))
+	n.Supersede()
+	require.False(t, <-attended)
+	require.True(t, n.MayAttend())
+	require.EqualValues(t, link.Asleep, *w.bell.Word(), "ringing wakes the worker again")
+	require.True(t, n.Attend(func() bool { return true }, 0))
+	require.False(t, w.superseded.Load())
+}
+
 // interrupted is a program in which a message comes during the first steps.
 type interrupted struct {
 	program
