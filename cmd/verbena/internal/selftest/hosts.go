@@ -9,11 +9,13 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/verbena-go/verbena/cmd/internal/program"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/links"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/peer"
+	"github.com/verbena-go/verbena/rdmacm"
 )
 
 // serve is the server's end of a selftest between two hosts.
@@ -77,13 +79,15 @@ func (o *options) join(ctx context.Context, out program.Output, device string) (
 	}
 	start, waits := time.Now(), false
 	for {
-		session, later, err := o.tryJoin(ctx, device)
+		session, why, err := o.tryJoin(ctx, device)
 		switch {
 		case err == nil:
 			return session, nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case !later || time.Since(start) >= o.await:
+		case why == unusable:
+			return nil, err
+		case why == other || time.Since(start) >= o.await:
 			return nil, program.Failure(exitAlone, err)
 		case !waits:
 			waits = true
@@ -96,14 +100,25 @@ func (o *options) join(ctx context.Context, out program.Output, device string) (
 	}
 }
 
-// tryJoin tries to begin a session with the server. If it cannot, later reports
-// whether that may change.
-func (o *options) tryJoin(ctx context.Context, device string) (_ *peer.Session, later bool, _ error) {
+// obstacle is what keeps a session from beginning.
+type obstacle int
+
+const (
+	unusable obstacle = iota // this end's device cannot be used
+	other                    // another program listens there, or there is no such host
+	absent                   // there is no server, yet, or it has another client
+)
+
+// tryJoin tries to begin a session with the server. If it cannot, it says what
+// kept it from that; with several addresses, what is most likely to change.
+func (o *options) tryJoin(ctx context.Context, device string) (_ *peer.Session, why obstacle, _ error) {
 	host := o.operands[0]
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
-		unknown, known := errors.AsType[*net.DNSError](err)
-		return nil, !known || !unknown.IsNotFound, err
+		if unknown, known := errors.AsType[*net.DNSError](err); known && unknown.IsNotFound {
+			return nil, other, err
+		}
+		return nil, absent, err
 	}
 	limited, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
@@ -113,9 +128,9 @@ func (o *options) tryJoin(ctx context.Context, device string) (_ *peer.Session, 
 		if err == nil {
 			var session *peer.Session
 			if session, err = peer.Join(limited, local, net.JoinHostPort(a.Unmap().String(), strconv.Itoa(o.at))); err == nil {
-				return session, false, nil
+				return session, why, nil
 			}
-			later = later || !errors.Is(err, peer.ErrOther)
+			why = max(why, obstacleOf(err))
 		}
 		errs = append(errs, err)
 	}
@@ -123,7 +138,25 @@ func (o *options) tryJoin(ctx context.Context, device string) (_ *peer.Session, 
 	if limited.Err() != nil && ctx.Err() == nil {
 		err = fmt.Errorf("no connection to %s within %v: %w; verbena doctor %s checks the path to it", host, o.patience, err, host)
 	}
-	return nil, later, err
+	return nil, why, err
+}
+
+// obstacleOf returns why a server could not be joined.
+func obstacleOf(err error) obstacle {
+	if errors.Is(err, peer.ErrOther) {
+		return other
+	}
+	if _, told := errors.AsType[*rdmacm.EventError](err); told || errors.Is(err, context.DeadlineExceeded) {
+		return absent
+	}
+	for _, errno := range []syscall.Errno{
+		syscall.ECONNREFUSED, syscall.ETIMEDOUT, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN,
+	} {
+		if errors.Is(err, errno) {
+			return absent
+		}
+	}
+	return unusable
 }
 
 // leave ends the session, if there is one. It returns why the session has ended

@@ -162,6 +162,25 @@ func TestNoServer(t *testing.T) {
 	require.NotContains(t, client.Stderr(), "waiting for the server")
 }
 
+// A device that cannot have the session is no missing server.
+func TestUnusableDevice(t *testing.T) {
+	for why, tt := range map[string]struct {
+		server string
+		env    []string
+	}{
+		"not supported":     {"127.0.0.1", []string{"VERBENA_DEVICE=soft", "VERBENA_LIMITS=efa"}},
+		"has no IP address": {"::1", []string{"VERBENA_DEVICE=soft:udp=127.0.0.1", "VERBENA_LIMITS="}},
+	} {
+		skipInVM(t)
+		cmd := process.Command(t, "selftest", "-W", "600", "-p", somePort(), tt.server)
+		cmd.Env = append(cmd.Env, tt.env...)
+		client := process.Start(t, cmd)
+		require.Equal(t, 1, client.Wait(), client.Output())
+		require.Contains(t, client.Stderr(), why)
+		require.NotContains(t, client.Stderr(), "waiting for the server")
+	}
+}
+
 // A client that is told to wait for its server starts before it, and ends with
 // an interruption.
 func TestServerIsLate(t *testing.T) {

@@ -42,7 +42,7 @@ func Join(ctx context.Context, local netip.Addr, server string) (*Session, error
 	case isStranger(err):
 		return nil, fmt.Errorf("%s: %w", server, ErrOther)
 	case Why(err) != "":
-		return nil, fmt.Errorf("%s%s", server, Why(err))
+		return nil, fmt.Errorf("%w%s", err, Why(err))
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("%w; does verbena selftest -L run there?", err)
 	case err != nil:
