@@ -30,7 +30,7 @@ func (r *Recurring) Tell(f func(text string), text string) {
 	case n <= oftenTold:
 		f(text)
 	case bits.OnesCount(uint(n)) == 1:
-		f(fmt.Sprintf("%s (the %dth of this kind in a row)", text, n))
+		f(fmt.Sprintf("%s (number %d of this kind in a row)", text, n))
 	}
 }
 

@@ -19,8 +19,9 @@ func TestRecurring(t *testing.T) {
 	}
 	require.Len(t, told, 10+8)
 	require.Equal(t, "refused 10", told[9])
-	require.Equal(t, "refused 16 (the 16th of this kind in a row)", told[10])
-	require.Equal(t, "refused 2048 (the 2048th of this kind in a row)", told[17])
+	require.Equal(t, "refused 16 (number 16 of this kind in a row)", told[10])
+	require.Equal(t, "refused 32 (number 32 of this kind in a row)", told[11])
+	require.Equal(t, "refused 2048 (number 2048 of this kind in a row)", told[17])
 	r.Reset()
 	r.Tell(tell, "refused again")
 	require.Equal(t, "refused again", told[18])

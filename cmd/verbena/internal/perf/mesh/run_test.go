@@ -448,7 +448,7 @@ func TestStrangers(t *testing.T) {
 	for _, l := range silent {
 		require.NoError(t, l.Close())
 	}
-	require.Eventually(t, func() bool { return strings.Contains(a.events.String(), "(the 64th of this kind in a row)") }, long, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(a.events.String(), "(number 64 of this kind in a row)") }, long, time.Millisecond)
 	require.Equal(t, 10+3, refused()) // the first ten, and those whose number is a power of two
 	r, err := Run(t.Context(), config(a, startAgent(t, 0, onePort, meet)))
 	require.NoError(t, err)
