@@ -181,6 +181,20 @@ func TestUnusableDevice(t *testing.T) {
 	}
 }
 
+// A server whose device has no connections is not said to be another program.
+func TestUnusableServer(t *testing.T) {
+	skipInVM(t)
+	port := somePort()
+	cmd := process.Command(t, "selftest", "-L", "-p", port, "127.0.0.1")
+	cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft", "VERBENA_LIMITS=rc=0")
+	server := process.Start(t, cmd)
+	server.Prints("listening on")
+	client := start(t, "-p", port, "127.0.0.1")
+	require.Equal(t, exitAlone, client.Wait(), client.Output())
+	require.Contains(t, client.Stderr(), "or cannot accept connections, and prints why")
+	server.Prints("refused: accept: .*not supported")
+}
+
 // A client that is told to wait for its server starts before it, and ends with
 // an interruption.
 func TestServerIsLate(t *testing.T) {

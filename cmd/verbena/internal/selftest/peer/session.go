@@ -39,7 +39,9 @@ func Join(ctx context.Context, local netip.Addr, server string) (*Session, error
 		SendQueue: 1, RecvQueue: 1, ReadDepth: -1, KeepAlive: vanished,
 	})
 	switch {
-	case isStranger(err):
+	case isSilent(err):
+		return nil, fmt.Errorf("%s: %w, or cannot accept connections, and prints why", server, ErrOther)
+	case strings.Contains(Why(err), ErrStranger.Error()):
 		return nil, fmt.Errorf("%s: %w", server, ErrOther)
 	case Why(err) != "":
 		return nil, fmt.Errorf("%w%s", err, Why(err))
@@ -56,11 +58,11 @@ func Join(ctx context.Context, local netip.Addr, server string) (*Session, error
 	return s, nil
 }
 
-// isStranger reports whether a connection was refused by a program that is not
-// a server, or by a server that takes this end for a stranger.
-func isStranger(err error) bool {
+// isSilent reports whether a connection was refused by a program that does not
+// say why. A server does not if it has no queue pair for the connection.
+func isSilent(err error) bool {
 	refused, ok := errors.AsType[*rdmacm.RejectedError](err)
-	return ok && refused.Reason == rdmacm.ReasonConsumer && Why(err) == "" || strings.Contains(Why(err), ErrStranger.Error())
+	return ok && refused.Reason == rdmacm.ReasonConsumer && Why(err) == ""
 }
 
 // Why returns what a server that has refused a connection says, after a colon
