@@ -438,10 +438,14 @@ func (w *worker) doze(helps int64, arms uint32) (helped bool) {
 	return helped
 }
 
-// nap waits until a program arms a queue, for limit at most. arms is the count
-// from before.
+// nap waits until a thread waits without doing the work, for limit at most.
+// arms is the count from before. nap does not wait if the bell is rung, as a
+// thread that rang it may have left the work to the worker: see
+// lockUnlessAwake.
 func (w *worker) nap(arms uint32, limit time.Duration) {
 	atomic.StoreUint32(w.door.Dozing, 1)
-	w.bell.Nap(limit, w.door.Arms, arms)
+	if !w.bell.IsRung() {
+		w.bell.Nap(limit, w.door.Arms, arms)
+	}
 	atomic.StoreUint32(w.door.Dozing, 0)
 }

@@ -511,6 +511,19 @@ func TestDozeWhileAttended(t *testing.T) {
 	<-waits
 }
 
+// A thread that posts, and finds the worker awake and the mutex locked, leaves
+// its work to the worker, which must not nap then.
+func TestNoNapWhileRung(t *testing.T) {
+	n := newWired(t)
+	w := &n.worker
+	w.bell.Ring()
+	n.mu.Lock()
+	n.Resume()
+	n.mu.Unlock()
+	require.True(t, w.bell.IsRung())
+	w.nap(w.door.armed(), time.Hour)
+}
+
 // Each wait of a program that parks does not end a nap.
 func TestDozeWhileParking(t *testing.T) {
 	n := newWired(t)
