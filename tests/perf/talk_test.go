@@ -59,8 +59,8 @@ func TestConnSpinsBetweenProcesses(t *testing.T) {
 }
 
 // answers is a program that prints where it listens, on the address that is its
-// first argument, and answers the messages of connections: as many as the second
-// argument says, and of the last one until it ends.
+// first argument, and answers the messages of connections: as many as the
+// second argument says, and of the last one until it ends.
 func answers(args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -120,8 +120,8 @@ func answerOn(ctx context.Context, conn *rdmacm.Conn) error {
 
 // talks is a program that connects to the address that is its first argument,
 // after the idle connections of the second, and talks in rounds, until its
-// threads sleep at most as often for each message as the third argument says. It
-// prints the least that it has found.
+// threads sleep at most as often for each message as the third argument says.
+// It prints the least that it has found.
 func talks(args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
