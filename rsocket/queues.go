@@ -68,13 +68,14 @@ func (q *queues) postMessage(id uint64, p protocol.Post, segments []ibverbs.Segm
 }
 
 // explain says what is missing if a device refuses a message although the queue
-// pair is connected: what else could be wrong with it does not change, and was
-// right when the queue pair was created.
+// pair is or was connected: what else could be wrong with it does not change,
+// and was right when the queue pair was created. The other end may have failed
+// in the same way, and ended the connection, so that the state is an error.
 func (q *queues) explain(err error) error {
 	if !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
-	if state, stateErr := q.qp.State(); stateErr != nil || state != ibverbs.QPStateRTS {
+	if state, stateErr := q.qp.State(); stateErr != nil || state != ibverbs.QPStateRTS && state != ibverbs.QPStateError {
 		return err
 	}
 	return fmt.Errorf("rsocket needs RDMA writes with immediate data, which the device refuses: %w", err)
