@@ -23,7 +23,8 @@ type fake struct {
 	messages *rdmacm.Receiver
 	mr       *ibverbs.MR // the window, what is written from, and control messages
 	client   ibverbs.RemoteBuffer
-	written  uint64 // bytes in the client's window
+	written  uint64     // bytes in the client's window
+	using    sync.Mutex // held while the memory is used, and by Close
 }
 
 const fakeWindow = 100_000
@@ -70,23 +71,52 @@ func (f *fake) setup(c *rdmacm.Conn) (err error) {
 	return err
 }
 
+// use calls use with the memory, unless Close has freed it.
+func (f *fake) use(use func(memory []byte)) error {
+	f.using.Lock()
+	defer f.using.Unlock()
+	memory := f.mr.Bytes()
+	if memory == nil {
+		return net.ErrClosed
+	}
+	use(memory)
+	return nil
+}
+
+// Close ends the connection, and frees the memory when no call of use has it.
+func (f *fake) Close() error {
+	f.using.Lock()
+	defer f.using.Unlock()
+	return f.Conn.Close()
+}
+
 // say sends a control message of size bytes.
 func (f *fake) say(opcode uint16, size int, features uint64) error {
-	b := f.mr.Bytes()[fakeControl:]
-	clear(b)
-	binary.BigEndian.PutUint16(b, opcode)
-	binary.BigEndian.PutUint64(b[24:], features)
+	err := f.use(func(memory []byte) {
+		b := memory[fakeControl:]
+		clear(b)
+		binary.BigEndian.PutUint16(b, opcode)
+		binary.BigEndian.PutUint64(b[24:], features)
+	})
+	if err != nil {
+		return err
+	}
 	return f.Send(context.Background(), f.mr.Sub(fakeControl, size))
 }
 
 // offer tells the client to write to a window.
 func (f *fake) offer(window ibverbs.RemoteBuffer) error {
-	b := f.mr.Bytes()[fakeControl:]
-	clear(b)
-	binary.BigEndian.PutUint16(b, 3)
-	binary.BigEndian.PutUint64(b[16:], window.Addr)
-	binary.BigEndian.PutUint32(b[24:], uint32(window.Len))
-	binary.BigEndian.PutUint32(b[28:], window.RKey)
+	err := f.use(func(memory []byte) {
+		b := memory[fakeControl:]
+		clear(b)
+		binary.BigEndian.PutUint16(b, 3)
+		binary.BigEndian.PutUint64(b[16:], window.Addr)
+		binary.BigEndian.PutUint32(b[24:], uint32(window.Len))
+		binary.BigEndian.PutUint32(b[28:], window.RKey)
+	})
+	if err != nil {
+		return err
+	}
 	return f.Send(context.Background(), f.mr.Sub(fakeControl, 32))
 }
 
@@ -192,8 +222,12 @@ func (b *bridge) toOther() {
 		_ = b.Close()
 	}()
 	at := 0
+	buf := make([]byte, fakeWindow)
 	for n := range b.arrived {
-		if _, err := b.other.Write(b.mr.Bytes()[at : at+n]); err != nil {
+		if b.use(func(memory []byte) { copy(buf, memory[at:at+n]) }) != nil {
+			return
+		}
+		if _, err := b.other.Write(buf[:n]); err != nil {
 			return
 		}
 		if at += n; at == fakeWindow {
@@ -206,17 +240,16 @@ func (b *bridge) toOther() {
 }
 
 // toClient writes what comes from the other end to the client, until one has
-// closed.
+// closed. If it is the other end, it closes the connection. Otherwise, toOther
+// does, which may still need the memory.
 func (b *bridge) toClient() {
-	defer func() { _ = b.Close() }()
 	buf := make([]byte, fakeWindow)
 	for {
 		n, err := b.other.Read(buf)
 		for p := buf[:n]; len(p) > 0; {
 			b.mu.Lock()
 			k := min(len(p), int(b.client.Len-b.written))
-			copy(b.mr.Bytes()[fakeOut:], p[:k])
-			if k > 0 && b.write(k) != nil {
+			if k > 0 && (b.use(func(memory []byte) { copy(memory[fakeOut:], p[:k]) }) != nil || b.write(k) != nil) {
 				b.mu.Unlock()
 				return
 			}
@@ -230,6 +263,7 @@ func (b *bridge) toClient() {
 			}
 		}
 		if err != nil {
+			_ = b.Close()
 			return
 		}
 	}
