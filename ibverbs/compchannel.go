@@ -35,7 +35,8 @@ type CompChannel struct {
 	// (see waitPolicy). While the netpoller watches the descriptor, each event
 	// wakes a thread of the runtime, even during CQ.Sleep.
 	fd        *netpoll.FD
-	beginning sync.Mutex // guards fd
+	lacksFD   atomic.Bool // whether C's channel has no descriptor yet
+	beginning sync.Mutex  // guards fd, and the making of C's descriptor
 }
 
 // CreateCompChannel creates a completion channel; see
@@ -45,22 +46,50 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 		return nil, err
 	}
 	defer d.object.Done()
-	raw, err := libibverbs.CreateCompChannel(d.raw)
-	if err != nil {
-		return nil, wrap(d.Name(), err)
+	ch := &CompChannel{device: d, raw: datapath.NewChannel(d.raw), cqs: map[*libibverbs.Cq]*CQ{}}
+	ch.lacksFD.Store(ch.raw != nil)
+	if ch.raw == nil {
+		var err error
+		if ch.raw, err = libibverbs.CreateCompChannel(d.raw); err != nil {
+			return nil, wrap(d.Name(), err)
+		}
+		if err := netpoll.SetNonblock(int(ch.raw.Fd)); err != nil {
+			return nil, errors.Join(fmt.Errorf("completion channel of %s: %w", d.Name(), err), libibverbs.DestroyCompChannel(ch.raw))
+		}
 	}
-	name := fmt.Sprintf("completion channel %d of %s", raw.Fd, d.Name())
-	if err := netpoll.SetNonblock(int(raw.Fd)); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), libibverbs.DestroyCompChannel(raw))
-	}
-	ch := &CompChannel{device: d, raw: raw, cqs: map[*libibverbs.Cq]*CQ{}}
-	ch.object.Init(name, &d.object)
+	ch.object.Init("completion channel of "+d.Name(), &d.object)
 	return ch, nil
 }
 
+// open makes the descriptor if the channel has none. On the device in user
+// space, waits need none.
+func (ch *CompChannel) open() error {
+	if !ch.lacksFD.Load() {
+		return nil
+	}
+	ch.beginning.Lock()
+	defer ch.beginning.Unlock()
+	if !ch.lacksFD.Load() {
+		return nil
+	}
+	if errno := datapath.OpenChannel(ch.raw); errno != 0 {
+		return wrap(ch.object.Name(), cerr.Null("ibv_create_comp_channel", int32(errno)))
+	}
+	if err := netpoll.SetNonblock(int(ch.raw.Fd)); err != nil {
+		return fmt.Errorf("%s: %w", ch.object.Name(), err)
+	}
+	ch.lacksFD.Store(false)
+	return nil
+}
+
 // Raw returns the C object, which is valid until Close. Its descriptor is
-// non-blocking.
-func (ch *CompChannel) Raw() *libibverbs.CompChannel { return ch.raw }
+// non-blocking. On the device in user space, the first call of Raw, or of Raw
+// or Sleep of a queue with this channel, makes the descriptor. It is -1 before
+// that, or if the process may open no more files.
+func (ch *CompChannel) Raw() *libibverbs.CompChannel {
+	_ = ch.open()
+	return ch.raw
+}
 
 // Close destroys the channel; see ibv_destroy_comp_channel(3). While completion
 // queues use it, Close does nothing and returns a *BusyError.
@@ -82,6 +111,9 @@ func (ch *CompChannel) Close() error {
 func (ch *CompChannel) destroy() error {
 	err := libibverbs.DestroyCompChannel(ch.raw)
 	if errors.Is(err, syscall.EBUSY) && ch.device.isRemoved() {
+		if ch.lacksFD.Load() {
+			return nil
+		}
 		// C still counts the queues that it leaks, so it keeps the descriptor.
 		return os.NewFile(uintptr(ch.raw.Fd), ch.object.Name()).Close()
 	}
@@ -107,6 +139,9 @@ func (ch *CompChannel) isOnly() bool { return ch.queues.Load() == 1 }
 
 // waiter returns the descriptor to wait on, which it creates if there is none.
 func (ch *CompChannel) waiter() (fd *netpoll.FD, err error) {
+	if err := ch.open(); err != nil {
+		return nil, err
+	}
 	ch.beginning.Lock()
 	defer ch.beginning.Unlock()
 	if ch.fd == nil {
@@ -131,6 +166,9 @@ func (ch *CompChannel) unwatch() {
 // wake makes a goroutine that waits for the queue poll it again.
 func (ch *CompChannel) wake(cq *CQ) {
 	cq.signal()
+	if cq.wakes { // its waits receive from ready
+		return
+	}
 	ch.beginning.Lock()
 	defer ch.beginning.Unlock()
 	if ch.fd != nil { // if fd is nil, no goroutine is parked, and the next wait of the queue receives from ready

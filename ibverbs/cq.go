@@ -151,8 +151,8 @@ func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 	cq.noteCap()
 	if cq.channel != nil {
 		cq.try = func() (bool, error) { return cq.channel.read(cq) }
-		cq.channel.add(cq)
 		cq.wakes = datapath.SetWake(cq.raw, cq.rouse)
+		cq.channel.add(cq)
 	}
 	cq.object.Init(fmt.Sprintf("CQ %d of %s", cq.raw.Handle, d.Name()), parents...)
 	register(unsafe.Pointer(cq.raw), cq)
@@ -214,7 +214,12 @@ func (cq *CQ) Cap() int { return int(cq.entries.Load()) }
 func (cq *CQ) noteCap() { cq.entries.Store(atomic.LoadInt32(&cq.raw.Cqe)) }
 
 // Raw returns the C object, which is valid until Close.
-func (cq *CQ) Raw() *libibverbs.Cq { return cq.raw }
+func (cq *CQ) Raw() *libibverbs.Cq {
+	if cq.channel != nil { // C's queue refers to it
+		_ = cq.channel.open()
+	}
+	return cq.raw
+}
 
 // Resize changes how many completions the queue can hold to at least entries;
 // see ibv_resize_cq(3). Completions in the queue stay there. If there are more
@@ -301,6 +306,9 @@ func (cq *CQ) Sleep(wcs []WC, budget time.Duration) (int, error) {
 	}
 	if cq.channel == nil {
 		return 0, noChannel("CQ.Sleep", cq)
+	}
+	if err := cq.channel.open(); err != nil {
+		return 0, err
 	}
 	var p datapath.Polled
 	datapath.Sleep(cq.queue, count(wcs), unsafe.Pointer(&wcs[0]), cq.solicited, bounded(budget), &p)

@@ -818,6 +818,44 @@ func TestWaitTakesNoEvents(t *testing.T) {
 	}
 }
 
+// On the device in user space, waits take no file. The calls that need the
+// channel's descriptor make it.
+func TestChannelOpensLate(t *testing.T) {
+	r := open(t)
+	for name, needs := range map[string]func(ch *ibverbs.CompChannel, cq *ibverbs.CQ, e *end) int32{
+		"CompChannel.Raw": func(ch *ibverbs.CompChannel, _ *ibverbs.CQ, _ *end) int32 { return ch.Raw().Fd },
+		"CQ.Raw":          func(_ *ibverbs.CompChannel, cq *ibverbs.CQ, _ *end) int32 { return cq.Raw().Channel.Fd },
+		"CQ.Sleep": func(_ *ibverbs.CompChannel, cq *ibverbs.CQ, e *end) int32 {
+			e.writes(t, 2, 1)
+			n, err := cq.Sleep(make([]ibverbs.WC, depth), ibverbs.MaxSpin)
+			require.NoError(t, err)
+			require.LessOrEqual(t, n, 1)
+			if n == 0 {
+				collectOK(t, cq, 1)
+			}
+			return cq.Raw().Channel.Fd
+		},
+	} {
+		ch := r.channel()
+		cq := r.cq(depth, ch)
+		e := r.withCQ(cq, depth)
+		w := waiter(limit(t), cq)
+		untilWaiting(t, cq)
+		e.writes(t, 1, 1)
+		requireOne(t, ended(t, w), 1)
+		require.NotEqual(t, cq.Wakes(), ch.HasDescriptor(), name)
+		fd := needs(ch, cq, e)
+		require.GreaterOrEqual(t, fd, int32(0), name)
+		require.True(t, ch.HasDescriptor(), name)
+		require.Equal(t, fd, ch.Raw().Fd, name)
+
+		w = waiter(limit(t), cq)
+		untilWaiting(t, cq)
+		e.writes(t, 3, 1)
+		requireOne(t, ended(t, w), 3)
+	}
+}
+
 // A Close that fails, because a queue pair uses the queue, wakes no goroutine.
 func TestBusyCloseDoesNotWake(t *testing.T) {
 	r := open(t)

@@ -42,6 +42,9 @@ func (ch *CompChannel) Watched() bool {
 	return ch.fd != nil
 }
 
+// HasDescriptor reports whether C's channel has a descriptor.
+func (ch *CompChannel) HasDescriptor() bool { return ch.raw.Fd >= 0 }
+
 // Unwatch does what many naps do.
 func (ch *CompChannel) Unwatch() { ch.unwatch() }
 

@@ -42,7 +42,7 @@ func (cq *CQ) Internals() sealed.Of[cqInternals] {
 // netpoller stop watching it until a Wait parks again.
 func (i cqInternals) Descriptor() int {
 	i.cq.channel.unwatch()
-	return int(i.cq.channel.raw.Fd)
+	return int(i.cq.channel.Raw().Fd)
 }
 
 // PollOrArm is like Poll. If it returns no completion, it has requested an

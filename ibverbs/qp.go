@@ -890,8 +890,13 @@ func (qp *QP) exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least
 	if least < 1 || least > len(wcs) {
 		return 0, 0, cerr.Refuse(cq.queue.Op(), cq.object.Name(), "least is %d, want 1 to %d, the length of wcs", least, len(wcs))
 	}
-	if how != datapath.Spinning && cq.channel == nil {
-		return 0, 0, noChannel("QP.ExchangeAndSleep", cq)
+	if how != datapath.Spinning {
+		if cq.channel == nil {
+			return 0, 0, noChannel("QP.ExchangeAndSleep", cq)
+		}
+		if err := cq.channel.open(); err != nil {
+			return 0, 0, err
+		}
 	}
 	var receives *libibverbs.RecvWr
 	if recv.Len() > 0 {

@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -165,6 +166,11 @@ type Device struct {
 	// wake goroutines without a system call. It returns false if it does not
 	// know the queue.
 	SetWake func(cq *libibverbs.Cq, wake func() (parked bool)) bool
+	// NewChannel creates a completion channel without a descriptor, which is
+	// -1 until OpenChannel makes it. It returns nil if that fails.
+	NewChannel func(context *libibverbs.Context) *libibverbs.CompChannel
+	// OpenChannel makes the descriptor of a channel from NewChannel.
+	OpenChannel func(channel *libibverbs.CompChannel) syscall.Errno
 	// Attend lets a goroutine that waits for a completion do the device's
 	// work, so that a message of another process wakes only that goroutine.
 	// It returns true some time after over does, or false, perhaps earlier, if

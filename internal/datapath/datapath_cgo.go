@@ -7,6 +7,7 @@ package datapath
 import (
 	"runtime"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -197,6 +198,23 @@ func PollOrArm(q Queue, max int, out unsafe.Pointer, solicited, wakes bool, p *P
 func SetWake(cq *libibverbs.Cq, wake func() (parked bool)) bool {
 	d := device.Load()
 	return d != nil && d.SetWake(cq, unseen(wake))
+}
+
+// NewChannel creates a completion channel of the device of SetDevice, without a
+// descriptor, since SetWake needs none. It returns nil if that fails, or if
+// there is no such device.
+func NewChannel(context *libibverbs.Context) *libibverbs.CompChannel {
+	d := device.Load()
+	if d == nil || d.NewChannel == nil {
+		return nil
+	}
+	return d.NewChannel(context)
+}
+
+// OpenChannel makes the descriptor of a channel from NewChannel. It returns 0
+// or an error number.
+func OpenChannel(channel *libibverbs.CompChannel) syscall.Errno {
+	return device.Load().OpenChannel(channel)
 }
 
 // Attend lets the device of SetDevice do its work in the caller, which waits

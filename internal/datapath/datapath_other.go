@@ -44,6 +44,12 @@ func PollOrArm(_ Queue, _ int, _ unsafe.Pointer, _, _ bool, p *Polled) { *p = ca
 // SetWake returns false, as there is no device.
 func SetWake(_ *libibverbs.Cq, _ func() bool) bool { return false }
 
+// NewChannel returns nil, as there is no device.
+func NewChannel(_ *libibverbs.Context) *libibverbs.CompChannel { return nil }
+
+// OpenChannel fails with syscall.ENOSYS.
+func OpenChannel(_ *libibverbs.CompChannel) syscall.Errno { return syscall.ENOSYS }
+
 // Attend returns false, as there is no device.
 func Attend(_ func() bool, _ time.Duration) bool { return false }
 

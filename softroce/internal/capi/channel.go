@@ -15,12 +15,15 @@ import (
 
 // channel is a completion channel. Its descriptor is the reading end of a pipe.
 // The device writes the ID of a completion queue to the pipe for each event of
-// the queue.
+// the queue. A Go program's channel has no pipe before the program needs the
+// descriptor.
 type channel struct {
 	c       *libibverbs.CompChannel
-	end     int      // writing end of the pipe
+	end     int      // writing end of the pipe, or -1
 	waiting []uint64 // IDs that did not fit into the pipe yet
 }
+
+const noPipe = -1
 
 func init() {
 	verbs.CreateCompChannel = func(c *libibverbs.Context) (*libibverbs.CompChannel, syscall.Errno) { return self().createChannel(c) }
@@ -35,25 +38,72 @@ func init() {
 func (l *library) createChannel(c *libibverbs.Context) (*libibverbs.CompChannel, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
+	h, err := l.addChannel(c)
+	if err != 0 {
+		return nil, err
+	}
+	if err := h.open(); err != 0 {
+		l.destroyChannel(h.c)
+		return nil, err
+	}
+	return h.c, 0
+}
+
+// newChannel creates a channel without a pipe. It returns nil if that fails.
+func (l *library) newChannel(c *libibverbs.Context) *libibverbs.CompChannel {
+	l.Lock()
+	defer l.Unlock()
+	h, err := l.addChannel(c)
+	if err != 0 {
+		return nil
+	}
+	return h.c
+}
+
+func (l *library) addChannel(c *libibverbs.Context) (*channel, syscall.Errno) {
 	if !l.isOpen(c) {
 		return nil, syscall.EINVAL
 	}
 	if l.deviceOf(c).Removed() {
 		return nil, syscall.EIO
 	}
+	h := &channel{c: alloc[libibverbs.CompChannel](), end: noPipe}
+	h.c.Context, h.c.Fd = c, noPipe
+	l.channels[h.c] = h
+	return h, 0
+}
+
+// openChannel makes the pipe of a channel from newChannel.
+func (l *library) openChannel(c *libibverbs.CompChannel) syscall.Errno {
+	l.Lock()
+	defer l.Unlock()
+	h := l.channels[c]
+	if h == nil {
+		return syscall.EINVAL
+	}
+	if err := h.open(); err != 0 {
+		return err
+	}
+	if len(h.waiting) > 0 {
+		l.late = append(l.late, h)
+		l.SendLate()
+	}
+	return 0
+}
+
+// open makes the pipe.
+func (h *channel) open() syscall.Errno {
 	var ends [2]int
 	if err := syscall.Pipe2(ends[:], syscall.O_CLOEXEC); err != nil {
-		return nil, errno(err)
+		return errno(err)
 	}
 	if err := syscall.SetNonblock(ends[1], true); err != nil {
 		syscall.Close(ends[0])
 		syscall.Close(ends[1])
-		return nil, errno(err)
+		return errno(err)
 	}
-	h := &channel{c: alloc[libibverbs.CompChannel](), end: ends[1]}
-	h.c.Context, h.c.Fd = c, int32(ends[0])
-	l.channels[h.c] = h
-	return h.c, 0
+	h.c.Fd, h.end = int32(ends[0]), ends[1]
+	return 0
 }
 
 func (l *library) destroyChannel(c *libibverbs.CompChannel) syscall.Errno {
@@ -66,8 +116,10 @@ func (l *library) destroyChannel(c *libibverbs.CompChannel) syscall.Errno {
 	}
 	delete(l.channels, c)
 	l.late = slices.DeleteFunc(l.late, func(l *channel) bool { return l == h })
-	syscall.Close(h.end)
-	syscall.Close(int(c.Fd))
+	if h.end != noPipe {
+		syscall.Close(h.end)
+		syscall.Close(int(c.Fd))
+	}
 	free(c)
 	return 0
 }
@@ -89,7 +141,7 @@ func (l *library) CompletionEvent(e *engine.CQ, armed uint32) {
 		return
 	}
 	id := q.soft().id
-	if len(h.waiting) == 0 {
+	if len(h.waiting) == 0 && h.end != noPipe {
 		if h.write(id) {
 			return
 		}
