@@ -159,7 +159,7 @@ func (o *options) run(ctx context.Context, out program.Output) error {
 		return o.runMesh(ctx, out)
 	}
 	if o.plot != "" && len(o.compare) > 0 && o.name == "" {
-		return o.draw(nil)
+		return o.draw(ctx, nil)
 	}
 	t, err := o.test()
 	if err != nil {
@@ -197,13 +197,13 @@ func (o *options) run(ctx context.Context, out program.Output) error {
 		}
 	}
 	if o.plot != "" {
-		return o.draw(&result)
+		return o.draw(ctx, &result)
 	}
 	return nil
 }
 
 // draw plots the result, if it is not nil, and the results to compare it with.
-func (o *options) draw(result *measure.Result) error {
+func (o *options) draw(ctx context.Context, result *measure.Result) error {
 	var series []plot.Series
 	if result != nil {
 		series = append(series, plot.Series{Name: result.Test, Result: *result})
@@ -213,7 +213,7 @@ func (o *options) draw(result *measure.Result) error {
 		if !ok {
 			return program.Misuse("--compare %s: expected name=file", c)
 		}
-		r, err := measure.ReadResult(file)
+		r, err := measure.ReadResult(ctx, file)
 		if err != nil {
 			return err
 		}

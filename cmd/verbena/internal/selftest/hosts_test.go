@@ -72,7 +72,7 @@ func TestTwoProcesses(t *testing.T) {
 			client := start(at.client, "-w", "60", "-t", "1200", "-s", "0", "-r", some, "-p", port, "-o", file, at.server)
 			require.Zero(t, client.Wait(), client.Output())
 			require.Zero(t, server.Wait(), server.Output())
-			r, err := report.Read(file)
+			r, err := report.Read(t.Context(), file)
 			require.NoError(t, err)
 			require.True(t, r.Two)
 			for _, result := range r.Results {
@@ -92,7 +92,7 @@ func TestTwoEnds(t *testing.T) {
 	client := start(t, "-w", "60", "-s", "0", "-r", some, "-p", port, "-o", file, "127.0.0.1")
 	require.Zero(t, client.Wait(), client.Output())
 	require.Contains(t, client.Stdout(), "ends on two hosts")
-	r, err := report.Read(file)
+	r, err := report.Read(t.Context(), file)
 	require.NoError(t, err)
 	require.True(t, r.Two)
 	client = start(t, "-w", "60", "-r", "connections.messages", "-p", port, "127.0.0.1")

@@ -292,7 +292,7 @@ func askLiar(t *testing.T, program, lie, checks string) report.Report {
 	run := exec.Command(program, args...)
 	run.Env = append(os.Environ(), "VERBENA_DEVICE=soft", "VERBENA_LIMITS=", "VERBENA_LIE="+lie, fmt.Sprintf("VERBENA_NETWORK=lies%d", time.Now().UnixNano()))
 	out, err := run.CombinedOutput()
-	r, readErr := report.Read(file)
+	r, readErr := report.Read(t.Context(), file)
 	require.NoError(t, readErr, "%v: %s", err, out)
 	return r
 }

@@ -117,7 +117,7 @@ func (o *options) run(ctx context.Context, out program.Output) error {
 	case o.compare && o.asJSON:
 		return program.Misuse("-c and -j exclude each other")
 	case o.compare:
-		return o.sideBySide(out)
+		return o.sideBySide(ctx, out)
 	case o.operands[1] != "":
 		return program.Misuse("unexpected argument %q", o.operands[1])
 	case o.all && o.asJSON:
@@ -151,15 +151,15 @@ func (o *options) run(ctx context.Context, out program.Output) error {
 // errDiffer reports that two reports have different outcomes.
 var errDiffer = errors.New("the outcomes differ")
 
-func (o *options) sideBySide(out program.Output) error {
+func (o *options) sideBySide(ctx context.Context, out program.Output) error {
 	if o.operands[1] == "" {
 		return program.Misuse("-c needs two files")
 	}
-	a, err := report.Read(o.operands[0])
+	a, err := report.Read(ctx, o.operands[0])
 	if err != nil {
 		return err
 	}
-	b, err := report.Read(o.operands[1])
+	b, err := report.Read(ctx, o.operands[1])
 	if err != nil {
 		return err
 	}

@@ -3,9 +3,11 @@
 package measure
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
-	"os"
+
+	"github.com/verbena-go/verbena/cmd/internal/program"
 )
 
 // Result is the result of a run.
@@ -27,9 +29,13 @@ func NewResult(t *Test) Result {
 	}
 }
 
-// ReadResult reads a result from its JSON.
-func ReadResult(file string) (r Result, err error) {
-	b, err := os.ReadFile(file)
+// longest is the size in bytes of the largest file that can be a result.
+const longest = 16 << 20
+
+// ReadResult reads a result from a file with its JSON, or from a pipe until ctx
+// ends.
+func ReadResult(ctx context.Context, file string) (r Result, err error) {
+	b, err := program.ReadFile(ctx, file, longest)
 	if err != nil {
 		return r, err
 	}

@@ -171,12 +171,12 @@ func TestResult(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, json.NewEncoder(&b).Encode(r))
 	write(b.String())
-	got, err := ReadResult(file)
+	got, err := ReadResult(t.Context(), file)
 	require.NoError(t, err)
 	require.Equal(t, r, got)
 	for _, text := range []string{"{", "{}", `{"rows":[]}`} {
 		write(text)
-		_, err := ReadResult(file)
+		_, err := ReadResult(t.Context(), file)
 		require.ErrorContains(t, err, file)
 	}
 }

@@ -5,13 +5,14 @@
 package report
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 
+	"github.com/verbena-go/verbena/cmd/internal/program"
 	"github.com/verbena-go/verbena/cmd/verbena/internal/selftest/check"
 )
 
@@ -49,27 +50,19 @@ type Identity struct {
 }
 
 // New returns a report of results.
-func New(program string, seconds float64, system System, device Device, results []check.Result) Report {
-	return Report{Version: version, Verbena: program, System: system, Device: device, Seconds: seconds, Results: results}
+func New(verbena string, seconds float64, system System, device Device, results []check.Result) Report {
+	return Report{Version: version, Verbena: verbena, System: system, Device: device, Seconds: seconds, Results: results}
 }
 
 // longest is the size in bytes of the largest file that can be a report. Those
 // of today's checks have 40 kB.
 const longest = 4 << 20
 
-// Read reads a report from a file.
-func Read(path string) (r Report, err error) {
-	f, err := os.Open(path)
+// Read reads a report from a file, or from a pipe until ctx ends.
+func Read(ctx context.Context, path string) (r Report, err error) {
+	text, err := program.ReadFile(ctx, path, longest)
 	if err != nil {
 		return r, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, longest+1))
-	if err != nil {
-		return r, err
-	}
-	if len(text) > longest {
-		return r, fmt.Errorf("%s is not a report of verbena selftest: it has more than %d bytes", path, longest)
 	}
 	var form struct {
 		Version int `json:"version"`

@@ -105,7 +105,7 @@ func TestJSON(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.json")
 	want := makeReport()
 	require.NoError(t, want.Write(file))
-	got, err := Read(file)
+	got, err := Read(t.Context(), file)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 }
