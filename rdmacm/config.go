@@ -104,7 +104,9 @@ type Config struct {
 	//
 	// The check is an RDMA write of no bytes, which rdma_cm permits at every
 	// peer. If the peer's program has disabled remote writes on its queue pair,
-	// the check breaks the connection: set KeepAlive to a negative value.
+	// the check breaks the connection: set KeepAlive to a negative value. On
+	// iWARP, an end that has accepted the connection checks only once it has
+	// received a first message of the peer.
 	KeepAlive time.Duration
 	// Linger is how long the system may keep resending the notice of the end,
 	// after Close has returned, to a peer that does not answer; 0 means 30 s.

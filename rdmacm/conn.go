@@ -495,9 +495,10 @@ func (c *Conn) checkPeer() {
 // write in time. The write does not involve the peer's program. While transfers
 // are in flight, isPeerGone writes nothing and returns false: the write would
 // wait until they are done. A send may even wait until the peer's program posts
-// a receive.
+// a receive. On iWARP, it writes nothing either while an end that has accepted
+// has received nothing: some devices let that end send only then.
 func (c *Conn) isPeerGone() bool {
-	if c.ops.areSending() {
+	if c.ops.areSending() || c.id.Request() != nil && c.isIWARP() && !c.ops.heard.Load() {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.config.KeepAlive)
@@ -527,6 +528,10 @@ func (c *Conn) isPeerGone() bool {
 			return true
 		}
 	}
+}
+
+func (c *Conn) isIWARP() bool {
+	return c.pd.Device().Raw().Device.TransportType == libibverbs.IBV_TRANSPORT_IWARP
 }
 
 // errSending reports that other transfers are in flight.

@@ -524,6 +524,27 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
+// On an iWARP device that lets the accepting end send only after the peer, that
+// end checks the peer only after the peer's first message.
+func TestKeepAliveClientFirst(t *testing.T) {
+	if !testdevice.LimitedTo(t, "iwarp") {
+		return
+	}
+	d := needDevice(t)
+	ctx := bounded(t)
+	client, server := connect(t, d.IPv4, nil, &rdmacm.Config{KeepAlive: 500 * time.Millisecond, AckTimeout: time.Millisecond, RetryCount: 1})
+	rdmacm.CheckPeer(server)
+	require.NoError(t, server.Err(), "nothing has come")
+	received := inBackground(func() error { _, err := server.Recv(ctx); return err })
+	require.NoError(t, client.Send(ctx))
+	require.NoError(t, <-received)
+	rdmacm.CheckPeer(server)
+	require.NoError(t, server.Err(), "the peer is there")
+	require.NoError(t, client.QP().SetError())
+	cmtest.Take(t, server.Done(), "the end")
+	require.ErrorIs(t, server.Err(), ibverbs.WCRetryExceeded)
+}
+
 // A peer that is a C program answers, too, and does not notice the check.
 func TestKeepAliveOfCPeer(t *testing.T) {
 	d := needDevice(t)
