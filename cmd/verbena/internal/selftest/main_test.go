@@ -84,7 +84,7 @@ func TestWrite(t *testing.T) {
 	found.Results = results[:2]
 	require.NoError(t, o.write(program.Output{Stdout: &stdout}, found, checks))
 	require.Contains(t, stdout.String(), "Verbena WORKS on this device.")
-	require.Contains(t, stdout.String(), file+" has no addresses")
+	require.Contains(t, stdout.String(), "send "+file+", which has no addresses")
 	o.file = filepath.Join(t.TempDir(), "no", "folder")
 	stdout.Reset()
 	require.ErrorIs(t, o.write(program.Output{Stdout: &stdout}, found, checks), os.ErrNotExist)

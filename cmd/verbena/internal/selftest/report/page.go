@@ -26,8 +26,8 @@ const where = "https://github.com/verbena-go/verbena/issues/new?template=device.
 // basic are the features without which Verbena is of no use.
 var basic = []check.Feature{check.Connections, check.Sockets, check.Transfers, check.Protection}
 
-// proofs are the checks without which a feature is not there, even if the
-// device offers what other checks of the feature need.
+// proofs are the checks without which a feature is not known to work, even if
+// other checks of the feature are ok.
 var proofs = map[check.Feature]string{
 	check.Connections: "connections.messages", check.Sockets: "sockets.echo", check.Transfers: "transfers.batches",
 	check.Datagrams: "datagrams.send", check.Atomics: "atomics.add",
@@ -112,7 +112,7 @@ func (p Page) feature(r Report, f check.Feature) (state string, names []string) 
 		{check.NotRun, "not run", true},
 		{check.NotOffered, "not offered", false},
 	} {
-		if proof, ok := r.result(proofs[f]); s.outcome == check.OK && ok && proof.Outcome == check.NotOffered {
+		if proof, ok := r.result(proofs[f]); s.outcome == check.OK && ok && (proof.Outcome == check.NotOffered || proof.Outcome == check.NotRun) {
 			continue
 		}
 		if names := by[s.outcome]; len(names) > 0 {
@@ -195,12 +195,17 @@ func (p Page) differences(b *strings.Builder, r Report) {
 	if len(differ) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\nDIFFERS\n")
+	fmt.Fprintf(b, "\nDIFFERS FROM THE SPECIFICATION\n")
 	known := 0
 	var cases []check.Case
 	for _, group := range p.alike(differ) {
+		c := p.check(group[0].Check)
+		fmt.Fprintf(b, "  %s\n", cmp.Or(c.Matters, "Matters for: "+joined(c.Features)+"."))
+		if c.Do != "" {
+			fmt.Fprintf(b, "  do: %s\n", c.Do)
+		}
 		for _, result := range group {
-			fmt.Fprintf(b, "  %s: %s\n", result.Check, result.Found)
+			fmt.Fprintf(b, "      %s: %s\n", result.Check, result.Found)
 			for _, one := range result.Cases {
 				switch {
 				case !one.Differs():
@@ -211,14 +216,9 @@ func (p Page) differences(b *strings.Builder, r Report) {
 				}
 			}
 		}
-		c := p.check(group[0].Check)
-		fmt.Fprintf(b, "      %s\n", cmp.Or(c.Matters, "Matters for: "+joined(c.Features)+"."))
-		if c.Do != "" {
-			fmt.Fprintf(b, "      do: %s\n", c.Do)
-		}
 	}
 	if known > 0 {
-		fmt.Fprintf(b, "  %d cases end as they are known to end on this kind of device (docs/proof/negative-cases.md); -v shows them\n", known)
+		fmt.Fprintf(b, "  Of these cases, -v shows %d more, which are known of this kind of device (docs/proof/negative-cases.md)\n", known)
 	}
 	if len(cases) > 0 {
 		fmt.Fprintln(b)
@@ -280,7 +280,11 @@ func (p Page) others(b *strings.Builder, r Report) {
 			by[result.Found] = append(by[result.Found], result.Check)
 		}
 		for _, reason := range reasons {
-			fmt.Fprintf(b, "  %s: %s\n", reason, strings.Join(by[reason], ", "))
+			names := summary(by[reason])
+			if p.All {
+				names = strings.Join(by[reason], ", ")
+			}
+			fmt.Fprintf(b, "  %s: %s\n", reason, names)
 		}
 	}
 }
@@ -305,20 +309,27 @@ func (p Page) all(b *strings.Builder, r Report) {
 // next says what to do.
 func (p Page) next(b *strings.Builder, r Report) {
 	fmt.Fprintf(b, "\nWHAT TO DO\n")
-	switch {
-	case r.Count(check.Failed) > 0:
-		fmt.Fprintln(b, "  Do not rely on what FAILS. Report it, so that it can be mended.")
-	case r.Count(check.NotRun) > 0:
-		fmt.Fprintln(b, "  Nothing, or give what was NOT RUN what it needs, and run it again.")
-	default:
-		fmt.Fprintln(b, "  Nothing.")
+	if r.Count(check.Failed) > 0 {
+		fmt.Fprintln(b, "  Do not rely on what FAILS. Send the report, so that it can be mended.")
+	}
+	if r.Count(check.Differs) > 0 {
+		fmt.Fprintln(b, "  Programs that do not rely on what DIFFERS need no change.")
+	}
+	if r.Count(check.NotOffered) > 0 {
+		fmt.Fprintln(b, "  Programs cannot use what is NOT OFFERED: a call that asks for it fails.")
+	}
+	if r.Count(check.NotRun) > 0 {
+		fmt.Fprintln(b, "  Give what was NOT RUN what it needs, and run the selftest again.")
+	}
+	if r.Count(check.OK) == len(r.Results) {
+		fmt.Fprintln(b, "  Nothing: all that was checked works.")
 	}
 	switch {
 	case p.File == "":
-		fmt.Fprintf(b, "  verbena selftest -o FILE writes a report without addresses, names and GUIDs. Send it to\n  %s\n", where)
+		fmt.Fprintf(b, "  To have the device listed with others, write a report without addresses, names and GUIDs\n  (verbena selftest -o FILE), and send it to\n  %s\n", where)
 	case r.Identity != nil:
-		fmt.Fprintf(b, "  %s has addresses, names and GUIDs, as -I asks. One without them can be sent to\n  %s\n", p.File, where)
+		fmt.Fprintf(b, "  %s has addresses, names and GUIDs, as -I asks. To have the device listed with\n  others, send a report without them to\n  %s\n", p.File, where)
 	default:
-		fmt.Fprintf(b, "  %s has no addresses, names or GUIDs. Send it to\n  %s\n", p.File, where)
+		fmt.Fprintf(b, "  To have the device listed with others, send %s, which has no addresses,\n  names or GUIDs, to\n  %s\n", p.File, where)
 	}
 }

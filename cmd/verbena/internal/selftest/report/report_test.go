@@ -95,6 +95,10 @@ func TestNotOffered(t *testing.T) {
 	r.Results[4].Outcome = check.Failed
 	require.Equal(t, "Verbena WORKS on this device, EXCEPT FOR: atomic operations, connections (rdmacm).", p.Verdict(r))
 
+	// Nor is it known to work if the check that shows it was not run.
+	r.Results[4].Outcome, r.Results[len(r.Results)-1].Outcome = check.OK, check.NotRun
+	require.Equal(t, "It is NOT KNOWN whether Verbena works on this device: not run: connections (rdmacm).", p.Verdict(r))
+
 	p = Page{Checks: []check.Check{{Name: "atomics.add", Features: []check.Feature{check.Atomics}}, {Name: "soak.connection", Features: []check.Feature{check.Atomics}}}}
 	r.Results = []check.Result{{Check: "atomics.add", Outcome: check.NotOffered}, {Check: "soak.connection", Outcome: check.OK}}
 	state, _ := p.feature(r, check.Atomics)

@@ -186,7 +186,7 @@ func whatQP(config ibverbs.QPConfig) string {
 	case config.Type == ibverbs.QPTypeUD:
 		return "datagrams"
 	}
-	return "such queue pairs"
+	return "reliable connections"
 }
 
 // normal is how ends are connected whose requests succeed.
