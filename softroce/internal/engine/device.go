@@ -102,6 +102,15 @@ type Config struct {
 	// until the message is acknowledged. If the program unmaps the memory
 	// earlier, Receive treats the packet as lost.
 	Send func(p *wire.Packet)
+	// Merges reports whether nothing but the receiving device sees packets
+	// to this process and, if LongPacket is not 0, to others. A packet may
+	// then stand for several (wire.Packet.More). If Merges is nil, no packet
+	// does.
+	Merges func() bool
+	// LongPacket is the number of payload bytes that a packet to another
+	// process may have if it stands for several. If it is 0, such packets
+	// stand for themselves.
+	LongPacket int
 	// Room reports whether the network has room for packets to a queue
 	// pair. While it has none, a reliable connection that waits for
 	// acknowledgements sends nothing. Device.Resume must be called when

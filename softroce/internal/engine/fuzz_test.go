@@ -285,6 +285,11 @@ func (g *target) packet(c *choices, q *QP) *wire.Packet {
 		p.RKey = []uint32{g.window.key, 0, c.uint32()}[c.int(3)]
 	case 5:
 		p.Opcode = wire.Opcode(c.byte())
+	case 6: // it stands for several, and may have their bytes
+		p.More = []uint16{1, 2, 7, uint16(c.uint32())}[c.int(4)]
+		if c.int(4) > 0 {
+			p.Payload = [][]byte{bytes.Repeat([]byte{0xEE}, 256*min(1+int(p.More), 16))}
+		}
 	}
 	return p
 }

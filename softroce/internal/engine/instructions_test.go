@@ -35,13 +35,21 @@ func counted(t *testing.T) map[string]func() error {
 			return nil
 		}
 	}
+	merged := func(do func() error) func() error {
+		return func() error {
+			l.Device.config.Merges = func() bool { return true }
+			return do()
+		}
+	}
 	return map[string]func() error{
-		"send 64":       run(send, 64),
-		"write 64":      run(write, 64),
-		"write 64K":     run(write, 1<<16),
-		"read 64":       run(read, 64),
-		"read 64K":      run(read, 1<<16),
-		"fetch and add": run(fetchAdd, 8),
+		"send 64":          run(send, 64),
+		"write 64":         run(write, 64),
+		"write 64K":        run(write, 1<<16),
+		"read 64":          run(read, 64),
+		"read 64K":         run(read, 1<<16),
+		"fetch and add":    run(fetchAdd, 8),
+		"merged write 64K": merged(run(write, 1<<16)),
+		"merged read 64K":  merged(run(read, 1<<16)),
 	}
 }
 

@@ -52,12 +52,12 @@ func (n *network) node(number byte) *node {
 }
 
 // clone copies a packet by way of its bytes, so that nothing arrives that is
-// not in them.
+// not in them, or in the header of a frame.
 func (n *network) clone(p *wire.Packet) *wire.Packet {
 	c := &wire.Packet{}
 	src, dst := netip.AddrPortFrom(p.SGID.Addr(), p.SrcPort), p.DGID.Addr()
 	require.NoError(n.t, c.Parse(p.Append(nil), src, dst), p.Opcode)
-	c.TrafficClass, c.HopLimit, c.FlowLabel = p.TrafficClass, p.HopLimit, p.FlowLabel
+	c.TrafficClass, c.HopLimit, c.FlowLabel, c.More = p.TrafficClass, p.HopLimit, p.FlowLabel, p.More
 	return c
 }
 

@@ -124,7 +124,7 @@ func (q *QP) sendRequests(budget int) (more bool) {
 	if q.reliable && r.sent != r.acked && !q.room() {
 		return false // if the peer never makes room, the timer that runTimer starts expires
 	}
-	for range budget {
+	for ; budget > 0; budget-- {
 		if q.attr.QpState == libibverbs.IBV_QPS_ERR {
 			return true // turn must be called again, to flush the requests
 		}
@@ -155,7 +155,7 @@ func (q *QP) sendRequests(budget int) (more bool) {
 		case !req.hasAnswer() && q.held():
 			return false
 		default:
-			q.sendPacket(req)
+			budget -= q.sendPacket(req, budget) - 1
 		}
 	}
 	return true
@@ -277,15 +277,20 @@ func (q *QP) packets(length uint32) int {
 }
 
 // sendPacket sends the packet with the PSN q.requester.sent. It belongs to the
-// request q.requester.send, which is req.
-func (q *QP) sendPacket(req *request) {
+// request q.requester.send, which is req. sendPacket returns the number of
+// packets for which the packet stands, which is at most limit.
+func (q *QP) sendPacket(req *request, limit int) (stands int) {
 	r := &q.requester
 	s := q.send.send(r.send)
 	i := r.sent.Diff(req.psn)
-	p := q.packet(req.operation(i), r.sent)
-	p.SRQ = s.RemoteQPN
+	if stands = 1; i+1 < req.packets && q.merges() {
+		stands = q.merged(req, i, limit)
+	}
+	last := i+stands == req.packets
+	p := q.packet(req.operation(i, last), r.sent)
+	p.SRQ, p.More = s.RemoteQPN, uint16(stands-1)
 	offset := uint32(i * q.mtu)
-	end := r.sent.Add(1)
+	end := r.sent.Add(stands)
 	switch req.opcode {
 	case libibverbs.IBV_WR_RDMA_READ:
 		end = q.endOfRead(req, i)
@@ -309,7 +314,6 @@ func (q *QP) sendPacket(req *request) {
 		p.AckReq = true
 	default:
 		q.paced()
-		last := i == req.packets-1
 		if p.Opcode.HasRETH() {
 			p.Addr, p.RKey, p.Length = s.RemoteAddr, s.RKey, req.length
 		}
@@ -317,21 +321,21 @@ func (q *QP) sendPacket(req *request) {
 		p.Solicited = last && req.flags&libibverbs.IBV_SEND_SOLICITED != 0 && (p.Opcode.IsSend() || p.Opcode.HasImm())
 		// With a limited rate, the timeout must not expire between two
 		// packets.
-		p.AckReq = q.reliable && (last || (i+1)%q.ackInterval() == 0 || q.limit.rate != 0)
-		if !q.gather(p, req, s, offset, min(req.length-offset, uint32(q.mtu))) {
+		p.AckReq = q.reliable && (last || (i+stands)%q.ackInterval() < stands || q.limit.rate != 0)
+		if !q.gather(p, req, s, offset, min(req.length-offset, uint32(stands*q.mtu))) {
 			// begin has checked the memory: since then, the program
 			// has deregistered it or, if it is paged on demand,
 			// unmapped it.
 			q.device.config.Packets.Put(p)
 			req.status = libibverbs.IBV_WC_LOC_PROT_ERR
-			return
+			return stands
 		}
 	}
 	r.sent = end
 	if r.sent.After(r.high) {
 		r.high = r.sent
 	} else {
-		q.retries.PacketsSentAgain++
+		q.retries.PacketsSentAgain += uint64(stands)
 	}
 	finished := r.sent == req.end()
 	if finished {
@@ -345,6 +349,34 @@ func (q *QP) sendPacket(req *request) {
 		r.acked = r.sent
 		q.complete(libibverbs.IBV_WC_SUCCESS, q.way)
 	}
+	return stands
+}
+
+// merged returns the number of packets for which the packet i of a request may
+// stand, at most limit.
+func (q *QP) merged(req *request, i, limit int) int {
+	if req.hasAnswer() {
+		return 1
+	}
+	window := q.requester.allowed.limit(q.device.config.Window) - q.inFlight()
+	return min(req.packets-i, limit, window, q.maxMerged())
+}
+
+// maxMerged returns the number of packets for which a packet of q may stand at
+// most, if merges returns true.
+func (q *QP) maxMerged() int {
+	if q.outside {
+		return max(1, q.device.config.LongPacket/q.mtu)
+	}
+	return turnPackets
+}
+
+// merges reports whether packets of q may stand for several: their rate is not
+// limited, and nothing but the peer sees them.
+func (q *QP) merges() bool {
+	c := &q.device.config
+	return c.Merges != nil && (!q.outside || c.LongPacket != 0) && q.kind == libibverbs.IBV_QPT_RC &&
+		q.limit.rate == 0 && q.congestion.gap == 0 && c.Merges()
 }
 
 // endOfRead returns the PSN after a part of a READ response. The part is that
@@ -371,8 +403,8 @@ var messageOpcodes = [...]struct{ first, middle, last, only wire.Opcode }{
 }
 
 // operation returns the opcode, of a reliable connection, of the packet i of a
-// request.
-func (r *request) operation(i int) wire.Opcode {
+// request. last says whether it is, or stands for, the last one.
+func (r *request) operation(i int, last bool) wire.Opcode {
 	switch r.opcode {
 	case libibverbs.IBV_WR_RDMA_READ:
 		return wire.RCReadRequest
@@ -386,10 +418,10 @@ func (r *request) operation(i int) wire.Opcode {
 		return wire.RCAtomicWrite
 	}
 	of := &messageOpcodes[r.opcode]
-	switch first, last := i == 0, i == r.packets-1; {
-	case first && last:
+	switch {
+	case i == 0 && last:
 		return of.only
-	case first:
+	case i == 0:
 		return of.first
 	case last:
 		return of.last
@@ -729,24 +761,23 @@ func (q *QP) receiveRead(p *wire.Packet) {
 		return
 	}
 	offset := uint32(p.PSN.Diff(req.psn) * q.mtu)
-	n := min(req.length-offset, uint32(q.mtu))
+	n := min(req.length-offset, uint32((1+int(p.More))*q.mtu))
 	i, part := p.PSN.Diff(req.psn), q.device.readPackets
-	last := p.PSN.Add(1) == q.endOfRead(req, i)
+	next, end := p.PSN.Add(1+int(p.More)), q.endOfRead(req, i)
 	// A response begins with the packet that was requested. If a retransmission
 	// has requested a packet in the middle of a part, packets of an earlier
 	// response, which began before it, may still arrive.
-	begins := p.Opcode.IsFirst() || p.Opcode.IsOnly()
-	ends := p.Opcode.IsLast() || p.Opcode.IsOnly()
+	begins, ends := p.Opcode.Begins(), p.Opcode.Ends()
 	mustBegin := i%part == 0
 	mayBegin := mustBegin || p.PSN == req.asked
-	if ends != last || begins && !mayBegin || !begins && mustBegin || p.PayloadLen() != int(n) {
+	if next.After(end) || ends != (next == end) || begins && !mayBegin || !begins && mustBegin || p.PayloadLen() != int(n) {
 		q.failHead(libibverbs.IBV_WC_BAD_RESP_ERR)
 		return
 	}
 	if !q.storeAnswer(p.Payload, offset, n) {
 		return
 	}
-	r.acked = p.PSN.Add(1)
+	r.acked = next
 	if r.acked == req.end() {
 		r.reads--
 		q.passHead()

@@ -32,7 +32,7 @@ func TestOpcodesOfMessages(t *testing.T) {
 		for _, on := range tt.transports {
 			name := on.name + " " + tt.name
 			opcode := func(packets, i int) string {
-				return (&request{opcode: op, packets: packets}).operation(i).Of(transportOf(on.kind)).String()
+				return (&request{opcode: op, packets: packets}).operation(i, i == packets-1).Of(transportOf(on.kind)).String()
 			}
 			require.Equal(t, name+" only"+tt.suffix, opcode(1, 0))
 			require.Equal(t, name+" first", opcode(3, 0))

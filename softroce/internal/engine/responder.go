@@ -154,7 +154,7 @@ func (d *Device) receive(p *wire.Packet) {
 	if d.gone || d.down || !p.Opcode.Valid() || p.PKey&0x7FFF != defaultPKey&0x7FFF {
 		return
 	}
-	d.counters.PacketsReceived++
+	d.counters.PacketsReceived += 1 + uint64(p.More)
 	p.PSN = p.PSN.Add(0) // 24 bits
 	if p.DestQP == multicastQPN {
 		d.receiveMulticast(p)
@@ -246,6 +246,7 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 	switch {
 	case refused != nil:
 	case message:
+		packets += int(p.More)
 		refused = q.doMessage(p)
 	case p.Opcode.Operation() == wire.RCReadRequest:
 		packets = q.packets(p.Length)
@@ -267,7 +268,7 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 		switch {
 		case message:
 			if p.AckReq {
-				q.addAck(wire.Ack, p.PSN)
+				q.addAck(wire.Ack, r.psn.Add(-1))
 			}
 		case (p.Opcode.IsAtomic() || p.Opcode.Operation() == wire.RCAtomicWrite) && q.outside:
 			// The program may see the change of the word, and exit,
@@ -323,7 +324,7 @@ func (q *QP) refuse(f *refusal) {
 // success.
 func (q *QP) doMessage(p *wire.Packet) *refusal {
 	r, m, op := &q.responder, &q.responder.message, p.Opcode
-	begins, ends := op.IsFirst() || op.IsOnly(), op.IsLast() || op.IsOnly()
+	begins, ends := op.Begins(), op.Ends()
 	kind := sendMessage
 	if op.IsWrite() {
 		kind = writeMessage
@@ -343,7 +344,7 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 	}
 	n := uint32(p.PayloadLen())
 	switch {
-	case !q.rightLength(op, n), n > maxMessage-next.length:
+	case !q.rightLength(p, n, begins, ends), n > maxMessage-next.length:
 		return badRequest
 	case kind == writeMessage && (next.left > maxMessage || n > next.left || ends != (n == next.left)):
 		return badRequest
@@ -400,7 +401,11 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 			c.Opcode = libibverbs.IBV_WC_RECV_RDMA_WITH_IMM
 		}
 		if kind == sendMessage && r.receive.match.kind != notTagged {
-			q.setTagged(&c, begins)
+			whole := begins && p.More == 0
+			if begins && !whole && r.receive.match.kind == eager {
+				q.completeMatch()
+			}
+			q.setTagged(&c, whole)
 		}
 		c.setHeaders(p)
 		dep := q.dependencyOf(p)
@@ -438,15 +443,14 @@ func (q *QP) dependencyOf(p *wire.Packet) dependency {
 	return dep
 }
 
-// rightLength reports whether a payload of n bytes fits the packet's opcode.
-func (q *QP) rightLength(op wire.Opcode, n uint32) bool {
-	switch {
-	case op.IsOnly():
-		return n <= uint32(q.mtu)
-	case op.IsLast():
-		return 0 < n && n <= uint32(q.mtu)
+// rightLength reports whether a payload of n bytes fits a packet of a message.
+// begins and ends say whether it is the first and the last one.
+func (q *QP) rightLength(p *wire.Packet, n uint32, begins, ends bool) bool {
+	end := int(n) - int(p.More)*q.mtu // bytes of the last packet for which p stands
+	if !ends {
+		return end == q.mtu
 	}
-	return n == uint32(q.mtu)
+	return 0 < end && end <= q.mtu || n == 0 && begins && p.More == 0
 }
 
 // permits reports whether the queue pair permits remote access of that kind.
@@ -886,7 +890,7 @@ func (q *QP) answerNow() {
 func (q *QP) answer(budget int) (more bool) {
 	r := &q.responder
 	room := false // whether q.room was called and returned true
-	for range budget {
+	for ; budget > 0; budget-- {
 		if r.first == len(r.answers) {
 			return false
 		}
@@ -905,13 +909,14 @@ func (q *QP) answer(budget int) (more bool) {
 				return false
 			}
 			q.paced()
-			if p = q.readResponse(a); p == nil {
+			if p = q.readResponse(a, budget); p == nil {
 				q.refuseRead(a)
 				continue
 			}
 		}
 		p.Syndrome, p.MSN = a.syndrome, a.msn
-		if a.packets--; a.packets <= 0 {
+		budget -= int(p.More)
+		if a.packets -= 1 + int(p.More); a.packets <= 0 {
 			q.answerSent(a)
 		}
 		q.device.transmit(p)
@@ -944,24 +949,29 @@ func (q *QP) answerSent(a *answer) {
 
 // readResponse returns the next packet of a READ response. It returns nil if
 // the key is not valid any more, or if the memory is paged on demand and cannot
-// be read now.
-func (q *QP) readResponse(a *answer) *wire.Packet {
+// be read now. The packet stands for at most limit packets.
+func (q *QP) readResponse(a *answer, limit int) *wire.Packet {
 	d := q.device
 	at, status := d.remote(q, a.pd, a.addr, uint64(a.length), a.rkey, libibverbs.IBV_ACCESS_REMOTE_READ)
 	if status != libibverbs.IBV_WC_SUCCESS {
 		return nil
 	}
+	stands := 1
+	if a.packets > 1 && q.merges() {
+		stands = min(a.packets, limit, q.maxMerged())
+	}
 	op := wire.RCReadMiddle
-	switch {
-	case !a.begun && a.packets == 1:
+	switch ends := a.packets == stands; {
+	case !a.begun && ends:
 		op = wire.RCReadOnly
 	case !a.begun:
 		op = wire.RCReadFirst
-	case a.packets == 1:
+	case ends:
 		op = wire.RCReadLast
 	}
 	p := q.packet(op, a.psn)
-	n := min(a.length, uint32(q.mtu))
+	p.More = uint16(stands - 1)
+	n := min(a.length, uint32(stands*q.mtu))
 	if n > 0 {
 		if d.hasStagedAt(at.mr.address(at.addr), uint64(n)) {
 			d.unstageWrites() // the answers to the earlier WRITEs were sent before this one
@@ -972,7 +982,7 @@ func (q *QP) readResponse(a *answer) *wire.Packet {
 			return nil
 		}
 	}
-	a.begun, a.psn = true, a.psn.Add(1)
+	a.begun, a.psn = true, a.psn.Add(stands)
 	a.addr += uint64(n)
 	a.length -= n
 	return p

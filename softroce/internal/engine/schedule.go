@@ -69,7 +69,7 @@ func (d *Device) transmit(p *wire.Packet) {
 		d.config.Packets.Put(p)
 		return
 	}
-	d.counters.PacketsSent++
+	d.counters.PacketsSent += 1 + uint64(p.More)
 	d.config.Send(p)
 }
 
@@ -160,13 +160,13 @@ func (s *schedule) busy() bool { return s.first < len(s.ready) }
 // turn serves q: it sends some answers and requests or, in the error state,
 // flushes some requests.
 func (q *QP) turn() {
-	more := false
+	more, budget := false, q.device.budget()
 	switch q.attr.QpState {
 	case libibverbs.IBV_QPS_RTR:
-		more = q.answer(q.device.budget())
+		more = q.answer(budget)
 	case libibverbs.IBV_QPS_RTS, libibverbs.IBV_QPS_SQD:
-		answers := q.answer(q.device.budget())
-		more = q.sendRequests(q.device.budget()) || answers
+		answers := q.answer(budget)
+		more = q.sendRequests(budget) || answers
 		if q.reliable && q.attr.QpState != libibverbs.IBV_QPS_ERR {
 			q.runTimer()
 		}
@@ -174,8 +174,8 @@ func (q *QP) turn() {
 			q.drained()
 		}
 	case libibverbs.IBV_QPS_ERR:
-		answers := q.answer(q.device.budget()) // the last is the NAK that tells the peer the reason
-		more = q.flush(4*q.device.budget()) || answers
+		answers := q.answer(budget) // the last is the NAK that tells the peer the reason
+		more = q.flush(4*budget) || answers
 	}
 	if more {
 		q.device.schedule.add(q)

@@ -342,6 +342,12 @@ func soak(t *testing.T, seed uint64) {
 	}
 	// In some runs, what depends on answers is shown only now and then.
 	var gates []*gate
+	if merged := seed%4 > 1; merged {
+		for _, d := range n.nodes {
+			d.config.Merges = func() bool { return n.random.IntN(4) > 0 }
+			d.config.LongPacket = 1 << 15
+		}
+	}
 	if seed%3 == 0 {
 		for _, d := range n.nodes {
 			gates = append(gates, &gate{ways: map[uint32]*gateWay{}})

@@ -14,7 +14,7 @@ import "github.com/verbena-go/verbena/softroce/internal/wire"
 func (q *QP) receiveUnreliable(p *wire.Packet) {
 	r := &q.responder
 	q.noteFirst()
-	begins := p.Opcode.IsFirst() || p.Opcode.IsOnly()
+	begins := p.Opcode.Begins()
 	if begins || p.PSN != r.psn {
 		q.dropMessage()
 	}

@@ -5,6 +5,7 @@
 package engine
 
 import (
+	"fmt"
 	"os"
 	"syscall"
 	"testing"
@@ -52,48 +53,51 @@ func TestUnmapped(t *testing.T) {
 		"swap on it":         {cmpSwap, false, remAccess, noRecv},
 		"long write into it": {write, false, remAccess, noRecv},
 	} {
-		t.Run(name, func(t *testing.T) {
-			l, a, b := newLoop(t, 1<<16) // whose packets hold the program's memory itself
-			a.qp.attr.RetryCnt, a.qp.requester.retries = 1, 1
-			size, hole := 100, 0
-			switch {
-			case name == "long write into it":
-				size, hole = 30000, 1<<14
-			case tt.opcode == fetchAdd || tt.opcode == cmpSwap:
-				size = 8
-			}
-			from, to := a.mr, b.mr
-			var unmap func(int)
-			if tt.local {
-				from, unmap = a.mapped(1 << 16)
-			} else {
-				to, unmap = b.mapped(1 << 16)
-			}
-			b.postRecv(7, to.sge(0, size))
-			a.post(SendSlot{ID: 1, Opcode: tt.opcode, RemoteAddr: to.iova, RKey: to.key}, from.sge(0, size))
-			unmap(hole)
-			for now := time.Duration(0); now != Never; {
-				now = l.Advance(now)
-				inbox := l.inbox
-				l.inbox = nil
-				for _, p := range inbox {
-					l.Receive(p)
+		for _, merges := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", merged: ", merges), func(t *testing.T) {
+				l, a, b := newLoop(t, 1<<16) // whose packets hold the program's memory itself
+				l.Device.config.Merges = func() bool { return merges }
+				a.qp.attr.RetryCnt, a.qp.requester.retries = 1, 1
+				size, hole := 100, 0
+				switch {
+				case name == "long write into it":
+					size, hole = 30000, 1<<14
+				case tt.opcode == fetchAdd || tt.opcode == cmpSwap:
+					size = 8
 				}
-				if len(inbox) > 0 {
-					now = l.Device.now
+				from, to := a.mr, b.mr
+				var unmap func(int)
+				if tt.local {
+					from, unmap = a.mapped(1 << 16)
+				} else {
+					to, unmap = b.mapped(1 << 16)
 				}
-			}
-			require.Equal(t, []result{{1, tt.sender}}, results(a.send))
-			got := results(b.recv)
-			switch {
-			case tt.recv != noRecv:
-				require.Equal(t, []result{{7, tt.recv}}, got)
-			case tt.sender == remAccess:
-				require.Equal(t, []result{{7, flushed}}, got)
-			default:
-				require.Empty(t, got)
-			}
-		})
+				b.postRecv(7, to.sge(0, size))
+				a.post(SendSlot{ID: 1, Opcode: tt.opcode, RemoteAddr: to.iova, RKey: to.key}, from.sge(0, size))
+				unmap(hole)
+				for now := time.Duration(0); now != Never; {
+					now = l.Advance(now)
+					inbox := l.inbox
+					l.inbox = nil
+					for _, p := range inbox {
+						l.Receive(p)
+					}
+					if len(inbox) > 0 {
+						now = l.Device.now
+					}
+				}
+				require.Equal(t, []result{{1, tt.sender}}, results(a.send))
+				got := results(b.recv)
+				switch {
+				case tt.recv != noRecv:
+					require.Equal(t, []result{{7, tt.recv}}, got)
+				case tt.sender == remAccess:
+					require.Equal(t, []result{{7, flushed}}, got)
+				default:
+					require.Empty(t, got)
+				}
+			})
+		}
 	}
 }
 

@@ -35,7 +35,7 @@ var Prefix = sync.OnceValue(func() string {
 })
 
 const (
-	magic = "vsr4"
+	magic = "vsr5"
 
 	// Slots is the number of slots, from 0 to 254. As slot 0 is not used, a
 	// machine has at most 254 nodes. As a destination, 255 stands for all

@@ -218,7 +218,7 @@ func TestFramesArriveInOrder(t *testing.T) {
 		a.send(b.Slot(), binary.LittleEndian.AppendUint32(nil, uint32(i)), body)
 		// A node that is not connected yet, or does not read, makes frames
 		// wait, up to a limit.
-		got.until(t, "the node takes frames", func() bool { return i-len(got.frames[a.Slot()]) < 300 })
+		got.until(t, "the node takes frames", func() bool { return i-len(got.frames[a.Slot()]) < maxWaiting/MaxFrame })
 	}
 	got.until(t, "all frames arrive", func() bool { return len(got.frames[a.Slot()]) == frames })
 	for i, frame := range got.frames[a.Slot()] {

@@ -26,7 +26,7 @@ const (
 	skip = 1<<32 - 1
 
 	// MaxFrame is the size of the largest frame, in bytes.
-	MaxFrame = 1 << 14
+	MaxFrame = 1 << 15
 
 	// wantedRoom is the free room in bytes at which a writer that waits for
 	// room continues.

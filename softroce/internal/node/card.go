@@ -58,6 +58,7 @@ func (c *Card) plug() {
 		GUID:            rand.Uint64(),
 		Start:           n.began,
 		Send:            n.path.send,
+		Merges:          n.path.isClear,
 		Room:            n.network.room,
 		Persist:         persist,
 		FindQP:          n.devices.findQP,

@@ -54,8 +54,14 @@ const (
 
 const (
 	// headerLen is the number of bytes before the packet in a frame: kind,
-	// two addresses, flow label, traffic class, hop limit.
-	headerLen = 1 + 16 + 16 + 4 + 1 + 1
+	// two addresses, flow label, traffic class, hop limit, and for how many
+	// packets more it stands.
+	headerLen = 1 + 16 + 16 + 4 + 1 + 1 + 2
+	// maxOverhead is more than the bytes of a packet's headers, padding and
+	// ICRC.
+	maxOverhead = 128
+	// longPacket is the number of payload bytes for which a frame has room.
+	longPacket = link.MaxFrame - headerLen - maxOverhead
 	// madHeaderLen is the number of bytes before the message in a frame:
 	// kind, two addresses.
 	madHeaderLen = 1 + 16 + 16
@@ -80,6 +86,7 @@ func (m *machine) join() (err error) {
 func (m *machine) configure(c *engine.Config) {
 	if m.link != nil {
 		c.Outgoing = m
+		c.LongPacket = longPacket
 	}
 }
 
@@ -203,14 +210,19 @@ func (m *machine) sendTo(slot int, p *wire.Packet) {
 		return
 	}
 	m.n.note(m.link.Way(slot))
-	m.link.Send(slot, headerLen+p.Size(), func(frame []byte) bool {
-		b := append(frame[:0], packetFrame)
-		b = append(b, p.SGID[:]...)
-		b = append(b, p.DGID[:]...)
-		b = binary.BigEndian.AppendUint32(b, p.FlowLabel)
-		_ = append(b, p.TrafficClass, p.HopLimit)
-		return marshal(frame[headerLen:], p)
-	})
+	m.link.Send(slot, headerLen+p.Size(), func(frame []byte) bool { return enframe(frame, p) })
+}
+
+// enframe writes a packet to a frame, which has the right size. It returns
+// false if the program has unmapped the memory of the payload.
+func enframe(frame []byte, p *wire.Packet) bool {
+	b := append(frame[:0], packetFrame)
+	b = append(b, p.SGID[:]...)
+	b = append(b, p.DGID[:]...)
+	b = binary.BigEndian.AppendUint32(b, p.FlowLabel)
+	b = append(b, p.TrafficClass, p.HopLimit)
+	_ = binary.BigEndian.AppendUint16(b, p.More)
+	return marshal(frame[headerLen:], p)
 }
 
 // carryMAD delivers a message of the connection manager to its node. If
@@ -362,6 +374,7 @@ func (b *neighbours) Receive(slot int, frame []byte) {
 	}
 	p.FlowLabel = binary.BigEndian.Uint32(frame[33:37])
 	p.TrafficClass, p.HopLimit = frame[37], frame[38]
+	p.More = binary.BigEndian.Uint16(frame[39:])
 	n.worker.received.Add(1)
 	n.devices.receive(p)
 }

@@ -232,3 +232,18 @@ func TestCallsNoteWhatTheySend(t *testing.T) {
 	defer n.Unlock()
 	require.Empty(t, n.used)
 }
+
+// A packet to another process arrives with the number of packets for which it
+// stands, also the longest one.
+func TestPacketInFrame(t *testing.T) {
+	n := newWired(t)
+	p := &wire.Packet{
+		SGID: wire.GIDOf(loopback), DGID: wire.GIDOf(loopback), Opcode: wire.RCWriteOnlyImm, PKey: wire.DefaultPKey,
+		DestQP: 1, More: 6, Payload: [][]byte{make([]byte, longPacket)},
+	}
+	frame := make([]byte, headerLen+p.Size())
+	require.LessOrEqual(t, len(frame), link.MaxFrame)
+	require.True(t, enframe(frame, p))
+	(*neighbours)(newMachine(n.Node)).Receive(2, frame)
+	require.EqualValues(t, 7, n.devices.inUse[0].Counters().PacketsReceived)
+}

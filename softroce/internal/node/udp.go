@@ -390,7 +390,9 @@ func (u *internet) carry(p *wire.Packet) {
 		u.send(p)
 		w.keep(p)
 	case !u.owns(p.DGID):
-		u.send(p)
+		if p.More == 0 { // otherwise, the node has lost the address, and the packet is lost
+			u.send(p)
+		}
 		w.packets.Put(p)
 	default:
 		w.keep(p)

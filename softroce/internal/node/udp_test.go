@@ -431,3 +431,16 @@ func FuzzDatagrams(f *testing.F) {
 		}
 	})
 }
+
+// A packet that stands for several fits no datagram. It is lost if the node has
+// lost the address to which it goes.
+func TestMergedPacketIsNotSent(t *testing.T) {
+	w := newWired(t)
+	w.internet.sockets[wire.GIDOf(ownAddr)] = &link.Socket{}
+	p := w.path.packets.Get()
+	p.SGID, p.DGID, p.Opcode, p.More = wire.GIDOf(ownAddr), wire.GIDOf(otherAddr), wire.RCWriteFirst, 15
+	p.Payload = append(p.Payload, make([]byte, 1<<16))
+	w.internet.carry(p)
+	require.Empty(t, w.internet.used)
+	require.Zero(t, p.More, "it is unused again")
+}

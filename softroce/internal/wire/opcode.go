@@ -206,6 +206,12 @@ func (o Opcode) Of(t Transport) Opcode { return Opcode(t)<<5 | o.Operation() }
 // Reliable reports whether lost packets of the transport are sent again.
 func (t Transport) Reliable() bool { return t == RC || t == XRC }
 
+// Begins reports whether the packet is the first or the only one of a message.
+func (o Opcode) Begins() bool { return o.is(first) }
+
+// Ends reports whether the packet is the last or the only one of a message.
+func (o Opcode) Ends() bool { return o.is(last) }
+
 // IsFirst reports whether the packet is the first of several packets of a
 // message.
 func (o Opcode) IsFirst() bool { return opcodes[o].has&only == first }

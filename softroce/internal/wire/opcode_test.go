@@ -74,6 +74,8 @@ func TestOpcodes(t *testing.T) {
 			require.Equal(t, wire.Opcode(want.low), o.Operation(), name)
 			require.Equal(t, o, o.Operation().Of(transport), name)
 			require.Equal(t, transport == wire.RC || transport == wire.XRC, o.Transport().Reliable(), name)
+			require.Equal(t, want.position == "first" || want.position == "only", o.Begins(), name)
+			require.Equal(t, want.position == "last" || want.position == "only", o.Ends(), name)
 			require.Equal(t, want.position == "first", o.IsFirst(), name)
 			require.Equal(t, want.position == "middle", o.IsMiddle(), name)
 			require.Equal(t, want.position == "last", o.IsLast(), name)

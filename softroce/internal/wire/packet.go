@@ -46,6 +46,10 @@ type Packet struct {
 	FlushType  uint8 // 4 bits: where the data must be placed
 	FlushLevel uint8 // 2 bits: which memory is flushed
 
+	// More is the number of packets after this one that the packet also
+	// stands for: Payload has their payloads, too. Between machines it is 0.
+	More uint16
+
 	// Fields of the RETH, for WRITEs, READ requests, FLUSHes and ATOMIC
 	// WRITEs, and of the AtomicETH.
 	Addr    uint64
