@@ -411,6 +411,7 @@ func (c *caller) everything(conn *rdmacm.Conn) error {
 				break
 			}
 		},
+		"Internals":      func() { _ = conn.Internals() },
 		"NewReceiver":    func() { _, _ = conn.NewReceiver(64) },
 		"PD":             func() { _ = conn.PD().Device() },
 		"PeerData":       func() { _ = conn.PeerData() },

@@ -18,6 +18,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/backlog"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/mem"
 	"github.com/verbena-go/verbena/internal/turns"
 )
 
@@ -324,7 +325,7 @@ func (c *Conn) agreeECE() error {
 // for gigabytes, use PD().Alloc, whose memory the garbage collector does not
 // count.
 func (c *Conn) Alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
-	return c.self().alloc(size, access)
+	return c.self().alloc(size, access, mem.Pages)
 }
 
 func (c *Conn) self() *queues {

@@ -15,6 +15,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/backlog"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/mem"
 )
 
 // A DatagramConn sends and receives datagrams, which the network may lose,
@@ -160,7 +161,7 @@ func (c *DatagramConn) create(name string) error {
 	if copies {
 		size += c.mtu
 	}
-	mr, err := c.alloc(c.config.RecvQueue*size, ibverbs.AccessLocalWrite)
+	mr, err := c.alloc(c.config.RecvQueue*size, ibverbs.AccessLocalWrite, mem.Pages)
 	if err != nil {
 		return err
 	}
@@ -247,7 +248,7 @@ func (c *DatagramConn) RemoteAddr() netip.AddrPort { return c.remote }
 // for gigabytes, use PD().Alloc, whose memory the garbage collector does not
 // count.
 func (c *DatagramConn) Alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
-	return c.self().alloc(size, access)
+	return c.self().alloc(size, access, mem.Pages)
 }
 
 func (c *DatagramConn) self() *queues {

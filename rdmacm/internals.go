@@ -147,3 +147,17 @@ func (i idInternals) ResolveRoute(info AddrInfo, timeout time.Duration) error {
 // Listen is like the method of the ID, but requests wait in the sink instead of
 // the kernel.
 func (i idInternals) Listen(backlog int) error { return i.id.listen(backlogOf(backlog), unread) }
+
+// connInternals gives package rsocket what a Conn has that is not exported. See
+// package sealed.
+type connInternals struct{ c *Conn }
+
+// Internals gives other packages of this module access to the connection. Other
+// modules cannot use the result.
+func (c *Conn) Internals() sealed.Of[connInternals] { return sealed.Seal(connInternals{c}) }
+
+// Alloc is Conn.Alloc with memory from allocate, which is called only if the
+// system has so many bytes.
+func (i connInternals) Alloc(size int, access ibverbs.AccessFlags, allocate func(size int) []byte) (*ibverbs.MR, error) {
+	return i.c.self().alloc(size, access, allocate)
+}

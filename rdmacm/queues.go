@@ -362,8 +362,8 @@ func canHave(size int) error {
 	return mem.Unmap(b)
 }
 
-// alloc allocates and registers memory. Close closes the region.
-func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
+// alloc registers size bytes of memory from allocate. Close closes the region.
+func (c *queues) alloc(size int, access ibverbs.AccessFlags, allocate func(size int) []byte) (*ibverbs.MR, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
@@ -381,7 +381,7 @@ func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error
 	if err := canHave(size); err != nil {
 		return nil, fmt.Errorf("%s: allocate %d bytes: %w", c.name(), size, err)
 	}
-	mr, err := c.pd.Register(mem.Pages(size), access)
+	mr, err := c.pd.Register(allocate(size), access)
 	if err != nil {
 		return nil, err
 	}

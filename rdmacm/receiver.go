@@ -12,6 +12,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/mem"
 )
 
 // A Receiver receives messages, and keeps Config.RecvQueue receives posted for
@@ -82,7 +83,7 @@ func (c *queues) newReceiver(size int, post func(*Receive, []ibverbs.Segment) (*
 	r := &Receiver{post: post, posted: make([]slot, c.ops.recvs.size)}
 	pieces := make([][]ibverbs.Segment, len(r.posted)+1) // one more for the caller's message
 	if size > 0 {
-		memory, err := c.alloc(len(pieces)*size, ibverbs.AccessLocalWrite)
+		memory, err := c.alloc(len(pieces)*size, ibverbs.AccessLocalWrite, mem.Pages)
 		if err != nil {
 			return nil, err
 		}

@@ -392,11 +392,13 @@ func (c *Conn) free() error {
 	}
 	defer turns.Begin()()
 	if c.part == nil {
+		c.giveMemory()
 		return c.pump.close()
 	}
 	var err error
 	if c.region != nil {
 		err = c.region.Close()
+		c.giveMemory()
 	}
 	if c.qp != nil {
 		c.part.remove(c)
@@ -407,6 +409,25 @@ func (c *Conn) free() error {
 	inFlight := c.inFlight
 	c.mu.Unlock()
 	return errors.Join(err, c.part.leave(&c.config, inFlight))
+}
+
+// giveMemory lets another connection use the memory of this one, unless its
+// region could not be closed, so that the peer may still write there, or a call
+// or the program may still use it. Keys of closed regions do not open the
+// region that the memory gets next.
+func (c *Conn) giveMemory() {
+	if c.region == nil || c.region.Bytes() != nil || !c.reader.retire() || !c.writer.retire() || c.lent {
+		return
+	}
+	c.mu.Lock()
+	c.table = make([]byte, len(c.table)) // for messages whose completions come late
+	c.received = nil
+	if c.part == nil {
+		c.sending = nil
+	}
+	c.mu.Unlock()
+	c.layout.give(c.bytes)
+	c.bytes = nil
 }
 
 // giveBack returns memory to the pool, unless a request or a call uses it. The

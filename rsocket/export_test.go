@@ -37,6 +37,16 @@ func SlabsInUse(p *Pool) (used, all int) {
 	return used, all
 }
 
+// Received returns the receive buffer of a connection.
+func Received(c *Conn) []byte { return c.received }
+
+// HoldReader uses the reading direction of a connection until release is
+// called.
+func HoldReader(t testing.TB, c *Conn) (release func()) {
+	require.NoError(t, c.begin(&c.reader))
+	return c.reader.end
+}
+
 // FailBelow makes the queue pair of a connection flush all requests, of which
 // rdmacm does not know.
 func FailBelow(c *Conn) error { return c.qp.SetError() }

@@ -99,6 +99,7 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 		return 0, c.readError(err)
 	}
 	defer c.reader.end()
+	c.lent = true
 	var total int64
 	for {
 		offset, n, _, err := c.next(1)
@@ -143,6 +144,7 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 	offset, first, wrapped, err := c.next(n)
 	n = min(n, first+wrapped)
 	if n <= first {
+		c.lent = true
 		return c.received[offset : offset+n : offset+n], c.readError(err)
 	}
 	c.scratch = append(c.scratch[:0], c.received[offset:offset+first]...)

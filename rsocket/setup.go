@@ -8,7 +8,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/mem"
+	"github.com/verbena-go/verbena/internal/sealed"
 	"github.com/verbena-go/verbena/internal/turns"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
@@ -18,7 +18,10 @@ import (
 // With a pool, the send buffer is not part of it.
 type memory struct {
 	region     *ibverbs.MR
-	slab       *slab // send buffer from the pool, while it holds unsent data; otherwise nil
+	layout     layout
+	bytes      []byte // memory of the region
+	lent       bool   // whether the program has got parts of the receive buffer; guarded by the lock of Conn.reader
+	slab       *slab  // send buffer from the pool, while it holds unsent data; otherwise nil
 	sendBuffer ibverbs.Segment
 	control    ibverbs.Segment // memory of the entries that control messages write to the peer's target table
 	table      []byte          // this end's table, to which the peer writes
@@ -166,15 +169,18 @@ func (c *Conn) allocate(rdma *rdmacm.Conn) (err error) {
 	r, s := c.config.ReadBuffer, c.config.WriteBuffer
 	tableLen, headLen := c.config.heads()
 	const access = ibverbs.AccessLocalWrite | ibverbs.AccessRemoteWrite
+	c.layout = layout{headLen, r, s}
 	if c.part == nil {
-		c.region, err = rdma.Alloc(headLen+r+s, access)
+		c.region, err = sealed.Open(rdma.Internals()).Alloc(c.layout.size(), access, c.layout.take)
 	} else {
-		c.region, err = c.part.pd.Register(mem.Pages(headLen+r), access)
+		c.layout.send = 0
+		c.region, err = c.part.pd.Register(c.layout.take(c.layout.size()), access)
 	}
 	if err != nil {
 		return err
 	}
-	all, remote := c.region.Bytes(), c.region.Remote()
+	c.bytes = c.region.Bytes()
+	all, remote := c.bytes, c.region.Remote()
 	c.table, c.received = all[:tableLen:tableLen], all[headLen:][:r:r]
 	c.control, c.word = c.region.Sub(tableLen, controlLen), c.region.Sub(tableLen+controlLen, wordLen)
 	if c.part == nil {

@@ -75,6 +75,17 @@ func (s *side) tryBegin(closed <-chan struct{}) error {
 	}
 }
 
+// retire makes all later calls of begin and tryBegin fail, as the connection is
+// closed. It returns false if a call uses the direction.
+func (s *side) retire() bool {
+	select {
+	case s.lock <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
 // wait waits until the condition of the call that uses s may be true. The
 // caller holds c.mu, which wait unlocks meanwhile.
 func (c *Conn) wait(s *side) error {
