@@ -26,6 +26,7 @@ var rooms = map[string][]string{
 	"internal/netpoll":  {"internal/cerr"},
 	"internal/backlog":  {"internal/netpoll"},
 	"internal/netlink":  {},
+	"internal/inquiry":  {},
 	"internal/nldev":    {"internal/netlink"},
 	"internal/object":   {"internal/cerr"},
 	"internal/dl":       {"internal/cerr"},
@@ -65,7 +66,7 @@ var rooms = map[string][]string{
 		"rsocket/internal/protocol", "rdmacm", "ibverbs", "ibverbs/link", "generated", "internal/backlog", "internal/cerr", "internal/mem",
 		"internal/sealed", "internal/turns",
 	},
-	"transfer":     {"rdmacm", "ibverbs", "generated", "internal/cerr", "internal/mem"},
+	"transfer":     {"rdmacm", "ibverbs", "generated", "internal/cerr", "internal/inquiry", "internal/mem"},
 	"cmd/internal": {"rdmacm/endpoint", "rdmacm", "ibverbs", "softroce"},
 	"cmd": {
 		"cmd/internal", "rsocket", "rdmacm/endpoint", "rdmacm/handled", "rdmacm", "ibverbs", "ibverbs/link", "ibverbs/stat", "ibverbs/tag",
@@ -80,7 +81,7 @@ var rooms = map[string][]string{
 	"":         {}, // doc.go
 
 	"softroce/internal/wire":     {},
-	"softroce/internal/link":     {"internal/netlink"},
+	"softroce/internal/link":     {"internal/inquiry", "internal/netlink"},
 	"softroce/internal/stat":     {},
 	"softroce/internal/detector": {},
 	"softroce/internal/engine":   {"softroce/internal/detector", "softroce/internal/wire", "generated"},

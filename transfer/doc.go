@@ -67,6 +67,11 @@
 //   - Nothing is encrypted, and a program that can send packets in a peer's
 //     name can do what the peer can.
 //
+// # Counters
+//
+// [Peer.Stats] counts what is moved. If Config.Publish is set, other processes
+// of the same user get the counts by [Engines], as verbena stat -t does.
+//
 // # Errors
 //
 // A call that cannot succeed fails with an *ibverbs.ArgumentError before

@@ -51,6 +51,11 @@ type Config struct {
 	// Logger, if not nil, gets a record when a peer, a connection or a device
 	// comes, goes or comes back. It must not call the engine.
 	Logger *slog.Logger
+	// Publish makes the engine tell other processes of the same user its
+	// counts, and the addresses of its peers: Engines asks it, as does verbena
+	// stat -t. Until Close, the engine listens on a Unix socket in Linux's
+	// abstract namespace, which has no file.
+	Publish bool
 }
 
 // withDefaults returns the config with its defaults.
@@ -96,6 +101,7 @@ type Engine struct {
 	cache       *cache
 
 	closing  sync.Mutex     // held by Close
+	hide     func()         // ends what publish began, if it is not nil; guarded by closing
 	entering sync.WaitGroup // calls that make regions
 
 	mu        sync.Mutex
@@ -124,6 +130,11 @@ func New(config Config) (*Engine, error) {
 	e.cache = newCache(int64(config.CacheSize), e.registerCached, func(r *Region) error { return e.deregister(r) })
 	if e.devices, err = findDevices(config.Devices); err != nil {
 		return nil, err
+	}
+	if config.Publish {
+		if e.hide, err = e.publish(); err != nil {
+			return nil, err
+		}
 	}
 	for _, d := range e.devices {
 		if _, _, err := e.domain(d); err != nil {
@@ -155,6 +166,9 @@ func (e *Engine) Close() error {
 	}
 	e.closing.Lock()
 	defer e.closing.Unlock()
+	if e.hide != nil {
+		e.hide()
+	}
 	e.mu.Lock()
 	e.closed = true
 	listeners, peers := keys(e.listeners), keys(e.peers)

@@ -10,27 +10,46 @@ import (
 // Stats are the counts of a peer since Dial or Accept. Those of requests count
 // what this end submitted, not what the peer does with this end's memory.
 type Stats struct {
-	Requests      uint64 // requests that are done, including those that failed
-	Failed        uint64 // requests that failed
-	Pending       int    // requests that are submitted and not done
-	Sent          uint64 // notifications that the peer has
-	Received      uint64 // notifications of the peer that arrived
-	Sessions      uint64 // sessions that began; more than one means that the peer began anew
-	Regions       int    // regions that the peer offers now
-	Devices       []DeviceStats
-	Incarnation   uint64 // of the peer's engine; 0 while there is no session
-	ControlIsDown bool   // whether there is no control connection now
+	Requests      uint64        `json:"requests"` // requests that are done, including those that failed
+	Failed        uint64        `json:"failed"`   // requests that failed
+	Pending       int           `json:"pending"`  // requests that are submitted and not done
+	Sent          uint64        `json:"sent"`     // notifications that the peer has
+	Received      uint64        `json:"received"` // notifications of the peer that arrived
+	Sessions      uint64        `json:"sessions"` // sessions that began; more than one means that the peer began anew
+	Regions       int           `json:"regions"`  // regions that the peer offers now
+	Devices       []DeviceStats `json:"devices"`
+	Incarnation   uint64        `json:"incarnation"`     // of the peer's engine; 0 while there is no session
+	ControlIsDown bool          `json:"control_is_down"` // whether there is no control connection now
 }
 
 // DeviceStats are the counts of a peer on one device of this end.
 type DeviceStats struct {
-	Device      string
-	Connections int    // data connections that are up
-	Made, Lost  uint64 // data connections that were made, and of those that ended
-	Read        uint64 // bytes that were read from the peer
-	Written     uint64 // bytes that were written to the peer
-	Slices      uint64 // work requests that are done
-	Repeated    uint64 // work requests that failed with their connection and were to be repeated
+	Device      string `json:"device"`
+	Connections int    `json:"connections"` // data connections that are up
+	Made        uint64 `json:"made"`        // data connections that were made
+	Lost        uint64 `json:"lost"`        // of those, data connections that ended
+	Read        uint64 `json:"read"`        // bytes that were read from the peer
+	Written     uint64 `json:"written"`     // bytes that were written to the peer
+	Slices      uint64 `json:"slices"`      // work requests that are done
+	Repeated    uint64 `json:"repeated"`    // work requests that failed with their connection and were to be repeated
+}
+
+// PeerStats are the counts of a peer, with its address.
+type PeerStats struct {
+	Peer   string `json:"peer"`   // Peer.Address
+	Dialed bool   `json:"dialed"` // whether this end has dialed
+	Stats
+}
+
+// EngineStats are what an engine tells other processes of itself.
+type EngineStats struct {
+	PID     int         `json:"pid"`     // process ID; 0: the process is in another PID namespace
+	Program string      `json:"program"` // name of the program, as ps shows it
+	Devices []string    `json:"devices"` // Engine.Devices
+	Peers   []PeerStats `json:"peers"`   // sorted by address
+	// Error says why the engine has not answered; then there is nothing but
+	// the process ID.
+	Error string `json:"error,omitempty"`
 }
 
 // Stats returns the peer's counts.

@@ -57,12 +57,3 @@ func TestHello(t *testing.T) {
 		})
 	}
 }
-
-// A process of the same user is believed.
-func TestSameUser(t *testing.T) {
-	a, b := connected(t)
-	require.NoError(t, sameUser(a))
-	require.NoError(t, sameUser(b))
-	require.NoError(t, a.Close())
-	require.Error(t, sameUser(a), "its socket is closed")
-}

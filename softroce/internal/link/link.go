@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/verbena-go/verbena/internal/inquiry"
 )
 
 // NetworkVariable is the environment variable that names the network of this
@@ -279,7 +281,7 @@ func (l *Link) closeConn(c net.Conn) {
 // slot of that process. The deadline that it sets also applies to later reads
 // and writes on the connection.
 func (l *Link) exchangeSlots(c *net.UnixConn) (slot int, err error) {
-	if err := sameUser(c); err != nil {
+	if err := inquiry.SameUser(c); err != nil {
 		return 0, err
 	}
 	if err := c.SetDeadline(time.Now().Add(helloTimeout)); err != nil {
@@ -300,25 +302,6 @@ func readSlot(c *net.UnixConn) (slot int, err error) {
 		return 0, fmt.Errorf("the peer process is not a node of this version of the protocol: %w", syscall.ECONNREFUSED)
 	}
 	return slot, nil
-}
-
-// sameUser returns an error unless the process at the other end of c runs as
-// the same user as this one.
-func sameUser(c *net.UnixConn) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var cred *syscall.Ucred
-	if cerr := raw.Control(func(fd uintptr) {
-		cred, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	}); cerr != nil {
-		return cerr
-	}
-	if err == nil && int(cred.Uid) != os.Geteuid() {
-		err = fmt.Errorf("the peer process runs as another user (%d): %w", cred.Uid, syscall.ECONNREFUSED)
-	}
-	return err
 }
 
 // A node that wants to send frames connects to the receiving node. It sends the

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/verbena-go/verbena/internal/inquiry"
 )
 
 // A name belongs to one user: processes of different users may have the same
@@ -138,7 +140,7 @@ func dialSocket(socket string) (*net.UnixConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := sameUser(c); err != nil {
+	if err := inquiry.SameUser(c); err != nil {
 		c.Close()
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"text/tabwriter"
 
+	"github.com/verbena-go/verbena/cmd/internal/program"
 	"github.com/verbena-go/verbena/ibverbs/stat"
 )
 
@@ -18,13 +19,24 @@ type report struct {
 
 func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
-// whose returns a text that names the process of a device in user space, or ""
-// for other devices.
-func (d device) whose() string {
-	if d.Process == nil {
-		return ""
+// title returns what a device is called, with its peer and process if it has
+// them. port is that of the counters, or 0.
+func (d device) title(port int) string {
+	text := d.Name
+	switch {
+	case d.Name == "" && d.Peer == "":
+		text = "an engine"
+	case d.Name == "":
+		text = "peer " + program.Printable(d.Peer)
+	case d.Peer != "":
+		text = program.Printable(text + " to " + d.Peer)
+	case port > 0:
+		text += fmt.Sprintf(" port %d", port)
 	}
-	return " of " + ownerName(*d.Process)
+	if d.Process == nil {
+		return text
+	}
+	return text + " of " + program.Printable(ownerName(*d.Process))
 }
 
 // print prints counters. Those of a port follow a line about the port.
@@ -33,14 +45,17 @@ func (o *options) print(w io.Writer, devices []device) error {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
+		if d.Error != "" {
+			fmt.Fprintf(w, "%s: %s\n", d.title(0), program.Printable(d.Error))
+		}
 		if len(d.Counters) > 0 {
-			fmt.Fprintf(w, "%s%s\n", d.Name, d.whose())
+			fmt.Fprintln(w, d.title(0))
 			if err := o.printCounters(w, d.Counters); err != nil {
 				return err
 			}
 		}
 		for _, p := range d.Ports {
-			fmt.Fprintf(w, "%s port %d%s, %s, %s\n", d.Name, p.Port, d.whose(), cmp.Or(p.State, "state unknown"), cmp.Or(p.LinkLayer, "link unknown"))
+			fmt.Fprintf(w, "%s, %s, %s\n", d.title(p.Port), cmp.Or(p.State, "state unknown"), cmp.Or(p.LinkLayer, "link unknown"))
 			if err := o.printCounters(w, p.Counters); err != nil {
 				return err
 			}

@@ -31,6 +31,7 @@ func TestWrongArguments(t *testing.T) {
 		"-w 0":     "expected a number from 1",
 		"-c 1":     "-c without -w",
 		"-r -w 1":  "-r and -w exclude each other",
+		"-r -t":    "-r and -t exclude each other",
 		"-w 1 -c ": "flag needs an argument",
 	})
 }

@@ -35,7 +35,7 @@ func (userSpace) devices(ctx context.Context) ([]device, error) {
 		for _, d := range p.Devices { // none if the process does not answer
 			all = append(all, device{stat.Device{Name: d.Name, Counters: []stat.Counter{}, Ports: []stat.Port{{
 				Port: 1, State: strings.ToUpper(d.State), LinkLayer: "Ethernet", Counters: counters(d.Counters),
-			}}}, &owner})
+			}}}, &owner, "", ""})
 		}
 	}
 	return all, nil

@@ -53,7 +53,8 @@ func (o *options) watch(ctx context.Context, out program.Output, s source) error
 // place identifies a counter across readings.
 type place struct {
 	device      string
-	pid, port   int // pid: process of a device in user space, otherwise 0; port: 0 for the device itself
+	peer        string // of an engine, otherwise empty
+	pid, port   int    // pid: process of a device in user space or of an engine, otherwise 0; port: 0 for the device itself
 	group, name string
 }
 
@@ -97,7 +98,7 @@ func (r reading) values() map[place]uint64 {
 }
 
 func (d device) place(port int, c stat.Counter) place {
-	p := place{device: d.Name, port: port, group: string(c.Group), name: c.Name}
+	p := place{device: d.Name, peer: d.Peer, port: port, group: string(c.Group), name: c.Name}
 	if d.Process != nil {
 		p.pid = d.Process.PID
 	}
@@ -139,9 +140,9 @@ func (o *options) printRates(w io.Writer, before, now reading) error {
 	fmt.Fprintln(w, report.Time.Format(time.RFC3339))
 	table, shown := newTable(w), 0
 	for _, d := range report.Devices {
-		shown += o.printChanged(table, d.Name+d.whose(), d.Counters)
+		shown += o.printChanged(table, d.title(0), d.Counters)
 		for _, p := range d.Ports {
-			shown += o.printChanged(table, fmt.Sprintf("%s port %d%s", d.Name, p.Port.Port, d.whose()), p.Counters)
+			shown += o.printChanged(table, d.title(p.Port.Port), p.Counters)
 		}
 	}
 	if shown == 0 {
