@@ -6,6 +6,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -114,15 +115,27 @@ func setStatus(wc *ibverbs.WC, status ibverbs.WCStatus) {
 	*(*uint32)(unsafe.Pointer(uintptr(unsafe.Pointer(wc)) + 8)) = uint32(status)
 }
 
-// Each turn as poller is counted. The poller gives way every yieldEvery turns.
+// Each turn as poller is counted.
 func TestTurnsAreCounted(t *testing.T) {
 	o := collecting()
 	var op operation
 	op.state.Store(over)
-	for turn := range uint(2 * yieldEvery) {
+	for turn := range uint(2 * turnsPerLook) {
 		require.Equal(t, turn, o.turns)
 		require.NoError(t, takeTurnFor(o, &op))
 	}
+}
+
+// The poller lets others run once in yieldAfter.
+func TestPollerYields(t *testing.T) {
+	c := newCollector(nil, nil)
+	yields := 0
+	for now := time.Hour; now < time.Hour+10*yieldAfter; now += yieldAfter / 5 {
+		if c.mustYield(now) {
+			yields++
+		}
+	}
+	require.Equal(t, 10, yields)
 }
 
 // One goroutine at a time is the poller, and each goroutine that waits becomes

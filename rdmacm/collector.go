@@ -5,6 +5,7 @@ package rdmacm
 import (
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
 )
@@ -17,6 +18,7 @@ type collector struct {
 	cq      *ibverbs.CQ            // nil if the program polls
 	wcs     []ibverbs.WC           // used by the poller
 	turns   uint                   // number of times that a goroutine has become the poller; used by the poller
+	yielded time.Duration          // time since started of the last call of runtime.Gosched; used by the poller
 	deliver func(wcs []ibverbs.WC) // called by the poller
 
 	polling atomic.Bool  // whether a goroutine is the poller
@@ -35,10 +37,15 @@ func newCollector(cq *ibverbs.CQ, deliver func([]ibverbs.WC)) *collector {
 	return &collector{cq: cq, wcs: make([]ibverbs.WC, 16), deliver: deliver, vacant: make(chan struct{}, 1), bequest: make(chan struct{}, 1)}
 }
 
-// yieldEvery is the number of turns after which the goroutine that stops being
-// the poller calls runtime.Gosched. An immediate completion parks no goroutine,
-// so a few goroutines could otherwise monopolize the processors.
-const yieldEvery = 32
+// The goroutine that stops being the poller calls runtime.Gosched when none has
+// for yieldAfter. An immediate completion parks no goroutine, so a few
+// goroutines could otherwise monopolize the processors. Each such call may wake
+// a thread of Go's runtime, so it must be rare. It looks at the clock every
+// turnsPerLook turns.
+const (
+	yieldAfter   = 500 * time.Microsecond
+	turnsPerLook = 32
+)
 
 // becomePoller makes the caller the poller, unless another goroutine is the
 // poller or the program polls. It is a compare and swap and not a mutex or a
@@ -84,7 +91,7 @@ func (c *collector) takeOver() {
 // endTurn makes the caller, which is the poller, stop being the poller.
 func (c *collector) endTurn() {
 	c.turns++
-	yield := c.turns%yieldEvery == 0
+	yield := c.turns%turnsPerLook == 0 && c.mustYield(time.Since(started))
 	if c.heirs.Load() > 0 {
 		c.bequest <- struct{}{}
 		return
@@ -99,4 +106,14 @@ func (c *collector) endTurn() {
 	if yield {
 		runtime.Gosched()
 	}
+}
+
+// mustYield reports whether the goroutine that stops being the poller at the
+// time now must let others run.
+func (c *collector) mustYield(now time.Duration) bool {
+	if now-c.yielded < yieldAfter {
+		return false
+	}
+	c.yielded = now
+	return true
 }

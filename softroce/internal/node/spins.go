@@ -14,7 +14,8 @@ type spins struct {
 	// to at most bestScore, and falls by failureCost with each other wait.
 	score  int
 	nearly int // number of waits that took a few times the limit
-	tries  int // number of waits that spun
+	// yielded is the time at which yields last returned true.
+	yielded time.Duration
 }
 
 const (
@@ -25,9 +26,9 @@ const (
 	// two wake-ups. After nearlyPerSpin such waits, one spins.
 	nearlySpins   = 4
 	nearlyPerSpin = 16
-	// spinsPerYield is the number of waits that spin after which one lets
-	// other goroutines run.
-	spinsPerYield = 32
+	// yieldAfter is the time after which a wait that spins lets other
+	// goroutines run.
+	yieldAfter = 500 * time.Microsecond
 )
 
 // pay reports whether the next wait is likely to be over soon.
@@ -47,9 +48,12 @@ func (s *spins) note(took, limit time.Duration) {
 	}
 }
 
-// yields counts a wait that has spun, and reports whether the goroutine must
-// let others run.
-func (s *spins) yields() bool {
-	s.tries++
-	return s.tries%spinsPerYield == 0
+// yields reports whether the goroutine, whose wait has spun until the time now,
+// must let others run. That may wake a thread of Go's runtime, so it is rare.
+func (s *spins) yields(now time.Duration) bool {
+	if now-s.yielded < yieldAfter {
+		return false
+	}
+	s.yielded = now
+	return true
 }

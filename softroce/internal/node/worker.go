@@ -331,8 +331,9 @@ func (w *worker) attend(over func() bool, spin time.Duration) bool {
 		w.bell.Wait(w.ends)
 	}
 	isOver := over()
-	w.spins.note(w.n.Now()-began, spin)
-	yields := spins && w.spins.yields()
+	ended := w.n.Now()
+	w.spins.note(ended-began, spin)
+	yields := spins && w.spins.yields(ended)
 	w.bell.Leave()
 	w.n.Resume()
 	if yields {

@@ -411,8 +411,8 @@ func TestSpins(t *testing.T) {
 	s.note(nearlySpins*limit, limit)
 	require.True(t, s.pay())
 	yields := 0
-	for range 3 * spinsPerYield {
-		if s.yields() {
+	for now := time.Hour; now < time.Hour+3*yieldAfter; now += yieldAfter / 5 {
+		if s.yields(now) {
 			yields++
 		}
 	}
