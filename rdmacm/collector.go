@@ -29,12 +29,12 @@ type collector struct {
 	// if the program polls, so that no goroutine becomes the poller.
 	vacant chan struct{}
 
-	heirs   atomic.Int32  // number of goroutines in takeOver
-	bequest chan struct{} // receives when one of them has become the poller
+	takers   atomic.Int32  // number of goroutines in takeOver
+	handover chan struct{} // receives when one of them has become the poller
 }
 
 func newCollector(cq *ibverbs.CQ, deliver func([]ibverbs.WC)) *collector {
-	return &collector{cq: cq, wcs: make([]ibverbs.WC, 16), deliver: deliver, vacant: make(chan struct{}, 1), bequest: make(chan struct{}, 1)}
+	return &collector{cq: cq, wcs: make([]ibverbs.WC, 16), deliver: deliver, vacant: make(chan struct{}, 1), handover: make(chan struct{}, 1)}
 }
 
 // The goroutine that stops being the poller calls runtime.Gosched when none has
@@ -67,10 +67,10 @@ func (c *collector) unwant() { c.wanting.Add(-1) }
 
 // takeOver makes the caller the poller, after the current one has handed out
 // the completions that it has taken. It goes before the goroutines that wait
-// for vacant.
+// for vacant. The program must not be the one that polls.
 func (c *collector) takeOver() {
-	c.heirs.Add(1)
-	defer c.heirs.Add(-1)
+	c.takers.Add(1)
+	defer c.takers.Add(-1)
 	defer c.unwant()
 	if c.want() {
 		return
@@ -78,7 +78,7 @@ func (c *collector) takeOver() {
 	c.cq.Wake() // the poller may wait for completions that do not come
 	for {
 		select {
-		case <-c.bequest:
+		case <-c.handover:
 			return
 		case <-c.vacant:
 			if c.becomePoller() {
@@ -92,8 +92,8 @@ func (c *collector) takeOver() {
 func (c *collector) endTurn() {
 	c.turns++
 	yield := c.turns%turnsPerLook == 0 && c.mustYield(time.Since(started))
-	if c.heirs.Load() > 0 {
-		c.bequest <- struct{}{}
+	if c.takers.Load() > 0 {
+		c.handover <- struct{}{}
 		return
 	}
 	c.polling.Store(false)
