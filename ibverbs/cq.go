@@ -57,6 +57,7 @@ type CQ struct {
 	try   func() (bool, error) // reads the channel's events until one is for this queue
 	wakes bool                 // whether the device can send to ready by itself, without an event
 	parks atomic.Bool          // whether a goroutine receives from ready, if wakes is true
+	aside atomic.Bool          // whether waits leave the work of a device in this process to other goroutines
 
 	// attends says whether a goroutine does the device's work while it waits
 	// for ready. The others belong to the goroutine that has the turn.
@@ -331,8 +332,9 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 			}
 		}
 		talks := cq.policy.talks()
-		attends = talks && cq.wakes && datapath.MayAttend()
-		if talks && cq.wakes && !attends && cq.policy.spins.isGood() {
+		mayAttend := talks && cq.wakes && !cq.aside.Load()
+		attends = mayAttend && datapath.MayAttend()
+		if mayAttend && !attends && cq.policy.spins.isGood() {
 			datapath.Supersede()
 		}
 		if !attends && cq.policy.beginSpin(talks) {

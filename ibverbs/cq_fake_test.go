@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/datapath"
+	"github.com/verbena-go/verbena/internal/sealed"
 	"github.com/verbena-go/verbena/internal/testutil/fakeverbs"
 )
 
@@ -391,6 +392,14 @@ func TestWaitAttends(t *testing.T) {
 	<-a.attends
 	cq.Wake()
 	require.Equal(t, result{}, <-w)
+
+	// Waits aside park.
+	sealed.Open(cq.Internals()).SetAside(true)
+	w = begin(ctx)
+	require.Eventually(t, cq.parks.Load, time.Minute, time.Millisecond)
+	arrive()
+	require.Equal(t, result{n: 1}, <-w)
+	sealed.Open(cq.Internals()).SetAside(false)
 
 	// Waits with changing contexts park.
 	for _, other := range []context.Context{limitOf(t), limitOf(t)} {

@@ -60,6 +60,11 @@ func (i cqInternals) TakeEvents() {
 	}
 }
 
+// SetAside says whether later waits leave the work of a device in this process
+// to other goroutines: those that wait for long, and not for what the program
+// waits for.
+func (i cqInternals) SetAside(aside bool) { i.cq.aside.Store(aside) }
+
 // qpInternals is the internals of a queue pair.
 type qpInternals struct {
 	lifetime

@@ -3,6 +3,7 @@
 package rdmacm
 
 import (
+	"context"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -148,8 +149,8 @@ func (i idInternals) ResolveRoute(info AddrInfo, timeout time.Duration) error {
 // the kernel.
 func (i idInternals) Listen(backlog int) error { return i.id.listen(backlogOf(backlog), unread) }
 
-// connInternals gives package rsocket what a Conn has that is not exported. See
-// package sealed.
+// connInternals gives packages rsocket and transfer what a Conn has that is not
+// exported. See package sealed.
 type connInternals struct{ c *Conn }
 
 // Internals gives other packages of this module access to the connection. Other
@@ -160,4 +161,42 @@ func (c *Conn) Internals() sealed.Of[connInternals] { return sealed.Seal(connInt
 // system has so many bytes.
 func (i connInternals) Alloc(size int, access ibverbs.AccessFlags, allocate func(size int) []byte) (*ibverbs.MR, error) {
 	return i.c.self().alloc(size, access, allocate)
+}
+
+// Await takes completions until the function until returns true, ctx ends or
+// the connection is closed. It calls until after completions were taken, and
+// after Wake; until must not block or use the connection.
+func (i connInternals) Await(ctx context.Context, until func() bool) error {
+	return i.c.ops.await(ctx, until)
+}
+
+// Wake makes a call of Await that is running, or else a later one, call until
+// once more.
+func (i connInternals) Wake() { i.c.ops.cq.Wake() }
+
+// SetAside says whether later waits, also those of Await, leave the work of a
+// device in this process to other goroutines.
+func (i connInternals) SetAside(aside bool) { sealed.Open(i.c.ops.cq.Internals()).SetAside(aside) }
+
+// IsOver reports whether a posted transfer is over, and if it is, whether it
+// has failed.
+func (i connInternals) IsOver(t *Transfer) (over, failed bool) {
+	if !t.isOver() {
+		return false, false
+	}
+	return true, t.failed || t.err != nil
+}
+
+// HasMessage reports whether Receive need not wait, and whether it would fail
+// since no more messages come. Only the goroutine that receives may call it.
+func (i connInternals) HasMessage() (has, failed bool) {
+	s := &i.c.receiver.posted[i.c.receiver.next]
+	if s.err != nil {
+		return true, true
+	}
+	op := &s.receive.operation
+	if !op.isOver() {
+		return false, false
+	}
+	return true, op.failed || op.err != nil
 }

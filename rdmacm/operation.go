@@ -221,6 +221,41 @@ func (o *operations) park(ctx context.Context, op *operation) error {
 	return err
 }
 
+// await collects completions until the function until returns true. Meanwhile,
+// other goroutines may be the poller: those that wait for room.
+func (o *operations) await(ctx context.Context, until func() bool) error {
+	for {
+		if !o.becomePoller() && !o.waitVacant(ctx) {
+			return contextError(ctx)
+		}
+		over := until() // as the poller, so that what it looks for is not handed out meanwhile
+		var err error
+		if !over {
+			err = o.collect(ctx)
+		}
+		o.endTurn()
+		switch {
+		case err != nil:
+			return o.failure(err)
+		case over:
+			return nil
+		}
+	}
+}
+
+// waitVacant makes the caller the poller, unless ctx ends first.
+func (o *operations) waitVacant(ctx context.Context) bool {
+	defer o.unwant()
+	for polls := o.want(); !polls; polls = o.becomePoller() {
+		select {
+		case <-o.vacant:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
 // collect waits for completions and hands them out. The caller must be the
 // poller.
 func (o *operations) collect(ctx context.Context) error {
