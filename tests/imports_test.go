@@ -66,7 +66,7 @@ var rooms = map[string][]string{
 		"rsocket/internal/protocol", "rdmacm", "ibverbs", "ibverbs/link", "generated", "internal/backlog", "internal/cerr", "internal/mem",
 		"internal/sealed", "internal/turns",
 	},
-	"transfer":     {"rdmacm", "ibverbs", "generated", "internal/cerr", "internal/inquiry", "internal/mem"},
+	"transfer":     {"rdmacm", "ibverbs", "generated", "internal/cerr", "internal/inquiry", "internal/mem", "internal/sealed"},
 	"cmd/internal": {"rdmacm/endpoint", "rdmacm", "ibverbs", "softroce"},
 	"cmd": {
 		"cmd/internal", "rsocket", "rdmacm/endpoint", "rdmacm/handled", "rdmacm", "ibverbs", "ibverbs/link", "ibverbs/stat", "ibverbs/tag",

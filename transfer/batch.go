@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,14 +38,16 @@ type Batch struct {
 	unfinished int // requests that are not done
 	moved      int64
 	err        error     // of the notification
-	only       *path     // path that carries all slices; nil before the first
+	only       *path     // path that carries the first slice; nil before that
+	spread     bool      // whether other paths carry some
 	trails     bool      // whether the notification is or may become the session's trailer
 	arrived    bool      // whether it was, and the peer has it
 	stuck      time.Time // since when no connection can carry the first request that is not issued; may be zero
 	left       *Batch
 	right      *Batch // neighbors in the peer's ring, or the next one in its list of finished batches
 
-	done chan struct{} // has an element when the batch is done
+	reaper atomic.Pointer[path] // path that a call of Wait reaps, while it waits
+	done   chan struct{}        // has an element when the batch is done
 }
 
 type batchState uint8
@@ -225,7 +228,7 @@ func (b *Batch) Submit(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	b.state, b.canceled, b.next, b.unfinished, b.moved, b.err, b.stuck = submitted, false, 0, len(b.requests), 0, nil, time.Time{}
-	b.only, b.trails, b.arrived = nil, b.message != nil, false
+	b.only, b.spread, b.trails, b.arrived = nil, false, b.message != nil, false
 	for i := range b.requests {
 		r := &b.requests[i]
 		b.trails = b.trails && r.write // a read that is repeated would read what comes later
@@ -320,7 +323,8 @@ func (b *Batch) issue(p *path, s *slice) (ok, more bool) {
 		if b.only == nil {
 			b.only = p
 		}
-		b.trails = b.trails && b.only == p
+		b.spread = b.spread || b.only != p
+		b.trails = b.trails && !b.spread
 		*s = slice{batch: b, request: b.next, offset: r.issued, n: n, key: k}
 		r.issued += n
 		r.inFlight++
@@ -503,20 +507,78 @@ func (b *Batch) Wait(ctx context.Context) error {
 	if state == filling {
 		return cerr.Refuse("Batch.Wait", b.peer.String(), "the batch was not submitted")
 	}
-	select {
-	case <-b.done:
-		b.done <- struct{}{} // for other goroutines that wait, and the next call
-	case <-ctx.Done():
-		select {
-		case <-b.done:
-			b.done <- struct{}{}
-		default:
-			return &PendingError{ctx.Err()}
-		}
+	if err := b.await(ctx); err != nil {
+		return &PendingError{err}
 	}
 	b.peer.mu.Lock()
 	defer b.peer.mu.Unlock()
 	return b.firstError()
+}
+
+// await waits until the batch is done, or ctx ends.
+func (b *Batch) await(ctx context.Context) error {
+	for p := b.way(); p != nil && ctx.Err() == nil; p = b.way() {
+		has, done := p.takeTurn(ctx, b.done)
+		if has {
+			b.reap(ctx, p)
+			p.endTurn()
+		}
+		if done {
+			b.done <- struct{}{}
+		}
+	}
+	select {
+	case <-b.done:
+		b.done <- struct{}{} // for other goroutines that wait, and the next call
+		return nil
+	default:
+	}
+	b.peer.beginIdle()
+	defer b.peer.endIdle()
+	select {
+	case <-b.done:
+	case <-ctx.Done():
+		select {
+		case <-b.done:
+		default:
+			return ctx.Err()
+		}
+	}
+	b.done <- struct{}{}
+	return nil
+}
+
+// way returns the path that tells the end of the batch, or nil if the batch is
+// done, or if more than one path may tell, or none.
+func (b *Batch) way() *path {
+	b.peer.mu.Lock()
+	defer b.peer.mu.Unlock()
+	p := b.only
+	if p == nil {
+		p = b.peer.sole()
+	}
+	switch {
+	case p == nil || b.spread || p.down || p.broken.Load():
+	case b.state == submitted, b.state == notifying && p.session.trailer.batch == b:
+		return p
+	}
+	return nil
+}
+
+// reap reaps a path while it is the batch's way. The caller has the turn.
+func (b *Batch) reap(ctx context.Context, p *path) {
+	defer b.reaper.Store(nil)
+	for err := error(nil); err == nil; {
+		b.reaper.Store(p) // before the look at the batch, so that its end kicks
+		if b.way() != p {
+			return
+		}
+		err = p.await(ctx)
+		b.reaper.Store(nil)
+		if err == nil {
+			err = p.record()
+		}
+	}
 }
 
 // Err returns how request i ended: nil, or a *RequestError. It is nil before

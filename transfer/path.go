@@ -22,8 +22,9 @@ const (
 )
 
 // path is a data connection. Its requests are posted by the goroutine that has
-// work or room for it, and waited for by its own.
+// work or room for it.
 type path struct {
+	reaping
 	session *session
 	number  uint32
 	local   *device // of this end
@@ -34,7 +35,6 @@ type path struct {
 	batch      *ibverbs.SendBatch // of the goroutine that has set posting
 	notice     *ibverbs.MR        // of trailers
 	memory     []byte             // of the notice
-	posted     chan *flight       // in the order of the posts
 
 	gone chan struct{} // closed when the path is destroyed at this end
 
@@ -76,8 +76,11 @@ func newPath(s *session, number uint32, local *device, cancel context.CancelFunc
 		return nil, err
 	}
 	p := &path{
-		session: s, number: number, local: local, batch: batch, posted: make(chan *flight, flights),
+		session: s, number: number, local: local, batch: batch,
 		gone: make(chan struct{}), ended: make(chan struct{}), cancel: cancel,
+	}
+	if err := p.reaping.init(p.isReady); err != nil {
+		return nil, err
 	}
 	for range flights {
 		p.free = append(p.free, new(flight))
@@ -99,38 +102,41 @@ func (p *path) fail(err error) {
 	}
 }
 
-// run waits for the path's flights until it fails, and then destroys it.
+// run makes the path take slices until it fails, and then destroys it.
 func (p *path) run() {
 	peer := p.session.peer
-	var hearing sync.WaitGroup
-	hearing.Go(p.hear)
+	var keeping sync.WaitGroup
+	keeping.Go(p.keep)
 	p.pump()
 	peer.pump()
+	select {
+	case <-p.fault:
+	case <-p.conn.Done():
+	case <-p.ended:
+	}
+	p.breakDown()
+	keeping.Wait()
+	p.turn <- struct{}{} // and keep it
+	p.dropGuard()
+	p.hear()      // what has arrived
 	first := true // whether no flight has failed yet
-	for running := true; running; {
-		select {
-		case f := <-p.posted:
-			if err := p.wait(f); err != nil {
-				p.lost(f, err, first)
-				first, running = false, false
-				break
-			}
+	for f := p.next(); f != nil; f = p.next() {
+		if err := p.wait(f); err != nil {
+			p.lost(f, err, first)
+			first = false
+		} else {
 			p.landed(f)
 			p.pump()
-		case <-p.conn.Done():
-			peer.mu.Lock()
-			p.fail(p.conn.Err())
-			peer.unlock()
-			running = false
-		case <-p.ended:
-			running = false
 		}
 	}
 	_ = p.conn.Close()
-	hearing.Wait()
 	for peer.mu.Lock(); p.inFlight > 0; peer.mu.Lock() {
 		peer.unlock()
-		f := <-p.posted
+		f := p.oldest()
+		if f == nil {
+			f = <-p.posted
+		}
+		p.first = nil
 		if err := p.wait(f); err != nil {
 			p.lost(f, err, first)
 			first = false
@@ -145,6 +151,23 @@ func (p *path) run() {
 	}
 	peer.engine.log(slog.LevelInfo, "transfer: connection lost", "peer", peer.String(), "device", p.local.name, "number", p.number, "error", cause)
 	p.finish()
+}
+
+// next returns the next flight, or nil once the path is down.
+func (p *path) next() *flight {
+	if p.oldest() == nil {
+		select {
+		case p.first = <-p.posted:
+		case <-p.ended:
+		case <-p.conn.Done():
+			p.session.peer.mu.Lock()
+			p.fail(p.conn.Err())
+			p.session.peer.unlock()
+		}
+	}
+	f := p.first
+	p.first = nil
+	return f
 }
 
 // finish is called when the path is destroyed at this end.
@@ -253,11 +276,12 @@ func (p *path) post() bool {
 	p.posting = true
 	peer.unlock()
 
+	looks := p.looks.Load()
 	f.err = p.fill(f)
 	if f.err == nil {
 		f.err = p.conn.Post(context.Background(), &f.transfer, p.batch)
 	}
-	p.posted <- f // has room for all flights
+	p.add(f, looks)
 	peer.mu.Lock()
 	p.posting = false
 	peer.unlock()

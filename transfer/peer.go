@@ -8,6 +8,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -21,6 +22,9 @@ type Peer struct {
 	shown  []byte        // credentials of the other end, if it has dialed
 	dialer *dialer       // nil if the other end has dialed
 	gone   chan struct{} // closed when the peer is closed, or has ended and is not dialed again
+
+	idle   atomic.Int32         // number of calls that wait for paths and do not reap
+	reaper atomic.Pointer[path] // path that a call of Receive reaps, while it waits
 
 	mu        sync.Mutex
 	closed    bool
@@ -266,10 +270,7 @@ func (p *Peer) await(ctx context.Context, ok func() bool) error {
 			defer p.mu.Unlock()
 			return p.err
 		}
-		if p.change == nil {
-			p.change = make(chan struct{})
-		}
-		change := p.change
+		change := p.awaitChange()
 		p.mu.Unlock()
 		select {
 		case <-change:
@@ -279,8 +280,20 @@ func (p *Peer) await(ctx context.Context, ok func() bool) error {
 	}
 }
 
-// changed wakes the goroutines in await. The caller holds p.mu.
+// awaitChange returns a channel that the next change closes. The caller holds
+// p.mu.
+func (p *Peer) awaitChange() <-chan struct{} {
+	if p.change == nil {
+		p.change = make(chan struct{})
+	}
+	return p.change
+}
+
+// changed wakes the goroutines that wait for a change. The caller holds p.mu.
 func (p *Peer) changed() {
+	if path := p.reaper.Load(); path != nil {
+		path.kick()
+	}
 	if p.change != nil {
 		close(p.change)
 		p.change = nil
@@ -373,19 +386,93 @@ func (p *Peer) Receive(ctx context.Context) ([]byte, error) {
 	if err := cmp.Or(p.check(op), checkContext(op, ctx)); err != nil {
 		return nil, err
 	}
-	var first mail
-	err := p.await(ctx, func() bool {
-		if len(p.mail) == 0 {
-			return false
+	for {
+		p.mu.Lock()
+		if len(p.mail) > 0 {
+			defer p.mu.Unlock()
+			return p.takeMail()
 		}
-		first, p.mail = p.mail[0], p.mail[1:]
-		if first.err == nil {
-			first.session.read()
+		if err := cmp.Or(p.err, ctx.Err()); err != nil {
+			p.mu.Unlock()
+			return nil, err
 		}
-		return true
-	})
-	return first.message, cmp.Or(err, first.err)
+		path := p.sole()
+		if path != nil && path.tryTurn() {
+			p.mu.Unlock()
+			p.reap(ctx, path)
+			path.endTurn()
+			continue
+		}
+		change := p.awaitChange()
+		p.mu.Unlock()
+		if path == nil {
+			p.beginIdle()
+			select {
+			case <-change:
+			case <-ctx.Done():
+			}
+			p.endIdle()
+		} else if has, _ := path.takeTurn(ctx, change); has {
+			p.reap(ctx, path)
+			path.endTurn()
+		}
+	}
 }
+
+// takeMail takes the first element of the mailbox. The caller holds p.mu.
+func (p *Peer) takeMail() ([]byte, error) {
+	first := p.mail[0]
+	p.mail = p.mail[1:]
+	if first.err == nil {
+		first.session.read()
+	}
+	return first.message, first.err
+}
+
+// reap reaps a path until there is mail, as long as no other path is up. The
+// caller has the turn.
+func (p *Peer) reap(ctx context.Context, path *path) {
+	for err := error(nil); err == nil; {
+		p.reaper.Store(path) // before the look at the mail, so that a change kicks
+		p.mu.Lock()
+		over := len(p.mail) > 0 || p.err != nil || p.sole() != path
+		p.mu.Unlock()
+		if !over {
+			err = path.await(ctx)
+		}
+		p.reaper.CompareAndSwap(path, nil) // another call may reap the next path
+		if over {
+			return
+		}
+		if err == nil {
+			err = path.record()
+		}
+	}
+}
+
+// sole returns the path if only one is up and works, or nil. The caller holds
+// p.mu.
+func (p *Peer) sole() *path {
+	if s := p.session; s != nil && len(s.order) == 1 && !s.order[0].broken.Load() {
+		return s.order[0]
+	}
+	return nil
+}
+
+// beginIdle is called before a call waits for what the paths' keepers tell.
+func (p *Peer) beginIdle() {
+	p.idle.Add(1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.session != nil {
+		for _, path := range p.session.order {
+			path.recallKeeper()
+		}
+	}
+}
+
+// endIdle is called after such a wait.
+func (p *Peer) endIdle() { p.idle.Add(-1) }
 
 // Notifications returns an iterator over the results of Receive. It stops after
 // the first error, also that of the end of a session.
@@ -436,9 +523,13 @@ func (p *Peer) reserve(ctx context.Context, n int) error {
 		}
 		room := p.room
 		p.mu.Unlock()
+		p.beginIdle()
 		select {
 		case <-room:
 		case <-ctx.Done():
+		}
+		p.endIdle()
+		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
@@ -533,6 +624,7 @@ func (p *Peer) takeRetries(f *flight, path *path, bytes *int) bool {
 			kept = append(kept, s)
 		default:
 			s.key = k
+			s.batch.spread = s.batch.spread || s.batch.only != path
 			f.slices[f.n] = s
 			f.n++
 			*bytes += s.n
@@ -650,6 +742,9 @@ func (p *Peer) unlock() {
 		b.right = nil
 		b.release()
 		b.done <- struct{}{}
+		if path := b.reaper.Load(); path != nil {
+			path.kick()
+		}
 		b = next
 	}
 }

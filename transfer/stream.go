@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/sealed"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -225,6 +226,7 @@ func (s *stream) run(ctx context.Context, conn *rdmacm.Conn, handle func(item) e
 		cancel(nil)
 		return err
 	}
+	sealed.Open(conn.Internals()).SetAside(true) // messages are rare, and what the program waits for is on other connections
 	var sender sync.WaitGroup
 	sender.Go(func() { cancel(s.send(ctx, conn, memory)) })
 	for err == nil {

@@ -5,7 +5,7 @@ package transfer
 import (
 	"context"
 
-	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // Data connections carry messages, too. The dialer begins with an empty one.
@@ -62,27 +62,48 @@ func (s *session) settle(arrived bool) {
 	s.sendWaiting()
 }
 
-// hear takes the messages on the path until it ends.
+// hear takes the messages that have come, as many as the peer may send without
+// an answer. The caller has the turn.
 func (p *path) hear() {
-	s := p.session
-	acknowledgement, err := ibverbs.NewSendBatch(1, 1)
-	for err == nil {
-		m, end := p.conn.Receive(context.Background())
-		if end != nil {
+	for range mostHeard {
+		if p.deaf {
 			return
 		}
-		if len(m.Data) == 0 {
-			err = s.acknowledged(p)
-			continue
+		has, failed := sealed.Open(p.conn.Internals()).HasMessage()
+		if !has {
+			return
 		}
-		if err = s.takeNotification(m.Data[trailerHeader:]); err == nil {
-			acknowledgement.Reset()
-			if err = acknowledgement.Send(0, 0); err == nil && p.conn.Post(context.Background(), nil, acknowledgement) != nil {
-				return // the connection has ended
-			}
+		if p.deaf = failed; failed { // the connection has ended
+			return
+		}
+		m, err := p.conn.Receive(context.Background())
+		if err != nil {
+			p.deaf = true
+			return
+		}
+		if err := p.handle(m.Data); err != nil {
+			p.deaf = true
+			p.session.end(err)
 		}
 	}
-	s.end(err)
+}
+
+// handle handles a message.
+func (p *path) handle(message []byte) error {
+	if len(message) == 0 {
+		return p.session.acknowledged(p)
+	}
+	if err := p.session.takeNotification(message[trailerHeader:]); err != nil {
+		return err
+	}
+	p.answer.Reset()
+	if err := p.answer.Send(0, 0); err != nil {
+		return err
+	}
+	if p.conn.Post(context.Background(), nil, p.answer) != nil {
+		p.deaf = true // the connection has ended
+	}
+	return nil
 }
 
 // acknowledged is called when the peer acknowledges a trailer.

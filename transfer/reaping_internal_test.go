@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
+	"github.com/verbena-go/verbena/softroce"
+)
+
+// ends are two peers, each of the other's engine, over one device.
+type ends struct {
+	t                *testing.T
+	ctx              context.Context
+	dialed, accepted *Peer
+	remote           *RemoteRegion // of the end that was dialed
+	memory           []byte
+}
+
+// newEnds returns two peers with that many connections between them. Their
+// keepers do not come back by themselves if away is set.
+func newEnds(t *testing.T, connections int, away bool) *ends {
+	t.Helper()
+	need(t)
+	if away {
+		before := patience
+		t.Cleanup(func() { patience = before })
+		patience = time.Hour
+	}
+	r := newRig(t, Config{})
+	config := Config{Connections: connections, Devices: []string{r.engine.devices[0].name}}
+	b, err := New(config)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	const size = 16 << 20
+	_, err = b.Alloc(size, RegionConfig{Name: "memory", Access: ReadAccess | WriteAccess})
+	require.NoError(t, err)
+	ln, err := b.Listen(r.ctx, ":0", ListenConfig{})
+	require.NoError(t, err)
+	a, err := New(config)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, a.Close()) })
+	e := &ends{t: t, ctx: r.ctx}
+	e.dialed, err = a.Dial(r.ctx, netip.AddrPortFrom(host(t), ln.Addr().Port()).String(), DialConfig{})
+	require.NoError(t, err)
+	e.accepted, err = ln.Accept(r.ctx)
+	require.NoError(t, err)
+	e.remote, err = e.dialed.Region(r.ctx, "memory")
+	require.NoError(t, err)
+	local, err := a.Alloc(size, RegionConfig{})
+	require.NoError(t, err)
+	e.memory = local.Bytes()
+	cmtest.Soon(t, "all connections are up", func() bool { return len(e.paths(e.dialed)) == connections && len(e.paths(e.accepted)) == connections })
+	return e
+}
+
+func (e *ends) paths(p *Peer) []*path {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]*path(nil), p.session.order...)
+}
+
+// batch returns a batch that writes n bytes and may notify.
+func (e *ends) batch(n int, notify bool) *Batch {
+	e.t.Helper()
+	b := e.dialed.NewBatch(1)
+	require.NoError(e.t, b.Write(e.remote, 0, e.memory[:n]))
+	if notify {
+		require.NoError(e.t, b.Notify([]byte("written")))
+	}
+	return b
+}
+
+func (e *ends) carryOut(b *Batch) {
+	e.t.Helper()
+	require.NoError(e.t, b.Submit(e.ctx))
+	require.NoError(e.t, b.Wait(e.ctx))
+}
+
+// sendKeepersAway makes batches until no path of the dialer has a keeper.
+func (e *ends) sendKeepersAway() {
+	e.t.Helper()
+	small := e.batch(100, false)
+	for away := false; !away; {
+		require.NoError(e.t, e.ctx.Err())
+		e.carryOut(small)
+		away = true
+		for _, p := range e.paths(e.dialed) {
+			away = away && p.away.Load()
+		}
+	}
+}
+
+// Wait and Receive reap the only path by themselves.
+func TestCallsReap(t *testing.T) {
+	e := newEnds(t, 1, false)
+	dialed, accepted := e.paths(e.dialed)[0], e.paths(e.accepted)[0]
+	var receiving sync.WaitGroup
+	ctx, cancel := context.WithCancel(e.ctx)
+	receiving.Go(func() {
+		for {
+			if _, err := e.accepted.Receive(ctx); err != nil {
+				return
+			}
+		}
+	})
+	for b := e.batch(4096, true); dialed.calls.Load() < 100 || accepted.calls.Load() < 100; {
+		require.NoError(t, e.ctx.Err())
+		e.carryOut(b)
+	}
+	cancel()
+	receiving.Wait()
+}
+
+// The keeper comes back if the program does not wait any more.
+func TestKeeperComesBack(t *testing.T) {
+	e := newEnds(t, 1, false)
+	e.sendKeepersAway()
+	b := e.batch(16<<20, true) // more than fits into flights
+	for range 3 {
+		require.NoError(t, b.Submit(e.ctx))
+		cmtest.Soon(t, "the batch is done", func() bool {
+			moved, total := b.Progress()
+			return moved == total
+		})
+		message, err := e.accepted.Receive(e.ctx)
+		require.NoError(t, err)
+		require.Equal(t, "written", string(message))
+		require.NoError(t, b.Wait(e.ctx))
+		require.NoError(t, e.accepted.Send(e.ctx, nil))
+	}
+}
+
+// Keepers come back for calls that wait for several paths, or for room.
+func TestKeepersComeBackForCalls(t *testing.T) {
+	e := newEnds(t, 3, true)
+	for range 3 {
+		e.sendKeepersAway()
+		e.carryOut(e.batch(16<<20, false))
+	}
+	e.sendKeepersAway()
+	e.dialed.engine.config.Pending = 1
+	b, other := e.batch(8<<20, false), e.batch(100, false)
+	require.NoError(t, b.Submit(e.ctx))
+	require.NoError(t, other.Submit(e.ctx))
+	require.NoError(t, other.Wait(e.ctx))
+	require.NoError(t, b.Wait(e.ctx))
+}
+
+// Batches of one path and of several end, whichever waits for which.
+func TestCallsOfAllKinds(t *testing.T) {
+	e := newEnds(t, 2, true)
+	var running sync.WaitGroup
+	for i, n := range []int{100, 4096, 1 << 20, 5 << 20} {
+		running.Go(func() {
+			b := e.batch(n, i%2 == 0)
+			for range 30 {
+				if err := errors.Join(b.Submit(e.ctx), b.Wait(e.ctx)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 60 {
+		_, err := e.accepted.Receive(e.ctx)
+		require.NoError(t, err)
+	}
+	running.Wait()
+}
+
+// What other goroutines do ends a call that reaps.
+func TestReapingEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		act  func(e *ends, cancel func())
+		want error
+	}{
+		"message over the control connection": {func(e *ends, _ func()) { require.NoError(e.t, e.dialed.Send(e.ctx, nil)) }, nil},
+		"context":                             {func(_ *ends, cancel func()) { cancel() }, context.Canceled},
+		"Close":                               {func(e *ends, _ func()) { require.NoError(e.t, e.accepted.Close()) }, os.ErrClosed},
+		"peer":                                {func(e *ends, _ func()) { require.NoError(e.t, e.dialed.Close()) }, syscall.ECONNRESET},
+	} {
+		t.Run("Receive, "+name, func(t *testing.T) {
+			e := newEnds(t, 1, true)
+			ctx, cancel := context.WithCancel(e.ctx)
+			defer cancel()
+			ended := make(chan error, 1)
+			receive := func() {
+				_, err := e.accepted.Receive(ctx)
+				ended <- err
+			}
+			go receive()
+			path := e.paths(e.accepted)[0]
+			for b := e.batch(100, true); !path.away.Load(); {
+				e.carryOut(b)
+				require.NoError(t, cmtest.Take(t, ended, "a message"))
+				go receive()
+			}
+			e.reaps(path)
+			tt.act(e, cancel)
+			require.ErrorIs(t, cmtest.Take(t, ended, "the end of Receive"), tt.want)
+		})
+	}
+	for name, tt := range map[string]struct {
+		act  func(e *ends, cancel func())
+		want error
+	}{
+		"context": {func(_ *ends, cancel func()) { cancel() }, context.Canceled},
+		"Close":   {func(e *ends, _ func()) { require.NoError(e.t, e.dialed.Close()) }, os.ErrClosed},
+	} {
+		t.Run("Wait, "+name, func(t *testing.T) {
+			if !testdevice.Soft() {
+				t.Skip("needs faults of the device in user space")
+			}
+			e := newEnds(t, 1, true)
+			e.sendKeepersAway()
+			softroce.SetFaults(func(p softroce.Packet) softroce.Fault { return softroce.Fault{Drop: p.Kind == softroce.KindWrite} })
+			t.Cleanup(func() { softroce.SetFaults(nil) })
+			ctx, cancel := context.WithCancel(e.ctx)
+			defer cancel()
+			b := e.batch(100, false)
+			require.NoError(t, b.Submit(ctx))
+			ended := make(chan error, 1)
+			go func() { ended <- b.Wait(ctx) }()
+			e.reaps(e.paths(e.dialed)[0])
+			tt.act(e, cancel)
+			require.ErrorIs(t, cmtest.Take(t, ended, "the end of Wait"), tt.want)
+		})
+	}
+}
+
+// reaps waits until a call reaps a path, whose keeper is away.
+func (e *ends) reaps(p *path) {
+	e.t.Helper()
+	cmtest.Soon(e.t, "a call waits", func() bool { return p.waits.Load() && p.away.Load() })
+}
