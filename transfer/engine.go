@@ -99,6 +99,7 @@ type Engine struct {
 	incarnation uint64
 	devices     []*device
 	cache       *cache
+	absences    absences
 
 	closing  sync.Mutex     // held by Close
 	hide     func()         // ends what publish began, if it is not nil; guarded by closing

@@ -5,6 +5,7 @@ package transfer
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -107,8 +108,6 @@ func (p *path) recallKeeper() {
 
 // keep reaps while no call does, until the path does not work any more.
 func (p *path) keep() {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
 	for !p.broken.Load() {
 		select {
 		case p.turn <- struct{}{}:
@@ -121,28 +120,30 @@ func (p *path) keep() {
 		sealed.Open(p.conn.Internals()).SetAside(false)
 		<-p.turn
 		p.away.Store(true)
-		for p.stayAway(timer) {
+		for p.stayAway() {
 		}
 		p.away.Store(false)
 	}
 }
 
-// stayAway waits for a while, and reports whether the keeper is to stay away.
-func (p *path) stayAway(timer *time.Timer) bool {
-	if p.session.peer.idle.Load() > 0 { // after away was set: a call that begins to wait now recalls the keeper
-		return false
-	}
-	calls := p.calls.Load()
-	timer.Reset(patience)
+// stayAway waits until no call has reaped for a while, and reports whether the
+// keeper is to stay away.
+func (p *path) stayAway() bool {
 	select {
-	case <-timer.C:
-	case <-p.recall:
-		return false
-	case <-p.fault:
-		return false
+	case <-p.recall: // one that came too late
+	default:
 	}
-	if p.calls.Load() != calls {
-		return true
+	peer := p.session.peer
+	if peer.idle.Load() == 0 { // after away was set: a call that begins to wait now recalls the keeper
+		peer.engine.absences.add(p)
+		select {
+		case <-p.recall:
+		case <-p.fault:
+		}
+		peer.engine.absences.remove(p)
+	}
+	if peer.idle.Load() > 0 {
+		return false
 	}
 	select {
 	case p.turn <- struct{}{}:
@@ -158,6 +159,55 @@ func (p *path) stayAway(timer *time.Timer) bool {
 	case <-p.fault:
 	}
 	return false
+}
+
+// absences are the paths of an engine whose keepers are away. One timer looks
+// after all of them, as each wakes a thread.
+type absences struct {
+	mu    sync.Mutex
+	calls map[*path]uint32 // path.calls at the last look
+	timer *time.Timer      // nil before the first; runs while there are paths
+}
+
+func (a *absences) add(p *path) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.calls == nil {
+		a.calls = map[*path]uint32{}
+	}
+	switch {
+	case len(a.calls) > 0:
+	case a.timer == nil:
+		a.timer = time.AfterFunc(patience, a.look)
+	default:
+		a.timer.Reset(patience)
+	}
+	a.calls[p] = p.calls.Load()
+}
+
+func (a *absences) remove(p *path) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if delete(a.calls, p); len(a.calls) == 0 {
+		a.timer.Stop()
+	}
+}
+
+// look recalls the keepers of paths whose turn no call has taken since the last
+// look.
+func (a *absences) look() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for p, before := range a.calls {
+		if calls := p.calls.Load(); calls != before {
+			a.calls[p] = calls
+		} else {
+			p.recallKeeper()
+		}
+	}
+	if len(a.calls) > 0 {
+		a.timer.Reset(patience)
+	}
 }
 
 // reap waits until there is something to reap or for kick, and reaps it. After
