@@ -13,6 +13,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/owned"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // A Pool holds resources that many connections share: a protection domain, a
@@ -229,6 +230,7 @@ func (s *part) create(spin time.Duration) (err error) {
 	if err != nil {
 		return err
 	}
+	sealed.Open(s.cq.Internals()).SetAside(true) // the goroutine that waits hands what comes to others
 	s.collector = newCollector(s.cq, s.handOut)
 	if s.srq, err = s.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: slots, RecvSegments: 1}); err != nil {
 		return err

@@ -266,13 +266,13 @@ func (n *Node) MayAttend() bool {
 
 // Attend lets a goroutine that waits for a completion do the device's work in
 // place of the worker until over returns true: a message from another process
-// then wakes only that goroutine, and not the worker first. If waits have
-// lately been over in the time spin, the goroutine watches the bell for that
-// time before it parks. A thread that makes over return true calls Interrupt
-// afterwards. Attend returns false at once if MayAttend does, and early if
-// there is work for the worker, or if another goroutine calls Supersede. The
-// caller then parks until over returns true: on one processor, the worker could
-// not run if the caller attended again.
+// then wakes only that goroutine, and not the worker first. Before it parks,
+// the goroutine watches the bell for the time spin: after each step, as the
+// worker does, and at first if that has lately paid. A thread that makes over
+// return true calls Interrupt afterwards. Attend returns false at once if
+// MayAttend does, and early if there is work for the worker, or if another
+// goroutine calls Supersede. The caller then parks until over returns true: on
+// one processor, the worker could not run if the caller attended again.
 func (n *Node) Attend(over func() bool, spin time.Duration) bool { return n.worker.attend(over, spin) }
 
 // Park tells the worker that the caller waits for a completion, and does none
@@ -315,15 +315,22 @@ func (w *worker) attend(over func() bool, spin time.Duration) bool {
 	began := w.n.Now()
 	w.attends.Store(int64(began))
 	w.superseded.Store(false)
-	spins := w.spins.pay() && runtime.GOMAXPROCS(0) > 1
+	maySpin, worked, spun := runtime.GOMAXPROCS(0) > 1, false, false
+	idleSince, idle := began, false
 	for !w.hasEnded() {
 		if w.bell.IsRung() {
+			if idle {
+				w.spins.note(w.n.Now()-idleSince, spin)
+			}
 			if !w.attendStep(over) {
 				break
 			}
+			idleSince, idle, worked = w.n.Now(), false, true
 			continue
 		}
-		if left := spin - (w.n.Now() - began); spins && left > 0 {
+		idle = true
+		if left := spin - (w.n.Now() - idleSince); maySpin && left > 0 && (worked || w.spins.pay()) {
+			spun = true
 			w.bell.Relieve()
 			w.bell.Spin(left, w.ends)
 			continue
@@ -331,9 +338,11 @@ func (w *worker) attend(over func() bool, spin time.Duration) bool {
 		w.bell.Wait(w.ends)
 	}
 	isOver := over()
-	ended := w.n.Now()
-	w.spins.note(ended-began, spin)
-	yields := spins && w.spins.yields(ended)
+	now := w.n.Now()
+	if idle {
+		w.spins.note(now-idleSince, spin)
+	}
+	yields := spun && w.spins.yields(now)
 	w.bell.Leave()
 	w.n.Resume()
 	if yields {
