@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -136,19 +137,45 @@ func (e *Engine) domain(d *device) (pd *ibverbs.PD, generation uint8, err error)
 	return pd, d.generation, nil
 }
 
-// lose is called when a device may have been removed, because of err. It gives
-// up the memory on the device, which the engine registers anew when the device
-// is back.
+// lose is called when a connection on a device has ended, because of err. If the
+// device was removed, lose gives up the memory on it, which the engine registers
+// anew when the device is back. The kernel may remove a device only once all
+// programs have let it go.
 func (e *Engine) lose(d *device, err error) {
+	event, ok := errors.AsType[*rdmacm.EventError](err)
+	isRemoval := ok && event.Type == rdmacm.EventDeviceRemoval
+	if !e.loseIf(d, err, isRemoval) {
+		// The connection's end may be heard of before the removal is.
+		time.AfterFunc(time.Second, func() { e.loseIf(d, err, false) })
+	}
+}
+
+// loseIf does what lose does if the device is known to be removed, or if
+// isRemoval says so. It reports whether nothing is left to give up.
+func (e *Engine) loseIf(d *device, err error, isRemoval bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.pd != nil && d.verbs.Removed() {
+	if d.pd != nil && (isRemoval || isRemoved(d.verbs)) {
 		e.log(slog.LevelWarn, "transfer: device removed", "device", d.name, "error", err)
 		e.deregisterAll(d)
 		d.gone, d.pd, d.verbs = append(d.gone, d.pd), nil, nil
 		d.generation++
 	}
+	before := len(d.gone)
 	d.gone = slices.DeleteFunc(d.gone, func(pd *ibverbs.PD) bool { return pd.Close() == nil })
+	if len(d.gone) < before {
+		_, _ = rdmacm.Devices() // lets go what is not used any more
+	}
+	return d.pd == nil && len(d.gone) == 0
+}
+
+// isRemoved reports whether a device is removed, or waits for its users to be.
+func isRemoved(verbs *ibverbs.Device) bool {
+	if verbs.Removed() {
+		return true
+	}
+	listed, err := ibverbs.Devices()
+	return err == nil && !slices.ContainsFunc(listed, func(d ibverbs.DeviceEntry) bool { return d.Name == verbs.Name() })
 }
 
 // closeDevice frees the protection domains of a device.
@@ -188,11 +215,4 @@ func (e *Engine) deviceAt(addr netip.Addr) (*device, error) {
 		}
 	}
 	return nil, fmt.Errorf("transfer: no device of the engine has the address %v: %w", addr, ibverbs.ErrNoDevice)
-}
-
-// removed reports whether the device is known to be removed.
-func (d *device) removed() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.verbs != nil && d.verbs.Removed()
 }

@@ -63,6 +63,12 @@ type pair struct {
 
 func newPair(t testing.TB, config transfer.Config) *pair {
 	t.Helper()
+	return newPairAt(t, firstAddr(t), config)
+}
+
+// newPairAt returns a pair whose dialer uses an address of the listener.
+func newPairAt(t testing.TB, addr netip.Addr, config transfer.Config) *pair {
+	t.Helper()
 	p := &pair{a: newEngine(t, config), b: newEngine(t, config)}
 	var err error
 	p.atA, err = p.a.Alloc(workers*(slot+guard), transfer.RegionConfig{Name: "memory", Access: all})
@@ -72,7 +78,7 @@ func newPair(t testing.TB, config transfer.Config) *pair {
 	ctx := bounded(t)
 	p.ln, err = p.b.Listen(ctx, ":0", transfer.ListenConfig{})
 	require.NoError(t, err)
-	p.dialed, err = p.a.Dial(ctx, at(t, p.ln), transfer.DialConfig{})
+	p.dialed, err = p.a.Dial(ctx, netip.AddrPortFrom(addr, p.ln.Addr().Port()).String(), transfer.DialConfig{})
 	require.NoError(t, err)
 	p.accepted, err = p.ln.Accept(ctx)
 	require.NoError(t, err)

@@ -85,9 +85,14 @@ func connect(t testing.TB, from, to *transfer.Engine) (dialed, accepted *transfe
 // at returns an address of the listener.
 func at(t testing.TB, ln *transfer.Listener) string {
 	t.Helper()
-	addr := testdevice.Require(t).IPv4
-	if !addr.IsValid() { // the device in user space
-		addr = netip.MustParseAddr("10.77.0.1")
+	return netip.AddrPortFrom(firstAddr(t), ln.Addr().Port()).String()
+}
+
+// firstAddr returns an address of the first device.
+func firstAddr(t testing.TB) netip.Addr {
+	t.Helper()
+	if addr := testdevice.Require(t).IPv4; addr.IsValid() {
+		return addr
 	}
-	return netip.AddrPortFrom(addr, ln.Addr().Port()).String()
+	return netip.MustParseAddr("10.77.0.1") // the device in user space
 }

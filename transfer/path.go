@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -146,9 +145,7 @@ func (p *path) run() {
 	}
 	cause := p.cause
 	peer.unlock()
-	if errors.Is(cause, syscall.ENODEV) || p.local.removed() {
-		peer.engine.lose(p.local, cause)
-	}
+	peer.engine.lose(p.local, cause)
 	peer.engine.log(slog.LevelInfo, "transfer: connection lost", "peer", peer.String(), "device", p.local.name, "number", p.number, "error", cause)
 	p.finish()
 }

@@ -63,4 +63,6 @@ var softSkips = map[string]string{
 	"rsocket.TestCShutdown":      "has a peer of rdma-core's, which does not have the device",
 	"rsocket.TestHostVanishes":   "needs tests/vm's second host",
 	"rsocket.TestLoss":           "needs tests/vm's second host",
+
+	"transfer.TestSecondDeviceRemoved": "makes and removes a device of the kernel's",
 }
