@@ -137,10 +137,10 @@ func (e *Engine) domain(d *device) (pd *ibverbs.PD, generation uint8, err error)
 	return pd, d.generation, nil
 }
 
-// lose is called when a connection on a device has ended, because of err. If the
-// device was removed, lose gives up the memory on it, which the engine registers
-// anew when the device is back. The kernel may remove a device only once all
-// programs have let it go.
+// lose is called when a connection on a device has ended, because of err. If
+// the device was removed, lose gives up the memory on it, which the engine
+// registers anew when the device is back. The kernel may remove a device only
+// once all programs have let it go.
 func (e *Engine) lose(d *device, err error) {
 	event, ok := errors.AsType[*rdmacm.EventError](err)
 	isRemoval := ok && event.Type == rdmacm.EventDeviceRemoval
