@@ -62,7 +62,7 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 }
 
 // open makes the descriptor if the channel has none. On the device in user
-// space, waits need none.
+// space, waits need none. The caller keeps the channel open.
 func (ch *CompChannel) open() error {
 	if !ch.lacksFD.Load() {
 		return nil
@@ -87,7 +87,10 @@ func (ch *CompChannel) open() error {
 // or Sleep of a queue with this channel, makes the descriptor. It is -1 before
 // that, or if the process may open no more files.
 func (ch *CompChannel) Raw() *libibverbs.CompChannel {
-	_ = ch.open()
+	if ch.lacksFD.Load() && ch.object.Use() == nil { // after Close, raw may be that of another channel
+		_ = ch.open()
+		ch.object.Done()
+	}
 	return ch.raw
 }
 

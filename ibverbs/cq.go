@@ -217,7 +217,7 @@ func (cq *CQ) noteCap() { cq.entries.Store(atomic.LoadInt32(&cq.raw.Cqe)) }
 // Raw returns the C object, which is valid until Close.
 func (cq *CQ) Raw() *libibverbs.Cq {
 	if cq.channel != nil { // C's queue refers to it
-		_ = cq.channel.open()
+		_ = cq.channel.Raw()
 	}
 	return cq.raw
 }

@@ -856,6 +856,33 @@ func TestChannelOpensLate(t *testing.T) {
 	}
 }
 
+// Raw of a closed channel or queue makes no descriptor: C's channel may be in
+// memory that is another channel's by then.
+func TestRawAfterClose(t *testing.T) {
+	r := open(t)
+	var channels []*ibverbs.CompChannel
+	var queues []*ibverbs.CQ
+	for range 50 { // C's allocator keeps a few blocks back
+		ch := must(r.c.CreateCompChannel())(t)
+		channels, queues = append(channels, ch), append(queues, must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Channel: ch}))(t))
+	}
+	had := channels[0].HasDescriptor()
+	for i := range channels {
+		require.NoError(t, queues[i].Close())
+		require.NoError(t, channels[i].Close())
+	}
+	var others []*ibverbs.CompChannel
+	for range channels {
+		others = append(others, r.channel())
+	}
+	for i := range channels {
+		_, _ = queues[i].Raw(), channels[i].Raw()
+	}
+	for _, other := range others {
+		require.Equal(t, had, other.HasDescriptor())
+	}
+}
+
 // A Close that fails, because a queue pair uses the queue, wakes no goroutine.
 func TestBusyCloseDoesNotWake(t *testing.T) {
 	r := open(t)
