@@ -39,10 +39,19 @@ func (cq *CQ) Internals() sealed.Of[cqInternals] {
 }
 
 // Descriptor returns the descriptor of the queue's channel, and makes Go's
-// netpoller stop watching it until a Wait parks again.
-func (i cqInternals) Descriptor() int {
+// netpoller stop watching it until a Wait parks again. It fails, and returns
+// -1, if the queue is closed, or if the channel has no descriptor yet and the
+// process may open no more files.
+func (i cqInternals) Descriptor() (int, error) {
+	if err := i.cq.self().Use(); err != nil {
+		return -1, err
+	}
+	defer i.cq.object.Done()
 	i.cq.channel.unwatch()
-	return int(i.cq.channel.Raw().Fd)
+	if err := i.cq.channel.open(); err != nil {
+		return -1, err
+	}
+	return int(i.cq.channel.raw.Fd), nil
 }
 
 // PollOrArm is like Poll. If it returns no completion, it has requested an

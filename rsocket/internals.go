@@ -165,8 +165,11 @@ func (i connInternals) Hold() bool {
 func (i connInternals) Release() { i.c.pump.unlock() }
 
 // Descriptor returns a descriptor that becomes readable when completions have
-// arrived since Arm. The caller holds the pump.
-func (i connInternals) Descriptor() int { return sealed.Open(i.c.pump.cq.Internals()).Descriptor() }
+// arrived since Arm. It fails, and returns -1, if the connection is closed, or
+// if the process may open no more files. The caller holds the pump.
+func (i connInternals) Descriptor() (int, error) {
+	return sealed.Open(i.c.pump.cq.Internals()).Descriptor()
+}
 
 // Arm takes all completions and requests an event for the next one. The caller
 // holds the pump.

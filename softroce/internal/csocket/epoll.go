@@ -482,8 +482,11 @@ func (m *member) arm() {
 	}
 	defer i.Release()
 	if m.added < 0 {
-		fd := i.Descriptor()
-		if m.refused = m.set.addChannel(fd, pollIn|epollET, m.key) != nil; m.refused {
+		fd, err := i.Descriptor()
+		if err == nil {
+			err = m.set.addChannel(fd, pollIn|epollET, m.key)
+		}
+		if m.refused = err != nil; m.refused {
 			m.notified.Store(true) // so that the next call tries again
 		} else {
 			m.added = fd

@@ -319,7 +319,9 @@ func TestEpollChannelIsRefused(t *testing.T) {
 	client, server := pair(t)
 	i := sealed.Open(find(client).conn.Load().Internals())
 	channels := findSet(set).channels
-	require.NoError(t, findSet(set).addChannel(i.Descriptor(), 0, 1<<20)) // the next call fails with EEXIST
+	channel, descriptorErr := i.Descriptor()
+	require.NoError(t, descriptorErr)
+	require.NoError(t, findSet(set).addChannel(channel, 0, 1<<20)) // the next call fails with EEXIST
 	require.Zero(t, control(set, syscall.EPOLL_CTL_ADD, client, pollIn))
 	events := make([]event, 1)
 	for range 2 {
@@ -328,7 +330,7 @@ func TestEpollChannelIsRefused(t *testing.T) {
 		require.Equal(t, 1, n)
 		require.EqualValues(t, pollErr, events[0].events())
 	}
-	require.NoError(t, syscall.EpollCtl(channels, syscall.EPOLL_CTL_DEL, i.Descriptor(), nil))
+	require.NoError(t, syscall.EpollCtl(channels, syscall.EPOLL_CTL_DEL, channel, nil))
 	fds, err := waitOn(set, 1, 0)
 	require.Zero(t, err)
 	require.Empty(t, fds)
@@ -367,7 +369,9 @@ func TestEpollEventIsTakenByAnother(t *testing.T) {
 		defer i.Release()
 		_, err := send(server, []byte("y"), 0)
 		assertZero(t, err)
-		fds := []pollFD{{int32(i.Descriptor()), pollIn, 0}}
+		channel, descriptorErr := i.Descriptor()
+		assert.NoError(t, descriptorErr)
+		fds := []pollFD{{int32(channel), pollIn, 0}}
 		assertZero(t, ppoll(fds, patience))
 		assert.NotZero(t, fds[0].revents, "no event has come")
 		i.TakeEvents()
@@ -397,7 +401,9 @@ func TestEpollEventsAreTakenLater(t *testing.T) {
 	require.Zero(t, control(set, syscall.EPOLL_CTL_ADD, client, pollIn))
 	settle(t, set)
 	require.Eventually(t, i.Hold, patience, time.Millisecond)
-	fds := []pollFD{{int32(i.Descriptor()), pollIn, 0}}
+	channel, descriptorErr := i.Descriptor()
+	require.NoError(t, descriptorErr)
+	fds := []pollFD{{int32(channel), pollIn, 0}}
 	_, err := send(server, []byte("x"), 0)
 	require.Zero(t, err)
 	require.Zero(t, ppoll(fds, patience))

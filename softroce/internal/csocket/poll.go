@@ -6,6 +6,8 @@ package csocket
 
 import (
 	"encoding/binary"
+	"errors"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -328,7 +330,11 @@ func (l *look) sleep(timeout time.Duration) (int, syscall.Errno) {
 	first := len(l.real)
 	for i := range l.own {
 		if l.own[i].held {
-			l.real = append(l.real, pollFD{int32(sealed.Open(l.own[i].conn.Internals()).Descriptor()), pollIn, 0})
+			fd, err := sealed.Open(l.own[i].conn.Internals()).Descriptor()
+			if err != nil && !errors.Is(err, os.ErrClosed) { // what closes the connection has notified the waiter
+				return 0, errnoOf(err)
+			}
+			l.real = append(l.real, pollFD{int32(fd), pollIn, 0})
 		}
 	}
 	l.waiter.sleeping.Store(true)

@@ -444,6 +444,28 @@ func TestCloseWakes(t *testing.T) {
 	})
 }
 
+// A call that waits fails if there is no descriptor to wait with. The next call
+// tries again.
+func TestPollWithoutDescriptor(t *testing.T) {
+	client, server := pair(t)
+	w, err := newWaiter()
+	require.Zero(t, err)
+	w.free() // the call that fails takes it
+	lowest, dupErr := syscall.Dup(0)
+	require.NoError(t, dupErr)
+	require.NoError(t, syscall.Close(lowest))
+	var was syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was))
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: uint64(lowest), Max: was.Max}))
+	err = find(client).await(pollIn, patience)
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was))
+	require.Equal(t, syscall.EMFILE, err)
+
+	_, err = send(server, []byte("x"), 0)
+	require.Zero(t, err)
+	require.EqualValues(t, pollIn, pollOne(t, client, pollIn, int32(patience/time.Millisecond)))
+}
+
 func TestPoll(t *testing.T) {
 	client, server := pair(t)
 	var pipe [2]int
