@@ -19,8 +19,9 @@ import (
 //
 // Processes waits until all processes have answered or ctx ends, but for two
 // seconds at most. A process that has not answered by then, such as a stopped
-// one, is returned with an Error. Processes fails if the system's list of
-// sockets cannot be read. It may be called concurrently.
+// one, is returned with an Error. Processes fails if ctx has ended before, or
+// if the system's list of sockets cannot be read. It may be called
+// concurrently.
 func Processes(ctx context.Context) ([]Process, error) {
 	answers, err := link.Ask(ctx)
 	if err != nil {

@@ -65,9 +65,9 @@ func (e *Engine) stats() EngineStats {
 // network namespace whose Config.Publish is set, sorted by process ID, those of
 // this process included. It waits until they have answered or ctx ends, but for
 // two seconds at most. An engine that has not answered by then, such as that of
-// a stopped process, is returned with an Error. Engines fails if the system's
-// list of sockets cannot be read, and with an error matching
-// errors.ErrUnsupported on systems other than Linux. It may be called
+// a stopped process, is returned with an Error. Engines fails if ctx has ended
+// before, if the system's list of sockets cannot be read, and with an error
+// matching errors.ErrUnsupported on systems other than Linux. It may be called
 // concurrently.
 func Engines(ctx context.Context) ([]EngineStats, error) {
 	if err := checkContext("transfer.Engines", ctx); err != nil {

@@ -48,9 +48,12 @@ func serve(ctx context.Context, listener net.Listener, timeout time.Duration, an
 // Ask asks, at the same time, all processes of this user and network namespace
 // that listen on a socket with a name for which is returns true. A process of
 // another user may also have given such a name. Ask waits until all have
-// answered or ctx ends, but for Timeout at most. The answers are sorted by
-// process ID.
+// answered or ctx ends, but for Timeout at most. It fails if ctx has ended
+// before. The answers are sorted by process ID.
 func Ask(ctx context.Context, is func(name string) bool) ([]Answer, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	sockets, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
 		return nil, err
@@ -116,8 +119,8 @@ func ask(ctx context.Context, name string) (a Answer, ours bool) {
 	defer context.AfterFunc(ctx, func() { unix.SetDeadline(time.Now()) })()
 	a.Data, a.Err = io.ReadAll(io.LimitReader(unix, maxAnswer))
 	switch {
-	case len(a.Data) == 0 && a.Err == nil:
-		return a, false // the process has just ended
+	case len(a.Data) == 0 && (a.Err == nil || errors.Is(a.Err, syscall.ECONNRESET)):
+		return a, false // the process has just ended, or closed its listener before it has accepted
 	case errors.Is(a.Err, os.ErrDeadlineExceeded):
 		a.Err = errors.New("the process does not answer")
 	}

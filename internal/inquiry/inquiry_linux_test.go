@@ -9,9 +9,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -51,6 +53,10 @@ func TestAsk(t *testing.T) {
 	for range 2 {
 		require.Equal(t, []Answer{{PID: os.Getpid(), Data: []byte("answer")}}, ask())
 	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = Ask(over, func(string) bool { return true })
+	require.ErrorIs(t, err, context.Canceled, "nothing was asked")
 	require.NoError(t, listener.Close())
 	<-ended
 	require.Empty(t, ask())
@@ -77,6 +83,35 @@ func TestServeEnds(t *testing.T) {
 	require.NoError(t, listener.Close())
 	cancel()
 	<-ended
+}
+
+// A process that closes its listener while it is asked has no answer.
+func TestAskClosing(t *testing.T) {
+	name := fmt.Sprintf("@verbena-inquiry-test/%016x", rand.Uint64())
+	listener, err := net.Listen("unix", name) // nothing is accepted
+	require.NoError(t, err)
+	defer listener.Close()
+	raw, err := listener.(*net.UnixListener).SyscallConn()
+	require.NoError(t, err)
+	epoll, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
+	require.NoError(t, err)
+	defer syscall.Close(epoll)
+	require.NoError(t, raw.Control(func(fd uintptr) {
+		err = syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, int(fd), &syscall.EpollEvent{Events: syscall.EPOLLIN})
+	}))
+	require.NoError(t, err)
+	all := make(chan []Answer)
+	go func() {
+		got, err := Ask(t.Context(), func(other string) bool { return other == name })
+		assert.NoError(t, err)
+		all <- got
+	}()
+	for err = syscall.EINTR; err == syscall.EINTR; { // until there is a connection to accept
+		_, err = syscall.EpollWait(epoll, make([]syscall.EpollEvent, 1), -1)
+	}
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	require.Empty(t, <-all)
 }
 
 // A process that is stopped is named, with the reason.
