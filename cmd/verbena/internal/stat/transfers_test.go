@@ -3,6 +3,7 @@
 package stat
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -12,10 +13,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/ibverbs/stat"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/softroce"
 	"github.com/verbena-go/verbena/transfer"
 )
+
+// Rates name what does not answer, too.
+func TestRatesOfStopped(t *testing.T) {
+	var stdout bytes.Buffer
+	stopped := device{Process: &stat.Owner{PID: 7}, Error: "the process does not answer"}
+	require.NoError(t, (&options{transfers: true}).printRates(&stdout, reading{}, reading{devices: []device{stopped}}))
+	_, rates, _ := strings.Cut(stdout.String(), "\n")
+	require.Equal(t, "  an engine of process 7: the process does not answer\n", rates)
+}
 
 // What this process has moved is shown by peer and device.
 func TestTransfers(t *testing.T) {

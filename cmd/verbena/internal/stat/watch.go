@@ -131,7 +131,8 @@ func (r reading) rates(before reading) ratedReport {
 	return report
 }
 
-// printRates prints the counters that have changed, or with -j all of them.
+// printRates prints the counters that have changed, or with -j all of them, and
+// the processes that do not answer.
 func (o *options) printRates(w io.Writer, before, now reading) error {
 	report := now.rates(before)
 	if o.asJSON {
@@ -140,6 +141,10 @@ func (o *options) printRates(w io.Writer, before, now reading) error {
 	fmt.Fprintln(w, report.Time.Format(time.RFC3339))
 	table, shown := newTable(w), 0
 	for _, d := range report.Devices {
+		if d.Error != "" {
+			fmt.Fprintf(w, "  %s: %s\n", d.title(0), program.Printable(d.Error))
+			shown++
+		}
 		shown += o.printChanged(table, d.title(0), d.Counters)
 		for _, p := range d.Ports {
 			shown += o.printChanged(table, d.title(p.Port.Port), p.Counters)
