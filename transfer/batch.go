@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -46,8 +45,7 @@ type Batch struct {
 	left       *Batch
 	right      *Batch // neighbors in the peer's ring, or the next one in its list of finished batches
 
-	reaper atomic.Pointer[path] // path that a call of Wait reaps, while it waits
-	done   chan struct{}        // has an element when the batch is done
+	done chan struct{} // has an element when the batch is done
 }
 
 type batchState uint8
@@ -567,14 +565,16 @@ func (b *Batch) way() *path {
 
 // reap reaps a path while it is the batch's way. The caller has the turn.
 func (b *Batch) reap(ctx context.Context, p *path) {
-	defer b.reaper.Store(nil)
 	for err := error(nil); err == nil; {
-		b.reaper.Store(p) // before the look at the batch, so that its end kicks
-		if b.way() != p {
+		p.awaited.Store(b) // before the look at the batch, so that its end kicks
+		over := b.way() != p
+		if !over {
+			err = p.await(ctx)
+		}
+		p.awaited.Store(nil)
+		if over {
 			return
 		}
-		err = p.await(ctx)
-		b.reaper.Store(nil)
 		if err == nil {
 			err = p.record()
 		}

@@ -23,8 +23,7 @@ type Peer struct {
 	dialer *dialer       // nil if the other end has dialed
 	gone   chan struct{} // closed when the peer is closed, or has ended and is not dialed again
 
-	idle   atomic.Int32         // number of calls that wait for paths and do not reap
-	reaper atomic.Pointer[path] // path that a call of Receive reaps, while it waits
+	idle atomic.Int32 // number of calls that wait for paths and do not reap
 
 	mu        sync.Mutex
 	closed    bool
@@ -291,8 +290,10 @@ func (p *Peer) awaitChange() <-chan struct{} {
 
 // changed wakes the goroutines that wait for a change. The caller holds p.mu.
 func (p *Peer) changed() {
-	if path := p.reaper.Load(); path != nil {
-		path.kick()
+	for _, path := range p.up() {
+		if path.receives.Load() {
+			path.kick()
+		}
 	}
 	if p.change != nil {
 		close(p.change)
@@ -433,14 +434,14 @@ func (p *Peer) takeMail() ([]byte, error) {
 // caller has the turn.
 func (p *Peer) reap(ctx context.Context, path *path) {
 	for err := error(nil); err == nil; {
-		p.reaper.Store(path) // before the look at the mail, so that a change kicks
+		path.receives.Store(true) // before the look at the mail, so that a change kicks
 		p.mu.Lock()
 		over := len(p.mail) > 0 || p.err != nil || p.sole() != path
 		p.mu.Unlock()
 		if !over {
 			err = path.await(ctx)
 		}
-		p.reaper.CompareAndSwap(path, nil) // another call may reap the next path
+		path.receives.Store(false)
 		if over {
 			return
 		}
@@ -459,15 +460,22 @@ func (p *Peer) sole() *path {
 	return nil
 }
 
+// up returns the paths that are up. The end of a path kicks the call that reaps
+// it. The caller holds p.mu.
+func (p *Peer) up() []*path {
+	if p.session == nil {
+		return nil
+	}
+	return p.session.order
+}
+
 // beginIdle is called before a call waits for what the paths' keepers tell.
 func (p *Peer) beginIdle() {
 	p.idle.Add(1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.session != nil {
-		for _, path := range p.session.order {
-			path.recallKeeper()
-		}
+	for _, path := range p.up() {
+		path.recallKeeper()
 	}
 }
 
@@ -736,16 +744,24 @@ func (p *Peer) unlock() {
 		close(p.room)
 		p.room = nil
 	}
+	var reaped []*path // by calls that wait for one of the batches, which few do when it is done
+	if b != nil {
+		for _, path := range p.up() {
+			if one := path.awaited.Load(); one != nil && one.state == finished {
+				reaped = append(reaped, path)
+			}
+		}
+	}
 	p.mu.Unlock()
 	for b != nil {
 		next := b.right
 		b.right = nil
 		b.release()
 		b.done <- struct{}{}
-		if path := b.reaper.Load(); path != nil {
-			path.kick()
-		}
 		b = next
+	}
+	for _, path := range reaped {
+		path.kick()
 	}
 }
 

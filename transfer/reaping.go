@@ -33,6 +33,9 @@ type reaping struct {
 	waits  atomic.Bool   // whether the goroutine that has the turn waits
 	kicked atomic.Bool   // whether it must return from its wait
 	broken atomic.Bool   // whether only path.run reaps, which ends the path
+	// What the call waits for that has the turn, while it waits.
+	awaited  atomic.Pointer[Batch] // nil: no batch
+	receives atomic.Bool           // whether it waits for mail
 	// looks is the number of times that the goroutine that has the turn has
 	// found no flight, although one may have been about to be added.
 	looks atomic.Uint32
@@ -223,7 +226,7 @@ func (p *path) reap(ctx context.Context) error {
 // await waits until there is something to reap, or for kick.
 func (p *path) await(ctx context.Context) error {
 	if p.isReady() {
-		return nil
+		return ctx.Err() // a path that is busy is ready each time
 	}
 	if done := ctx.Done(); done != nil && done != p.guarded {
 		p.dropGuard()

@@ -245,3 +245,50 @@ func (e *ends) reaps(p *path) {
 	e.t.Helper()
 	cmtest.Soon(e.t, "a call waits", func() bool { return p.waits.Load() && p.away.Load() })
 }
+
+// Two calls may wait for one batch, and for different paths: the first began
+// when the other path was not up yet. The end of the batch ends both.
+func TestCallsReapDifferentPaths(t *testing.T) {
+	e := newEnds(t, 2, true)
+	e.sendKeepersAway()
+	p := e.dialed
+	use := func(up ...*path) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.session.order = up
+		p.changed()
+	}
+	paths := e.paths(p)
+	first, second := paths[0], paths[1]
+	use(first)
+	p.mu.Lock()
+	first.posting = true // so that it does not take the batch
+	p.mu.Unlock()
+	b := e.batch(100, false)
+	require.NoError(t, b.Submit(e.ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- b.Wait(e.ctx) }()
+	e.reaps(first)
+	use(first, second)
+	second.pump()
+	require.NoError(t, b.Wait(e.ctx))
+	require.NoError(t, cmtest.Take(t, ended, "the end of the first Wait"))
+	p.mu.Lock()
+	first.posting = false
+	p.mu.Unlock()
+}
+
+// A call whose context has ended does not reap on, however busy the path is.
+func TestEndedContext(t *testing.T) {
+	e := newEnds(t, 1, true)
+	e.sendKeepersAway()
+	path := e.paths(e.dialed)[0]
+	require.True(t, path.tryTurn())
+	defer path.endTurn()
+	ctx, cancel := context.WithCancel(e.ctx)
+	path.kick()
+	require.NoError(t, path.await(ctx))
+	cancel()
+	path.kick()
+	require.ErrorIs(t, path.await(ctx), context.Canceled)
+}
