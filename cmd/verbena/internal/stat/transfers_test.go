@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"strings"
@@ -99,7 +100,7 @@ func TestTransfers(t *testing.T) {
 	require.NotContains(t, stdout, "requests_pending", "it may fall")
 
 	// An engine of a process that is stopped is named.
-	silent, err := net.Listen("unix", "@verbena-transfer/0123456789abcdef")
+	silent, err := net.Listen("unix", fmt.Sprintf("@verbena-transfer/%016x", rand.Uint64()))
 	require.NoError(t, err)
 	defer silent.Close()
 	status, stdout, stderr = tested.Run("-t")
