@@ -154,7 +154,6 @@ func TestLoggerOfFailure(t *testing.T) {
 // soon it ends. The record of the end comes second.
 func TestLoggerPairsRecords(t *testing.T) {
 	d := needDevice(t)
-	ctx := bounded(t)
 	var atClient, atServer records
 	closing := func(ctx context.Context, req *rdmacm.Request) {
 		if conn, err := req.Accept(ctx, inPool(&rdmacm.Config{Logger: atServer.logger()})); err == nil {
@@ -169,6 +168,7 @@ func TestLoggerPairsRecords(t *testing.T) {
 	}
 	for name, handle := range map[string]func(context.Context, *rdmacm.Request){"server closes": closing, "client closes": waiting} {
 		t.Run(name, func(t *testing.T) {
+			ctx := bounded(t)
 			ln := listenOn(t, d.IPv4)
 			serving, cancel := context.WithCancel(ctx)
 			served := inBackground(func() error { return ln.Serve(serving, handle) })
