@@ -48,16 +48,26 @@ func (s engines) devices(ctx context.Context) ([]device, error) {
 }
 
 // merged adds up the counters of peers with the same address, device and
-// process: a program may have dialed an address more than once.
+// process: a program may have dialed an address more than once. Processes of
+// other PID namespaces are not known from each other, so their engines are not
+// added up.
 func merged(all []device) []device {
 	type key struct {
 		device, peer string
 		pid          int
+		engine       *stat.Owner // of a process without a known PID
 	}
 	at := map[key]int{}
 	var sums []device
 	for _, d := range all {
-		k := key{d.Name, d.Peer, d.Process.PID}
+		if d.Error != "" {
+			sums = append(sums, d)
+			continue
+		}
+		k := key{device: d.Name, peer: d.Peer, pid: d.Process.PID}
+		if k.pid == 0 {
+			k.engine = d.Process
+		}
 		i, known := at[k]
 		if !known {
 			at[k] = len(sums)
