@@ -47,6 +47,14 @@ func parseMoving(args []string) (m moving) {
 // movingTime is how long a mover measures, after as long without measuring.
 const movingTime = 200 * time.Millisecond
 
+// touch writes to each page of memory: the machine may be given a page only
+// then, which takes long.
+func touch(memory []byte) {
+	for i := 0; i < len(memory); i += os.Getpagesize() {
+		memory[i] = 1
+	}
+}
+
 // memoryServer is a program that has memory for a mover. Its arguments are how
 // it is reached, its host and those of moving. It prints where it listens, and
 // ends at the end of its input.
@@ -98,6 +106,7 @@ func serveMemory(network, host string, m moving) (address string, stop func(), e
 		if err != nil {
 			return "", nil, err
 		}
+		touch(mr.Bytes())
 		offer, err := mr.Remote().MarshalBinary()
 		if err != nil {
 			return "", nil, err
@@ -116,9 +125,11 @@ func serveMemory(network, host string, m moving) (address string, stop func(), e
 	if err != nil {
 		return "", nil, err
 	}
-	if _, err = e.Alloc(size, transfer.RegionConfig{Name: "memory", Access: transfer.ReadAccess | transfer.WriteAccess}); err != nil {
+	memory, err := e.Alloc(size, transfer.RegionConfig{Name: "memory", Access: transfer.ReadAccess | transfer.WriteAccess})
+	if err != nil {
 		return "", nil, err
 	}
+	touch(memory.Bytes())
 	ln, err := e.Listen(ctx, ":0", transfer.ListenConfig{})
 	if err != nil {
 		return "", nil, err
@@ -131,6 +142,7 @@ func serveMemory(network, host string, m moving) (address string, stop func(), e
 func serveStream(c net.Conn, m moving) {
 	defer c.Close()
 	memory := make([]byte, m.memory())
+	touch(memory)
 	var head [4]byte
 	for {
 		if _, err := io.ReadFull(c, head[:]); err != nil {
@@ -162,11 +174,16 @@ func mover(args []string, stdout, stderr io.Writer) int {
 	var moved atomic.Int64
 	var ended atomic.Bool
 	var failed atomic.Pointer[error]
-	var running sync.WaitGroup
+	var started, running sync.WaitGroup
 	for _, batch := range batches {
+		started.Add(1)
 		running.Go(func() {
-			for !ended.Load() {
-				if err := batch(); err != nil {
+			for first := true; !ended.Load(); first = false {
+				err := batch()
+				if first {
+					started.Done()
+				}
+				if err != nil {
 					failed.Store(&err)
 					return
 				}
@@ -174,6 +191,7 @@ func mover(args []string, stdout, stderr io.Writer) int {
 			}
 		})
 	}
+	started.Wait()
 	time.Sleep(movingTime)
 	before, began := moved.Load(), time.Now()
 	time.Sleep(movingTime)
@@ -182,6 +200,10 @@ func mover(args []string, stdout, stderr io.Writer) int {
 	running.Wait()
 	if err := failed.Load(); err != nil {
 		fmt.Fprintln(stderr, *err)
+		return 1
+	}
+	if rate == 0 {
+		fmt.Fprintln(stderr, "nothing was moved in", movingTime)
 		return 1
 	}
 	fmt.Fprintln(stdout, rate/(1<<20))
@@ -213,6 +235,7 @@ func moveMemory(network, address string, m moving) (batches []func() error, stop
 	if err != nil {
 		return nil, nil, err
 	}
+	touch(memory.Bytes())
 	for t := range m.threads {
 		batch := peer.NewBatch(m.requests())
 		for i := range m.requests() {
@@ -257,6 +280,7 @@ func moveByBatches(ctx context.Context, address string, m moving) (batches []fun
 		if err != nil {
 			return nil, nil, err
 		}
+		touch(local.Bytes())
 		batch, err := ibverbs.NewSendBatch(m.requests(), 1)
 		if err != nil {
 			return nil, nil, err
@@ -306,6 +330,7 @@ func moveByTCP(address string, m moving) (batches []func() error, stop func(), e
 	for t := range m.threads {
 		c := conns[t%len(conns)]
 		memory := make([]byte, 4+m.memory())
+		touch(memory)
 		binary.BigEndian.PutUint32(memory, uint32(m.memory()))
 		batches = append(batches, func() error {
 			c.Lock()
