@@ -36,9 +36,11 @@ type Batch struct {
 	next       int // first request that may not have been issued whole
 	unfinished int // requests that are not done
 	moved      int64
+	total      int64     // bytes of all requests
 	err        error     // of the notification
 	only       *path     // path that carries the first slice; nil before that
 	spread     bool      // whether other paths carry some
+	carriers   []carrier // paths that carry slices now
 	trails     bool      // whether the notification is or may become the session's trailer
 	arrived    bool      // whether it was, and the peer has it
 	stuck      time.Time // since when no connection can carry the first request that is not issued; may be zero
@@ -46,6 +48,12 @@ type Batch struct {
 	right      *Batch // neighbors in the peer's ring, or the next one in its list of finished batches
 
 	done chan struct{} // has an element when the batch is done
+}
+
+// carrier is a path that has slices of a batch in flight.
+type carrier struct {
+	path   *path
+	slices int
 }
 
 type batchState uint8
@@ -225,12 +233,13 @@ func (b *Batch) Submit(ctx context.Context) error {
 		return err
 	}
 	p.mu.Lock()
-	b.state, b.canceled, b.next, b.unfinished, b.moved, b.err, b.stuck = submitted, false, 0, len(b.requests), 0, nil, time.Time{}
+	b.state, b.canceled, b.next, b.unfinished, b.moved, b.total, b.err, b.stuck = submitted, false, 0, len(b.requests), 0, 0, nil, time.Time{}
 	b.only, b.spread, b.trails, b.arrived = nil, false, b.message != nil, false
 	for i := range b.requests {
 		r := &b.requests[i]
 		b.trails = b.trails && r.write // a read that is repeated would read what comes later
 		r.issued, r.moved, r.inFlight, r.done, r.err = 0, 0, 0, false, nil
+		b.total += int64(r.n)
 		if err := r.remote.check(); err != nil || r.n == 0 {
 			b.finishRequest(r, err)
 		}
@@ -317,7 +326,7 @@ func (b *Batch) issue(p *path, s *slice) (ok, more bool) {
 		if !ok {
 			return false, true
 		}
-		n := min(r.n-r.issued, b.peer.engine.config.SliceSize)
+		n := min(r.n-r.issued, b.peer.engine.config.SliceSize, int(share(int64(r.n), p.session.devices)))
 		if b.only == nil {
 			b.only = p
 		}
@@ -546,21 +555,38 @@ func (b *Batch) await(ctx context.Context) error {
 	return nil
 }
 
-// way returns the path that tells the end of the batch, or nil if the batch is
-// done, or if more than one path may tell, or none.
+// way returns the path that tells the end of the batch, or one of those that do
+// if all of the batch is in flight. It returns nil if the batch is done, or if
+// others may tell.
 func (b *Batch) way() *path {
 	b.peer.mu.Lock()
 	defer b.peer.mu.Unlock()
 	p := b.only
-	if p == nil {
+	switch {
+	case b.spread && (b.left != nil || len(b.carriers) == 0): // in the ring, it has more slices
+		return nil
+	case b.spread:
+		p = b.carriers[0].path
+	case p == nil:
 		p = b.peer.sole()
 	}
 	switch {
-	case p == nil || b.spread || p.down || p.broken.Load():
+	case p == nil || p.down || p.broken.Load():
 	case b.state == submitted, b.state == notifying && p.session.trailer.batch == b:
 		return p
 	}
 	return nil
+}
+
+// carry records that a path has n more slices of the batch in flight. The
+// caller holds the peer's mu.
+func (b *Batch) carry(p *path, n int) {
+	i := slices.IndexFunc(b.carriers, func(c carrier) bool { return c.path == p })
+	if i < 0 {
+		b.carriers = append(b.carriers, carrier{p, n})
+	} else if b.carriers[i].slices += n; b.carriers[i].slices == 0 {
+		b.carriers = slices.Delete(b.carriers, i, i+1)
+	}
 }
 
 // reap reaps a path while it is the batch's way. The caller has the turn.

@@ -30,9 +30,9 @@
 //
 // Dial makes a connection for control, and Config.Connections for each pair of
 // devices. A device of one end is paired with one of the other. Requests are
-// split into slices of Config.SliceSize bytes, and each connection takes the
-// next slices when it has room, so faster connections carry more. Batches take
-// turns.
+// split into slices of at most Config.SliceSize bytes, and each connection
+// takes the next slices when it has room, so faster connections carry more.
+// Batches take turns.
 //
 // A connection that fails is replaced. Its slices are repeated over others,
 // but only after both ends have destroyed it: what it carried could otherwise

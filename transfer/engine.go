@@ -26,9 +26,10 @@ type Config struct {
 	// Connections is the number of data connections that Dial makes between
 	// two devices; 0 means 1.
 	Connections int
-	// SliceSize is the largest number of bytes in a work request; 0 means 128
-	// KiB. Longer requests are split, and their slices spread over the
-	// connections.
+	// SliceSize is the largest number of bytes in a work request; 0 means 1
+	// MiB. Longer requests are split, and their slices spread over the
+	// connections; so are requests of more than 128 KiB where there are
+	// several devices.
 	SliceSize int
 	// Pending is the maximum number of requests of a peer that are submitted
 	// and not done; 0 means 65536. Batch.Submit waits while there are more.
@@ -69,7 +70,7 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	c.Connections = cmp.Or(c.Connections, 1)
-	c.SliceSize = cmp.Or(c.SliceSize, 128<<10)
+	c.SliceSize = cmp.Or(c.SliceSize, 1<<20)
 	c.Pending = cmp.Or(c.Pending, 65536)
 	c.Mailbox = cmp.Or(c.Mailbox, 1024)
 	c.Offers = cmp.Or(c.Offers, 65536)

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/internal/testutil/racing"
 	"github.com/verbena-go/verbena/transfer"
 )
@@ -96,6 +98,38 @@ func TestManyPeers(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, data[:100], message)
 	}
+}
+
+// A long request is split into as many work requests as there are devices, of
+// which each carries one, and a short request is not split.
+func TestDevicesShareRequests(t *testing.T) {
+	needDevice(t)
+	ctx := bounded(t)
+	p := newPair(t, transfer.Config{})
+	_, err := p.b.Alloc(1<<20, transfer.RegionConfig{Name: "long", Access: transfer.WriteAccess})
+	require.NoError(t, err)
+	remote, err := p.dialed.Region(ctx, "long")
+	require.NoError(t, err)
+	cmtest.Soon(t, "all connections are up", func() bool {
+		return !slices.ContainsFunc(p.dialed.Stats().Devices, func(d transfer.DeviceStats) bool { return d.Connections == 0 })
+	})
+	carried := func(n int) (requests uint64, by []uint64) {
+		before := p.dialed.Stats()
+		b := p.dialed.NewBatch(1)
+		require.NoError(t, b.Write(remote, 0, make([]byte, n)))
+		require.NoError(t, b.Submit(ctx))
+		require.NoError(t, b.Wait(ctx))
+		for i, now := range p.dialed.Stats().Devices {
+			requests += now.Slices - before.Devices[i].Slices
+			by = append(by, now.Written-before.Devices[i].Written)
+		}
+		return requests, by
+	}
+	few, _ := carried(64 << 10)
+	require.EqualValues(t, 1, few)
+	many, by := carried(1 << 20)
+	require.EqualValues(t, len(p.a.Devices()), many)
+	require.NotContains(t, by, uint64(0))
 }
 
 // A batch that is submitted again allocates nothing.

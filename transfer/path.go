@@ -15,10 +15,24 @@ import (
 
 // Sizes of what is in flight on a path.
 const (
-	perFlight   = 16        // work requests that are posted in one call
-	flightBytes = 256 << 10 // after which a flight takes no more slices
-	flights     = 8         // that are in flight at once
+	perFlight   = 16      // work requests that are posted in one call
+	flights     = 8       // that are in flight at once
+	flightBytes = 2 << 20 // after which a flight takes no more slices
+	pathBytes   = 4 << 20 // after which a path posts no more flights
+
+	// Where there are several devices, they share a request or a flight, but no
+	// slice or flight is smaller than this because of that.
+	leastShare = 128 << 10
 )
+
+// share returns how many of n bytes one of the devices takes.
+func share(n int64, devices int) int64 {
+	if devices <= 1 {
+		return n
+	}
+	const page = 4096
+	return max((n/int64(devices)+page-1)/page*page, leastShare)
+}
 
 // path is a data connection. Its requests are posted by the goroutine that has
 // work or room for it.
@@ -40,6 +54,7 @@ type path struct {
 	// Guarded by the peer's mu.
 	free     []*flight
 	inFlight int           // number of flights that are not in free
+	bytes    int           // sum of their bytes
 	posting  bool          // whether a goroutine posts
 	trailing bool          // whether the device has the notice
 	fenced   bool          // whether the peer has destroyed its end, and waits for this one
@@ -54,6 +69,7 @@ type flight struct {
 	transfer rdmacm.Transfer
 	slices   [perFlight]slice
 	n        int
+	bytes    int   // of the slices
 	trailer  int   // number of bytes of the notice that are posted behind the slices
 	err      error // why they could not be posted
 }
@@ -212,13 +228,23 @@ func (p *path) count(s *slice) {
 	}
 }
 
+// carry records for each slice of a flight that it begins, with 1, or ends,
+// with -1. The caller holds the peer's mu.
+func (f *flight) carry(p *path, n int) {
+	for i := range f.n {
+		f.slices[i].batch.carry(p, n)
+	}
+}
+
 func (p *path) recycle(f *flight) {
+	f.carry(p, -1)
 	clear(f.slices[:f.n])
 	if f.trailer > 0 {
 		p.trailing = false
 	}
-	f.n, f.trailer, f.err = 0, 0, nil
 	p.inFlight--
+	p.bytes -= f.bytes
+	f.n, f.bytes, f.trailer, f.err = 0, 0, 0, nil
 	p.free = append(p.free, f)
 }
 
@@ -257,7 +283,7 @@ func (p *path) pump() {
 func (p *path) post() bool {
 	peer := p.session.peer
 	peer.mu.Lock()
-	if p.posting || p.down || len(p.free) == 0 {
+	if p.posting || p.down || len(p.free) == 0 || p.bytes >= pathBytes {
 		peer.unlock()
 		return false
 	}
@@ -270,6 +296,8 @@ func (p *path) post() bool {
 	p.session.trail(f, p)
 	p.free = p.free[:len(p.free)-1]
 	p.inFlight++
+	p.bytes += f.bytes
+	f.carry(p, 1)
 	p.posting = true
 	peer.unlock()
 

@@ -584,19 +584,22 @@ func (p *Peer) ringed() iter.Seq[*Batch] {
 
 // take fills a flight with slices for a path. The caller holds p.mu.
 func (p *Peer) take(f *flight, path *path) {
-	f.n = 0
-	bytes := 0
-	if len(p.retries) > 0 && p.takeRetries(f, path, &bytes) {
+	f.n, f.bytes = 0, 0
+	if len(p.retries) > 0 && p.takeRetries(f, path) {
 		return
 	}
+	if p.head == nil {
+		return
+	}
+	most := min(flightBytes, int(share(p.head.total, path.session.devices)))
 	var refused *Batch // the first of the batches that have nothing for this path
-	for f.n < perFlight && bytes < flightBytes && p.head != nil && p.head != refused {
+	for f.n < perFlight && f.bytes < most && p.head != nil && p.head != refused {
 		b := p.head
 		s := &f.slices[f.n]
 		ok, more := b.issue(path, s)
 		if ok {
 			f.n++
-			bytes += s.n
+			f.bytes += s.n
 			refused = nil
 		} else if more && refused == nil {
 			refused = b
@@ -615,7 +618,7 @@ func (p *Peer) take(f *flight, path *path) {
 
 // takeRetries takes slices that failed before. It reports whether the flight
 // must take no others.
-func (p *Peer) takeRetries(f *flight, path *path, bytes *int) bool {
+func (p *Peer) takeRetries(f *flight, path *path) bool {
 	kept := p.retries[:0]
 	full := false
 	for _, s := range p.retries {
@@ -628,14 +631,14 @@ func (p *Peer) takeRetries(f *flight, path *path, bytes *int) bool {
 		switch {
 		case err != nil:
 			s.batch.sliceDone(&s, err)
-		case full || f.n == perFlight || *bytes >= flightBytes || s.alone && f.n > 0 || !fits:
+		case full || f.n == perFlight || f.bytes >= flightBytes || s.alone && f.n > 0 || !fits:
 			kept = append(kept, s)
 		default:
 			s.key = k
 			s.batch.spread = s.batch.spread || s.batch.only != path
 			f.slices[f.n] = s
 			f.n++
-			*bytes += s.n
+			f.bytes += s.n
 			full = s.alone
 		}
 	}

@@ -123,6 +123,45 @@ func TestCallsReap(t *testing.T) {
 	receiving.Wait()
 }
 
+// Wait reaps several paths by itself, one after the other, if they carry all of
+// the batch.
+func TestCallsReapSeveralPaths(t *testing.T) {
+	const connections = 3
+	e := newEnds(t, connections, true)
+	b := e.batch(connections*flightBytes, false)
+	e.sendKeepersAway()
+	before := make(map[*path]uint32)
+	for _, p := range e.paths(e.dialed) {
+		before[p] = p.calls.Load()
+	}
+	e.carryOut(b)
+	require.Len(t, before, connections)
+	for p, calls := range before {
+		require.True(t, p.away.Load())
+		require.Greater(t, p.calls.Load(), calls)
+	}
+	require.Empty(t, b.carriers)
+}
+
+// Devices share requests and flights, but not small ones.
+func TestShare(t *testing.T) {
+	for _, test := range []struct {
+		n       int64
+		devices int
+		want    int64
+	}{
+		{16 << 20, 0, 16 << 20},
+		{16 << 20, 1, 16 << 20},
+		{16 << 20, 2, 8 << 20},
+		{1 << 20, 4, 256 << 10},
+		{1<<20 + 2, 2, 512<<10 + 4096}, // whole pages
+		{128 << 10, 2, leastShare},
+		{1, 16, leastShare},
+	} {
+		require.Equal(t, test.want, share(test.n, test.devices))
+	}
+}
+
 // The keeper comes back if the program does not wait any more.
 func TestKeeperComesBack(t *testing.T) {
 	e := newEnds(t, 1, false)

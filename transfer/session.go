@@ -35,6 +35,7 @@ type session struct {
 	ids      map[uint64]*Region        // the same, by the IDs of those that were withdrawn
 	paths    map[uint32]*path          // all that are not destroyed; nil: is being made
 	order    []*path                   // those that take slices
+	devices  int                       // number of devices of this end that they are of
 	turn     int                       // path that posts first
 	fences   map[uint32][]slice        // slices of paths that are destroyed here, and may not be at the peer
 	stranded map[*path][]slice         // slices of paths that are being destroyed
@@ -400,6 +401,7 @@ func (s *session) start(p *path, conn *rdmacm.Conn, g greeting) {
 	p.conn, p.notice, p.memory, p.remote, p.generation = conn, notice, memory, g.device, g.generation
 	if !p.down {
 		s.order = append(s.order, p)
+		s.countDevices()
 		s.peer.on(p.local).Made++
 		s.peer.noPath = time.Time{}
 		s.peer.changed()
@@ -409,10 +411,20 @@ func (s *session) start(p *path, conn *rdmacm.Conn, g greeting) {
 	p.run()
 }
 
+func (s *session) countDevices() {
+	s.devices = 0
+	for i, p := range s.order {
+		if !slices.ContainsFunc(s.order[:i], func(other *path) bool { return other.local == p.local }) {
+			s.devices++
+		}
+	}
+}
+
 // drop makes a path take no more slices. The caller holds the peer's mu.
 func (s *session) drop(p *path) {
 	if i := slices.Index(s.order, p); i >= 0 {
 		s.order = slices.Delete(s.order, i, i+1)
+		s.countDevices()
 		s.peer.on(p.local).Lost++
 	}
 	if len(s.order) == 0 && s.peer.noPath.IsZero() {
