@@ -79,13 +79,12 @@ func newDispatchedID(ps PortSpace, use func() (*dispatcher, error)) (*dispatcher
 
 // newDispatcher starts a dispatcher without users.
 func newDispatcher() (*dispatcher, error) {
-	ch, err := newEventChannel()
+	ch, err := newEventChannel(true)
 	if err != nil {
 		return nil, err
 	}
 	// Unlisted, because no caller has to close it.
 	ch.object.InitUnlisted(ch.name())
-	ch.dispatched = true
 	ctx, stop := context.WithCancel(context.Background())
 	d := &dispatcher{channel: ch, stop: stop, done: make(chan struct{}), handlers: map[*ID]func(*Event){}}
 	go d.run(ctx)

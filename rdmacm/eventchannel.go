@@ -13,6 +13,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/cmevent"
 	"github.com/verbena-go/verbena/internal/netpoll"
 	"github.com/verbena-go/verbena/internal/object"
 )
@@ -26,7 +27,9 @@ import (
 type EventChannel struct {
 	object object.Object
 	raw    *librdmacm.EventChannel
-	fd     *netpoll.FD
+	fd     waiter
+
+	direct cmevent.Channel // events of a device in this process; nil: C has them
 
 	dispatched bool // a dispatcher reads the channel
 
@@ -41,7 +44,7 @@ type EventChannel struct {
 
 // NewEventChannel creates an event channel; see rdma_create_event_channel(3).
 func NewEventChannel() (*EventChannel, error) {
-	ch, err := newEventChannel()
+	ch, err := newEventChannel(false)
 	if err != nil {
 		return nil, err
 	}
@@ -49,20 +52,75 @@ func NewEventChannel() (*EventChannel, error) {
 	return ch, nil
 }
 
-// newEventChannel creates a channel. The caller must initialize its object.
-func newEventChannel() (*EventChannel, error) {
+// waiter waits for events. netpoll.FD, which waits for a descriptor, documents
+// the methods.
+type waiter interface {
+	Wait(ctx context.Context, ready <-chan struct{}, try func() (done bool, err error)) error
+	Kick()
+	Close() error
+}
+
+// wakeups is a waiter that a device in this process wakes. It has room for one
+// value, and only one goroutine waits, which has ended before Close.
+type wakeups chan struct{}
+
+// wake makes Wait call try again, and reports whether it was not about to.
+func (w wakeups) wake() bool {
+	select {
+	case w <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (w wakeups) Wait(ctx context.Context, _ <-chan struct{}, try func() (done bool, err error)) error {
+	for {
+		if ctx.Err() != nil {
+			return contextError(ctx)
+		}
+		if done, err := try(); done || err != nil {
+			return err
+		}
+		select {
+		case <-w:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (w wakeups) Kick() { w.wake() }
+
+func (w wakeups) Close() error { return nil }
+
+// newEventChannel creates a channel. If a dispatcher will read it, a device in
+// this process wakes the dispatcher's goroutine by itself. The caller must
+// initialize the channel's object.
+func newEventChannel(dispatched bool) (*EventChannel, error) {
 	raw, err := librdmacm.CreateEventChannel()
 	if err != nil {
 		return nil, err
 	}
-	ch := &EventChannel{raw: raw, ids: map[*librdmacm.CmId]*ID{}}
+	ch := &EventChannel{raw: raw, ids: map[*librdmacm.CmId]*ID{}, dispatched: dispatched}
+	if dispatched {
+		woken := make(wakeups, 1)
+		if ch.direct = cmevent.Take(raw, woken.wake); ch.direct != nil {
+			ch.fd = woken
+			return ch, nil
+		}
+	}
 	if ch.fd, err = netpoll.New(int(raw.Fd), ch.name()); err != nil {
 		return nil, errors.Join(err, librdmacm.DestroyEventChannel(raw))
 	}
 	return ch, nil
 }
 
-func (ch *EventChannel) name() string { return fmt.Sprintf("event channel %d", ch.raw.Fd) }
+func (ch *EventChannel) name() string {
+	if ch.direct != nil { // has no descriptor
+		return "event channel"
+	}
+	return fmt.Sprintf("event channel %d", ch.raw.Fd)
+}
 
 func (ch *EventChannel) self() *object.Object {
 	if ch == nil {
@@ -190,6 +248,9 @@ func (ch *EventChannel) holds(ev *Event) bool {
 
 // readC reads an event from C. The caller must hold ch.mu.
 func (ch *EventChannel) readC() (*Event, error) {
+	if ch.direct != nil {
+		return ch.readDirect(), nil
+	}
 	for {
 		raw, err := librdmacm.GetCmEvent(ch.raw)
 		switch {
@@ -210,6 +271,23 @@ func (ch *EventChannel) readC() (*Event, error) {
 			return ev, nil
 		}
 	}
+}
+
+// readDirect reads an event of a device in this process, without a call of C.
+// The caller must hold ch.mu.
+func (ch *EventChannel) readDirect() *Event {
+	for ch.direct.Pending() {
+		raw := ch.direct.Next()
+		if raw == nil {
+			break
+		}
+		ev := ch.take(raw)
+		ch.direct.Ack(raw)
+		if ev.ID != nil {
+			return ev
+		}
+	}
+	return nil
 }
 
 // take copies an event and replaces C's IDs with ours.

@@ -9,6 +9,9 @@ import (
 
 // Readable reports whether an event waits in C for the channel.
 func Readable(ch *EventChannel) bool {
+	if ch.direct != nil {
+		return ch.direct.Pending()
+	}
 	const pollIn = 1
 	poll := struct {
 		fd            int32

@@ -32,6 +32,7 @@ var rooms = map[string][]string{
 	"internal/dl":       {"internal/cerr"},
 	"generated":         {"internal/cerr", "internal/dl", "internal/enum"},
 	"internal/datapath": {"generated", "internal/dl"},
+	"internal/cmevent":  {"generated"},
 	"internal/sealed":   {},
 	"ibverbs/link":      {"generated", "internal/enum"},
 	"ibverbs/caps":      {"generated"},
@@ -54,7 +55,7 @@ var rooms = map[string][]string{
 	"internal/owned":  {"ibverbs"},
 	"fabric":          {"ibverbs/link", "generated", "internal/cerr", "internal/enum", "internal/object"},
 	"rdmacm": {
-		"ibverbs", "ibverbs/link", "generated", "internal/backlog", "internal/cerr", "internal/mem", "internal/netpoll", "internal/object",
+		"ibverbs", "ibverbs/link", "generated", "internal/backlog", "internal/cerr", "internal/cmevent", "internal/mem", "internal/netpoll", "internal/object",
 		"internal/owned", "internal/sealed", "internal/turns",
 	},
 	"rdmacm/endpoint": {
@@ -91,7 +92,7 @@ var rooms = map[string][]string{
 	},
 	"softroce/internal/capi": {
 		"softroce/internal/node", "softroce/internal/cm", "softroce/internal/detector", "softroce/internal/engine", "softroce/internal/stat",
-		"softroce/internal/wire", "generated", "internal/datapath",
+		"softroce/internal/wire", "generated", "internal/cmevent", "internal/datapath",
 	},
 	// C's rsockets, which only the shared library for programs in other languages
 	// has: over package rsocket, so above it, while the rest of softroce is not.

@@ -6,20 +6,27 @@ package capi
 
 import (
 	"encoding/binary"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/librdmacm"
+	"github.com/verbena-go/verbena/internal/cmevent"
 	manager "github.com/verbena-go/verbena/softroce/internal/cm"
 )
 
 // eventChannel is a channel of connection manager events. Its descriptor is an
 // eventfd whose counter is the number of events, as a semaphore. After a thread
 // has read the semaphore, and before it takes the event, another thread may
-// drop the event.
+// drop the event. A channel that a Go program has opened has no descriptor.
 type eventChannel struct {
-	c *librdmacm.EventChannel
-	e *manager.Channel
+	c       *librdmacm.EventChannel
+	e       *manager.Channel
+	l       *cmLibrary
+	wake    func() bool  // wakes the goroutine that reads the channel, and reports whether it has; nil: the descriptor does
+	pending atomic.Int32 // number of events; written with the node's mutex held
 }
+
+const noEventfd = -1
 
 func init() {
 	cm.CreateEventChannel = func() (*librdmacm.EventChannel, syscall.Errno) {
@@ -56,20 +63,72 @@ func (l *cmLibrary) newEventChannel() (*eventChannel, syscall.Errno) {
 	if err != 0 {
 		return nil, err
 	}
-	h := &eventChannel{c: alloc[librdmacm.EventChannel]()}
+	h := &eventChannel{c: alloc[librdmacm.EventChannel](), l: l}
 	h.c.Fd = int32(fd)
-	var one [8]byte
-	binary.NativeEndian.PutUint64(one[:], 1)
-	h.e = l.Manager().NewChannel(func(events int) {
-		if events > 0 {
-			syscall.Write(fd, one[:])
-		}
-		for range -events {
-			takeOne(fd)
-		}
-	})
+	h.e = l.Manager().NewChannel(h.notify)
 	l.eventChannels[h.c] = h
 	return h, 0
+}
+
+// one is what adds 1 to an eventfd.
+var one = binary.NativeEndian.AppendUint64(nil, 1)
+
+// notify tells the program that so many events were added, or that they were
+// removed if the number is negative.
+func (h *eventChannel) notify(events int) {
+	h.pending.Store(int32(h.e.Len()))
+	if h.wake != nil {
+		if events > 0 && h.wake() {
+			h.l.Woke()
+		}
+		return
+	}
+	if events > 0 {
+		syscall.Write(int(h.c.Fd), one)
+	}
+	for range -events {
+		takeOne(int(h.c.Fd))
+	}
+}
+
+// openEventChannel closes the descriptor of a channel, and makes the channel
+// call wake for its events.
+func (l *cmLibrary) openEventChannel(c *librdmacm.EventChannel, wake func() bool) cmevent.Channel {
+	l.Lock()
+	defer l.Unlock()
+	h := l.eventChannels[c]
+	if h == nil {
+		return nil
+	}
+	syscall.Close(int(c.Fd))
+	c.Fd, h.wake = noEventfd, wake
+	return h
+}
+
+// Pending implements cmevent.Channel.
+func (h *eventChannel) Pending() bool { return h.pending.Load() > 0 }
+
+// Next implements cmevent.Channel.
+func (h *eventChannel) Next() *librdmacm.CmEvent {
+	h.l.Lock()
+	defer h.l.Unlock()
+	for {
+		e := h.e.Next()
+		h.pending.Store(int32(h.e.Len()))
+		if e == nil {
+			return nil
+		}
+		if shown := h.l.show(e); shown != nil {
+			return shown
+		}
+	}
+}
+
+// Ack implements cmevent.Channel.
+func (h *eventChannel) Ack(e *librdmacm.CmEvent) {
+	h.l.Lock()
+	defer h.l.Unlock()
+	h.l.ackCMEvent(e)
 }
 
 // destroyEventChannel destroys a channel. As in the kernel, the IDs whose
@@ -77,7 +136,9 @@ func (l *cmLibrary) newEventChannel() (*eventChannel, syscall.Errno) {
 func (l *cmLibrary) destroyEventChannel(h *eventChannel) {
 	h.e.Destroy(l.Now())
 	delete(l.eventChannels, h.c)
-	syscall.Close(int(h.c.Fd))
+	if h.c.Fd != noEventfd {
+		syscall.Close(int(h.c.Fd))
+	}
 	free(h.c)
 }
 
@@ -104,7 +165,9 @@ func (l *cmLibrary) takeCMEvent(c *librdmacm.EventChannel) (*librdmacm.CmEvent, 
 	if h == nil {
 		return nil, syscall.EBADF
 	}
-	if e := h.e.Next(); e != nil {
+	e := h.e.Next()
+	h.pending.Store(int32(h.e.Len()))
+	if e != nil {
 		return l.show(e), 0
 	}
 	return nil, 0

@@ -13,6 +13,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
+	"github.com/verbena-go/verbena/internal/cmevent"
 	"github.com/verbena-go/verbena/internal/datapath"
 	"github.com/verbena-go/verbena/softroce/internal/detector"
 	"github.com/verbena-go/verbena/softroce/internal/engine"
@@ -121,6 +122,7 @@ func self() *cmLibrary {
 			SetWake: l.setWake, Attend: l.Attend, MayAttend: l.MayAttend, Interrupt: l.Interrupt, Park: l.Park, Supersede: l.Supersede,
 			NewChannel: l.newChannel, OpenChannel: l.openChannel,
 		})
+		cmevent.SetDevice(l.openEventChannel)
 	})
 	return theLibrary
 }
