@@ -7,6 +7,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -30,6 +33,86 @@ uint32_t soft_ring_size(uint32_t max)
 	return round_up(max + 1);
 }
 
+/* Memory of queues from C's allocator. That of destroyed queues serves new ones: the allocator would give
+ * it back to the system, and each page would have to be found anew. */
+struct memory {
+	union {
+		size_t size; /* in bytes, with this header */
+		max_align_t alignment;
+	};
+	struct memory *next; /* if it is spare; where the queue begins otherwise */
+};
+
+#define HEADER offsetof(struct memory, next)
+#define SMALLEST 4096 /* bytes; glibc has larger memory than LARGEST from the system each time */
+#define LARGEST (128 << 10)
+#define MAX_SPARE (64 << 20) /* bytes in all: as many as glibc keeps at most */
+#define LISTS 16
+
+static struct {
+	pthread_mutex_t lock;
+	struct memory *lists[LISTS];
+	size_t size;
+} spare = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Returns the list of spare memory of this size, which may also have some of other sizes. */
+static struct memory **list_of(size_t size)
+{
+	return &spare.lists[size / 64 % LISTS];
+}
+
+/* Returns memory for n elements, which is not zeroed. */
+static void *take(uint64_t n, uint64_t size)
+{
+	struct memory *m = NULL, **at;
+	size_t all;
+
+	if (size && n > (SIZE_MAX - HEADER - 64) / size) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	all = (HEADER + n * size + 63) & ~(size_t)63;
+	if (SMALLEST <= all && all <= LARGEST) {
+		pthread_mutex_lock(&spare.lock);
+		at = list_of(all);
+		while (*at && (*at)->size != all)
+			at = &(*at)->next;
+		m = *at;
+		if (m) {
+			*at = m->next;
+			spare.size -= all;
+		}
+		pthread_mutex_unlock(&spare.lock);
+	}
+	if (!m)
+		m = malloc(all);
+	if (!m)
+		return NULL;
+	m->size = all;
+	return (char *)m + HEADER;
+}
+
+static void give(void *queue)
+{
+	struct memory *m, **list;
+
+	if (!queue)
+		return;
+	m = (struct memory *)((char *)queue - HEADER);
+	if (SMALLEST <= m->size && m->size <= LARGEST) {
+		pthread_mutex_lock(&spare.lock);
+		if (spare.size + m->size <= MAX_SPARE) {
+			spare.size += m->size;
+			list = list_of(m->size);
+			m->next = *list;
+			*list = m;
+			m = NULL;
+		}
+		pthread_mutex_unlock(&spare.lock);
+	}
+	free(m);
+}
+
 #define ALIGNMENT 64 /* of a queue's memory, in bytes: a cache line */
 #define USE_DEFAULT ((void *)-1) /* IBV_ALLOCATOR_USE_DEFAULT */
 
@@ -50,17 +133,17 @@ void *soft_alloc_queue(const struct soft_allocator **from, uint64_t n, uint64_t 
 				errno = EINVAL;
 				return NULL;
 			}
-			return memset(memory, 0, n * size);
+			return memory;
 		}
 	}
 	*from = NULL;
-	return calloc(n, size);
+	return take(n, size);
 }
 
 void soft_free_queue(const struct soft_allocator *from, void *memory, uint64_t resource)
 {
 	if (!from)
-		free(memory);
+		give(memory);
 	else if (from->free && memory)
 		from->free(from->pd, from->context, memory, resource);
 }

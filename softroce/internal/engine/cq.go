@@ -136,6 +136,9 @@ func (q *CQ) add(c *Completion, dep dependency) {
 	c.Timestamp = uint64(d.now)
 	c.Wallclock = uint64(d.start + int64(d.now))
 	*r.entry(q.end()) = *c
+	if q.staged == nil {
+		q.staged, d.staged.unused = d.staged.unused, nil
+	}
 	q.staged = append(q.staged, dep)
 	if d.config.Outgoing == nil {
 		q.show(1)
@@ -144,6 +147,9 @@ func (q *CQ) add(c *Completion, dep dependency) {
 		d.staged.cqs = append(d.staged.cqs, q)
 	}
 }
+
+// fewStaged is the number of dependencies for which each queue has an array.
+const fewStaged = 16
 
 // show makes the first n staged completions visible to the program, and fires
 // the event if the queue is armed for one of them.
@@ -172,6 +178,13 @@ func (q *CQ) show(n int) {
 	}
 	q.staged = q.staged[:len(q.staged)-n]
 	q.answered = max(0, q.answered-n)
+	if cap(q.staged) <= fewStaged || len(q.staged) > 0 {
+		return
+	}
+	if s := &q.device.staged; cap(q.staged) > cap(s.unused) {
+		clear(q.staged[:n]) // may refer to queue pairs
+		s.unused, q.staged = q.staged, s.unused
+	}
 }
 
 // due handles that an event of the queue is due: it fires the event, or delays

@@ -266,3 +266,29 @@ func TestCompletionBeginsWithWc(t *testing.T) {
 	var c Completion
 	require.Zero(t, unsafe.Offsetof(c.Wc))
 }
+
+// The array in which a queue has staged many completions serves the next queue,
+// without references to what it was used for.
+func TestStagedArrayIsReused(t *testing.T) {
+	d := newNode(t, 1)
+	d.config.Outgoing = &gate{open: true}
+	first, next := d.cq(64), d.cq(64)
+	for i := range uint64(40) {
+		first.add(&Completion{Wc: libibverbs.Wc{WrId: i}}, dependency{qp: new(QP)})
+	}
+	array := unsafe.SliceData(first.staged)
+	d.Publish()
+	require.Len(t, poll(first.ring), 40)
+	require.Nil(t, first.staged)
+	for _, dep := range d.staged.unused[:40] {
+		require.Zero(t, dep)
+	}
+	next.complete(1)
+	require.Same(t, array, unsafe.SliceData(next.staged))
+	require.Nil(t, d.staged.unused)
+	first.complete(2)
+	d.Publish()
+	require.Equal(t, []uint64{1}, ids(poll(next.ring)))
+	require.Equal(t, []uint64{2}, ids(poll(first.ring)))
+	require.Same(t, array, unsafe.SliceData(d.staged.unused), "the larger one is kept")
+}

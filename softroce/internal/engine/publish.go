@@ -90,6 +90,7 @@ type publication struct {
 	writes        []stagedWrite // staged last bytes of WRITEs, which do not overlap
 	events        []stagedEvent // staged events, the oldest first
 	counts        []stagedCount // staged increases of completion counters
+	unused        []dependency  // array for CQ.staged that no queue uses
 	closed        []closedWay   // ways on which packets had not left when they were checked; valid only during Publish
 	queuedAnswers int           // number of queued answers to other processes
 }
