@@ -4,6 +4,7 @@ package rsocket
 
 import (
 	"encoding/binary"
+	"sync"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
@@ -15,7 +16,6 @@ import (
 // no memory. On iWARP, the word is a message of its own, and each receive has
 // memory for one.
 type receives struct {
-	batch *ibverbs.RecvBatch
 	queue interface {
 		PostRecv(*ibverbs.RecvBatch) (int, error)
 	}
@@ -28,6 +28,17 @@ type receives struct {
 // recvBatch is the number of receives that one call posts.
 const recvBatch = 64
 
+// recvBatches has *ibverbs.RecvBatch for recvBatch receives that no goroutine
+// uses. A connection posts most of its receives when it begins.
+var recvBatches sync.Pool
+
+func takeRecvBatch() (*ibverbs.RecvBatch, error) {
+	if b, ok := recvBatches.Get().(*ibverbs.RecvBatch); ok {
+		return b, nil
+	}
+	return ibverbs.NewRecvBatch(recvBatch, 1)
+}
+
 // receiveID is set in the ID of all receives, and in that of no send request.
 // On iWARP, the lower bits are the place of the word.
 const receiveID = 1 << 63
@@ -38,18 +49,16 @@ const wordLen = 4
 // isReceive reports whether a receive has completed.
 func isReceive(wc *ibverbs.WC) bool { return wc.ID()&receiveID != 0 }
 
-// init creates the batch. words has the places of words on iWARP, and otherwise
-// is nil; its memory must stay valid after it is closed, as the goroutine that
-// holds the pump may still look at it. After init, the caller must set queue.
-func (r *receives) init(words *ibverbs.MR) (err error) {
+// init sets the places of words on iWARP; otherwise, words is nil. Their memory
+// must stay valid after words is closed, as the goroutine that holds the pump
+// may still look at it. After init, the caller must set queue.
+func (r *receives) init(words *ibverbs.MR) {
 	if words != nil {
 		r.words, r.bytes = words, words.Bytes()
 		for i := range words.Len() / wordLen {
 			r.free = append(r.free, uint64(i))
 		}
 	}
-	r.batch, err = ibverbs.NewRecvBatch(recvBatch, 1)
-	return err
 }
 
 // place returns the memory of a word.
@@ -58,23 +67,31 @@ func (r *receives) place(i uint64) ibverbs.Segment { return r.words.Sub(int(i)*w
 // refill posts the missing receives. After an error, the next call of refill
 // tries again.
 func (r *receives) refill() error {
+	if r.missing <= 0 {
+		return nil
+	}
+	batch, err := takeRecvBatch()
+	if err != nil {
+		return err
+	}
+	defer recvBatches.Put(batch)
 	for r.missing > 0 {
-		r.batch.Reset()
+		batch.Reset()
 		count := min(r.missing, recvBatch)
 		left := len(r.free) - count // of the free places
 		for k := range count {
 			var err error
 			if r.words == nil {
-				err = r.batch.Recv(receiveID)
+				err = batch.Recv(receiveID)
 			} else {
 				i := r.free[left+k]
-				err = r.batch.Recv(receiveID|i, r.place(i))
+				err = batch.Recv(receiveID|i, r.place(i))
 			}
 			if err != nil {
 				return err
 			}
 		}
-		n, err := r.queue.PostRecv(r.batch)
+		n, err := r.queue.PostRecv(batch)
 		r.missing -= n
 		if r.words != nil {
 			r.free = append(r.free[:left], r.free[left+n:]...)

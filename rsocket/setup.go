@@ -138,9 +138,7 @@ func (c *Conn) createQP(rdma *rdmacm.Conn) (err error) {
 				return err
 			}
 		}
-		if err := c.receives.init(words); err != nil {
-			return err
-		}
+		c.receives.init(words)
 		config.RecvQueue = receives
 	}
 	config.SendCQ, config.RecvCQ = c.pump.cq, c.pump.cq

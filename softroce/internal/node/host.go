@@ -22,7 +22,7 @@ const errNoHost = syscall.EHOSTUNREACH
 // Route returns the source address for packets to dst. src is the address that
 // the program bound, if it is valid. Route fails if dst cannot be reached.
 func (h *host) Route(dst, src netip.Addr) (netip.Addr, error) {
-	from, err := Route(dst, src)
+	from, err := h.source(dst, src)
 	if dst.IsMulticast() {
 		if err != nil && src.IsValid() { // a multicast packet needs no router
 			return src, nil
@@ -42,6 +42,17 @@ func (h *host) Route(dst, src netip.Addr) (netip.Addr, error) {
 	}
 	return h.network.route(dst, src, from)
 }
+
+// source returns what the function Route returns. It does not ask the system
+// for its loopback address, which is its own source.
+func (h *host) source(dst, src netip.Addr) (netip.Addr, error) {
+	if dst == loopbackIPv4 && !src.IsValid() && h.devices.with(wire.GIDOf(dst)) != nil {
+		return dst, nil
+	}
+	return Route(dst, src)
+}
+
+var loopbackIPv4 = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 // Port returns the port of the device that has the address addr, with the index
 // of addr in the device's GID table. It fails with ENODEV if that device is
