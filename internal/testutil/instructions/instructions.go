@@ -91,7 +91,8 @@ var collected = regexp.MustCompile(`Collected : (\d+)`)
 // count returns the number of instructions of a process that runs an operation
 // the given number of times. It turns off the garbage collector and preemption
 // by signals, whose instructions vary, and the instruction RDTSCP: valgrind
-// tells programs that the processor has it, but cannot run it where it does not.
+// tells programs that the processor has it, but cannot run it where that lacks
+// it.
 func count(t *testing.T, name string, times int) int {
 	t.Helper()
 	self, err := os.Executable()
