@@ -58,6 +58,11 @@ type CQ struct {
 	wakes bool                 // whether the device can send to ready by itself, without an event
 	parks atomic.Bool          // whether a goroutine receives from ready, if wakes is true
 	aside atomic.Bool          // whether waits leave the work of a device in this process to other goroutines
+	muted atomic.Bool          // whether completions wake no goroutine, since a call polls for the one that is parked
+
+	// beforePark is called before a goroutine parks in Wait, and afterPark
+	// afterwards, unless they are nil; see cqInternals.OnPark.
+	beforePark, afterPark func()
 
 	// attends says whether a goroutine does the device's work while it waits
 	// for ready. The others belong to the goroutine that has the turn.
@@ -331,13 +336,13 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 				return n, err
 			}
 		}
-		talks := cq.policy.talks()
+		talks := cq.policy.talks(&cq.policy.spins)
 		mayAttend := talks && cq.wakes && !cq.aside.Load()
 		attends = mayAttend && datapath.MayAttend()
 		if mayAttend && !attends && cq.policy.spins.isGood() {
 			datapath.Supersede()
 		}
-		if !attends && cq.policy.beginSpin(talks) {
+		if !attends && cq.policy.beginSpin(&cq.policy.spins, talks) {
 			n, err := cq.Spin(wcs, cq.policy.spinLimit)
 			cq.policy.endSpin(n > 0)
 			if n > 0 || err != nil {
@@ -432,30 +437,41 @@ func (cq *CQ) waitParked(ctx context.Context, wcs []WC, attends bool) (int, erro
 		if n > 0 || err != nil || cq.woken.Swap(false) {
 			return n, err
 		}
-		if cq.wakes {
-			if !attends || !cq.attend(ctx) {
-				datapath.Park()
-				cq.parks.Store(true)
-				err = cq.waitReady(ctx)
-				cq.parks.Store(false)
-			} else if !cq.takeReady() && ctx.Err() != nil {
-				cq.dropGuard()
-				err = netpoll.ContextError(ctx)
-			}
-			if err != nil {
-				return 0, err
-			}
-			continue
+		if cq.beforePark != nil {
+			cq.beforePark()
 		}
-		fd, err := cq.channel.waiter()
+		err = cq.park(ctx, attends)
+		if cq.afterPark != nil {
+			cq.afterPark()
+		}
 		if err != nil {
 			return 0, err
 		}
-		cq.policy.beginPark()
-		if err := fd.Wait(ctx, cq.ready, cq.try); err != nil {
-			return 0, err
-		}
 	}
+}
+
+// park waits until the queue, which was armed, is to be polled again. If
+// attends is set, it does the work of a device in this process meanwhile.
+func (cq *CQ) park(ctx context.Context, attends bool) error {
+	if !cq.wakes {
+		fd, err := cq.channel.waiter()
+		if err != nil {
+			return err
+		}
+		cq.policy.beginPark()
+		return fd.Wait(ctx, cq.ready, cq.try)
+	}
+	if attends && cq.attend(ctx) {
+		if !cq.takeReady() && ctx.Err() != nil {
+			cq.dropGuard()
+			return netpoll.ContextError(ctx)
+		}
+		return nil
+	}
+	datapath.Park()
+	cq.parks.Store(true)
+	defer cq.parks.Store(false)
+	return cq.waitReady(ctx)
 }
 
 // attend waits until the queue is to be polled again, or until ctx ends, and
@@ -653,6 +669,9 @@ func (cq *CQ) signal() {
 // rouse is signal for the device. It reports whether a goroutine is parked: the
 // queue may have been armed by a wait that then found a completion.
 func (cq *CQ) rouse() (parked bool) {
+	if cq.muted.Load() {
+		return false
+	}
 	cq.signal()
 	return cq.parks.Load()
 }

@@ -4,9 +4,11 @@ package ibverbs
 
 import (
 	"fmt"
+	"time"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/datapath"
 	"github.com/verbena-go/verbena/internal/object"
 	"github.com/verbena-go/verbena/internal/sealed"
 )
@@ -73,6 +75,54 @@ func (i cqInternals) TakeEvents() {
 // to other goroutines: those that wait for long, and not for what the program
 // waits for.
 func (i cqInternals) SetAside(aside bool) { i.cq.aside.Store(aside) }
+
+// OnPark makes Wait call before whenever it parks the goroutine, and after when
+// it goes on. In between, other goroutines may poll the queue; otherwise, Wait
+// polls. Call OnPark before any Wait.
+func (i cqInternals) OnPark(before, after func()) { i.cq.beforePark, i.cq.afterPark = before, after }
+
+// Mute keeps completions from waking a goroutine that is parked in Wait, while
+// the caller polls for it. If Mute returns true, the caller calls Unmute
+// afterwards. Only a device in this process can do that.
+func (i cqInternals) Mute() bool {
+	i.cq.muted.Store(i.cq.wakes)
+	return i.cq.wakes
+}
+
+// Unmute ends what Mute has begun. It polls, and if it returns no completion
+// and no error, later ones wake the goroutine again.
+func (i cqInternals) Unmute(wcs []WC) (int, error) {
+	i.cq.muted.Store(false)
+	n, err := i.cq.pollOrArm(wcs, true)
+	if n == 0 && err == nil && !i.cq.attends.Load() {
+		datapath.Park() // for the one that is parked
+	}
+	return n, err
+}
+
+// Look polls, for a caller that waits beside a goroutine that is parked in
+// Wait. It spins if the waits of such callers have usually been short.
+func (i cqInternals) Look(wcs []WC) (int, error) {
+	cq := i.cq
+	n, err := cq.Poll(wcs)
+	if n > 0 || err != nil || !cq.policy.beginSpin(&cq.policy.beside, cq.policy.talks(&cq.policy.beside)) {
+		return n, err
+	}
+	defer spinPlaces.leave()
+	if err := cq.self().Use(); err != nil {
+		return 0, err
+	}
+	defer cq.object.Done()
+	var p datapath.Polled
+	datapath.SpinAlone(cq.queue, count(wcs), unsafe.Pointer(&wcs[0]), bounded(cq.policy.spinLimit), &p)
+	cq.policy.beside.add(p.Value > 0)
+	return cq.spun(len(wcs), &p)
+}
+
+// NoteWait records how long a wait took for which Look has not been enough.
+func (i cqInternals) NoteWait(took time.Duration) {
+	i.cq.policy.beside.note(took, i.cq.policy.spinLimit)
+}
 
 // qpInternals is the internals of a queue pair.
 type qpInternals struct {

@@ -63,7 +63,7 @@ type waitPolicy struct {
 	noNaps      bool
 	device      bool // whether a device in this process has the queue
 	spins       record
-	received    atomic.Uint32 // result of datapath.Received at the last wait that could have spun
+	beside      record // of spins of callers beside a goroutine that is parked in Wait
 	naps        record
 	napsInRow   int // successful naps since a wait parked or a nap failed; guarded by CQ.turn
 }
@@ -106,33 +106,33 @@ func (p *waitPolicy) init(config CQConfig, device bool) {
 	}
 }
 
-// beginSpin reports whether the caller may spin. If so, the caller calls
-// endSpin afterwards.
-func (p *waitPolicy) beginSpin(talks bool) bool {
-	if p.spinLimit == 0 || spinPlaces.n == 0 || !p.spins.isGood() || p.device && !talks {
+// beginSpin reports whether the caller, whose spins are recorded in r, may
+// spin. If so, the caller leaves its place among spinPlaces afterwards.
+func (p *waitPolicy) beginSpin(r *record, talks bool) bool {
+	if p.spinLimit == 0 || spinPlaces.n == 0 || !r.isGood() || p.device && !talks {
 		return false
 	}
-	if p.spins.tries.Add(1)%(spinsPerYield+1) == 0 {
+	if r.tries.Add(1)%(spinsPerYield+1) == 0 {
 		runtime.Gosched() // the completion may be there before the caller parks
 		if !p.device {    // its goroutine would wake for each wait that parks
 			return false
 		}
 	}
-	return spinPlaces.take(&p.spins.refusals)
+	return spinPlaces.take(&r.refusals)
 }
 
 // talks reports whether the queue is one of a device in this process, seems to
 // wait for another process, and no goroutine of this process waits for the
 // caller to park.
-func (p *waitPolicy) talks() bool {
-	return p.device && p.isTalking(datapath.Received(), datapath.WokeOthers())
+func (p *waitPolicy) talks(r *record) bool {
+	return p.device && r.isTalking(datapath.Received(), datapath.WokeOthers())
 }
 
 // isTalking reports whether the queue seems to wait for another process, and no
 // goroutine of this process waits for the caller to park. The arguments are the
 // results of package datapath's functions.
-func (p *waitPolicy) isTalking(received uint32, wokeOthers bool) bool {
-	return p.received.Swap(received) != received && !wokeOthers
+func (r *record) isTalking(received uint32, wokeOthers bool) bool {
+	return r.received.Swap(received) != received && !wokeOthers
 }
 
 // endSpin records whether the spin saw a completion.
@@ -182,10 +182,7 @@ func (p *waitPolicy) beginPark() { p.napsInRow = 0 }
 // endPark records after what time the completion came for which a wait parked,
 // or would have.
 func (p *waitPolicy) endPark(took time.Duration) {
-	p.spins.add(took <= p.spinLimit)
-	if took > p.spinLimit && took <= nearlySpins*p.spinLimit && p.spins.nearly.Add(1)%nearlyPerSpin == 0 {
-		p.spins.score.Store(max(p.spins.score.Load(), 1))
-	}
+	p.spins.note(took, p.spinLimit)
 	p.addNap(took <= napLimit)
 }
 
@@ -196,6 +193,7 @@ type record struct {
 	score    atomic.Int32
 	tries    atomic.Uint32 // number of times that a wait wanted to spin or to nap
 	refusals atomic.Uint32 // number of refusals that the queue has seen; see places.take
+	received atomic.Uint32 // result of datapath.Received at the last wait that could have spun
 	nearly   atomic.Uint32 // number of waits that parked and nearly saw what a spin sees
 }
 
@@ -217,6 +215,15 @@ func (r *record) add(success bool) {
 		r.score.Store(score + 1)
 	case !success && score > 0:
 		r.score.Store(score - failureCost)
+	}
+}
+
+// note records how long a wait took that parked. limit is the longest time of a
+// spin.
+func (r *record) note(took, limit time.Duration) {
+	r.add(took <= limit)
+	if took > limit && took <= nearlySpins*limit && r.nearly.Add(1)%nearlyPerSpin == 0 {
+		r.score.Store(max(r.score.Load(), 1))
 	}
 }
 

@@ -51,18 +51,18 @@ func TestSpinsOnlyAfterSuccess(t *testing.T) {
 	setPlaces(t, &spinPlaces, 1)
 	var p waitPolicy
 	p.init(CQConfig{}, false)
-	require.False(t, p.beginSpin(true), "nothing is known yet")
+	require.False(t, p.beginSpin(&p.spins, true), "nothing is known yet")
 	for range 2 * bestScore {
 		p.spins.add(true)
 	}
 	failures := 0
-	for ; p.beginSpin(true); failures++ {
+	for ; p.beginSpin(&p.spins, true); failures++ {
 		p.endSpin(false)
 	}
 	require.Equal(t, bestScore/failureCost, failures)
 	p.spins.add(false)
 	p.spins.add(true)
-	require.True(t, p.beginSpin(true), "a success soon outweighs failures")
+	require.True(t, p.beginSpin(&p.spins, true), "a success soon outweighs failures")
 	p.endSpin(true)
 }
 
@@ -73,7 +73,7 @@ func TestSpinningParksOnceInAWhile(t *testing.T) {
 	p.spins.add(true)
 	parked := 0
 	for range 3 * (spinsPerYield + 1) {
-		if p.beginSpin(true) {
+		if p.beginSpin(&p.spins, true) {
 			p.endSpin(true)
 		} else {
 			parked++
@@ -91,7 +91,7 @@ func TestNoPlaces(t *testing.T) {
 	p.spins.add(true)
 	p.naps.add(true)
 	for range 3 * (spinsPerYield + 1) {
-		require.False(t, p.beginSpin(true))
+		require.False(t, p.beginSpin(&p.spins, true))
 	}
 	require.Zero(t, p.spins.tries.Load())
 	require.False(t, p.wantsNap())
@@ -104,21 +104,21 @@ func TestFewSpin(t *testing.T) {
 		policies[i].init(CQConfig{}, false)
 		policies[i].spins.add(true)
 	}
-	require.True(t, policies[0].beginSpin(true))
-	require.True(t, policies[1].beginSpin(true))
-	require.False(t, policies[2].beginSpin(true))
+	require.True(t, policies[0].beginSpin(&policies[0].spins, true))
+	require.True(t, policies[1].beginSpin(&policies[1].spins, true))
+	require.False(t, policies[2].beginSpin(&policies[2].spins, true))
 	policies[0].endSpin(true)
-	require.False(t, policies[0].beginSpin(true), "another one that was refused takes its turn")
-	require.True(t, policies[2].beginSpin(true))
+	require.False(t, policies[0].beginSpin(&policies[0].spins, true), "another one that was refused takes its turn")
+	require.True(t, policies[2].beginSpin(&policies[2].spins, true))
 	policies[1].endSpin(true)
 	policies[2].endSpin(true)
-	require.True(t, policies[0].beginSpin(true))
+	require.True(t, policies[0].beginSpin(&policies[0].spins, true))
 	policies[0].endSpin(true)
 
 	var never waitPolicy
 	never.init(CQConfig{Spin: -1}, false)
 	never.spins.add(true)
-	require.False(t, never.beginSpin(true))
+	require.False(t, never.beginSpin(&never.spins, true))
 }
 
 func TestNapsOnlyAfterSuccess(t *testing.T) {
@@ -208,28 +208,28 @@ func TestParkingTriesASpin(t *testing.T) {
 	p.init(CQConfig{}, false)
 	for range 2 * nearlyPerSpin {
 		p.endPark(nearlySpins*DefaultSpin + 1)
-		require.False(t, p.beginSpin(true), "a spin would not have come close")
+		require.False(t, p.beginSpin(&p.spins, true), "a spin would not have come close")
 	}
 	p.spins.score.Store(-1)
 	for range nearlyPerSpin - 1 {
 		p.endPark(2 * DefaultSpin)
-		require.False(t, p.beginSpin(true))
+		require.False(t, p.beginSpin(&p.spins, true))
 	}
 	p.endPark(2 * DefaultSpin)
-	require.True(t, p.beginSpin(true))
+	require.True(t, p.beginSpin(&p.spins, true))
 	p.endSpin(false)
-	require.False(t, p.beginSpin(true))
+	require.False(t, p.beginSpin(&p.spins, true))
 }
 
 // On a device of this process, a wait that could spin does so only for a
 // conversation with another process.
 func TestIsTalking(t *testing.T) {
 	var p waitPolicy
-	require.False(t, p.isTalking(0, false))
-	require.True(t, p.isTalking(1, false))
-	require.False(t, p.isTalking(1, false), "nothing has come since then")
-	require.False(t, p.isTalking(2, true), "another goroutine can run")
-	require.True(t, p.isTalking(3, false))
+	require.False(t, p.spins.isTalking(0, false))
+	require.True(t, p.spins.isTalking(1, false))
+	require.False(t, p.spins.isTalking(1, false), "nothing has come since then")
+	require.False(t, p.spins.isTalking(2, true), "another goroutine can run")
+	require.True(t, p.spins.isTalking(3, false))
 
 	p.init(CQConfig{}, true)
 	p.naps.add(true)

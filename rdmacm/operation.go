@@ -16,6 +16,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // operation is a work request, or several that are posted together.
@@ -150,15 +151,50 @@ func (o *operations) wait(ctx context.Context, op *operation) (done bool, err er
 
 func (o *operations) waitUntilOver(ctx context.Context, op *operation) error {
 	for !op.isOver() {
-		wait := o.park
-		if o.becomePoller() {
-			wait = o.takeTurn
+		var err error
+		switch {
+		case !o.becomePoller():
+			err = o.park(ctx, op)
+		case o.hasParked.Load():
+			err = o.waitBeside(ctx, op)
+		default:
+			err = o.takeTurn(ctx, op)
 		}
-		if err := wait(ctx, op); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// waitBeside polls for op, and then waits until op is over. The caller is the
+// poller beside a goroutine that has parked as the poller. It is not any more
+// when waitBeside returns.
+func (o *operations) waitBeside(ctx context.Context, op *operation) error {
+	began := time.Now()
+	n, err := sealed.Open(o.cq.Internals()).Look(o.wcs)
+	o.deliverTaken(n)
+	o.endTurn()
+	if err != nil {
+		return o.failure(o.queues.unlessRemoved(err))
+	}
+	if op.isOver() {
+		return nil
+	}
+	if err := o.park(ctx, op); err != nil {
+		return err
+	}
+	if op.isOver() {
+		sealed.Open(o.cq.Internals()).NoteWait(time.Since(began))
+	}
+	return nil
+}
+
+// deliverTaken hands out the n completions that were taken. The caller is the
+// poller.
+func (o *operations) deliverTaken(n int) {
+	o.took = o.took || n > 0
+	o.deliver(o.wcs[:n])
 }
 
 // takeTurn collects completions, unless op is over. The caller is the poller.
@@ -166,7 +202,7 @@ func (o *operations) waitUntilOver(ctx context.Context, op *operation) error {
 func (o *operations) takeTurn(ctx context.Context, op *operation) error {
 	var err error
 	if !op.isOver() { // the previous poller may have completed it
-		err = o.collect(ctx)
+		err = o.collect(ctx, op)
 	}
 	o.endTurn()
 	if err != nil {
@@ -199,7 +235,7 @@ func (o *operations) park(ctx context.Context, op *operation) error {
 		select {
 		case <-woken:
 		case <-o.vacant:
-			if o.becomePoller() {
+			if o.becomeWaiter() {
 				err = o.takeTurn(ctx, op)
 			}
 		case <-ctx.Done():
@@ -225,13 +261,13 @@ func (o *operations) park(ctx context.Context, op *operation) error {
 // other goroutines may be the poller: those that wait for room.
 func (o *operations) await(ctx context.Context, until func() bool) error {
 	for {
-		if !o.becomePoller() && !o.waitVacant(ctx) {
+		if !o.becomeWaiter() && !o.waitVacant(ctx) {
 			return contextError(ctx)
 		}
 		over := until() // as the poller, so that what it looks for is not handed out meanwhile
 		var err error
 		if !over {
-			err = o.collect(ctx)
+			err = o.collect(ctx, nil)
 		}
 		o.endTurn()
 		switch {
@@ -246,7 +282,7 @@ func (o *operations) await(ctx context.Context, until func() bool) error {
 // waitVacant makes the caller the poller, unless ctx ends first.
 func (o *operations) waitVacant(ctx context.Context) bool {
 	defer o.unwant()
-	for polls := o.want(); !polls; polls = o.becomePoller() {
+	for polls := o.want(); !polls; polls = o.becomeWaiter() {
 		select {
 		case <-o.vacant:
 		case <-ctx.Done():
@@ -257,10 +293,11 @@ func (o *operations) waitVacant(ctx context.Context) bool {
 }
 
 // collect waits for completions and hands them out. The caller must be the
-// poller.
-func (o *operations) collect(ctx context.Context) error {
+// poller, and waits for op, or for something else if op is nil.
+func (o *operations) collect(ctx context.Context, op *operation) error {
+	o.awaited = op
 	n, err := o.cq.Wait(ctx, o.wcs)
-	o.deliver(o.wcs[:n])
+	o.deliverTaken(n)
 	if err != nil {
 		return o.queues.unlessRemoved(err)
 	}
@@ -271,7 +308,7 @@ func (o *operations) collect(ctx context.Context) error {
 // number. The caller must be the poller.
 func (o *operations) poll() (int, error) {
 	n, err := o.cq.Poll(o.wcs)
-	o.deliver(o.wcs[:n])
+	o.deliverTaken(n)
 	return n, err
 }
 
@@ -514,8 +551,11 @@ func (o *operations) completeAtOnce(op *operation, n int) bool {
 // that came with a post, unless completeAtOnce has done so.
 func (o *operations) unlockAndHandOut(polls bool, n int, done bool) {
 	o.mu.Unlock() // not deferred: see handOut
-	if n > 0 && !done {
-		o.deliver(o.wcs[:n])
+	switch {
+	case done:
+		o.took = true
+	case n > 0:
+		o.deliverTaken(n)
 	}
 	if polls {
 		o.endTurn()
@@ -645,7 +685,7 @@ func (o *operations) waitForTurn(ctx context.Context, turn chan struct{}, first 
 	select {
 	case <-turn:
 	case <-vacant:
-		if o.becomePoller() {
+		if o.becomeWaiter() {
 			return o.collectRoom(ctx, requests)
 		}
 	case <-o.queues.done:
@@ -660,7 +700,7 @@ func (o *operations) waitForTurn(ctx context.Context, turn chan struct{}, first 
 func (o *operations) collectRoom(ctx context.Context, requests int) error {
 	var err error
 	if !o.hasRoom(requests) { // if the previous poller made room, there may be no completion to come
-		err = o.collect(ctx)
+		err = o.collect(ctx, nil)
 	}
 	o.endTurn()
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/mem"
 	"github.com/verbena-go/verbena/internal/owned"
+	"github.com/verbena-go/verbena/internal/sealed"
 	"github.com/verbena-go/verbena/internal/turns"
 )
 
@@ -139,6 +140,7 @@ func (c *queues) supplyOwn(size queueSizes, config *ibverbs.QPConfig) (err error
 	}
 	config.SendCQ, config.RecvCQ = c.cq, c.cq
 	o.collector = newCollector(c.cq, o.handOut)
+	sealed.Open(c.cq.Internals()).OnPark(o.beforePark, o.afterPark)
 	return o.useOwnReceives(size.recvSegments)
 }
 

@@ -153,8 +153,12 @@ type Device struct {
 	// posts requests. If it returns true, posting does not wake the worker,
 	// and EndSend or Exchange calls Resume afterwards.
 	Relieve func() bool
-	// Resume does the work that Relieve has kept from the worker.
+	// Resume does the work that Relieve and Silence have kept from the worker,
+	// and from a goroutine in Attend.
 	Resume func()
+	// Silence keeps what other processes send from waking a thread. The caller
+	// spins, and so does the device's work, and then calls Resume.
+	Silence func()
 	// Received returns the number of packets that the device has received
 	// from other processes.
 	Received func() uint32

@@ -289,6 +289,19 @@ func Spin(q Queue, max int, out unsafe.Pointer, budget time.Duration, p *Polled)
 	C.verbena_spin(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), C.int64_t(budget), bytes(unsafe.Pointer(p)))
 }
 
+// SpinAlone is Spin for a caller beside a goroutine in Attend: meanwhile, what
+// other processes send does not wake that goroutine.
+func SpinAlone(q Queue, max int, out unsafe.Pointer, budget time.Duration, p *Polled) {
+	d := device.Load()
+	if d != nil {
+		d.Silence()
+	}
+	Spin(q, max, out, budget, p)
+	if d != nil {
+		d.Resume()
+	}
+}
+
 // spinIdle polls until out has at least least completions or the budget is
 // over, and calls f between polls. out has n completions already. If polling
 // fails when out already has completions, p reports only these, and the next

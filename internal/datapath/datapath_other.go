@@ -73,6 +73,9 @@ func Sleep(_ Queue, _ int, _ unsafe.Pointer, _ bool, _ time.Duration, p *Polled)
 	*p = cannotPoll
 }
 
+// SpinAlone fails with syscall.ENOSYS.
+func SpinAlone(_ Queue, _ int, _ unsafe.Pointer, _ time.Duration, p *Polled) { *p = cannotPoll }
+
 // Spin fails with syscall.ENOSYS.
 func Spin(_ Queue, _ int, _ unsafe.Pointer, _ time.Duration, p *Polled) { *p = cannotPoll }
 

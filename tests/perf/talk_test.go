@@ -44,29 +44,40 @@ func TestConnSpinsBetweenProcesses(t *testing.T) {
 		cmd.Env = append(cmd.Env, "GOMAXPROCS=2")
 		return process.Start(t, cmd)
 	}
-	const most = 0.5 // sleeps for each message there and back
-	for _, idle := range []int{0, 3} {
-		t.Run(fmt.Sprint(idle, " idle"), func(t *testing.T) {
-			server := start("answers", d.IPv4.String(), fmt.Sprint(idle))
-			client := start("talks", server.Line(), fmt.Sprint(idle), fmt.Sprint(most))
+	const most = 0.5 // sleeps for each message there and back, or one way
+	for _, tt := range []struct {
+		idle int
+		way  string
+	}{{0, thereAndBack}, {3, thereAndBack}, {0, oneWay}} {
+		t.Run(fmt.Sprint(tt.idle, " idle, ", tt.way), func(t *testing.T) {
+			server := start("answers", d.IPv4.String(), fmt.Sprint(tt.idle), tt.way)
+			client := start("talks", server.Line(), fmt.Sprint(tt.idle), fmt.Sprint(most), tt.way)
 			require.Zero(t, client.Wait())
 			require.Zero(t, server.Wait())
 			least, err := strconv.ParseFloat(client.Line(), 64)
 			require.NoError(t, err)
-			require.LessOrEqual(t, least, most, "sleeps of the client's threads for each message there and back")
+			require.LessOrEqual(t, least, most, "sleeps of the client's threads for each message")
 		})
 	}
 }
 
+// The ways of messages between the programs answers and talks. One way, another
+// goroutine of the sender waits for messages meanwhile, which do not come.
+const (
+	thereAndBack = "there and back"
+	oneWay       = "one way, beside a receiver"
+)
+
 // answers is a program that prints where it listens, on the address that is its
 // first argument, and answers the messages of connections: as many as the
-// second argument says, and of the last one until it ends.
+// second argument says, and of the last one until it ends. If the third
+// argument is oneWay, it answers nothing on the last one.
 func answers(args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	idle, err := strconv.Atoi(args[1])
 	if err == nil {
-		err = answer(ctx, args[0], idle, stdout)
+		err = answer(ctx, args[0], idle, args[2] == thereAndBack, stdout)
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, err)
@@ -75,7 +86,7 @@ func answers(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-func answer(ctx context.Context, host string, idle int, stdout io.Writer) error {
+func answer(ctx context.Context, host string, idle int, answers bool, stdout io.Writer) error {
 	listener, err := rdmacm.Listen(ctx, net.JoinHostPort(host, "0"), nil)
 	if err != nil {
 		return err
@@ -95,7 +106,7 @@ func answer(ctx context.Context, host string, idle int, stdout io.Writer) error 
 			return err
 		}
 		answering := make(chan error, 1)
-		go func() { answering <- answerOn(ctx, conn) }()
+		go func() { answering <- answerOn(ctx, conn, true) }()
 		defer func() { conn.Close(); <-answering }()
 	}
 	conn, err := accept()
@@ -103,13 +114,18 @@ func answer(ctx context.Context, host string, idle int, stdout io.Writer) error 
 		return err
 	}
 	defer conn.Close()
-	return answerOn(ctx, conn)
+	return answerOn(ctx, conn, answers)
 }
 
-func answerOn(ctx context.Context, conn *rdmacm.Conn) error {
+// answerOn receives the messages of a connection, and sends them back if
+// answers is set.
+func answerOn(ctx context.Context, conn *rdmacm.Conn, answers bool) error {
 	for m, err := range conn.Messages(ctx) {
 		if err != nil {
 			return err
+		}
+		if !answers {
+			continue
 		}
 		if err := conn.Send(ctx, ibverbs.InlineBytes(m.Data)); err != nil {
 			return err
@@ -121,6 +137,7 @@ func answerOn(ctx context.Context, conn *rdmacm.Conn) error {
 // talks is a program that connects to the address that is its first argument,
 // after the idle connections of the second, and talks in rounds, until its
 // threads sleep at most as often for each message as the third argument says.
+// The fourth argument is the messages' way.
 // It prints the least that it has found.
 func talks(args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -131,7 +148,7 @@ func talks(args []string, stdout, stderr io.Writer) int {
 		most, err = strconv.ParseFloat(args[2], 64)
 	}
 	if err == nil {
-		err = talk(ctx, args[0], idle, most, stdout)
+		err = talk(ctx, args[0], idle, most, args[3], stdout)
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, err)
@@ -140,7 +157,7 @@ func talks(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-func talk(ctx context.Context, address string, idle int, most float64, stdout io.Writer) error {
+func talk(ctx context.Context, address string, idle int, most float64, way string, stdout io.Writer) error {
 	for range idle {
 		conn, err := rdmacm.Dial(ctx, address, talkConfig)
 		if err != nil {
@@ -151,23 +168,23 @@ func talk(ctx context.Context, address string, idle int, most float64, stdout io
 				return err
 			}
 		}
-		waiting := make(chan struct{})
-		go func() {
-			defer close(waiting)
-			_, _ = conn.Receive(ctx)
-		}()
-		defer func() { conn.Close(); <-waiting }()
+		defer receive(ctx, conn)()
 	}
 	conn, err := rdmacm.Dial(ctx, address, talkConfig)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	talk := ask
+	if way == oneWay {
+		defer receive(ctx, conn)()
+		talk = tell
+	}
 	least := math.Inf(1)
 	for range talkRounds {
 		before := sleeps()
 		for range talkMessages {
-			if err := ask(ctx, conn); err != nil {
+			if err := talk(ctx, conn); err != nil {
 				return err
 			}
 		}
@@ -179,9 +196,25 @@ func talk(ctx context.Context, address string, idle int, most float64, stdout io
 	return nil
 }
 
+// receive waits for a message in another goroutine until end is called, which
+// closes the connection.
+func receive(ctx context.Context, conn *rdmacm.Conn) (end func()) {
+	waiting := make(chan struct{})
+	go func() {
+		defer close(waiting)
+		_, _ = conn.Receive(ctx)
+	}()
+	return func() { conn.Close(); <-waiting }
+}
+
+// tell sends a message.
+func tell(ctx context.Context, conn *rdmacm.Conn) error {
+	return conn.Send(ctx, ibverbs.InlineBytes(message))
+}
+
 // ask sends a message and waits for the answer.
 func ask(ctx context.Context, conn *rdmacm.Conn) error {
-	if err := conn.Send(ctx, ibverbs.InlineBytes(message)); err != nil {
+	if err := tell(ctx, conn); err != nil {
 		return err
 	}
 	m, err := conn.Receive(ctx)

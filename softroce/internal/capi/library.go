@@ -118,7 +118,7 @@ func self() *cmLibrary {
 		theLibrary = l
 		l.Start()
 		datapath.SetDevice(&datapath.Device{
-			Idle: l.help, Relieve: l.Relieve, Resume: l.Resume, Received: l.Received, WokeOthers: l.WokeOthers,
+			Idle: l.help, Relieve: l.Relieve, Resume: l.Resume, Silence: l.Silence, Received: l.Received, WokeOthers: l.WokeOthers,
 			SetWake: l.setWake, Attend: l.Attend, MayAttend: l.MayAttend, Interrupt: l.Interrupt, Park: l.Park, Supersede: l.Supersede,
 			NewChannel: l.newChannel, OpenChannel: l.openChannel,
 		})

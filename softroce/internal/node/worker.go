@@ -255,6 +255,15 @@ func (n *Node) Resume() {
 	}
 }
 
+// Silence keeps packets from other processes from waking a thread. The caller
+// does the device's work until it calls Resume. Where functions of the program
+// see packets, Silence does nothing.
+func (n *Node) Silence() {
+	if w := &n.worker; !w.watched.Load() {
+		w.bell.Relieve()
+	}
+}
+
 // MayAttend reports whether Attend would do something now. It does nothing if
 // another goroutine attends, if functions of the program see packets, or if the
 // program posts requests without waiting for completions, so that the worker
