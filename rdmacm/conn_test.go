@@ -334,8 +334,8 @@ func TestPeerCloses(t *testing.T) {
 
 func TestCloseWakesOperations(t *testing.T) {
 	const waiters = 8
-	d := needDevice(t)
 	needOwnReceives(t)
+	d := needDevice(t)
 	client, _ := connect(t, d.IPv4, &rdmacm.Config{SendQueue: 2}, nil)
 	mr := alloc(t, client, 64)
 	ctx := bounded(t)
