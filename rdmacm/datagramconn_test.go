@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/guest"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
@@ -384,8 +385,8 @@ func TestDialDatagramWithoutAnswer(t *testing.T) {
 	d := needDevice(t)
 	needGuest(t)
 	const absent = "192.0.2.88"
-	run(t, "ip", "neigh", "replace", absent, "lladdr", "02:00:00:00:00:88", "dev", d.NetDev)
-	defer run(t, "ip", "neigh", "del", absent, "dev", d.NetDev)
+	guest.Run(t, "ip", "neigh", "replace", absent, "lladdr", "02:00:00:00:00:88", "dev", d.NetDev)
+	defer guest.Run(t, "ip", "neigh", "del", absent, "dev", d.NetDev)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err := rdmacm.DialDatagram(ctx, absent+":7", nil)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/cmtest"
+	"github.com/verbena-go/verbena/internal/testutil/guest"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rdmacm/handled"
@@ -387,21 +388,21 @@ func TestTimewaitExit(t *testing.T) {
 // has its hardware address.
 func ownBond(t *testing.T) {
 	t.Helper()
-	run(t, "modprobe", "bonding", "max_bonds=0")
-	run(t, "ip", "link", "add", ownBondDev, "type", "bond", "mode", "active-backup", "fail_over_mac", "active")
-	run(t, "ip", "link", "set", ownBondDev, "addrgenmode", "none")
-	for _, names := range [][2]string{{ownNetDev, "rdma10"}, {ownSpareDev, "rdma12"}} {
-		run(t, "ip", "link", "add", names[0], "type", "veth", "peer", "name", names[1])
+	guest.Run(t, "modprobe", "bonding", "max_bonds=0")
+	guest.Run(t, "ip", "link", "add", ownBondDev, "type", "bond", "mode", "active-backup", "fail_over_mac", "active")
+	guest.Run(t, "ip", "link", "set", ownBondDev, "addrgenmode", "none")
+	for _, names := range [][2]string{{guest.NetDev, "rdma10"}, {ownSpareDev, "rdma12"}} {
+		guest.Run(t, "ip", "link", "add", names[0], "type", "veth", "peer", "name", names[1])
 		for _, name := range names {
-			run(t, "ip", "link", "set", name, "addrgenmode", "none")
+			guest.Run(t, "ip", "link", "set", name, "addrgenmode", "none")
 		}
-		run(t, "ip", "link", "set", names[0], "master", ownBondDev)
-		run(t, "ip", "link", "set", names[0], "up")
-		run(t, "ip", "link", "set", names[1], "up")
+		guest.Run(t, "ip", "link", "set", names[0], "master", ownBondDev)
+		guest.Run(t, "ip", "link", "set", names[0], "up")
+		guest.Run(t, "ip", "link", "set", names[1], "up")
 	}
-	run(t, "ip", "address", "add", ownPrefix, "dev", ownBondDev)
-	run(t, "ip", "link", "set", ownBondDev, "up")
-	run(t, "ip", "link", "set", ownBondDev, "type", "bond", "active_slave", ownNetDev)
+	guest.Run(t, "ip", "address", "add", guest.Prefix, "dev", ownBondDev)
+	guest.Run(t, "ip", "link", "set", ownBondDev, "up")
+	guest.Run(t, "ip", "link", "set", ownBondDev, "type", "bond", "active_slave", guest.NetDev)
 }
 
 // When another of several interfaces takes over, the users of their common
@@ -412,16 +413,16 @@ func TestAddressChanges(t *testing.T) {
 		return
 	}
 	ownBond(t)
-	address := netip.MustParseAddrPort(ownDevice(t, ownBondDev))
+	address := netip.MustParseAddrPort(guest.AddDevice(t, ownBondDev))
 	t.Run("in use", func(t *testing.T) {
-		b := cmtest.NewBench(t, testdevice.Device{Name: ownName, IPv4: address.Addr()})
+		b := cmtest.NewBench(t, testdevice.Device{Name: guest.Device, IPv4: address.Addr()})
 		note, seen := cmtest.Keep()
 		ln := b.Listen(1, b.Accepting(note))
 		dialer := b.Dial(ln, note)
 		for range 2 {
 			cmtest.Await(t, seen, rdmacm.EventEstablished)
 		}
-		run(t, "ip", "link", "set", ownBondDev, "type", "bond", "active_slave", ownSpareDev)
+		guest.Run(t, "ip", "link", "set", ownBondDev, "type", "bond", "active_slave", ownSpareDev)
 		for {
 			changed := cmtest.Await(t, seen, rdmacm.EventAddrChange)
 			var event *rdmacm.EventError
@@ -441,12 +442,12 @@ func TestAddressChanges(t *testing.T) {
 			}
 		})
 	})
-	removal := start(t, "rdma", "link", "delete", ownName)
-	soon(t, "the device is not listed any more", func() bool { return !isListed(t, ownName) })
+	removal := guest.DeleteDevice(t)
+	soon(t, "the device is not listed any more", func() bool { return !guest.IsListed(t, guest.Device) })
 	// The first list lets the device go. The second finds that librdmacm has
 	// let it go.
 	for range 2 {
-		require.Nil(t, find(t, ownName))
+		require.Nil(t, find(t, guest.Device))
 	}
 	require.NoError(t, cmtest.Take(t, removal, "the end of the removal"))
 }

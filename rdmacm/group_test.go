@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/guest"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
@@ -173,8 +174,8 @@ func TestGroupByRoute(t *testing.T) {
 	_, err = rdmacm.JoinGroup(bounded(t), groupIPv4, nil)
 	require.ErrorIs(t, err, syscall.ENETUNREACH)
 	require.ErrorContains(t, err, "join 239.86.69.66: no route to the group; set GroupConfig.LocalAddr: ")
-	run(t, "ip", "route", "add", "239.0.0.0/8", "dev", d.NetDev)
-	defer run(t, "ip", "route", "del", "239.0.0.0/8", "dev", d.NetDev)
+	guest.Run(t, "ip", "route", "add", "239.0.0.0/8", "dev", d.NetDev)
+	defer guest.Run(t, "ip", "route", "del", "239.0.0.0/8", "dev", d.NetDev)
 	c, err = rdmacm.JoinGroup(bounded(t), groupIPv4, nil)
 	require.NoError(t, err)
 	require.Equal(t, d.IPv4, c.LocalAddr().Addr())

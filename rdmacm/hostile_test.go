@@ -22,6 +22,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/cmtest"
+	"github.com/verbena-go/verbena/internal/testutil/guest"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
@@ -868,12 +869,12 @@ func resolveMany(address string, n int) (*rdmacm.EventChannel, []*rdmacm.ID, err
 // cut drops all packets from this host to the other one until mend is called.
 func cut(t testing.TB) (mend func()) {
 	t.Helper()
-	run(t, "tc", "qdisc", "replace", "dev", "rdma2", "root", "netem", "loss", "100%")
+	guest.Run(t, "tc", "qdisc", "replace", "dev", "rdma2", "root", "netem", "loss", "100%")
 	mended := false
 	mend = func() {
 		if !mended {
 			mended = true
-			run(t, "tc", "qdisc", "del", "dev", "rdma2", "root")
+			guest.Run(t, "tc", "qdisc", "del", "dev", "rdma2", "root")
 		}
 	}
 	t.Cleanup(mend)

@@ -9,8 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -18,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/ibverbs/link"
 	"github.com/verbena-go/verbena/internal/testutil/cmtest"
+	"github.com/verbena-go/verbena/internal/testutil/guest"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rdmacm/handled"
@@ -170,10 +168,10 @@ func TestDeviceIsRemoved(t *testing.T) {
 	if _, isAlone := alone(t); !isAlone {
 		return
 	}
-	ownInterface(t)
+	guest.Interface(t)
 	everywhere := listenAt(t, ":0") // goes on
 	for round, n := range []int{90, 10} {
-		address := ownDevice(t, ownNetDev)
+		address := guest.AddDevice(t, guest.NetDev)
 		ln := listenAt(t, address)
 		here := connectMany(t, ln, ln.Addr().String(), n, nil)
 		there := connectMany(t, everywhere, onPort(t, address, everywhere.Addr()), 10, nil)
@@ -182,11 +180,11 @@ func TestDeviceIsRemoved(t *testing.T) {
 			_, err := ln.Accept(context.Background())
 			accepting <- err
 		}()
-		removal := start(t, "rdma", "link", "delete", ownName)
+		removal := guest.DeleteDevice(t)
 		here.waitForRemoval(t)
 		there.waitForRemoval(t)
 		require.ErrorIs(t, cmtest.Take(t, accepting, "the end of Accept"), syscall.ENODEV)
-		require.Nil(t, find(t, ownName), "not listed any more")
+		require.Nil(t, find(t, guest.Device), "not listed any more")
 		here.close(t)
 		stillWaits(t, removal)
 		there.close(t)
@@ -194,7 +192,7 @@ func TestDeviceIsRemoved(t *testing.T) {
 		require.NoError(t, cmtest.Take(t, removal, fmt.Sprint("the end of the removal, round ", round)))
 	}
 	require.NoError(t, everywhere.Close())
-	require.Nil(t, find(t, ownName)) // and librdmacm lets it go, too
+	require.Nil(t, find(t, guest.Device)) // and librdmacm lets it go, too
 }
 
 // The program's own protection domain keeps a removed device. The program
@@ -204,9 +202,9 @@ func TestRemovedDeviceHasPD(t *testing.T) {
 	if !isAlone {
 		return
 	}
-	ownInterface(t)
-	address := ownDevice(t, ownNetDev)
-	device := find(t, ownName)
+	guest.Interface(t)
+	address := guest.AddDevice(t, guest.NetDev)
+	device := find(t, guest.Device)
 	require.NotNil(t, device)
 	pd, err := device.AllocPD()
 	require.NoError(t, err)
@@ -214,11 +212,11 @@ func TestRemovedDeviceHasPD(t *testing.T) {
 	require.NoError(t, err)
 	ln := listenAt(t, address)
 	p := connectMany(t, ln, ln.Addr().String(), 2, &rdmacm.Config{PD: pd})
-	removal := start(t, "rdma", "link", "delete", ownName)
+	removal := guest.DeleteDevice(t)
 	p.waitForRemoval(t)
 	p.close(t)
 	require.NoError(t, ln.Close())
-	require.Nil(t, find(t, ownName))
+	require.Nil(t, find(t, guest.Device))
 	require.NotNil(t, find(t, d.Name), "the others are there")
 	other, err := pd.Alloc(4096, ibverbs.AccessLocalWrite)
 	if testdevice.TakesDevices(t) {
@@ -233,7 +231,7 @@ func TestRemovedDeviceHasPD(t *testing.T) {
 	require.NoError(t, cmtest.Take(t, removal, "the end of the removal"))
 	_, err = device.AllocPD()
 	require.ErrorIs(t, err, os.ErrClosed, "closed with the last thing on it")
-	require.Nil(t, find(t, ownName))
+	require.Nil(t, find(t, guest.Device))
 }
 
 // An unused device is let go when the program looks for devices.
@@ -241,18 +239,18 @@ func TestRemovedDeviceIsIdle(t *testing.T) {
 	if _, isAlone := alone(t); !isAlone {
 		return
 	}
-	ownInterface(t)
-	address := ownDevice(t, ownNetDev)
+	guest.Interface(t)
+	address := guest.AddDevice(t, guest.NetDev)
 	ln := listenAt(t, address)
 	p := connectMany(t, ln, ln.Addr().String(), 1, nil)
 	p.close(t)
 	require.NoError(t, ln.Close())
-	removal := start(t, "rdma", "link", "delete", ownName)
-	soon(t, "the device is not listed any more", func() bool { return !isListed(t, ownName) })
+	removal := guest.DeleteDevice(t)
+	soon(t, "the device is not listed any more", func() bool { return !guest.IsListed(t, guest.Device) })
 	stillWaits(t, removal)
-	require.Nil(t, find(t, ownName))
+	require.Nil(t, find(t, guest.Device))
 	require.NoError(t, cmtest.Take(t, removal, "the end of the removal"))
-	require.Nil(t, find(t, ownName))
+	require.Nil(t, find(t, guest.Device))
 }
 
 // A handler that returns the error of each failed event lets the device go
@@ -261,11 +259,11 @@ func TestHandledDeviceIsRemoved(t *testing.T) {
 	if _, isAlone := alone(t); !isAlone {
 		return
 	}
-	ownInterface(t)
-	address := netip.MustParseAddrPort(ownDevice(t, ownNetDev))
+	guest.Interface(t)
+	address := netip.MustParseAddrPort(guest.AddDevice(t, guest.NetDev))
 	var removal <-chan error
 	t.Run("in use", func(t *testing.T) {
-		b := cmtest.NewBench(t, testdevice.Device{Name: ownName, IPv4: address.Addr()})
+		b := cmtest.NewBench(t, testdevice.Device{Name: guest.Device, IPv4: address.Addr()})
 		saw, seen := cmtest.Record()
 		ln := b.Listen(4, b.Accepting(saw))
 		ids := []*handled.ID{ln}
@@ -275,7 +273,7 @@ func TestHandledDeviceIsRemoved(t *testing.T) {
 				cmtest.Await(t, seen, rdmacm.EventEstablished)
 			}
 		}
-		removal = start(t, "rdma", "link", "delete", ownName)
+		removal = guest.DeleteDevice(t)
 		for _, id := range ids {
 			cmtest.Take(t, id.Done(), "the end of an id")
 			require.Error(t, id.Err())
@@ -283,111 +281,24 @@ func TestHandledDeviceIsRemoved(t *testing.T) {
 		require.ErrorIs(t, ln.Err(), syscall.ENODEV)
 	})
 	require.NoError(t, cmtest.Take(t, removal, "the end of the removal"))
-	require.Nil(t, find(t, ownName))
+	require.Nil(t, find(t, guest.Device))
 }
 
-// The test makes this device for itself and removes it.
+// ownBondDev is made of guest.NetDev and ownSpareDev.
 const (
-	ownName   = "rxe9"
-	ownNetDev = "rdma9"
-	// ownBondDev is made of ownNetDev and ownSpareDev.
 	ownSpareDev = "rdma11"
 	ownBondDev  = "bond9"
-	ownPrefix   = "203.0.113.1/24"
 )
 
-// aloneEnv is set in a process that alone has started.
-const aloneEnv = "VERBENA_RDMACM_ALONE"
-
-// alone runs the test again in a process of its own, as tests that make and
-// remove devices need. There it returns true and a device that stays. It skips
-// the test outside of the VM, because the test changes the system.
-//
-// Before version 52 librdmacm loses devices in a process in which other devices
-// have come or gone, if their records are more than 2 GiB apart. They can be
-// when several threads allocate memory. So all of C's memory comes from one
-// arena.
+// alone runs the test again in a process of its own. There it returns true and
+// a device that stays. It skips the test outside of the VM, because the test
+// changes the system.
 func alone(t *testing.T) (d testdevice.Device, isAlone bool) {
 	t.Helper()
 	d = testdevice.Require(t)
 	needGuest(t)
-	if os.Getenv(aloneEnv) != "" {
+	if guest.Alone(t, ownBondDev, ownSpareDev) {
 		return needDevice(t), true
 	}
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v=true")
-	cmd.Env = append(os.Environ(), aloneEnv+"=1", "MALLOC_ARENA_MAX=1")
-	out, err := cmd.CombinedOutput()
-	t.Logf("%s", out)
-	// While the process ran, deleting the device could have waited for it.
-	if isListed(t, ownName) {
-		run(t, "rdma", "link", "delete", ownName)
-	}
-	for _, name := range []string{ownBondDev, ownSpareDev, ownNetDev} {
-		if _, err := os.Stat("/sys/class/net/" + name); err == nil {
-			run(t, "ip", "link", "delete", name)
-		}
-	}
-	require.NoError(t, err)
 	return d, false
-}
-
-// run runs a command of the system that must succeed.
-func run(t testing.TB, args ...string) {
-	t.Helper()
-	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
-	require.NoError(t, err, "%v: %s", args, out)
-}
-
-// start runs a command of the system that may wait.
-func start(t testing.TB, args ...string) (ended <-chan error) {
-	t.Helper()
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Stderr = os.Stderr
-	require.NoError(t, cmd.Start())
-	result := make(chan error, 1)
-	go func() { result <- cmd.Wait() }()
-	return result
-}
-
-// ownInterface makes a network interface for a test that is alone.
-func ownInterface(t testing.TB) {
-	t.Helper()
-	run(t, "ip", "link", "add", ownNetDev, "type", "veth", "peer", "name", "rdma10")
-	run(t, "ip", "address", "add", ownPrefix, "dev", ownNetDev)
-	for _, end := range []string{"rdma10", ownNetDev} {
-		run(t, "ip", "link", "set", end, "addrgenmode", "none") // no addresses of the kernel's own
-		run(t, "ip", "link", "set", end, "up")
-	}
-}
-
-// ownDevice makes a device on an interface. It returns an address to listen at
-// when the device is ready.
-func ownDevice(t testing.TB, netdev string) string {
-	t.Helper()
-	run(t, "rdma", "link", "add", ownName, "type", "rxe", "netdev", netdev)
-	ip := netip.MustParsePrefix(ownPrefix).Addr()
-	soon(t, "the device has its address", func() bool {
-		c, err := ibverbs.Open(ownName)
-		require.NoError(t, err)
-		defer func() { require.NoError(t, c.Close()) }()
-		port, err := c.QueryPort(1)
-		require.NoError(t, err)
-		for i := range 8 {
-			gid, err := c.QueryGID(1, i)
-			require.NoError(t, err)
-			if gid.Addr() == ip && port.State == link.Active {
-				return true
-			}
-		}
-		return false
-	})
-	return netip.AddrPortFrom(ip, 0).String()
-}
-
-// isListed reports whether libibverbs lists a device.
-func isListed(t testing.TB, name string) bool {
-	t.Helper()
-	devices, err := ibverbs.Devices()
-	require.NoError(t, err)
-	return slices.ContainsFunc(devices, func(d ibverbs.DeviceEntry) bool { return d.Name == name })
 }

@@ -102,7 +102,7 @@ const aloneEnv = "VERBENA_TEST_ALONE"
 // process, makes the test fail if it failed there, and returns false.
 func Alone(t testing.TB, env ...string) bool {
 	t.Helper()
-	if os.Getenv(aloneEnv) == t.Name() {
+	if IsAlone(t) {
 		return true
 	}
 	cmd := exec.Command(Self(t), "-test.run=^"+t.Name()+"$", "-test.v", "-test.paniconexit0")
@@ -112,6 +112,9 @@ func Alone(t testing.TB, env ...string) bool {
 	require.Contains(t, p.Stdout(), "--- PASS: "+t.Name()+" ", p.Output())
 	return false
 }
+
+// IsAlone reports whether this is a process of Alone for the calling test.
+func IsAlone(t testing.TB) bool { return os.Getenv(aloneEnv) == t.Name() }
 
 // Process is a process that a test has started.
 type Process struct {
