@@ -46,7 +46,7 @@ func TestPollerCollectsNothingInVain(t *testing.T) {
 				var op operation
 				op.state.Store(tt.op)
 				err := tt.wait(o, &op)
-				require.False(t, o.polling.Load(), "the goroutine is still the poller")
+				require.EqualValues(t, unpolled, o.polling.Load(), "the goroutine is still the poller")
 				if tt.collects {
 					require.Error(t, err, "the poller does not collect, and no other goroutine does")
 				} else {
@@ -64,7 +64,7 @@ func waitAsFirst(o *operations, _ *operation) error {
 }
 
 func takeTurnFor(o *operations, op *operation) error {
-	o.polling.Store(true)
+	o.polling.Store(polled)
 	return o.takeTurn(context.Background(), op)
 }
 
@@ -74,7 +74,7 @@ func parkFor(o *operations, op *operation) error { return o.park(context.Backgro
 // would wake. The next wait reuses what it has parked with.
 func TestParkingEndsWithTheContext(t *testing.T) {
 	o := collecting()
-	o.polling.Store(true) // another goroutine is the poller
+	o.polling.Store(polled) // another goroutine is the poller
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	op := &operation{}
@@ -85,7 +85,7 @@ func TestParkingEndsWithTheContext(t *testing.T) {
 		require.Len(t, o.parked, 1)
 		require.Empty(t, o.parked[0])
 	}
-	require.True(t, o.polling.Load(), "the other one is not the poller any more")
+	require.EqualValues(t, polled, o.polling.Load(), "the other one is not the poller any more")
 	require.Zero(t, o.wanting.Load())
 }
 
@@ -175,7 +175,7 @@ func TestPollersTakeTurns(t *testing.T) {
 	require.Equal(t, goroutines*turns, taken)
 	require.EqualValues(t, goroutines*turns, c.turns)
 	require.Zero(t, c.wanting.Load())
-	require.False(t, c.polling.Load())
+	require.EqualValues(t, unpolled, c.polling.Load())
 }
 
 // A completion that came with the post ends its operation at once, only if the

@@ -28,12 +28,11 @@ type collector struct {
 	yielded time.Duration          // time since started of the last call of runtime.Gosched; used by the poller
 	deliver func(wcs []ibverbs.WC) // called by the poller
 
-	polling atomic.Bool // whether a goroutine is the poller
+	polling atomic.Int32 // whether a goroutine is the poller: unpolled, polled or claimed
 
 	// The goroutine that has parked as the poller.
 	hasParked atomic.Bool   // whether there is one; changed by the poller
-	returning atomic.Bool   // whether it waits to be the poller again
-	back      chan struct{} // receives when it is
+	back      chan struct{} // receives when it is the poller again, after polling was claimed
 	awaited   *operation    // what it waits for, or nil if that is not an operation; used by the poller
 	muted     bool          // whether completions do not wake it; used by the poller
 	took      bool          // whether pollers have taken completions since it has parked; used by the poller
@@ -48,6 +47,13 @@ type collector struct {
 	takers   atomic.Int32  // number of goroutines in takeOver
 	handover chan struct{} // receives when one of them has become the poller
 }
+
+// Values of collector.polling.
+const (
+	unpolled = iota // no goroutine is the poller
+	polled          // one is
+	claimed         // one is, beside a goroutine that has parked as the poller, and now waits to be the poller again
+)
 
 func newCollector(cq *ibverbs.CQ, deliver func([]ibverbs.WC)) *collector {
 	return &collector{
@@ -70,7 +76,7 @@ const (
 // poller or the program polls. It is a compare and swap and not a mutex or a
 // channel, because each transfer calls it.
 func (c *collector) becomePoller() bool {
-	if c.vacant == nil || !c.polling.CompareAndSwap(false, true) {
+	if c.vacant == nil || !c.polling.CompareAndSwap(unpolled, polled) {
 		return false
 	}
 	if c.hasParked.Load() && !c.muted {
@@ -96,17 +102,16 @@ func (c *collector) becomeWaiter() bool {
 func (c *collector) beforePark() {
 	c.took = false
 	c.hasParked.Store(true)
-	c.polling.Store(false)
+	c.polling.Store(unpolled)
 }
 
 // afterPark makes the goroutine that has parked as the poller the poller again.
 func (c *collector) afterPark() {
-	if !c.polling.CompareAndSwap(false, true) {
-		c.returning.Store(true)
-		if !c.polling.CompareAndSwap(false, true) {
+	for !c.polling.CompareAndSwap(unpolled, polled) {
+		if c.polling.CompareAndSwap(polled, claimed) {
 			<-c.back
+			break
 		}
-		c.returning.Store(false)
 	}
 	c.hasParked.Store(false)
 }
@@ -157,7 +162,7 @@ func (c *collector) endTurn() {
 		c.handover <- struct{}{}
 		return
 	default:
-		c.polling.Store(false)
+		c.polling.Store(unpolled)
 		if c.wanting.Load() > 0 {
 			select {
 			case c.vacant <- struct{}{}:
@@ -188,8 +193,8 @@ func (c *collector) endBeside() {
 	if ends {
 		c.took = false
 	}
-	c.polling.Store(false)
-	if c.returning.Load() && c.polling.CompareAndSwap(false, true) {
+	if !c.polling.CompareAndSwap(polled, unpolled) {
+		c.polling.Store(polled)
 		c.back <- struct{}{}
 	}
 	if ends {

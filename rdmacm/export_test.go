@@ -43,7 +43,7 @@ func PoolConns(p *Pool) int {
 func Waiting(ln *Listener) int { return len(ln.requests) }
 
 // HasPoller reports whether a goroutine waits for completions.
-func HasPoller(c *Conn) bool { return c.ops.polling.Load() }
+func HasPoller(c *Conn) bool { return c.ops.polling.Load() != unpolled || c.ops.hasParked.Load() }
 
 // Inject hands a connection an event, as if it had come from C.
 func Inject(c *Conn, ev *Event) { c.handle(ev) }
