@@ -157,7 +157,7 @@ type Device struct {
 	// and from a goroutine in Attend.
 	Resume func()
 	// Silence keeps what other processes send from waking a thread. The caller
-	// spins, and so does the device's work, and then calls Resume.
+	// does the device's work while it spins, and then calls Resume.
 	Silence func()
 	// Received returns the number of packets that the device has received
 	// from other processes.
