@@ -570,6 +570,7 @@ func TestKeepAliveOfCPeer(t *testing.T) {
 // A send that waits for the peer's receive says nothing about whether the peer
 // is there.
 func TestKeepAliveBehindSend(t *testing.T) {
+	needOwnReceives(t)
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, &rdmacm.Config{KeepAlive: 5 * time.Second}, nil)
 	ctx := bounded(t)
