@@ -116,6 +116,9 @@ type Config struct {
 	// acknowledgements sends nothing. Device.Resume must be called when
 	// there may be room again. If Room is nil, there is always room.
 	Room func(qpn uint32) bool
+	// Acks learns for which acknowledgements the process waits. If it is
+	// nil, Receive must be called soon after each has come.
+	Acks Acks
 	// Outgoing tells which packets that were passed to Send have left the
 	// process. If it is nil, all of them have.
 	Outgoing Outgoing
@@ -169,6 +172,7 @@ type Device struct {
 	failing   []*QP // queue pairs that the next Advance puts into the error state
 	orphans   []*QP // queue pairs whose peers' processes have ended and whose requests do not fail yet
 	schedule  schedule
+	unheard   bool // whether an acknowledgement may have come before a queue pair began to wait for it
 	staged    publication
 	counters  Counters // Retries is the sum over destroyed queue pairs only
 

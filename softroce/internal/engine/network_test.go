@@ -101,7 +101,11 @@ func (n *network) step() bool {
 	n.steps++
 	next := Never
 	for _, d := range n.nodes {
-		next = min(next, d.Advance(n.now))
+		due := d.Advance(n.now)
+		next = min(next, due)
+		if due <= n.now {
+			d.hear()
+		}
 		sent := d.sent
 		d.sent = d.sent[:0]
 		for _, p := range sent {
@@ -138,9 +142,24 @@ func (n *network) deliver(p *wire.Packet) {
 		case isMulticast(p.DGID):
 			d.Receive(n.clone(p))
 		case d.gids[0].GID == p.DGID:
+			if l := d.lazy; l != nil && l.spares && p.IsAck() {
+				l.unheard = append(l.unheard, p)
+				return
+			}
+			d.hear()
 			d.Receive(p)
 			return
 		}
+	}
+}
+
+// hear lets a lazy node hear the acknowledgements that have come.
+func (d *node) hear() {
+	if l := d.lazy; l != nil {
+		for _, p := range l.unheard {
+			d.Receive(p)
+		}
+		l.unheard = nil
 	}
 }
 

@@ -28,6 +28,19 @@ type Outgoing interface {
 	Way(src, dst wire.GID, qpn uint32) Way
 }
 
+// Acks learns for which acknowledgements of other processes this process waits.
+// While it waits for none, Device.Receive may be called long after one has
+// come.
+type Acks interface {
+	// Await adds n, which is 1 or -1, to the number of queue pairs that wait
+	// for acknowledgements. Device.Receive must then be called soon after one
+	// has come, and Device.Advance after those that have come before.
+	Await(n int)
+	// Spare is called when a queue pair has sent requests and does not wait
+	// for their acknowledgements.
+	Spare()
+}
+
 // Way is the path of packets to another process, or to several.
 type Way interface {
 	// Mark returns a number for Left that stands for all packets sent so

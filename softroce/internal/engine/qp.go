@@ -43,6 +43,8 @@ type QP struct {
 	way     Way  // way to the peer; nil: packets do not leave the process
 	outside bool // whether answers to the peer leave the process: the type is RC, and way is not nil
 
+	awaitsAcks bool // whether the queue pair waits for acknowledgements; see Acks
+
 	offload *offload // what the device does with its own send queue; nil: the send queue is the program's
 
 	orphan    bool          // whether the peer's process has ended

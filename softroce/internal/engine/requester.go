@@ -31,6 +31,7 @@ const (
 //	next: the next request to take from the send queue
 type requester struct {
 	head, send, next uint32
+	awaited          uint32    // number after the last signaled request that was taken
 	requests         []request // requests from head to next; request n has the index n % len(requests)
 
 	psn   wire.PSN // first PSN of the next request
@@ -185,6 +186,10 @@ func (q *QP) begin() bool {
 	}
 	if req.flags&libibverbs.IBV_SEND_FENCE != 0 && r.reads > 0 {
 		return false
+	}
+	if q.outside && (q.signalAll || req.flags&libibverbs.IBV_SEND_SIGNALED != 0) {
+		r.awaited = r.next + 1
+		q.awaitAcks(true) // before the peer can acknowledge the request
 	}
 	switch req.opcode {
 	case libibverbs.IBV_WR_LOCAL_INV:
@@ -862,6 +867,48 @@ func (q *QP) complete(status libibverbs.WcStatus, way Way) {
 		q.countRequest(req.opcode, status, req.length, way, told)
 	}
 	r.head++
+}
+
+// waitsForAcks reports whether the program or a later request waits for
+// acknowledgements. The program learns of those of its signaled requests, and
+// of all if it counts completions.
+func (q *QP) waitsForAcks() bool {
+	r := &q.requester
+	return r.head != r.next && (int32(r.awaited-r.head) > 0 || r.send != r.next || q.counters != nil || q.offload != nil ||
+		q.attr.QpState != libibverbs.IBV_QPS_RTS || q.send.waiting(r.head, r.next) > 0)
+}
+
+// awaitAcks records whether q waits for acknowledgements.
+func (q *QP) awaitAcks(awaits bool) {
+	acks := q.device.config.Acks
+	if acks == nil || awaits == q.awaitsAcks {
+		return
+	}
+	q.awaitsAcks = awaits
+	if awaits {
+		acks.Await(1)
+	} else {
+		acks.Await(-1)
+	}
+}
+
+// settleAcks records whether q waits for acknowledgements after a turn. If it
+// has begun to during the turn, one may have come before.
+func (q *QP) settleAcks() {
+	acks := q.device.config.Acks
+	if acks == nil {
+		return
+	}
+	awaits := q.waitsForAcks()
+	switch {
+	case awaits && !q.awaitsAcks:
+		q.device.unheard = true
+	case !awaits && q.inFlight() > 0:
+		q.awaitAcks(false)
+		acks.Spare()
+		return
+	}
+	q.awaitAcks(awaits)
 }
 
 // sendCompletion returns the completion for the request n of the send queue.

@@ -108,6 +108,7 @@ type node struct {
 	sent        []*wire.Packet
 	completions []*CQ
 	events      []AsyncEvent
+	lazy        *laziness // nil: the node hears acknowledgements at once
 }
 
 func testGID(n byte) wire.GID {

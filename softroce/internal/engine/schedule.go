@@ -51,7 +51,8 @@ func (d *Device) Advance(now time.Duration) (next time.Duration) {
 	}
 	d.advanceCQs()
 	event := d.advanceEvents()
-	if d.schedule.busy() {
+	if d.schedule.busy() || d.unheard {
+		d.unheard = false
 		return now
 	}
 	next = d.schedule.timers.next()
@@ -169,6 +170,9 @@ func (q *QP) turn() {
 		more = q.sendRequests(budget) || answers
 		if q.reliable && q.attr.QpState != libibverbs.IBV_QPS_ERR {
 			q.runTimer()
+			if q.outside {
+				q.settleAcks()
+			}
 		}
 		if q.requester.head == q.requester.next {
 			q.drained()

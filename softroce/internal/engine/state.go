@@ -28,6 +28,7 @@ func (q *QP) entered(from libibverbs.QpState) {
 			r.timer.qp = q
 		}
 	case libibverbs.IBV_QPS_ERR:
+		q.awaitAcks(false)
 		q.device.schedule.timers.remove(&r.timer)
 		q.forgetCongestion()
 		q.forgetRate()
@@ -51,6 +52,7 @@ func (q *QP) halt() {
 	}
 	q.device.unstageWrites()
 	q.device.staged.forgetAnswers(q)
+	q.awaitAcks(false)
 	q.way, q.outside, q.orphan, q.peerLasts = nil, false, false, 0
 	q.device.schedule.timers.remove(&q.requester.timer)
 	q.forgetCongestion()

@@ -90,6 +90,31 @@ func checkEvent(fd int) error {
 	return nil // without /proc, its kind is not known
 }
 
+// sparesAt is the offset of a number in a bell's memory that is not 0 while the
+// node needs no wake-up for acknowledgements. It is in the cache line of the
+// word.
+const sparesAt = 8
+
+// SpareAcks says whether the node needs no wake-up for acknowledgements. If
+// another node has sent one since the last time that the node needed them, the
+// bell may not have been rung: after SpareAcks(false), the caller looks for
+// what has come.
+func (b *Bell) SpareAcks(spare bool) {
+	if b.memory.bytes == nil {
+		return
+	}
+	var value uint32
+	if spare {
+		value = 1
+	}
+	atomic.SwapUint32(pointer[uint32](b.memory, sparesAt), value)
+}
+
+// sparesAcks reports whether the node needs no wake-up for acknowledgements.
+func (b *Bell) sparesAcks() bool {
+	return atomic.LoadUint32(pointer[uint32](b.memory, sparesAt)) != 0
+}
+
 // close frees the bell.
 func (b *Bell) close() {
 	b.memory.close()

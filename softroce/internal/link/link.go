@@ -109,6 +109,7 @@ type peer struct {
 	stuck   bool    // whether GiveUp was called and no frame has fitted into the ring since
 	ended   int     // value of Link.ended for the slot when the peer was connected
 	ringing bool    // whether the peer is in Link.toRing
+	urgent  bool    // whether the peer must learn of a frame since the last Flush even if it spares acknowledgements
 }
 
 // frame is a frame that waits for room in a ring.
@@ -512,15 +513,19 @@ func (l *Link) drop(slot int, p *peer) {
 	}
 }
 
-// ringLater makes the next Flush ring the bell of a peer.
-func (l *Link) ringLater(p *peer) {
+// ringLater makes the next Flush ring the bell of a peer. urgent says whether
+// more than an acknowledgement was sent.
+func (l *Link) ringLater(p *peer, urgent bool) {
+	p.urgent = p.urgent || urgent
 	if !p.ringing {
 		p.ringing = true
 		l.toRing = append(l.toRing, p)
 	}
 }
 
-// Flush rings the bells of the nodes to which Send and Poll have sent frames.
+// Flush rings the bells of the nodes to which Send and Poll have sent frames. A
+// node that got nothing but acknowledgements, and spares them, finds them when
+// it next looks for frames.
 // The caller should do more urgent work before, as a woken node may take this
 // thread's processor.
 func (l *Link) Flush() {
@@ -534,23 +539,25 @@ func (l *Link) Flush() {
 		if l.peers[p.slot] == p { // the node has not ended
 			p.ringBell()
 		}
+		p.urgent = false
 	}
 	clear(l.toRing)
 	l.toRing = l.toRing[:0]
 }
 
-// ringBell rings the bell of p. If p has not sent its bell yet, awaitPeer rings
-// it later.
+// ringBell rings the bell of p, unless p spares what was sent and there is room
+// for more. If p has not sent its bell yet, awaitPeer rings it later.
 func (p *peer) ringBell() {
-	if p.bell != nil {
+	if p.bell != nil && (p.urgent || p.ring.isFilling() || !p.bell.sparesAcks()) {
 		p.bell.Ring()
 	}
 }
 
 // Send sends a frame of size bytes, which fill writes. If fill returns false,
-// no frame is sent. Send does not block. It drops a frame to a node that does
-// not exist, or that has too many bytes waiting.
-func (l *Link) Send(slot, size int, fill func(frame []byte) bool) {
+// no frame is sent. urgent is false for an acknowledgement. Send does not
+// block. It drops a frame to a node that does not exist, or that has too many
+// bytes waiting.
+func (l *Link) Send(slot, size int, urgent bool, fill func(frame []byte) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed || size > MaxFrame || slot < 0 || slot >= Slots { // a program can send to any queue pair number
@@ -570,7 +577,7 @@ func (l *Link) Send(slot, size int, fill func(frame []byte) bool) {
 		if b := p.ring.begin(size); b != nil {
 			if fill(b) {
 				p.ring.end(size)
-				l.ringLater(p)
+				l.ringLater(p, urgent)
 			}
 			return
 		}
@@ -618,7 +625,7 @@ func (l *Link) send(p *peer) {
 			p.bytes -= len(f.data)
 			sent++
 		}
-		l.ringLater(p)
+		l.ringLater(p, true)
 		p.waiting = slices.Delete(p.waiting, 0, sent)
 		p.stuck = p.stuck && sent == 0
 		if len(p.waiting) == 0 {

@@ -185,7 +185,7 @@ func (o *owner) send(slot int, parts ...[]byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	frame := bytes.Join(parts, nil)
-	o.Send(slot, len(frame), func(b []byte) bool {
+	o.Send(slot, len(frame), true, func(b []byte) bool {
 		copy(b, frame)
 		return true
 	})
@@ -782,7 +782,7 @@ func BenchmarkFrames(b *testing.B) {
 	for b.Loop() {
 		counter.left = 16
 		for range 16 {
-			from.Send(to.Slot(), len(body), func(frame []byte) bool {
+			from.Send(to.Slot(), len(body), true, func(frame []byte) bool {
 				copy(frame, body)
 				return true
 			})
@@ -811,8 +811,49 @@ func TestSendToNoSlot(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	for _, slot := range []int{-1, Slots, Slots + 1, 1 << 16} {
-		l.Send(slot, 8, func([]byte) bool { return true })
+		l.Send(slot, 8, true, func([]byte) bool { return true })
 		require.Empty(t, l.peers)
 		require.Empty(t, l.ending)
+	}
+}
+
+// A node that got only acknowledgements is not woken if it spares them, unless
+// they fill the ring.
+func TestSparedAcksWakeNoNode(t *testing.T) {
+	const frame = 80
+	for name, tt := range map[string]struct {
+		spares, urgent bool
+		frames         int
+		rings          bool
+	}{
+		"spared":                   {spares: true, frames: 1},
+		"wanted":                   {frames: 1, rings: true},
+		"another frame among them": {spares: true, urgent: true, frames: 2, rings: true},
+		"a fourth of the ring":     {spares: true, frames: ringBytes/4/space(frame) - 1},
+		"more than that":           {spares: true, frames: ringBytes/4/space(frame) + 1, rings: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &Link{peers: map[int]*peer{}}
+			ring, err := newMemory(ringStart + ringBytes)
+			require.NoError(t, err)
+			p := &peer{slot: 1, ring: writer{memory: ring}, bell: NewBell(nil)}
+			l.peers[p.slot] = p
+			defer l.drop(p.slot, p)
+			p.bell.SpareAcks(true)
+			p.bell.SpareAcks(tt.spares)
+			send := func(urgent bool) {
+				l.Send(p.slot, frame, urgent, func([]byte) bool { return true })
+			}
+			for i := range tt.frames {
+				send(tt.urgent && i == 0)
+			}
+			l.Flush()
+			require.Equal(t, tt.rings, p.bell.Hear())
+			l.Flush()
+			require.False(t, p.bell.Hear(), "once")
+			send(true)
+			l.Flush()
+			require.True(t, p.bell.Hear(), "what is not an acknowledgement")
+		})
 	}
 }

@@ -91,6 +91,9 @@ func (w *writer) free() int {
 	return int(ringBytes - used)
 }
 
+// isFilling reports whether a fourth of the ring has not been freed.
+func (w *writer) isFilling() bool { return !w.has(ringBytes - ringBytes/4) }
+
 // want reports whether wantedRoom bytes are free. If not, the reader will ring
 // the bell when they are.
 func (w *writer) want() (room bool) {

@@ -33,6 +33,8 @@ type machine struct {
 	n           *Node
 	link        *link.Link             // link to the other nodes; nil: the node reaches only itself
 	memberships map[wire.GID]members   // keyed by the group's address; a cache of what link.Names has returned
+	awaiting    int                    // number of queue pairs that wait for acknowledgements
+	spares      bool                   // whether acknowledgements alone do not wake this node
 	shown       map[wire.GID]io.Closer // names that let other nodes find addresses which no interface of the machine has
 }
 
@@ -85,7 +87,7 @@ func (m *machine) join() (err error) {
 
 func (m *machine) configure(c *engine.Config) {
 	if m.link != nil {
-		c.Outgoing = m
+		c.Outgoing, c.Acks = m, m
 		c.LongPacket = longPacket
 	}
 }
@@ -112,6 +114,23 @@ func (m *machine) Way(_, _ wire.GID, qpn uint32) engine.Way {
 		return m.link.Way(link.Slots)
 	}
 	return m.link.Way(slot)
+}
+
+// Await adds n to the number of queue pairs that wait for acknowledgements.
+func (m *machine) Await(n int) {
+	if m.awaiting += n; m.awaiting > 0 && m.spares {
+		m.spares = false
+		m.n.worker.bell.SpareAcks(false)
+	}
+}
+
+// Spare keeps acknowledgements from waking this node while no queue pair waits
+// for them.
+func (m *machine) Spare() {
+	if m.awaiting == 0 && !m.spares {
+		m.spares = true
+		m.n.worker.bell.SpareAcks(true)
+	}
 }
 
 func (m *machine) wake() {
@@ -210,7 +229,7 @@ func (m *machine) sendTo(slot int, p *wire.Packet) {
 		return
 	}
 	m.n.note(m.link.Way(slot))
-	m.link.Send(slot, headerLen+p.Size(), func(frame []byte) bool { return enframe(frame, p) })
+	m.link.Send(slot, headerLen+p.Size(), !p.IsAck(), func(frame []byte) bool { return enframe(frame, p) })
 }
 
 // enframe writes a packet to a frame, which has the right size. It returns
@@ -285,7 +304,7 @@ func (m *machine) ask(mad manager.MAD) {
 func (m *machine) sendMADTo(slot int, mad manager.MAD) {
 	src, dst := wire.GIDOf(mad.Src), wire.GIDOf(mad.Dst)
 	m.n.note(m.link.Way(slot))
-	m.link.Send(slot, madHeaderLen+len(mad.Data), func(frame []byte) bool {
+	m.link.Send(slot, madHeaderLen+len(mad.Data), true, func(frame []byte) bool {
 		b := append(frame[:0], madFrame)
 		b = append(b, src[:]...)
 		b = append(b, dst[:]...)

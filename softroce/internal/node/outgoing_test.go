@@ -170,7 +170,7 @@ func TestStoppedNeighbour(t *testing.T) {
 	}
 	for m.link.Idle() {
 		c.Lock()
-		m.link.Send(stopped, link.MaxFrame, func(frame []byte) bool {
+		m.link.Send(stopped, link.MaxFrame, true, func(frame []byte) bool {
 			frame[0] = 0 // no kind of frame
 			return true
 		})

@@ -78,6 +78,9 @@ func (p *Packet) PayloadLen() int {
 	return n
 }
 
+// IsAck reports whether a packet only acknowledges others.
+func (p *Packet) IsAck() bool { return p.Opcode.Operation() == RCAck && p.Syndrome.IsAck() }
+
 // Size returns the number of bytes from the base transport header to the end of
 // the ICRC.
 func (p *Packet) Size() int { return p.Opcode.HeaderLen() + (p.PayloadLen()+3)&^3 + icrcLen }
