@@ -460,6 +460,7 @@ func TestAcceptorThatEndsConnections(t *testing.T) {
 							answer = welcome{incarnation: 1, mailbox: 1, addresses: []address{{0, ln.Addr()}}}.append
 						}
 						if err != nil || sendFirst(ctx, conn, answer) != nil {
+							_ = conn.Close() // the engine has closed its end
 							return
 						}
 					}
