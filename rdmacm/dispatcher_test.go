@@ -129,9 +129,10 @@ func TestEventsReachTheirIDs(t *testing.T) {
 
 // Of many goroutines, each with a connection, none falls far behind, though
 // their completions come at once. Goroutines that spin or post may be ahead for
-// some milliseconds, or longer if other processes take the processors.
+// some milliseconds, or longer if other processes take the processors: so one
+// try of several is enough.
 func TestGoroutinesGetOnAlike(t *testing.T) {
-	const conns, rounds = 100, 200
+	const conns, rounds, tries = 100, 200, 5
 	d := needDevice(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*patience)
 	defer cancel()
@@ -142,28 +143,30 @@ func TestGoroutinesGetOnAlike(t *testing.T) {
 		here, there := alloc(t, client, 8), alloc(t, server, 8)
 		reads[i] = func() error { return client.Read(ctx, here.All(), there.Remote()) }
 	}
-	var counts [conns]atomic.Int64
-	var total atomic.Int64
-	for _, err := range together(conns, func(i int) error {
-		for total.Add(1) <= conns*rounds {
-			if err := reads[i](); err != nil {
-				return err
+	for range tries {
+		var counts [conns]atomic.Int64
+		var total atomic.Int64
+		for _, err := range together(conns, func(i int) error {
+			for total.Add(1) <= conns*rounds {
+				if err := reads[i](); err != nil {
+					return err
+				}
+				counts[i].Add(1)
 			}
-			counts[i].Add(1)
+			return nil
+		}) {
+			require.NoError(t, err)
 		}
-		return nil
-	}) {
-		require.NoError(t, err)
+		all := make([]int64, conns)
+		for i := range counts {
+			all[i] = counts[i].Load()
+		}
+		slices.Sort(all)
+		least, middle := all[0], all[conns/2]
+		t.Logf("%d to %d reads each, %d in the middle", least, all[conns-1], middle)
+		if least >= middle/10 || os.Getenv("VERBENA_HOSTILE") != "" { // then the device is unfair on purpose
+			return
+		}
 	}
-	all := make([]int64, conns)
-	for i := range counts {
-		all[i] = counts[i].Load()
-	}
-	slices.Sort(all)
-	least, middle := all[0], all[conns/2]
-	t.Logf("%d to %d reads each, %d in the middle", least, all[conns-1], middle)
-	if os.Getenv("VERBENA_HOSTILE") != "" {
-		return // the device is unfair on purpose
-	}
-	require.GreaterOrEqual(t, least, middle/10)
+	require.Fail(t, "a goroutine fell far behind in each try")
 }
