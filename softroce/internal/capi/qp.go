@@ -382,6 +382,9 @@ func (l *library) modifyQP(c *libibverbs.Qp, a *libibverbs.QpAttr, mask libibver
 		}
 	}
 	l.Hear() // let the device see the requests that were posted before
+	if mask&libibverbs.IBV_QP_STATE != 0 && a.QpState == libibverbs.IBV_QPS_ERR {
+		l.Receive() // requests that are acknowledged must not be flushed
+	}
 	mask &^= unusedAttrs[q.e.Type()]
 	modify := func() error { return q.e.Modify(a, mask) }
 	var err error

@@ -99,6 +99,33 @@ func TestSparedAcks(t *testing.T) {
 			},
 			want: []result{ok(1)},
 		},
+		"invalidation": {
+			run: func(a, b *end) {
+				a.postQuiet(send.remote(b, 0), a.mr.sge(0, 8))
+				a.n.run()
+				a.post(SendSlot{Opcode: libibverbs.IBV_WR_LOCAL_INV, Imm: a.mr.key})
+			},
+			want: []result{{0, libibverbs.IBV_WC_MW_BIND_ERR}},
+		},
+		"full window": {
+			run: func(a, b *end) {
+				a.qp.device.config.Window = 8
+				for range 8 {
+					a.postQuiet(send.remote(b, 0), a.mr.sge(0, 8))
+					a.n.run()
+				}
+				a.post(send.remote(b, 0), a.mr.sge(0, 8))
+			},
+			want: []result{ok(0)},
+		},
+		"refused": {
+			run: func(a, b *end) {
+				a.postQuiet(send.remote(b, 0), a.mr.sge(0, 8))
+				a.n.run()
+				a.post(send.remote(b, 0), b.mr.sge(0, 8))
+			},
+			want: []result{{0, libibverbs.IBV_WC_LOC_PROT_ERR}},
+		},
 		"failure": {
 			run: func(a, b *end) {
 				s := send.remote(b, 0)
@@ -106,6 +133,20 @@ func TestSparedAcks(t *testing.T) {
 				a.postQuiet(s, a.mr.sge(0, 8))
 			},
 			want: []result{{0, libibverbs.IBV_WC_REM_ACCESS_ERR}},
+		},
+		"failure of a signaled request": {
+			run: func(a, b *end) {
+				s := send.remote(b, 0)
+				s.RKey ^= 1 << 16
+				a.post(s, a.mr.sge(0, 8))
+			},
+			want: []result{{0, libibverbs.IBV_WC_REM_ACCESS_ERR}},
+		},
+		"counted": {
+			run: func(a, b *end) {
+				a.qp.counters = &counters{}
+				a.postQuiet(send.remote(b, 0), a.mr.sge(0, 8))
+			},
 		},
 		"no receive": {
 			run: func(a, b *end) {

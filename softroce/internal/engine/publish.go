@@ -33,8 +33,9 @@ type Outgoing interface {
 // come.
 type Acks interface {
 	// Await adds n, which is 1 or -1, to the number of queue pairs that wait
-	// for acknowledgements. Device.Receive must then be called soon after one
-	// has come, and Device.Advance after those that have come before.
+	// for acknowledgements. While there are any, Device.Receive must be
+	// called soon after one has come. If Device.Advance then says that work
+	// is left, it must first be called for those that have come before.
 	Await(n int)
 	// Spare is called when a queue pair has sent requests and does not wait
 	// for their acknowledgements.

@@ -870,12 +870,19 @@ func (q *QP) complete(status libibverbs.WcStatus, way Way) {
 }
 
 // waitsForAcks reports whether the program or a later request waits for
-// acknowledgements. The program learns of those of its signaled requests, and
-// of all if it counts completions.
+// acknowledgements. The program learns of those of its signaled requests.
 func (q *QP) waitsForAcks() bool {
 	r := &q.requester
-	return r.head != r.next && (int32(r.awaited-r.head) > 0 || r.send != r.next || q.counters != nil || q.offload != nil ||
-		q.attr.QpState != libibverbs.IBV_QPS_RTS || q.send.waiting(r.head, r.next) > 0)
+	return r.head != r.next && (int32(r.awaited-r.head) > 0 || q.waitsForEarlier())
+}
+
+// waitsForEarlier reports whether the acknowledgements of requests that are not
+// signaled are awaited, too. The program learns of those if it counts
+// completions.
+func (q *QP) waitsForEarlier() bool {
+	r := &q.requester
+	return r.send != r.next || q.counters != nil || q.offload != nil ||
+		q.attr.QpState != libibverbs.IBV_QPS_RTS || q.send.waiting(r.head, r.next) > 0
 }
 
 // awaitAcks records whether q waits for acknowledgements.
@@ -892,23 +899,22 @@ func (q *QP) awaitAcks(awaits bool) {
 	}
 }
 
-// settleAcks records whether q waits for acknowledgements after a turn. If it
-// has begun to during the turn, one may have come before.
-func (q *QP) settleAcks() {
+// settleAcks records whether q waits for acknowledgements after a turn. before
+// is whether it did when the turn began. If not, one of an earlier request may
+// have come unheard.
+func (q *QP) settleAcks(before bool) {
 	acks := q.device.config.Acks
 	if acks == nil {
 		return
 	}
 	awaits := q.waitsForAcks()
+	q.awaitAcks(awaits)
 	switch {
-	case awaits && !q.awaitsAcks:
+	case awaits && !before && q.waitsForEarlier():
 		q.device.unheard = true
 	case !awaits && q.inFlight() > 0:
-		q.awaitAcks(false)
 		acks.Spare()
-		return
 	}
-	q.awaitAcks(awaits)
 }
 
 // sendCompletion returns the completion for the request n of the send queue.

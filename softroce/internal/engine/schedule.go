@@ -161,7 +161,7 @@ func (s *schedule) busy() bool { return s.first < len(s.ready) }
 // turn serves q: it sends some answers and requests or, in the error state,
 // flushes some requests.
 func (q *QP) turn() {
-	more, budget := false, q.device.budget()
+	more, budget, awaited := false, q.device.budget(), q.awaitsAcks
 	switch q.attr.QpState {
 	case libibverbs.IBV_QPS_RTR:
 		more = q.answer(budget)
@@ -171,7 +171,7 @@ func (q *QP) turn() {
 		if q.reliable && q.attr.QpState != libibverbs.IBV_QPS_ERR {
 			q.runTimer()
 			if q.outside {
-				q.settleAcks()
+				q.settleAcks(awaited)
 			}
 		}
 		if q.requester.head == q.requester.next {

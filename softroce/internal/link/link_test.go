@@ -854,6 +854,10 @@ func TestSparedAcksWakeNoNode(t *testing.T) {
 			send(true)
 			l.Flush()
 			require.True(t, p.bell.Hear(), "what is not an acknowledgement")
+			p.ring.read = p.ring.written // so that the ring is empty
+			send(false)
+			l.Flush()
+			require.Equal(t, !tt.spares, p.bell.Hear(), "an acknowledgement after it")
 		})
 	}
 }

@@ -218,5 +218,9 @@ func (n *Node) Hear() {
 	}
 }
 
+// Receive lets the devices receive what has come from other processes. It may
+// have come without waking this one. The caller holds the node's lock.
+func (n *Node) Receive() { n.network.receive() }
+
 // never is the time at which nothing is due.
 const never = engine.Never
