@@ -525,9 +525,8 @@ func (l *Link) ringLater(p *peer, urgent bool) {
 
 // Flush rings the bells of the nodes to which Send and Poll have sent frames. A
 // node that got nothing but acknowledgements, and spares them, finds them when
-// it next looks for frames.
-// The caller should do more urgent work before, as a woken node may take this
-// thread's processor.
+// it next looks for frames. The caller should do more urgent work before, as a
+// woken node may take this thread's processor.
 func (l *Link) Flush() {
 	if len(l.toRing) == 0 {
 		return
