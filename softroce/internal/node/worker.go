@@ -215,8 +215,9 @@ func (w *worker) unlock() (woke bool) {
 func (n *Node) Relieve() bool { return n.worker.relieve() }
 
 // maxRelieved is the number of posts in a row, without a wait in between, that
-// relieve the worker.
-const maxRelieved = 2
+// relieve the worker. A long message of a stream is a few posts; if the worker
+// woke for the last of them, it would work against the posting thread.
+const maxRelieved = 8
 
 func (w *worker) relieve() bool {
 	dozes := w.door.dozes()
