@@ -26,26 +26,26 @@ import (
 // Each batch of a peer gets its turn.
 type Batch struct {
 	peer     *Peer
-	most     int // number of requests that there is room for
+	capacity int // number of requests that there is room for
 	requests []request
 	message  []byte // notification; nil: none
 
 	// Guarded by the peer's mu.
-	state      batchState
-	canceled   bool
-	next       int // first request that may not have been issued whole
-	unfinished int // requests that are not done
-	moved      int64
-	total      int64     // bytes of all requests
-	err        error     // of the notification
-	only       *path     // path that carries the first slice; nil before that
-	spread     bool      // whether other paths carry some
-	carriers   []carrier // paths that carry slices now
-	trails     bool      // whether the notification is or may become the session's trailer
-	arrived    bool      // whether it was, and the peer has it
-	stuck      time.Time // since when no connection can carry the first request that is not issued; may be zero
-	left       *Batch
-	right      *Batch // neighbors in the peer's ring, or the next one in its list of finished batches
+	state          batchState
+	canceled       bool
+	nextRequest    int // first request that may not have been issued whole
+	unfinished     int // requests that are not done
+	moved          int64
+	total          int64     // bytes of all requests
+	err            error     // of the notification
+	firstPath      *path     // path that carries the first slice; nil before that
+	spread         bool      // whether other paths carry some
+	carriers       []carrier // paths that carry slices now
+	mayTrail       bool      // whether the notification is or may become the session's trailer
+	trailerArrived bool      // whether it was, and the peer has it
+	stuck          time.Time // since when no connection can carry the first request that is not issued; may be zero
+	prev           *Batch
+	next           *Batch // neighbors in the peer's queue, or the next one in its list of finished batches
 
 	done chan struct{} // has an element when the batch is done
 }
@@ -85,7 +85,7 @@ type request struct {
 
 // NewBatch returns a batch with room for that many requests.
 func (p *Peer) NewBatch(requests int) *Batch {
-	return &Batch{peer: p, most: max(requests, 0), requests: make([]request, 0, min(max(requests, 1), 1<<16)), done: make(chan struct{}, 1)}
+	return &Batch{peer: p, capacity: max(requests, 0), requests: make([]request, 0, min(max(requests, 1), 1<<16)), done: make(chan struct{}, 1)}
 }
 
 // Reset removes all requests and the notification. A batch that is in progress
@@ -178,8 +178,8 @@ func (b *Batch) add(op string, r request) error {
 			r.n, r.offset, r.remote.offer.name, r.remote.offer.length)
 	case r.remote.offer.access&need == 0:
 		return cerr.Argument(op, b.peer.String(), cerr.InvalidAs(syscall.EACCES, "the peer does not permit it for region %q", r.remote.offer.name))
-	case len(b.requests) >= b.most:
-		return cerr.Argument(op, b.peer.String(), cerr.InvalidAs(ibverbs.ErrBatchFull, "the batch has room for %d requests", b.most))
+	case len(b.requests) >= b.capacity:
+		return cerr.Argument(op, b.peer.String(), cerr.InvalidAs(ibverbs.ErrBatchFull, "the batch has room for %d requests", b.capacity))
 	}
 	b.requests = append(b.requests, r)
 	return nil
@@ -233,11 +233,11 @@ func (b *Batch) Submit(ctx context.Context) error {
 		return err
 	}
 	p.mu.Lock()
-	b.state, b.canceled, b.next, b.unfinished, b.moved, b.total, b.err, b.stuck = submitted, false, 0, len(b.requests), 0, 0, nil, time.Time{}
-	b.only, b.spread, b.trails, b.arrived = nil, false, b.message != nil, false
+	b.state, b.canceled, b.nextRequest, b.unfinished, b.moved, b.total, b.err, b.stuck = submitted, false, 0, len(b.requests), 0, 0, nil, time.Time{}
+	b.firstPath, b.spread, b.mayTrail, b.trailerArrived = nil, false, b.message != nil, false
 	for i := range b.requests {
 		r := &b.requests[i]
-		b.trails = b.trails && r.write // a read that is repeated would read what comes later
+		b.mayTrail = b.mayTrail && r.write // a read that is repeated would read what comes later
 		r.issued, r.moved, r.inFlight, r.done, r.err = 0, 0, 0, false, nil
 		b.total += int64(r.n)
 		if err := r.remote.check(); err != nil || r.n == 0 {
@@ -251,11 +251,11 @@ func (b *Batch) Submit(ctx context.Context) error {
 		if p.head == nil && !p.noPath.IsZero() {
 			p.noPath = time.Now() // earlier, no request waited for a connection
 		}
-		p.ring(b)
+		p.enqueue(b)
 		p.watch()
 	}
 	p.unlock()
-	p.pump()
+	p.postAll()
 	return nil
 }
 
@@ -297,7 +297,7 @@ func (r *RemoteRegion) check() error {
 	switch {
 	case r.session.err != nil:
 		return r.session.requestError()
-	case r.gone:
+	case r.withdrawn:
 		return ErrWithdrawn
 	}
 	return nil
@@ -313,8 +313,8 @@ func (r *request) key(p *path) (k key, ok bool) {
 // issue returns the next slice of the batch for a path. more says whether there
 // is another one. The caller holds the peer's mu.
 func (b *Batch) issue(p *path, s *slice) (ok, more bool) {
-	for ; b.next < len(b.requests); b.next++ {
-		r := &b.requests[b.next]
+	for ; b.nextRequest < len(b.requests); b.nextRequest++ {
+		r := &b.requests[b.nextRequest]
 		if r.done || r.err != nil || r.issued == r.n {
 			continue
 		}
@@ -327,16 +327,16 @@ func (b *Batch) issue(p *path, s *slice) (ok, more bool) {
 			return false, true
 		}
 		n := min(r.n-r.issued, b.peer.engine.config.SliceSize, int(share(int64(r.n), p.session.devices)))
-		if b.only == nil {
-			b.only = p
+		if b.firstPath == nil {
+			b.firstPath = p
 		}
-		b.spread = b.spread || b.only != p
-		b.trails = b.trails && !b.spread
-		*s = slice{batch: b, request: b.next, offset: r.issued, n: n, key: k}
+		b.spread = b.spread || b.firstPath != p
+		b.mayTrail = b.mayTrail && !b.spread
+		*s = slice{batch: b, request: b.nextRequest, offset: r.issued, n: n, key: k}
 		r.issued += n
 		r.inFlight++
 		r.remote.inFlight++
-		return true, r.issued < r.n || b.next+1 < len(b.requests)
+		return true, r.issued < r.n || b.nextRequest+1 < len(b.requests)
 	}
 	return false, false
 }
@@ -349,15 +349,15 @@ func (b *Batch) expire(now time.Time, timeout time.Duration) {
 	s := b.peer.session
 	waits := func(r *request) bool { return !r.done && r.err == nil && r.issued < r.n }
 	fits := func(r *request) bool {
-		return slices.ContainsFunc(s.order, func(p *path) bool {
+		return slices.ContainsFunc(s.up, func(p *path) bool {
 			_, ok := r.key(p)
 			return ok
 		})
 	}
-	rest := b.requests[b.next:]
+	rest := b.requests[b.nextRequest:]
 	first := slices.IndexFunc(rest, func(r request) bool { return waits(&r) })
 	switch {
-	case first < 0 || s == nil || len(s.order) == 0 || fits(&rest[first]):
+	case first < 0 || s == nil || len(s.up) == 0 || fits(&rest[first]):
 		b.stuck = time.Time{}
 	case b.stuck.IsZero():
 		b.stuck = now
@@ -389,12 +389,12 @@ func (b *Batch) sliceDone(s *slice, err error) {
 	}
 }
 
-// lose ends a slice of which it is not known whether the peer's memory may
+// abandon ends a slice of which it is not known whether the peer's memory may
 // still be written. That its request was canceled, say, must not hide it. If
 // the peer has the trailer behind it, it has the slice. The caller holds the
 // peer's mu.
-func (s *slice) lose(err error) {
-	if s.batch.arrived {
+func (s *slice) abandon(err error) {
+	if s.batch.trailerArrived {
 		s.batch.sliceDone(s, nil)
 		return
 	}
@@ -431,10 +431,10 @@ func (b *Batch) finishRequest(r *request, err error) {
 // requestsDone is called when all requests are done.
 func (b *Batch) requestsDone() {
 	p := b.peer
-	p.unring(b)
+	p.dequeue(b)
 	if b.message == nil || b.firstError() != nil {
-		if b.only != nil && b.only.session.trailer.batch == b {
-			b.only.session.trailer.batch = nil
+		if b.firstPath != nil && b.firstPath.session.trailer.batch == b {
+			b.firstPath.session.trailer.batch = nil
 		}
 		p.finish(b)
 		return
@@ -447,10 +447,10 @@ func (b *Batch) requestsDone() {
 func (b *Batch) notify() {
 	p := b.peer
 	switch {
-	case b.arrived:
+	case b.trailerArrived:
 		b.notified(nil)
-	case b.only != nil && b.only.session.trailer.batch == b: // settle tells
-		if s := b.only.session; s.err != nil {
+	case b.firstPath != nil && b.firstPath.session.trailer.batch == b: // trailerDone tells
+		if s := b.firstPath.session; s.err != nil {
 			b.notified(s.requestError())
 		}
 	default:
@@ -470,8 +470,8 @@ func (b *Batch) notified(err error) {
 	if err == nil {
 		p.stats.Sent++
 	}
-	if b.only != nil && b.only.session.trailer.batch == b {
-		b.only.session.trailer.batch = nil
+	if b.firstPath != nil && b.firstPath.session.trailer.batch == b {
+		b.firstPath.session.trailer.batch = nil
 	}
 	p.finish(b)
 }
@@ -524,11 +524,11 @@ func (b *Batch) Wait(ctx context.Context) error {
 
 // await waits until the batch is done, or ctx ends.
 func (b *Batch) await(ctx context.Context) error {
-	for p := b.way(); p != nil && ctx.Err() == nil; p = b.way() {
-		has, done := p.takeTurn(ctx, b.done)
+	for p := b.pathToPoll(); p != nil && ctx.Err() == nil; p = b.pathToPoll() {
+		has, done := p.becomePoller(ctx, b.done)
 		if has {
-			b.reap(ctx, p)
-			p.endTurn()
+			b.poll(ctx, p)
+			p.releasePoller()
 		}
 		if done {
 			b.done <- struct{}{}
@@ -540,8 +540,8 @@ func (b *Batch) await(ctx context.Context) error {
 		return nil
 	default:
 	}
-	b.peer.beginIdle()
-	defer b.peer.endIdle()
+	b.peer.beginPassiveWait()
+	defer b.peer.endPassiveWait()
 	select {
 	case <-b.done:
 	case <-ctx.Done():
@@ -555,23 +555,23 @@ func (b *Batch) await(ctx context.Context) error {
 	return nil
 }
 
-// way returns the path that tells the end of the batch, or one of those that do
-// if all of the batch is in flight. It returns nil if the batch is done, or if
-// others may tell.
-func (b *Batch) way() *path {
+// pathToPoll returns the path that tells the end of the batch, or one of those
+// that do if all of the batch is in flight. It returns nil if the batch is
+// done, or if others may tell.
+func (b *Batch) pathToPoll() *path {
 	b.peer.mu.Lock()
 	defer b.peer.mu.Unlock()
-	p := b.only
+	p := b.firstPath
 	switch {
-	case b.spread && (b.left != nil || len(b.carriers) == 0): // in the ring, it has more slices
+	case b.spread && (b.prev != nil || len(b.carriers) == 0): // in the queue, it has more slices
 		return nil
 	case b.spread:
 		p = b.carriers[0].path
 	case p == nil:
-		p = b.peer.sole()
+		p = b.peer.onlyPath()
 	}
 	switch {
-	case p == nil || p.down || p.broken.Load():
+	case p == nil || p.down || p.stopped.Load():
 	case b.state == submitted, b.state == notifying && p.session.trailer.batch == b:
 		return p
 	}
@@ -589,11 +589,12 @@ func (b *Batch) carry(p *path, n int) {
 	}
 }
 
-// reap reaps a path while it is the batch's way. The caller has the turn.
-func (b *Batch) reap(ctx context.Context, p *path) {
+// poll polls a path while it is what pathToPoll returns. The caller is the
+// poller.
+func (b *Batch) poll(ctx context.Context, p *path) {
 	for err := error(nil); err == nil; {
-		p.awaited.Store(b) // before the look at the batch, so that its end kicks
-		over := b.way() != p
+		p.awaited.Store(b) // before the look at the batch, so that its end wakes
+		over := b.pathToPoll() != p
 		if !over {
 			err = p.await(ctx)
 		}

@@ -29,7 +29,7 @@ type device struct {
 	pd    *ibverbs.PD     // nil while the device is gone
 	// generation is the number of domains that there were before, modulo 256.
 	generation uint8
-	gone       []*ibverbs.PD // domains of removed devices, which connections still use
+	removed    []*ibverbs.PD // domains of removed devices, which connections still use
 	addrs      []netip.Addr
 }
 
@@ -46,8 +46,8 @@ func findDevices(names []string) ([]*device, error) {
 		}
 		slices.Sort(names)
 	}
-	if len(names) > mostDevices {
-		return nil, cerr.Refuse(opNew, "", "%d devices; at most %d are possible", len(names), mostDevices)
+	if len(names) > maxDevices {
+		return nil, cerr.Refuse(opNew, "", "%d devices; at most %d are possible", len(names), maxDevices)
 	}
 	var devices []*device
 	for i, name := range names {
@@ -137,36 +137,36 @@ func (e *Engine) domain(d *device) (pd *ibverbs.PD, generation uint8, err error)
 	return pd, d.generation, nil
 }
 
-// lose is called when a connection on a device has ended, because of err. If
-// the device was removed, lose gives up the memory on it, which the engine
-// registers anew when the device is back. The kernel may remove a device only
-// once all programs have let it go.
-func (e *Engine) lose(d *device, err error) {
+// connectionEnded is called when a connection on a device has ended, because of
+// err. If the device was removed, it gives up the memory on it, which the
+// engine registers anew when the device is back. The kernel may remove a device
+// only once all programs have let it go.
+func (e *Engine) connectionEnded(d *device, err error) {
 	event, ok := errors.AsType[*rdmacm.EventError](err)
 	isRemoval := ok && event.Type == rdmacm.EventDeviceRemoval
-	if !e.loseIf(d, err, isRemoval) {
+	if !e.dropRemoved(d, err, isRemoval) {
 		// The connection's end may be heard of before the removal is.
-		time.AfterFunc(time.Second, func() { e.loseIf(d, err, false) })
+		time.AfterFunc(time.Second, func() { e.dropRemoved(d, err, false) })
 	}
 }
 
-// loseIf does what lose does if the device is known to be removed, or if
-// isRemoval says so. It reports whether nothing is left to give up.
-func (e *Engine) loseIf(d *device, err error, isRemoval bool) bool {
+// dropRemoved gives up the memory on a device that is known to be removed, or
+// of which isRemoval says so. It reports whether nothing is left to give up.
+func (e *Engine) dropRemoved(d *device, err error, isRemoval bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.pd != nil && (isRemoval || isRemoved(d.verbs)) {
 		e.log(slog.LevelWarn, "transfer: device removed", "device", d.name, "error", err)
 		e.deregisterAll(d)
-		d.gone, d.pd, d.verbs = append(d.gone, d.pd), nil, nil
+		d.removed, d.pd, d.verbs = append(d.removed, d.pd), nil, nil
 		d.generation++
 	}
-	before := len(d.gone)
-	d.gone = slices.DeleteFunc(d.gone, func(pd *ibverbs.PD) bool { return pd.Close() == nil })
-	if len(d.gone) < before {
+	before := len(d.removed)
+	d.removed = slices.DeleteFunc(d.removed, func(pd *ibverbs.PD) bool { return pd.Close() == nil })
+	if len(d.removed) < before {
 		_, _ = rdmacm.Devices() // lets go what is not used any more
 	}
-	return d.pd == nil && len(d.gone) == 0
+	return d.pd == nil && len(d.removed) == 0
 }
 
 // isRemoved reports whether a device is removed, or waits for its users to be.
@@ -183,12 +183,12 @@ func (e *Engine) closeDevice(d *device) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
-	for _, pd := range append(d.gone, d.pd) {
+	for _, pd := range append(d.removed, d.pd) {
 		if pd != nil {
 			errs = append(errs, pd.Close())
 		}
 	}
-	d.gone, d.pd, d.verbs = nil, nil, nil
+	d.removed, d.pd, d.verbs = nil, nil, nil
 	return errors.Join(errs...)
 }
 

@@ -42,7 +42,7 @@ type dialer struct {
 const (
 	dialTimeout  = 5 * time.Second // of one attempt
 	firstBackoff = 20 * time.Millisecond
-	mostBackoff  = 2 * time.Second
+	maxBackoff   = 2 * time.Second
 	// ackTimeout makes a connection end some seconds after its network: it is
 	// not the only one, so it need not wait for the network to come back.
 	ackTimeout = 100 * time.Millisecond
@@ -77,7 +77,7 @@ func (e *Engine) Dial(ctx context.Context, address string, config DialConfig) (*
 		d.stop()
 		return nil, err
 	}
-	conn, s, addresses, err := p.begun(ctx)
+	conn, s, addresses, err := p.beginSession(ctx)
 	if err != nil {
 		if d.ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", errPeerClosed, err)
@@ -88,11 +88,11 @@ func (e *Engine) Dial(ctx context.Context, address string, config DialConfig) (*
 	}
 	go func() {
 		defer d.running.Done()
-		p.keepUp(conn, s, addresses)
+		p.maintainSessions(conn, s, addresses)
 	}()
 	isUp := false
 	err = p.await(ctx, func() bool {
-		isUp = len(s.order) > 0
+		isUp = len(s.up) > 0
 		return isUp || s.err != nil
 	})
 	if err == nil && !isUp {
@@ -129,12 +129,12 @@ func controlConfig(g greeting) rdmacm.Config {
 // dataConfig is the config of data connections.
 func dataConfig(g greeting) rdmacm.Config {
 	return rdmacm.Config{
-		SendQueue: flights*(perFlight+1) + mostHeard, MessageSize: trailerLen, RecvQueue: mostHeard, AckTimeout: ackTimeout, PrivateData: g.encode(),
+		SendQueue: maxFlights*(maxFlightSlices+1) + maxUntaken, MessageSize: trailerLen, RecvQueue: maxUntaken, AckTimeout: ackTimeout, PrivateData: g.encode(),
 	}
 }
 
-// begun makes a control connection and begins a session on it.
-func (p *Peer) begun(ctx context.Context) (*rdmacm.Conn, *session, []address, error) {
+// beginSession makes a control connection and begins a session on it.
+func (p *Peer) beginSession(ctx context.Context) (*rdmacm.Conn, *session, []address, error) {
 	e := p.engine
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -233,34 +233,35 @@ func unwelcome(it item) error {
 
 var errNoSession = errors.New("transfer: the peer does not know the session")
 
-// keepUp keeps up the connections to the peer until it is closed.
-func (p *Peer) keepUp(conn *rdmacm.Conn, s *session, addresses []address) {
+// maintainSessions makes one session with the peer after the other until the
+// peer is closed.
+func (p *Peer) maintainSessions(conn *rdmacm.Conn, s *session, addresses []address) {
 	d := p.dialer
 	for s != nil || d.ctx.Err() == nil {
 		if s == nil {
 			var err error
 			ctx, cancel := context.WithTimeout(d.ctx, dialTimeout)
-			conn, s, addresses, err = p.begun(ctx)
+			conn, s, addresses, err = p.beginSession(ctx)
 			cancel()
 			if errors.Is(err, ErrRefused) {
 				go p.end(err) // waits for this goroutine
 				return
 			}
 			if err != nil {
-				p.failed(err)
+				p.setLastErr(err)
 				s = nil
 				pause(d.ctx, p.backoff())
 				continue
 			}
 		}
 		began := time.Now()
-		var rails sync.WaitGroup
-		p.startRails(&rails, s, addresses)
+		var paths sync.WaitGroup
+		p.maintainPaths(&paths, s, addresses)
 		_ = s.attach(conn, 0)
 		p.reattach(s, addresses)
-		rails.Wait()
+		paths.Wait()
 		s = nil
-		if time.Since(began) > mostBackoff {
+		if time.Since(began) > maxBackoff {
 			p.mu.Lock()
 			p.attempts = 0
 			p.mu.Unlock()
@@ -269,8 +270,8 @@ func (p *Peer) keepUp(conn *rdmacm.Conn, s *session, addresses []address) {
 	}
 }
 
-// failed records why no connection can be made.
-func (p *Peer) failed(err error) {
+// setLastErr records why no connection can be made.
+func (p *Peer) setLastErr(err error) {
 	p.mu.Lock()
 	p.lastErr = err
 	p.mu.Unlock()
@@ -285,7 +286,7 @@ func (p *Peer) backoff() time.Duration {
 }
 
 func backoff(attempts int) time.Duration {
-	return min(firstBackoff<<min(attempts, 10), mostBackoff)
+	return min(firstBackoff<<min(attempts, 10), maxBackoff)
 }
 
 // pause waits, or until ctx ends.
@@ -304,7 +305,7 @@ func (p *Peer) reattach(s *session, addresses []address) {
 	for attempts := 0; s.ctx.Err() == nil; attempts++ {
 		began := time.Now()
 		p.resume(s, addresses)
-		if time.Since(began) > mostBackoff {
+		if time.Since(began) > maxBackoff {
 			attempts = 0
 		}
 		// The session must survive the pause.
@@ -329,11 +330,11 @@ func (p *Peer) resume(s *session, addresses []address) {
 			s.end(err)
 			return
 		}
-		// At first, a way that does not answer does not take long, since
+		// At first, a pair that does not answer does not take long, since
 		// another may.
 		timeout := dialTimeout >> max(4-attempts, 0)
-		for _, way := range p.ways(addresses) {
-			err := p.resumeBy(s, way, timeout)
+		for _, pair := range p.addrPairs(addresses) {
+			err := p.resumeBy(s, pair, timeout)
 			switch {
 			case err == nil:
 				return
@@ -341,13 +342,13 @@ func (p *Peer) resume(s *session, addresses []address) {
 				s.end(err)
 				return
 			}
-			p.failed(err)
+			p.setLastErr(err)
 		}
 		pause(p.dialer.ctx, backoff(attempts))
 	}
 }
 
-func (p *Peer) resumeBy(s *session, w way, timeout time.Duration) error {
+func (p *Peer) resumeBy(s *session, w addrPair, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(s.ctx, timeout)
 	defer cancel()
 	d := rdmacm.Dialer{Config: controlConfig(greeting{kind: kindControl}), LocalAddr: w.local}
@@ -356,7 +357,7 @@ func (p *Peer) resumeBy(s *session, w way, timeout time.Duration) error {
 		return err
 	}
 	received, err := func() (uint64, error) {
-		it, err := exchange(ctx, conn, func(e *encoder) { appendResume(e, s.token, s.stream.got()) })
+		it, err := exchange(ctx, conn, func(e *encoder) { appendResume(e, s.token, s.stream.receivedCount()) })
 		if err != nil {
 			return 0, err
 		}
@@ -373,34 +374,34 @@ func (p *Peer) resumeBy(s *session, w way, timeout time.Duration) error {
 	return nil
 }
 
-// way is a pair of addresses.
-type way struct{ local, remote string }
+// addrPair is a pair of addresses of two devices.
+type addrPair struct{ local, remote string }
 
-// ways returns the pairs of addresses by which the peer may be reached.
-func (p *Peer) ways(addresses []address) []way {
-	all := []way{{"", p.dialer.address}}
+// addrPairs returns the pairs of addresses by which the peer may be reached.
+func (p *Peer) addrPairs(addresses []address) []addrPair {
+	all := []addrPair{{"", p.dialer.address}}
 	for _, a := range addresses {
 		for _, d := range p.engine.devices {
-			all = append(all, waysBetween(d, []netip.AddrPort{a.at}, p.dialer.at)...)
+			all = append(all, addrPairsBetween(d, []netip.AddrPort{a.at}, p.dialer.at)...)
 		}
 	}
 	return all
 }
 
-// waysBetween returns the pairs of addresses between a device and addresses of
-// one of the peer's devices. Loopback addresses are used only if the peer was
-// dialed at one, and then alone.
-func waysBetween(d *device, remote []netip.AddrPort, dialed netip.AddrPort) []way {
-	var all []way
+// addrPairsBetween returns the pairs of addresses between a device and
+// addresses of one of the peer's devices. Loopback addresses are used only if
+// the peer was dialed at one, and then alone.
+func addrPairsBetween(d *device, remote []netip.AddrPort, dialed netip.AddrPort) []addrPair {
+	var all []addrPair
 	for _, r := range remote {
 		for _, l := range d.addresses() {
 			if l.Is4() == r.Addr().Is4() && l.IsLoopback() == r.Addr().IsLoopback() && r.Addr().IsLoopback() == dialed.Addr().IsLoopback() {
-				all = append(all, way{l.String(), r.String()})
+				all = append(all, addrPair{l.String(), r.String()})
 			}
 		}
 	}
 	// The address that was dialed is known to work.
-	slices.SortStableFunc(all, func(a, b way) int {
+	slices.SortStableFunc(all, func(a, b addrPair) int {
 		switch at := dialed.String(); {
 		case a.remote == at && b.remote != at:
 			return -1
@@ -412,10 +413,10 @@ func waysBetween(d *device, remote []netip.AddrPort, dialed netip.AddrPort) []wa
 	return all
 }
 
-// startRails starts the goroutines that keep up the data connections: each
+// maintainPaths starts the goroutines that maintain the data connections: each
 // device of this end is paired with one of the peer's, and the other way
 // around.
-func (p *Peer) startRails(running *sync.WaitGroup, s *session, addresses []address) {
+func (p *Peer) maintainPaths(running *sync.WaitGroup, s *session, addresses []address) {
 	byDevice := map[uint8][]netip.AddrPort{}
 	var remote []uint8
 	for _, a := range addresses {
@@ -432,29 +433,29 @@ func (p *Peer) startRails(running *sync.WaitGroup, s *session, addresses []addre
 		local := devices[i%len(devices)]
 		to := byDevice[remote[i%len(remote)]]
 		for range p.engine.config.Connections {
-			running.Go(func() { p.rail(s, local, to) })
+			running.Go(func() { p.maintainPath(s, local, to) })
 		}
 	}
 }
 
-// rail keeps up one data connection until the session ends. A peer that ends
-// each one soon must not keep this end busy.
-func (p *Peer) rail(s *session, local *device, to []netip.AddrPort) {
+// maintainPath maintains one data connection until the session ends. A peer
+// that ends each one soon must not keep this end busy.
+func (p *Peer) maintainPath(s *session, local *device, to []netip.AddrPort) {
 	for attempts := 0; s.ctx.Err() == nil; attempts++ {
 		began := time.Now()
-		ways := waysBetween(local, to, p.dialer.at)
-		if len(ways) == 0 {
-			p.failed(fmt.Errorf("transfer: no address of device %s fits one of the peer's, %v", local.name, to))
+		pairs := addrPairsBetween(local, to, p.dialer.at)
+		if len(pairs) == 0 {
+			p.setLastErr(fmt.Errorf("transfer: no address of device %s fits one of the peer's, %v", local.name, to))
 		}
-		for _, w := range ways {
+		for _, w := range pairs {
 			up, err := p.connect(s, local, w)
 			if up {
-				if time.Since(began) > mostBackoff {
+				if time.Since(began) > maxBackoff {
 					attempts = 0
 				}
 				break
 			}
-			p.failed(err)
+			p.setLastErr(err)
 		}
 		pause(s.ctx, backoff(attempts))
 	}
@@ -462,12 +463,12 @@ func (p *Peer) rail(s *session, local *device, to []netip.AddrPort) {
 
 // connect makes a data connection, and returns when it is destroyed. up says
 // whether it was up.
-func (p *Peer) connect(s *session, local *device, w way) (up bool, err error) {
+func (p *Peer) connect(s *session, local *device, w addrPair) (up bool, err error) {
 	pd, generation, err := p.engine.domain(local)
 	if err != nil {
 		return false, err
 	}
-	path, ctx, err := s.reserve(p.dialer.numbers.Add(1), local)
+	path, ctx, err := s.reservePath(p.dialer.numbers.Add(1), local)
 	if err != nil {
 		return false, err
 	}
@@ -477,8 +478,8 @@ func (p *Peer) connect(s *session, local *device, w way) (up bool, err error) {
 	d.Config.PD = pd
 	conn, err := d.Dial(ctx, w.remote)
 	if err != nil {
-		s.start(path, nil, greeting{})
-		p.engine.lose(local, err)
+		s.runPath(path, nil, greeting{})
+		p.engine.connectionEnded(local, err)
 		return false, err
 	}
 	g, err := decodeGreeting(conn.PeerData())
@@ -487,10 +488,10 @@ func (p *Peer) connect(s *session, local *device, w way) (up bool, err error) {
 	}
 	if err != nil {
 		err = errors.Join(err, conn.Close())
-		s.start(path, nil, greeting{})
-		p.engine.lose(local, err)
+		s.runPath(path, nil, greeting{})
+		p.engine.connectionEnded(local, err)
 		return false, err
 	}
-	s.start(path, conn, g)
+	s.runPath(path, conn, g)
 	return true, nil
 }

@@ -100,11 +100,11 @@ type Engine struct {
 	incarnation uint64
 	devices     []*device
 	cache       *cache
-	absences    absences
+	pauses      pauses
 
-	closing  sync.Mutex     // held by Close
-	hide     func()         // ends what publish began, if it is not nil; guarded by closing
-	entering sync.WaitGroup // calls that make regions
+	closing sync.Mutex     // held by Close
+	hide    func()         // ends what publish began, if it is not nil; guarded by closing
+	adding  sync.WaitGroup // calls that make regions
 
 	mu        sync.Mutex
 	closed    bool
@@ -184,7 +184,7 @@ func (e *Engine) Close() error {
 		closing.Go(func() { _ = p.Close() })
 	}
 	closing.Wait()
-	e.entering.Wait()
+	e.adding.Wait()
 	errs = append(errs, e.cache.close())
 	e.mu.Lock()
 	regions := keys(e.all)
@@ -240,7 +240,7 @@ func (e *Engine) addresses(at netip.AddrPort) []address {
 	var all []address
 	for _, d := range e.devices {
 		for _, ip := range d.addresses() {
-			if (at.Addr().IsUnspecified() || at.Addr() == ip) && len(all) < mostAddresses {
+			if (at.Addr().IsUnspecified() || at.Addr() == ip) && len(all) < maxAddresses {
 				all = append(all, address{uint8(d.index), netip.AddrPortFrom(ip, at.Port())})
 			}
 		}

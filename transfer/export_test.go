@@ -9,7 +9,7 @@ func (p *Peer) data() (all []*rdmacm.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.session != nil {
-		for _, path := range p.session.order {
+		for _, path := range p.session.up {
 			all = append(all, path.conn)
 		}
 	}

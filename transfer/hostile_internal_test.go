@@ -67,7 +67,7 @@ func newRig(t *testing.T, config Config) *rig {
 	return newRigWith(t, config, ListenConfig{}, dialTimeout)
 }
 
-func newRigWith(t *testing.T, config Config, listen ListenConfig, patience time.Duration) *rig {
+func newRigWith(t *testing.T, config Config, listen ListenConfig, timeout time.Duration) *rig {
 	t.Helper()
 	r := &rig{t: t, ctx: limited(t)}
 	ip := host(t)
@@ -75,7 +75,7 @@ func newRigWith(t *testing.T, config Config, listen ListenConfig, patience time.
 	r.engine, err = New(config)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.engine.Close()) })
-	r.ln, err = r.engine.listen(r.ctx, ":0", listen, patience)
+	r.ln, err = r.engine.listen(r.ctx, ":0", listen, timeout)
 	require.NoError(t, err)
 	r.at = netip.AddrPortFrom(ip, r.ln.Addr().Port()).String()
 	return r
@@ -189,7 +189,7 @@ func TestBreachesOfTheProtocol(t *testing.T) {
 		"empty offer":             items(func(e *encoder) { e.item(itemOffer)() }),
 		"offer without a name":    items(offered(func(o *offer) { o.name = "" })),
 		"offer without bytes":     items(offered(func(o *offer) { o.length = 0 })),
-		"offer that is too large": items(offered(func(o *offer) { o.length = mostLength + 1 })),
+		"offer that is too large": items(offered(func(o *offer) { o.length = maxLength + 1 })),
 		"offer that overflows":    items(offered(func(o *offer) { o.keys[0].addr = 1<<64 - 1 })),
 		"offer of other access":   items(offered(func(o *offer) { o.access = 8 })),
 		"offer that changes":      items(offered(same), offered(func(o *offer) { o.length++ })),
@@ -277,14 +277,14 @@ func TestBreachesBeforeASession(t *testing.T) {
 func TestHalfOpenConnections(t *testing.T) {
 	need(t)
 	r := newRig(t, Config{})
-	for range mostHalfOpen + 50 {
+	for range maxHalfOpen + 50 {
 		_, err := r.raw(greeting{kind: kindControl})
 		require.NoError(t, err)
 	}
 	r.works()
 	r.ln.mu.Lock()
 	defer r.ln.mu.Unlock()
-	require.LessOrEqual(t, len(r.ln.halfOpen), mostHalfOpen)
+	require.LessOrEqual(t, len(r.ln.halfOpen), maxHalfOpen)
 }
 
 // Dialers that are refused and do not take the refusal keep no other out.
@@ -298,7 +298,7 @@ func TestRefusedDialersThatDoNotAnswer(t *testing.T) {
 	}}, time.Hour)
 	deaf := controlConfig(greeting{kind: kindControl})
 	deaf.MessageSize = 0 // without receives
-	for range mostServed + 10 {
+	for range maxServed + 10 {
 		conn, err := rdmacm.Dial(r.ctx, r.at, &deaf)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
@@ -317,8 +317,9 @@ func TestFloodOfQuestions(t *testing.T) {
 	need(t)
 	r := newRig(t, Config{})
 	conn, p, _ := r.session()
-	// The answers are received, and not acknowledged: without receives, Soft-RoCE
-	// would end the connection after RetryCount+1 times the AckTimeout.
+	// The answers are received, and not acknowledged: without receives,
+	// Soft-RoCE would end the connection after RetryCount+1 times the
+	// AckTimeout.
 	received := cmtest.InBackground(func() (err error) {
 		for err == nil {
 			_, err = conn.Receive(r.ctx)
@@ -330,12 +331,12 @@ func TestFloodOfQuestions(t *testing.T) {
 	require.NoError(t, err)
 	for n := uint64(0); p.Err() == nil; {
 		var all []func(*encoder)
-		for len(all) < mostBody/(itemHeader+8) {
+		for len(all) < maxBody/(itemHeader+8) {
 			all = append(all, numbered(itemFence, 4000))
 		}
 		size := copy(memory.Bytes(), itemsAt(n, 0, all...))
 		n += uint64(len(all))
-		require.Less(t, n, uint64(2*mostAnswers))
+		require.Less(t, n, uint64(2*maxAnswers))
 		if conn.Send(r.ctx, memory.Sub(0, size)) != nil {
 			break
 		}
@@ -540,7 +541,7 @@ func lone(t *testing.T) *session {
 
 func handle(t *testing.T, s *session, fill func(*encoder)) error {
 	t.Helper()
-	return s.stream.take(itemsAt(s.stream.got(), 0, fill), s.handle)
+	return s.stream.take(itemsAt(s.stream.receivedCount(), 0, fill), s.handle)
 }
 
 // A withdrawal is answered once, when no slice to the region is left.
@@ -573,7 +574,7 @@ func TestCreditIsAnAnswer(t *testing.T) {
 	_, err := s.peer.Receive(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, s.stream.answers)
-	s.stream.answers = mostAnswers
+	s.stream.answers = maxAnswers
 	require.ErrorIs(t, handle(t, s, message(1)), syscall.EPROTO)
 }
 
@@ -581,11 +582,11 @@ func TestCreditIsAnAnswer(t *testing.T) {
 // connection, while this end does so, gets one goroutine.
 func TestFencesOfOnePath(t *testing.T) {
 	s := lone(t)
-	p, _, err := s.reserve(7, new(device))
+	p, _, err := s.reservePath(7, new(device))
 	require.NoError(t, err)
 	require.NoError(t, handle(t, s, numbered(itemFence, 7)))
 	require.ErrorIs(t, handle(t, s, numbered(itemFence, 7)), syscall.EPROTO)
-	p.finish()
+	p.setDestroyed()
 	cmtest.Soon(t, "the peer is told", func() bool { return !s.stream.idle() })
 }
 
@@ -601,7 +602,7 @@ func TestItemsAfterTheEnd(t *testing.T) {
 	}
 	require.Empty(t, s.regions)
 	require.Empty(t, s.peer.mail)
-	require.Zero(t, s.stream.got())
+	require.Zero(t, s.stream.receivedCount())
 }
 
 // What the peer does not acknowledge is sent again, and handled once.
@@ -691,14 +692,14 @@ func TestRequestsWithoutKeys(t *testing.T) {
 	s := lone(t)
 	p := s.peer
 	on := &path{session: s, local: new(device)}
-	s.order = append(s.order, on)
+	s.up = append(s.up, on)
 	const n = 5
 	b := p.NewBatch(n)
 	for i := range n {
 		o := someOffer
 		o.id, o.name = uint64(i+1), strconv.Itoa(i)
 		if i != 2 {
-			o.keys = [mostDevices]key{}
+			o.keys = [maxDevices]key{}
 		}
 		require.NoError(t, handle(t, s, o.append))
 		require.NoError(t, b.Read(make([]byte, 1), s.names[o.name], 0))
@@ -709,7 +710,7 @@ func TestRequestsWithoutKeys(t *testing.T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.state, b.unfinished = submitted, n
-	p.ring(b)
+	p.enqueue(b)
 	now := time.Now()
 	b.expire(now, time.Second)
 	b.expire(now.Add(time.Second), time.Second)
@@ -723,7 +724,7 @@ func TestRequestsWithoutKeys(t *testing.T) {
 			require.ErrorIs(t, b.requests[i].err, errNoKey)
 		}
 	}
-	p.unring(b)
+	p.dequeue(b)
 }
 
 // A request to a region for which the peer gives no key fails in time, and does
@@ -745,7 +746,7 @@ func TestNoKey(t *testing.T) {
 		require.NoError(t, b.Write(remote, 0, make([]byte, 100)))
 		if name == "without" {
 			p.mu.Lock()
-			remote.offer.keys = [mostDevices]key{}
+			remote.offer.keys = [maxDevices]key{}
 			p.mu.Unlock()
 		}
 	}

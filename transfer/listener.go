@@ -36,16 +36,16 @@ type ListenConfig struct {
 
 // A Listener accepts peers. Its methods may be called concurrently.
 type Listener struct {
-	engine   *Engine
-	config   ListenConfig
-	patience time.Duration // for which a dialer may keep this end waiting
-	rdma     *rdmacm.Listener
-	ctx      context.Context // ends with Close
-	cancel   context.CancelFunc
-	served   chan struct{} // closed when no request is being served any more
-	peers    chan *Peer    // for Accept
-	err      error         // why the listener has ended; set before ended is closed
-	ended    chan struct{}
+	engine  *Engine
+	config  ListenConfig
+	timeout time.Duration // for which a dialer may keep this end waiting
+	rdma    *rdmacm.Listener
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	served  chan struct{} // closed when no request is being served any more
+	peers   chan *Peer    // for Accept
+	err     error         // why the listener has ended; set before ended is closed
+	ended   chan struct{}
 
 	mu       sync.Mutex
 	halfOpen []*halfOpen // the oldest first
@@ -60,7 +60,7 @@ type halfOpen struct{ end context.CancelFunc }
 func (ln *Listener) enter(h *halfOpen) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if len(ln.halfOpen) == mostHalfOpen {
+	if len(ln.halfOpen) == maxHalfOpen {
 		ln.halfOpen[0].end()
 		ln.halfOpen = slices.Delete(ln.halfOpen, 0, 1)
 	}
@@ -77,8 +77,8 @@ func (ln *Listener) leave(h *halfOpen) {
 }
 
 const (
-	mostServed   = 256 // connection requests at once
-	mostHalfOpen = 128 // of those, control connections that are half open; the oldest gives way
+	maxServed   = 256 // connection requests at once
+	maxHalfOpen = 128 // of those, control connections that are half open; the oldest gives way
 )
 
 // Listen listens at host:port for engines that dial. Without a host, it listens
@@ -88,7 +88,7 @@ func (e *Engine) Listen(ctx context.Context, address string, config ListenConfig
 	return e.listen(ctx, address, config, dialTimeout)
 }
 
-func (e *Engine) listen(ctx context.Context, address string, config ListenConfig, patience time.Duration) (*Listener, error) {
+func (e *Engine) listen(ctx context.Context, address string, config ListenConfig, timeout time.Duration) (*Listener, error) {
 	const op = "Engine.Listen"
 	if err := cmp.Or(e.check(op), checkContext(op, ctx)); err != nil {
 		return nil, err
@@ -96,12 +96,12 @@ func (e *Engine) listen(ctx context.Context, address string, config ListenConfig
 	if config.Backlog <= 0 {
 		config.Backlog = 1024
 	}
-	rdma, err := rdmacm.Listen(ctx, address, &rdmacm.ListenConfig{MaxServed: mostServed})
+	rdma, err := rdmacm.Listen(ctx, address, &rdmacm.ListenConfig{MaxServed: maxServed})
 	if err != nil {
 		return nil, err
 	}
 	ln := &Listener{
-		engine: e, config: config, patience: patience, rdma: rdma, served: make(chan struct{}), ended: make(chan struct{}), peers: make(chan *Peer, config.Backlog),
+		engine: e, config: config, timeout: timeout, rdma: rdma, served: make(chan struct{}), ended: make(chan struct{}), peers: make(chan *Peer, config.Backlog),
 	}
 	ln.ctx, ln.cancel = context.WithCancel(context.Background())
 	e.mu.Lock()
@@ -214,7 +214,7 @@ func (ln *Listener) handle(ctx context.Context, req *rdmacm.Request) {
 // control accepts a control connection.
 func (ln *Listener) control(ctx context.Context, req *rdmacm.Request) error {
 	config := controlConfig(greeting{kind: kindControl})
-	first, cancel := context.WithTimeout(ctx, ln.patience)
+	first, cancel := context.WithTimeout(ctx, ln.timeout)
 	defer cancel()
 	h := &halfOpen{cancel}
 	ln.enter(h)
@@ -273,7 +273,7 @@ func (ln *Listener) greet(ctx context.Context, req *rdmacm.Request, conn *rdmacm
 		return err
 	}
 	p := e.newPeer(req.RemoteAddr().String(), nil)
-	p.shown = slices.Clone(h.credentials)
+	p.credentials = slices.Clone(h.credentials)
 	s := newSession(p, w.token, h.incarnation, h.mailbox)
 	if err := e.admit(p); err != nil {
 		return err
@@ -308,7 +308,7 @@ func (ln *Listener) errFull() error {
 // session ends, or when its dialer does not come back.
 func (p *Peer) linger(conn *rdmacm.Conn, s *session) {
 	err := s.attach(conn, 0)
-	s.left(err)
+	s.endUnlessResumed(err)
 	<-s.ctx.Done()
 	p.mu.Lock()
 	err = s.err
@@ -316,8 +316,9 @@ func (p *Peer) linger(conn *rdmacm.Conn, s *session) {
 	p.end(err)
 }
 
-// left ends the session unless it has another control connection soon.
-func (s *session) left(err error) {
+// endUnlessResumed ends the session unless it has another control connection
+// soon.
+func (s *session) endUnlessResumed(err error) {
 	timeout := s.peer.engine.config.RetryTimeout
 	s.peer.mu.Lock()
 	defer s.peer.mu.Unlock()
@@ -325,10 +326,10 @@ func (s *session) left(err error) {
 	if s.control != nil || s.err != nil {
 		return
 	}
-	if s.leaving != nil {
-		s.leaving.Stop()
+	if s.endTimer != nil {
+		s.endTimer.Stop()
 	}
-	s.leaving = time.AfterFunc(timeout, func() {
+	s.endTimer = time.AfterFunc(timeout, func() {
 		s.peer.mu.Lock()
 		back := s.attached != attached
 		s.peer.mu.Unlock()
@@ -348,10 +349,10 @@ func (ln *Listener) resume(ctx context.Context, conn *rdmacm.Conn, it item) erro
 	if s == nil {
 		return refuse(ctx, conn, refusedSession, errNoSession)
 	}
-	if err := sendFirst(ctx, conn, func(e *encoder) { appendNumber(e, itemResumed, s.stream.got()) }); err != nil {
+	if err := sendFirst(ctx, conn, func(e *encoder) { appendNumber(e, itemResumed, s.stream.receivedCount()) }); err != nil {
 		return err
 	}
-	go func() { s.left(s.attach(conn, received)) }()
+	go func() { s.endUnlessResumed(s.attach(conn, received)) }()
 	return nil
 }
 
@@ -376,7 +377,7 @@ func (ln *Listener) data(req *rdmacm.Request, g greeting) error {
 	if err != nil {
 		return err
 	}
-	p, ctx, err := s.reserve(g.path, local)
+	p, ctx, err := s.reservePath(g.path, local)
 	if err != nil {
 		return err
 	}
@@ -384,26 +385,26 @@ func (ln *Listener) data(req *rdmacm.Request, g greeting) error {
 	config.PD = pd
 	conn, err := req.Accept(ctx, &config)
 	if err != nil {
-		s.start(p, nil, greeting{})
-		e.lose(local, err)
+		s.runPath(p, nil, greeting{})
+		e.connectionEnded(local, err)
 		return err
 	}
 	go func() {
-		if err := awaitFirst(ctx, conn, ln.patience); err != nil {
+		if err := awaitFirst(ctx, conn, ln.timeout); err != nil {
 			_ = conn.Close()
-			s.start(p, nil, greeting{})
-			e.lose(local, err)
+			s.runPath(p, nil, greeting{})
+			e.connectionEnded(local, err)
 			return
 		}
-		s.start(p, conn, g)
+		s.runPath(p, conn, g)
 	}()
 	return nil
 }
 
 // awaitFirst waits for the message with which the dialer begins a data
 // connection. On iWARP, this end must not send before.
-func awaitFirst(ctx context.Context, conn *rdmacm.Conn, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func awaitFirst(ctx context.Context, conn *rdmacm.Conn, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	m, err := conn.Receive(ctx)
 	if err == nil && len(m.Data) > 0 {

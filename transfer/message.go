@@ -26,19 +26,19 @@ import (
 // again has another generation; a key is used only on connections to the one
 // that it belongs to, since the next one may give it to other memory.
 const (
-	magic         = "VrbT"
-	version       = 1
-	kindControl   = 1
-	kindData      = 2
-	greetingLen   = 28
-	tokenLen      = 16
-	messageLen    = 4096 // longest message on a control connection
-	frameHeader   = 16   // the number of the first item, and of the items received
-	itemHeader    = 4    // type, 0, length
-	mostBody      = messageLen - frameHeader - itemHeader
-	mostName      = 255
-	mostDevices   = 16
-	mostAddresses = 64
+	magic        = "VrbT"
+	version      = 1
+	kindControl  = 1
+	kindData     = 2
+	greetingLen  = 28
+	tokenLen     = 16
+	messageLen   = 4096 // longest message on a control connection
+	frameHeader  = 16   // the number of the first item, and of the items received
+	itemHeader   = 4    // type, 0, length
+	maxBody      = messageLen - frameHeader - itemHeader
+	maxName      = 255
+	maxDevices   = 16
+	maxAddresses = 64
 )
 
 // Limits of what the program sends.
@@ -80,8 +80,8 @@ func decodeGreeting(b []byte) (g greeting, err error) {
 		return g, protocolError("version %d of the protocol, where this end has version %d", b[4], version)
 	case b[5] != kindControl && b[5] != kindData:
 		return g, protocolError("connection of kind %d", b[5])
-	case b[6] >= mostDevices:
-		return g, protocolError("device %d, of at most %d", b[6], mostDevices)
+	case b[6] >= maxDevices:
+		return g, protocolError("device %d, of at most %d", b[6], maxDevices)
 	}
 	g = greeting{kind: b[5], device: b[6], generation: b[7], path: binary.BigEndian.Uint32(b[8:])}
 	copy(g.token[:], b[12:])
@@ -281,14 +281,14 @@ func decodeWelcome(b []byte) (w welcome, err error) {
 	n := int(d.u8())
 	for range n {
 		device, at, port := d.u8(), d.raw(16), d.u16()
-		if d.bad || device >= mostDevices {
+		if d.bad || device >= maxDevices {
 			return welcome{}, protocolError("welcome with a wrong address")
 		}
 		ip, _ := netip.AddrFromSlice(at)
 		w.addresses = append(w.addresses, address{device, netip.AddrPortFrom(ip.Unmap(), port)})
 	}
 	w.answer = d.rest
-	if d.bad || w.incarnation == 0 || w.mailbox == 0 || n > mostAddresses || len(w.answer) > MaxCredentials {
+	if d.bad || w.incarnation == 0 || w.mailbox == 0 || n > maxAddresses || len(w.answer) > MaxCredentials {
 		return welcome{}, protocolError("welcome of %d bytes", len(b))
 	}
 	return w, nil
@@ -312,7 +312,7 @@ type offer struct {
 	id, length uint64
 	access     Access
 	name       string
-	keys       [mostDevices]key // by the index of the offering end's device; without a key, the device lacks the region
+	keys       [maxDevices]key // by the index of the offering end's device; without a key, the device lacks the region
 }
 
 // key is how requests to a device name a region.
@@ -353,7 +353,7 @@ func decodeOffer(b []byte) (o offer, err error) {
 	for !d.bad && len(d.rest) > 0 {
 		i, generation, addr, rkey := d.u8(), d.u8(), d.u64(), d.u32()
 		switch {
-		case d.bad || i >= mostDevices || o.keys[i].there:
+		case d.bad || i >= maxDevices || o.keys[i].there:
 			return offer{}, protocolError("offer of region %q with wrong keys", o.name)
 		case addr+o.length < addr:
 			return offer{}, protocolError("offer of region %q, of %d bytes at %#x", o.name, o.length, addr)
@@ -363,14 +363,14 @@ func decodeOffer(b []byte) (o offer, err error) {
 	switch {
 	case d.bad:
 		return offer{}, protocolError("offer of %d bytes", len(b))
-	case o.name == "" || o.length == 0 || o.length > mostLength || o.access&^(ReadAccess|WriteAccess) != 0:
+	case o.name == "" || o.length == 0 || o.length > maxLength || o.access&^(ReadAccess|WriteAccess) != 0:
 		return offer{}, protocolError("offer of region %q, of %d bytes", o.name, o.length)
 	}
 	return o, nil
 }
 
 // mostLength is the size of the largest region, which leaves room to add.
-const mostLength = 1 << 62
+const maxLength = 1 << 62
 
 // number is the body of items that have one number.
 func appendNumber(e *encoder, kind uint8, n uint64) {

@@ -29,7 +29,7 @@ var (
 	someWelcome = welcome{token{1, 2}, 9, 10, []address{
 		{0, netip.MustParseAddrPort("192.0.2.1:1")}, {15, netip.MustParseAddrPort("[2001:db8::1]:65535")},
 	}, []byte("answer")}
-	someOffer = offer{id: 1, length: 2, access: ReadAccess, name: "name", keys: [mostDevices]key{0: {true, 4, 5, 6}, 15: {true, 255, 8, 9}}}
+	someOffer = offer{id: 1, length: 2, access: ReadAccess, name: "name", keys: [maxDevices]key{0: {true, 4, 5, 6}, 15: {true, 255, 8, 9}}}
 )
 
 func TestMessages(t *testing.T) {
@@ -118,6 +118,6 @@ func FuzzFrame(f *testing.F) {
 		if err != nil {
 			require.ErrorIs(t, err, errProtocol)
 		}
-		require.Equal(t, s.got(), items)
+		require.Equal(t, s.receivedCount(), items)
 	})
 }

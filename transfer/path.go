@@ -15,14 +15,14 @@ import (
 
 // Sizes of what is in flight on a path.
 const (
-	perFlight   = 16      // work requests that are posted in one call
-	flights     = 8       // that are in flight at once
-	flightBytes = 2 << 20 // after which a flight takes no more slices
-	pathBytes   = 4 << 20 // after which a path posts no more flights
+	maxFlightSlices = 16      // work requests that are posted in one call
+	maxFlights      = 8       // that are in flight at once
+	maxFlightBytes  = 2 << 20 // after which a flight takes no more slices
+	maxPathBytes    = 4 << 20 // after which a path posts no more flights
 
 	// Where there are several devices, they share a request or a flight, but no
 	// slice or flight is smaller than this because of that.
-	leastShare = 128 << 10
+	minShare = 128 << 10
 )
 
 // share returns how many of n bytes one of the devices takes.
@@ -31,46 +31,46 @@ func share(n int64, devices int) int64 {
 		return n
 	}
 	const page = 4096
-	return max((n/int64(devices)+page-1)/page*page, leastShare)
+	return max((n/int64(devices)+page-1)/page*page, minShare)
 }
 
 // path is a data connection. Its requests are posted by the goroutine that has
 // work or room for it.
 type path struct {
-	reaping
+	polling
 	session *session
 	number  uint32
 	local   *device // of this end
 	remote  uint8   // index of the peer's device
 	// generation is that of the peer's device.
-	generation uint8
-	conn       *rdmacm.Conn
-	batch      *ibverbs.SendBatch // of the goroutine that has set posting
-	notice     *ibverbs.MR        // of trailers
-	memory     []byte             // of the notice
+	generation    uint8
+	conn          *rdmacm.Conn
+	batch         *ibverbs.SendBatch // of the goroutine that has set posting
+	trailerMR     *ibverbs.MR        // of trailers
+	trailerMemory []byte             // of trailerMR
 
-	gone chan struct{} // closed when the path is destroyed at this end
+	destroyed chan struct{} // closed when the path is destroyed at this end
 
 	// Guarded by the peer's mu.
-	free     []*flight
-	inFlight int           // number of flights that are not in free
-	bytes    int           // sum of their bytes
-	posting  bool          // whether a goroutine posts
-	trailing bool          // whether the device has the notice
-	fenced   bool          // whether the peer has destroyed its end, and waits for this one
-	down     bool          // whether the path takes no more slices
-	cause    error         // why it is down
-	ended    chan struct{} // closed when down is set
-	cancel   context.CancelFunc
+	free          []*flight
+	inFlight      int           // number of flights that are not in free
+	bytes         int           // sum of their bytes
+	posting       bool          // whether a goroutine posts
+	trailerPosted bool          // whether the device has a trailer
+	fenced        bool          // whether the peer has destroyed its end, and waits for this one
+	down          bool          // whether the path takes no more slices
+	cause         error         // why it is down
+	ended         chan struct{} // closed when down is set
+	cancel        context.CancelFunc
 }
 
 // flight is a number of slices that were posted in one call.
 type flight struct {
 	transfer rdmacm.Transfer
-	slices   [perFlight]slice
+	slices   [maxFlightSlices]slice
 	n        int
 	bytes    int   // of the slices
-	trailer  int   // number of bytes of the notice that are posted behind the slices
+	trailer  int   // number of bytes of the trailer that is posted behind the slices
 	err      error // why they could not be posted
 }
 
@@ -86,18 +86,18 @@ type slice struct {
 }
 
 func newPath(s *session, number uint32, local *device, cancel context.CancelFunc) (*path, error) {
-	batch, err := ibverbs.NewSendBatch(perFlight+1, 1)
+	batch, err := ibverbs.NewSendBatch(maxFlightSlices+1, 1)
 	if err != nil {
 		return nil, err
 	}
 	p := &path{
 		session: s, number: number, local: local, batch: batch,
-		gone: make(chan struct{}), ended: make(chan struct{}), cancel: cancel,
+		destroyed: make(chan struct{}), ended: make(chan struct{}), cancel: cancel,
 	}
-	if err := p.reaping.init(p.isReady); err != nil {
+	if err := p.polling.init(p.isReady); err != nil {
 		return nil, err
 	}
-	for range flights {
+	for range maxFlights {
 		p.free = append(p.free, new(flight))
 	}
 	return p, nil
@@ -111,7 +111,7 @@ func (p *path) fail(err error) {
 	p.down, p.cause = true, err
 	close(p.ended)
 	p.cancel()
-	p.session.drop(p)
+	p.session.removePath(p)
 	if p.conn != nil {
 		go func() { _ = p.conn.Close() }() // makes flights fail
 	}
@@ -120,28 +120,28 @@ func (p *path) fail(err error) {
 // run makes the path take slices until it fails, and then destroys it.
 func (p *path) run() {
 	peer := p.session.peer
-	var keeping sync.WaitGroup
-	keeping.Go(p.keep)
-	p.pump()
-	peer.pump()
+	var background sync.WaitGroup
+	background.Go(p.pollInBackground)
+	p.postAll()
+	peer.postAll()
 	select {
-	case <-p.fault:
+	case <-p.stop:
 	case <-p.conn.Done():
 	case <-p.ended:
 	}
-	p.breakDown()
-	keeping.Wait()
-	p.turn <- struct{}{} // and keep it
-	p.dropGuard()
-	p.hear()      // what has arrived
-	first := true // whether no flight has failed yet
+	p.stopPolling()
+	background.Wait()
+	p.poller <- struct{}{} // and remain it
+	p.releaseContext()
+	p.receiveMessages() // what has arrived
+	first := true       // whether no flight has failed yet
 	for f := p.next(); f != nil; f = p.next() {
 		if err := p.wait(f); err != nil {
-			p.lost(f, err, first)
+			p.failFlight(f, err, first)
 			first = false
 		} else {
-			p.landed(f)
-			p.pump()
+			p.complete(f)
+			p.postAll()
 		}
 	}
 	_ = p.conn.Close()
@@ -151,26 +151,26 @@ func (p *path) run() {
 		if f == nil {
 			f = <-p.posted
 		}
-		p.first = nil
+		p.head = nil
 		if err := p.wait(f); err != nil {
-			p.lost(f, err, first)
+			p.failFlight(f, err, first)
 			first = false
 		} else {
-			p.landed(f)
+			p.complete(f)
 		}
 	}
 	cause := p.cause
 	peer.unlock()
-	peer.engine.lose(p.local, cause)
+	peer.engine.connectionEnded(p.local, cause)
 	peer.engine.log(slog.LevelInfo, "transfer: connection lost", "peer", peer.String(), "device", p.local.name, "number", p.number, "error", cause)
-	p.finish()
+	p.setDestroyed()
 }
 
 // next returns the next flight, or nil once the path is down.
 func (p *path) next() *flight {
 	if p.oldest() == nil {
 		select {
-		case p.first = <-p.posted:
+		case p.head = <-p.posted:
 		case <-p.ended:
 		case <-p.conn.Done():
 			p.session.peer.mu.Lock()
@@ -178,17 +178,17 @@ func (p *path) next() *flight {
 			p.session.peer.unlock()
 		}
 	}
-	f := p.first
-	p.first = nil
+	f := p.head
+	p.head = nil
 	return f
 }
 
-// finish is called when the path is destroyed at this end.
-func (p *path) finish() {
+// setDestroyed is called when the path is destroyed at this end.
+func (p *path) setDestroyed() {
 	peer := p.session.peer
-	close(p.gone)
+	close(p.destroyed)
 	peer.mu.Lock()
-	p.session.destroyed(p)
+	p.session.pathDestroyed(p)
 	peer.unlock()
 }
 
@@ -205,8 +205,8 @@ func (p *path) wait(f *flight) error {
 	return f.transfer.Wait(context.Background())
 }
 
-// landed records that the slices of a flight are done.
-func (p *path) landed(f *flight) {
+// complete records that the slices of a flight are done.
+func (p *path) complete(f *flight) {
 	peer := p.session.peer
 	peer.mu.Lock()
 	for i := range f.n {
@@ -240,7 +240,7 @@ func (p *path) recycle(f *flight) {
 	f.carry(p, -1)
 	clear(f.slices[:f.n])
 	if f.trailer > 0 {
-		p.trailing = false
+		p.trailerPosted = false
 	}
 	p.inFlight--
 	p.bytes -= f.bytes
@@ -248,9 +248,9 @@ func (p *path) recycle(f *flight) {
 	p.free = append(p.free, f)
 }
 
-// lost records that a flight has failed. first says whether it is the first,
-// whose error says more than that the path is down.
-func (p *path) lost(f *flight, err error, first bool) {
+// failFlight records that a flight has failed. first says whether it is the
+// first, whose error says more than that the path is down.
+func (p *path) failFlight(f *flight, err error, first bool) {
 	peer := p.session.peer
 	peer.mu.Lock()
 	defer peer.unlock()
@@ -267,13 +267,13 @@ func (p *path) lost(f *flight, err error, first bool) {
 			s.deadline = time.Now().Add(peer.engine.config.RetryTimeout)
 		}
 		peer.on(p.local).Repeated++
-		p.session.strand(p, s)
+		p.session.stranded[p] = append(p.session.stranded[p], s)
 	}
 	p.recycle(f)
 }
 
-// pump posts as much as there is work and room for.
-func (p *path) pump() {
+// postAll posts as much as there is work and room for.
+func (p *path) postAll() {
 	for p.post() {
 	}
 }
@@ -283,17 +283,17 @@ func (p *path) pump() {
 func (p *path) post() bool {
 	peer := p.session.peer
 	peer.mu.Lock()
-	if p.posting || p.down || len(p.free) == 0 || p.bytes >= pathBytes {
+	if p.posting || p.down || len(p.free) == 0 || p.bytes >= maxPathBytes {
 		peer.unlock()
 		return false
 	}
 	f := p.free[len(p.free)-1]
-	peer.take(f, p)
+	peer.takeSlices(f, p)
 	if f.n == 0 {
 		peer.unlock()
 		return false
 	}
-	p.session.trail(f, p)
+	p.session.addTrailer(f, p)
 	p.free = p.free[:len(p.free)-1]
 	p.inFlight++
 	p.bytes += f.bytes
@@ -301,12 +301,12 @@ func (p *path) post() bool {
 	p.posting = true
 	peer.unlock()
 
-	looks := p.looks.Load()
+	misses := p.misses.Load()
 	f.err = p.fill(f)
 	if f.err == nil {
 		f.err = p.conn.Post(context.Background(), &f.transfer, p.batch)
 	}
-	p.add(f, looks)
+	p.add(f, misses)
 	peer.mu.Lock()
 	p.posting = false
 	peer.unlock()
@@ -338,7 +338,7 @@ func (p *path) fill(f *flight) error {
 		}
 	}
 	if f.trailer > 0 {
-		return p.batch.Send(0, 0, p.notice.Sub(0, f.trailer))
+		return p.batch.Send(0, 0, p.trailerMR.Sub(0, f.trailer))
 	}
 	return nil
 }

@@ -17,20 +17,20 @@ import (
 // A Peer is another engine, over any number of connections. Either end may read
 // and write the other's regions. Its methods may be called concurrently.
 type Peer struct {
-	engine *Engine
-	name   string        // address of the other end
-	shown  []byte        // credentials of the other end, if it has dialed
-	dialer *dialer       // nil if the other end has dialed
-	gone   chan struct{} // closed when the peer is closed, or has ended and is not dialed again
+	engine      *Engine
+	name        string        // address of the other end
+	credentials []byte        // credentials of the other end, if it has dialed
+	dialer      *dialer       // nil if the other end has dialed
+	done        chan struct{} // closed when the peer is closed, or has ended and is not dialed again
 
-	idle atomic.Int32 // number of calls that wait for paths and do not reap
+	passive atomic.Int32 // number of calls that wait for paths and do not poll
 
 	mu        sync.Mutex
 	closed    bool
 	err       error
 	session   *session // nil before the first, and between two
 	pending   int      // requests that are submitted and not done
-	head      *Batch   // ring of batches with requests to issue; its first has the next turn
+	head      *Batch   // circular queue of batches with requests to issue; its first is next
 	finished  *Batch   // batches that are done, linked by right
 	retries   []slice  // slices to post again
 	noPath    time.Time
@@ -53,7 +53,7 @@ type mail struct {
 }
 
 func (e *Engine) newPeer(name string, d *dialer) *Peer {
-	p := &Peer{engine: e, name: name, dialer: d, gone: make(chan struct{}), noPath: time.Now()}
+	p := &Peer{engine: e, name: name, dialer: d, done: make(chan struct{}), noPath: time.Now()}
 	for _, device := range e.devices {
 		p.perDevice = append(p.perDevice, DeviceStats{Device: device.name})
 	}
@@ -85,7 +85,7 @@ func (p *Peer) Credentials() []byte {
 	if p.check("") != nil {
 		return nil
 	}
-	return slices.Clone(p.shown)
+	return slices.Clone(p.credentials)
 }
 
 // Incarnation returns a number that tells the sessions with the peer apart:
@@ -127,7 +127,7 @@ func (p *Peer) Done() <-chan struct{} {
 	if p == nil {
 		return nil
 	}
-	return p.gone
+	return p.done
 }
 
 // Err returns nil before Done's channel is closed, and then why: an error
@@ -162,12 +162,12 @@ func (p *Peer) Close() error {
 	}
 	p.mu.Unlock()
 	if already {
-		<-p.gone
+		<-p.done
 		return nil
 	}
 	if down != nil {
 		told := make(chan struct{})
-		s.tellEnd(func(error) { close(told) })
+		s.sendEnd(func(error) { close(told) })
 		select {
 		case <-told:
 		case <-down:
@@ -175,7 +175,7 @@ func (p *Peer) Close() error {
 		}
 	}
 	p.end(errPeerClosed)
-	<-p.gone // another goroutine may have been the first to end it
+	<-p.done // another goroutine may have been the first to end it
 	return nil
 }
 
@@ -193,7 +193,7 @@ func (p *Peer) end(err error) {
 	}
 	if s != nil {
 		s.end(err)
-		s.await()
+		s.awaitDestroyed()
 	}
 	if p.dialer != nil {
 		p.dialer.running.Wait()
@@ -209,11 +209,11 @@ func (p *Peer) end(err error) {
 	p.drop(everyRequest, p.err)
 	p.changed()
 	p.unlock()
-	close(p.gone)
+	close(p.done)
 }
 
 // await waits until the connections of a session that has ended are destroyed.
-func (s *session) await() {
+func (s *session) awaitDestroyed() {
 	s.peer.mu.Lock()
 	var all []*path
 	for _, p := range s.paths {
@@ -221,7 +221,7 @@ func (s *session) await() {
 	}
 	s.peer.mu.Unlock()
 	for _, p := range all {
-		<-p.gone
+		<-p.destroyed
 	}
 	s.running.Wait()
 }
@@ -291,8 +291,8 @@ func (p *Peer) awaitChange() <-chan struct{} {
 // changed wakes the goroutines that wait for a change. The caller holds p.mu.
 func (p *Peer) changed() {
 	for _, path := range p.up() {
-		if path.receives.Load() {
-			path.kick()
+		if path.receiving.Load() {
+			path.wake()
 		}
 	}
 	if p.change != nil {
@@ -397,25 +397,25 @@ func (p *Peer) Receive(ctx context.Context) ([]byte, error) {
 			p.mu.Unlock()
 			return nil, err
 		}
-		path := p.sole()
-		if path != nil && path.tryTurn() {
+		path := p.onlyPath()
+		if path != nil && path.tryBecomePoller() {
 			p.mu.Unlock()
-			p.reap(ctx, path)
-			path.endTurn()
+			p.poll(ctx, path)
+			path.releasePoller()
 			continue
 		}
 		change := p.awaitChange()
 		p.mu.Unlock()
 		if path == nil {
-			p.beginIdle()
+			p.beginPassiveWait()
 			select {
 			case <-change:
 			case <-ctx.Done():
 			}
-			p.endIdle()
-		} else if has, _ := path.takeTurn(ctx, change); has {
-			p.reap(ctx, path)
-			path.endTurn()
+			p.endPassiveWait()
+		} else if has, _ := path.becomePoller(ctx, change); has {
+			p.poll(ctx, path)
+			path.releasePoller()
 		}
 	}
 }
@@ -425,23 +425,23 @@ func (p *Peer) takeMail() ([]byte, error) {
 	first := p.mail[0]
 	p.mail = p.mail[1:]
 	if first.err == nil {
-		first.session.read()
+		first.session.markTaken()
 	}
 	return first.message, first.err
 }
 
-// reap reaps a path until there is mail, as long as no other path is up. The
-// caller has the turn.
-func (p *Peer) reap(ctx context.Context, path *path) {
+// poll polls a path until there is mail, as long as no other path is up. The
+// caller is the poller.
+func (p *Peer) poll(ctx context.Context, path *path) {
 	for err := error(nil); err == nil; {
-		path.receives.Store(true) // before the look at the mail, so that a change kicks
+		path.receiving.Store(true) // before the look at the mail, so that a change wakes
 		p.mu.Lock()
-		over := len(p.mail) > 0 || p.err != nil || p.sole() != path
+		over := len(p.mail) > 0 || p.err != nil || p.onlyPath() != path
 		p.mu.Unlock()
 		if !over {
 			err = path.await(ctx)
 		}
-		path.receives.Store(false)
+		path.receiving.Store(false)
 		if over {
 			return
 		}
@@ -451,36 +451,37 @@ func (p *Peer) reap(ctx context.Context, path *path) {
 	}
 }
 
-// sole returns the path if only one is up and works, or nil. The caller holds
-// p.mu.
-func (p *Peer) sole() *path {
-	if s := p.session; s != nil && len(s.order) == 1 && !s.order[0].broken.Load() {
-		return s.order[0]
+// onlyPath returns the path if only one is up and works, or nil. The caller
+// holds p.mu.
+func (p *Peer) onlyPath() *path {
+	if s := p.session; s != nil && len(s.up) == 1 && !s.up[0].stopped.Load() {
+		return s.up[0]
 	}
 	return nil
 }
 
-// up returns the paths that are up. The end of a path kicks the call that reaps
+// up returns the paths that are up. The end of a path wakes the call that polls
 // it. The caller holds p.mu.
 func (p *Peer) up() []*path {
 	if p.session == nil {
 		return nil
 	}
-	return p.session.order
+	return p.session.up
 }
 
-// beginIdle is called before a call waits for what the paths' keepers tell.
-func (p *Peer) beginIdle() {
-	p.idle.Add(1)
+// beginPassiveWait is called before a call waits for what the paths' background
+// pollers record.
+func (p *Peer) beginPassiveWait() {
+	p.passive.Add(1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, path := range p.up() {
-		path.recallKeeper()
+		path.resumeBackground()
 	}
 }
 
-// endIdle is called after such a wait.
-func (p *Peer) endIdle() { p.idle.Add(-1) }
+// endPassiveWait is called after such a wait.
+func (p *Peer) endPassiveWait() { p.passive.Add(-1) }
 
 // Notifications returns an iterator over the results of Receive. It stops after
 // the first error, also that of the end of a session.
@@ -505,7 +506,7 @@ func (p *Peer) notify(message []byte, done func(error)) {
 		go done(err)
 		return
 	}
-	p.session.notify(note{message, done})
+	p.session.notify(notification{message, done})
 }
 
 // Work.
@@ -531,59 +532,60 @@ func (p *Peer) reserve(ctx context.Context, n int) error {
 		}
 		room := p.room
 		p.mu.Unlock()
-		p.beginIdle()
+		p.beginPassiveWait()
 		select {
 		case <-room:
 		case <-ctx.Done():
 		}
-		p.endIdle()
+		p.endPassiveWait()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
 }
 
-// ring adds a batch to the ring. The caller holds p.mu.
-func (p *Peer) ring(b *Batch) {
+// enqueue adds a batch to the queue. The caller holds p.mu.
+func (p *Peer) enqueue(b *Batch) {
 	if p.head == nil {
-		b.left, b.right, p.head = b, b, b
+		b.prev, b.next, p.head = b, b, b
 		return
 	}
-	last := p.head.left
-	b.left, b.right, last.right, p.head.left = last, p.head, b, b
+	last := p.head.prev
+	b.prev, b.next, last.next, p.head.prev = last, p.head, b, b
 }
 
-// unring takes a batch out of the ring, if it is in it. The caller holds p.mu.
-func (p *Peer) unring(b *Batch) {
-	if b.left == nil {
+// dequeue takes a batch out of the queue, if it is in it. The caller holds
+// p.mu.
+func (p *Peer) dequeue(b *Batch) {
+	if b.prev == nil {
 		return
 	}
-	if b.right == b {
+	if b.next == b {
 		p.head = nil
 	} else {
-		b.left.right, b.right.left = b.right, b.left
+		b.prev.next, b.next.prev = b.next, b.prev
 		if p.head == b {
-			p.head = b.right
+			p.head = b.next
 		}
 	}
-	b.left, b.right = nil, nil
+	b.prev, b.next = nil, nil
 }
 
-// ringed returns the batches in the ring, which may change meanwhile. The
+// queued returns the batches in the queue, which may change meanwhile. The
 // caller holds p.mu.
-func (p *Peer) ringed() iter.Seq[*Batch] {
+func (p *Peer) queued() iter.Seq[*Batch] {
 	var all []*Batch
-	for b := p.head; b != nil; b = b.right {
+	for b := p.head; b != nil; b = b.next {
 		all = append(all, b)
-		if b.right == p.head {
+		if b.next == p.head {
 			break
 		}
 	}
 	return slices.Values(all)
 }
 
-// take fills a flight with slices for a path. The caller holds p.mu.
-func (p *Peer) take(f *flight, path *path) {
+// takeSlices fills a flight with slices for a path. The caller holds p.mu.
+func (p *Peer) takeSlices(f *flight, path *path) {
 	f.n, f.bytes = 0, 0
 	if len(p.retries) > 0 && p.takeRetries(f, path) {
 		return
@@ -591,9 +593,9 @@ func (p *Peer) take(f *flight, path *path) {
 	if p.head == nil {
 		return
 	}
-	most := min(flightBytes, int(share(p.head.total, path.session.devices)))
+	most := min(maxFlightBytes, int(share(p.head.total, path.session.devices)))
 	var refused *Batch // the first of the batches that have nothing for this path
-	for f.n < perFlight && f.bytes < most && p.head != nil && p.head != refused {
+	for f.n < maxFlightSlices && f.bytes < most && p.head != nil && p.head != refused {
 		b := p.head
 		s := &f.slices[f.n]
 		ok, more := b.issue(path, s)
@@ -606,12 +608,12 @@ func (p *Peer) take(f *flight, path *path) {
 		}
 		switch {
 		case !more:
-			p.unring(b)
+			p.dequeue(b)
 			if refused == b {
 				refused = nil
 			}
 		case p.head == b:
-			p.head = b.right // the next batch has its turn
+			p.head = b.next // batches take turns
 		}
 	}
 }
@@ -631,11 +633,11 @@ func (p *Peer) takeRetries(f *flight, path *path) bool {
 		switch {
 		case err != nil:
 			s.batch.sliceDone(&s, err)
-		case full || f.n == perFlight || f.bytes >= flightBytes || s.alone && f.n > 0 || !fits:
+		case full || f.n == maxFlightSlices || f.bytes >= maxFlightBytes || s.alone && f.n > 0 || !fits:
 			kept = append(kept, s)
 		default:
 			s.key = k
-			s.batch.spread = s.batch.spread || s.batch.only != path
+			s.batch.spread = s.batch.spread || s.batch.firstPath != path
 			f.slices[f.n] = s
 			f.n++
 			f.bytes += s.n
@@ -647,9 +649,9 @@ func (p *Peer) takeRetries(f *flight, path *path) bool {
 	return full
 }
 
-// again makes a slice be posted again, unless it is not wanted any more. The
+// retry makes a slice be posted again, unless it is not wanted any more. The
 // caller holds p.mu.
-func (p *Peer) again(s slice) {
+func (p *Peer) retry(s slice) {
 	r := &s.batch.requests[s.request]
 	err := r.err
 	if err == nil && s.batch.canceled {
@@ -689,8 +691,8 @@ func (p *Peer) drop(which func(b *Batch, r *request) bool, err error) {
 		}
 		return nil
 	})
-	for b := range p.ringed() {
-		for i := b.next; i < len(b.requests); i++ {
+	for b := range p.queued() {
+		for i := b.nextRequest; i < len(b.requests); i++ {
 			if r := &b.requests[i]; !r.done && r.issued < r.n && which(b, r) {
 				b.failRequest(r, err)
 			}
@@ -700,12 +702,12 @@ func (p *Peer) drop(which func(b *Batch, r *request) bool, err error) {
 
 func everyRequest(*Batch, *request) bool { return true }
 
-// pump makes the paths post what is to be done, in turns.
-func (p *Peer) pump() {
+// postAll makes the paths post what is to be done, one after the other.
+func (p *Peer) postAll() {
 	for busy := true; busy; {
 		busy = false
 		for i := 0; ; i++ {
-			path := p.poster(i)
+			path := p.pathAt(i)
 			if path == nil {
 				break
 			}
@@ -714,25 +716,25 @@ func (p *Peer) pump() {
 	}
 }
 
-// poster returns the path whose turn is in i posts, or nil if all had theirs or
-// there is nothing to post.
-func (p *Peer) poster(i int) *path {
+// pathAt returns the path that posts as number i of a round, or nil if all have
+// posted or there is nothing to post.
+func (p *Peer) pathAt(i int) *path {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.session
-	if s == nil || p.head == nil && len(p.retries) == 0 || i >= len(s.order) {
+	if s == nil || p.head == nil && len(p.retries) == 0 || i >= len(s.up) {
 		return nil
 	}
 	if i == 0 {
-		s.turn++
+		s.firstToPost++
 	}
-	return s.order[(s.turn+i)%len(s.order)]
+	return s.up[(s.firstToPost+i)%len(s.up)]
 }
 
 // finish records that a batch is done. The caller holds p.mu, and calls unlock.
 func (p *Peer) finish(b *Batch) {
 	b.state = finished
-	b.left, b.right = nil, p.finished
+	b.prev, b.next = nil, p.finished
 	p.finished = b
 }
 
@@ -740,31 +742,31 @@ func (p *Peer) finish(b *Batch) {
 func (p *Peer) unlock() {
 	b := p.finished
 	p.finished = nil
-	for one := b; one != nil; one = one.right {
+	for one := b; one != nil; one = one.next {
 		p.pending -= one.weight()
 	}
 	if b != nil && p.room != nil {
 		close(p.room)
 		p.room = nil
 	}
-	var reaped []*path // by calls that wait for one of the batches, which few do when it is done
+	var polled []*path // by calls that wait for one of the batches, which few do when it is done
 	if b != nil {
 		for _, path := range p.up() {
 			if one := path.awaited.Load(); one != nil && one.state == finished {
-				reaped = append(reaped, path)
+				polled = append(polled, path)
 			}
 		}
 	}
 	p.mu.Unlock()
 	for b != nil {
-		next := b.right
-		b.right = nil
+		next := b.next
+		b.next = nil
 		b.release()
 		b.done <- struct{}{}
 		b = next
 	}
-	for _, path := range reaped {
-		path.kick()
+	for _, path := range polled {
+		path.wake()
 	}
 }
 
@@ -779,7 +781,7 @@ func (p *Peer) watch() {
 
 // expire makes requests fail that have waited too long for a connection.
 func (p *Peer) expire() {
-	defer p.pump() // what waited behind a request that has failed
+	defer p.postAll() // what waited behind a request that has failed
 	p.mu.Lock()
 	defer p.unlock()
 	p.watched = false
@@ -795,7 +797,7 @@ func (p *Peer) expire() {
 		for number, lost := range s.fences {
 			for i := range lost {
 				if sl := &lost[i]; sl.batch != nil && now.After(sl.deadline) {
-					sl.lose(timeoutError{sl.err})
+					sl.abandon(timeoutError{sl.err})
 					sl.batch = nil
 				}
 			}
@@ -814,7 +816,7 @@ func (p *Peer) expire() {
 			waits = true
 		}
 	}
-	for b := range p.ringed() {
+	for b := range p.queued() {
 		b.expire(now, timeout)
 		waits = true
 	}

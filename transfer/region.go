@@ -47,15 +47,15 @@ type RegionConfig struct {
 // A Region is memory that is registered with all devices of an engine. Its
 // methods may be called concurrently.
 type Region struct {
-	engine   *Engine
-	config   RegionConfig
-	id       uint64
-	bytes    []byte // nil for memory that the program cannot access, such as a GPU's
-	length   int
-	register func(pd *ibverbs.PD, access ibverbs.AccessFlags) (*ibverbs.MR, error)
-	free     func()                                    // frees the memory; may be nil
-	mrs      [mostDevices]atomic.Pointer[registration] // by the device's index; nil while the device is gone
-	leaving  atomic.Bool                               // whether its deregistration has begun
+	engine        *Engine
+	config        RegionConfig
+	id            uint64
+	bytes         []byte // nil for memory that the program cannot access, such as a GPU's
+	length        int
+	register      func(pd *ibverbs.PD, access ibverbs.AccessFlags) (*ibverbs.MR, error)
+	free          func()                                   // frees the memory; may be nil
+	mrs           [maxDevices]atomic.Pointer[registration] // by the device's index; nil while the device is gone
+	deregistering atomic.Bool                              // whether its deregistration has begun
 	cached
 
 	closing sync.Mutex // held by Close
@@ -128,12 +128,12 @@ func (e *Engine) newRegion(op string, r *Region) (*Region, error) {
 	err := e.check(op)
 	switch {
 	case err != nil:
-	case len(r.config.Name) > mostName:
-		err = cerr.Refuse(op, "", "the name has %d bytes; at most %d are possible", len(r.config.Name), mostName)
+	case len(r.config.Name) > maxName:
+		err = cerr.Refuse(op, "", "the name has %d bytes; at most %d are possible", len(r.config.Name), maxName)
 	case r.config.Access&^(ReadAccess|WriteAccess) != 0:
 		err = cerr.Refuse(op, r.config.Name, "Access is %#x, which has unknown bits", uint8(r.config.Access))
 	default:
-		err = e.enter(op, r)
+		err = e.addRegion(op, r)
 	}
 	if err != nil {
 		e.mu.Lock()
@@ -150,8 +150,8 @@ func (e *Engine) newRegion(op string, r *Region) (*Region, error) {
 	return r, nil
 }
 
-// enter registers a region and makes it found.
-func (e *Engine) enter(op string, r *Region) error {
+// addRegion registers a region and makes it found.
+func (e *Engine) addRegion(op string, r *Region) error {
 	r.engine = e
 	e.mu.Lock()
 	switch {
@@ -165,8 +165,8 @@ func (e *Engine) enter(op string, r *Region) error {
 	e.nextID++
 	r.id = e.nextID
 	e.all[r] = struct{}{}
-	e.entering.Add(1)
-	defer e.entering.Done()
+	e.adding.Add(1)
+	defer e.adding.Done()
 	if r.config.Name != "" {
 		e.names[r.config.Name] = r
 	}
@@ -214,7 +214,7 @@ func (e *Engine) registerOn(r *Region) error {
 		d.mu.Unlock()
 		switch {
 		case removed:
-			e.lose(d, err)
+			e.connectionEnded(d, err)
 		case err != nil:
 			return err
 		}
@@ -244,7 +244,7 @@ func (e *Engine) registerAll(d *device, pd *ibverbs.PD) error {
 
 // registerWith registers the region on a device. The caller holds d.mu.
 func (r *Region) registerWith(d *device, pd *ibverbs.PD) error {
-	if pd == nil || r.leaving.Load() || r.mrs[d.index].Load() != nil {
+	if pd == nil || r.deregistering.Load() || r.mrs[d.index].Load() != nil {
 		return nil
 	}
 	access := ibverbs.AccessLocalWrite
@@ -271,7 +271,7 @@ func isIWARP(d *ibverbs.Device) bool {
 
 // deregister deregisters a region everywhere, and forgets it.
 func (e *Engine) deregister(r *Region) error {
-	r.leaving.Store(true) // a device that comes back must not have it
+	r.deregistering.Store(true) // a device that comes back must not have it
 	e.mu.Lock()
 	delete(e.regions, r.id)
 	e.mu.Unlock()
@@ -427,7 +427,7 @@ func (e *Engine) withdraw(r *Region) {
 		default:
 			// It may still use a key, which may soon be that of other memory.
 			s.end(fmt.Errorf("transfer: the peer did not give back %v in %v: %w", r, e.config.RetryTimeout, syscall.ETIMEDOUT))
-			s.await()
+			s.awaitDestroyed()
 		}
 	}
 }
@@ -439,8 +439,8 @@ type RemoteRegion struct {
 	offer   offer // its keys are guarded by the peer's mu
 
 	// Guarded by the peer's mu.
-	gone     bool // whether the peer has withdrawn it
-	inFlight int  // number of slices that are posted or will be posted again
+	withdrawn bool // whether the peer has withdrawn it
+	inFlight  int  // number of slices that are posted or will be posted again
 }
 
 // Name returns the region's name.

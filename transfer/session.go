@@ -28,36 +28,36 @@ type session struct {
 	cancel      context.CancelFunc
 
 	// Guarded by the peer's mu.
-	err      error // why the session has ended
-	regions  map[uint64]*RemoteRegion
-	names    map[string]*RemoteRegion
-	offered  map[*Region]chan struct{} // regions of this end that the peer knows; closed when it has no transfer to them any more
-	ids      map[uint64]*Region        // the same, by the IDs of those that were withdrawn
-	paths    map[uint32]*path          // all that are not destroyed; nil: is being made
-	order    []*path                   // those that take slices
-	devices  int                       // number of devices of this end that they are of
-	turn     int                       // path that posts first
-	fences   map[uint32][]slice        // slices of paths that are destroyed here, and may not be at the peer
-	stranded map[*path][]slice         // slices of paths that are being destroyed
-	trailer  trailer                   // notification that was sent behind its batch's data
-	sent     uint64                    // notifications that were sent
-	consumed uint64                    // of those, how many the peer's program has taken
-	waiting  []note                    // notifications that the peer has no room for
-	arrived  uint64                    // the peer's notifications that were put into the mailbox
-	taken    uint64                    // of those, how many the program has taken
-	told     uint64                    // of those, of how many the peer was told
-	unread   int                       // the peer's notifications in the mailbox
-	control  *rdmacm.Conn
-	detach   context.CancelFunc // ends the use of control, and then closes it
-	attached int                // number of control connections that there were
-	leaving  *time.Timer        // ends the session unless the peer comes back; may be nil
+	err         error // why the session has ended
+	regions     map[uint64]*RemoteRegion
+	names       map[string]*RemoteRegion
+	offered     map[*Region]chan struct{} // regions of this end that the peer knows; closed when it has no transfer to them any more
+	ids         map[uint64]*Region        // the same, by the IDs of those that were withdrawn
+	paths       map[uint32]*path          // all that are not destroyed; nil: is being made
+	up          []*path                   // those that take slices
+	devices     int                       // number of devices of this end that they are of
+	firstToPost int                       // path that posts first
+	fences      map[uint32][]slice        // slices of paths that are destroyed here, and may not be at the peer
+	stranded    map[*path][]slice         // slices of paths that are being destroyed
+	trailer     trailer                   // notification that was sent behind its batch's data
+	sent        uint64                    // notifications that were sent
+	consumed    uint64                    // of those, how many the peer's program has taken
+	waiting     []notification            // notifications that the peer has no room for
+	arrived     uint64                    // the peer's notifications that were put into the mailbox
+	taken       uint64                    // of those, how many the program has taken
+	credited    uint64                    // of those, of how many the peer was told
+	unread      int                       // the peer's notifications in the mailbox
+	control     *rdmacm.Conn
+	detach      context.CancelFunc // ends the use of control, and then closes it
+	attached    int                // number of control connections that there were
+	endTimer    *time.Timer        // ends the session unless the peer comes back; may be nil
 
 	attaching sync.Mutex     // held by the goroutine that runs the control connection
 	running   sync.WaitGroup // calls of attach
 }
 
-// note is a notification to send.
-type note struct {
+// notification is a notification to send.
+type notification struct {
 	message []byte
 	done    func(error) // called without locks when the peer has it in its mailbox, or may not have it
 }
@@ -99,18 +99,18 @@ func (s *session) end(err error) {
 	for number, lost := range s.fences {
 		delete(s.fences, number)
 		for i := range lost {
-			lost[i].lose(failed)
+			lost[i].abandon(failed)
 		}
 	}
 	if b := s.trailer.batch; b != nil && b.state == notifying {
 		b.notified(failed)
 	}
 	for _, r := range s.regions {
-		r.gone = true
+		r.withdrawn = true
 	}
 	clear(s.names) // Peer.Region waits for the next session
-	if s.leaving != nil {
-		s.leaving.Stop()
+	if s.endTimer != nil {
+		s.endTimer.Stop()
 	}
 	for r, done := range s.offered {
 		delete(s.offered, r)
@@ -174,11 +174,11 @@ func (s *session) attach(conn *rdmacm.Conn, received uint64) error {
 	return err
 }
 
-// tellEnd tells the peer that this end closes the session. done is called when
+// sendEnd tells the peer that this end closes the session. done is called when
 // the peer knows. What this end's program has received counts as arrived at the
 // peer, even if its acknowledgement is still on the way.
-func (s *session) tellEnd(done func(error)) {
-	s.stream.settled()
+func (s *session) sendEnd(done func(error)) {
+	s.stream.awaitHandled()
 	s.peer.mu.Lock()
 	defer s.peer.mu.Unlock()
 	s.stream.add(done, func(e *encoder) { appendNumber(e, itemEnd, s.arrived) })
@@ -196,7 +196,7 @@ func (s *session) handle(it item) error {
 			return err
 		}
 		err = s.takeOffer(o)
-		p.pump() // if a path can carry more with the keys
+		p.postAll() // if a path can carry more with the keys
 		return err
 	case itemNotify:
 		return s.takeNotification(it.body)
@@ -204,7 +204,7 @@ func (s *session) handle(it item) error {
 		number, arrived, err := decodeFenced(it)
 		if err == nil {
 			err = s.fenced(number, arrived)
-			p.pump()
+			p.postAll()
 		}
 		return err
 	}
@@ -215,7 +215,7 @@ func (s *session) handle(it item) error {
 	p.mu.Lock()
 	defer func() {
 		p.unlock()
-		p.pump()
+		p.postAll()
 	}()
 	if s.err != nil {
 		return s.err
@@ -236,7 +236,7 @@ func (s *session) handle(it item) error {
 			delete(s.names, r.offer.name)
 		}
 		r.inFlight++ // so that the requests that are dropped do not answer
-		r.gone = true
+		r.withdrawn = true
 		p.drop(func(_ *Batch, q *request) bool { return q.remote == r }, ErrWithdrawn)
 		r.release()
 	case itemWithdrawn:
@@ -248,13 +248,13 @@ func (s *session) handle(it item) error {
 		close(s.offered[r])
 		delete(s.offered, r)
 	case itemFence:
-		return s.destroyThenTell(uint32(n))
+		return s.destroyFenced(uint32(n))
 	case itemEnd:
 		if err := s.checkArrived(n); err != nil {
 			return err
 		}
 		if s.trailer.path != nil {
-			s.settle(n == s.sent)
+			s.trailerDone(n == s.sent)
 		}
 		return errEnded
 	case itemCredit:
@@ -301,7 +301,7 @@ func (s *session) takeOffer(o offer) error {
 // peer's mu.
 func (r *RemoteRegion) release() {
 	r.inFlight--
-	if r.inFlight == 0 && r.gone && r.session.err == nil {
+	if r.inFlight == 0 && r.withdrawn && r.session.err == nil {
 		r.session.stream.add(nil, func(e *encoder) { appendNumber(e, itemWithdrawn, r.offer.id) })
 	}
 }
@@ -348,11 +348,11 @@ func (s *session) withdraw(r *Region) <-chan struct{} {
 // Paths.
 
 // mostPaths is the number of paths that a peer may make.
-const mostPaths = 4096
+const maxPaths = 4096
 
-// reserve makes room for a path, so that the peer can tell of its end before it
-// is up. ctx ends when the path is not wanted any more.
-func (s *session) reserve(number uint32, local *device) (*path, context.Context, error) {
+// reservePath makes room for a path, so that the peer can tell of its end
+// before it is up. ctx ends when the path is not wanted any more.
+func (s *session) reservePath(number uint32, local *device) (*path, context.Context, error) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	p, err := newPath(s, number, local, cancel)
 	if err != nil {
@@ -366,8 +366,8 @@ func (s *session) reserve(number uint32, local *device) (*path, context.Context,
 		err = s.err
 	case s.paths[number] != nil || s.fences[number] != nil:
 		err = protocolError("another connection with the number %d", number)
-	case len(s.paths) >= mostPaths:
-		err = protocolError("more than %d connections", mostPaths)
+	case len(s.paths) >= maxPaths:
+		err = protocolError("more than %d connections", maxPaths)
 	}
 	if err != nil {
 		cancel()
@@ -377,30 +377,30 @@ func (s *session) reserve(number uint32, local *device) (*path, context.Context,
 	return p, ctx, nil
 }
 
-// start makes a path that is up take slices, until it fails. It returns when
+// runPath makes a path that is up take slices, until it fails. It returns when
 // the path is destroyed. conn is nil if the path could not be made.
-func (s *session) start(p *path, conn *rdmacm.Conn, g greeting) {
+func (s *session) runPath(p *path, conn *rdmacm.Conn, g greeting) {
 	if conn == nil {
 		s.peer.mu.Lock()
 		p.fail(errors.New("transfer: no connection"))
 		s.peer.unlock()
-		p.finish()
+		p.setDestroyed()
 		return
 	}
 	var memory []byte
-	notice, err := conn.Alloc(trailerLen, 0)
+	mr, err := conn.Alloc(trailerLen, 0)
 	if err == nil {
-		memory = notice.Bytes()
+		memory = mr.Bytes()
 	}
 	if memory == nil { // the connection has ended
 		_ = conn.Close()
-		s.start(p, nil, g)
+		s.runPath(p, nil, g)
 		return
 	}
 	s.peer.mu.Lock()
-	p.conn, p.notice, p.memory, p.remote, p.generation = conn, notice, memory, g.device, g.generation
+	p.conn, p.trailerMR, p.trailerMemory, p.remote, p.generation = conn, mr, memory, g.device, g.generation
 	if !p.down {
-		s.order = append(s.order, p)
+		s.up = append(s.up, p)
 		s.countDevices()
 		s.peer.on(p.local).Made++
 		s.peer.noPath = time.Time{}
@@ -413,36 +413,32 @@ func (s *session) start(p *path, conn *rdmacm.Conn, g greeting) {
 
 func (s *session) countDevices() {
 	s.devices = 0
-	for i, p := range s.order {
-		if !slices.ContainsFunc(s.order[:i], func(other *path) bool { return other.local == p.local }) {
+	for i, p := range s.up {
+		if !slices.ContainsFunc(s.up[:i], func(other *path) bool { return other.local == p.local }) {
 			s.devices++
 		}
 	}
 }
 
-// drop makes a path take no more slices. The caller holds the peer's mu.
-func (s *session) drop(p *path) {
-	if i := slices.Index(s.order, p); i >= 0 {
-		s.order = slices.Delete(s.order, i, i+1)
+// removePath makes a path take no more slices. The caller holds the peer's mu.
+func (s *session) removePath(p *path) {
+	if i := slices.Index(s.up, p); i >= 0 {
+		s.up = slices.Delete(s.up, i, i+1)
 		s.countDevices()
 		s.peer.on(p.local).Lost++
 	}
-	if len(s.order) == 0 && s.peer.noPath.IsZero() {
+	if len(s.up) == 0 && s.peer.noPath.IsZero() {
 		s.peer.noPath = time.Now()
 		s.peer.watch()
 	}
 	s.peer.changed()
 }
 
-// strand keeps a slice of a path that has failed until it can be posted again.
+// pathDestroyed is called when a path is destroyed at this end. Its slices must
+// not be posted again before it is destroyed at the peer, too: until then, what
+// the path has carried may still arrive, and would overwrite what comes later.
 // The caller holds the peer's mu.
-func (s *session) strand(p *path, sl slice) { s.stranded[p] = append(s.stranded[p], sl) }
-
-// destroyed is called when a path is destroyed at this end. Its slices must not
-// be posted again before it is destroyed at the peer, too: until then, what the
-// path has carried may still arrive, and would overwrite what comes later. The
-// caller holds the peer's mu.
-func (s *session) destroyed(p *path) {
+func (s *session) pathDestroyed(p *path) {
 	delete(s.paths, p.number)
 	p.cancel()
 	lost := s.stranded[p]
@@ -451,7 +447,7 @@ func (s *session) destroyed(p *path) {
 	case len(lost) == 0 && s.trailer.path != p:
 	case s.err != nil:
 		for i := range lost {
-			lost[i].lose(s.requestError())
+			lost[i].abandon(s.requestError())
 		}
 	default:
 		s.fences[p.number] = append([]slice{}, lost...) // not nil
@@ -460,9 +456,9 @@ func (s *session) destroyed(p *path) {
 	}
 }
 
-// destroyThenTell destroys a path of which the peer has destroyed its end, and
+// destroyFenced destroys a path of which the peer has destroyed its end, and
 // tells the peer. The caller holds the peer's mu.
-func (s *session) destroyThenTell(number uint32) error {
+func (s *session) destroyFenced(number uint32) error {
 	tell := func() {
 		s.stream.add(nil, func(e *encoder) { appendFenced(e, number, s.arrived) })
 	}
@@ -477,7 +473,7 @@ func (s *session) destroyThenTell(number uint32) error {
 	p.fenced = true
 	p.fail(errFenced)
 	go func() {
-		<-p.gone
+		<-p.destroyed
 		s.peer.mu.Lock()
 		defer s.peer.mu.Unlock()
 		tell()
@@ -505,15 +501,15 @@ func (s *session) fenced(number uint32, arrived uint64) error {
 		return err
 	}
 	if p := s.trailer.path; p != nil && p.number == number {
-		s.settle(arrived == s.sent)
+		s.trailerDone(arrived == s.sent)
 	}
 	lost := s.fences[number]
 	delete(s.fences, number)
 	for _, sl := range lost {
-		if sl.batch.arrived {
+		if sl.batch.trailerArrived {
 			sl.batch.sliceDone(&sl, nil) // the peer's program may use the place again
 		} else {
-			s.peer.again(sl)
+			s.peer.retry(sl)
 		}
 	}
 	return nil
@@ -523,7 +519,7 @@ func (s *session) fenced(number uint32, arrived uint64) error {
 
 // notify sends a notification when the peer has room for it. The caller holds
 // the peer's mu.
-func (s *session) notify(n note) {
+func (s *session) notify(n notification) {
 	if s.err != nil {
 		go n.done(s.requestError())
 		return
@@ -547,7 +543,7 @@ func (s *session) sendWaiting() {
 
 // manyMailboxes is how often a peer that begins anew may fill the mailbox while
 // the program takes nothing.
-const manyMailboxes = 4
+const maxMailboxes = 4
 
 // takeNotification puts a notification into the mailbox.
 func (s *session) takeNotification(body []byte) error {
@@ -563,7 +559,7 @@ func (s *session) takeNotification(body []byte) error {
 		return s.err
 	case s.unread >= most:
 		return protocolError("notification for which there is no room")
-	case len(p.mail) >= manyMailboxes*most:
+	case len(p.mail) >= maxMailboxes*most:
 		return fmt.Errorf("%w: the mailbox is full with notifications of earlier sessions", errEnded)
 	}
 	if err := s.stream.mayAsk(); err != nil { // for more credit
@@ -577,13 +573,13 @@ func (s *session) takeNotification(body []byte) error {
 	return nil
 }
 
-// read records that the program has taken a notification. The caller holds the
-// peer's mu.
-func (s *session) read() {
+// markTaken records that the program has taken a notification. The caller holds
+// the peer's mu.
+func (s *session) markTaken() {
 	s.unread--
 	s.taken++
-	if s.err == nil && (s.taken-s.told >= uint64(s.peer.engine.config.Mailbox+3)/4) {
-		s.told = s.taken
+	if s.err == nil && (s.taken-s.credited >= uint64(s.peer.engine.config.Mailbox+3)/4) {
+		s.credited = s.taken
 		s.stream.add(nil, func(e *encoder) { appendNumber(e, itemCredit, s.taken) })
 	}
 }

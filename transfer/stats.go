@@ -65,7 +65,7 @@ func (p *Peer) Stats() Stats {
 	all.ControlIsDown = true
 	if s := p.session; s != nil && s.err == nil {
 		all.Regions, all.Incarnation, all.ControlIsDown = len(s.regions), s.incarnation, s.control == nil
-		for _, path := range s.order {
+		for _, path := range s.up {
 			all.Devices[path.local.index].Connections++
 		}
 	}

@@ -26,7 +26,7 @@ type stream struct {
 	err      error      // after the end of the session
 	wake     chan struct{}
 
-	taking sync.Mutex // held from before an item is handled until it is counted
+	handling sync.Mutex // held from before an item is handled until it is counted
 }
 
 type streamed struct {
@@ -60,14 +60,14 @@ func (s *stream) add(done func(error), fill func(*encoder)) {
 
 // mostAnswers is the number of answers that the peer may leave without an
 // acknowledgement before this end takes no more questions.
-const mostAnswers = 1 << 17
+const maxAnswers = 1 << 17
 
 // mayAsk returns an error if the peer asks more and more, and does not
 // acknowledge the answers, which would fill this end's memory.
 func (s *stream) mayAsk() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.answers >= mostAnswers {
+	if s.answers >= maxAnswers {
 		return protocolError("%d answers that it does not acknowledge", s.answers)
 	}
 	return nil
@@ -117,8 +117,8 @@ func (s *stream) idle() bool {
 	return len(s.items) == 0
 }
 
-// got returns how many items this end has received.
-func (s *stream) got() uint64 {
+// receivedCount returns how many items this end has received.
+func (s *stream) receivedCount() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.received
@@ -192,9 +192,9 @@ func (s *stream) take(b []byte, handle func(item) error) error {
 }
 
 func (s *stream) takeItem(number uint64, it item, handle func(item) error) error {
-	s.taking.Lock()
-	defer s.taking.Unlock()
-	expected := s.got() // only this goroutine changes it
+	s.handling.Lock()
+	defer s.handling.Unlock()
+	expected := s.receivedCount() // only this goroutine changes it
 	switch {
 	case number > expected:
 		return protocolError("item %d where %d is next", number, expected)
@@ -211,11 +211,11 @@ func (s *stream) takeItem(number uint64, it item, handle func(item) error) error
 	return nil
 }
 
-// settled waits until all items that were handled are counted, so that the next
-// frame acknowledges them.
-func (s *stream) settled() {
-	s.taking.Lock()
-	defer s.taking.Unlock()
+// awaitHandled waits until all items that were handled are counted, so that the
+// next frame acknowledges them.
+func (s *stream) awaitHandled() {
+	s.handling.Lock()
+	defer s.handling.Unlock()
 }
 
 // run sends and receives frames on a connection until it or ctx ends.

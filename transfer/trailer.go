@@ -16,7 +16,7 @@ const (
 	trailerLen    = trailerHeader + MaxNotification
 	// mostHeard is the number of messages that an end may not have taken: the
 	// dialer's first, a trailer and an acknowledgement.
-	mostHeard = 3
+	maxUntaken = 3
 )
 
 // trailer is a notification that was posted behind all data of its batch, on
@@ -28,33 +28,33 @@ type trailer struct {
 	batch *Batch // nil if its requests have failed
 }
 
-// trail makes the notification of the batch that has the last slice of a flight
-// a trailer, if it can be one: all data of the batch go over the path. The
-// caller holds the peer's mu.
-func (s *session) trail(f *flight, p *path) {
+// addTrailer makes the notification of the batch that has the last slice of a
+// flight a trailer, if it can be one: all data of the batch go over the path.
+// The caller holds the peer's mu.
+func (s *session) addTrailer(f *flight, p *path) {
 	b := f.slices[f.n-1].batch
 	switch {
-	case !b.trails || b.only != p || b.left != nil || b.firstError() != nil:
-		return // in the ring, it has more slices
-	case s.trailer.path != nil || p.trailing || len(s.waiting) > 0 || s.sent-s.consumed >= s.mailbox || !s.stream.idle():
+	case !b.mayTrail || b.firstPath != p || b.prev != nil || b.firstError() != nil:
+		return // in the queue, it has more slices
+	case s.trailer.path != nil || p.trailerPosted || len(s.waiting) > 0 || s.sent-s.consumed >= s.mailbox || !s.stream.idle():
 		return // what was sent before must come first
 	}
 	s.trailer = trailer{p, b}
 	s.sent++
-	p.trailing = true
-	f.trailer = trailerHeader + copy(p.memory[trailerHeader:], b.message)
+	p.trailerPosted = true
+	f.trailer = trailerHeader + copy(p.trailerMemory[trailerHeader:], b.message)
 }
 
-// settle is called when it is known whether the peer has the trailer. The
+// trailerDone is called when it is known whether the peer has the trailer. The
 // caller holds the peer's mu.
-func (s *session) settle(arrived bool) {
+func (s *session) trailerDone(arrived bool) {
 	b := s.trailer.batch
 	s.trailer = trailer{}
 	if !arrived {
 		s.sent--
 	}
 	if b != nil {
-		b.trails, b.arrived = false, arrived
+		b.mayTrail, b.trailerArrived = false, arrived
 		if b.state == notifying {
 			b.notify()
 		}
@@ -62,27 +62,27 @@ func (s *session) settle(arrived bool) {
 	s.sendWaiting()
 }
 
-// hear takes the messages that have come, as many as the peer may send without
-// an answer. The caller has the turn.
-func (p *path) hear() {
-	for range mostHeard {
-		if p.deaf {
+// receiveMessages takes the messages that have come, as many as the peer may
+// send without an answer. The caller is the poller.
+func (p *path) receiveMessages() {
+	for range maxUntaken {
+		if p.noMessages {
 			return
 		}
 		has, failed := sealed.Open(p.conn.Internals()).HasMessage()
 		if !has {
 			return
 		}
-		if p.deaf = failed; failed { // the connection has ended
+		if p.noMessages = failed; failed { // the connection has ended
 			return
 		}
 		m, err := p.conn.Receive(context.Background())
 		if err != nil {
-			p.deaf = true
+			p.noMessages = true
 			return
 		}
 		if err := p.handle(m.Data); err != nil {
-			p.deaf = true
+			p.noMessages = true
 			p.session.end(err)
 		}
 	}
@@ -96,12 +96,12 @@ func (p *path) handle(message []byte) error {
 	if err := p.session.takeNotification(message[trailerHeader:]); err != nil {
 		return err
 	}
-	p.answer.Reset()
-	if err := p.answer.Send(0, 0); err != nil {
+	p.ack.Reset()
+	if err := p.ack.Send(0, 0); err != nil {
 		return err
 	}
-	if p.conn.Post(context.Background(), nil, p.answer) != nil {
-		p.deaf = true // the connection has ended
+	if p.conn.Post(context.Background(), nil, p.ack) != nil {
+		p.noMessages = true // the connection has ended
 	}
 	return nil
 }
@@ -117,6 +117,6 @@ func (s *session) acknowledged(p *path) error {
 	case s.trailer.path != p:
 		return protocolError("an acknowledgement of no notification")
 	}
-	s.settle(true)
+	s.trailerDone(true)
 	return nil
 }

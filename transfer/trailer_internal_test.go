@@ -55,46 +55,46 @@ func TestTrailersAreUsed(t *testing.T) {
 // trailer has not, the notification is sent after the data.
 func TestTrailerOfLostPath(t *testing.T) {
 	for name, c := range map[string]struct {
-		arrived, landed bool // the trailer at the peer, and the slice as far as this end knows
-		acknowledged    bool // whether the peer says at once that the trailer has arrived
-		ends            bool // whether the session then ends
-		told            bool // whether only the end says that the trailer has arrived
+		arrived, completed bool // the trailer at the peer, and the slice as far as this end knows
+		acknowledged       bool // whether the peer says at once that the trailer has arrived
+		ends               bool // whether the session then ends
+		told               bool // whether only the end says that the trailer has arrived
 	}{
-		"lost":                {},
-		"arrived":             {arrived: true},
-		"acknowledged":        {arrived: true, acknowledged: true},
-		"acknowledged at end": {arrived: true, acknowledged: true, ends: true},
-		"told at end":         {arrived: true, ends: true, told: true},
-		"landed, told at end": {arrived: true, landed: true, ends: true, told: true},
-		"lost behind data":    {landed: true},
-		"arrived behind data": {arrived: true, landed: true},
+		"lost":                   {},
+		"arrived":                {arrived: true},
+		"acknowledged":           {arrived: true, acknowledged: true},
+		"acknowledged at end":    {arrived: true, acknowledged: true, ends: true},
+		"told at end":            {arrived: true, ends: true, told: true},
+		"completed, told at end": {arrived: true, completed: true, ends: true, told: true},
+		"lost behind data":       {completed: true},
+		"arrived behind data":    {arrived: true, completed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := lone(t)
 			p := s.peer
 			lost, err := newPath(s, 7, new(device), func() {})
 			require.NoError(t, err)
-			lost.memory = make([]byte, trailerLen)
+			lost.trailerMemory = make([]byte, trailerLen)
 			require.NoError(t, handle(t, s, offered(func(o *offer) { o.access = WriteAccess })))
 			b := p.NewBatch(1)
 			require.NoError(t, b.Write(s.names["name"], 0, make([]byte, 1)))
 			require.NoError(t, b.Notify([]byte("x")))
-			b.state, b.unfinished, b.trails, b.only = submitted, 1, true, lost
+			b.state, b.unfinished, b.mayTrail, b.firstPath = submitted, 1, true, lost
 			b.requests[0].issued, b.requests[0].inFlight, s.names["name"].inFlight = 1, 1, 1
 			f := &flight{n: 1}
 			f.slices[0] = slice{batch: b, n: 1}
 			p.mu.Lock()
-			s.trail(f, lost)
+			s.addTrailer(f, lost)
 			require.Equal(t, trailerHeader+1, f.trailer)
 			require.EqualValues(t, 1, s.sent)
 			again := &flight{n: 1, slices: f.slices}
-			s.trail(again, lost)
+			s.addTrailer(again, lost)
 			require.Zero(t, again.trailer, "there is one already")
-			if c.landed {
+			if c.completed {
 				b.sliceDone(&f.slices[0], nil)
 				require.Equal(t, notifying, b.state)
 			} else {
-				s.strand(lost, f.slices[0])
+				s.stranded[lost] = append(s.stranded[lost], f.slices[0])
 			}
 			p.mu.Unlock()
 			if c.acknowledged {
@@ -104,7 +104,7 @@ func TestTrailerOfLostPath(t *testing.T) {
 				require.ErrorIs(t, handle(t, s, numbered(itemEnd, 1)), errEnded)
 			}
 			p.mu.Lock()
-			s.destroyed(lost)
+			s.pathDestroyed(lost)
 			p.mu.Unlock()
 			if c.ends {
 				s.end(errEnded)
@@ -119,7 +119,7 @@ func TestTrailerOfLostPath(t *testing.T) {
 			case c.arrived:
 				require.Empty(t, p.retries, "written again after the notification")
 				require.Equal(t, finished, b.state)
-			case c.landed:
+			case c.completed:
 				require.Equal(t, notifying, b.state)
 				require.Equal(t, byte(itemNotify), s.stream.items[len(s.stream.items)-1].item[0])
 			default:
@@ -192,7 +192,7 @@ func TestEndAcknowledges(t *testing.T) {
 		began := make(chan struct{})
 		go func() { // the program has it
 			close(began)
-			s.tellEnd(nil)
+			s.sendEnd(nil)
 			told = make([]byte, messageLen)
 			told = told[:s.stream.frame(told)]
 			close(ended)

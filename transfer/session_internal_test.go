@@ -14,8 +14,8 @@ import (
 func TestNumbersOfLostConnections(t *testing.T) {
 	s := &session{peer: new(Peer), paths: map[uint32]*path{}, fences: map[uint32][]slice{7: {{}}}}
 	s.ctx, s.cancel = t.Context(), func() {}
-	_, _, err := s.reserve(7, &device{})
+	_, _, err := s.reservePath(7, &device{})
 	require.ErrorIs(t, err, errProtocol)
-	_, _, err = s.reserve(8, &device{})
+	_, _, err = s.reservePath(8, &device{})
 	require.NoError(t, err)
 }

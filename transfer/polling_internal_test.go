@@ -29,14 +29,14 @@ type ends struct {
 }
 
 // newEnds returns two peers with that many connections between them. Their
-// keepers do not come back by themselves if away is set.
-func newEnds(t *testing.T, connections int, away bool) *ends {
+// background pollers stay paused once they pause if pauses is set.
+func newEnds(t *testing.T, connections int, pauses bool) *ends {
 	t.Helper()
 	need(t)
-	if away {
-		before := patience
-		t.Cleanup(func() { patience = before })
-		patience = time.Hour
+	if pauses {
+		before := pauseTime
+		t.Cleanup(func() { pauseTime = before })
+		pauseTime = time.Hour
 	}
 	r := newRig(t, Config{})
 	config := Config{Connections: connections, Devices: []string{r.engine.devices[0].name}}
@@ -68,7 +68,7 @@ func newEnds(t *testing.T, connections int, away bool) *ends {
 func (e *ends) paths(p *Peer) []*path {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return append([]*path(nil), p.session.order...)
+	return append([]*path(nil), p.session.up...)
 }
 
 // batch returns a batch that writes n bytes and may notify.
@@ -88,22 +88,23 @@ func (e *ends) carryOut(b *Batch) {
 	require.NoError(e.t, b.Wait(e.ctx))
 }
 
-// sendKeepersAway makes batches until no path of the dialer has a keeper.
-func (e *ends) sendKeepersAway() {
+// pauseBackground makes batches until all background pollers of the dialer
+// pause.
+func (e *ends) pauseBackground() {
 	e.t.Helper()
 	small := e.batch(100, false)
-	for away := false; !away; {
+	for paused := false; !paused; {
 		require.NoError(e.t, e.ctx.Err())
 		e.carryOut(small)
-		away = true
+		paused = true
 		for _, p := range e.paths(e.dialed) {
-			away = away && p.away.Load()
+			paused = paused && p.paused.Load()
 		}
 	}
 }
 
-// Wait and Receive reap the only path by themselves.
-func TestCallsReap(t *testing.T) {
+// Wait and Receive poll the only path by themselves.
+func TestCallsPoll(t *testing.T) {
 	e := newEnds(t, 1, false)
 	dialed, accepted := e.paths(e.dialed)[0], e.paths(e.accepted)[0]
 	var receiving sync.WaitGroup
@@ -115,7 +116,7 @@ func TestCallsReap(t *testing.T) {
 			}
 		}
 	})
-	for b := e.batch(4096, true); dialed.calls.Load() < 100 || accepted.calls.Load() < 100; {
+	for b := e.batch(4096, true); dialed.polls.Load() < 100 || accepted.polls.Load() < 100; {
 		require.NoError(t, e.ctx.Err())
 		e.carryOut(b)
 	}
@@ -123,22 +124,22 @@ func TestCallsReap(t *testing.T) {
 	receiving.Wait()
 }
 
-// Wait reaps several paths by itself, one after the other, if they carry all of
+// Wait polls several paths by itself, one after the other, if they carry all of
 // the batch.
-func TestCallsReapSeveralPaths(t *testing.T) {
+func TestCallsPollSeveralPaths(t *testing.T) {
 	const connections = 3
 	e := newEnds(t, connections, true)
-	b := e.batch(connections*flightBytes, false)
-	e.sendKeepersAway()
+	b := e.batch(connections*maxFlightBytes, false)
+	e.pauseBackground()
 	before := make(map[*path]uint32)
 	for _, p := range e.paths(e.dialed) {
-		before[p] = p.calls.Load()
+		before[p] = p.polls.Load()
 	}
 	e.carryOut(b)
 	require.Len(t, before, connections)
 	for p, calls := range before {
-		require.True(t, p.away.Load())
-		require.Greater(t, p.calls.Load(), calls)
+		require.True(t, p.paused.Load())
+		require.Greater(t, p.polls.Load(), calls)
 	}
 	require.Empty(t, b.carriers)
 }
@@ -155,17 +156,17 @@ func TestShare(t *testing.T) {
 		{16 << 20, 2, 8 << 20},
 		{1 << 20, 4, 256 << 10},
 		{1<<20 + 2, 2, 512<<10 + 4096}, // whole pages
-		{128 << 10, 2, leastShare},
-		{1, 16, leastShare},
+		{128 << 10, 2, minShare},
+		{1, 16, minShare},
 	} {
 		require.Equal(t, test.want, share(test.n, test.devices))
 	}
 }
 
-// The keeper comes back if the program does not wait any more.
-func TestKeeperComesBack(t *testing.T) {
+// The background poller's pause ends if the program does not wait any more.
+func TestBackgroundPollerResumes(t *testing.T) {
 	e := newEnds(t, 1, false)
-	e.sendKeepersAway()
+	e.pauseBackground()
 	b := e.batch(16<<20, true) // more than fits into flights
 	for range 3 {
 		require.NoError(t, b.Submit(e.ctx))
@@ -181,14 +182,14 @@ func TestKeeperComesBack(t *testing.T) {
 	}
 }
 
-// Keepers come back for calls that wait for several paths, or for room.
-func TestKeepersComeBackForCalls(t *testing.T) {
+// The pauses end for calls that wait for several paths, or for room.
+func TestBackgroundPollersResumeForCalls(t *testing.T) {
 	e := newEnds(t, 3, true)
 	for range 3 {
-		e.sendKeepersAway()
+		e.pauseBackground()
 		e.carryOut(e.batch(16<<20, false))
 	}
-	e.sendKeepersAway()
+	e.pauseBackground()
 	e.dialed.engine.config.Pending = 1
 	b, other := e.batch(8<<20, false), e.batch(100, false)
 	require.NoError(t, b.Submit(e.ctx))
@@ -219,8 +220,8 @@ func TestCallsOfAllKinds(t *testing.T) {
 	running.Wait()
 }
 
-// What other goroutines do ends a call that reaps.
-func TestReapingEnds(t *testing.T) {
+// What other goroutines do ends a call that polls.
+func TestPollingEnds(t *testing.T) {
 	for name, tt := range map[string]struct {
 		act  func(e *ends, cancel func())
 		want error
@@ -241,12 +242,12 @@ func TestReapingEnds(t *testing.T) {
 			}
 			go receive()
 			path := e.paths(e.accepted)[0]
-			for b := e.batch(100, true); !path.away.Load(); {
+			for b := e.batch(100, true); !path.paused.Load(); {
 				e.carryOut(b)
 				require.NoError(t, cmtest.Take(t, ended, "a message"))
 				go receive()
 			}
-			e.reaps(path)
+			e.awaitPolling(path)
 			tt.act(e, cancel)
 			require.ErrorIs(t, cmtest.Take(t, ended, "the end of Receive"), tt.want)
 		})
@@ -263,7 +264,7 @@ func TestReapingEnds(t *testing.T) {
 				t.Skip("needs faults of the device in user space")
 			}
 			e := newEnds(t, 1, true)
-			e.sendKeepersAway()
+			e.pauseBackground()
 			softroce.SetFaults(func(p softroce.Packet) softroce.Fault { return softroce.Fault{Drop: p.Kind == softroce.KindWrite} })
 			t.Cleanup(func() { softroce.SetFaults(nil) })
 			ctx, cancel := context.WithCancel(e.ctx)
@@ -272,29 +273,29 @@ func TestReapingEnds(t *testing.T) {
 			require.NoError(t, b.Submit(ctx))
 			ended := make(chan error, 1)
 			go func() { ended <- b.Wait(ctx) }()
-			e.reaps(e.paths(e.dialed)[0])
+			e.awaitPolling(e.paths(e.dialed)[0])
 			tt.act(e, cancel)
 			require.ErrorIs(t, cmtest.Take(t, ended, "the end of Wait"), tt.want)
 		})
 	}
 }
 
-// reaps waits until a call reaps a path, whose keeper is away.
-func (e *ends) reaps(p *path) {
+// awaitPolling waits until a call polls a path, whose background poller pauses.
+func (e *ends) awaitPolling(p *path) {
 	e.t.Helper()
-	cmtest.Soon(e.t, "a call waits", func() bool { return p.waits.Load() && p.away.Load() })
+	cmtest.Soon(e.t, "a call waits", func() bool { return p.waiting.Load() && p.paused.Load() })
 }
 
 // Two calls may wait for one batch, and for different paths: the first began
 // when the other path was not up yet. The end of the batch ends both.
-func TestCallsReapDifferentPaths(t *testing.T) {
+func TestCallsPollDifferentPaths(t *testing.T) {
 	e := newEnds(t, 2, true)
-	e.sendKeepersAway()
+	e.pauseBackground()
 	p := e.dialed
 	use := func(up ...*path) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.session.order = up
+		p.session.up = up
 		p.changed()
 	}
 	paths := e.paths(p)
@@ -307,9 +308,9 @@ func TestCallsReapDifferentPaths(t *testing.T) {
 	require.NoError(t, b.Submit(e.ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- b.Wait(e.ctx) }()
-	e.reaps(first)
+	e.awaitPolling(first)
 	use(first, second)
-	second.pump()
+	second.postAll()
 	require.NoError(t, b.Wait(e.ctx))
 	require.NoError(t, cmtest.Take(t, ended, "the end of the first Wait"))
 	p.mu.Lock()
@@ -317,17 +318,17 @@ func TestCallsReapDifferentPaths(t *testing.T) {
 	p.mu.Unlock()
 }
 
-// A call whose context has ended does not reap on, however busy the path is.
+// A call whose context has ended does not poll on, however busy the path is.
 func TestEndedContext(t *testing.T) {
 	e := newEnds(t, 1, true)
-	e.sendKeepersAway()
+	e.pauseBackground()
 	path := e.paths(e.dialed)[0]
-	require.True(t, path.tryTurn())
-	defer path.endTurn()
+	require.True(t, path.tryBecomePoller())
+	defer path.releasePoller()
 	ctx, cancel := context.WithCancel(e.ctx)
-	path.kick()
+	path.wake()
 	require.NoError(t, path.await(ctx))
 	cancel()
-	path.kick()
+	path.wake()
 	require.ErrorIs(t, path.await(ctx), context.Canceled)
 }
