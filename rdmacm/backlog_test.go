@@ -73,15 +73,19 @@ func TestBacklogStaysFull(t *testing.T) {
 	if !testdevice.Soft() {
 		limit = 10 * time.Second // in an emulated guest, too
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	ended := inBackground(func() error { // while the other waits, too
+		_, err := rdmacm.Dial(ctx, address, inPool(nil))
+		return err
+	})
 	_, err := rdmacm.Dial(bounded(t), address, inPool(&rdmacm.Config{HandshakeTimeout: limit}))
 	require.ErrorIs(t, err, rdmacm.ErrBacklogFull)
 	require.ErrorIs(t, err, syscall.ETIMEDOUT)
 	require.NotErrorIs(t, err, syscall.ECONNREFUSED, "no program has refused")
 	require.EqualError(t, err, "dial "+address+": the listener's backlog is full, and has been for "+limit.String()+" (Config.HandshakeTimeout): connection timed out")
 
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	_, err = rdmacm.Dial(ctx, address, inPool(nil))
+	err = cmtest.Take(t, ended, "the end of the context")
 	require.ErrorIs(t, err, rdmacm.ErrBacklogFull)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)

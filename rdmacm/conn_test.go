@@ -1271,7 +1271,7 @@ func TestAsyncEventNamesTheConnection(t *testing.T) {
 // it was.
 func TestErrorsNamePeer(t *testing.T) {
 	d := needDevice(t)
-	client, server := connect(t, d.IPv4, nil, nil)
+	client, server := connect(t, d.IPv4, nil, &rdmacm.Config{KeepAlive: time.Second}) // by which it may notice the end
 	here, with := alloc(t, client, 8), "connection with "+client.RemoteAddr().String()+": "
 	require.ErrorContains(t, client.Read(bounded(t), here.All(), ibverbs.RemoteBuffer{RKey: 1, Len: 8}), with+"read of 8 bytes")
 	require.ErrorContains(t, client.Err(), with+"read of 8 bytes from ")

@@ -82,7 +82,8 @@ func TestLogger(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var atClient, atServer records
-			client, server := connect(t, d.IPv4, &rdmacm.Config{Logger: atClient.logger()}, &rdmacm.Config{Logger: atServer.logger()})
+			serverConfig := &rdmacm.Config{Logger: atServer.logger(), KeepAlive: time.Second} // by which it may notice the end
+			client, server := connect(t, d.IPv4, &rdmacm.Config{Logger: atClient.logger()}, serverConfig)
 			device, qp := client.PD().Device().Name(), client.QP().Num()
 			local, peer := client.LocalAddr().String(), client.RemoteAddr().String()
 			up := atClient.all(t)
