@@ -15,6 +15,7 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
+	"github.com/verbena-go/verbena/softroce"
 )
 
 func init() {
@@ -29,15 +30,7 @@ const unsignaled = 5
 func acknowledge(stdout io.Writer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	ln, err := endpoint.Create(ctx, rdmacm.AddrInfo{Flags: rdmacm.AddrPassive, Src: netip.MustParseAddrPort("127.0.0.1:0")}, nil, nil)
-	if err != nil {
-		return err
-	}
-	if err := ln.Listen(1); err != nil {
-		return err
-	}
-	fmt.Fprintln(stdout, ln.ID().LocalAddr())
-	ep, err := ln.GetRequest(ctx)
+	ep, err := requested(ctx, stdout, rdmacm.AddrInfo{Src: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
 		return err
 	}
@@ -69,28 +62,36 @@ func acknowledge(stdout io.Writer) error {
 // Requests that the peer has acknowledged are not flushed, although nothing has
 // waited for their acknowledgements.
 func TestAcknowledgedRequestsAreNotFlushed(t *testing.T) {
-	ctx := cmtest.Bounded(t)
-	server := xrcProcess(t, "acknowledge")
-	ep, err := endpoint.Create(ctx, rdmacm.AddrInfo{Dst: netip.MustParseAddrPort(server.Line())}, nil, &ibverbs.QPConfig{SendQueue: 8, MaxInline: 8})
-	require.NoError(t, err)
-	_, err = ep.Connect(ctx, rdmacm.ConnParam{})
-	require.NoError(t, err)
-	batch, err := ibverbs.NewSendBatch(unsignaled, 1)
-	require.NoError(t, err)
-	for id := range uint64(unsignaled) {
-		require.NoError(t, batch.Send(id, ibverbs.SendInline, ibverbs.InlineBytes(nil)))
-	}
-	_, err = ep.QP().PostSend(batch)
-	require.NoError(t, err)
-	require.Equal(t, "all", server.Line())
+	for name, fail := range map[string]func(qp *ibverbs.QP) error{
+		"error state": (*ibverbs.QP).SetError,
+		"removal":     func(*ibverbs.QP) error { return softroce.Remove() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := cmtest.Bounded(t)
+			server := peer(t, "acknowledge")
+			ep, err := endpoint.Create(ctx, rdmacm.AddrInfo{Dst: netip.MustParseAddrPort(server.Line())}, nil, &ibverbs.QPConfig{SendQueue: 8, MaxInline: 8})
+			require.NoError(t, err)
+			_, err = ep.Connect(ctx, rdmacm.ConnParam{})
+			require.NoError(t, err)
+			batch, err := ibverbs.NewSendBatch(unsignaled, 1)
+			require.NoError(t, err)
+			for id := range uint64(unsignaled) {
+				require.NoError(t, batch.Send(id, ibverbs.SendInline, ibverbs.InlineBytes(nil)))
+			}
+			_, err = ep.QP().PostSend(batch)
+			require.NoError(t, err)
+			require.Equal(t, "all", server.Line())
 
-	require.NoError(t, ep.QP().SetError())
-	batch.Reset()
-	require.NoError(t, batch.Send(unsignaled, ibverbs.SendSignaled|ibverbs.SendInline, ibverbs.InlineBytes(nil)))
-	_, err = ep.QP().PostSend(batch)
-	require.NoError(t, err)
-	_, err = ep.SendComp(ctx)
-	require.ErrorIs(t, err, ibverbs.WCFlushed)
-	require.ErrorContains(t, err, fmt.Sprintf("work request %d ", unsignaled), "the first that is flushed")
-	require.NoError(t, ep.Close())
+			t.Cleanup(func() { _ = softroce.Insert() }) // fails unless the device is removed
+			require.NoError(t, fail(ep.QP()))
+			batch.Reset()
+			require.NoError(t, batch.Send(unsignaled, ibverbs.SendSignaled|ibverbs.SendInline, ibverbs.InlineBytes(nil)))
+			_, err = ep.QP().PostSend(batch)
+			require.NoError(t, err)
+			_, err = ep.SendComp(ctx)
+			require.ErrorIs(t, err, ibverbs.WCFlushed)
+			require.ErrorContains(t, err, fmt.Sprintf("work request %d ", unsignaled), "the first that is flushed")
+			require.NoError(t, ep.Close())
+		})
+	}
 }

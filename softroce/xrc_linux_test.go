@@ -5,7 +5,6 @@ package softroce_test
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"math"
 	"net/netip"
@@ -27,14 +26,6 @@ func init() {
 	hostPrograms["xrc send"] = func(args []string, stdout, stderr io.Writer) int { return status(stderr, xrcSend(args)) }
 	hostPrograms["xrc receive"] = func(args []string, stdout, stderr io.Writer) int { return status(stderr, xrcReceive(args[0], stdout)) }
 	hostPrograms["xrc domain"] = func(args []string, stdout, stderr io.Writer) int { return status(stderr, xrcDomain(args[0])) }
-}
-
-func status(stderr io.Writer, err error) int {
-	if err != nil {
-		fmt.Fprintln(stderr, err)
-		return 1
-	}
-	return 0
 }
 
 const xrcMessage = 4096
@@ -102,17 +93,7 @@ func xrcSend(args []string) error {
 // until it is killed.
 func xrcReceive(at string, stdout io.Writer) error {
 	ctx := context.Background()
-	ln, err := endpoint.Create(ctx, rdmacm.AddrInfo{
-		Flags: rdmacm.AddrPassive, QPType: ibverbs.QPTypeXRCRecv, Src: netip.AddrPortFrom(netip.MustParseAddr(at), 0),
-	}, nil, nil)
-	if err != nil {
-		return err
-	}
-	if err := ln.Listen(1); err != nil {
-		return err
-	}
-	fmt.Fprintln(stdout, ln.ID().LocalAddr())
-	ep, err := ln.GetRequest(ctx)
+	ep, err := requested(ctx, stdout, rdmacm.AddrInfo{QPType: ibverbs.QPTypeXRCRecv, Src: netip.AddrPortFrom(netip.MustParseAddr(at), 0)})
 	if err != nil {
 		return err
 	}
@@ -161,18 +142,6 @@ func xrcDomain(file string) error {
 	return domain.Close()
 }
 
-func xrcProcess(t *testing.T, name string, args ...string) *process.Process {
-	t.Helper()
-	return xrcProcessOn(t, "soft", name, args...)
-}
-
-func xrcProcessOn(t *testing.T, device, name string, args ...string) *process.Process {
-	t.Helper()
-	cmd := process.Command(t, name, args...)
-	cmd.Env = append(cmd.Env, "VERBENA_DEVICE="+device)
-	return process.Start(t, cmd)
-}
-
 // A file names a domain of one process. Another process that opens the file is
 // told so, and has the domain when the first has closed it.
 func TestXRCDomainsAreOfOneProcess(t *testing.T) {
@@ -182,11 +151,11 @@ func TestXRCDomainsAreOfOneProcess(t *testing.T) {
 	defer f.Close()
 	domain, err := device.OpenXRCD(ibverbs.XRCDConfig{File: f, Create: true})
 	require.NoError(t, err)
-	other := xrcProcess(t, "xrc domain", f.Name())
+	other := peer(t, "xrc domain", f.Name())
 	require.Equal(t, 1, other.Wait())
 	require.Contains(t, other.Stderr(), "operation not supported")
 	require.NoError(t, domain.Close())
-	require.Zero(t, xrcProcess(t, "xrc domain", f.Name()).Wait())
+	require.Zero(t, peer(t, "xrc domain", f.Name()).Wait())
 }
 
 // Processes that send to one shared receive queue are killed, one after the
@@ -221,7 +190,7 @@ func TestXRCSendersAreKilled(t *testing.T) {
 	var children []*process.Process
 	var servers []*endpoint.Endpoint
 	for range senders {
-		child := xrcProcess(t, "xrc send", ln.ID().LocalAddr().String())
+		child := peer(t, "xrc send", ln.ID().LocalAddr().String())
 		server, err := ln.GetRequest(ctx)
 		require.NoError(t, err)
 		_, err = server.CreateQP(pd, ibverbs.QPConfig{XRCD: domain})
@@ -275,7 +244,7 @@ func TestXRCSendersAreKilled(t *testing.T) {
 // The process that receives is killed: the request in progress fails.
 func TestXRCReceiverIsKilled(t *testing.T) {
 	ctx := cmtest.Bounded(t)
-	child := xrcProcess(t, "xrc receive", "127.0.0.1")
+	child := peer(t, "xrc receive", "127.0.0.1")
 	ep, batch, err := xrcDial(ctx, netip.MustParseAddrPort(child.Line()))
 	require.NoError(t, err)
 	for range 100 {
@@ -301,8 +270,8 @@ func TestXRCOnNetwork(t *testing.T) {
 	address := func(n byte) string {
 		return netip.AddrFrom4([4]byte{127, 224 + byte(pid>>13&31), byte(pid >> 5), byte(pid<<3) + n}).String()
 	}
-	receiver := xrcProcessOn(t, "soft:udp="+address(1), "xrc receive", address(1))
-	sender := xrcProcessOn(t, "soft:udp="+address(2), "xrc send", receiver.Line(), "200")
+	receiver := peerOn(t, "soft:udp="+address(1), "xrc receive", address(1))
+	sender := peerOn(t, "soft:udp="+address(2), "xrc send", receiver.Line(), "200")
 	require.Zero(t, sender.Wait(), sender.Stderr())
 	receiver.Kill()
 }

@@ -170,6 +170,7 @@ func (c *Card) Remove() error {
 	if c.removed {
 		return errRemoved
 	}
+	n.Receive() // requests that are acknowledged must not be flushed
 	c.removed = true
 	c.current.Remove()
 	n.cm.manager.RemoveDevice(n.Now(), c.current)
