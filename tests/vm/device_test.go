@@ -26,9 +26,11 @@ func packages(t *testing.T, scripts map[string]string) (folder string, guest fun
 	list := ""
 	for _, name := range []string{"a", "b", "c"} {
 		require.NoError(t, os.Mkdir(filepath.Join(folder, name), 0o755))
-		write("example.com-"+name+".test", "#!/bin/sh\n"+scripts[name])
-		list += "example.com/" + name + " " + filepath.Join(folder, name) + "\n"
+		write(name+".test", "#!/bin/sh\n"+scripts[name])
+		list += "example.com/" + name + " " + filepath.Join(folder, name) + " " + name + ".test\n"
 	}
+	list = strings.Replace(list, "b.test\n", "b-race.test -test.run=^(TestA|TestB)$\n", 1)
+	require.NoError(t, os.Rename(filepath.Join(folder, "b.test"), filepath.Join(folder, "b-race.test")))
 	write("list", list)
 	write("results", "")
 	write("rdma", `#!/bin/sh
@@ -40,7 +42,7 @@ func packages(t *testing.T, scripts map[string]string) (folder string, guest fun
 		cmd.Env = append(os.Environ(), "PATH="+folder+":"+os.Getenv("PATH"))
 		got := run(t, cmd)
 		require.Zero(t, got.status, got.stderr)
-		return regexp.MustCompile(`(?m) \d+s$`).ReplaceAllString(got.stdout, "")
+		return regexp.MustCompile(`(?m) \d+s( under .*)?$`).ReplaceAllString(got.stdout, "$1")
 	}
 }
 
@@ -56,7 +58,8 @@ func results(t *testing.T, folder string) string {
 func TestDevicePackages(t *testing.T) {
 	where := `echo "$(basename "$PWD") $*"`
 	folder, guest := packages(t, map[string]string{"a": where, "b": where, "c": where})
-	require.Equal(t, "a -test.v\nok example.com/a\nb -test.v\nok example.com/b\nc -test.v\nok example.com/c\n", guest())
+	require.Equal(t, "a -test.v\nok example.com/a\n"+
+		"b -test.run=^(TestA|TestB)$ -test.v\nok example.com/b under the race detector\nc -test.v\nok example.com/c\n", guest())
 	require.Equal(t, "ok\nok\nok\n", results(t, folder))
 	calls, err := os.ReadFile(filepath.Join(folder, "calls"))
 	require.NoError(t, err)
@@ -68,7 +71,7 @@ func TestDevicePackages(t *testing.T) {
 func TestDevicePackageFails(t *testing.T) {
 	folder, guest := packages(t, map[string]string{"a": "echo bad; exit 3", "b": "kill -9 $$", "c": "echo good"})
 	require.Equal(t, "bad\nFAIL example.com/a\n", guest())
-	require.Equal(t, "FAIL example.com/b\n", guest())
+	require.Equal(t, "FAIL example.com/b under the race detector\n", guest())
 	require.Equal(t, "good\nok example.com/c\n", guest())
 	require.Equal(t, "FAIL\nFAIL\nok\n", results(t, folder))
 }
