@@ -3,6 +3,8 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,8 +18,16 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/udmabuf"
 )
 
+// doubles has a folder for each maker, with the doubles of its libraries.
+var doubles string
+
 func TestMain(m *testing.M) {
 	process.BecomeMain(main)
+	var err error
+	if doubles, err = os.MkdirTemp("", "gpu"); err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(doubles)
 	m.Run()
 }
 
@@ -25,11 +35,20 @@ func TestWrongArguments(t *testing.T) {
 	process.Misused(t, "", "-x", "192.0.2.1:7471 hello", "-listen :7471 hello", "-listen", "-n 0 192.0.2.1:7471", "-n 1073741825 192.0.2.1:7471")
 }
 
-// libraries builds the doubles of a maker's libraries, and has programs find
-// them.
+// libraries has programs find the doubles of a maker's libraries. The first
+// call for the maker builds them.
 func libraries(t *testing.T, maker string) {
 	t.Helper()
-	folder := t.TempDir()
+	folder := filepath.Join(doubles, maker)
+	t.Setenv("LD_LIBRARY_PATH", folder)
+	if err := os.Mkdir(folder, 0o700); !errors.Is(err, fs.ErrExist) {
+		require.NoError(t, err)
+		build(t, maker, folder)
+	}
+}
+
+func build(t *testing.T, maker, folder string) {
+	t.Helper()
 	names := map[string][]string{"NVIDIA": {"libcuda.so.1"}, "AMD": {"libamdhip64.so", "libhsa-runtime64.so.1"}}[maker]
 	// HIP and HSA are one library here, of two names.
 	out, err := exec.Command("gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-D"+map[string]string{"NVIDIA": "CUDA", "AMD": "ROCM"}[maker],
@@ -41,7 +60,6 @@ func libraries(t *testing.T, maker string) {
 	for _, name := range names[1:] {
 		require.NoError(t, os.Symlink(names[0], filepath.Join(folder, name)))
 	}
-	t.Setenv("LD_LIBRARY_PATH", folder)
 }
 
 var makers = map[string]string{"NVIDIA": "an NVIDIA GPU", "AMD": "an AMD GPU"}
