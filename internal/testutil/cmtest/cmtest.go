@@ -22,8 +22,9 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// Patience limits the time that a test waits for something that must happen.
-const Patience = time.Minute
+// Patience limits the time that a test waits for something that must happen. It
+// is long, since an emulated guest on a busy machine is slow.
+const Patience = 3 * time.Minute
 
 // NeedDevice returns the device to test with. It makes the test fail if
 // objects, goroutines or files are left at its end.
