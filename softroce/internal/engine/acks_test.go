@@ -45,6 +45,24 @@ func (n *network) lazy(kind libibverbs.QpType, size int) (a, b *end, l *laziness
 func TestSparedAcks(t *testing.T) {
 	const size = 600 * 1024 // more packets than the window has
 	send := SendSlot{Opcode: libibverbs.IBV_WR_RDMA_WRITE}
+	// quiet posts a request whose acknowledgement nothing waits for.
+	quiet := func(a, b *end) { a.postQuiet(send.remote(b, 0), a.mr.sge(0, 8)) }
+	// after posts one, and calls then when it is acknowledged.
+	after := func(then func(a, b *end)) func(a, b *end) {
+		return func(a, b *end) {
+			quiet(a, b)
+			a.n.run()
+			then(a, b)
+		}
+	}
+	// refused posts a request with a key that the peer does not have.
+	refused := func(post func(a *end, s SendSlot, sges ...libibverbs.Sge)) func(a, b *end) {
+		return func(a, b *end) {
+			s := send.remote(b, 0)
+			s.RKey ^= 1 << 16
+			post(a, s, a.mr.sge(0, 8))
+		}
+	}
 	for name, tt := range map[string]struct {
 		run     func(a, b *end)
 		unheard bool // whether acknowledgements are unheard in the end
@@ -52,7 +70,7 @@ func TestSparedAcks(t *testing.T) {
 		drained bool
 	}{
 		"unsignaled": {
-			run:     func(a, b *end) { a.postQuiet(send.remote(b, 0), a.mr.sge(0, 8)) },
+			run:     quiet,
 			unheard: true,
 		},
 		"signaled": {
@@ -60,19 +78,17 @@ func TestSparedAcks(t *testing.T) {
 			want: []result{ok(0)},
 		},
 		"unsignaled, then signaled": {
-			run: func(a, b *end) {
-				a.postQuiet(send.remote(b, 0), a.mr.sge(0, 8))
-				a.n.run()
+			run: after(func(a, b *end) {
 				a.post(send.remote(b, 8), a.mr.sge(0, 8))
-			},
+			}),
 			want: []result{ok(0)},
 		},
 		"signaled, then unsignaled": {
 			run: func(a, b *end) {
 				a.post(send.remote(b, 8), a.mr.sge(0, 8))
-				a.postQuiet(send.remote(b, 0), a.mr.sge(0, 8))
+				quiet(a, b)
 				a.n.run()
-				a.postQuiet(send.remote(b, 0), a.mr.sge(0, 8))
+				quiet(a, b)
 			},
 			unheard: true,
 			want:    []result{ok(0)},
@@ -80,7 +96,7 @@ func TestSparedAcks(t *testing.T) {
 		"all signaled": {
 			run: func(a, b *end) {
 				a.qp.signalAll = true
-				a.postQuiet(send.remote(b, 0), a.mr.sge(0, 8))
+				quiet(a, b)
 			},
 			want: []result{ok(0)},
 		},
@@ -89,29 +105,25 @@ func TestSparedAcks(t *testing.T) {
 			unheard: true,
 		},
 		"fence": {
-			run: func(a, b *end) {
-				a.postQuiet(send.remote(b, 0), a.mr.sge(0, 8))
-				a.n.run()
+			run: after(func(a, b *end) {
 				a.postQuiet(SendSlot{Opcode: libibverbs.IBV_WR_RDMA_READ}.remote(b, 0), a.mr.sge(8, 8))
 				s := send
 				s.ID, s.Flags = 1, uint32(libibverbs.IBV_SEND_FENCE)
 				a.post(s.remote(b, 16), a.mr.sge(8, 8))
-			},
+			}),
 			want: []result{ok(1)},
 		},
 		"invalidation": {
-			run: func(a, b *end) {
-				a.postQuiet(send.remote(b, 0), a.mr.sge(0, 8))
-				a.n.run()
+			run: after(func(a, b *end) {
 				a.post(SendSlot{Opcode: libibverbs.IBV_WR_LOCAL_INV, Imm: a.mr.key})
-			},
+			}),
 			want: []result{{0, libibverbs.IBV_WC_MW_BIND_ERR}},
 		},
 		"full window": {
 			run: func(a, b *end) {
 				a.qp.device.config.Window = 8
 				for range 8 {
-					a.postQuiet(send.remote(b, 0), a.mr.sge(0, 8))
+					quiet(a, b)
 					a.n.run()
 				}
 				a.post(send.remote(b, 0), a.mr.sge(0, 8))
@@ -119,33 +131,23 @@ func TestSparedAcks(t *testing.T) {
 			want: []result{ok(0)},
 		},
 		"refused": {
-			run: func(a, b *end) {
-				a.postQuiet(send.remote(b, 0), a.mr.sge(0, 8))
-				a.n.run()
+			run: after(func(a, b *end) {
 				a.post(send.remote(b, 0), b.mr.sge(0, 8))
-			},
+			}),
 			want: []result{{0, libibverbs.IBV_WC_LOC_PROT_ERR}},
 		},
 		"failure": {
-			run: func(a, b *end) {
-				s := send.remote(b, 0)
-				s.RKey ^= 1 << 16
-				a.postQuiet(s, a.mr.sge(0, 8))
-			},
+			run:  refused((*end).postQuiet),
 			want: []result{{0, libibverbs.IBV_WC_REM_ACCESS_ERR}},
 		},
 		"failure of a signaled request": {
-			run: func(a, b *end) {
-				s := send.remote(b, 0)
-				s.RKey ^= 1 << 16
-				a.post(s, a.mr.sge(0, 8))
-			},
+			run:  refused((*end).post),
 			want: []result{{0, libibverbs.IBV_WC_REM_ACCESS_ERR}},
 		},
 		"counted": {
 			run: func(a, b *end) {
 				a.qp.counters = &counters{}
-				a.postQuiet(send.remote(b, 0), a.mr.sge(0, 8))
+				quiet(a, b)
 			},
 		},
 		"no receive": {
@@ -157,12 +159,10 @@ func TestSparedAcks(t *testing.T) {
 			unheard: true,
 		},
 		"draining": {
-			run: func(a, b *end) {
-				a.postQuiet(send.remote(b, 0), a.mr.sge(0, 8))
-				a.n.run()
+			run: after(func(a, b *end) {
 				toSQD := &libibverbs.QpAttr{QpState: qpsSQD, EnSqdAsyncNotify: 1}
 				require.NoError(t, a.qp.Modify(toSQD, libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_EN_SQD_ASYNC_NOTIFY))
-			},
+			}),
 			drained: true,
 		},
 		"destroyed": {
