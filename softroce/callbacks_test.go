@@ -163,6 +163,7 @@ func callFrom(name string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	config = nil // with which the device tries again: callbacks hold it up
 	address, messages, err := server(ctx)
 	if err != nil {
 		return err
