@@ -274,7 +274,7 @@ func memoryProgram(args []string, _, stderr io.Writer) int {
 // race runs memoryProgram, and returns the report of the race detector.
 func race(t *testing.T, memory, mistake string) string {
 	cmd := process.Command(t, "memory", memory, mistake)
-	cmd.Env = append(cmd.Env, "GORACE=halt_on_error=0")
+	cmd.Env = append(cmd.Env, "GORACE=halt_on_error=0 atexit_sleep_ms=0")
 	p := process.Run(t, cmd)
 	require.Equal(t, 66, p.Wait(), p.Output())
 	report := p.Stderr()
