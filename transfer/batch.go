@@ -73,7 +73,7 @@ type request struct {
 	remote *RemoteRegion
 	offset uint64
 	n      int
-	held   bool // whether the request is a user of local
+	held   bool // whether the request keeps local; if not, one before it does
 
 	// Guarded by the peer's mu.
 	issued   int // bytes of which slices were made
@@ -222,11 +222,9 @@ func (b *Batch) Submit(ctx context.Context) error {
 			return err
 		}
 	}
-	for i := range b.requests {
-		if err := b.requests[i].acquire(p.engine.cache); err != nil {
-			b.release()
-			return err
-		}
+	if err := b.acquire(); err != nil {
+		b.release()
+		return err
 	}
 	if err := p.reserve(ctx, b.weight()); err != nil {
 		b.release()
@@ -259,23 +257,53 @@ func (b *Batch) Submit(ctx context.Context) error {
 	return nil
 }
 
-// acquire finds the region of a request's memory, and keeps it.
+// acquire finds the regions of the requests' memory, and keeps them. Requests
+// in a row that use one region keep it once.
+func (b *Batch) acquire() error {
+	var last *Region
+	for i := range b.requests {
+		r := &b.requests[i]
+		if r.n == 0 || last != nil && r.isIn(last) {
+			continue
+		}
+		if err := r.acquire(b.peer.engine.cache); err != nil {
+			return err
+		}
+		last = r.local
+	}
+	return nil
+}
+
+// isIn reports whether the request's memory is in a region, and sets where.
+func (r *request) isIn(local *Region) bool {
+	if r.memory == nil {
+		return r.local == local
+	}
+	if !contains(local.bytes, r.memory) {
+		return false
+	}
+	r.setLocal(local)
+	return true
+}
+
+func (r *request) setLocal(local *Region) {
+	start, _ := span(local.bytes)
+	at, _ := span(r.memory)
+	r.local, r.at = local, int(at-start)
+}
+
+// acquire finds the region of the request's memory, and keeps it.
 func (r *request) acquire(c *cache) error {
-	switch {
-	case r.n == 0:
-		return nil
-	case r.memory == nil:
+	if r.memory == nil {
 		if !c.use(r.local) {
 			return cerr.Argument("Batch.Submit", r.local.String(), cerr.InvalidAs(os.ErrClosed, "the region is closed"))
 		}
-	default:
+	} else {
 		local, err := c.acquire(r.memory)
 		if err != nil {
 			return fmt.Errorf("transfer: Batch.Submit: %d bytes at %p: %w", len(r.memory), r.memory, err)
 		}
-		start, _ := span(local.bytes)
-		at, _ := span(r.memory)
-		r.local, r.at = local, int(at-start)
+		r.setLocal(local)
 	}
 	r.held = true
 	return nil
@@ -310,8 +338,8 @@ func (r *request) key(p *path) (k key, ok bool) {
 	return k, k.there && k.generation == p.generation && r.remote.session == p.session && r.local.mrs[p.local.index].Load() != nil
 }
 
-// issue returns the next slice of the batch for a path. more says whether there
-// is another one. The caller holds the peer's mu.
+// issue makes s, which is zero, the next slice of the batch for a path. more
+// says whether there is another one. The caller holds the peer's mu.
 func (b *Batch) issue(p *path, s *slice) (ok, more bool) {
 	for ; b.nextRequest < len(b.requests); b.nextRequest++ {
 		r := &b.requests[b.nextRequest]
@@ -332,7 +360,7 @@ func (b *Batch) issue(p *path, s *slice) (ok, more bool) {
 		}
 		b.spread = b.spread || b.firstPath != p
 		b.mayTrail = b.mayTrail && !b.spread
-		*s = slice{batch: b, request: b.nextRequest, offset: r.issued, n: n, key: k}
+		s.batch, s.request, s.offset, s.n, s.key = b, b.nextRequest, r.issued, n, k
 		r.issued += n
 		r.inFlight++
 		r.remote.inFlight++
@@ -581,12 +609,15 @@ func (b *Batch) pathToPoll() *path {
 // carry records that a path has n more slices of the batch in flight. The
 // caller holds the peer's mu.
 func (b *Batch) carry(p *path, n int) {
-	i := slices.IndexFunc(b.carriers, func(c carrier) bool { return c.path == p })
-	if i < 0 {
-		b.carriers = append(b.carriers, carrier{p, n})
-	} else if b.carriers[i].slices += n; b.carriers[i].slices == 0 {
-		b.carriers = slices.Delete(b.carriers, i, i+1)
+	for i := range b.carriers {
+		if c := &b.carriers[i]; c.path == p {
+			if c.slices += n; c.slices == 0 {
+				b.carriers = slices.Delete(b.carriers, i, i+1)
+			}
+			return
+		}
 	}
+	b.carriers = append(b.carriers, carrier{p, n})
 }
 
 // poll polls a path while it is what pathToPoll returns. The caller is the

@@ -231,8 +231,12 @@ func (p *path) count(s *slice) {
 // carry records for each slice of a flight that it begins, with 1, or ends,
 // with -1. The caller holds the peer's mu.
 func (f *flight) carry(p *path, n int) {
-	for i := range f.n {
-		f.slices[i].batch.carry(p, n)
+	for i := 0; i < f.n; {
+		b, first := f.slices[i].batch, i
+		for i < f.n && f.slices[i].batch == b {
+			i++
+		}
+		b.carry(p, n*(i-first))
 	}
 }
 

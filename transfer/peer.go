@@ -726,9 +726,24 @@ func (p *Peer) pathAt(i int) *path {
 		return nil
 	}
 	if i == 0 {
-		s.firstToPost++
+		s.chooseFirst()
 	}
-	return s.up[(s.firstToPost+i)%len(s.up)]
+	return s.up[(s.first+i)%len(s.up)]
+}
+
+// roundsInRow is the number of rounds that begin with one path, if nothing of
+// it is in flight.
+const roundsInRow = 64
+
+// chooseFirst chooses the path that posts first. A program that waits for each
+// of its small batches uses few paths at a time, since a path that was used
+// last takes the least time to post and to wait for. The caller holds the
+// peer's mu.
+func (s *session) chooseFirst() {
+	s.rounds++
+	if s.rounds%roundsInRow == 0 || s.up[s.first%len(s.up)].inFlight > 0 {
+		s.first++
+	}
 }
 
 // finish records that a batch is done. The caller holds p.mu, and calls unlock.

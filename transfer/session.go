@@ -28,29 +28,30 @@ type session struct {
 	cancel      context.CancelFunc
 
 	// Guarded by the peer's mu.
-	err         error // why the session has ended
-	regions     map[uint64]*RemoteRegion
-	names       map[string]*RemoteRegion
-	offered     map[*Region]chan struct{} // regions of this end that the peer knows; closed when it has no transfer to them any more
-	ids         map[uint64]*Region        // the same, by the IDs of those that were withdrawn
-	paths       map[uint32]*path          // all that are not destroyed; nil: is being made
-	up          []*path                   // those that take slices
-	devices     int                       // number of devices of this end that they are of
-	firstToPost int                       // path that posts first
-	fences      map[uint32][]slice        // slices of paths that are destroyed here, and may not be at the peer
-	stranded    map[*path][]slice         // slices of paths that are being destroyed
-	trailer     trailer                   // notification that was sent behind its batch's data
-	sent        uint64                    // notifications that were sent
-	consumed    uint64                    // of those, how many the peer's program has taken
-	waiting     []notification            // notifications that the peer has no room for
-	arrived     uint64                    // the peer's notifications that were put into the mailbox
-	taken       uint64                    // of those, how many the program has taken
-	credited    uint64                    // of those, of how many the peer was told
-	unread      int                       // the peer's notifications in the mailbox
-	control     *rdmacm.Conn
-	detach      context.CancelFunc // ends the use of control, and then closes it
-	attached    int                // number of control connections that there were
-	endTimer    *time.Timer        // ends the session unless the peer comes back; may be nil
+	err      error // why the session has ended
+	regions  map[uint64]*RemoteRegion
+	names    map[string]*RemoteRegion
+	offered  map[*Region]chan struct{} // regions of this end that the peer knows; closed when it has no transfer to them any more
+	ids      map[uint64]*Region        // the same, by the IDs of those that were withdrawn
+	paths    map[uint32]*path          // all that are not destroyed; nil: is being made
+	up       []*path                   // those that take slices
+	devices  int                       // number of devices of this end that they are of
+	first    int                       // path that posts first, modulo their number
+	rounds   int                       // rounds of posts
+	fences   map[uint32][]slice        // slices of paths that are destroyed here, and may not be at the peer
+	stranded map[*path][]slice         // slices of paths that are being destroyed
+	trailer  trailer                   // notification that was sent behind its batch's data
+	sent     uint64                    // notifications that were sent
+	consumed uint64                    // of those, how many the peer's program has taken
+	waiting  []notification            // notifications that the peer has no room for
+	arrived  uint64                    // the peer's notifications that were put into the mailbox
+	taken    uint64                    // of those, how many the program has taken
+	credited uint64                    // of those, of how many the peer was told
+	unread   int                       // the peer's notifications in the mailbox
+	control  *rdmacm.Conn
+	detach   context.CancelFunc // ends the use of control, and then closes it
+	attached int                // number of control connections that there were
+	endTimer *time.Timer        // ends the session unless the peer comes back; may be nil
 
 	attaching sync.Mutex     // held by the goroutine that runs the control connection
 	running   sync.WaitGroup // calls of attach
