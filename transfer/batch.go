@@ -335,7 +335,8 @@ func (r *RemoteRegion) check() error {
 // cannot carry the request. The caller holds the peer's mu.
 func (r *request) key(p *path) (k key, ok bool) {
 	k = r.remote.offer.keys[p.remote]
-	return k, k.there && k.generation == p.generation && r.remote.session == p.session && r.local.mrs[p.local.index].Load() != nil
+	mr := r.local.mrs[p.local.index].Load()
+	return k, k.there && k.generation == p.generation && r.remote.session == p.session && mr != nil && mr.domain == p.domain
 }
 
 // issue makes s, which is zero, the next slice of the batch for a path. more

@@ -24,13 +24,22 @@ type device struct {
 	index int
 	name  string
 
-	mu    sync.Mutex
-	verbs *ibverbs.Device // nil while the device is gone
-	pd    *ibverbs.PD     // nil while the device is gone
-	// generation is the number of domains that there were before, modulo 256.
-	generation uint8
-	removed    []*ibverbs.PD // domains of removed devices, which connections still use
+	mu         sync.Mutex
+	verbs      *ibverbs.Device // nil while the device is gone
+	domain     *domain         // nil while the device is gone
+	generation uint8           // of the next domain
+	removed    []*domain       // domains of removed devices, which connections still use
 	addrs      []netip.Addr
+}
+
+// domain is a protection domain with the regions in it.
+type domain struct {
+	pd         *ibverbs.PD
+	generation uint8 // number of domains that there were before, modulo 256
+
+	// Guarded by the device's mu.
+	users int                     // paths
+	left  map[*Region]*ibverbs.MR // once the device is removed, the regions that paths may still use
 }
 
 // findDevices returns the devices with the given names, or all that have an
@@ -109,38 +118,58 @@ func (d *device) addresses() []netip.Addr {
 	return d.addrs
 }
 
-// domain returns the protection domain on a device. If the device has come
-// back, or is new, it makes the domain, registers all regions, and tells the
-// peers their keys.
-func (e *Engine) domain(d *device) (pd *ibverbs.PD, generation uint8, err error) {
+// use returns the protection domain on a device for a path, which passes it to
+// leave once it is destroyed.
+func (e *Engine) use(d *device) (*domain, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.pd != nil {
-		return d.pd, d.generation, nil
+	if err := e.openDomain(d); err != nil {
+		return nil, err
+	}
+	d.domain.users++
+	return d.domain, nil
+}
+
+// openDomain makes the protection domain on a device that has come back or is
+// new, registers all regions, and tells the peers their keys. The caller holds
+// d.mu.
+func (e *Engine) openDomain(d *device) error {
+	if d.domain != nil {
+		return nil
 	}
 	verbs, err := rdmacm.Devices()
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
 	i := slices.IndexFunc(verbs, func(v *ibverbs.Device) bool { return v.Name() == d.name && !v.Removed() })
 	if i < 0 {
-		return nil, 0, fmt.Errorf("transfer: device %s: %w", d.name, ibverbs.ErrNoDevice)
+		return fmt.Errorf("transfer: device %s: %w", d.name, ibverbs.ErrNoDevice)
 	}
-	pd, err = verbs[i].AllocPD()
+	pd, err := verbs[i].AllocPD()
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
-	if err := e.registerAll(d, pd); err != nil {
-		return nil, 0, errors.Join(err, pd.Close())
+	made := &domain{pd: pd, generation: d.generation}
+	if err := e.registerAll(d, made); err != nil {
+		return errors.Join(err, pd.Close())
 	}
-	d.verbs, d.pd = verbs[i], pd
-	return pd, d.generation, nil
+	d.verbs, d.domain = verbs[i], made
+	d.generation++
+	return nil
+}
+
+// leave ends a path's use of a domain. The path's queue pair is destroyed.
+func (e *Engine) leave(d *device, used *domain) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	used.users--
+	d.closeRemoved()
 }
 
 // connectionEnded is called when a connection on a device has ended, because of
-// err. If the device was removed, it gives up the memory on it, which the
-// engine registers anew when the device is back. The kernel may remove a device
-// only once all programs have let it go.
+// err. If the device was removed, it gives up the memory on it as soon as no
+// path uses it. The engine registers the memory anew when the device is back.
+// The kernel may remove a device only once all programs have let it go.
 func (e *Engine) connectionEnded(d *device, err error) {
 	event, ok := errors.AsType[*rdmacm.EventError](err)
 	isRemoval := ok && event.Type == rdmacm.EventDeviceRemoval
@@ -155,18 +184,47 @@ func (e *Engine) connectionEnded(d *device, err error) {
 func (e *Engine) dropRemoved(d *device, err error, isRemoval bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.pd != nil && (isRemoval || isRemoved(d.verbs)) {
+	if d.domain != nil && (isRemoval || isRemoved(d.verbs)) {
 		e.log(slog.LevelWarn, "transfer: device removed", "device", d.name, "error", err)
-		e.deregisterAll(d)
-		d.removed, d.pd, d.verbs = append(d.removed, d.pd), nil, nil
-		d.generation++
+		e.takeRegions(d)
+		d.removed, d.domain, d.verbs = append(d.removed, d.domain), nil, nil
 	}
+	d.closeRemoved()
+	return d.domain == nil && len(d.removed) == 0
+}
+
+// closeRegion deregisters what is left of a region on a removed device. The
+// caller holds the device's mu.
+func (d *domain) closeRegion(r *Region) error {
+	if mr := d.left[r]; mr != nil {
+		if err := mr.Close(); err != nil {
+			return err
+		}
+		delete(d.left, r)
+	}
+	return nil
+}
+
+// closeRemoved frees the domains of the removed device that no path uses. As
+// long as a path has not heard of the removal, requests of both ends may be in
+// progress: without their regions, they would fail as if they were wrong. The
+// caller holds d.mu.
+func (d *device) closeRemoved() {
 	before := len(d.removed)
-	d.removed = slices.DeleteFunc(d.removed, func(pd *ibverbs.PD) bool { return pd.Close() == nil })
+	d.removed = slices.DeleteFunc(d.removed, func(old *domain) bool {
+		if old.users > 0 {
+			return false
+		}
+		for r := range old.left {
+			if old.closeRegion(r) != nil {
+				return false
+			}
+		}
+		return old.pd.Close() == nil
+	})
 	if len(d.removed) < before {
 		_, _ = rdmacm.Devices() // lets go what is not used any more
 	}
-	return d.pd == nil && len(d.removed) == 0
 }
 
 // isRemoved reports whether a device is removed, or waits for its users to be.
@@ -183,12 +241,13 @@ func (e *Engine) closeDevice(d *device) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
-	for _, pd := range append(d.removed, d.pd) {
-		if pd != nil {
-			errs = append(errs, pd.Close())
+	d.closeRemoved()
+	for _, open := range append(d.removed, d.domain) {
+		if open != nil {
+			errs = append(errs, open.pd.Close())
 		}
 	}
-	d.removed, d.pd, d.verbs = nil, nil, nil
+	d.removed, d.domain, d.verbs = nil, nil, nil
 	return errors.Join(errs...)
 }
 

@@ -464,18 +464,14 @@ func (p *Peer) maintainPath(s *session, local *device, to []netip.AddrPort) {
 // connect makes a data connection, and returns when it is destroyed. up says
 // whether it was up.
 func (p *Peer) connect(s *session, local *device, w addrPair) (up bool, err error) {
-	pd, generation, err := p.engine.domain(local)
-	if err != nil {
-		return false, err
-	}
 	path, ctx, err := s.reservePath(p.dialer.numbers.Add(1), local)
 	if err != nil {
 		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	d := rdmacm.Dialer{Config: dataConfig(greeting{kindData, uint8(local.index), generation, path.number, s.token}), LocalAddr: w.local}
-	d.Config.PD = pd
+	d := rdmacm.Dialer{Config: dataConfig(greeting{kindData, uint8(local.index), path.domain.generation, path.number, s.token}), LocalAddr: w.local}
+	d.Config.PD = path.domain.pd
 	conn, err := d.Dial(ctx, w.remote)
 	if err != nil {
 		s.runPath(path, nil, greeting{})

@@ -139,7 +139,10 @@ func New(config Config) (*Engine, error) {
 		}
 	}
 	for _, d := range e.devices {
-		if _, _, err := e.domain(d); err != nil {
+		d.mu.Lock()
+		err := e.openDomain(d)
+		d.mu.Unlock()
+		if err != nil {
 			return nil, errors.Join(err, e.Close())
 		}
 	}

@@ -582,7 +582,7 @@ func TestCreditIsAnAnswer(t *testing.T) {
 // connection, while this end does so, gets one goroutine.
 func TestFencesOfOnePath(t *testing.T) {
 	s := lone(t)
-	p, _, err := s.reservePath(7, new(device))
+	p, _, err := s.reservePath(7, &device{domain: new(domain)})
 	require.NoError(t, err)
 	require.NoError(t, handle(t, s, numbered(itemFence, 7)))
 	require.ErrorIs(t, handle(t, s, numbered(itemFence, 7)), syscall.EPROTO)

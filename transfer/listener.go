@@ -373,16 +373,12 @@ func (ln *Listener) data(req *rdmacm.Request, g greeting) error {
 	if err != nil {
 		return err
 	}
-	pd, generation, err := e.domain(local)
-	if err != nil {
-		return err
-	}
 	p, ctx, err := s.reservePath(g.path, local)
 	if err != nil {
 		return err
 	}
-	config := dataConfig(greeting{kind: kindData, device: uint8(local.index), generation: generation, path: g.path})
-	config.PD = pd
+	config := dataConfig(greeting{kind: kindData, device: uint8(local.index), generation: p.domain.generation, path: g.path})
+	config.PD = p.domain.pd
 	conn, err := req.Accept(ctx, &config)
 	if err != nil {
 		s.runPath(p, nil, greeting{})

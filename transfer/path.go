@@ -41,6 +41,7 @@ type path struct {
 	session *session
 	number  uint32
 	local   *device // of this end
+	domain  *domain // of local
 	remote  uint8   // index of the peer's device
 	// generation is that of the peer's device.
 	generation    uint8
@@ -85,13 +86,13 @@ type slice struct {
 	err       error     // its last failure
 }
 
-func newPath(s *session, number uint32, local *device, cancel context.CancelFunc) (*path, error) {
+func newPath(s *session, number uint32, local *device, used *domain, cancel context.CancelFunc) (*path, error) {
 	batch, err := ibverbs.NewSendBatch(maxFlightSlices+1, 1)
 	if err != nil {
 		return nil, err
 	}
 	p := &path{
-		session: s, number: number, local: local, batch: batch,
+		session: s, number: number, local: local, domain: used, batch: batch,
 		destroyed: make(chan struct{}), ended: make(chan struct{}), cancel: cancel,
 	}
 	if err := p.polling.init(p.isReady); err != nil {
@@ -186,6 +187,7 @@ func (p *path) next() *flight {
 // setDestroyed is called when the path is destroyed at this end.
 func (p *path) setDestroyed() {
 	peer := p.session.peer
+	peer.engine.leave(p.local, p.domain)
 	close(p.destroyed)
 	peer.mu.Lock()
 	p.session.pathDestroyed(p)
@@ -326,7 +328,7 @@ func (p *path) fill(f *flight) error {
 		s := &f.slices[i]
 		r := &s.batch.requests[s.request]
 		mr := r.local.mrs[p.local.index].Load()
-		if mr == nil {
+		if mr == nil || mr.domain != p.domain {
 			return errRegionGone
 		}
 		from := mr.Sub(r.at+s.offset, s.n)

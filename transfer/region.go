@@ -65,7 +65,7 @@ type Region struct {
 // registration is a region on a device.
 type registration struct {
 	*ibverbs.MR
-	generation uint8 // of the device
+	domain *domain
 }
 
 // Register registers the memory of b with all devices. It pins memory of Go's
@@ -209,7 +209,7 @@ func (e *Engine) registerCached(b []byte) (*Region, error) {
 func (e *Engine) registerOn(r *Region) error {
 	for _, d := range e.devices {
 		d.mu.Lock()
-		err := r.registerWith(d, d.pd)
+		err := r.registerWith(d, d.domain)
 		removed := err != nil && d.verbs.Removed()
 		d.mu.Unlock()
 		switch {
@@ -224,13 +224,17 @@ func (e *Engine) registerOn(r *Region) error {
 
 // registerAll registers all regions on a device that is new or back. The caller
 // holds d.mu.
-func (e *Engine) registerAll(d *device, pd *ibverbs.PD) error {
+func (e *Engine) registerAll(d *device, in *domain) error {
 	e.mu.Lock()
 	all := keys(e.all)
 	e.mu.Unlock()
 	for _, r := range all {
-		if err := r.registerWith(d, pd); err != nil {
-			e.deregisterAll(d)
+		if err := r.registerWith(d, in); err != nil {
+			for _, r := range all {
+				if mr := r.mrs[d.index].Swap(nil); mr != nil {
+					_ = mr.Close() // which nothing uses yet
+				}
+			}
 			return err
 		}
 	}
@@ -242,13 +246,14 @@ func (e *Engine) registerAll(d *device, pd *ibverbs.PD) error {
 	return nil
 }
 
-// registerWith registers the region on a device. The caller holds d.mu.
-func (r *Region) registerWith(d *device, pd *ibverbs.PD) error {
-	if pd == nil || r.deregistering.Load() || r.mrs[d.index].Load() != nil {
+// registerWith registers the region in a domain of a device. The caller holds
+// d.mu.
+func (r *Region) registerWith(d *device, in *domain) error {
+	if in == nil || r.deregistering.Load() || r.mrs[d.index].Load() != nil {
 		return nil
 	}
 	access := ibverbs.AccessLocalWrite
-	if isIWARP(pd.Device()) {
+	if isIWARP(in.pd.Device()) {
 		access |= ibverbs.AccessRemoteWrite // for the memory of reads
 	}
 	if r.config.Access&ReadAccess != 0 {
@@ -257,11 +262,11 @@ func (r *Region) registerWith(d *device, pd *ibverbs.PD) error {
 	if r.config.Access&WriteAccess != 0 {
 		access |= ibverbs.AccessRemoteWrite
 	}
-	mr, err := r.register(pd, access)
+	mr, err := r.register(in.pd, access)
 	if err != nil {
 		return fmt.Errorf("transfer: %v on device %s: %w", r, d.name, err)
 	}
-	r.mrs[d.index].Store(&registration{mr, d.generation})
+	r.mrs[d.index].Store(&registration{mr, in})
 	return nil
 }
 
@@ -285,6 +290,11 @@ func (e *Engine) deregister(r *Region) error {
 				r.mrs[d.index].Store(nil)
 			}
 		}
+		for _, old := range d.removed {
+			if err := old.closeRegion(r); err != nil {
+				errs = append(errs, err)
+			}
+		}
 		d.mu.Unlock()
 	}
 	if len(errs) > 0 {
@@ -299,15 +309,16 @@ func (e *Engine) deregister(r *Region) error {
 	return nil
 }
 
-// deregisterAll deregisters all regions on a device that is gone. The caller
-// holds d.mu.
-func (e *Engine) deregisterAll(d *device) {
+// takeRegions takes all regions from a device that is gone. Its domain keeps
+// them while paths use it. The caller holds d.mu.
+func (e *Engine) takeRegions(d *device) {
 	e.mu.Lock()
 	all := keys(e.all)
 	e.mu.Unlock()
+	d.domain.left = map[*Region]*ibverbs.MR{}
 	for _, r := range all {
 		if mr := r.mrs[d.index].Swap(nil); mr != nil {
-			_ = mr.Close() // the device is gone, so it cannot use the memory
+			d.domain.left[r] = mr.MR
 		}
 	}
 }

@@ -323,7 +323,7 @@ func (s *session) offer(r *Region) {
 	for i := range e.devices {
 		if mr := r.mrs[i].Load(); mr != nil {
 			at := mr.Remote()
-			o.keys[i] = key{true, mr.generation, at.Addr, at.RKey}
+			o.keys[i] = key{true, mr.domain.generation, at.Addr, at.RKey}
 		}
 	}
 	if s.offered[r] == nil {
@@ -354,14 +354,18 @@ const maxPaths = 4096
 // reservePath makes room for a path, so that the peer can tell of its end
 // before it is up. ctx ends when the path is not wanted any more.
 func (s *session) reservePath(number uint32, local *device) (*path, context.Context, error) {
+	used, err := s.peer.engine.use(local)
+	if err != nil {
+		return nil, nil, err
+	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	p, err := newPath(s, number, local, cancel)
+	p, err := newPath(s, number, local, used, cancel)
 	if err != nil {
 		cancel()
+		s.peer.engine.leave(local, used)
 		return nil, nil, err
 	}
 	s.peer.mu.Lock()
-	defer s.peer.mu.Unlock()
 	switch {
 	case s.err != nil:
 		err = s.err
@@ -370,11 +374,15 @@ func (s *session) reservePath(number uint32, local *device) (*path, context.Cont
 	case len(s.paths) >= maxPaths:
 		err = protocolError("more than %d connections", maxPaths)
 	}
+	if err == nil {
+		s.paths[number] = p
+	}
+	s.peer.mu.Unlock()
 	if err != nil {
 		cancel()
+		s.peer.engine.leave(local, used)
 		return nil, nil, err
 	}
-	s.paths[number] = p
 	return p, ctx, nil
 }
 

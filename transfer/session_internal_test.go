@@ -14,8 +14,8 @@ import (
 func TestNumbersOfLostConnections(t *testing.T) {
 	s := &session{peer: new(Peer), paths: map[uint32]*path{}, fences: map[uint32][]slice{7: {{}}}}
 	s.ctx, s.cancel = t.Context(), func() {}
-	_, _, err := s.reservePath(7, &device{})
+	_, _, err := s.reservePath(7, &device{domain: new(domain)})
 	require.ErrorIs(t, err, errProtocol)
-	_, _, err = s.reservePath(8, &device{})
+	_, _, err = s.reservePath(8, &device{domain: new(domain)})
 	require.NoError(t, err)
 }

@@ -72,7 +72,7 @@ func TestTrailerOfLostPath(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := lone(t)
 			p := s.peer
-			lost, err := newPath(s, 7, new(device), func() {})
+			lost, err := newPath(s, 7, new(device), new(domain), func() {})
 			require.NoError(t, err)
 			lost.trailerMemory = make([]byte, trailerLen)
 			require.NoError(t, handle(t, s, offered(func(o *offer) { o.access = WriteAccess })))
