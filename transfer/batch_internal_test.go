@@ -43,7 +43,6 @@ func TestRequestsShareRegion(t *testing.T) {
 	}
 	e.carryOut(b)
 	require.NoError(t, other.Close())
-
 }
 
 // cacheOf returns the region that the cache finds for memory.
