@@ -150,11 +150,11 @@ func (e *Engine) openDomain(d *device) error {
 		return err
 	}
 	made := &domain{pd: pd, generation: d.generation}
+	d.generation++ // also if this fails: peers may have been told of a region
 	if err := e.registerAll(d, made); err != nil {
 		return errors.Join(err, pd.Close())
 	}
 	d.verbs, d.domain = verbs[i], made
-	d.generation++
 	return nil
 }
 
@@ -167,24 +167,29 @@ func (e *Engine) leave(d *device, used *domain) {
 }
 
 // connectionEnded is called when a connection on a device has ended, because of
-// err. If the device was removed, it gives up the memory on it as soon as no
-// path uses it. The engine registers the memory anew when the device is back.
-// The kernel may remove a device only once all programs have let it go.
-func (e *Engine) connectionEnded(d *device, err error) {
+// err. used is the connection's domain, or nil if there was no connection. If
+// the device was removed, it gives up the memory on it as soon as no path uses
+// it. The engine registers the memory anew when the device is back. The kernel
+// may remove a device only once all programs have let it go.
+func (e *Engine) connectionEnded(d *device, used *domain, err error) {
 	event, ok := errors.AsType[*rdmacm.EventError](err)
-	isRemoval := ok && event.Type == rdmacm.EventDeviceRemoval
-	if !e.dropRemoved(d, err, isRemoval) {
+	if !ok || event.Type != rdmacm.EventDeviceRemoval {
+		used = nil
+	}
+	if !e.dropRemoved(d, used, err) {
 		// The connection's end may be heard of before the removal is.
-		time.AfterFunc(time.Second, func() { e.dropRemoved(d, err, false) })
+		time.AfterFunc(time.Second, func() { e.dropRemoved(d, nil, err) })
 	}
 }
 
 // dropRemoved gives up the memory on a device that is known to be removed, or
-// of which isRemoval says so. It reports whether nothing is left to give up.
-func (e *Engine) dropRemoved(d *device, err error, isRemoval bool) bool {
+// of which a connection has heard that. gone is the domain of that connection,
+// or nil: the device may be back with another one. It reports whether there is
+// nothing left to give up.
+func (e *Engine) dropRemoved(d *device, gone *domain, err error) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.domain != nil && (isRemoval || isRemoved(d.verbs)) {
+	if d.domain != nil && (d.domain == gone || isRemoved(d.verbs)) {
 		e.log(slog.LevelWarn, "transfer: device removed", "device", d.name, "error", err)
 		e.takeRegions(d)
 		d.removed, d.domain, d.verbs = append(d.removed, d.domain), nil, nil

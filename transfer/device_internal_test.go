@@ -5,10 +5,13 @@ package transfer
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/internal/testutil/cmtest"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
+	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/softroce"
 )
 
@@ -45,7 +48,7 @@ func TestRemovalHeardBeforeTheEnd(t *testing.T) {
 			engine := tt.gone(e)
 			d := engine.devices[0]
 			old := d.domain
-			require.False(t, engine.dropRemoved(d, errors.New("removed"), true), "connections use it")
+			require.False(t, engine.dropRemoved(d, old, errors.New("removed")), "connections use it")
 			d.mu.Lock()
 			require.NoError(t, engine.openDomain(d))
 			d.mu.Unlock()
@@ -53,16 +56,17 @@ func TestRemovalHeardBeforeTheEnd(t *testing.T) {
 			require.NoError(t, b.Wait(e.ctx))
 
 			fill() // goes over a new connection, once there is one
+			made := d.domain
 			for _, p := range append(e.paths(e.dialed), e.paths(e.accepted)...) {
 				p.session.peer.mu.Lock()
-				p.fail(errors.New("heard of the removal"))
+				p.fail(&rdmacm.EventError{Type: rdmacm.EventDeviceRemoval})
 				p.session.peer.unlock()
 			}
 			require.NoError(t, b.Wait(e.ctx))
 			cmtest.Soon(t, "the domain is freed", func() bool {
 				d.mu.Lock()
 				defer d.mu.Unlock()
-				return len(d.removed) == 0 && len(old.left) == 0
+				return len(d.removed) == 0 && len(old.left) == 0 && d.domain == made
 			})
 		})
 	}
@@ -78,10 +82,57 @@ func TestCloseOfRegionOnRemovedDevice(t *testing.T) {
 	d := engine.devices[0]
 	mr := region.mrs[0].Load().MR
 	old := d.domain
-	require.False(t, engine.dropRemoved(d, errors.New("removed"), true))
+	require.False(t, engine.dropRemoved(d, old, errors.New("removed")))
 	require.Same(t, mr, old.left[region])
 	require.Nil(t, region.mrs[0].Load())
 	require.NoError(t, region.Close())
 	require.NotContains(t, old.left, region)
 	require.Nil(t, mr.Bytes(), "it is closed")
+}
+
+// A device that is removed and back at once has a new domain before all
+// connections have heard of the removal. Those that hear of it late do not take
+// the new domain from the others.
+func TestDeviceBackAtOnce(t *testing.T) {
+	need(t)
+	if !testdevice.Soft() {
+		t.Skip("needs a device that the test can remove")
+	}
+	t.Cleanup(func() { // lets go of the removed devices
+		_, err := rdmacm.Devices()
+		require.NoError(t, err)
+	})
+	r := newRig(t, Config{Devices: []string{"soft0"}})
+	_, err := r.engine.Alloc(4096, RegionConfig{Name: "memory", Access: WriteAccess})
+	require.NoError(t, err)
+	engine, err := New(Config{Devices: []string{"soft0"}, Connections: 2, RetryTimeout: 10 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, engine.Close()) })
+	var peers []*Peer
+	for range 24 {
+		p, err := engine.Dial(r.ctx, r.at, DialConfig{})
+		require.NoError(t, err)
+		peers = append(peers, p)
+		_, err = r.ln.Accept(r.ctx)
+		require.NoError(t, err)
+	}
+	write := func(p *Peer) error {
+		remote, err := p.Region(r.ctx, "memory")
+		if err != nil {
+			return err
+		}
+		b := p.NewBatch(1)
+		return errors.Join(b.Write(remote, 0, make([]byte, 100)), b.Submit(r.ctx), b.Wait(r.ctx))
+	}
+	for range 2 {
+		require.NoError(t, softroce.Remove())
+		require.NoError(t, softroce.Insert())
+		written := make(chan error)
+		for _, p := range peers {
+			go func() { written <- write(p) }()
+		}
+		for range peers {
+			require.NoError(t, cmtest.Take(t, written, "a write"))
+		}
+	}
 }

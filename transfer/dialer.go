@@ -475,7 +475,7 @@ func (p *Peer) connect(s *session, local *device, w addrPair) (up bool, err erro
 	conn, err := d.Dial(ctx, w.remote)
 	if err != nil {
 		s.runPath(path, nil, greeting{})
-		p.engine.connectionEnded(local, err)
+		p.engine.connectionEnded(local, path.domain, err)
 		return false, err
 	}
 	g, err := decodeGreeting(conn.PeerData())
@@ -485,7 +485,7 @@ func (p *Peer) connect(s *session, local *device, w addrPair) (up bool, err erro
 	if err != nil {
 		err = errors.Join(err, conn.Close())
 		s.runPath(path, nil, greeting{})
-		p.engine.connectionEnded(local, err)
+		p.engine.connectionEnded(local, path.domain, err)
 		return false, err
 	}
 	s.runPath(path, conn, g)

@@ -382,14 +382,14 @@ func (ln *Listener) data(req *rdmacm.Request, g greeting) error {
 	conn, err := req.Accept(ctx, &config)
 	if err != nil {
 		s.runPath(p, nil, greeting{})
-		e.connectionEnded(local, err)
+		e.connectionEnded(local, p.domain, err)
 		return err
 	}
 	go func() {
 		if err := awaitFirst(ctx, conn, ln.timeout); err != nil {
 			_ = conn.Close()
 			s.runPath(p, nil, greeting{})
-			e.connectionEnded(local, err)
+			e.connectionEnded(local, p.domain, err)
 			return
 		}
 		s.runPath(p, conn, g)

@@ -162,7 +162,7 @@ func (p *path) run() {
 	}
 	cause := p.cause
 	peer.unlock()
-	peer.engine.connectionEnded(p.local, cause)
+	peer.engine.connectionEnded(p.local, p.domain, cause)
 	peer.engine.log(slog.LevelInfo, "transfer: connection lost", "peer", peer.String(), "device", p.local.name, "number", p.number, "error", cause)
 	p.setDestroyed()
 }

@@ -214,7 +214,7 @@ func (e *Engine) registerOn(r *Region) error {
 		d.mu.Unlock()
 		switch {
 		case removed:
-			e.connectionEnded(d, err)
+			e.connectionEnded(d, nil, err)
 		case err != nil:
 			return err
 		}
