@@ -369,7 +369,7 @@ func decodeOffer(b []byte) (o offer, err error) {
 	return o, nil
 }
 
-// mostLength is the size of the largest region, which leaves room to add.
+// maxLength is the size of the largest region, which leaves room to add.
 const maxLength = 1 << 62
 
 // number is the body of items that have one number.

@@ -31,7 +31,7 @@ type Peer struct {
 	session   *session // nil before the first, and between two
 	pending   int      // requests that are submitted and not done
 	head      *Batch   // circular queue of batches with requests to issue; its first is next
-	finished  *Batch   // batches that are done, linked by right
+	finished  *Batch   // batches that are done, linked by next
 	retries   []slice  // slices to post again
 	noPath    time.Time
 	mail      []mail        // notifications for the program

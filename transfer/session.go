@@ -33,7 +33,7 @@ type session struct {
 	names    map[string]*RemoteRegion
 	offered  map[*Region]chan struct{} // regions of this end that the peer knows; closed when it has no transfer to them any more
 	ids      map[uint64]*Region        // the same, by the IDs of those that were withdrawn
-	paths    map[uint32]*path          // all that are not destroyed; nil: is being made
+	paths    map[uint32]*path          // all that are not destroyed
 	up       []*path                   // those that take slices
 	devices  int                       // number of devices of this end that they are of
 	first    int                       // path that posts first, modulo their number
@@ -348,7 +348,7 @@ func (s *session) withdraw(r *Region) <-chan struct{} {
 
 // Paths.
 
-// mostPaths is the number of paths that a peer may make.
+// maxPaths is the number of paths that a peer may make.
 const maxPaths = 4096
 
 // reservePath makes room for a path, so that the peer can tell of its end
@@ -550,7 +550,7 @@ func (s *session) sendWaiting() {
 	}
 }
 
-// manyMailboxes is how often a peer that begins anew may fill the mailbox while
+// maxMailboxes is how often a peer that begins anew may fill the mailbox while
 // the program takes nothing.
 const maxMailboxes = 4
 

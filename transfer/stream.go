@@ -58,7 +58,7 @@ func (s *stream) add(done func(error), fill func(*encoder)) {
 	s.signal()
 }
 
-// mostAnswers is the number of answers that the peer may leave without an
+// maxAnswers is the number of answers that the peer may leave without an
 // acknowledgement before this end takes no more questions.
 const maxAnswers = 1 << 17
 

@@ -14,7 +14,7 @@ import (
 const (
 	trailerHeader = 1
 	trailerLen    = trailerHeader + MaxNotification
-	// mostHeard is the number of messages that an end may not have taken: the
+	// maxUntaken is the number of messages that an end may not have taken: the
 	// dialer's first, a trailer and an acknowledgement.
 	maxUntaken = 3
 )
