@@ -4,11 +4,13 @@ package transfer
 
 import (
 	"errors"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
@@ -138,4 +140,54 @@ func TestDeviceBackAtOnce(t *testing.T) {
 			require.NoError(t, cmtest.Take(t, written, "a write"))
 		}
 	}
+}
+
+// A device on which a region cannot be registered is not used, and keeps
+// nothing of the other regions. It is used once all can be registered.
+func TestRegionThatReturnedDeviceRefuses(t *testing.T) {
+	need(t)
+	r := newRig(t, Config{})
+	d, refuses := r.engine.devices[0], false
+	var regions []*Region
+	for range 10 {
+		region, err := r.engine.Alloc(4096, RegionConfig{})
+		require.NoError(t, err)
+		regions = append(regions, region)
+	}
+	memory := make([]byte, 100)
+	refused, err := r.engine.newRegion("test", &Region{
+		config: RegionConfig{Name: "refused"}, bytes: memory, length: len(memory),
+		register: func(pd *ibverbs.PD, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
+			if refuses {
+				return nil, syscall.ENOMEM
+			}
+			return pd.Register(memory, access)
+		},
+	})
+	require.NoError(t, err)
+	regions = append(regions, refused)
+	require.True(t, r.engine.dropRemoved(d, d.domain, errors.New("removed")))
+	opens := func() error {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return r.engine.openDomain(d)
+	}
+	before := ibverbs.OpenObjects()
+	refuses = true
+	for range 10 { // each in another order
+		err := opens()
+		require.ErrorIs(t, err, syscall.ENOMEM)
+		require.EqualError(t, err, `transfer: region "refused" of 100 bytes on device `+d.name+": cannot allocate memory")
+		require.Nil(t, d.domain)
+		require.Equal(t, before, ibverbs.OpenObjects())
+		for _, region := range regions {
+			require.Nil(t, region.mrs[d.index].Load())
+		}
+	}
+	refuses = false
+	require.NoError(t, opens())
+	for _, region := range regions {
+		require.NotNil(t, region.mrs[d.index].Load())
+	}
+	r.works()
 }

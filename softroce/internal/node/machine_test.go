@@ -6,8 +6,11 @@ package node
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
 // A node spares acknowledgements from the time that a queue pair sends without
@@ -27,4 +30,48 @@ func TestSparedAcks(t *testing.T) {
 	require.False(t, m.spares, "the next request may wait again")
 	m.Spare()
 	require.True(t, m.spares)
+}
+
+// Receive takes all that another process has sent, a full ring, although one
+// poll takes a part of it.
+func TestReceiveTakesAll(t *testing.T) {
+	from, to := newCaller(), newCaller()
+	m := from.network.(*machine)
+	p := &wire.Packet{
+		SGID: wire.GIDOf(loopback), DGID: wire.GIDOf(loopback), Opcode: wire.RCWriteOnly, PKey: wire.DefaultPKey,
+		DestQP: 1, Payload: [][]byte{make([]byte, longPacket)},
+	}
+	sent := uint32(0)
+	send := func() {
+		from.Lock()
+		defer from.Unlock()
+		m.link.Send(to.slot, headerLen+p.Size(), true, func(frame []byte) bool { return enframe(frame, p) })
+		sent++
+	}
+	send()
+	require.Eventually(t, func() bool { return to.Received() == sent }, patience, time.Millisecond, "the first packet")
+	to.Lock() // so that its worker does not receive
+	defer to.Unlock()
+	for m.link.Idle() {
+		send()
+	}
+	to.Receive()
+	require.GreaterOrEqual(t, to.Received(), sent-1, "the last packet has waited for room")
+}
+
+// endless is a network whose nodes send on.
+type endless struct {
+	network
+	received int
+}
+
+func (e *endless) receive() bool { e.received++; return true }
+
+// Nodes that send on do not keep the caller of Receive.
+func TestReceiveEnds(t *testing.T) {
+	n := newNode(&program{}, newDoorbell())
+	e := &endless{}
+	n.network = e
+	n.Receive()
+	require.Less(t, e.received, 10)
 }
