@@ -8,6 +8,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -35,6 +36,25 @@ func SlabsInUse(p *Pool) (used, all int) {
 		s.memory.mu.Unlock()
 	}
 	return used, all
+}
+
+// HurryHandshakes lets the time be up of the peers that a listener has asked to
+// complete their handshakes, if a request waits. It reports whether one waits.
+func HurryHandshakes(ln *Listener) bool {
+	l := &ln.queue
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) == 0 {
+		return false
+	}
+	for h := range l.underWay {
+		if !h.asked.IsZero() {
+			h.asked = time.Now().Add(-longPatience)
+			h.began = h.asked
+		}
+	}
+	l.fill()
+	return true
 }
 
 // Received returns the receive buffer of a connection.
