@@ -6,6 +6,7 @@ package fakelib
 
 import (
 	"bytes"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -44,10 +45,22 @@ type provider struct {
 	calls int64
 	log   [maxCalls]*record
 	plans int64
-	plan  [maxPlans]Plan
+	plan  [maxPlans]plan
 	live  int64
 
 	held, released int64 // whether a call blocks, and whether it may continue; accessed atomically
+	busy           int64 // 1 while a thread uses the log or the plans; accessed atomically
+}
+
+// plan says what one call of a function does.
+type plan struct {
+	name              [48]byte
+	serial            int64
+	holds             int64
+	instead           int64
+	result, error     int64
+	arg, offset, size int64
+	bytes             [256]byte
 }
 
 // Provider is the libibverbs in a process of ProviderMain. It has one device,
@@ -96,7 +109,7 @@ func open(t testing.TB, name string) *Provider {
 	require.NoError(t, library.Load())
 	require.NotNil(t, p.c, "this process has another %s", name)
 	p.Forget()
-	p.c.plans = 0
+	p.use(func() { p.c.plans = 0 })
 	live := p.c.live
 	t.Cleanup(func() {
 		if !t.Failed() {
@@ -107,17 +120,28 @@ func open(t testing.TB, name string) *Provider {
 	return p
 }
 
+// use calls f, which uses the log or the plans, while no thread of C does.
+func (p *Provider) use(f func()) {
+	for !atomic.CompareAndSwapInt64(&p.c.busy, 0, 1) {
+		runtime.Gosched()
+	}
+	defer atomic.StoreInt64(&p.c.busy, 0)
+	f()
+}
+
 // Forget drops the recorded calls.
-func (p *Provider) Forget() { p.c.calls = 0 }
+func (p *Provider) Forget() { p.use(func() { p.c.calls = 0 }) }
 
 // Calls returns the calls in the order in which they ended.
 func (p *Provider) Calls() []Call {
 	p.t.Helper()
-	require.LessOrEqual(p.t, p.c.calls, int64(maxCalls), "more calls than can be written down")
-	calls := make([]Call, p.c.calls)
-	for i := range calls {
-		calls[i] = Call{p.t, p.c.log[i]}
-	}
+	var calls []Call
+	p.use(func() {
+		require.LessOrEqual(p.t, p.c.calls, int64(maxCalls), "more calls than can be written down")
+		for _, c := range p.c.log[:p.c.calls] {
+			calls = append(calls, Call{p.t, c})
+		}
+	})
 	return calls
 }
 
@@ -156,31 +180,49 @@ func (p *Provider) Last(function string) Call {
 	return Call{}
 }
 
-// Plan says what one call of a function does.
+// Plan is a plan for a call.
 type Plan struct {
-	name              [48]byte
-	holds             int64
-	instead           int64
-	result, error     int64
-	arg, offset, size int64
-	bytes             [256]byte
+	p *Provider
+	c plan
 }
 
 // Next returns a plan for the next call of a function for which there is no
 // plan yet.
 func (p *Provider) Next(name string) *Plan {
 	p.t.Helper()
-	require.Less(p.t, p.c.plans, int64(maxPlans), "plans")
-	plan := &p.c.plan[p.c.plans]
-	*plan = Plan{}
-	copy(plan.name[:len(plan.name)-1], name)
-	p.c.plans++
+	plan := &Plan{p: p}
+	copy(plan.c.name[:len(plan.c.name)-1], name)
+	plan.c.serial = lastPlan.Add(1)
+	plan.tell()
 	return plan
+}
+
+// lastPlan is the serial number of the last plan.
+var lastPlan atomic.Int64
+
+// tell gives the plan to C. If a call of another goroutine has just carried out
+// the plan as it was, it is for the next call now.
+func (p *Plan) tell() {
+	p.p.t.Helper()
+	p.p.use(func() {
+		c := p.p.c
+		for i := range c.plans {
+			if c.plan[i].serial == p.c.serial {
+				c.plan[i] = p.c
+				return
+			}
+		}
+		require.Less(p.p.t, c.plans, int64(maxPlans), "plans")
+		c.plan[c.plans] = p.c
+		c.plans++
+	})
 }
 
 // Returns makes the call return result and set errno, and do nothing else.
 func (p *Plan) Returns(result int64, errno syscall.Errno) *Plan {
-	p.instead, p.result, p.error = 1, result, int64(errno)
+	p.p.t.Helper()
+	p.c.instead, p.c.result, p.c.error = 1, result, int64(errno)
+	p.tell()
 	return p
 }
 
@@ -190,7 +232,9 @@ func (p *Plan) Returns(result int64, errno syscall.Errno) *Plan {
 func (p *Provider) Hold(name string) (reached, release func()) {
 	p.t.Helper()
 	atomic.StoreInt64(&p.c.released, 0)
-	p.Next(name).holds = 1
+	plan := p.Next(name)
+	plan.c.holds = 1
+	plan.tell()
 	reached = func() {
 		for atomic.LoadInt64(&p.c.held) == 0 {
 			time.Sleep(time.Millisecond)
@@ -204,7 +248,9 @@ func (p *Provider) Hold(name string) (reached, release func()) {
 // Writes makes the call write b, of at most 256 bytes, before it returns. It
 // writes to the address in argument arg, plus offset.
 func (p *Plan) Writes(arg int, offset uintptr, b []byte) *Plan {
-	p.arg, p.offset, p.size = int64(arg), int64(offset), int64(copy(p.bytes[:], b))
+	p.p.t.Helper()
+	p.c.arg, p.c.offset, p.c.size = int64(arg), int64(offset), int64(copy(p.c.bytes[:], b))
+	p.tell()
 	return p
 }
 

@@ -18,6 +18,7 @@ struct copy {
 /* What Go has planned for the next call of a function. */
 struct plan {
 	char name[NAME_SIZE];
+	int64_t serial; /* different for each plan */
 	int64_t holds; /* 1: the call waits for Go before it does anything */
 	int64_t instead; /* 1: the call does nothing, and returns result and error */
 	int64_t result;
@@ -46,9 +47,22 @@ struct provider {
 	int64_t live; /* number of objects that are not destroyed */
 	int64_t held; /* number of calls that wait for Go */
 	int64_t released; /* 1: these calls need not wait any more */
+	int64_t busy; /* 1: a thread, of C or of Go, uses the log or the plans */
 } provider;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* begin_use and end_use guard the log and the plans, also against Go, which cannot lock a mutex. */
+static void begin_use(void)
+{
+	while (__atomic_exchange_n(&provider.busy, 1, __ATOMIC_ACQUIRE))
+		sched_yield();
+}
+
+static void end_use(void)
+{
+	__atomic_store_n(&provider.busy, 0, __ATOMIC_RELEASE);
+}
 
 static void fail(const char *what)
 {
@@ -79,7 +93,7 @@ static struct call enter(const char *name, int64_t count, const int64_t *args)
 
 	strncpy(call.name, name, NAME_SIZE - 1);
 	memcpy(call.args, args, count * sizeof(*args));
-	pthread_mutex_lock(&lock);
+	begin_use();
 	for (i = 0; i < provider.plans && strcmp(provider.plan[i].name, name); i++)
 		;
 	if (i < provider.plans) {
@@ -87,7 +101,7 @@ static struct call enter(const char *name, int64_t count, const int64_t *args)
 		provider.plans--;
 		memmove(&provider.plan[i], &provider.plan[i + 1], (provider.plans - i) * sizeof(struct plan));
 	}
-	pthread_mutex_unlock(&lock);
+	end_use();
 	return call;
 }
 
@@ -119,11 +133,11 @@ static void leave(struct call *call)
 	if (call->plan.size)
 		memcpy((char *)call->args[call->plan.arg] + call->plan.offset, call->plan.bytes, call->plan.size);
 	*kept = *call;
-	pthread_mutex_lock(&lock);
+	begin_use();
 	if (provider.calls < CALLS)
 		provider.log[provider.calls] = kept;
 	provider.calls++;
-	pthread_mutex_unlock(&lock);
+	end_use();
 	errno = error;
 }
 
