@@ -168,12 +168,15 @@ var mistakes = map[string]struct {
 	}},
 	"another goroutine polls": {"DeviceReceives", "(*user).receive", func(a, b *user) {
 		b.receive(0, 64)
-		go func() { // does not say when it is done
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
 			a.send(1, ibverbs.SendSignaled, 0, 8)
 			b.received(1)
 		}()
 		time.Sleep(2 * settle)
-		_ = use(b.memory[0])
+		_ = use(b.memory[0]) // does not wait for the goroutine
+		<-done
 	}},
 	"datagram": {"DeviceSends", "(*user).posts", func(first, _ *user) {
 		a, b := datagramUsers(first.device)

@@ -448,7 +448,7 @@ func waits(t testing.TB, e *librdmacm.CmEvent, call func() error) {
 	t.Helper()
 	returned := make(chan error)
 	go func() { returned <- call() }()
-	require.Eventually(t, func() bool { return running("awaitAcks") }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return running("awaitAcks") }, patience, time.Millisecond)
 	require.NoError(t, librdmacm.AckCmEvent(e))
 	require.NoError(t, <-returned)
 }
@@ -472,7 +472,7 @@ func TestDestroyWithPendingEvents(t *testing.T) {
 	listener, at := server.listen(tcp, loopbacks["IPv4"])
 	a := client.resolve(tcp, at)
 	require.NoError(t, librdmacm.Connect(a, param("")))
-	require.Eventually(t, func() bool { return pending(server) == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return pending(server) == 1 }, patience, time.Millisecond)
 	require.NoError(t, librdmacm.DestroyId(listener))
 	client.next(librdmacm.RDMA_CM_EVENT_REJECTED)
 	require.NoError(t, syscall.SetNonblock(int(server.channel.Fd), true))
