@@ -140,8 +140,9 @@ func TestPoolSlowReader(t *testing.T) {
 			for range 4 {
 				a, b := pairOn(t, ln, many)
 				slow = append(slow, [2]*rsocket.Conn{a, b})
+				_, err := a.Write([]byte("never read: ")) // also if the deadline comes at once
+				require.NoError(t, err)
 				require.NoError(t, a.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
-				var err error
 				for err == nil {
 					_, err = a.Write([]byte("never read: "))
 				}

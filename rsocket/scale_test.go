@@ -38,7 +38,9 @@ const (
 	// scaleEnv says how many connections TestScale makes.
 	scaleEnv = "VERBENA_SCALE"
 	// spareThreads is how many threads the runtime may start for reasons that
-	// connections have no part in.
+	// connections have no part in. On a busy machine, there may be one more for
+	// each fourth connection: the system takes the processor from threads that
+	// are in C.
 	spareThreads = 8
 	// closeThreads is how many threads may be in C while connections are
 	// closed: 16 take turns at destroying, 4 answer the end of the peer, and 4
@@ -232,9 +234,10 @@ func requireScale(t *testing.T, name string, pool *rsocket.Pool, program []strin
 		t.Logf("each of %d, %s: %d KiB, %.2f descriptors; threads %d, and %d for %d of them", most, which, each[which],
 			float64(u[most].Files-u[few].Files)/float64(most-few), u[most].Threads, u[few].Threads, few)
 	}
-	require.LessOrEqual(t, ours[most].Threads, ours[few].Threads+spareThreads)
+	spare := max(spareThreads, most/4)
+	require.LessOrEqual(t, ours[most].Threads, ours[few].Threads+spare)
 	if name != "C" {
-		require.LessOrEqual(t, theirs[most].Threads, theirs[few].Threads+spareThreads)
+		require.LessOrEqual(t, theirs[most].Threads, theirs[few].Threads+spare)
 	}
 	t.Logf("connected after %v", time.Since(start))
 
@@ -258,6 +261,6 @@ func requireScale(t *testing.T, name string, pool *rsocket.Pool, program []strin
 	closed, err := measure()
 	require.NoError(t, err)
 	t.Logf("closed after %v, with %d threads", time.Since(start), closed.Threads)
-	require.LessOrEqual(t, closed.Threads, ours[few].Threads+closeThreads+spareThreads)
+	require.LessOrEqual(t, closed.Threads, ours[few].Threads+closeThreads+spare)
 	cmtest.Soon(t, "the kernel has freed all queue pairs", func() bool { return queuePairs(t) <= before })
 }

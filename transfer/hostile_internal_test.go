@@ -737,6 +737,11 @@ func TestNoKey(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, a.Close()) })
 	p, err := a.Dial(r.ctx, r.at, DialConfig{})
 	require.NoError(t, err)
+	cmtest.Soon(t, "a connection can carry requests", func() bool { // without one, all would fail in time
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.session != nil && len(p.session.up) > 0
+	})
 	b := p.NewBatch(2)
 	for _, name := range []string{"without", "with"} {
 		_, err := r.engine.Alloc(100, RegionConfig{Name: name, Access: WriteAccess})
