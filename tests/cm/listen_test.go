@@ -102,7 +102,7 @@ func TestCloseRequestsOverLibraries(t *testing.T) {
 				names := c.Names()
 				read := slices.Index(names, "rdma_ack_cm_event")
 				return read >= 0 && slices.Contains(names[read:], "rdma_get_cm_event")
-			}, 20*time.Second, time.Millisecond, "the next event is looked for, so the listener has the request")
+			}, time.Minute, time.Millisecond, "the next event is looked for, so the listener has the request")
 			for range 2 { // of the listener and the request
 				c.Next("rdma_destroy_id").Returns(-1, syscall.EBUSY)
 				requireErrno(t, ln.Close(), "rdma_destroy_id", syscall.EBUSY)
