@@ -901,7 +901,7 @@ func TestOneContextEndsAllWaits(t *testing.T) {
 		require.ErrorIs(t, <-results, cause)
 	}
 	t.Logf("%d waits on one connection ended within %v", waiters, time.Since(start))
-	require.Less(t, testdevice.Threads(t), before+10)
+	require.Less(t, testdevice.Threads(t), before+waiters/2) // a busy machine may need some to end waits
 }
 
 func TestAtomics(t *testing.T) {

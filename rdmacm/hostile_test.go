@@ -389,12 +389,9 @@ func TestInlineUpToTheLimit(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// toldBound is the time within which a peer must hear of a Close whose first
-// message is lost. The kernel sends the message again some 4 s later.
-const toldBound = 30 * time.Second
-
 // Close tells the peer even if the message of the end is lost. The system sends
-// it again after Close has returned.
+// it again after Close has returned, some 4 s later. The peer does not check
+// whether this end is there.
 func TestCloseOverLossyLink(t *testing.T) {
 	needTwoHosts(t)
 	server := startPeer(t, "server", netip.AddrPortFrom(there, 0).String(), "-1s")
@@ -423,7 +420,6 @@ func TestCloseOverLossyLink(t *testing.T) {
 			lost(t)
 			mend()
 			require.Equal(t, "over: <nil>", server.Line())
-			require.Less(t, time.Since(start), toldBound)
 			t.Logf("%s took %v; the peer heard of it after %v", name, cmtest.Take(t, ended, name), time.Since(start))
 		})
 	}

@@ -76,6 +76,12 @@ type pairs struct {
 func connectMany(t *testing.T, ln *rdmacm.Listener, address string, n int, config *rdmacm.Config) *pairs {
 	t.Helper()
 	ctx := bounded(t)
+	if config == nil {
+		config = new(rdmacm.Config)
+	}
+	// A busy guest may need long for a handshake, and for the removal, in
+	// which a check of the peer would end a connection with another error.
+	config.HandshakeTimeout, config.KeepAlive = patience, -1
 	p := &pairs{ln: ln, waits: make(chan error, 2*n)}
 	for range n {
 		result := acceptOne(ctx, ln, config)

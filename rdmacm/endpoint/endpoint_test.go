@@ -427,7 +427,8 @@ func TestEndpointsWaitWithoutThreads(t *testing.T) {
 		ep := cmtest.NewEndpoint(t, rdmacm.PortSpaceTCP)
 		go func() { _, err := ep.Next(ctx); results <- err }()
 	}
-	require.Less(t, testdevice.Threads(t), before+10)
+	// On a busy machine, each may need a thread to begin to wait.
+	require.Less(t, testdevice.Threads(t), before+endpoints/2)
 	cancel()
 	for range endpoints {
 		require.ErrorIs(t, <-results, context.Canceled)

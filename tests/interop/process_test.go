@@ -13,12 +13,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // patience is how long anything may take that must happen.
-const patience = time.Minute
+const patience = cmtest.Patience
 
 func TestMain(m *testing.M) {
 	process.Become(map[string]process.Program{"datagrams": datagramsMain})

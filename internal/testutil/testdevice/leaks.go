@@ -22,8 +22,8 @@ import (
 const extraThreads = 100
 
 // patience limits the time for which NoLeaks waits until goroutines have ended
-// and files are closed.
-var patience = time.Minute
+// and files are closed. It is as long as that of package cmtest.
+var patience = 3 * time.Minute
 
 // NoLeaks makes the test fail if at its end more objects, goroutines or files
 // are open than now, or many more threads. It must be called before other
