@@ -39,8 +39,8 @@ func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 //
 // If the host has several addresses, Dial tries them in turn. It fails with an
 // error matching syscall.ECONNREFUSED if no server listens there, and matching
-// ctx.Err() if ctx ends first. Without a deadline in ctx, each address takes at
-// most about a minute.
+// ctx.Err() if ctx ends first; what has begun then ends in the background. Each
+// address takes at most about a minute.
 func (d *Dialer) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := d.dial(ctx, network, address)
 	if err != nil {
@@ -68,7 +68,7 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*Conn, erro
 	dialer := rdmacm.Dialer{LocalAddr: d.LocalAddr, Config: rdmacm.Config{
 		SendQueue: sendQueue, RecvQueue: recvQueue, KeepAlive: d.KeepAlive, Setup: c.setup,
 	}}
-	rdma, err := dialer.Dial(ctx, address)
+	rdma, err := connect(ctx, &dialer, address)
 	if err != nil {
 		return nil, err
 	}
@@ -78,4 +78,34 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*Conn, erro
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
+}
+
+// connect connects, or returns when ctx ends. The handshake then goes on
+// without the caller, and the connection is closed: Valkey 8.1 crashes if a
+// client takes its request back before the server has come to it.
+func connect(ctx context.Context, d *rdmacm.Dialer, address string) (*rdmacm.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	type result struct {
+		conn *rdmacm.Conn
+		err  error
+	}
+	dialed := make(chan result)
+	go func() {
+		conn, err := d.Dial(context.WithoutCancel(ctx), address)
+		select {
+		case dialed <- result{conn, err}:
+		case <-ctx.Done():
+			if err == nil {
+				_ = conn.Close()
+			}
+		}
+	}()
+	select {
+	case r := <-dialed:
+		return r.conn, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }

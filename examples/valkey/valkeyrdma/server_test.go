@@ -418,8 +418,33 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// The server takes one connection after the other, and 8.1 crashes if a client
-// gives up meanwhile. So the clients connect one by one.
+// A server that is busy finishes the handshakes of clients that have given up.
+// Valkey 8.1 crashes three seconds after it has failed to.
+func TestClientsGiveUp(t *testing.T) {
+	s := servertest.Start(t)
+	testdevice.NoLeaks(t)
+	c, replies := dial(t, s, valkeyrdma.Dialer{})
+	fmt.Fprint(c, "DEBUG SLEEP 1\r\n")
+	var ends sync.WaitGroup
+	for i := range 20 {
+		ends.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*20*time.Millisecond)
+			defer cancel()
+			if c, err := valkeyrdma.Dial(ctx, "rdma", s.Address()); err == nil {
+				_ = c.Close()
+			}
+		})
+	}
+	ends.Wait()
+	requireLine(t, replies, "+OK")
+	other, replies := dial(t, s, valkeyrdma.Dialer{}) // the server has come to those before
+	fmt.Fprint(other, "PING\r\n")
+	requireLine(t, replies, "+PONG")
+	require.NotContains(t, s.Output(), "failed")
+}
+
+// The server takes one connection after the other. So the clients connect one
+// by one.
 func TestManyClients(t *testing.T) {
 	s := servertest.Start(t)
 	testdevice.NoLeaks(t)

@@ -125,3 +125,9 @@ func (s *Server) End(by syscall.Signal) {
 	s.process.Signal(by)
 	s.process.Wait()
 }
+
+// Signal sends the server a signal that does not end it.
+func (s *Server) Signal(by syscall.Signal) { s.process.Signal(by) }
+
+// Output returns what the server has printed since it was started.
+func (s *Server) Output() string { return s.process.Output() }
