@@ -256,9 +256,9 @@ var regions = map[string]func(pd *ibverbs.PD) *ibverbs.MR{
 	"Alloc":    func(pd *ibverbs.PD) *ibverbs.MR { return result(pd.Alloc(size, allAccess)) },
 }
 
-// changed waits until the device has changed a byte, which was 0. It calls no C:
-// for the race detector, what the program has done before a call happens before
-// what the device does later.
+// changed waits until the device has changed a byte, which was 0. It calls no
+// C: for the race detector, what the program has done before a call happens
+// before what the device does later.
 //
 //go:norace
 func (u *user) changed(at int) {
