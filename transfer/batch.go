@@ -352,7 +352,7 @@ func (b *Batch) issue(p *path, s *slice) (ok, more bool) {
 			continue
 		}
 		k, ok := r.key(p)
-		if !ok {
+		if !ok || b.firstPath != p && p.leaves(r) {
 			return false, true
 		}
 		n := min(r.n-r.issued, b.peer.engine.config.SliceSize, int(share(int64(r.n), p.session.devices)))

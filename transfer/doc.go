@@ -32,6 +32,8 @@
 // devices. A device of one end is paired with one of the other. Requests are
 // split into slices of at most Config.SliceSize bytes, and each connection
 // takes the next slices when it has room, so faster connections carry more.
+// Requests of up to 128 KiB go by the device that is nearest to this end's
+// memory, by the distances of NUMA nodes, unless it has much to do already.
 // Batches take turns.
 //
 // A connection that fails is replaced. Its slices are repeated over others,

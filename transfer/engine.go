@@ -99,6 +99,7 @@ type Engine struct {
 	config      Config
 	incarnation uint64
 	devices     []*device
+	nearer      map[int]*nearer // by the node of memory; nil if no device is
 	cache       *cache
 	pauses      pauses
 
@@ -133,6 +134,7 @@ func New(config Config) (*Engine, error) {
 	if e.devices, err = findDevices(config.Devices); err != nil {
 		return nil, err
 	}
+	e.nearer = findNearer(os.DirFS("/sys"), e.devices)
 	if config.Publish {
 		if e.hide, err = e.publish(); err != nil {
 			return nil, err

@@ -39,5 +39,9 @@ func BreakControl(p *Peer) {
 	}
 }
 
+// SetNearer makes a device the nearest one to all of an engine's memory. The
+// engine has no peer and no memory yet.
+func SetNearer(e *Engine, device int) { e.setNearer(device) }
+
 // Paths returns the number of data connections that are up.
 func Paths(p *Peer) int { return len(p.data()) }

@@ -52,7 +52,8 @@ type worker struct {
 	failed atomic.Int64
 }
 
-// pair is two engines, and each one as the other's peer.
+// pair is two engines, and each one as the other's peer. The second device of b
+// is nearer to b's memory than the first.
 type pair struct {
 	ln       *transfer.Listener // of b
 	a, b     *transfer.Engine
@@ -70,6 +71,7 @@ func newPair(t testing.TB, config transfer.Config) *pair {
 func newPairAt(t testing.TB, addr netip.Addr, config transfer.Config) *pair {
 	t.Helper()
 	p := &pair{a: newEngine(t, config), b: newEngine(t, config)}
+	transfer.SetNearer(p.b, 1)
 	var err error
 	p.atA, err = p.a.Alloc(workers*(slot+guard), transfer.RegionConfig{Name: "memory", Access: all})
 	require.NoError(t, err)

@@ -145,6 +145,7 @@ func (p *path) run() {
 			p.postAll()
 		}
 	}
+	peer.postAll() // what other paths have left to this one
 	_ = p.conn.Close()
 	for peer.mu.Lock(); p.inFlight > 0; peer.mu.Lock() {
 		peer.unlock()
@@ -281,6 +282,9 @@ func (p *path) failFlight(f *flight, err error, first bool) {
 // postAll posts as much as there is work and room for.
 func (p *path) postAll() {
 	for p.post() {
+	}
+	if p.session.peer.engine.nearer != nil {
+		p.session.peer.postAll() // what other paths have left to this one, and it has not taken
 	}
 }
 

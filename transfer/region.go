@@ -52,6 +52,7 @@ type Region struct {
 	id            uint64
 	bytes         []byte // nil for memory that the program cannot access, such as a GPU's
 	length        int
+	nearer        *nearer // to the memory; nil if none is, or nothing is known
 	register      func(pd *ibverbs.PD, access ibverbs.AccessFlags) (*ibverbs.MR, error)
 	free          func()                                   // frees the memory; may be nil
 	mrs           [maxDevices]atomic.Pointer[registration] // by the device's index; nil while the device is gone
@@ -219,6 +220,7 @@ func (e *Engine) registerOn(r *Region) error {
 			return err
 		}
 	}
+	r.nearer = e.nearerTo(r.bytes)
 	return nil
 }
 
