@@ -22,8 +22,9 @@ var (
 
 // alternatives splits a pattern for -run into patterns for one name each.
 func alternatives(pattern string) []string {
-	inner, whole := strings.CutPrefix(pattern, "^(")
-	if inner, whole = strings.CutSuffix(inner, ")$"); !whole {
+	inner, begins := strings.CutPrefix(pattern, "^(")
+	inner, ends := strings.CutSuffix(inner, ")$")
+	if !begins || !ends {
 		return strings.Split(pattern, "|")
 	}
 	all := strings.Split(inner, "|")
