@@ -16,8 +16,10 @@ import (
 // Dialer has options for connections. The zero Dialer is ready for use.
 type Dialer struct {
 	// Window is the number of bytes that the server can send before the program
-	// reads them; 0 means 256 KiB. It is rounded up to a multiple of 4 KiB, and
+	// reads them; 0 means 512 KiB. It is rounded up to a multiple of 4 KiB, and
 	// at most 1 GiB. A connection locks twice that much memory, and 256 KiB.
+	// After each such number of bytes of a long value, the server waits until
+	// it is offered the next window.
 	Window int
 	// LocalAddr is the address to connect from, as host or host:port. If empty,
 	// the system chooses one.
@@ -62,7 +64,7 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*Conn, erro
 	case d.Window < 0 || d.Window > 1<<30:
 		return nil, fmt.Errorf("Dialer.Window of %d bytes: from 0 to 1 GiB are possible", d.Window)
 	case d.Window == 0:
-		d = &Dialer{256 << 10, d.LocalAddr, d.KeepAlive}
+		d = &Dialer{512 << 10, d.LocalAddr, d.KeepAlive}
 	}
 	c := newConn((d.Window + page - 1) / page * page)
 	dialer := rdmacm.Dialer{LocalAddr: d.LocalAddr, Config: rdmacm.Config{

@@ -185,7 +185,7 @@ func each(t *testing.T, s *servertest.Server, test func(t *testing.T, c client))
 func TestValues(t *testing.T) {
 	s := servertest.Start(t)
 	testdevice.NoLeaks(t)
-	sizes := []int{0, 1, 2, 31, 4095, 4096, 65_535, 128 << 10, 256<<10 - 1, 256 << 10, 256<<10 + 1, 1<<20 - 40, 1 << 20, 1<<20 + 1, 5_000_000}
+	sizes := []int{0, 1, 2, 31, 4095, 4096, 65_535, 128 << 10, 512<<10 - 1, 512 << 10, 512<<10 + 1, 1<<20 - 40, 1 << 20, 1<<20 + 1, 5_000_000}
 	if testdevice.Soft() { // an emulated machine has no time for it
 		sizes = append(sizes, 64<<20)
 	}
