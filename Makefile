@@ -105,7 +105,7 @@ interop-udp: ## our programs on the device in user space, on the network, agains
 applications: ## programs of others on the device in user space, and over TCP: how long each takes
 	VERBENA_APPLICATIONS=$(or $(APPLICATIONS),all) scripts/test applications
 
-suites: ## test suites of others on the device in user space, without a VM; UPDATE=-update writes docs/softroce-suites.md anew
+suites: ## test suites of others on the device in user space, without a VM; UPDATE=-update writes down anew what passes
 	UPDATE=$(UPDATE) scripts/test suites
 
 scale: ## 1,000 connections between two hosts
