@@ -98,20 +98,26 @@ func (e *Engine) nearerTo(b []byte) *nearer {
 	return e.nearer[node]
 }
 
+// minLeft is what a request counts for at least, of what a path leaves to
+// nearer ones: they post no more requests than this in one call anyway.
+const minLeft = minShare / maxFlightSlices
+
 // leaves reports whether the path leaves a request to one of a device that is
-// nearer to the request's memory, because that has little in flight. If it has
-// more, the bandwidth of both devices counts for more than the distance. Larger
-// requests are for all devices anyway. The caller holds the peer's mu.
+// nearer to the request's memory, because that has little in flight and to
+// take. If it has more, the bandwidth of both devices counts for more than the
+// distance. Larger requests are for all devices anyway. The caller holds the
+// peer's mu.
 func (p *path) leaves(r *request) bool {
 	near := r.local.nearer
 	if near == nil || r.n > minShare {
 		return false
 	}
 	for _, other := range p.session.up {
-		if near[p.local.index]>>other.local.index&1 == 0 || len(other.free) == 0 || other.bytes >= minShare {
+		if near[p.local.index]>>other.local.index&1 == 0 || len(other.free) == 0 || other.bytes+p.left >= minShare {
 			continue
 		}
 		if _, fits := r.key(other); fits {
+			p.left += max(r.n, minLeft)
 			return true
 		}
 	}

@@ -4,6 +4,7 @@ package transfer
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -98,6 +99,8 @@ func TestPathsLeaveRequests(t *testing.T) {
 		"first large size": {func(_ *session, _ *path, b *Batch) { b.requests[0].n = minShare + 1 }, true},
 		"little in flight": {func(_ *session, near *path, _ *Batch) { near.bytes = minShare - 1 }, false},
 		"much in flight":   {func(_ *session, near *path, _ *Batch) { near.bytes = minShare }, true},
+		"little left":      {func(s *session, _ *path, _ *Batch) { s.up[0].left = minShare - 1 }, false},
+		"much left":        {func(s *session, _ *path, _ *Batch) { s.up[0].left = minShare }, true},
 		"no flight":        {func(_ *session, near *path, _ *Batch) { near.free = nil }, true},
 		"posts":            {func(_ *session, near *path, _ *Batch) { near.posting = true }, false},
 		"down":             {func(s *session, _ *path, _ *Batch) { s.up = s.up[:1] }, true},
@@ -216,7 +219,16 @@ func twoDevices(t *testing.T) *ends {
 
 func (e *ends) awaitPaths(n int) {
 	e.t.Helper()
-	cmtest.Soon(e.t, "the connections are up", func() bool { return len(e.paths(e.dialed)) == n && len(e.paths(e.accepted)) == n })
+	cmtest.Soon(e.t, "the connections are up", func() bool {
+		paths := e.paths(e.dialed)
+		e.dialed.mu.Lock()
+		defer e.dialed.mu.Unlock()
+		hasKey := func(p *path) bool { // it comes by another connection
+			k := e.remote.offer.keys[p.remote]
+			return k.there && k.generation == p.generation
+		}
+		return len(paths) == n && len(e.paths(e.accepted)) == n && !slices.ContainsFunc(paths, func(p *path) bool { return !hasKey(p) })
+	})
 }
 
 // moved returns the bytes that each device has moved for the dialer.
@@ -266,6 +278,36 @@ func (e *ends) move(times, n int) [2]uint64 {
 	}
 	after := e.moved()
 	return [2]uint64{after[0] - before[0], after[1] - before[1]}
+}
+
+// A far path leaves no more requests than the near one posts in one call.
+func TestFarPathLeavesLittle(t *testing.T) {
+	e := twoDevices(t)
+	local, err := e.dialed.engine.Alloc(4096, RegionConfig{})
+	require.NoError(t, err)
+	paths := e.paths(e.dialed)
+	near := paths[slices.IndexFunc(paths, func(p *path) bool { return p.local.index == 1 })]
+	posts := func(on bool) {
+		e.dialed.mu.Lock()
+		defer e.dialed.mu.Unlock()
+		near.posting = on
+	}
+	posts(true)
+	const few = 3
+	var all []*Batch
+	for range maxFlightSlices + few {
+		b := e.dialed.NewBatch(1)
+		require.NoError(t, b.WriteRegion(e.remote, 0, local, 0, 64))
+		require.NoError(t, b.Submit(e.ctx))
+		all = append(all, b)
+	}
+	cmtest.Soon(t, "the far path has taken some", func() bool { return e.moved() == [2]uint64{few * 64, 0} })
+	posts(false)
+	near.postAll()
+	for _, b := range all {
+		require.NoError(t, b.Wait(e.ctx))
+	}
+	require.Equal(t, [2]uint64{few * 64, maxFlightSlices * 64}, e.moved())
 }
 
 // A far path takes what it has left to a near one when that ends, or has no

@@ -56,6 +56,7 @@ type path struct {
 	free          []*flight
 	inFlight      int           // number of flights that are not in free
 	bytes         int           // sum of their bytes
+	left          int           // bytes left to nearer paths since it has last taken a slice, or begun to
 	posting       bool          // whether a goroutine posts
 	trailerPosted bool          // whether the device has a trailer
 	fenced        bool          // whether the peer has destroyed its end, and waits for this one

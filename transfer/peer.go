@@ -586,7 +586,7 @@ func (p *Peer) queued() iter.Seq[*Batch] {
 
 // takeSlices fills a flight with slices for a path. The caller holds p.mu.
 func (p *Peer) takeSlices(f *flight, path *path) {
-	f.n, f.bytes = 0, 0
+	f.n, f.bytes, path.left = 0, 0, 0
 	if len(p.retries) > 0 && p.takeRetries(f, path) {
 		return
 	}
@@ -602,7 +602,7 @@ func (p *Peer) takeSlices(f *flight, path *path) {
 		if ok {
 			f.n++
 			f.bytes += s.n
-			refused = nil
+			refused, path.left = nil, 0
 		} else if more && refused == nil {
 			refused = b
 		}
