@@ -75,11 +75,11 @@ func TestHostileServers(t *testing.T) {
 		"wrong address":           {serve: []func(*fake) error{greets(func(w *ibverbs.RemoteBuffer) { w.Addr -= 1 << 20 }), wait}, err: "remote access error", is: ibverbs.WCRemoteAccess, write: true},
 		"window too long":         {serve: []func(*fake) error{greets(func(w *ibverbs.RemoteBuffer) { w.Len = 1<<32 - 1 }), wait}, err: "remote access error", is: ibverbs.WCRemoteAccess, write: true},
 		"more bytes than room": {serve: []func(*fake) error{start, func(f *fake) error {
-			return f.WriteImm(context.Background(), f.client.Sub(0, 1), 1<<18+1, f.mr.Sub(0, 1))
-		}, wait}, err: "has written 262145 bytes where there was room for 262144", is: syscall.EPROTO},
+			return f.WriteImm(context.Background(), f.client.Sub(0, 1), 1<<19+1, f.mr.Sub(0, 1))
+		}, wait}, err: "has written 524289 bytes where there was room for 524288", is: syscall.EPROTO},
 		"bytes outside the window": {serve: []func(*fake) error{start, fails(func(f *fake) error {
 			outside := f.client
-			outside.Addr += 1 << 19
+			outside.Addr += 1 << 20
 			return f.WriteImm(context.Background(), outside.Sub(0, 1), 1, f.mr.Sub(0, 1))
 		})}, err: "(local|remote) access error|queue pair|EOF"},
 		"closes after the handshake": {serve: []func(*fake) error{start}, err: "EOF", is: io.EOF},
