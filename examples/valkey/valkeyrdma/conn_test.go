@@ -96,6 +96,7 @@ func TestHostileServers(t *testing.T) {
 			c, err := valkeyrdma.Dial(cmtest.Bounded(t), "rdma", address)
 			if err == nil {
 				require.False(t, tt.dial, "Dial succeeds")
+				require.NoError(t, c.SetDeadline(time.Now().Add(cmtest.Patience)))
 				b := make([]byte, 1<<20)
 				for err == nil {
 					if tt.write {

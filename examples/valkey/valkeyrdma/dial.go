@@ -41,8 +41,9 @@ func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 //
 // If the host has several addresses, Dial tries them in turn. It fails with an
 // error matching syscall.ECONNREFUSED if no server listens there, and matching
-// ctx.Err() if ctx ends first; what has begun then ends in the background. Each
-// address takes at most about a minute.
+// ctx.Err() if ctx ends first; it then goes on in the background, with further
+// addresses too, and closes the connection. Each address takes at most about a
+// minute.
 func (d *Dialer) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := d.dial(ctx, network, address)
 	if err != nil {
