@@ -63,7 +63,12 @@ func negative(e syscall.Errno) int64           { return -int64(e) }
 
 // fail plans that the next call of the function fails, once.
 func (w way) fail(c *fakelib.Provider, function string, errno syscall.Errno) {
-	c.Next(function).Returns(w.result(errno), syscall.Errno(w.errno(errno)))
+	w.failOf(c, function, 0, errno)
+}
+
+// failOf is fail for the next call of the function on the object at an address.
+func (w way) failOf(c *fakelib.Provider, function string, object int64, errno syscall.Errno) {
+	c.NextOf(function, object).Returns(w.result(errno), syscall.Errno(w.errno(errno)))
 }
 
 // requireErrno looks at an error that a call of C is the cause of.

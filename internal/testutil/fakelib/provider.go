@@ -56,6 +56,7 @@ type provider struct {
 type plan struct {
 	name              [48]byte
 	serial            int64
+	object            int64
 	holds             int64
 	instead           int64
 	result, error     int64
@@ -190,7 +191,15 @@ type Plan struct {
 // plan yet.
 func (p *Provider) Next(name string) *Plan {
 	p.t.Helper()
+	return p.NextOf(name, 0)
+}
+
+// NextOf is Next for calls whose first argument is the object at an address. A
+// call of another goroutine on another object does not use up the plan.
+func (p *Provider) NextOf(name string, object int64) *Plan {
+	p.t.Helper()
 	plan := &Plan{p: p}
+	plan.c.object = object
 	copy(plan.c.name[:len(plan.c.name)-1], name)
 	plan.c.serial = lastPlan.Add(1)
 	plan.tell()

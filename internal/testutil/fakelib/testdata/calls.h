@@ -15,10 +15,11 @@ struct copy {
 	unsigned char bytes[];
 };
 
-/* What Go has planned for the next call of a function. */
+/* What Go has planned for the next call of a function, or of one on an object. */
 struct plan {
 	char name[NAME_SIZE];
 	int64_t serial; /* different for each plan */
+	int64_t object; /* the call's first argument must be this; 0: any */
 	int64_t holds; /* 1: the call waits for Go before it does anything */
 	int64_t instead; /* 1: the call does nothing, and returns result and error */
 	int64_t result;
@@ -86,6 +87,11 @@ static void copy(struct call *call, const void *address, size_t size)
 
 #define COPY(pointer) copy(&call, (pointer), sizeof(*(pointer)))
 
+static int is_for(const struct plan *plan, const struct call *call)
+{
+	return !strcmp(plan->name, call->name) && (!plan->object || (call->count && plan->object == call->args[0]));
+}
+
 static struct call enter(const char *name, int64_t count, const int64_t *args)
 {
 	struct call call = { .count = count };
@@ -94,7 +100,7 @@ static struct call enter(const char *name, int64_t count, const int64_t *args)
 	strncpy(call.name, name, NAME_SIZE - 1);
 	memcpy(call.args, args, count * sizeof(*args));
 	begin_use();
-	for (i = 0; i < provider.plans && strcmp(provider.plan[i].name, name); i++)
+	for (i = 0; i < provider.plans && !is_for(&provider.plan[i], &call); i++)
 		;
 	if (i < provider.plans) {
 		call.plan = provider.plan[i];
