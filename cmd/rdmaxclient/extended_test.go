@@ -30,11 +30,11 @@ func TestExtended(t *testing.T) {
 		c.Next("event") // the address is resolved
 		c.Next("event") // and the route
 		accepted := librdmacm.ConnParam{PrivateData: unsafe.Pointer(&privateData[0]), PrivateDataLen: uint8(len(privateData))}
-		c.Next("event").Writes(0, unsafe.Offsetof(librdmacm.CmEvent{}.Param), fakelib.Bytes(&accepted))
+		c.Next("event", fakelib.Writes(0, unsafe.Offsetof(librdmacm.CmEvent{}.Param), fakelib.Bytes(&accepted)))
 		status, _, stderr = tested.Run("-c x -s server")
 		return status, stderr
 	}
-	p.Next("ibv_poll_cq").Returns(1, 0) // which succeeds
+	p.Next("ibv_poll_cq", fakelib.Returns(1, 0)) // which succeeds
 	status, stderr := run([]byte{0, 0, 0x12, 0x34})
 	require.Zero(t, status, stderr)
 	wr := fakelib.Struct[libibverbs.SendWr](p.Last("ibv_post_send"), 1)

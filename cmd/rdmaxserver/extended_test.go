@@ -21,8 +21,8 @@ func TestExtended(t *testing.T) {
 		return
 	}
 	p, c := programtest.FakeLibraries(t)
-	p.Next("ibv_query_srq").Writes(1, 0, fakelib.Bytes(&libibverbs.SrqAttr{MaxWr: 1, MaxSge: 1}))
-	p.Next("ibv_poll_cq").Returns(1, 0)
+	p.Next("ibv_query_srq", fakelib.Writes(1, 0, fakelib.Bytes(&libibverbs.SrqAttr{MaxWr: 1, MaxSge: 1})))
+	p.Next("ibv_poll_cq", fakelib.Returns(1, 0))
 	status, stdout, stderr := tested.Run("-c x")
 	require.Zero(t, status, stderr)
 	require.Equal(t, "rdmaxserver: start\nrdmaxserver: end 0\n", stdout)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -115,9 +116,9 @@ func TestConnectionsOverLibraries(t *testing.T) {
 // The functions that return pointers say NULL and errno.
 func TestPointersOverLibraries(t *testing.T) {
 	c := open(t)
-	c.Next("rdma_create_event_channel").Returns(0, syscall.EMFILE)
+	c.Next("rdma_create_event_channel", fakelib.Returns(0, syscall.EMFILE))
 	requireErrno(t, dial(bounded(t)), "rdma_create_event_channel", syscall.EMFILE)
-	c.Next("rdma_get_devices").Returns(0, syscall.ENOMEM)
+	c.Next("rdma_get_devices", fakelib.Returns(0, syscall.ENOMEM))
 	_, err := rdmacm.Devices()
 	requireErrno(t, err, "rdma_get_devices", syscall.ENOMEM)
 }
@@ -251,7 +252,7 @@ func TestGoneOverLibraries(t *testing.T) {
 			requireErrno(t, tt.connect(bounded(t)), tt.function, syscall.EINVAL)
 			ways[0].fail(c, tt.function, syscall.EINVAL)
 			for range tt.states {
-				c.Next("rdma_init_qp_attr").Returns(0, 0)
+				c.Next("rdma_init_qp_attr", fakelib.Returns(0, 0))
 			}
 			ways[0].fail(c, "rdma_init_qp_attr", syscall.EINVAL)
 			err := tt.connect(bounded(t))

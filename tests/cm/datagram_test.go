@@ -90,7 +90,7 @@ func TestAcceptedDatagramsHearOfTheEnd(t *testing.T) {
 	require.NoError(t, err)
 	req, err := ln.Accept(bounded(t))
 	require.NoError(t, err)
-	c.Next("rdma_accept").Returns(0, 0) // for datagrams it has no event
+	c.Next("rdma_accept", fakelib.Returns(0, 0)) // for datagrams it has no event
 	conn, err := req.Accept(bounded(t), nil)
 	require.NoError(t, err)
 	become(c, rdmacm.EventConnectError, -int(syscall.EIO))

@@ -24,9 +24,9 @@ func TestEnhancements(t *testing.T) {
 	testdevice.NoLeaks(t)
 	device, cm := fakelib.OpenProvider(t), fakelib.OpenCM(t)
 	offers := func() {
-		device.Next("ibv_query_ece").Writes(1, 0, fakelib.Bytes(&libibverbs.Ece{VendorId: 7, Options: 9}))
+		device.Next("ibv_query_ece", fakelib.Writes(1, 0, fakelib.Bytes(&libibverbs.Ece{VendorId: 7, Options: 9})))
 	}
-	takes := func(ece libibverbs.Ece) { cm.Next("rdma_get_remote_ece").Writes(1, 0, fakelib.Bytes(&ece)) }
+	takes := func(ece libibverbs.Ece) { cm.Next("rdma_get_remote_ece", fakelib.Writes(1, 0, fakelib.Bytes(&ece))) }
 	for name, tt := range map[string]struct {
 		config *rdmacm.Config
 		plan   func()
@@ -36,7 +36,7 @@ func TestEnhancements(t *testing.T) {
 		"none":             {nil, func() { offers(); takes(libibverbs.Ece{}) }, []libibverbs.Ece{{VendorId: 7}}},
 		"another vendor's": {nil, func() { offers(); takes(libibverbs.Ece{VendorId: 8, Options: 1}) }, []libibverbs.Ece{{VendorId: 7}}},
 		"the device has none": {
-			nil, func() { device.Next("ibv_query_ece").Returns(int64(syscall.EOPNOTSUPP), 0) }, nil,
+			nil, func() { device.Next("ibv_query_ece", fakelib.Returns(int64(syscall.EOPNOTSUPP), 0)) }, nil,
 		},
 		"the queue pair is made without": {&rdmacm.Config{Queues: new(rdmacm.VerbsQP)}, func() {}, nil},
 	} {

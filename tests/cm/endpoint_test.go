@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
@@ -47,7 +48,7 @@ func (i *interrupted) Err() error {
 func TestDisconnectCrosses(t *testing.T) {
 	c := open(t)
 	ep := connectEndpoint(t)
-	c.Next("rdma_disconnect").Returns(0, 0)
+	c.Next("rdma_disconnect", fakelib.Returns(0, 0))
 	ctx := &interrupted{Context: bounded(t), happen: func() {
 		become(c, rdmacm.EventDisconnected, 0)
 		require.NoError(t, ep.ID().WriteUserEvent(0, 0))

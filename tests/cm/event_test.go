@@ -21,7 +21,7 @@ import (
 // become makes the next event of C's one of another type and status.
 func become(c *fakelib.Provider, event rdmacm.EventType, status int) {
 	words := struct{ event, status int32 }{int32(event), int32(status)}
-	c.Next("event").Writes(0, unsafe.Offsetof(librdmacm.CmEvent{}.Event), fakelib.Bytes(&words))
+	c.Next("event", fakelib.Writes(0, unsafe.Offsetof(librdmacm.CmEvent{}.Event), fakelib.Bytes(&words)))
 }
 
 // keep makes the next event of C's what it is.
@@ -110,7 +110,7 @@ func TestFieldsOfEvents(t *testing.T) {
 				want = rdmacm.Event{Arg: 1 << 40}
 			}
 			want.Type, want.Status = event, status
-			c.Next("event").Writes(0, 0, fakelib.Bytes(ev))
+			c.Next("event", fakelib.Writes(0, 0, fakelib.Bytes(ev)))
 			require.NoError(t, ids.client.WriteUserEvent(0, 0))
 			got, err := ids.channel.Next(bounded(t))
 			require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
 	"github.com/verbena-go/verbena/rdmacm/handled"
@@ -104,7 +105,7 @@ func TestCloseRequestsOverLibraries(t *testing.T) {
 				return read >= 0 && slices.Contains(names[read:], "rdma_get_cm_event")
 			}, time.Minute, time.Millisecond, "the next event is looked for, so the listener has the request")
 			for range 2 { // of the listener and the request
-				c.Next("rdma_destroy_id").Returns(-1, syscall.EBUSY)
+				c.Next("rdma_destroy_id", fakelib.Returns(-1, syscall.EBUSY))
 				requireErrno(t, ln.Close(), "rdma_destroy_id", syscall.EBUSY)
 				c.Next("rdma_destroy_id") // which succeeds
 			}

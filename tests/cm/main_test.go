@@ -68,7 +68,7 @@ func (w way) fail(c *fakelib.Provider, function string, errno syscall.Errno) {
 
 // failOf is fail for the next call of the function on the object at an address.
 func (w way) failOf(c *fakelib.Provider, function string, object int64, errno syscall.Errno) {
-	c.NextOf(function, object).Returns(w.result(errno), syscall.Errno(w.errno(errno)))
+	c.NextOf(function, object, fakelib.Returns(w.result(errno), syscall.Errno(w.errno(errno))))
 }
 
 // requireErrno looks at an error that a call of C is the cause of.

@@ -23,8 +23,8 @@ func TestRemovedBeforeTheEvent(t *testing.T) {
 	require.NoError(t, err)
 	message, err := conn.PostRecv()
 	require.NoError(t, err)
-	verbs.Next("ibv_get_cq_event").Returns(-1, syscall.EIO)
-	verbs.Next("ibv_create_comp_channel").Returns(0, syscall.EIO) // which is how a removed device answers
+	verbs.Next("ibv_get_cq_event", fakelib.Returns(-1, syscall.EIO))
+	verbs.Next("ibv_create_comp_channel", fakelib.Returns(0, syscall.EIO)) // which is how a removed device answers
 	_, err = message.Wait(bounded(t))
 	require.ErrorIs(t, err, syscall.ENODEV)
 	require.ErrorIs(t, conn.Err(), syscall.ENODEV)

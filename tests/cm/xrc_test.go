@@ -76,7 +76,7 @@ func TestXRCServer(t *testing.T) {
 	require.NotZero(t, number)
 	memory, err := ep.RegMsgs(make([]byte, 16))
 	require.NoError(t, err)
-	p.Next("ibv_query_srq").Writes(1, 0, fakelib.Bytes(&libibverbs.SrqAttr{MaxWr: 1, MaxSge: 1}))
+	p.Next("ibv_query_srq", fakelib.Writes(1, 0, fakelib.Bytes(&libibverbs.SrqAttr{MaxWr: 1, MaxSge: 1})))
 	p.Forget()
 	require.NoError(t, ep.PostRecv(0, memory.All()))
 	require.Equal(t, []string{"ibv_query_srq", "ibv_post_srq_recv"}, p.Names())
@@ -157,11 +157,11 @@ func TestXRCFails(t *testing.T) {
 		require.NoError(t, run())
 	}
 	for _, function := range []string{"ibv_open_xrcd", "ibv_create_srq_ex"} {
-		p.Next(function).Returns(0, syscall.EOPNOTSUPP)
+		p.Next(function, fakelib.Returns(0, syscall.EOPNOTSUPP))
 		err := server()
 		require.ErrorContains(t, err, "fake0 does not support extended reliable connections (XRC): "+function)
 		require.ErrorIs(t, err, syscall.EOPNOTSUPP)
-		p.Next(function).Returns(0, syscall.ENOMEM)
+		p.Next(function, fakelib.Returns(0, syscall.ENOMEM))
 		err = server()
 		require.ErrorIs(t, err, syscall.ENOMEM)
 		require.NotContains(t, err.Error(), "extended")

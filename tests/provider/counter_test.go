@@ -34,7 +34,7 @@ func TestCounter(t *testing.T) {
 		args := r.p.Only(name).Args()
 		require.Equal(t, address(cc.Raw()), args[0])
 		require.Equal(t, uint64(value), uint64(args[1]))
-		r.p.Next(name).Returns(int64(syscall.ENOTSUP), 0)
+		r.p.Next(name, fakelib.Returns(int64(syscall.ENOTSUP), 0))
 		err := write(1)
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 		require.ErrorContains(t, err, name+" (completion counter ")
@@ -44,17 +44,17 @@ func TestCounter(t *testing.T) {
 		"ibv_read_comp_cntr": cc.Read, "ibv_read_err_comp_cntr": cc.ReadErrors,
 	} {
 		written := uint64(value)
-		r.p.Next(name).Writes(1, 0, fakelib.Bytes(&written))
+		r.p.Next(name, fakelib.Writes(1, 0, fakelib.Bytes(&written)))
 		require.Equal(t, uint64(value), must(read())(t))
 		require.Equal(t, address(cc.Raw()), r.p.Only(name).Arg(0))
-		r.p.Next(name).Returns(int64(syscall.EIO), 0)
+		r.p.Next(name, fakelib.Returns(int64(syscall.EIO), 0))
 		_, err := read()
 		require.ErrorIs(t, err, syscall.EIO)
 		r.p.Forget()
 	}
 
 	raw := address(cc.Raw())
-	r.p.Next("ibv_destroy_comp_cntr").Returns(int64(syscall.EBUSY), 0)
+	r.p.Next("ibv_destroy_comp_cntr", fakelib.Returns(int64(syscall.EBUSY), 0))
 	require.ErrorIs(t, cc.Close(), syscall.EBUSY)
 	require.NoError(t, cc.Close())
 	require.Equal(t, []string{"ibv_destroy_comp_cntr", "ibv_destroy_comp_cntr"}, r.p.Names())
@@ -62,22 +62,22 @@ func TestCounter(t *testing.T) {
 	_, err := cc.Read()
 	require.ErrorIs(t, err, os.ErrClosed)
 
-	r.p.Next("ibv_create_comp_cntr").Returns(0, syscall.EOPNOTSUPP)
+	r.p.Next("ibv_create_comp_cntr", fakelib.Returns(0, syscall.EOPNOTSUPP))
 	_, err = counter.Create(r.c, counter.Requests)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
 func TestCounterCaps(t *testing.T) {
 	r := open(t)
-	r.p.Next("_ibv_query_comp_cntr_caps").Writes(1, 0, fakelib.Bytes(&libibverbs.CompCntrCaps{
+	r.p.Next("_ibv_query_comp_cntr_caps", fakelib.Writes(1, 0, fakelib.Bytes(&libibverbs.CompCntrCaps{
 		MaxValue: 1<<63 + 1, MaxCounters: 4095, SupportedQpAttachOps: 3,
-	}))
+	})))
 	require.Equal(t, counter.Caps{
 		MaxValue: 1<<63 + 1, MaxCounters: 4095, Ops: counter.Sends | counter.Recvs,
 	}, must(counter.QueryCaps(r.c))(t))
 	call := r.p.Only("_ibv_query_comp_cntr_caps")
 	require.Equal(t, []int64{address(r.c.Raw()), 16}, []int64{call.Arg(0), call.Arg(2)})
-	r.p.Next("_ibv_query_comp_cntr_caps").Returns(int64(syscall.ENOTSUP), 0)
+	r.p.Next("_ibv_query_comp_cntr_caps", fakelib.Returns(int64(syscall.ENOTSUP), 0))
 	_, err := counter.QueryCaps(r.c)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
@@ -110,7 +110,7 @@ func TestAttachCounterFails(t *testing.T) {
 	require.ErrorIs(t, cc.Attach(qp, 0), syscall.EINVAL)
 	require.ErrorContains(t, foreign.Attach(qp, counter.Sends), "belongs to another open device")
 	require.Empty(t, r.p.Names())
-	r.p.Next("ibv_qp_attach_comp_cntr").Returns(int64(syscall.EBUSY), 0)
+	r.p.Next("ibv_qp_attach_comp_cntr", fakelib.Returns(int64(syscall.EBUSY), 0))
 	err := cc.Attach(qp, counter.Sends)
 	require.ErrorIs(t, err, syscall.EBUSY)
 	require.ErrorContains(t, err, "ibv_qp_attach_comp_cntr (completion counter ")

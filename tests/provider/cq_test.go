@@ -76,9 +76,9 @@ func TestSolicitedOnly(t *testing.T) {
 		cq := keep(t, must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Channel: channel, SolicitedOnly: solicited}))(t))
 		r.p.Forget()
 		for range 2 { // at once, and before arming
-			r.p.Next("ibv_poll_cq").Returns(0, 0)
+			r.p.Next("ibv_poll_cq", fakelib.Returns(0, 0))
 		}
-		r.p.Next("ibv_poll_cq").Returns(1, 0)
+		r.p.Next("ibv_poll_cq", fakelib.Returns(1, 0))
 		require.Equal(t, 1, must(cq.Wait(t.Context(), make([]ibverbs.WC, 1)))(t))
 		require.Equal(t, []string{"ibv_poll_cq", "ibv_poll_cq", "ibv_req_notify_cq", "ibv_poll_cq"}, r.p.Names())
 		require.Equal(t, []int64{address(cq.Raw()), want}, r.p.Calls()[2].Args())
@@ -94,7 +94,7 @@ func TestModerate(t *testing.T) {
 	require.Equal(t, address(cq.Raw()), call.Arg(0))
 	require.Equal(t, libibverbs.ModifyCqAttr{AttrMask: 1, Moderate: libibverbs.ModerateCq{CqCount: 65535, CqPeriod: 300}},
 		*fakelib.Struct[libibverbs.ModifyCqAttr](call, 1))
-	r.p.Next("ibv_modify_cq").Returns(int64(syscall.EOPNOTSUPP), 0)
+	r.p.Next("ibv_modify_cq", fakelib.Returns(int64(syscall.EOPNOTSUPP), 0))
 	require.ErrorIs(t, cq.Moderate(1, 0), errors.ErrUnsupported)
 }
 
@@ -116,7 +116,7 @@ func TestCompletionFields(t *testing.T) {
 		*raw[i].ImmData() = libibverbs.NewBe32(k + 0x01020304)
 		written = append(written, fakelib.Bytes(&raw[i])...)
 	}
-	r.p.Next("ibv_poll_cq").Returns(n, 0).Writes(2, 0, written)
+	r.p.Next("ibv_poll_cq", fakelib.Returns(n, 0), fakelib.Writes(2, 0, written))
 	wcs := make([]ibverbs.WC, n)
 	require.Equal(t, n, must(cq.Poll(wcs))(t))
 	for i := range wcs {

@@ -29,14 +29,14 @@ import (
 // The clock is a count, which C splits up as seconds and nanoseconds.
 func TestRawClock(t *testing.T) {
 	r := open(t)
-	r.p.Next("ibv_query_rt_values").Writes(1, 0, fakelib.Bytes(&libibverbs.ValuesEx{
+	r.p.Next("ibv_query_rt_values", fakelib.Writes(1, 0, fakelib.Bytes(&libibverbs.ValuesEx{
 		CompMask: 1, RawClock: libibverbs.Timespec{TvSec: 3, TvNsec: 7},
-	}))
+	})))
 	require.EqualValues(t, 3_000_000_007, must(r.c.RawClock())(t))
 	call := r.p.Only("ibv_query_rt_values")
 	require.Equal(t, address(r.c.Raw()), call.Arg(0))
 	require.Equal(t, libibverbs.ValuesEx{CompMask: 1}, *fakelib.Struct[libibverbs.ValuesEx](call, 1))
-	r.p.Next("ibv_query_rt_values").Writes(1, 0, fakelib.Bytes(&libibverbs.ValuesEx{}))
+	r.p.Next("ibv_query_rt_values", fakelib.Writes(1, 0, fakelib.Bytes(&libibverbs.ValuesEx{})))
 	_, err := r.c.RawClock()
 	require.ErrorIs(t, err, errors.ErrUnsupported, "the device gives no value")
 }
@@ -47,10 +47,10 @@ func TestQueryDevice(t *testing.T) {
 	basic := libibverbs.DeviceAttr{MaxQp: 5, PhysPortCnt: 2, DeviceCapFlags: 1<<31 | 1<<20}
 	for name, prepare := range map[string]func(*libibverbs.VerbsContext, *fakelib.Provider){
 		"not supported": func(_ *libibverbs.VerbsContext, p *fakelib.Provider) {
-			p.Next("ibv_query_device_ex").Returns(int64(syscall.EOPNOTSUPP), 0)
+			p.Next("ibv_query_device_ex", fakelib.Returns(int64(syscall.EOPNOTSUPP), 0))
 		},
 		"unknown to the kernel": func(_ *libibverbs.VerbsContext, p *fakelib.Provider) {
-			p.Next("ibv_query_device_ex").Returns(int64(syscall.ENOSYS), 0)
+			p.Next("ibv_query_device_ex", fakelib.Returns(int64(syscall.ENOSYS), 0))
 		},
 		"no operation":  func(v *libibverbs.VerbsContext, _ *fakelib.Provider) { v.QueryDeviceEx = nil },
 		"older library": func(v *libibverbs.VerbsContext, _ *fakelib.Provider) { v.Sz = uint64(unsafe.Sizeof(uintptr(0))) },
@@ -60,7 +60,7 @@ func TestQueryDevice(t *testing.T) {
 			v := verbsContext(r.c)
 			size, operation := v.Sz, v.QueryDeviceEx
 			prepare(v, r.p)
-			r.p.Next("ibv_query_device").Returns(0, 0).Writes(1, 0, fakelib.Bytes(&basic))
+			r.p.Next("ibv_query_device", fakelib.Returns(0, 0), fakelib.Writes(1, 0, fakelib.Bytes(&basic)))
 			attr := must(r.c.QueryDevice())(t)
 			v.Sz, v.QueryDeviceEx = size, operation // which closing needs
 			require.Equal(t, "ibv_query_device", r.p.Names()[len(r.p.Names())-1])
@@ -71,12 +71,12 @@ func TestQueryDevice(t *testing.T) {
 	r := open(t)
 	extended := libibverbs.DeviceAttrEx{DeviceCapFlagsEx: 1<<34 | 1<<20, PhysPortCntEx: 300, HcaCoreClock: 7}
 	behind := unsafe.Sizeof(basic)
-	r.p.Next("ibv_query_device_ex").Writes(2, behind, fakelib.Bytes(&extended)[behind:])
+	r.p.Next("ibv_query_device_ex", fakelib.Writes(2, behind, fakelib.Bytes(&extended)[behind:]))
 	attr := must(r.c.QueryDevice())(t)
 	require.Equal(t, []any{"1.0", caps.XRC | caps.RawScatterFCS, 300, uint64(7)},
 		[]any{attr.FirmwareVersion, attr.Capabilities, attr.Ports, attr.CoreClock})
 	require.Equal(t, int64(unsafe.Sizeof(extended)), r.p.Only("ibv_query_device_ex").Arg(3))
-	r.p.Next("ibv_query_device_ex").Returns(int64(syscall.EIO), 0)
+	r.p.Next("ibv_query_device_ex", fakelib.Returns(int64(syscall.EIO), 0))
 	_, err := r.c.QueryDevice()
 	require.ErrorIs(t, err, syscall.EIO)
 	require.ErrorContains(t, err, "ibv_query_device_ex (fake0)")
@@ -91,7 +91,7 @@ func verbsContext(d *ibverbs.Device) *libibverbs.VerbsContext {
 func TestPortSpeed(t *testing.T) {
 	r := open(t)
 	speed := uint64(1234) // of 100 Mb/s
-	r.p.Next("ibv_query_port_speed").Writes(2, 0, fakelib.Bytes(&speed))
+	r.p.Next("ibv_query_port_speed", fakelib.Writes(2, 0, fakelib.Bytes(&speed)))
 	require.InDelta(t, 123.4, float64(must(r.c.QueryPortSpeed(2))(t)), 1e-9)
 	require.Equal(t, []int64{address(r.c.Raw()), 2}, r.p.Only("ibv_query_port_speed").Args()[:2])
 }
@@ -164,7 +164,7 @@ func TestOpenToClose(t *testing.T) {
 	require.Equal(t, ibverbs.QPStateError, must(qp.State())(t))
 	p.Forget()
 
-	p.Next("ibv_destroy_qp").Returns(int64(syscall.EBUSY), 0)
+	p.Next("ibv_destroy_qp", fakelib.Returns(int64(syscall.EBUSY), 0))
 	require.ErrorIs(t, qp.Close(), syscall.EBUSY)
 	p.Only("ibv_destroy_qp")
 	for _, o := range []interface{ Close() error }{qp, cq, pd, c} {
@@ -186,7 +186,7 @@ func TestPostedLists(t *testing.T) {
 	require.Equal(t, 2, must(qp.PostRecv(batch))(t))
 	requireRecvs(t, r.p.Only("ibv_post_recv"), mr)
 
-	r.p.Next("ibv_poll_cq").Returns(1, 0).Writes(2, 0, fakelib.Bytes(&libibverbs.Wc{WrId: 2, ByteLen: 4}))
+	r.p.Next("ibv_poll_cq", fakelib.Returns(1, 0), fakelib.Writes(2, 0, fakelib.Bytes(&libibverbs.Wc{WrId: 2, ByteLen: 4})))
 	wcs := make([]ibverbs.WC, 3)
 	require.Equal(t, 1, must(keep(t, r.cq()).Poll(wcs))(t))
 	require.Equal(t, uint64(2), wcs[0].ID())
@@ -216,11 +216,11 @@ func TestCompletionEvent(t *testing.T) {
 	cq := keep(t, must(r.c.CreateCQ(ibverbs.CQConfig{CompQueue: 1, Channel: channel}))(t))
 	r.p.Forget()
 	for range 3 { // at once, and before and after arming
-		r.p.Next("ibv_poll_cq").Returns(0, 0)
+		r.p.Next("ibv_poll_cq", fakelib.Returns(0, 0))
 	}
-	r.p.Next("ibv_poll_cq").Returns(1, 0).Writes(2, 0, fakelib.Bytes(&libibverbs.Wc{WrId: 9}))
+	r.p.Next("ibv_poll_cq", fakelib.Returns(1, 0), fakelib.Writes(2, 0, fakelib.Bytes(&libibverbs.Wc{WrId: 9})))
 	ready := uintptr(address(cq.Raw()))
-	r.p.Next("ibv_get_cq_event").Returns(0, 0).Writes(1, 0, fakelib.Bytes(&ready))
+	r.p.Next("ibv_get_cq_event", fakelib.Returns(0, 0), fakelib.Writes(1, 0, fakelib.Bytes(&ready)))
 	one := uint64(1)
 	_, err := syscall.Write(fd, fakelib.Bytes(&one)) // an eventfd
 	require.NoError(t, err)

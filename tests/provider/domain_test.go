@@ -79,7 +79,7 @@ func TestCQOnParentDomain(t *testing.T) {
 			} else {
 				r.p.Only("ibv_start_poll")
 			}
-			r.p.Next("ibv_destroy_cq").Returns(int64(syscall.EBUSY), 0)
+			r.p.Next("ibv_destroy_cq", fakelib.Returns(int64(syscall.EBUSY), 0))
 			require.ErrorIs(t, cq.Close(), syscall.EBUSY)
 			if tt.config.ParentDomain != nil {
 				require.ErrorIs(t, domain.Close(), syscall.EBUSY, "the queue lives")
@@ -106,7 +106,7 @@ func TestCQOnParentDomainRefused(t *testing.T) {
 	require.ErrorContains(t, create(other, domain), "belongs to another open device")
 	require.ErrorIs(t, create(r.c, &ibverbs.PD{}), os.ErrInvalid)
 	require.Empty(t, r.p.Names())
-	r.p.Next("ibv_create_cq_ex").Returns(0, syscall.EOPNOTSUPP)
+	r.p.Next("ibv_create_cq_ex", fakelib.Returns(0, syscall.EOPNOTSUPP))
 	require.ErrorIs(t, create(r.c, domain), errors.ErrUnsupported)
 	require.NoError(t, domain.Close(), "nothing is on it")
 	require.ErrorIs(t, create(r.c, domain), os.ErrClosed)

@@ -175,11 +175,11 @@ func TestAsyncEventOfForeignObject(t *testing.T) {
 // What C fails with is an error, and nothing is acknowledged.
 func TestAsyncEventFails(t *testing.T) {
 	r := open(t)
-	r.p.Next("ibv_get_async_event").Returns(-1, syscall.EIO)
+	r.p.Next("ibv_get_async_event", fakelib.Returns(-1, syscall.EIO))
 	_, _, err := r.c.PollEvent()
 	require.ErrorIs(t, err, syscall.EIO)
 	require.ErrorContains(t, err, "ibv_get_async_event (fake0)")
-	r.p.Next("ibv_get_async_event").Returns(-1, syscall.EINTR)
+	r.p.Next("ibv_get_async_event", fakelib.Returns(-1, syscall.EINTR))
 	r.tell(ibverbs.EventSMChange, 1)
 	require.Equal(t, 1, r.next().Port())
 	r.p.Forget()

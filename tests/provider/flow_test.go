@@ -163,7 +163,7 @@ func TestCreateFlow(t *testing.T) {
 	}
 	require.Empty(t, r.p.Names())
 	raw := address(rule.Raw())
-	r.p.Next("ibv_destroy_flow").Returns(int64(syscall.EINVAL), 0)
+	r.p.Next("ibv_destroy_flow", fakelib.Returns(int64(syscall.EINVAL), 0))
 	require.ErrorIs(t, rule.Close(), syscall.EINVAL)
 	require.NoError(t, rule.Close())
 	require.Equal(t, []int64{raw}, r.p.Calls()[1].Args())
@@ -239,7 +239,7 @@ func TestCreateFlowFails(t *testing.T) {
 	require.ErrorContains(t, err, "queue pair is of type IBV_QPT_RC")
 	require.Empty(t, r.p.Names())
 
-	r.p.Next("ibv_create_flow").Returns(0, syscall.EOPNOTSUPP)
+	r.p.Next("ibv_create_flow", fakelib.Returns(0, syscall.EOPNOTSUPP))
 	_, err = flow.Create(qp, flow.Config{})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "ibv_create_flow (QP ")
@@ -263,10 +263,10 @@ func TestSteeringOnRemovedDevice(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			r := open(t)
 			o := kinds[kind](t, r)
-			r.p.Next(tt.call).Returns(int64(syscall.EIO), 0)
+			r.p.Next(tt.call, fakelib.Returns(int64(syscall.EIO), 0))
 			require.ErrorIs(t, o.Close(), syscall.EIO)
-			r.p.Next(tt.call).Returns(int64(syscall.EIO), 0)
-			r.p.Next("ibv_create_comp_channel").Returns(0, syscall.EIO)
+			r.p.Next(tt.call, fakelib.Returns(int64(syscall.EIO), 0))
+			r.p.Next("ibv_create_comp_channel", fakelib.Returns(0, syscall.EIO))
 			require.NoError(t, o.Close())
 			require.NoError(t, tt.destroy(o))
 		})
@@ -290,7 +290,7 @@ func TestCounters(t *testing.T) {
 
 	for cached, flags := range map[bool]int64{false: 0, true: 1} {
 		read := [2]uint64{1<<63 + 2, 7}
-		r.p.Next("ibv_read_counters").Writes(1, 0, fakelib.Bytes(&read))
+		r.p.Next("ibv_read_counters", fakelib.Writes(1, 0, fakelib.Bytes(&read)))
 		values := make([]uint64, 3)
 		require.NoError(t, counters.Read(values, cached))
 		require.Equal(t, []uint64{1<<63 + 2, 7, 0}, values)
@@ -331,15 +331,15 @@ func TestCountersFail(t *testing.T) {
 	require.ErrorContains(t, foreign.Attach(0, flow.CounterBytes, rule), "belongs to another open device")
 	require.Empty(t, r.p.Names())
 
-	r.p.Next("ibv_attach_counters_point_flow").Returns(int64(syscall.ENOTSUP), 0)
+	r.p.Next("ibv_attach_counters_point_flow", fakelib.Returns(int64(syscall.ENOTSUP), 0))
 	err := counters.Attach(1, flow.CounterBytes, rule)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "(IBV_COUNTER_BYTES at index 1 of counters of fake0)")
-	r.p.Next("ibv_read_counters").Returns(int64(syscall.EIO), 0)
+	r.p.Next("ibv_read_counters", fakelib.Returns(int64(syscall.EIO), 0))
 	require.ErrorIs(t, counters.Read(make([]uint64, 1), false), syscall.EIO)
-	r.p.Next("ibv_destroy_counters").Returns(int64(syscall.EBUSY), 0)
+	r.p.Next("ibv_destroy_counters", fakelib.Returns(int64(syscall.EBUSY), 0))
 	require.ErrorIs(t, counters.Close(), syscall.EBUSY, "no BusyError: the rule does not depend on them")
-	r.p.Next("ibv_create_counters").Returns(0, syscall.EOPNOTSUPP)
+	r.p.Next("ibv_create_counters", fakelib.Returns(0, syscall.EOPNOTSUPP))
 	_, err = flow.CreateCounters(r.c)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
@@ -395,14 +395,14 @@ func TestESPAction(t *testing.T) {
 		attr: libibverbs.FlowActionEspAttr{CompMask: 1, Esn: 10},
 		esp:  libibverbs.FlowActionEsp{Flags: 8},
 	}, espOf(call))
-	r.p.Next("ibv_modify_flow_action_esp").Returns(int64(syscall.EOPNOTSUPP), 0)
+	r.p.Next("ibv_modify_flow_action_esp", fakelib.Returns(int64(syscall.EOPNOTSUPP), 0))
 	err := a.ModifyESP(flow.ESPConfig{SPI: 1})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "ibv_modify_flow_action_esp (ESP action for SPI 0x1234 of fake0)")
 	r.p.Forget()
 
 	raw := address(a.Raw())
-	r.p.Next("ibv_destroy_flow_action").Returns(int64(syscall.EBUSY), 0)
+	r.p.Next("ibv_destroy_flow_action", fakelib.Returns(int64(syscall.EBUSY), 0))
 	require.ErrorIs(t, a.Close(), syscall.EBUSY)
 	require.NoError(t, a.Close())
 	require.Equal(t, []int64{raw}, r.p.Calls()[1].Args())
@@ -441,7 +441,7 @@ func TestESPActionFails(t *testing.T) {
 	_, err := flow.CreateESPAction(r.c, flow.ESPConfig{})
 	require.ErrorContains(t, err, "fake0): ESPConfig: Key is nil")
 	require.Empty(t, r.p.Names())
-	r.p.Next("ibv_create_flow_action_esp").Returns(0, syscall.EOPNOTSUPP)
+	r.p.Next("ibv_create_flow_action_esp", fakelib.Returns(0, syscall.EOPNOTSUPP))
 	_, err = flow.CreateESPAction(r.c, flow.ESPConfig{Key: &good})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
@@ -496,7 +496,7 @@ func TestIndirectionTableFails(t *testing.T) {
 	require.ErrorContains(t, err, "belongs to another open device")
 	require.Empty(t, r.p.Names())
 
-	r.p.Next("ibv_create_rwq_ind_table").Returns(0, syscall.EOPNOTSUPP)
+	r.p.Next("ibv_create_rwq_ind_table", fakelib.Returns(0, syscall.EOPNOTSUPP))
 	_, err = flow.CreateIndirectionTable(r.c, []*flow.WQ{wq})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
@@ -570,7 +570,7 @@ func TestRSSQPFails(t *testing.T) {
 	require.ErrorContains(t, err, "belongs to another open device")
 	require.Empty(t, r.p.Names())
 
-	r.p.Next("ibv_create_qp_ex").Returns(0, syscall.EOPNOTSUPP)
+	r.p.Next("ibv_create_qp_ex", fakelib.Returns(0, syscall.EOPNOTSUPP))
 	_, err = flow.CreateRSSQP(r.pd, flow.RSSConfig{Table: table, Key: key})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }

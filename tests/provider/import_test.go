@@ -51,7 +51,7 @@ func TestImportDM(t *testing.T) {
 		require.ErrorIs(t, err, syscall.EINVAL)
 	}
 	require.Empty(t, r.p.Names())
-	r.p.Next("ibv_import_dm").Returns(0, syscall.EOPNOTSUPP)
+	r.p.Next("ibv_import_dm", fakelib.Returns(0, syscall.EOPNOTSUPP))
 	_, err = devmem.Import(r.c, devmem.Export{Handle: 5, Len: 6})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "ibv_import_dm (DM 5 of 6 bytes of fake0)")
@@ -84,7 +84,7 @@ func TestDMABufWithHandle(t *testing.T) {
 		_, err = none.RegisterDMABuf(r.pd, b, 0)
 		require.ErrorIs(t, err, os.ErrInvalid)
 	}
-	r.p.Next("ibv_reg_mr_ex").Returns(0, syscall.EOPNOTSUPP)
+	r.p.Next("ibv_reg_mr_ex", fakelib.Returns(0, syscall.EOPNOTSUPP))
 	_, err = handle.RegisterDMABuf(r.pd, b, 0)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "ibv_reg_mr_ex (300 bytes at 8208 of descriptor 5 on PD ")

@@ -110,13 +110,13 @@ func TestRegisterDMAElsewhere(t *testing.T) {
 	require.ErrorContains(t, err, "the device does not support AccessOnDemand for the whole address space")
 
 	r.p.Forget()
-	r.p.Next("ibv_query_device_ex").Returns(int64(syscall.EIO), 0) // which does not say what it can
+	r.p.Next("ibv_query_device_ex", fakelib.Returns(int64(syscall.EIO), 0)) // which does not say what it can
 	keep(t, must(h.RegisterImplicit(r.pd, ibverbs.AccessLocalWrite))(t))
 	require.Equal(t, libibverbs.MrInitAttr{
 		Length: math.MaxUint64, Access: libibverbs.AccessFlags(ibverbs.AccessLocalWrite | ibverbs.AccessOnDemand), Dmah: h.Raw(), CompMask: mask,
 	}, *fakelib.Struct[libibverbs.MrInitAttr](r.p.Calls()[1], 1))
-	r.p.Next("ibv_query_device_ex").Returns(int64(syscall.EIO), 0)
-	r.p.Next("ibv_reg_mr_ex").Returns(0, syscall.EOPNOTSUPP)
+	r.p.Next("ibv_query_device_ex", fakelib.Returns(int64(syscall.EIO), 0))
+	r.p.Next("ibv_reg_mr_ex", fakelib.Returns(0, syscall.EOPNOTSUPP))
 	_, err = h.RegisterImplicit(r.pd, 0)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "ibv_reg_mr_ex (the whole address space with DMA handle of fake0 on PD")
@@ -181,9 +181,9 @@ func TestBuf(t *testing.T) {
 	require.ErrorContains(t, r.pd.Close(), ", buffer of 8192 bytes on PD ")
 	require.Empty(t, r.p.Names())
 
-	r.p.Next("ibv_export_buf_dmabuf_fd").Returns(7, 0)
+	r.p.Next("ibv_export_buf_dmabuf_fd", fakelib.Returns(7, 0))
 	require.Equal(t, 7, must(buf.ExportDMABuf())(t))
-	r.p.Next("ibv_export_buf_dmabuf_fd").Returns(-1, syscall.ENODATA)
+	r.p.Next("ibv_export_buf_dmabuf_fd", fakelib.Returns(-1, syscall.ENODATA))
 	_, err := buf.ExportDMABuf()
 	require.ErrorIs(t, err, syscall.ENODATA)
 	require.ErrorContains(t, err, "ibv_export_buf_dmabuf_fd (buffer of 8192 bytes on PD ")
@@ -209,7 +209,7 @@ func TestBufRefused(t *testing.T) {
 		require.ErrorIs(t, err, syscall.EINVAL)
 	}
 	require.Empty(t, r.p.Names())
-	r.p.Next("ibv_alloc_buf").Returns(0, syscall.ENOMEM)
+	r.p.Next("ibv_alloc_buf", fakelib.Returns(0, syscall.ENOMEM))
 	_, err := devmem.AllocBuf(r.pd, 64)
 	require.ErrorIs(t, err, syscall.ENOMEM)
 	require.ErrorContains(t, err, "ibv_alloc_buf (64 bytes on PD ")
@@ -235,7 +235,7 @@ func TestBufRefused(t *testing.T) {
 		require.ErrorContains(t, err, "ibv_reg_buf_mr (", tt)
 	}
 	require.Empty(t, r.p.Names())
-	r.p.Next("ibv_reg_buf_mr").Returns(0, syscall.EOPNOTSUPP)
+	r.p.Next("ibv_reg_buf_mr", fakelib.Returns(0, syscall.EOPNOTSUPP))
 	_, err = buf.Register(0, 64, 0)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "ibv_reg_buf_mr (64 bytes at 0 of buffer of 64 bytes on PD ")

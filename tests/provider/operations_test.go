@@ -186,7 +186,7 @@ func TestTagOpsFail(t *testing.T) {
 	}
 	require.Equal(t, 3, must(tag.Post(srq, batch))(t))
 	bad := uintptr(r.p.Only("ibv_post_srq_ops").Arg(1)) + 2*unsafe.Sizeof(libibverbs.OpsWr{})
-	r.p.Next("ibv_post_srq_ops").Returns(int64(syscall.ENOMEM), 0).Writes(2, 0, fakelib.Bytes(&bad))
+	r.p.Next("ibv_post_srq_ops", fakelib.Returns(int64(syscall.ENOMEM), 0), fakelib.Writes(2, 0, fakelib.Bytes(&bad)))
 	n, err := tag.Post(srq, batch)
 	var post *ibverbs.PostError
 	require.ErrorAs(t, err, &post)
@@ -198,7 +198,7 @@ func TestTagOpsFail(t *testing.T) {
 		require.Equal(t, posted, err == nil, i)
 	}
 
-	r.p.Next("ibv_post_srq_ops").Returns(int64(syscall.EOPNOTSUPP), 0) // and not a word of the operation
+	r.p.Next("ibv_post_srq_ops", fakelib.Returns(int64(syscall.EOPNOTSUPP), 0)) // and not a word of the operation
 	n, err = tag.Post(srq, batch)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorAs(t, err, &post)
@@ -269,9 +269,9 @@ func TestTagCompletions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.completes(cq, 42, tt.status)
-			r.p.Next("ibv_wc_read_opcode").Returns(int64(tt.opcode), 0)
-			r.p.Next("ibv_wc_read_wc_flags").Returns(int64(tt.flags), 0)
-			r.p.Next("ibv_wc_read_tm_info").Writes(1, 0, fakelib.Bytes(&tt.tag))
+			r.p.Next("ibv_wc_read_opcode", fakelib.Returns(int64(tt.opcode), 0))
+			r.p.Next("ibv_wc_read_wc_flags", fakelib.Returns(int64(tt.flags), 0))
+			r.p.Next("ibv_wc_read_tm_info", fakelib.Writes(1, 0, fakelib.Bytes(&tt.tag)))
 			require.Equal(t, 1, must(cq.Poll(wcs))(t))
 			wc := &wcs[0]
 			require.Equal(t, []any{uint64(42), tt.opcode, tt.flags, tt.status}, []any{wc.ID(), wc.Opcode(), wc.Flags(), wc.Status()})
@@ -302,5 +302,5 @@ func (r *rig) completes(cq *ibverbs.CQ, id uint64, status ibverbs.WCStatus) {
 	raw.Status, raw.WrId = libibverbs.WcStatus(status), id
 	from := unsafe.Offsetof(raw.Status)
 	to := unsafe.Offsetof(raw.WrId) + unsafe.Sizeof(raw.WrId)
-	r.p.Next("ibv_start_poll").Returns(0, 0).Writes(0, from, fakelib.Bytes(&raw)[from:to])
+	r.p.Next("ibv_start_poll", fakelib.Returns(0, 0), fakelib.Writes(0, from, fakelib.Bytes(&raw)[from:to]))
 }

@@ -25,7 +25,7 @@ func TestECE(t *testing.T) {
 	call := r.p.Only("ibv_set_ece")
 	require.Equal(t, address(qp.Raw()), call.Arg(0))
 	require.Equal(t, libibverbs.Ece{VendorId: 0x15b3, Options: 1<<31 + 1}, *fakelib.Struct[libibverbs.Ece](call, 1))
-	r.p.Next("ibv_query_ece").Writes(1, 0, fakelib.Bytes(&libibverbs.Ece{VendorId: 7, Options: 9}))
+	r.p.Next("ibv_query_ece", fakelib.Writes(1, 0, fakelib.Bytes(&libibverbs.Ece{VendorId: 7, Options: 9})))
 	require.Equal(t, ibverbs.ECE{VendorID: 7, Options: 9}, must(qp.QueryECE())(t))
 	require.Equal(t, address(qp.Raw()), r.p.Only("ibv_query_ece").Arg(0))
 }
@@ -38,14 +38,14 @@ func TestRateLimit(t *testing.T) {
 	require.Equal(t, address(qp.Raw()), call.Arg(0))
 	require.Equal(t, libibverbs.QpRateLimitAttr{RateLimit: 1<<32 - 1, MaxBurstSz: 1 << 20, TypicalPktSz: 1500},
 		*fakelib.Struct[libibverbs.QpRateLimitAttr](call, 1))
-	r.p.Next("ibv_modify_qp_rate_limit").Returns(int64(syscall.EINVAL), 0)
+	r.p.Next("ibv_modify_qp_rate_limit", fakelib.Returns(int64(syscall.EINVAL), 0))
 	require.ErrorIs(t, qp.SetRateLimit(ibverbs.RateLimit{}), syscall.EINVAL)
 }
 
 func TestDataInOrder(t *testing.T) {
 	r := open(t)
 	qp := r.qp(ibverbs.QPTypeRC)
-	r.p.Next("ibv_query_qp_data_in_order").Returns(3, 0)
+	r.p.Next("ibv_query_qp_data_in_order", fakelib.Returns(3, 0))
 	require.Equal(t, ibverbs.DataInOrderMessage|ibverbs.DataInOrder128, must(qp.DataInOrder(libibverbs.IBV_WR_RDMA_WRITE))(t))
 	require.Equal(t, []int64{address(qp.Raw()), int64(libibverbs.IBV_WR_RDMA_WRITE), 1},
 		r.p.Only("ibv_query_qp_data_in_order").Args())
@@ -73,7 +73,7 @@ func TestAlternatePath(t *testing.T) {
 	}
 	require.Equal(t, want, *fakelib.Struct[libibverbs.QpAttr](call, 1))
 	want.PathMigState = libibverbs.IBV_MIG_ARMED
-	r.p.Next("ibv_query_qp").Writes(1, 0, fakelib.Bytes(&want))
+	r.p.Next("ibv_query_qp", fakelib.Writes(1, 0, fakelib.Bytes(&want)))
 	got := must(qp.Query())(t)
 	require.Equal(t, []any{alt, 8, ibverbs.NoTimeout, ibverbs.MigrationArmed},
 		[]any{got.AltPath, got.AltPKeyIndex, got.AltTimeout, got.Migration})
@@ -115,9 +115,9 @@ func TestUnreachable(t *testing.T) {
 	path := ibverbs.AHAttr{Port: 1, SGIDIndex: 3, DGID: must(ibverbs.ParseGID("192.0.2.7"))(t)}
 	const way = ", from GID index 3 of port 1 to 192.0.2.7)"
 	for _, errno := range []syscall.Errno{syscall.ETIMEDOUT, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENOMEM} {
-		r.p.Next("ibv_modify_qp").Returns(int64(errno), 0)
+		r.p.Next("ibv_modify_qp", fakelib.Returns(int64(errno), 0))
 		rtr := qp.ToRTR(ibverbs.RTRAttr{Path: path, PathMTU: 5, DestQPNum: 9})
-		r.p.Next("ibv_create_ah").Returns(0, errno)
+		r.p.Next("ibv_create_ah", fakelib.Returns(0, errno))
 		_, ah := r.pd.CreateAH(path)
 		for _, err := range []error{rtr, ah} {
 			require.ErrorIs(t, err, errno)
@@ -129,7 +129,7 @@ func TestUnreachable(t *testing.T) {
 		}
 		require.ErrorContains(t, rtr, "ibv_modify_qp (QP ")
 	}
-	r.p.Next("ibv_create_ah").Returns(0, syscall.ETIMEDOUT)
+	r.p.Next("ibv_create_ah", fakelib.Returns(0, syscall.ETIMEDOUT))
 	_, err := r.pd.CreateAH(ibverbs.AHAttr{Port: 2, DLID: 9})
 	require.NotContains(t, err.Error(), "GID", "there is none")
 }
@@ -157,7 +157,7 @@ func TestCreateDestination(t *testing.T) {
 		require.ErrorIs(t, err, syscall.EINVAL, want)
 		require.ErrorContains(t, err, want)
 	}
-	r.p.Next("ibv_create_ah").Returns(0, syscall.EHOSTUNREACH)
+	r.p.Next("ibv_create_ah", fakelib.Returns(0, syscall.EHOSTUNREACH))
 	_, err := r.pd.CreateDestination(local, peer)
 	require.ErrorContains(t, err, "from GID index 3 of port 1 to fe80::2")
 	_, err = (*ibverbs.PD)(nil).CreateDestination(local, peer)
@@ -175,7 +175,7 @@ func TestSendIPChecksum(t *testing.T) {
 	require.Equal(t, 1, must(qp.PostSend(batch))(t))
 	wr := fakelib.Struct[libibverbs.SendWr](r.p.Only("ibv_post_send"), 1)
 	require.Equal(t, ibverbs.SendSignaled|libibverbs.IBV_SEND_IP_CSUM, wr.SendFlags)
-	r.p.Next("ibv_post_send").Returns(int64(syscall.EOPNOTSUPP), 0)
+	r.p.Next("ibv_post_send", fakelib.Returns(int64(syscall.EOPNOTSUPP), 0))
 	_, err := qp.PostSend(batch)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }

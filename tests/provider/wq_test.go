@@ -31,7 +31,7 @@ func TestCreateWQ(t *testing.T) {
 	cq := r.cq()
 	actual := libibverbs.WqInitAttr{MaxWr: 16, MaxSge: 3} // than asked for
 	written := fakelib.Bytes(&actual)[unsafe.Offsetof(actual.MaxWr):unsafe.Offsetof(actual.Pd)]
-	r.p.Next("ibv_create_wq").Writes(1, unsafe.Offsetof(actual.MaxWr), written)
+	r.p.Next("ibv_create_wq", fakelib.Writes(1, unsafe.Offsetof(actual.MaxWr), written))
 	wq := must(flow.CreateWQ(r.pd, flow.WQConfig{CQ: cq, RecvQueue: 9}))(t)
 	call := r.p.Only("ibv_create_wq")
 	require.Equal(t, address(r.c.Raw()), call.Arg(0))
@@ -54,7 +54,7 @@ func TestCreateWQ(t *testing.T) {
 	require.Empty(t, r.p.Names())
 	for _, q := range []*flow.WQ{wq, flagged} {
 		raw := address(q.Raw())
-		r.p.Next("ibv_destroy_wq").Returns(int64(syscall.EBUSY), 0)
+		r.p.Next("ibv_destroy_wq", fakelib.Returns(int64(syscall.EBUSY), 0))
 		require.ErrorIs(t, q.Close(), syscall.EBUSY)
 		require.Equal(t, []int64{raw}, r.p.Only("ibv_destroy_wq").Args())
 		require.NoError(t, q.Close())
@@ -80,7 +80,7 @@ func TestCreateWQFails(t *testing.T) {
 		require.ErrorContains(t, err, "PD ", name)
 	}
 	require.Empty(t, r.p.Names())
-	r.p.Next("ibv_create_wq").Returns(0, syscall.EOPNOTSUPP)
+	r.p.Next("ibv_create_wq", fakelib.Returns(0, syscall.EOPNOTSUPP))
 	_, err := flow.CreateWQ(r.pd, flow.WQConfig{CQ: cq, RecvQueue: 1})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
@@ -100,7 +100,7 @@ func TestModifyWQ(t *testing.T) {
 	require.Equal(t, libibverbs.WqAttr{AttrMask: 4, Flags: 2, FlagsMask: 3},
 		*fakelib.Struct[libibverbs.WqAttr](r.p.Only("ibv_modify_wq"), 1))
 
-	r.p.Next("ibv_modify_wq").Returns(int64(syscall.EINVAL), 0)
+	r.p.Next("ibv_modify_wq", fakelib.Returns(int64(syscall.EINVAL), 0))
 	err := wq.SetState(flow.WQStateReady)
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "ibv_modify_wq (WQ ")
@@ -123,7 +123,7 @@ func TestPostToWQ(t *testing.T) {
 	requireRecvs(t, call, mr)
 
 	bad := first + unsafe.Sizeof(libibverbs.RecvWr{})
-	r.p.Next("ibv_post_wq_recv").Returns(int64(syscall.ENOMEM), 0).Writes(2, 0, fakelib.Bytes(&bad))
+	r.p.Next("ibv_post_wq_recv", fakelib.Returns(int64(syscall.ENOMEM), 0), fakelib.Writes(2, 0, fakelib.Bytes(&bad)))
 	n, err := wq.PostRecv(batch)
 	var post *ibverbs.PostError
 	require.ErrorAs(t, err, &post)

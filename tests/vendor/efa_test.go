@@ -47,9 +47,9 @@ func TestEFAQuery(t *testing.T) {
 // A device of another driver is refused as libefa refuses it.
 func TestEFAForeign(t *testing.T) {
 	r := openEFA(t)
-	r.driver.Next("efadv_query_device").Returns(int64(syscall.EOPNOTSUPP), 0)
-	r.driver.Next("efadv_query_ah").Returns(int64(syscall.EOPNOTSUPP), 0)
-	r.driver.Next("efadv_create_qp_ex").Returns(0, syscall.EOPNOTSUPP)
+	r.driver.Next("efadv_query_device", fakelib.Returns(int64(syscall.EOPNOTSUPP), 0))
+	r.driver.Next("efadv_query_ah", fakelib.Returns(int64(syscall.EOPNOTSUPP), 0))
+	r.driver.Next("efadv_create_qp_ex", fakelib.Returns(0, syscall.EOPNOTSUPP))
 	for name, err := range map[string]error{
 		"query":  failed(efa.Query(r.device)),
 		"number": failed(efa.Number(r.ah)),
@@ -109,7 +109,7 @@ func TestEFAStart(t *testing.T) {
 	init := fakelib.Struct[libibverbs.QpAttr](r.verbs.Calls()[0], 1)
 	require.Equal(t, libibverbs.QpAttr{QpState: libibverbs.IBV_QPS_INIT, PortNum: 1, PkeyIndex: 2, Qkey: 0x11}, *init)
 
-	r.verbs.Next("ibv_modify_qp").Returns(int64(syscall.EINVAL), 0)
+	r.verbs.Next("ibv_modify_qp", fakelib.Returns(int64(syscall.EINVAL), 0))
 	require.ErrorIs(t, qp.Start(efa.Path{Port: 1}), syscall.EINVAL)
 }
 
@@ -197,7 +197,7 @@ func TestEFARefused(t *testing.T) {
 	require.NoError(t, qp.Post())
 	require.Empty(t, r.verbs.Names())
 
-	r.verbs.Next("ibv_wr_complete").Returns(int64(syscall.ENOMEM), 0)
+	r.verbs.Next("ibv_wr_complete", fakelib.Returns(int64(syscall.ENOMEM), 0))
 	require.ErrorIs(t, qp.Post(good), syscall.ENOMEM)
 }
 

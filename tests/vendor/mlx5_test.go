@@ -57,16 +57,16 @@ func TestMLX5Query(t *testing.T) {
 func TestMLX5Foreign(t *testing.T) {
 	r := openMLX5(t)
 	srq := keep(t, must(r.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 8}))(t))
-	r.driver.Next("mlx5dv_is_supported").Returns(0, 0)
+	r.driver.Next("mlx5dv_is_supported", fakelib.Returns(0, 0))
 	supported, err := mlx5.IsSupported(r.device)
 	require.NoError(t, err)
 	require.False(t, supported)
 
-	r.driver.Next("mlx5dv_query_device").Returns(int64(syscall.EOPNOTSUPP), 0)
+	r.driver.Next("mlx5dv_query_device", fakelib.Returns(int64(syscall.EOPNOTSUPP), 0))
 	require.ErrorIs(t, failed(mlx5.Query(r.device)), errors.ErrUnsupported)
-	r.driver.Next("mlx5dv_create_qp").Returns(0, syscall.EOPNOTSUPP)
+	r.driver.Next("mlx5dv_create_qp", fakelib.Returns(0, syscall.EOPNOTSUPP))
 	require.ErrorIs(t, failed(mlx5.CreateDCI(r.pd, mlx5.DCIConfig{CQ: r.cq})), errors.ErrUnsupported)
-	r.driver.Next("mlx5dv_create_qp").Returns(0, syscall.EOPNOTSUPP)
+	r.driver.Next("mlx5dv_create_qp", fakelib.Returns(0, syscall.EOPNOTSUPP))
 	require.ErrorIs(t, failed(mlx5.CreateDCT(r.pd, mlx5.DCTConfig{CQ: r.cq, SRQ: srq})), errors.ErrUnsupported)
 	require.NotContains(t, r.driver.Names(), "mlx5dv_qp_ex_from_ibv_qp_ex", "C would follow what is no queue pair of its own")
 }
@@ -103,7 +103,7 @@ func TestDCT(t *testing.T) {
 		for range after {
 			r.verbs.Next("ibv_modify_qp")
 		}
-		r.verbs.Next("ibv_modify_qp").Returns(int64(syscall.EINVAL), 0)
+		r.verbs.Next("ibv_modify_qp", fakelib.Returns(int64(syscall.EINVAL), 0))
 		require.ErrorIs(t, dct.Start(mlx5.DCTPath{Port: 1, MTU: ibverbs.MTU1024, From: from}), syscall.EINVAL, failing)
 	}
 }
@@ -170,7 +170,7 @@ func TestDCI(t *testing.T) {
 func TestDCIWithoutOperation(t *testing.T) {
 	r := openMLX5(t)
 	var ex libmlx5.QpEx // has none
-	r.driver.Next("mlx5dv_qp_ex_from_ibv_qp_ex").Returns(address(&ex), 0)
+	r.driver.Next("mlx5dv_qp_ex_from_ibv_qp_ex", fakelib.Returns(address(&ex), 0))
 	dci := r.dci(mlx5.DCIConfig{})
 	r.forget()
 	err := dci.Post(mlx5.Request{Op: mlx5.Send, ID: 9, To: mlx5.Target{AH: r.ah}})
@@ -181,7 +181,7 @@ func TestDCIWithoutOperation(t *testing.T) {
 	require.Equal(t, []string{"ibv_wr_start", "ibv_wr_send", "ibv_wr_abort"}, r.verbs.Names())
 	require.Empty(t, r.driver.Names())
 
-	r.driver.Next("mlx5dv_qp_ex_from_ibv_qp_ex").Returns(0, 0)
+	r.driver.Next("mlx5dv_qp_ex_from_ibv_qp_ex", fakelib.Returns(0, 0))
 	require.ErrorIs(t, failed(mlx5.CreateDCI(r.pd, mlx5.DCIConfig{CQ: r.cq})), errors.ErrUnsupported)
 }
 

@@ -55,7 +55,6 @@ type provider struct {
 // plan says what one call of a function does.
 type plan struct {
 	name              [48]byte
-	serial            int64
 	object            int64
 	holds             int64
 	instead           int64
@@ -181,59 +180,48 @@ func (p *Provider) Last(function string) Call {
 	return Call{}
 }
 
-// Plan is a plan for a call.
-type Plan struct {
-	p *Provider
-	c plan
-}
+// An Effect is what a planned call does.
+type Effect func(*plan)
 
-// Next returns a plan for the next call of a function for which there is no
-// plan yet.
-func (p *Provider) Next(name string) *Plan {
+// Next plans the next call of a function for which there is no plan yet.
+// Without effects, the call does what it does without a plan.
+func (p *Provider) Next(name string, effects ...Effect) {
 	p.t.Helper()
-	return p.NextOf(name, 0)
+	p.NextOf(name, 0, effects...)
 }
 
 // NextOf is Next for calls whose first argument is the object at an address. A
 // call of another goroutine on another object does not use up the plan.
-func (p *Provider) NextOf(name string, object int64) *Plan {
+func (p *Provider) NextOf(name string, object int64, effects ...Effect) {
 	p.t.Helper()
-	plan := &Plan{p: p}
-	plan.c.object = object
-	copy(plan.c.name[:len(plan.c.name)-1], name)
-	plan.c.serial = lastPlan.Add(1)
-	plan.tell()
-	return plan
-}
-
-// lastPlan is the serial number of the last plan.
-var lastPlan atomic.Int64
-
-// tell gives the plan to C. If a call of another goroutine has just carried out
-// the plan as it was, it is for the next call now.
-func (p *Plan) tell() {
-	p.p.t.Helper()
-	p.p.use(func() {
-		c := p.p.c
-		for i := range c.plans {
-			if c.plan[i].serial == p.c.serial {
-				c.plan[i] = p.c
-				return
-			}
-		}
-		require.Less(p.p.t, c.plans, int64(maxPlans), "plans")
-		c.plan[c.plans] = p.c
-		c.plans++
+	next := plan{object: object}
+	copy(next.name[:len(next.name)-1], name)
+	for _, does := range effects {
+		does(&next)
+	}
+	p.use(func() { // C sees the plan as a whole
+		require.Less(p.t, p.c.plans, int64(maxPlans), "plans")
+		p.c.plan[p.c.plans] = next
+		p.c.plans++
 	})
 }
 
-// Returns makes the call return result and set errno, and do nothing else.
-func (p *Plan) Returns(result int64, errno syscall.Errno) *Plan {
-	p.p.t.Helper()
-	p.c.instead, p.c.result, p.c.error = 1, result, int64(errno)
-	p.tell()
-	return p
+// Returns makes the call return result and set errno, and do nothing else but
+// what it Writes.
+func Returns(result int64, errno syscall.Errno) Effect {
+	return func(p *plan) { p.instead, p.result, p.error = 1, result, int64(errno) }
 }
+
+// Writes makes the call write b, of at most 256 bytes, before it returns. It
+// writes to the address in argument arg, plus offset.
+func Writes(arg int, offset uintptr, b []byte) Effect {
+	return func(p *plan) {
+		p.arg, p.offset, p.size = int64(arg), int64(offset), int64(copy(p.bytes[:], b))
+	}
+}
+
+// holds makes the call wait in C until Go lets it go on.
+func holds(p *plan) { p.holds = 1 }
 
 // Hold makes the next call of a function block in C. reached waits until the
 // call blocks. release makes the call continue; it is also called at the end of
@@ -241,9 +229,7 @@ func (p *Plan) Returns(result int64, errno syscall.Errno) *Plan {
 func (p *Provider) Hold(name string) (reached, release func()) {
 	p.t.Helper()
 	atomic.StoreInt64(&p.c.released, 0)
-	plan := p.Next(name)
-	plan.c.holds = 1
-	plan.tell()
+	p.Next(name, holds)
 	reached = func() {
 		for atomic.LoadInt64(&p.c.held) == 0 {
 			time.Sleep(time.Millisecond)
@@ -252,15 +238,6 @@ func (p *Provider) Hold(name string) (reached, release func()) {
 	release = func() { atomic.StoreInt64(&p.c.released, 1) }
 	p.t.Cleanup(release)
 	return reached, release
-}
-
-// Writes makes the call write b, of at most 256 bytes, before it returns. It
-// writes to the address in argument arg, plus offset.
-func (p *Plan) Writes(arg int, offset uintptr, b []byte) *Plan {
-	p.p.t.Helper()
-	p.c.arg, p.c.offset, p.c.size = int64(arg), int64(offset), int64(copy(p.c.bytes[:], b))
-	p.tell()
-	return p
 }
 
 // Bytes returns a copy of the memory of a value, for Writes.

@@ -18,7 +18,6 @@ struct copy {
 /* What Go has planned for the next call of a function, or of one on an object. */
 struct plan {
 	char name[NAME_SIZE];
-	int64_t serial; /* different for each plan */
 	int64_t object; /* the call's first argument must be this; 0: any */
 	int64_t holds; /* 1: the call waits for Go before it does anything */
 	int64_t instead; /* 1: the call does nothing, and returns result and error */
