@@ -8,6 +8,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,4 +29,17 @@ func Compare(t *testing.T, path, text string) {
 	want, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, string(want), text, "%s differs; -update rewrites it", path)
+}
+
+// ComparePart is Compare for the part of a page between the line that begin is
+// and the line that end is.
+func ComparePart(t *testing.T, path, begin, end, text string) {
+	t.Helper()
+	page, err := os.ReadFile(path)
+	require.NoError(t, err)
+	before, rest, found := strings.Cut(string(page), begin+"\n")
+	require.True(t, found, "%s has no line %s", path, begin)
+	_, after, found := strings.Cut(rest, end+"\n")
+	require.True(t, found, "%s has no line %s after it", path, end)
+	Compare(t, path, before+begin+"\n"+text+end+"\n"+after)
 }
