@@ -72,7 +72,7 @@ const (
 // join makes the process a node of this machine's network, which gives it a
 // slot.
 func (m *machine) join() (err error) {
-	l := chosenLink()
+	l := takeLink()
 	if l == nil {
 		if l, err = link.Reserve(); err != nil {
 			return err

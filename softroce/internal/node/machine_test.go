@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/softroce/internal/link"
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
@@ -30,6 +31,21 @@ func TestSparedAcks(t *testing.T) {
 	require.False(t, m.spares, "the next request may wait again")
 	m.Spare()
 	require.True(t, m.spares)
+}
+
+// Only one node gets the link that was reserved for the process: on it, another
+// would send to itself.
+func TestTakeLink(t *testing.T) {
+	reserved := &link.Link{}
+	choices.Lock()
+	before := choices.link
+	choices.link = reserved
+	choices.Unlock()
+	require.Same(t, reserved, takeLink())
+	require.Nil(t, takeLink())
+	choices.Lock()
+	choices.link = before
+	choices.Unlock()
 }
 
 // Receive takes all that another process has sent, a full ring, although one

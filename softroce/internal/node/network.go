@@ -89,7 +89,7 @@ var choices struct {
 	opened   bool           // whether SetNetwork has succeeded
 	network  string         // options of SetNetwork
 	internet *internet      // nil: this machine's network
-	link     *link.Link     // link to this machine's network, if SetNetwork has reserved it
+	link     *link.Link     // link to this machine's network, if SetNetwork has reserved it and no node has taken it
 }
 
 // DeviceVariable is the environment variable that names the device and its
@@ -151,12 +151,13 @@ func chosenInternet() (*internet, error) {
 	return choices.internet, nil
 }
 
-// chosenLink returns the link that SetNetwork reserved on this machine's
-// network, or nil.
-func chosenLink() *link.Link {
+// takeLink returns the link that SetNetwork reserved on this machine's network,
+// or nil. Only the first node gets it, as the link is that of one node.
+func takeLink() (l *link.Link) {
 	choices.Lock()
 	defer choices.Unlock()
-	return choices.link
+	l, choices.link = choices.link, nil
+	return l
 }
 
 // opened reports whether SetNetwork has succeeded.
