@@ -329,7 +329,7 @@ func answerOne(ctx context.Context, ln *rdmacm.DatagramListener) error {
 
 // A datagram goes to a server, and its answer comes back.
 func ExampleDialDatagram() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // datagrams may be lost
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // datagrams may be lost
 	defer cancel()
 	ln, err := rdmacm.ListenDatagram(ctx, "192.0.2.1:7473", nil)
 	if err != nil {
@@ -396,7 +396,7 @@ func ExampleDatagramRequest_AcceptOn() {
 
 // A member of a multicast group receives what another end sends to it.
 func ExampleJoinGroup() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	group := netip.MustParseAddr("239.1.2.3")
 

@@ -29,8 +29,9 @@ func TestHostRefuses(t *testing.T) {
 			}
 		}
 		require.Len(t, times, 2, "a line before, and one after")
+		const retries = 6 // of Dial's; a busy machine hears of the refusal late, but before the last one
 		for psn, n := range times {
-			require.LessOrEqual(t, n, 2, "packet %d", psn)
+			require.LessOrEqual(t, n, retries, "packet %d", psn)
 		}
 	})
 }
