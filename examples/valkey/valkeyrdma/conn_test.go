@@ -150,19 +150,6 @@ func fails(step func(*fake) error) func(*fake) error {
 	}
 }
 
-// A server that says nothing ends Dial with its context.
-func TestSilentServer(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	address, served := serveFake(t, func(f *fake) error {
-		cancel()
-		return f.waitForEnd()
-	})
-	_, err := valkeyrdma.Dial(ctx, "rdma", address)
-	require.ErrorIs(t, err, context.Canceled)
-	require.NoError(t, cmtest.Take(t, served, "the server's end"))
-}
-
 // Read returns what arrived before the server closed the connection, also after
 // the connection's memory is no longer registered.
 func TestReadAfterEnd(t *testing.T) {

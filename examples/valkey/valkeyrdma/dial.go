@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/verbena-go/verbena/rdmacm"
@@ -41,9 +42,18 @@ func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 //
 // If the host has several addresses, Dial tries them in turn. It fails with an
 // error matching syscall.ECONNREFUSED if no server listens there, and matching
-// ctx.Err() if ctx ends first; it then goes on in the background, with further
-// addresses too, and closes the connection. Each address takes at most about a
-// minute.
+// ctx.Err() if ctx ends first. Without a deadline in ctx, it gives up after two
+// minutes. An address may take one of them if no device answers there.
+//
+// When ctx ends, Dial sends no further request to connect. A handshake whose
+// request it has sent goes on in the background, because Valkey 8.1 crashes if
+// a client takes a request back. That ends when the server comes to it, or when
+// the system gives up: after about a minute if the server's device does not
+// answer, and about twenty if it does, but the server is busy. The program
+// should not exit before.
+//
+// At most 32 handshakes with one address are under way at a time, those in the
+// background among them. Another Dial of that address waits.
 func (d *Dialer) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := d.dial(ctx, network, address)
 	if err != nil {
@@ -52,9 +62,13 @@ func (d *Dialer) Dial(ctx context.Context, network, address string) (net.Conn, e
 	return c, nil
 }
 
-// patience is how long the server may take to answer the client's first
-// messages.
-const patience = 30 * time.Second
+const (
+	// patience is how long Dial waits for the server.
+	patience = 2 * time.Minute
+	// maxHandshakes is how many handshakes with one address may be under way.
+	// Each has a queue pair and locked memory.
+	maxHandshakes = 32
+)
 
 func (d *Dialer) dial(ctx context.Context, network, address string) (*Conn, error) {
 	if network != "rdma" && !strings.HasPrefix(network, "tcp") {
@@ -68,27 +82,45 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*Conn, erro
 		d = &Dialer{512 << 10, d.LocalAddr, d.KeepAlive}
 	}
 	c := newConn((d.Window + page - 1) / page * page)
-	dialer := rdmacm.Dialer{LocalAddr: d.LocalAddr, Config: rdmacm.Config{
-		SendQueue: sendQueue, RecvQueue: recvQueue, KeepAlive: d.KeepAlive, Setup: c.setup,
-	}}
-	rdma, err := connect(ctx, &dialer, address)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	rdma, err := connect(ctx, d.rdma(c.setup), address)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	if err := c.start(ctx, rdma); err != nil {
+		_ = rdma.Close() // before Close, which would wait until the server's device has the first messages
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
 }
 
-// connect connects, or returns when ctx ends. The handshake then goes on
-// without the caller, and the connection is closed: Valkey 8.1 crashes if a
-// client takes its request back before the server has come to it.
+// rdma returns a dialer for a connection that setup prepares.
+func (d *Dialer) rdma(setup func(*rdmacm.Conn) error) *rdmacm.Dialer {
+	return &rdmacm.Dialer{LocalAddr: d.LocalAddr, Config: rdmacm.Config{
+		SendQueue: sendQueue, RecvQueue: recvQueue, KeepAlive: d.KeepAlive, Setup: setup,
+		HandshakeTimeout: -1, // rdmacm would take the request back; the system does not when it gives up
+	}}
+}
+
+// handshakes has a channel for each address that was ever dialed, with a value
+// for each handshake that is under way.
+var handshakes sync.Map
+
+// connect connects, or returns when ctx ends. A handshake whose request has
+// been sent then goes on without the caller, and the connection is closed:
+// Valkey 8.1 crashes if a client takes its request back before the server has
+// come to it.
 func connect(ctx context.Context, d *rdmacm.Dialer, address string) (*rdmacm.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	value, _ := handshakes.LoadOrStore(address, make(chan struct{}, maxHandshakes))
+	underWay := value.(chan struct{})
+	select {
+	case underWay <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%d handshakes are under way: %w", maxHandshakes, ctx.Err())
 	}
 	type result struct {
 		conn *rdmacm.Conn
@@ -96,7 +128,8 @@ func connect(ctx context.Context, d *rdmacm.Dialer, address string) (*rdmacm.Con
 	}
 	dialed := make(chan result)
 	go func() {
-		conn, err := d.Dial(context.WithoutCancel(ctx), address)
+		defer func() { <-underWay }()
+		conn, err := outlast(ctx, d, address)
 		select {
 		case dialed <- result{conn, err}:
 		case <-ctx.Done():
@@ -111,4 +144,25 @@ func connect(ctx context.Context, d *rdmacm.Dialer, address string) (*rdmacm.Con
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// outlast connects. When ctx ends, it sends no further request, but waits for
+// the answer to one that it has sent.
+func outlast(ctx context.Context, d *rdmacm.Dialer, address string) (*rdmacm.Conn, error) {
+	dialing, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, cancel)
+	setup := d.Config.Setup
+	d.Config.Setup = func(c *rdmacm.Conn) error { // called before each request
+		if err := setup(c); err != nil {
+			return err
+		}
+		stop()
+		if err := ctx.Err(); err != nil {
+			cancel() // try no further address
+			return err
+		}
+		return nil
+	}
+	return d.Dial(dialing, address)
 }

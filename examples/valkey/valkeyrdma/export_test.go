@@ -12,3 +12,12 @@ func Asking(c *Conn) bool {
 	defer c.mu.Unlock()
 	return c.asking
 }
+
+// MaxHandshakes is how many handshakes with one address may be under way.
+const MaxHandshakes = maxHandshakes
+
+// Handshakes returns how many are.
+func Handshakes(address string) int {
+	underWay, _ := handshakes.Load(address)
+	return len(underWay.(chan struct{}))
+}

@@ -441,6 +441,7 @@ func TestClientsGiveUp(t *testing.T) {
 	fmt.Fprint(other, "PING\r\n")
 	requireLine(t, replies, "+PONG")
 	require.NotContains(t, s.Output(), "failed")
+	requireNoHandshakes(t, s.Address())
 }
 
 // The server takes one connection after the other. So the clients connect one
