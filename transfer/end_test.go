@@ -254,6 +254,47 @@ func TestPendingError(t *testing.T) {
 	require.True(t, bytes.Equal(data, p.atB.Bytes()[:slot]))
 }
 
+// Batches get room in the order of Submit, so that small ones do not keep a
+// large one out.
+func TestSubmitInOrder(t *testing.T) {
+	needSoft(t)
+	ctx := bounded(t)
+	p := newPair(t, transfer.Config{Pending: 2, RetryTimeout: time.Minute})
+	remote, err := p.dialed.Region(ctx, "memory")
+	require.NoError(t, err)
+	batch := func(requests int) *transfer.Batch {
+		b := p.dialed.NewBatch(requests)
+		for i := range requests {
+			require.NoError(t, b.Write(remote, uint64(i), []byte{1}))
+		}
+		return b
+	}
+	submit := func(ctx context.Context, b *transfer.Batch, place int) <-chan error {
+		submitted := make(chan error, 1)
+		go func() { submitted <- b.Submit(ctx) }()
+		cmtest.Soon(t, "Submit waits", func() bool { return transfer.Reserving(p.dialed) == place })
+		return submitted
+	}
+	softroce.SetFaults(func(p softroce.Packet) softroce.Fault { return softroce.Fault{Drop: p.Kind == softroce.KindWrite} })
+	t.Cleanup(noFaults)
+	first, large, small := batch(1), batch(2), batch(1)
+	require.NoError(t, first.Submit(ctx))
+	given, giveUp := context.WithCancel(ctx)
+	gaveUp := submit(given, large, 1)
+	require.ErrorIs(t, small.Submit(cmtest.Canceled(t)), context.Canceled, "there is room, but not before the large one")
+	behind := submit(ctx, small, 2)
+	giveUp()
+	require.ErrorIs(t, cmtest.Take(t, gaveUp, "the end of Submit"), context.Canceled)
+	require.NoError(t, cmtest.Take(t, behind, "the small batch's turn"))
+	again := submit(ctx, large, 1)
+	noFaults()
+	require.NoError(t, cmtest.Take(t, again, "the large batch's turn"))
+	for _, b := range []*transfer.Batch{first, large, small} {
+		require.NoError(t, b.Wait(ctx))
+	}
+	require.Zero(t, p.dialed.Stats().Pending)
+}
+
 // Everything may be closed at any time, by several goroutines, and again.
 func TestCloseInUse(t *testing.T) {
 	needDevice(t)

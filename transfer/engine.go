@@ -32,7 +32,8 @@ type Config struct {
 	// several devices.
 	SliceSize int
 	// Pending is the maximum number of requests of a peer that are submitted
-	// and not done; 0 means 65536. Batch.Submit waits while there are more.
+	// and not done; 0 means 65536. Batch.Submit waits while there are more, and
+	// calls get room in their order. A batch of more waits until it is alone.
 	Pending int
 	// Mailbox is the maximum number of notifications of a peer that wait for
 	// Peer.Receive; 0 means 1024. The peer's further ones wait at the peer.

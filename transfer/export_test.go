@@ -45,3 +45,10 @@ func SetNearer(e *Engine, device int) { e.setNearer(device) }
 
 // Paths returns the number of data connections that are up.
 func Paths(p *Peer) int { return len(p.data()) }
+
+// Reserving returns the number of calls of Submit that wait for room.
+func Reserving(p *Peer) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.reserving)
+}

@@ -34,15 +34,15 @@ type Peer struct {
 	finished  *Batch   // batches that are done, linked by next
 	retries   []slice  // slices to post again
 	noPath    time.Time
-	mail      []mail        // notifications for the program
-	change    chan struct{} // closed when something has changed that calls wait for; nil: none waits
-	room      chan struct{} // closed when pending has fallen; nil: none waits
-	timer     *time.Timer   // calls expire
-	watched   bool          // whether the timer runs
-	lastErr   error         // why no connection can be made
-	attempts  int           // sessions in a row that did not begin or soon ended
-	stats     Stats         // without what Stats fills in
-	perDevice []DeviceStats // by the device's index
+	mail      []mail         // notifications for the program
+	change    chan struct{}  // closed when something has changed that calls wait for; nil: none waits
+	reserving []*reservation // calls of Submit that wait for room, in their order
+	timer     *time.Timer    // calls expire
+	watched   bool           // whether the timer runs
+	lastErr   error          // why no connection can be made
+	attempts  int            // sessions in a row that did not begin or soon ended
+	stats     Stats          // without what Stats fills in
+	perDevice []DeviceStats  // by the device's index
 }
 
 // mail is a notification in the mailbox, or the end of a session.
@@ -511,37 +511,78 @@ func (p *Peer) notify(message []byte, done func(error)) {
 
 // Work.
 
-// reserve waits for room for n more requests.
+// reservation is a call of reserve that waits.
+type reservation struct {
+	n    int           // number of requests
+	made chan struct{} // closed when they count as pending
+}
+
+// reserve waits for room for n more requests. Calls get it in their order:
+// otherwise, small batches could keep a large one out for ever.
 func (p *Peer) reserve(ctx context.Context, n int) error {
-	for {
-		p.mu.Lock()
-		if p.err != nil || p.closed {
-			defer p.mu.Unlock()
-			if p.err != nil {
-				return p.err
-			}
-			return errPeerClosed
-		}
-		if p.pending == 0 || p.pending+n <= p.engine.config.Pending {
-			p.pending += n
-			p.mu.Unlock()
-			return nil
-		}
-		if p.room == nil {
-			p.room = make(chan struct{})
-		}
-		room := p.room
-		p.mu.Unlock()
-		p.beginPassiveWait()
-		select {
-		case <-room:
-		case <-ctx.Done():
-		}
-		p.endPassiveWait()
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+	p.mu.Lock()
+	if err := p.whyEnded(); err != nil {
+		defer p.mu.Unlock()
+		return err
 	}
+	if len(p.reserving) == 0 && p.hasRoom(n) {
+		p.pending += n
+		p.mu.Unlock()
+		return nil
+	}
+	r := &reservation{n, make(chan struct{})}
+	p.reserving = append(p.reserving, r)
+	p.mu.Unlock()
+
+	p.beginPassiveWait()
+	select {
+	case <-r.made:
+	case <-ctx.Done():
+	}
+	p.endPassiveWait()
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.whyEnded()
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		select {
+		case <-r.made:
+			p.pending -= n
+		default:
+			p.reserving = remove(p.reserving, r)
+		}
+		p.makeReservations() // for those behind it
+	}
+	return err
+}
+
+// hasRoom reports whether n more requests may be submitted. The caller holds
+// p.mu.
+func (p *Peer) hasRoom(n int) bool {
+	return p.pending == 0 || p.pending+n <= p.engine.config.Pending
+}
+
+// makeReservations makes the reservations for which there is room. The caller
+// holds p.mu.
+func (p *Peer) makeReservations() {
+	for len(p.reserving) > 0 && p.hasRoom(p.reserving[0].n) {
+		r := p.reserving[0]
+		p.reserving = remove(p.reserving, r)
+		p.pending += r.n
+		close(r.made)
+	}
+}
+
+// whyEnded returns why the peer takes no more requests, or nil. The caller
+// holds p.mu.
+func (p *Peer) whyEnded() error {
+	if p.err == nil && p.closed {
+		return errPeerClosed
+	}
+	return p.err
 }
 
 // enqueue adds a batch to the queue. The caller holds p.mu.
@@ -760,9 +801,8 @@ func (p *Peer) unlock() {
 	for one := b; one != nil; one = one.next {
 		p.pending -= one.weight()
 	}
-	if b != nil && p.room != nil {
-		close(p.room)
-		p.room = nil
+	if b != nil {
+		p.makeReservations()
 	}
 	var polled []*path // by calls that wait for one of the batches, which few do when it is done
 	if b != nil {
