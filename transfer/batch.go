@@ -263,13 +263,18 @@ func (b *Batch) acquire() error {
 	var last *Region
 	for i := range b.requests {
 		r := &b.requests[i]
-		if r.n == 0 || last != nil && r.isIn(last) {
+		if r.n == 0 {
 			continue
 		}
-		if err := r.acquire(b.peer.engine.cache); err != nil {
-			return err
+		if last == nil || !r.isIn(last) {
+			if err := r.acquire(b.peer.engine.cache); err != nil {
+				return err
+			}
+			last = r.local
 		}
-		last = r.local
+		if !r.write && last.readOnly.Load() {
+			return cerr.Argument("Batch.Submit", last.String(), cerr.InvalidAs(syscall.EFAULT, "request %d reads into memory that may not be written", i))
+		}
 	}
 	return nil
 }

@@ -129,7 +129,8 @@ func (c *cache) acquireNew(b []byte) (*Region, error) {
 // they are of the same allocation. So a program that uses a large slice piece
 // by piece ends up with few regions. A region next to b is left alone if it is
 // larger than what is to be registered, since otherwise each piece would
-// register all earlier ones again.
+// register all earlier ones again. So is memory that can only be read: all
+// together could only be read.
 //
 // union returns b if all together would exceed the limit. The caller holds
 // c.mu.
@@ -138,7 +139,7 @@ func (c *cache) union(b []byte) []byte {
 	for grown := true; grown; {
 		before := all
 		for r := range c.index.touching(span(all)) {
-			if !r.added && (overlap(all, r.bytes) || len(r.bytes) <= len(all) && adjoin(all, r.bytes)) {
+			if !r.added && !r.readOnly.Load() && (overlap(all, r.bytes) || len(r.bytes) <= len(all) && adjoin(all, r.bytes)) {
 				all = join(all, r.bytes)
 			}
 		}
@@ -168,6 +169,10 @@ func (c *cache) registerNew(b, all []byte) (*Region, error) {
 	c.deregisterAll(evicted) // first, as the new region may need their share of the locked memory
 
 	r, err := c.register(all)
+	if err == nil && len(all) > len(b) && r.readOnly.Load() { // but not all of it
+		c.deregisterAll([]*Region{r})
+		r, err = c.register(b)
+	}
 	if outOfMemory := errors.Is(err, syscall.ENOMEM); err != nil && (outOfMemory || len(all) > len(b)) {
 		if outOfMemory {
 			c.evictUnused()

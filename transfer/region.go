@@ -52,7 +52,8 @@ type Region struct {
 	id            uint64
 	bytes         []byte // nil for memory that the program cannot access, such as a GPU's
 	length        int
-	nearer        *nearer // to the memory; nil if none is, or nothing is known
+	nearer        *nearer     // to the memory; nil if none is, or nothing is known
+	readOnly      atomic.Bool // whether the memory can only be read
 	register      func(pd *ibverbs.PD, access ibverbs.AccessFlags) (*ibverbs.MR, error)
 	free          func()                                   // frees the memory; may be nil
 	mrs           [maxDevices]atomic.Pointer[registration] // by the device's index; nil while the device is gone
@@ -71,7 +72,9 @@ type registration struct {
 
 // Register registers the memory of b with all devices. It pins memory of Go's
 // heap until Close. Close the region before you unmap memory that is not of
-// Go's heap. Register fails with an error matching syscall.ENOMEM if the
+// Go's heap. Memory that can only be read, such as a file's that is mapped so,
+// is for Batch.Write and ReadAccess. Register fails with an error matching
+// syscall.EFAULT if it is to have WriteAccess, and with ENOMEM if the
 // system does not let the process lock that much memory. It blocks while the
 // kernel locks the memory.
 func (e *Engine) Register(b []byte, config RegionConfig) (*Region, error) {
@@ -265,6 +268,13 @@ func (r *Region) registerWith(d *device, in *domain) error {
 		access |= ibverbs.AccessRemoteWrite
 	}
 	mr, err := r.register(in.pd, access)
+	if errors.Is(err, syscall.EFAULT) && r.config.Access&WriteAccess == 0 && r.bytes != nil {
+		var failed error
+		if mr, failed = r.register(in.pd, access&ibverbs.AccessRemoteRead); failed == nil {
+			r.readOnly.Store(true)
+			err = nil
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("transfer: %v on device %s: %w", r, d.name, err)
 	}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/transfer"
+)
+
+// mapped returns memory that the test maps, and that its engine forgets.
+func mapped(t testing.TB, e *transfer.Engine, fd, size, protection, flags int) []byte {
+	t.Helper()
+	b, err := syscall.Mmap(fd, 0, size, protection, flags)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, e.Forget(b))
+		require.NoError(t, syscall.Munmap(b))
+	})
+	return b
+}
+
+// A file that is mapped to be read is written to peers, and read by them. It is
+// not read into, and peers do not write to it.
+func TestReadOnlyMemory(t *testing.T) {
+	needDevice(t)
+	ctx := bounded(t)
+	p := newPair(t, transfer.Config{})
+	data := random(slot)
+	name := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(name, data, 0o600))
+	f, err := os.Open(name)
+	require.NoError(t, err)
+	defer f.Close()
+	file := mapped(t, p.a, int(f.Fd()), slot, syscall.PROT_READ, syscall.MAP_PRIVATE) // MAP_SHARED needs Linux 6.2
+	remote, err := p.dialed.Region(ctx, "memory")
+	require.NoError(t, err)
+
+	half := slot / 2
+	b := p.dialed.NewBatch(2)
+	require.NoError(t, b.Write(remote, uint64(half), file[half:]))
+	require.NoError(t, carryOut(ctx, b, b.Write(remote, 0, file[:half])))
+	require.True(t, bytes.Equal(data, p.atB.Bytes()[:slot]))
+	b.Reset()
+	err = carryOut(ctx, b, b.Read(file[:100], remote, 0))
+	require.ErrorIs(t, err, syscall.EFAULT)
+	require.ErrorContains(t, err, "request 0 reads into memory that may not be written")
+	require.NoError(t, p.a.Forget(file))
+
+	_, err = p.a.Register(file, transfer.RegionConfig{Access: transfer.WriteAccess})
+	require.ErrorIs(t, err, syscall.EFAULT)
+	region, err := p.a.Register(file, transfer.RegionConfig{Name: "file", Access: transfer.ReadAccess})
+	require.NoError(t, err)
+	offered, err := p.accepted.Region(ctx, "file")
+	require.NoError(t, err)
+	into := make([]byte, slot)
+	read := p.accepted.NewBatch(1)
+	require.NoError(t, carryOut(ctx, read, read.Read(into, offered, 0)))
+	require.True(t, bytes.Equal(data, into))
+	b.Reset()
+	require.ErrorIs(t, carryOut(ctx, b, b.ReadRegion(region, 0, 100, remote, 0)), syscall.EFAULT)
+	require.NoError(t, region.Close())
+}
+
+// Memory of which a part can only be read is not registered as a whole.
+func TestPartlyReadOnlyMemory(t *testing.T) {
+	needDevice(t)
+	ctx := bounded(t)
+	p := newPair(t, transfer.Config{})
+	remote, err := p.dialed.Region(ctx, "memory")
+	require.NoError(t, err)
+	page := os.Getpagesize()
+	for name, order := range map[string][2]int{"the other part first": {1, 0}, "that part first": {0, 1}} {
+		t.Run(name, func(t *testing.T) {
+			both := mapped(t, p.a, -1, 2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+			require.NoError(t, syscall.Mprotect(both[:page], syscall.PROT_READ))
+			for _, i := range order {
+				require.NoError(t, write(ctx, p.dialed, remote, both[i*page:(i+1)*page]))
+			}
+			require.NoError(t, write(ctx, p.dialed, remote, []byte("written")))
+			b := p.dialed.NewBatch(1)
+			require.NoError(t, carryOut(ctx, b, b.Read(both[page:page+7], remote, 0)))
+			require.Equal(t, "written", string(both[page:page+7]))
+		})
+	}
+}
