@@ -254,13 +254,13 @@ func (c *cache) add(r *Region) error {
 }
 
 // remove takes back a region that the program registered: acquire no longer
-// finds it, and the caller may deregister it. While the region has users,
-// remove does nothing and returns false. It may be called again after it has
-// returned true.
+// finds it, and the caller may deregister it. While the region or a cached one
+// that overlaps it has users, remove does nothing and returns false. It may be
+// called again after it has returned true.
 func (c *cache) remove(r *Region) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r.users > 0 {
+	if r.users > 0 || !r.ended && c.isUsed(r.bytes) {
 		return false
 	}
 	if !r.ended {
@@ -268,6 +268,18 @@ func (c *cache) remove(r *Region) bool {
 		c.index.remove(r)
 	}
 	return true
+}
+
+// isUsed reports whether a cached region that overlaps b has users. The caller
+// holds c.mu.
+func (c *cache) isUsed(b []byte) bool {
+	used := func(r *Region) bool { return !r.added && r.users > 0 && overlap(r.bytes, b) }
+	for r := range c.index.touching(span(b)) {
+		if used(r) {
+			return true
+		}
+	}
+	return c.isPending(b) || slices.ContainsFunc(c.ending, used)
 }
 
 // forget deregisters the cached regions that overlap b. It waits until those

@@ -907,10 +907,13 @@ func (m *model) add(p part) {
 }
 
 func (m *model) remove(r *modelRegion) {
-	if r.users == 0 {
+	isUsed := r.users > 0 || slices.ContainsFunc(m.regions, func(other *modelRegion) bool {
+		return !other.added && other.users > 0 && other.overlaps(r.part)
+	})
+	if !isUsed {
 		m.regions = remove(m.regions, r)
 	}
-	require.Equal(m.t, r.users == 0, m.cache.remove(r.region))
+	require.Equal(m.t, !isUsed, m.cache.remove(r.region))
 }
 
 // forget compares the results of forget, or of close if all is true, unless it

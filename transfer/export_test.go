@@ -52,3 +52,10 @@ func Reserving(p *Peer) int {
 	defer p.mu.Unlock()
 	return len(p.reserving)
 }
+
+// Registered returns the number of regions that are registered.
+func Registered(e *Engine) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.all)
+}

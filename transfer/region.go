@@ -386,10 +386,11 @@ func (r *Region) Bytes() []byte {
 
 // Close takes the region back. It tells the peers, and waits until each has
 // ended its transfers to and from the region, but at most for
-// Config.RetryTimeout. Then it deregisters the memory; what a peer still tries
-// afterwards fails at the peer. Close fails with an *ibverbs.BusyError and does
-// nothing while batches of this engine use the memory. It may be called more
-// than once.
+// Config.RetryTimeout; it ends the session with a peer that has not by then.
+// Then it deregisters the memory, also what batches have used of it without the
+// region, as Forget does. What a peer still tries afterwards fails at the peer.
+// Close fails with an *ibverbs.BusyError and does nothing while batches of this
+// engine use the memory. It may be called more than once.
 func (r *Region) Close() error {
 	if r == nil || r.engine == nil {
 		return nil
@@ -402,6 +403,10 @@ func (r *Region) Close() error {
 	}
 	if !e.cache.remove(r) {
 		return &ibverbs.BusyError{Object: r.String(), Children: []string{"batches that use its memory"}}
+	}
+	// Batches may have used the memory before it was registered, or more than it.
+	if err := e.cache.forget(r.bytes); err != nil {
+		return err
 	}
 	e.withdraw(r)
 	if err := e.deregister(r); err != nil {

@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/softroce"
 	"github.com/verbena-go/verbena/transfer"
 )
 
@@ -89,4 +91,63 @@ func TestPartlyReadOnlyMemory(t *testing.T) {
 			require.Equal(t, "written", string(both[page:page+7]))
 		})
 	}
+}
+
+// What the program registered, took back and mapped anew is other memory,
+// however batches had used it before.
+func TestMemoryMappedAnew(t *testing.T) {
+	needDevice(t)
+	ctx := bounded(t)
+	p := newPair(t, transfer.Config{})
+	remote, err := p.dialed.Region(ctx, "memory")
+	require.NoError(t, err)
+	page := os.Getpagesize()
+	for name, used := range map[string]func(b []byte) []byte{
+		"not used":       func([]byte) []byte { return nil },
+		"used":           func(b []byte) []byte { return b[:2*page] },
+		"a part used":    func(b []byte) []byte { return b[page : page+10] },
+		"more than used": func(b []byte) []byte { return b[page:] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := mapped(t, p.a, -1, 4*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+			fill := func(x byte) {
+				for i := range b {
+					b[i] = x
+				}
+			}
+			before := transfer.Registered(p.a)
+			fill(1)
+			require.NoError(t, write(ctx, p.dialed, remote, used(b)))
+			region, err := p.a.Register(b[:2*page], transfer.RegionConfig{})
+			require.NoError(t, err)
+			require.NoError(t, write(ctx, p.dialed, remote, b[:2*page]))
+			require.NoError(t, region.Close())
+			require.Equal(t, before, transfer.Registered(p.a))
+			require.NoError(t, syscall.Madvise(b, syscall.MADV_DONTNEED)) // as unmapping and mapping at the same address
+			fill(2)
+			require.NoError(t, write(ctx, p.dialed, remote, b[:2*page]))
+			require.Equal(t, bytes.Repeat([]byte{2}, 2*page), p.atB.Bytes()[:2*page])
+		})
+	}
+}
+
+// Close of a region does nothing while a batch uses its memory without it.
+func TestCloseOfRegionUsedWithoutIt(t *testing.T) {
+	needSoft(t)
+	ctx := bounded(t)
+	p := newPair(t, transfer.Config{RetryTimeout: time.Minute})
+	remote, err := p.dialed.Region(ctx, "memory")
+	require.NoError(t, err)
+	data := random(slot)
+	softroce.SetFaults(func(p softroce.Packet) softroce.Fault { return softroce.Fault{Drop: p.Kind == softroce.KindWrite} })
+	t.Cleanup(noFaults)
+	b := p.dialed.NewBatch(1)
+	require.NoError(t, b.Write(remote, 0, data))
+	require.NoError(t, b.Submit(ctx))
+	region, err := p.a.Register(data[100:], transfer.RegionConfig{})
+	require.NoError(t, err)
+	require.ErrorIs(t, region.Close(), syscall.EBUSY)
+	noFaults()
+	require.NoError(t, b.Wait(ctx))
+	require.NoError(t, region.Close())
 }
