@@ -18,8 +18,9 @@ import (
 )
 
 // A Batch is a list of requests to one peer, which are submitted together. Make
-// it once and use it again: filling and submitting it allocates nothing. Its
-// methods must not be called concurrently, except Cancel, Progress and Wait.
+// it once and use it again: filling and submitting it allocates nothing, but
+// for a notification. Its methods must not be called concurrently, except
+// Cancel, Progress and Wait.
 //
 // Read, Write and Notify fill the batch. Submit starts its requests, which are
 // carried out in any order, and at the same time as those of other batches.
@@ -197,10 +198,18 @@ func (b *Batch) Notify(message []byte) error {
 	if err := b.change(); err != nil {
 		return err
 	}
-	if len(message) > MaxNotification {
-		return cerr.Refuse("Batch.Notify", b.peer.String(), "the message has %d bytes; at most %d are possible", len(message), MaxNotification)
+	if err := b.peer.checkMessage("Batch.Notify", message); err != nil {
+		return err
 	}
 	b.message = bytes.Clone(append(message[:len(message):len(message)], 0))[:len(message)] // not nil
+	return nil
+}
+
+// checkMessage returns an error if a message is too long.
+func (p *Peer) checkMessage(op string, message []byte) error {
+	if len(message) > MaxNotification {
+		return cerr.Refuse(op, p.String(), "the message has %d bytes; at most %d are possible", len(message), MaxNotification)
+	}
 	return nil
 }
 
@@ -305,7 +314,10 @@ func (r *request) acquire(c *cache) error {
 		}
 	} else {
 		local, err := c.acquire(r.memory)
-		if err != nil {
+		switch {
+		case errors.Is(err, errEngineClosed):
+			return err
+		case err != nil:
 			return fmt.Errorf("transfer: Batch.Submit: %d bytes at %p: %w", len(r.memory), r.memory, err)
 		}
 		r.setLocal(local)
@@ -659,7 +671,7 @@ func (b *Batch) Err(i int) error {
 	return b.requestError(i)
 }
 
-// Progress returns how many bytes of how many have been moved.
+// Progress returns how many bytes of how many have been moved since Submit.
 func (b *Batch) Progress() (moved, total int64) {
 	if b == nil || b.peer == nil {
 		return 0, 0
@@ -668,6 +680,9 @@ func (b *Batch) Progress() (moved, total int64) {
 	defer b.peer.mu.Unlock()
 	for i := range b.requests {
 		total += int64(b.requests[i].n)
+	}
+	if b.state == filling { // then b.moved is of what it was before
+		return 0, total
 	}
 	return b.moved, total
 }

@@ -5,7 +5,6 @@ package transfer
 import (
 	"errors"
 	"iter"
-	"os"
 	"slices"
 	"sort"
 	"sync"
@@ -90,7 +89,7 @@ func (c *cache) acquire(b []byte) (*Region, error) {
 // The caller holds c.mu.
 func (c *cache) known(b []byte) (*Region, error) {
 	if c.closed {
-		return nil, os.ErrClosed
+		return nil, errEngineClosed
 	}
 	r := c.index.find(span(b))
 	if r != nil {
@@ -242,7 +241,7 @@ func (c *cache) add(r *Region) error {
 	defer c.mu.Unlock()
 	switch {
 	case c.closed:
-		return os.ErrClosed
+		return errEngineClosed
 	case r.added:
 		return cerr.Refuse("ibv_reg_mr", "", "the region is in the cache already")
 	}

@@ -24,7 +24,9 @@ type DialConfig struct {
 	// most MaxCredentials bytes. They go over the network as they are.
 	Credentials []byte
 	// Verify, if not nil, checks the answer of the other end's Authenticate
-	// before that end is told of any region. An error ends the attempt.
+	// before that end is told of any region. An error ends the attempt. The
+	// other end's Accept may have returned a Peer by then, which ends after
+	// its Config.RetryTimeout.
 	Verify func(answer []byte) error
 }
 
@@ -426,6 +428,7 @@ func (p *Peer) maintainPaths(running *sync.WaitGroup, s *session, addresses []ad
 		byDevice[a.device] = append(byDevice[a.device], a.at)
 	}
 	if len(remote) == 0 {
+		p.setLastErr(errors.New("transfer: the peer's engine has no device with the address"))
 		return
 	}
 	devices := p.engine.devices

@@ -295,6 +295,26 @@ func TestSubmitInOrder(t *testing.T) {
 	require.Zero(t, p.dialed.Stats().Pending)
 }
 
+// A listener closes its peers at once, not one after the other, if they do not
+// answer.
+func TestCloseOfListenerWithSilentPeers(t *testing.T) {
+	needSoft(t)
+	ctx := bounded(t)
+	a, b := newEngine(t, transfer.Config{}), newEngine(t, transfer.Config{})
+	ln, err := b.Listen(ctx, ":0", transfer.ListenConfig{})
+	require.NoError(t, err)
+	const peers = 15 // each is waited for for a second
+	for range peers {
+		_, err := a.Dial(ctx, at(t, ln), transfer.DialConfig{})
+		require.NoError(t, err)
+	}
+	softroce.SetFaults(func(softroce.Packet) softroce.Fault { return softroce.Fault{Drop: true} })
+	t.Cleanup(noFaults)
+	start := time.Now()
+	require.NoError(t, ln.Close())
+	require.Less(t, time.Since(start), peers*time.Second/2)
+}
+
 // Everything may be closed at any time, by several goroutines, and again.
 func TestCloseInUse(t *testing.T) {
 	needDevice(t)

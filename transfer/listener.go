@@ -26,8 +26,8 @@ type ListenConfig struct {
 	// dials. An error refuses it, and its text is sent. Otherwise, the answer
 	// is sent, at most MaxCredentials bytes, for the dialer's Verify. Before
 	// Authenticate has returned, the dialer has no connection on which it
-	// could reach memory of the engine. Authenticate may block until ctx ends.
-	// It is called concurrently.
+	// could reach memory of the engine. Authenticate may block until ctx ends,
+	// which it does after five seconds. It is called concurrently.
 	Authenticate func(ctx context.Context, from netip.AddrPort, credentials []byte) (answer []byte, err error)
 	// Backlog is the maximum number of peers that wait for Accept; 0 means
 	// 1024. Further ones are refused.
@@ -83,7 +83,9 @@ const (
 
 // Listen listens at host:port for engines that dial. Without a host, it listens
 // on all devices, and tells the dialer the addresses of the engine's, so that
-// the dialer uses them all. Port 0 makes the system choose one.
+// the dialer uses them all. Port 0 makes the system choose one. ctx limits the
+// time to resolve the host. Listen fails with an error matching
+// ibverbs.ErrNoDevice if the host's device is not one of the engine's.
 func (e *Engine) Listen(ctx context.Context, address string, config ListenConfig) (*Listener, error) {
 	return e.listen(ctx, address, config, dialTimeout)
 }
@@ -99,6 +101,11 @@ func (e *Engine) listen(ctx context.Context, address string, config ListenConfig
 	rdma, err := rdmacm.Listen(ctx, address, &rdmacm.ListenConfig{MaxServed: maxServed})
 	if err != nil {
 		return nil, err
+	}
+	if addr := rdma.Addr().Addr(); !addr.IsUnspecified() {
+		if _, err := e.deviceAt(addr); err != nil { // nothing could be moved
+			return nil, errors.Join(fmt.Errorf("listen on %s: %w", address, err), rdma.Close())
+		}
 	}
 	ln := &Listener{
 		engine: e, config: config, timeout: timeout, rdma: rdma, served: make(chan struct{}), ended: make(chan struct{}), peers: make(chan *Peer, config.Backlog),
@@ -158,9 +165,9 @@ func (ln *Listener) Accept(ctx context.Context) (*Peer, error) {
 	}
 }
 
-// Close stops listening, and closes the peers that wait for Accept. Accepted
-// peers stay, but they cannot make new connections: if they lose all that they
-// have, they end.
+// Close stops listening, and closes the peers that wait for Accept, for which
+// it waits as Peer.Close does. Accepted peers stay, but they cannot make new
+// connections: if they lose all that they have, they end.
 func (ln *Listener) Close() error {
 	if ln.check("") != nil {
 		return nil
@@ -172,13 +179,15 @@ func (ln *Listener) Close() error {
 	ln.cancel()
 	err := ln.rdma.Close()
 	<-ln.served
+	var closing sync.WaitGroup
 	for {
 		select {
 		case p := <-ln.peers:
-			_ = p.Close()
+			closing.Go(func() { _ = p.Close() })
 			continue
 		default:
 		}
+		closing.Wait()
 		return err
 	}
 }

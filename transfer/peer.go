@@ -5,6 +5,7 @@ package transfer
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"iter"
 	"slices"
 	"sync"
@@ -227,18 +228,25 @@ func (s *session) awaitDestroyed() {
 }
 
 // Region returns the peer's region with the name. It waits until the peer
-// offers one, and fails with ctx.Err() if ctx ends first.
+// offers one, and fails with an error matching ctx.Err() if ctx ends first.
 func (p *Peer) Region(ctx context.Context, name string) (r *RemoteRegion, err error) {
 	const op = "Peer.Region"
 	if err := cmp.Or(p.check(op), checkContext(op, ctx)); err != nil {
 		return nil, err
 	}
-	return r, p.await(ctx, func() bool {
+	if name == "" {
+		return nil, cerr.Refuse(op, p.String(), "the name is empty")
+	}
+	err = p.await(ctx, func() bool {
 		if p.session != nil {
 			r = p.session.names[name]
 		}
 		return r != nil
 	})
+	if err != nil && err == ctx.Err() {
+		err = fmt.Errorf("transfer: %v has not offered region %q: %w", p, name, err)
+	}
+	return r, err
 }
 
 // Regions returns an iterator over the regions that the peer offers at the time
@@ -359,7 +367,7 @@ func (p *Peer) withdraw(r *Region) (*session, <-chan struct{}) {
 // arrived.
 func (p *Peer) Send(ctx context.Context, message []byte) error {
 	const op = "Peer.Send"
-	if err := cmp.Or(p.check(op), checkContext(op, ctx)); err != nil {
+	if err := cmp.Or(p.check(op), checkContext(op, ctx), p.checkMessage(op, message)); err != nil {
 		return err
 	}
 	b := p.NewBatch(0)

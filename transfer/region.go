@@ -461,7 +461,8 @@ func (e *Engine) withdraw(r *Region) {
 }
 
 // A RemoteRegion is a region of a peer, as Peer.Region returns it. It is of no
-// use any more when the peer has closed the region or has begun anew.
+// use any more when the peer has closed the region or has begun anew. Its
+// methods may be called concurrently.
 type RemoteRegion struct {
 	session *session
 	offer   offer // its keys are guarded by the peer's mu
