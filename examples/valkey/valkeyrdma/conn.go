@@ -83,9 +83,10 @@ type Conn struct {
 	mu sync.Mutex // guards the fields below
 	// Positions in the stream of bytes that arrive. That at p is in byte
 	// p % (2*window) of the ring.
-	arrived uint64 // end of what has arrived
-	taken   uint64 // end of what was read
-	offered uint64 // end of the windows that were offered
+	arrived  uint64 // end of what has arrived
+	taken    uint64 // end of what was read
+	offered  uint64 // end of the windows that were offered
+	offering bool   // whether a call of offer is about to offer the next one
 	// The server's window.
 	peer    ibverbs.RemoteBuffer
 	written uint64 // bytes in it
@@ -224,22 +225,29 @@ func (c *Conn) arrive(n uint64) error {
 }
 
 // offer offers the next window if the last one is full and the next one free.
+// If ctx ends first, a later call does.
 func (c *Conn) offer(ctx context.Context) error {
 	c.mu.Lock()
 	window := uint64(c.window)
-	if c.arrived < c.offered || c.offered-c.taken > window {
+	if c.offering || c.arrived < c.offered || c.offered-c.taken > window {
 		c.mu.Unlock()
 		return nil
 	}
+	c.offering = true
 	next, first := c.offered/window%2, c.offered < 2*window
-	c.offered += window
 	c.mu.Unlock()
+	var err error
 	if !first {
-		// The server has filled the window and the other one since.
-		if err := c.offers[next].Wait(ctx); err != nil {
-			_ = c.rdma.Close() // it has never taken the offer
-			return err
-		}
+		err = c.offers[next].Wait(ctx) // the server has filled the window and the other one since
+	}
+	c.mu.Lock()
+	c.offering = false
+	if err == nil {
+		c.offered += window
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return err
 	}
 	return c.say(sayFirst+int(next), &c.offers[next])
 }
@@ -271,21 +279,19 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// copyOut copies bytes that have arrived to p, and returns how many.
+// copyOut copies bytes that have arrived to p, and returns how many. It offers
+// the next window if need be.
 func (c *Conn) copyOut(ctx context.Context, p []byte) int {
 	c.mu.Lock()
 	from, n := c.taken, min(int(c.arrived-c.taken), len(p))
 	c.mu.Unlock()
-	if n == 0 {
-		return 0
-	}
 	at := int(from % uint64(len(c.ring)))
 	copied := copy(p[:n], c.ring[at:])
 	copy(p[copied:n], c.ring)
 	c.mu.Lock()
 	c.taken += uint64(n)
 	c.mu.Unlock()
-	_ = c.offer(ctx) // if it fails, the connection has ended, which the next call reports
+	_ = c.offer(ctx) // if it fails, ctx or the connection has ended, and the next call offers or fails
 	return n
 }
 

@@ -21,3 +21,10 @@ func Handshakes(address string) int {
 	underWay, _ := handshakes.Load(address)
 	return len(underWay.(chan struct{}))
 }
+
+// Arrived returns how many bytes have arrived, whether or not they were read.
+func Arrived(c *Conn) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.arrived
+}
