@@ -52,8 +52,9 @@ func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 // answer, and about twenty if it does, but the server is busy. The program
 // should not exit before.
 //
-// At most 32 handshakes with one address are under way at a time, those in the
-// background among them. Another Dial of that address waits.
+// At most 32 handshakes with one address, as it was passed to Dial, are under
+// way at a time, those in the background among them. Another Dial of that
+// address waits.
 func (d *Dialer) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := d.dial(ctx, network, address)
 	if err != nil {
@@ -63,7 +64,7 @@ func (d *Dialer) Dial(ctx context.Context, network, address string) (net.Conn, e
 }
 
 const (
-	// patience is how long Dial waits for the server.
+	// patience is how long Dial waits for the server without a deadline.
 	patience = 2 * time.Minute
 	// maxHandshakes is how many handshakes with one address may be under way.
 	// Each has a queue pair and locked memory.
@@ -82,8 +83,11 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*Conn, erro
 		d = &Dialer{512 << 10, d.LocalAddr, d.KeepAlive}
 	}
 	c := newConn((d.Window + page - 1) / page * page)
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
 	rdma, err := connect(ctx, d.rdma(c.setup), address)
 	if err != nil {
 		return nil, err
