@@ -79,7 +79,7 @@ func (m *machine) join() (err error) {
 		}
 	}
 	if err := l.Start((*neighbours)(m), m.n.worker.bell); err != nil {
-		return err
+		return errors.Join(err, l.Close())
 	}
 	m.link, m.n.slot = l, l.Slot()
 	return nil
