@@ -288,12 +288,13 @@ func (b *Batch) acquire() error {
 	return nil
 }
 
-// isIn reports whether the request's memory is in a region, and sets where.
+// isIn reports whether the request can use a region that contains its memory,
+// and sets where in it.
 func (r *request) isIn(local *Region) bool {
 	if r.memory == nil {
 		return r.local == local
 	}
-	if !contains(local.bytes, r.memory) {
+	if !contains(local.bytes, r.memory) || !r.write && local.readOnly.Load() {
 		return false
 	}
 	r.setLocal(local)
@@ -313,7 +314,7 @@ func (r *request) acquire(c *cache) error {
 			return cerr.Argument("Batch.Submit", r.local.String(), cerr.InvalidAs(os.ErrClosed, "the region is closed"))
 		}
 	} else {
-		local, err := c.acquire(r.memory)
+		local, err := c.acquire(r.memory, !r.write)
 		switch {
 		case errors.Is(err, errEngineClosed):
 			return err

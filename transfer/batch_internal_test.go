@@ -48,7 +48,7 @@ func TestRequestsShareRegion(t *testing.T) {
 // cacheOf returns the region that the cache finds for memory.
 func (e *Engine) cacheOf(t *testing.T, memory []byte) *Region {
 	t.Helper()
-	r, err := e.cache.acquire(memory)
+	r, err := e.cache.acquire(memory, false)
 	require.NoError(t, err)
 	e.cache.release(r)
 	return r

@@ -5,6 +5,7 @@ package transfer
 import (
 	"errors"
 	"iter"
+	"math"
 	"slices"
 	"sort"
 	"sync"
@@ -31,16 +32,17 @@ type cache struct {
 	register   func(b []byte) (*Region, error)
 	deregister func(r *Region) error
 
-	mu      sync.Mutex // not held while memory is registered or deregistered, which takes milliseconds
-	changed sync.Cond  // a registration or a deregistration has ended
-	index   index      // the regions that acquire finds
-	pending []*pending // the registrations in progress
-	unused  list       // the cached regions in the index without users
-	ending  []*Region  // cached regions that are no longer found: in use, or being deregistered
-	failed  []*Region  // cached regions whose deregistration failed; drop tries again
-	size    int64      // bytes of cached regions, pending or registered, until their deregistration begins
-	count   uint64     // number of registrations that have begun
-	closed  bool       // whether close was called
+	mu       sync.Mutex // not held while memory is registered or deregistered, which takes milliseconds
+	changed  sync.Cond  // a registration or a deregistration has ended
+	writable index      // the regions that acquire finds, but for those in readOnly
+	readOnly index      // those that acquire finds only if the memory is not to be written
+	pending  []*pending // the registrations in progress
+	unused   list       // the cached regions in an index without users
+	ending   []*Region  // cached regions that are no longer found: in use, or being deregistered
+	failed   []*Region  // cached regions whose deregistration failed; drop tries again
+	size     int64      // bytes of cached regions, pending or registered, until their deregistration begins
+	count    uint64     // number of registrations that have begun
+	closed   bool       // whether close was called
 }
 
 // cached is what the cache knows of a region. The cache's mutex guards it.
@@ -70,28 +72,33 @@ func newCache(limit int64, register func(b []byte) (*Region, error), deregister 
 // acquire returns a region that contains all of b. The region is not
 // deregistered before the caller releases it. If there is no such region,
 // acquire registers b, together with the cached regions that b overlaps, and
-// waits meanwhile, also for another goroutine that already does so. It fails
-// with an error that matches os.ErrClosed after close.
-func (c *cache) acquire(b []byte) (*Region, error) {
+// waits meanwhile, also for another goroutine that already does so. If written
+// is set, it returns a read-only region only if b has just been registered and
+// proved to be so. It fails with an error that matches os.ErrClosed after
+// close.
+func (c *cache) acquire(b []byte, written bool) (*Region, error) {
 	if len(b) == 0 {
 		return nil, cerr.Refuse("ibv_reg_mr", "", "the memory is empty")
 	}
 	c.mu.Lock()
-	r, err := c.known(b)
+	r, err := c.known(b, written)
 	c.mu.Unlock()
 	if r != nil || err != nil {
 		return r, err
 	}
-	return c.acquireNew(b)
+	return c.acquireNew(b, written)
 }
 
 // known returns a region that contains all of b, with one more user, or nil.
 // The caller holds c.mu.
-func (c *cache) known(b []byte) (*Region, error) {
+func (c *cache) known(b []byte, written bool) (*Region, error) {
 	if c.closed {
 		return nil, errEngineClosed
 	}
-	r := c.index.find(span(b))
+	r := c.writable.find(span(b))
+	if r == nil && !written {
+		r = c.readOnly.find(span(b))
+	}
 	if r != nil {
 		c.addUser(r)
 	}
@@ -107,10 +114,10 @@ func (c *cache) addUser(r *Region) {
 }
 
 // acquireNew does the work of acquire if no region contained b.
-func (c *cache) acquireNew(b []byte) (*Region, error) {
+func (c *cache) acquireNew(b []byte, written bool) (*Region, error) {
 	c.mu.Lock()
 	for {
-		if r, err := c.known(b); r != nil || err != nil {
+		if r, err := c.known(b, written); r != nil || err != nil {
 			c.mu.Unlock()
 			return r, err
 		}
@@ -137,8 +144,8 @@ func (c *cache) union(b []byte) []byte {
 	all := b
 	for grown := true; grown; {
 		before := all
-		for r := range c.index.touching(span(all)) {
-			if !r.added && !r.readOnly.Load() && (overlap(all, r.bytes) || len(r.bytes) <= len(all) && adjoin(all, r.bytes)) {
+		for r := range c.writable.touching(span(all)) {
+			if !r.added && (overlap(all, r.bytes) || len(r.bytes) <= len(all) && adjoin(all, r.bytes)) {
 				all = join(all, r.bytes)
 			}
 		}
@@ -189,11 +196,34 @@ func (c *cache) registerNew(b, all []byte) (*Region, error) {
 	}
 	c.size += int64(len(r.bytes))
 	r.number, r.users = p.number, 1
-	replaced := c.end(func(old *Region) bool { return contains(r.bytes, old.bytes) })
-	c.index.insert(r)
+	start, end := span(r.bytes)
+	replaced := c.end(start, end, func(old *Region) bool {
+		return contains(r.bytes, old.bytes) && (old.readOnly.Load() || !r.readOnly.Load())
+	})
+	c.indexOf(r).insert(r)
 	c.mu.Unlock()
 	c.deregisterAll(replaced)
 	return r, nil
+}
+
+// indexOf returns the index that a region belongs to. The caller holds c.mu.
+func (c *cache) indexOf(r *Region) *index {
+	if r.readOnly.Load() {
+		return &c.readOnly
+	}
+	return &c.writable
+}
+
+// setReadOnly records that a device has a region's memory, or a part of it, as
+// memory that can only be read. Other regions of that memory may be writable.
+func (c *cache) setReadOnly(r *Region) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	isFound := c.indexOf(r).remove(r)
+	r.readOnly.Store(true)
+	if isFound {
+		c.readOnly.insert(r)
+	}
 }
 
 // use adds a user to a region that the program registered, for a request that
@@ -247,7 +277,7 @@ func (c *cache) add(r *Region) error {
 	}
 	r.added = true
 	if len(r.bytes) > 0 {
-		c.index.insert(r)
+		c.indexOf(r).insert(r)
 	}
 	return nil
 }
@@ -264,7 +294,7 @@ func (c *cache) remove(r *Region) bool {
 	}
 	if !r.ended {
 		r.ended = true
-		c.index.remove(r)
+		c.indexOf(r).remove(r)
 	}
 	return true
 }
@@ -273,7 +303,7 @@ func (c *cache) remove(r *Region) bool {
 // holds c.mu.
 func (c *cache) isUsed(b []byte) bool {
 	used := func(r *Region) bool { return !r.added && r.users > 0 && overlap(r.bytes, b) }
-	for r := range c.index.touching(span(b)) {
+	for r := range c.touching(span(b)) {
 		if used(r) {
 			return true
 		}
@@ -289,7 +319,7 @@ func (c *cache) forget(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	return c.drop(func(other []byte) bool { return overlap(b, other) })
+	return c.drop(span(b))
 }
 
 // close deregisters all cached regions. It waits until those that are in use
@@ -300,15 +330,20 @@ func (c *cache) close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	return c.drop(func([]byte) bool { return true })
+	return c.drop(0, math.MaxUint)
 }
 
-// drop deregisters the cached regions with memory that matches, and waits until
-// it has happened. It ignores registrations that begin meanwhile.
-func (c *cache) drop(matches func(b []byte) bool) error {
+// drop deregisters the cached regions that have memory between start and end,
+// and waits until it has happened. It ignores registrations that begin
+// meanwhile.
+func (c *cache) drop(start, end uintptr) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := c.count
+	matches := func(b []byte) bool {
+		first, behind := span(b)
+		return first < end && start < behind
+	}
 	isOld := func(r *Region) bool { return r.number <= last && matches(r.bytes) }
 	isOldPending := func(p *pending) bool { return p.number <= last && matches(p.bytes) }
 
@@ -322,7 +357,7 @@ func (c *cache) drop(matches func(b []byte) bool) error {
 	c.ending = append(c.ending, again...)
 	c.deregisterUnlocked(again)
 	for {
-		c.deregisterUnlocked(c.end(isOld))
+		c.deregisterUnlocked(c.end(start, end, isOld))
 		if !slices.ContainsFunc(c.pending, isOldPending) && !slices.ContainsFunc(c.ending, isOld) {
 			break
 		}
@@ -368,13 +403,28 @@ func (c *cache) evict(limit int64) (ended []*Region) {
 	return ended
 }
 
-// end ends the cached regions that match. It returns those without users, which
-// the caller deregisters. The caller holds c.mu.
-func (c *cache) end(matches func(r *Region) bool) (unused []*Region) {
+// touching returns the regions that acquire finds and that overlap the memory
+// from start to end, or are next to it. The caller holds c.mu.
+func (c *cache) touching(start, end uintptr) iter.Seq[*Region] {
+	return func(yield func(*Region) bool) {
+		for _, x := range [...]index{c.writable, c.readOnly} {
+			for r := range x.touching(start, end) {
+				if !yield(r) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// end ends the cached regions that match, of those that overlap the memory from
+// start to end. It returns those without users, which the caller deregisters.
+// The caller holds c.mu.
+func (c *cache) end(start, end uintptr, matches func(r *Region) bool) (unused []*Region) {
 	var ended []*Region
-	for _, p := range c.index {
-		if !p.region.added && matches(p.region) {
-			ended = append(ended, p.region)
+	for r := range c.touching(start, end) {
+		if !r.added && matches(r) {
+			ended = append(ended, r)
 		}
 	}
 	for _, r := range ended {
@@ -391,7 +441,7 @@ func (c *cache) end(matches func(r *Region) bool) (unused []*Region) {
 // c.mu.
 func (c *cache) endOne(r *Region) {
 	r.ended = true
-	c.index.remove(r)
+	c.indexOf(r).remove(r)
 	c.ending = append(c.ending, r)
 	if r.users == 0 {
 		c.unused.remove(r)
@@ -500,16 +550,17 @@ func (x *index) insert(r *Region) {
 	x.update(i)
 }
 
-// remove removes a region, if it is in the index.
-func (x *index) remove(r *Region) {
+// remove removes a region, and reports whether it was in the index.
+func (x *index) remove(r *Region) bool {
 	start, _ := span(r.bytes)
 	for i := x.after(start) - 1; i >= 0 && (*x)[i].start == start; i-- {
 		if (*x)[i].region == r {
 			*x = slices.Delete(*x, i, i+1)
 			x.update(i)
-			return
+			return true
 		}
 	}
+	return false
 }
 
 // update corrects the furthest regions after a change at position i.

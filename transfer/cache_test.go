@@ -42,6 +42,7 @@ type recorder struct {
 	mu            sync.Mutex
 	calls         []string
 	alive         map[*Region]bool // whether it is registered, for all that have been
+	protected     []bool           // bytes of array that can only be read
 	registering   [][]byte
 	onRegister    []error // results of the next calls
 	onDeregister  []error
@@ -50,8 +51,11 @@ type recorder struct {
 }
 
 func newRecorder(t *testing.T, size int) *recorder {
-	return &recorder{t: t, array: make([]byte, size), alive: map[*Region]bool{}}
+	return &recorder{t: t, array: make([]byte, size), alive: map[*Region]bool{}, protected: make([]bool, size)}
 }
+
+// isProtected reports whether a byte of a part can only be read.
+func (d *recorder) isProtected(p part) bool { return slices.Contains(d.protected[p.start:p.end], true) }
 
 // next takes the first of errs.
 func next(errs *[]error) (err error) {
@@ -81,6 +85,7 @@ func (d *recorder) register(b []byte) (*Region, error) {
 		return nil, err
 	}
 	r := &Region{bytes: b}
+	r.readOnly.Store(d.isProtected(within(d.array, b)))
 	d.alive[r] = true
 	return r, nil
 }
@@ -131,7 +136,7 @@ func TestCacheMerges(t *testing.T) {
 		"new":                      {cached: []part{all(100, 200)}, ask: all(300, 400), want: []string{"register 300-400"}},
 		"overlaps the end":         {cached: []part{all(100, 200)}, ask: all(150, 250), want: []string{"register 100-250", "deregister 100-200"}},
 		"overlaps the start":       {cached: []part{all(100, 200)}, ask: clipped(50, 101), want: []string{"register 50-200", "deregister 100-200"}},
-		"overlaps two":             {cached: []part{all(100, 200), all(300, 400)}, ask: all(150, 350), want: []string{"register 100-400", "deregister 100-200", "deregister 300-400"}},
+		"overlaps two":             {cached: []part{all(100, 200), all(300, 400)}, ask: all(150, 350), want: []string{"register 100-400", "deregister 300-400", "deregister 100-200"}},
 		"contains":                 {cached: []part{all(100, 200)}, ask: all(50, 250), want: []string{"register 50-250", "deregister 100-200"}},
 		"overlaps a used one":      {used: []part{all(100, 200)}, ask: all(150, 250), want: []string{"register 100-250"}},
 		"overlaps an added one":    {added: []part{all(100, 200)}, ask: all(150, 250), want: []string{"register 150-250"}},
@@ -140,8 +145,8 @@ func TestCacheMerges(t *testing.T) {
 		"follows without proof":    {cached: []part{clipped(100, 200)}, ask: all(200, 300), want: []string{"register 200-300"}},
 		"precedes without proof":   {cached: []part{all(100, 200)}, ask: clipped(0, 100), want: []string{"register 0-100"}},
 		"follows a larger one":     {cached: []part{all(100, 200)}, ask: all(200, 250), want: []string{"register 200-250"}},
-		"fills a gap":              {cached: []part{all(100, 200), all(300, 500)}, ask: all(200, 300), want: []string{"register 100-500", "deregister 100-200", "deregister 300-500"}},
-		"proof by a contained one": {cached: []part{{110, 190, 300}, all(200, 300)}, ask: clipped(100, 200), want: []string{"register 100-300", "deregister 110-190", "deregister 200-300"}},
+		"fills a gap":              {cached: []part{all(100, 200), all(300, 500)}, ask: all(200, 300), want: []string{"register 100-500", "deregister 300-500", "deregister 100-200"}},
+		"proof by a contained one": {cached: []part{{110, 190, 300}, all(200, 300)}, ask: clipped(100, 200), want: []string{"register 100-300", "deregister 200-300", "deregister 110-190"}},
 		"more than the limit":      {used: []part{all(100, 200)}, ask: all(150, 250), limit: 149, want: []string{"register 150-250"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -152,12 +157,12 @@ func TestCacheMerges(t *testing.T) {
 			c := newCache(test.limit, d.register, d.deregister)
 			var used []*Region
 			for _, p := range test.used {
-				r, err := c.acquire(p.of(d.array))
+				r, err := c.acquire(p.of(d.array), false)
 				require.NoError(t, err)
 				used = append(used, r)
 			}
 			for _, p := range test.cached {
-				r, err := c.acquire(p.of(d.array))
+				r, err := c.acquire(p.of(d.array), false)
 				require.NoError(t, err)
 				c.release(r)
 			}
@@ -167,11 +172,11 @@ func TestCacheMerges(t *testing.T) {
 			d.take()
 
 			b := test.ask.of(d.array)
-			r, err := c.acquire(b)
+			r, err := c.acquire(b, false)
 			require.NoError(t, err)
 			require.True(t, contains(r.bytes, b))
 			require.Equal(t, test.want, d.take())
-			again, err := c.acquire(b)
+			again, err := c.acquire(b, false)
 			require.NoError(t, err)
 			require.Same(t, r, again)
 			require.Empty(t, d.take())
@@ -200,11 +205,11 @@ func TestPiecesMerge(t *testing.T) {
 			d := newRecorder(t, pieces*size)
 			c := newCache(math.MaxInt64, d.register, d.deregister)
 			for i := range pieces {
-				r, err := c.acquire(d.array[order(i)*size:][:size])
+				r, err := c.acquire(d.array[order(i)*size:][:size], false)
 				require.NoError(t, err)
 				c.release(r)
 			}
-			require.LessOrEqual(t, len(c.index), 11)
+			require.LessOrEqual(t, len(c.writable), 11)
 			total := 0
 			for r := range d.alive {
 				total += len(r.bytes)
@@ -218,13 +223,13 @@ func TestPiecesMerge(t *testing.T) {
 func TestReplacedRegionEndsAtItsRelease(t *testing.T) {
 	d := newRecorder(t, 1000)
 	c := newCache(math.MaxInt64, d.register, d.deregister)
-	old, err := c.acquire(all(100, 200).of(d.array))
+	old, err := c.acquire(all(100, 200).of(d.array), false)
 	require.NoError(t, err)
-	again, err := c.acquire(all(100, 200).of(d.array))
+	again, err := c.acquire(all(100, 200).of(d.array), false)
 	require.NoError(t, err)
-	union, err := c.acquire(all(150, 250).of(d.array))
+	union, err := c.acquire(all(150, 250).of(d.array), false)
 	require.NoError(t, err)
-	third, err := c.acquire(all(100, 200).of(d.array))
+	third, err := c.acquire(all(100, 200).of(d.array), false)
 	require.NoError(t, err)
 	require.Same(t, union, third)
 	c.release(old)
@@ -241,7 +246,7 @@ func TestEviction(t *testing.T) {
 	d := newRecorder(t, 1000)
 	c := newCache(300, d.register, d.deregister)
 	acquire := func(start int) *Region {
-		r, err := c.acquire(clipped(start, start+100).of(d.array))
+		r, err := c.acquire(clipped(start, start+100).of(d.array), false)
 		require.NoError(t, err)
 		return r
 	}
@@ -274,7 +279,7 @@ func TestEviction(t *testing.T) {
 func TestNothingStaysWithoutLimit(t *testing.T) {
 	d := newRecorder(t, 1000)
 	c := newCache(0, d.register, d.deregister)
-	r, err := c.acquire(all(0, 10).of(d.array))
+	r, err := c.acquire(all(0, 10).of(d.array), false)
 	require.NoError(t, err)
 	require.Equal(t, []string{"register 0-10"}, d.take())
 	c.release(r)
@@ -301,16 +306,16 @@ func TestRegistrationFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newRecorder(t, 1000)
 			c := newCache(1000, d.register, d.deregister)
-			used, err := c.acquire(all(100, 200).of(d.array))
+			used, err := c.acquire(all(100, 200).of(d.array), false)
 			require.NoError(t, err)
-			unused, err := c.acquire(all(300, 400).of(d.array))
+			unused, err := c.acquire(all(300, 400).of(d.array), false)
 			require.NoError(t, err)
 			c.release(unused)
 			d.take()
 
 			d.onRegister = test.results
 			b := test.ask.of(d.array)
-			r, err := c.acquire(b)
+			r, err := c.acquire(b, false)
 			require.Equal(t, test.want, d.take())
 			if test.err == nil {
 				require.NoError(t, err)
@@ -318,7 +323,7 @@ func TestRegistrationFails(t *testing.T) {
 				c.release(r)
 			} else {
 				require.ErrorIs(t, err, test.err)
-				r, err := c.acquire(b)
+				r, err := c.acquire(b, false)
 				require.NoError(t, err, "the next call tries again")
 				c.release(r)
 			}
@@ -332,7 +337,7 @@ func TestRegistrationFails(t *testing.T) {
 func TestEmptyMemory(t *testing.T) {
 	d := newRecorder(t, 10)
 	c := newCache(0, d.register, d.deregister)
-	_, err := c.acquire(d.array[5:5])
+	_, err := c.acquire(d.array[5:5], false)
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.NoError(t, c.forget(nil))
 }
@@ -347,13 +352,13 @@ func TestCacheIsFreeMeanwhile(t *testing.T) {
 	calls := 0
 	d.during = func() {
 		calls++
-		r, err := c.acquire(known.bytes)
+		r, err := c.acquire(known.bytes, false)
 		require.NoError(t, err)
 		c.release(r)
 	}
 	d.deregistering = func(*Region) { d.during() }
 	for start := range 5 {
-		r, err := c.acquire(clipped(start*150, start*150+100).of(d.array))
+		r, err := c.acquire(clipped(start*150, start*150+100).of(d.array), false)
 		require.NoError(t, err)
 		c.release(r)
 	}
@@ -376,9 +381,9 @@ func TestSameMemoryIsRegisteredOnce(t *testing.T) {
 				d.during = func() { <-finish }
 				var first, second *Region
 				var wg sync.WaitGroup
-				wg.Go(func() { first, _ = c.acquire(all(100, 200).of(d.array)) })
+				wg.Go(func() { first, _ = c.acquire(all(100, 200).of(d.array), false) })
 				synctest.Wait()
-				wg.Go(func() { second, _ = c.acquire(ask.of(d.array)) })
+				wg.Go(func() { second, _ = c.acquire(ask.of(d.array), false) })
 				synctest.Wait()
 				require.Equal(t, []string{"register 100-200"}, d.take())
 				require.Nil(t, second)
@@ -411,7 +416,7 @@ func TestSecondCallerTriesItself(t *testing.T) {
 		var errs [2]error
 		for i := range errs {
 			go func() {
-				r, err := c.acquire(all(100, 200).of(d.array))
+				r, err := c.acquire(all(100, 200).of(d.array), false)
 				if err == nil {
 					c.release(r)
 				}
@@ -433,23 +438,23 @@ func TestOthersDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newRecorder(t, 1000)
 		c := newCache(math.MaxInt64, d.register, d.deregister)
-		old, err := c.acquire(all(100, 200).of(d.array))
+		old, err := c.acquire(all(100, 200).of(d.array), false)
 		require.NoError(t, err)
 		c.release(old)
 		finish := make(chan struct{})
 		d.during = func() { <-finish }
 		done := make(chan *Region)
 		go func() {
-			r, _ := c.acquire(all(150, 300).of(d.array))
+			r, _ := c.acquire(all(150, 300).of(d.array), false)
 			done <- r
 		}()
 		synctest.Wait()
 
 		d.during = nil // for the calls from now on
-		known, err := c.acquire(all(150, 200).of(d.array))
+		known, err := c.acquire(all(150, 200).of(d.array), false)
 		require.NoError(t, err)
 		require.Same(t, old, known)
-		apart, err := c.acquire(all(300, 400).of(d.array))
+		apart, err := c.acquire(all(300, 400).of(d.array), false)
 		require.NoError(t, err)
 		require.Equal(t, []string{"register 100-200", "register 100-300", "register 300-400"}, d.take())
 
@@ -471,7 +476,7 @@ func TestNoMemoryWaitsForDeregistrations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newRecorder(t, 1000)
 		c := newCache(math.MaxInt64, d.register, d.deregister)
-		r, err := c.acquire(all(100, 200).of(d.array))
+		r, err := c.acquire(all(100, 200).of(d.array), false)
 		require.NoError(t, err)
 		c.release(r)
 		d.take()
@@ -482,7 +487,7 @@ func TestNoMemoryWaitsForDeregistrations(t *testing.T) {
 		synctest.Wait()
 		d.onRegister = []error{syscall.ENOMEM}
 		wg.Go(func() {
-			r, err := c.acquire(all(300, 400).of(d.array))
+			r, err := c.acquire(all(300, 400).of(d.array), false)
 			require.NoError(t, err)
 			c.release(r)
 		})
@@ -500,7 +505,7 @@ func TestForget(t *testing.T) {
 		d := newRecorder(t, 1000)
 		c := newCache(math.MaxInt64, d.register, d.deregister)
 		acquire := func(p part) *Region {
-			r, err := c.acquire(p.of(d.array))
+			r, err := c.acquire(p.of(d.array), false)
 			require.NoError(t, err)
 			return r
 		}
@@ -556,7 +561,7 @@ func TestCacheClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newRecorder(t, 1000)
 		c := newCache(math.MaxInt64, d.register, d.deregister)
-		used, err := c.acquire(all(100, 200).of(d.array))
+		used, err := c.acquire(all(100, 200).of(d.array), false)
 		require.NoError(t, err)
 		pinned := &Region{bytes: clipped(250, 450).of(d.array)}
 		require.NoError(t, c.add(pinned))
@@ -567,7 +572,7 @@ func TestCacheClose(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, closed, "a region is in use")
 		for _, b := range [][]byte{used.bytes, pinned.bytes, all(800, 900).of(d.array)} {
-			_, err = c.acquire(b)
+			_, err = c.acquire(b, false)
 			require.ErrorIs(t, err, os.ErrClosed)
 		}
 		require.ErrorIs(t, c.add(&Region{bytes: d.array}), os.ErrClosed)
@@ -588,10 +593,10 @@ func TestAddAndRemove(t *testing.T) {
 	require.NoError(t, c.add(r))
 	require.NoError(t, c.add(same), "the same memory twice, such as with other access")
 	require.ErrorIs(t, c.add(r), syscall.EINVAL)
-	found, err := c.acquire(r.bytes)
+	found, err := c.acquire(r.bytes, false)
 	require.NoError(t, err)
 	require.False(t, c.remove(found), "it is in use")
-	again, err := c.acquire(r.bytes)
+	again, err := c.acquire(r.bytes, false)
 	require.NoError(t, err)
 	require.Same(t, found, again, "remove has done nothing")
 	c.release(again)
@@ -600,13 +605,13 @@ func TestAddAndRemove(t *testing.T) {
 		require.True(t, c.remove(found))
 	}
 	require.False(t, c.use(found))
-	other, err := c.acquire(r.bytes)
+	other, err := c.acquire(r.bytes, false)
 	require.NoError(t, err)
 	require.NotSame(t, found, other)
 	c.release(other)
 	require.True(t, c.remove(r))
 	require.True(t, c.remove(same))
-	require.Empty(t, c.index)
+	require.Empty(t, c.writable)
 	require.Empty(t, d.take())
 	require.ErrorIs(t, c.add(r), syscall.EINVAL)
 }
@@ -619,7 +624,7 @@ func TestRegionWithoutBytes(t *testing.T) {
 	require.False(t, c.use(r), "it is not in the cache")
 	require.NoError(t, c.add(r))
 	require.True(t, c.use(r))
-	require.Empty(t, c.index)
+	require.Empty(t, c.writable)
 	require.False(t, c.remove(r))
 	c.release(r)
 	require.True(t, c.remove(r))
@@ -633,7 +638,7 @@ func TestDeregistrationFails(t *testing.T) {
 	c := newCache(0, d.register, d.deregister)
 	for _, p := range []part{clipped(0, 100), clipped(200, 300)} {
 		d.onDeregister = []error{syscall.EBUSY}
-		r, err := c.acquire(p.of(d.array))
+		r, err := c.acquire(p.of(d.array), false)
 		require.NoError(t, err)
 		c.release(r)
 	}
@@ -645,7 +650,7 @@ func TestDeregistrationFails(t *testing.T) {
 	require.ErrorIs(t, c.forget(all(99, 100).of(d.array)), syscall.EBUSY)
 	require.NoError(t, c.forget(all(99, 100).of(d.array)))
 	require.Equal(t, []string{"deregister 0-100", "deregister 0-100"}, d.take())
-	r, err := c.acquire(all(250, 260).of(d.array))
+	r, err := c.acquire(all(250, 260).of(d.array), false)
 	require.NoError(t, err)
 	require.Len(t, r.bytes, 10, "acquire does not find the region")
 	c.release(r)
@@ -667,7 +672,7 @@ func TestNeighboursInTheHeapStayApart(t *testing.T) {
 	neighbours := 0
 	var end uintptr
 	for range 1000 {
-		r, err := c.acquire(make([]byte, 64))
+		r, err := c.acquire(make([]byte, 64), false)
 		require.NoError(t, err)
 		require.Len(t, r.bytes, 64)
 		c.release(r)
@@ -688,9 +693,9 @@ func TestCachedMemoryIsReachable(t *testing.T) {
 		func(*Region) error { return nil })
 	acquire := func() (weak.Pointer[byte], uintptr) {
 		b := make([]byte, 4096)
-		r, err := c.acquire(b[:100:100])
+		r, err := c.acquire(b[:100:100], false)
 		require.NoError(t, err)
-		r2, err := c.acquire(b[50:200:200]) // joined without a slice of all the memory
+		r2, err := c.acquire(b[50:200:200], false) // joined without a slice of all the memory
 		require.NoError(t, err)
 		c.release(r)
 		c.release(r2)
@@ -702,7 +707,7 @@ func TestCachedMemoryIsReachable(t *testing.T) {
 		runtime.GC()
 	}
 	require.NotNil(t, p.Value())
-	got, _ := span(c.index[0].region.bytes)
+	got, _ := span(c.writable[0].region.bytes)
 	require.Equal(t, start, got)
 	require.NoError(t, c.close())
 	for p.Value() != nil {
@@ -747,10 +752,11 @@ func TestIndex(t *testing.T) {
 // A modelRegion is a region as the model knows it.
 type modelRegion struct {
 	part
-	region *Region
-	added  bool
-	users  int
-	ended  bool
+	region   *Region
+	readOnly bool
+	added    bool
+	users    int
+	ended    bool
 }
 
 func (m *modelRegion) contains(p part) bool { return m.start <= p.start && p.end <= m.end }
@@ -812,7 +818,7 @@ func (m *model) union(p part) part {
 				first, second = second, first
 			}
 			isNext := first.end == second.start && first.limit > first.end && r.end-r.start <= all.end-all.start
-			if !r.added && !r.ended && (r.overlaps(all) || isNext) {
+			if !r.added && !r.ended && !r.readOnly && (r.overlaps(all) || isNext) {
 				all = part{min(all.start, r.start), max(all.end, r.end), max(all.limit, r.limit)}
 			}
 		}
@@ -831,12 +837,20 @@ func (m *model) register(p part) *modelRegion {
 	all := m.union(p)
 	n := int64(all.end - all.start)
 	m.evict(m.cache.limit - n)
+	isMore := all.start != p.start || all.end != p.end
 	m.want = append(m.want, "register "+all.String())
-	if err := next(&m.onRegister); err != nil {
+	err := next(&m.onRegister)
+	if err == nil && isMore && m.device.isProtected(all) {
+		m.deregister(&modelRegion{part: all})
+		all = p
+		m.want = append(m.want, "register "+all.String())
+		err = next(&m.onRegister)
+	}
+	if err != nil {
 		if err == syscall.ENOMEM {
 			m.evict(0)
 		}
-		if err != syscall.ENOMEM && all.start == p.start && all.end == p.end {
+		if err != syscall.ENOMEM && !isMore {
 			return nil
 		}
 		all = p
@@ -845,9 +859,9 @@ func (m *model) register(p part) *modelRegion {
 			return nil
 		}
 	}
-	fresh := &modelRegion{part: all}
+	fresh := &modelRegion{part: all, readOnly: m.device.isProtected(all)}
 	for _, r := range m.inOrder() {
-		if !r.added && !r.ended && fresh.contains(r.part) {
+		if !r.added && !r.ended && fresh.contains(r.part) && (r.readOnly || !fresh.readOnly) {
 			r.ended = true
 			if r.users == 0 {
 				m.deregister(r)
@@ -858,14 +872,19 @@ func (m *model) register(p part) *modelRegion {
 	return fresh
 }
 
+// knows reports whether a region, writable if isWritable is set, contains p.
+func (m *model) knows(p part, isWritable bool) bool {
+	return slices.ContainsFunc(m.regions, func(r *modelRegion) bool { return !r.ended && r.contains(p) && !(isWritable && r.readOnly) })
+}
+
 // acquire compares the results of acquire.
-func (m *model) acquire(p part) {
-	isKnown := slices.ContainsFunc(m.regions, func(r *modelRegion) bool { return !r.ended && r.contains(p) })
+func (m *model) acquire(p part, written bool) {
+	isKnown, isWritable := m.knows(p, written), m.knows(p, true)
 	var fresh *modelRegion
 	if !isKnown {
 		fresh = m.register(p)
 	}
-	region, err := m.cache.acquire(p.of(m.device.array))
+	region, err := m.cache.acquire(p.of(m.device.array), written)
 	if !isKnown && fresh == nil {
 		require.Error(m.t, err)
 		return
@@ -880,6 +899,8 @@ func (m *model) acquire(p part) {
 	require.False(m.t, r.ended)
 	require.Equal(m.t, r.part.String(), within(m.device.array, region.bytes).String())
 	require.True(m.t, r.contains(p))
+	require.False(m.t, isWritable && r.readOnly, "a writable one is hidden")
+	require.False(m.t, written && r.readOnly && !m.device.isProtected(p), "memory that may be written")
 	r.users++
 	m.unused = remove(m.unused, r)
 	m.held = append(m.held, r)
@@ -901,9 +922,23 @@ func (m *model) release(i int) {
 }
 
 func (m *model) add(p part) {
-	r := &modelRegion{part: p, added: true, region: &Region{bytes: p.of(m.device.array)}}
+	r := &modelRegion{part: p, added: true, readOnly: m.device.isProtected(p), region: &Region{bytes: p.of(m.device.array)}}
+	r.region.readOnly.Store(r.readOnly)
 	m.regions = append(m.regions, r)
 	require.NoError(m.t, m.cache.add(r.region))
+}
+
+// protect changes whether memory can only be read.
+func (m *model) protect(p part, readOnly bool) {
+	for i := p.start; i < p.end; i++ {
+		m.device.protected[i] = readOnly
+	}
+}
+
+// setReadOnly tells the cache that a region is read-only now.
+func (m *model) setReadOnly(r *modelRegion) {
+	r.readOnly = true
+	m.cache.setReadOnly(r.region)
 }
 
 func (m *model) remove(r *modelRegion) {
@@ -950,12 +985,12 @@ func (m *model) forget(p part, isAll bool) {
 	require.Equal(m.t, isClean, err == nil, "%v", err)
 }
 
-// inOrder returns the regions in the order of the cache's index, which is the
-// order in which it deregisters several.
+// inOrder returns the regions that acquire finds in the order in which the
+// cache deregisters several.
 func (m *model) inOrder() (ordered []*modelRegion) {
-	for _, place := range m.cache.index {
+	for region := range m.cache.touching(0, math.MaxUint) {
 		for _, r := range m.regions {
-			if r.region == place.region {
+			if r.region == region {
 				ordered = append(ordered, r)
 			}
 		}
@@ -975,10 +1010,11 @@ func (m *model) check() {
 			found++
 		}
 		require.Equal(m.t, r.users, r.region.users)
+		require.Equal(m.t, r.readOnly, r.region.readOnly.Load())
 		require.Equal(m.t, !r.added, m.device.alive[r.region], "no region is deregistered before its time")
 	}
 	require.Len(m.t, m.inOrder(), found)
-	require.Len(m.t, m.cache.index, found)
+	require.Equal(m.t, found, len(m.cache.writable)+len(m.cache.readOnly))
 	var r *Region
 	for _, u := range m.unused {
 		require.Same(m.t, r, u.region.prev)
@@ -1003,14 +1039,22 @@ func (m *model) run(ops []byte) {
 	for len(ops) > 0 {
 		switch op := take(); op % 16 {
 		case 0, 1, 2, 3, 4, 5:
-			m.acquire(takePart())
+			m.acquire(takePart(), op>>4&1 != 0)
 		case 6, 7, 8, 9, 10:
 			if len(m.held) > 0 {
 				m.release(take() % len(m.held))
 			}
 		case 11:
-			m.add(takePart())
+			if op>>4&1 != 0 {
+				m.protect(takePart(), op>>5&1 != 0)
+			} else {
+				m.add(takePart())
+			}
 		case 12:
+			if op>>4&3 == 3 && len(m.regions) > 0 {
+				m.setReadOnly(m.regions[take()%len(m.regions)])
+				break
+			}
 			added := slices.DeleteFunc(slices.Clone(m.regions), func(r *modelRegion) bool { return !r.added })
 			if len(added) > 0 {
 				m.remove(added[take()%len(added)])
@@ -1127,7 +1171,7 @@ func TestCacheConcurrently(t *testing.T) {
 					continue
 				}
 				b := some()
-				r, err := c.acquire(b)
+				r, err := c.acquire(b, false)
 				if errors.Is(err, syscall.ENOMEM) {
 					continue
 				}
@@ -1147,7 +1191,8 @@ func TestCacheConcurrently(t *testing.T) {
 	for r, alive := range d.alive {
 		require.False(t, alive, "%v", within(d.array, r.bytes))
 	}
-	require.Empty(t, c.index)
+	require.Empty(t, c.writable)
+	require.Empty(t, c.readOnly)
 	require.Empty(t, c.ending)
 	require.Empty(t, c.pending)
 	require.Zero(t, c.unused)
@@ -1169,7 +1214,7 @@ func full(t testing.TB, n int) (c *cache, parts [][]byte) {
 func TestKnownMemoryAllocatesNothing(t *testing.T) {
 	c, parts := full(t, 10_000)
 	fresh := make([]byte, 64)
-	r, err := c.acquire(fresh)
+	r, err := c.acquire(fresh, false)
 	require.NoError(t, err)
 	c.release(r)
 	i := 0
@@ -1178,7 +1223,7 @@ func TestKnownMemoryAllocatesNothing(t *testing.T) {
 		"cached": func() []byte { return fresh[10:20] },
 	} {
 		require.Zero(t, testing.AllocsPerRun(1000, func() {
-			r, err := c.acquire(do())
+			r, err := c.acquire(do(), false)
 			if err != nil {
 				t.Error(err)
 			}
@@ -1193,7 +1238,7 @@ func BenchmarkCache(b *testing.B) {
 			c, parts := full(b, n)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				r, _ := c.acquire(parts[i*7919%n])
+				r, _ := c.acquire(parts[i*7919%n], false)
 				c.release(r)
 			}
 		})
@@ -1202,9 +1247,21 @@ func BenchmarkCache(b *testing.B) {
 		c, parts := full(b, 10_000)
 		b.RunParallel(func(pb *testing.PB) {
 			for i := 0; pb.Next(); i++ {
-				r, _ := c.acquire(parts[i*7919%len(parts)])
+				r, _ := c.acquire(parts[i*7919%len(parts)], false)
 				c.release(r)
 			}
 		})
 	})
+}
+
+// The time for other memory does not grow with the number of regions.
+func BenchmarkForget(b *testing.B) {
+	for _, n := range []int{1, 100, 10_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			c, parts := full(b, n)
+			for i := 0; b.Loop(); i++ {
+				_ = c.forget(parts[i*7919%n])
+			}
+		})
+	}
 }

@@ -93,6 +93,70 @@ func TestPartlyReadOnlyMemory(t *testing.T) {
 	}
 }
 
+// Memory that may be written is read into, although a batch has written it to
+// the peer together with memory that may not be.
+func TestReadOnlyMemoryHidesNone(t *testing.T) {
+	needDevice(t)
+	ctx := bounded(t)
+	p := newPair(t, transfer.Config{})
+	remote, err := p.dialed.Region(ctx, "memory")
+	require.NoError(t, err)
+	page := os.Getpagesize()
+	both := func(t *testing.T) []byte {
+		return mapped(t, p.a, -1, 2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	}
+	read := func(into []byte) error {
+		b := p.dialed.NewBatch(1)
+		return carryOut(ctx, b, b.Read(into, remote, 0))
+	}
+	write := func(b []byte) error { return write(ctx, p.dialed, remote, b) }
+	for name, test := range map[string]func(t *testing.T, b []byte){
+		"read first": func(t *testing.T, b []byte) {
+			require.NoError(t, read(b[page:]))
+			require.NoError(t, write(b))
+		},
+		"written first": func(t *testing.T, b []byte) {
+			require.NoError(t, write(b))
+			require.NoError(t, read(b[page:]))
+			require.NoError(t, write(b))
+		},
+		"in one batch": func(t *testing.T, b []byte) {
+			both := p.dialed.NewBatch(2)
+			require.NoError(t, both.Write(remote, uint64(2*page), b))
+			require.NoError(t, carryOut(ctx, both, both.Read(b[page:], remote, 0)))
+		},
+		"registered": func(t *testing.T, b []byte) {
+			region, err := p.a.Register(b[page:], transfer.RegionConfig{Access: transfer.WriteAccess})
+			require.NoError(t, err)
+			require.NoError(t, write(b))
+			before := transfer.Registered(p.a)
+			require.NoError(t, read(b[page:]))
+			require.Equal(t, before, transfer.Registered(p.a))
+			require.NoError(t, region.Close())
+		},
+		"registered as a whole": func(t *testing.T, b []byte) {
+			region, err := p.a.Register(b, transfer.RegionConfig{Access: transfer.ReadAccess})
+			require.NoError(t, err)
+			require.NoError(t, read(b[page:]))
+			require.NoError(t, region.Close())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := both(t)
+			require.NoError(t, syscall.Mprotect(b[:page], syscall.PROT_READ))
+			test(t, b)
+			require.NoError(t, write([]byte("written")))
+			require.NoError(t, read(b[page:page+7]))
+			require.Equal(t, "written", string(b[page:page+7]))
+			require.ErrorIs(t, read(b), syscall.EFAULT)
+			require.ErrorIs(t, read(b[:7]), syscall.EFAULT)
+			require.NoError(t, syscall.Mprotect(b[:page], syscall.PROT_READ|syscall.PROT_WRITE))
+			require.NoError(t, read(b[:7]), "the memory may be written now")
+			require.Equal(t, "written", string(b[:7]))
+		})
+	}
+}
+
 // What the program registered, took back and mapped anew is other memory,
 // however batches had used it before.
 func TestMemoryMappedAnew(t *testing.T) {

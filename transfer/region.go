@@ -53,7 +53,7 @@ type Region struct {
 	bytes         []byte // nil for memory that the program cannot access, such as a GPU's
 	length        int
 	nearer        *nearer     // to the memory; nil if none is, or nothing is known
-	readOnly      atomic.Bool // whether the memory can only be read
+	readOnly      atomic.Bool // whether the memory, or a part of it, can only be read; changed by the cache
 	register      func(pd *ibverbs.PD, access ibverbs.AccessFlags) (*ibverbs.MR, error)
 	free          func()                                   // frees the memory; may be nil
 	mrs           [maxDevices]atomic.Pointer[registration] // by the device's index; nil while the device is gone
@@ -271,7 +271,7 @@ func (r *Region) registerWith(d *device, in *domain) error {
 	if errors.Is(err, syscall.EFAULT) && r.config.Access&WriteAccess == 0 && r.bytes != nil {
 		var failed error
 		if mr, failed = r.register(in.pd, access&ibverbs.AccessRemoteRead); failed == nil {
-			r.readOnly.Store(true)
+			r.engine.cache.setReadOnly(r)
 			err = nil
 		}
 	}
