@@ -3,6 +3,7 @@
 package transfer
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,6 +44,34 @@ func TestRequestsShareRegion(t *testing.T) {
 	}
 	e.carryOut(b)
 	require.NoError(t, other.Close())
+}
+
+// A region is withdrawn although other memory cannot be deregistered that
+// overlaps it.
+func TestCloseOfRegionGoesOn(t *testing.T) {
+	e := newEnds(t, 1, false)
+	engine := e.dialed.engine
+	b := make([]byte, 200)
+	engine.cacheOf(t, b)
+	deregister, fails := engine.cache.deregister, true
+	engine.cache.deregister = func(r *Region) error {
+		if fails {
+			return syscall.EBUSY
+		}
+		return deregister(r)
+	}
+	r, err := engine.Register(b[:100], RegionConfig{Name: "region", Access: ReadAccess})
+	require.NoError(t, err)
+	remote, err := e.accepted.Region(e.ctx, "region")
+	require.NoError(t, err)
+	require.ErrorIs(t, r.Close(), syscall.EBUSY)
+	e.accepted.mu.Lock()
+	require.True(t, remote.withdrawn)
+	e.accepted.mu.Unlock()
+	require.Nil(t, r.mrs[0].Load())
+	require.ErrorIs(t, r.Close(), syscall.EBUSY)
+	fails = false
+	require.NoError(t, r.Close())
 }
 
 // cacheOf returns the region that the cache finds for memory.

@@ -3,6 +3,7 @@
 package transfer
 
 import (
+	"context"
 	"errors"
 	"iter"
 	"math"
@@ -283,32 +284,24 @@ func (c *cache) add(r *Region) error {
 }
 
 // remove takes back a region that the program registered: acquire no longer
-// finds it, and the caller may deregister it. While the region or a cached one
-// that overlaps it has users, remove does nothing and returns false. It may be
-// called again after it has returned true.
-func (c *cache) remove(r *Region) bool {
+// finds it, and the caller may deregister it. Before that, remove deregisters
+// the cached regions that overlap it, as forget does, so that later calls of
+// acquire do not add users to them. It returns false if ctx ends meanwhile, or
+// the region itself has users; acquire still finds it then. It may be called
+// again after it has returned true.
+func (c *cache) remove(ctx context.Context, r *Region) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r.users > 0 || !r.ended && c.isUsed(r.bytes) {
+	if r.ended {
+		return true
+	}
+	start, end := span(r.bytes)
+	if r.users > 0 || !c.endOld(ctx, start, end, c.count) || r.users > 0 {
 		return false
 	}
-	if !r.ended {
-		r.ended = true
-		c.indexOf(r).remove(r)
-	}
+	r.ended = true
+	c.indexOf(r).remove(r)
 	return true
-}
-
-// isUsed reports whether a cached region that overlaps b has users. The caller
-// holds c.mu.
-func (c *cache) isUsed(b []byte) bool {
-	used := func(r *Region) bool { return !r.added && r.users > 0 && overlap(r.bytes, b) }
-	for r := range c.touching(span(b)) {
-		if used(r) {
-			return true
-		}
-	}
-	return c.isPending(b) || slices.ContainsFunc(c.ending, used)
 }
 
 // forget deregisters the cached regions that overlap b. It waits until those
@@ -340,37 +333,50 @@ func (c *cache) drop(start, end uintptr) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := c.count
-	matches := func(b []byte) bool {
-		first, behind := span(b)
-		return first < end && start < behind
-	}
-	isOld := func(r *Region) bool { return r.number <= last && matches(r.bytes) }
-	isOldPending := func(p *pending) bool { return p.number <= last && matches(p.bytes) }
-
+	matches := func(r *Region) bool { return overlaps(r.bytes, start, end) }
 	var again []*Region
 	for _, r := range c.failed {
-		if matches(r.bytes) {
+		if matches(r) {
 			again = append(again, r)
 		}
 	}
-	c.failed = slices.DeleteFunc(c.failed, func(r *Region) bool { return matches(r.bytes) })
+	c.failed = slices.DeleteFunc(c.failed, matches)
 	c.ending = append(c.ending, again...)
 	c.deregisterUnlocked(again)
-	for {
-		c.deregisterUnlocked(c.end(start, end, isOld))
-		if !slices.ContainsFunc(c.pending, isOldPending) && !slices.ContainsFunc(c.ending, isOld) {
-			break
-		}
-		c.changed.Wait()
-	}
+	c.endOld(context.Background(), start, end, last)
 
 	var errs []error
 	for _, r := range c.failed {
-		if isOld(r) {
+		if r.number <= last && matches(r) {
 			errs = append(errs, r.failure)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// endOld ends the cached regions that have memory between start and end, and
+// waits until they are deregistered or failed to be. It returns false if ctx
+// ends before. It ignores registrations with larger numbers than last. The
+// caller holds c.mu, which endOld unlocks meanwhile.
+func (c *cache) endOld(ctx context.Context, start, end uintptr, last uint64) bool {
+	isOld := func(r *Region) bool { return r.number <= last && overlaps(r.bytes, start, end) }
+	isOldPending := func(p *pending) bool { return p.number <= last && overlaps(p.bytes, start, end) }
+	stop := context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.changed.Broadcast()
+	})
+	defer stop()
+	for {
+		c.deregisterUnlocked(c.end(start, end, isOld))
+		switch {
+		case !slices.ContainsFunc(c.pending, isOldPending) && !slices.ContainsFunc(c.ending, isOld):
+			return true
+		case ctx.Err() != nil:
+			return false
+		}
+		c.changed.Wait()
+	}
 }
 
 // evictUnused deregisters all cached regions without users. It also waits for
@@ -592,9 +598,14 @@ func span(b []byte) (start, end uintptr) {
 
 // overlap reports whether a and b share a byte.
 func overlap(a, b []byte) bool {
-	aStart, aEnd := span(a)
-	bStart, bEnd := span(b)
-	return aStart < bEnd && bStart < aEnd
+	start, end := span(b)
+	return overlaps(a, start, end)
+}
+
+// overlaps reports whether a byte of b is between start and end.
+func overlaps(b []byte, start, end uintptr) bool {
+	first, behind := span(b)
+	return first < end && start < behind
 }
 
 // contains reports whether all of b is in a.

@@ -3,6 +3,7 @@
 package transfer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -14,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 	"weak"
 
 	"github.com/stretchr/testify/require"
@@ -581,7 +583,7 @@ func TestCacheClose(t *testing.T) {
 		require.NoError(t, <-closed)
 		require.NoError(t, c.close())
 		require.Equal(t, []string{"register 100-200", "deregister 100-200"}, d.take())
-		require.True(t, c.remove(pinned))
+		require.True(t, c.remove(t.Context(), pinned))
 	})
 }
 
@@ -595,25 +597,86 @@ func TestAddAndRemove(t *testing.T) {
 	require.ErrorIs(t, c.add(r), syscall.EINVAL)
 	found, err := c.acquire(r.bytes, false)
 	require.NoError(t, err)
-	require.False(t, c.remove(found), "it is in use")
+	require.False(t, c.remove(t.Context(), found), "it is in use")
 	again, err := c.acquire(r.bytes, false)
 	require.NoError(t, err)
 	require.Same(t, found, again, "remove has done nothing")
 	c.release(again)
 	c.release(found)
 	for range 2 {
-		require.True(t, c.remove(found))
+		require.True(t, c.remove(t.Context(), found))
 	}
 	require.False(t, c.use(found))
 	other, err := c.acquire(r.bytes, false)
 	require.NoError(t, err)
 	require.NotSame(t, found, other)
 	c.release(other)
-	require.True(t, c.remove(r))
-	require.True(t, c.remove(same))
+	require.True(t, c.remove(t.Context(), r))
+	require.True(t, c.remove(t.Context(), same))
 	require.Empty(t, c.writable)
 	require.Empty(t, d.take())
 	require.ErrorIs(t, c.add(r), syscall.EINVAL)
+}
+
+// remove waits for those that use the memory together with more, but lets no
+// others join them.
+func TestRemoveWaits(t *testing.T) {
+	for name, test := range map[string]struct {
+		use  bool // the region itself meanwhile
+		want bool
+	}{
+		"until they are done":        {want: true},
+		"but the region is used too": {use: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newRecorder(t, 1000)
+				c := newCache(math.MaxInt64, d.register, d.deregister)
+				acquire := func(p part) *Region {
+					found, err := c.acquire(p.of(d.array), false)
+					require.NoError(t, err)
+					return found
+				}
+				slab := acquire(all(0, 900))
+				r := &Region{bytes: clipped(100, 200).of(d.array)}
+				require.NoError(t, c.add(r))
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				require.False(t, c.remove(ctx, r), "in a second")
+				require.Same(t, r, acquire(clipped(100, 200)))
+				c.release(r)
+
+				finish := make(chan struct{})
+				d.during = func() { <-finish }
+				var pending *Region
+				go func() { pending = acquire(clipped(150, 250)) }() // whose registration is in progress
+				synctest.Wait()
+				removed := make(chan bool, 1)
+				go func() { removed <- c.remove(t.Context(), r) }()
+				synctest.Wait()
+				d.during = nil
+				other := acquire(clipped(300, 400))
+				require.NotSame(t, slab, other)
+				c.release(slab)
+				close(finish)
+				synctest.Wait()
+				require.Empty(t, removed)
+				if test.use {
+					require.True(t, c.use(r))
+				}
+				c.release(pending)
+				require.Equal(t, test.want, <-removed)
+				if test.use {
+					c.release(r)
+					require.True(t, c.remove(t.Context(), r))
+				}
+				require.NotSame(t, r, acquire(clipped(100, 200)))
+				c.release(c.writable.find(span(clipped(100, 200).of(d.array))))
+				c.release(other)
+				require.NoError(t, c.close())
+			})
+		})
+	}
 }
 
 // Memory that the program cannot access has users, but no addresses.
@@ -625,9 +688,9 @@ func TestRegionWithoutBytes(t *testing.T) {
 	require.NoError(t, c.add(r))
 	require.True(t, c.use(r))
 	require.Empty(t, c.writable)
-	require.False(t, c.remove(r))
+	require.False(t, c.remove(t.Context(), r))
 	c.release(r)
-	require.True(t, c.remove(r))
+	require.True(t, c.remove(t.Context(), r))
 	require.NoError(t, c.close())
 }
 
@@ -941,14 +1004,26 @@ func (m *model) setReadOnly(r *modelRegion) {
 	m.cache.setReadOnly(r.region)
 }
 
+// remove compares the results of remove with a context that has ended.
 func (m *model) remove(r *modelRegion) {
-	isUsed := r.users > 0 || slices.ContainsFunc(m.regions, func(other *modelRegion) bool {
-		return !other.added && other.users > 0 && other.overlaps(r.part)
-	})
+	isUsed := r.users > 0
+	if !isUsed {
+		for _, other := range m.inOrder() {
+			if !other.added && other.overlaps(r.part) {
+				other.ended = true
+				if other.users == 0 {
+					m.deregister(other)
+				}
+			}
+		}
+		isUsed = slices.ContainsFunc(m.regions, func(other *modelRegion) bool { return !other.added && other.overlaps(r.part) })
+	}
 	if !isUsed {
 		m.regions = remove(m.regions, r)
 	}
-	require.Equal(m.t, !isUsed, m.cache.remove(r.region))
+	ctx, cancel := context.WithCancel(m.t.Context())
+	cancel()
+	require.Equal(m.t, !isUsed, m.cache.remove(ctx, r.region))
 }
 
 // forget compares the results of forget, or of close if all is true, unless it
@@ -1163,7 +1238,7 @@ func TestCacheConcurrently(t *testing.T) {
 					if c.add(r) != nil {
 						t.Error("add fails")
 					}
-					for !c.remove(r) {
+					for !c.remove(t.Context(), r) {
 						runtime.Gosched()
 					}
 					alive, _ := regions.Load(r)

@@ -384,13 +384,17 @@ func (r *Region) Bytes() []byte {
 	return r.bytes
 }
 
-// Close takes the region back. It tells the peers, and waits until each has
-// ended its transfers to and from the region, but at most for
-// Config.RetryTimeout; it ends the session with a peer that has not by then.
-// Then it deregisters the memory, also what batches have used of it without the
-// region, as Forget does. What a peer still tries afterwards fails at the peer.
-// Close fails with an *ibverbs.BusyError and does nothing while batches of this
-// engine use the memory. It may be called more than once.
+// Close takes the region back. It fails with an *ibverbs.BusyError while
+// batches of this engine use the region. Batches may also have used its memory
+// without it, before Register or together with more: Close deregisters that as
+// Forget does, but waits at most for Config.RetryTimeout until no batch uses
+// it, and then fails in the same way. In both cases the region stays open.
+//
+// Then Close tells the peers, and waits until each has ended its transfers to
+// and from the region, but again at most for Config.RetryTimeout; it ends the
+// session with a peer that has not by then. Then it deregisters the memory.
+// What a peer still tries afterwards fails at the peer. Close may be called
+// more than once.
 func (r *Region) Close() error {
 	if r == nil || r.engine == nil {
 		return nil
@@ -401,15 +405,15 @@ func (r *Region) Close() error {
 	if r.closed {
 		return nil
 	}
-	if !e.cache.remove(r) {
-		return &ibverbs.BusyError{Object: r.String(), Children: []string{"batches that use its memory"}}
+	ctx, cancel := context.WithTimeout(context.Background(), e.config.RetryTimeout)
+	defer cancel()
+	if !e.cache.remove(ctx, r) {
+		return &ibverbs.BusyError{Object: r.String(), Children: []string{"batches that use it, or memory that is registered together with a part of it"}}
 	}
-	// Batches may have used the memory before it was registered, or more than it.
-	if err := e.cache.forget(r.bytes); err != nil {
-		return err
-	}
+	// Batches may have begun to use the memory without the region meanwhile.
+	err := e.cache.forget(r.bytes)
 	e.withdraw(r)
-	if err := e.deregister(r); err != nil {
+	if err := errors.Join(err, e.deregister(r)); err != nil {
 		return err // the devices may still use the memory
 	}
 	r.closed = true
