@@ -156,6 +156,7 @@ func (p *Peer) Close() error {
 	p.mu.Lock()
 	already := p.closed
 	p.closed = true
+	p.makeReservations()
 	s := p.session
 	var down <-chan struct{} // closed when there is no connection to tell the peer by
 	if s != nil && s.control != nil {
@@ -187,6 +188,7 @@ func (p *Peer) end(err error) {
 	first := p.err == nil
 	if first {
 		p.err = err
+		p.makeReservations()
 	}
 	p.mu.Unlock()
 	if p.dialer != nil {
@@ -560,7 +562,8 @@ func (p *Peer) reserve(ctx context.Context, n int) error {
 		case <-r.made:
 			p.pending -= n
 		default:
-			p.reserving = remove(p.reserving, r)
+			i := slices.Index(p.reserving, r)
+			p.reserving = slices.Delete(p.reserving, i, i+1)
 		}
 		p.makeReservations() // for those behind it
 	}
@@ -573,15 +576,20 @@ func (p *Peer) hasRoom(n int) bool {
 	return p.pending == 0 || p.pending+n <= p.engine.config.Pending
 }
 
-// makeReservations makes the reservations for which there is room. The caller
-// holds p.mu.
+// makeReservations makes the reservations for which there is room, or all if
+// the peer takes no more requests, which the calls then see. The caller holds
+// p.mu.
 func (p *Peer) makeReservations() {
-	for len(p.reserving) > 0 && p.hasRoom(p.reserving[0].n) {
-		r := p.reserving[0]
-		p.reserving = remove(p.reserving, r)
+	made := 0
+	for _, r := range p.reserving {
+		if p.whyEnded() == nil && !p.hasRoom(r.n) {
+			break
+		}
 		p.pending += r.n
 		close(r.made)
+		made++
 	}
+	p.reserving = slices.Delete(p.reserving, 0, made)
 }
 
 // whyEnded returns why the peer takes no more requests, or nil. The caller

@@ -3,9 +3,12 @@
 package transfer
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 )
 
 // While this end asks the peer to destroy its end of a connection, the peer
@@ -18,4 +21,22 @@ func TestNumbersOfLostConnections(t *testing.T) {
 	require.ErrorIs(t, err, errProtocol)
 	_, _, err = s.reservePath(8, &device{domain: new(domain)})
 	require.NoError(t, err)
+}
+
+// Calls of Submit that wait for room end with the peer, not with the batches
+// that have the room.
+func TestEndOfPeerEndsReservations(t *testing.T) {
+	p := lone(t).peer
+	p.pending = 1
+	const calls = 3
+	ended := make(chan error, calls)
+	for range calls {
+		go func() { ended <- p.reserve(t.Context(), p.engine.config.Pending) }()
+	}
+	cmtest.Soon(t, "they wait", func() bool { return Reserving(p) == calls })
+	require.NoError(t, p.Close())
+	for range calls {
+		require.ErrorIs(t, <-ended, os.ErrClosed)
+	}
+	require.Equal(t, 1, p.pending)
 }
