@@ -18,9 +18,9 @@ import (
 )
 
 // A Batch is a list of requests to one peer, which are submitted together. Make
-// it once and use it again: filling and submitting it allocates nothing, but
-// for a notification. Its methods must not be called concurrently, except
-// Cancel, Progress and Wait.
+// it once and use it again: filling and submitting it allocates nothing, unless
+// it has a notification, waits for room or registers memory. Its methods must
+// not be called concurrently, except Cancel, Progress and Wait.
 //
 // Read, Write and Notify fill the batch. Submit starts its requests, which are
 // carried out in any order, and at the same time as those of other batches.
@@ -310,8 +310,8 @@ func (r *request) setLocal(local *Region) {
 // acquire finds the region of the request's memory, and keeps it.
 func (r *request) acquire(c *cache) error {
 	if r.memory == nil {
-		if !c.use(r.local) {
-			return cerr.Argument("Batch.Submit", r.local.String(), cerr.InvalidAs(os.ErrClosed, "the region is closed"))
+		if err := c.use(r.local); err != nil {
+			return err
 		}
 	} else {
 		local, err := c.acquire(r.memory, !r.write)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"iter"
 	"math"
+	"os"
 	"slices"
 	"sort"
 	"sync"
@@ -228,15 +229,19 @@ func (c *cache) setReadOnly(r *Region) {
 }
 
 // use adds a user to a region that the program registered, for a request that
-// names the region. It returns false if the region was removed.
-func (c *cache) use(r *Region) bool {
+// names the region. It fails with an error that matches os.ErrClosed if the
+// region was removed, and after close.
+func (c *cache) use(r *Region) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !r.added || r.ended {
-		return false
+	switch {
+	case c.closed:
+		return errEngineClosed
+	case !r.added || r.ended:
+		return cerr.Argument("Batch.Submit", r.String(), cerr.InvalidAs(os.ErrClosed, "the region is closed"))
 	}
 	c.addUser(r)
-	return true
+	return nil
 }
 
 // release ends one use of a region. It may deregister cached regions without

@@ -578,6 +578,7 @@ func TestCacheClose(t *testing.T) {
 			require.ErrorIs(t, err, os.ErrClosed)
 		}
 		require.ErrorIs(t, c.add(&Region{bytes: d.array}), os.ErrClosed)
+		require.ErrorIs(t, c.use(pinned), errEngineClosed)
 		c.release(used)
 		require.NoError(t, <-closed)
 		require.NoError(t, <-closed)
@@ -606,7 +607,7 @@ func TestAddAndRemove(t *testing.T) {
 	for range 2 {
 		require.True(t, c.remove(t.Context(), found))
 	}
-	require.False(t, c.use(found))
+	require.ErrorIs(t, c.use(found), os.ErrClosed)
 	other, err := c.acquire(r.bytes, false)
 	require.NoError(t, err)
 	require.NotSame(t, found, other)
@@ -662,7 +663,7 @@ func TestRemoveWaits(t *testing.T) {
 				synctest.Wait()
 				require.Empty(t, removed)
 				if test.use {
-					require.True(t, c.use(r))
+					require.NoError(t, c.use(r))
 				}
 				c.release(pending)
 				require.Equal(t, test.want, <-removed)
@@ -684,9 +685,9 @@ func TestRegionWithoutBytes(t *testing.T) {
 	d := newRecorder(t, 1000)
 	c := newCache(0, d.register, d.deregister)
 	r := new(Region)
-	require.False(t, c.use(r), "it is not in the cache")
+	require.ErrorIs(t, c.use(r), os.ErrClosed, "it is not in the cache")
 	require.NoError(t, c.add(r))
-	require.True(t, c.use(r))
+	require.NoError(t, c.use(r))
 	require.Empty(t, c.writable)
 	require.False(t, c.remove(t.Context(), r))
 	c.release(r)

@@ -34,7 +34,8 @@
 // takes the next slices when it has room, so faster connections carry more.
 // Requests of up to 128 KiB go by the device that is nearest to this end's
 // memory, by the distances of NUMA nodes, unless it has much to do already.
-// Batches take turns.
+// Batches take turns. What is in flight goes first: that may be 6 MiB and one
+// slice on each connection.
 //
 // A connection that fails is replaced. Its slices are repeated over others,
 // but only after both ends have destroyed it: what it carried could otherwise

@@ -33,7 +33,8 @@ type Config struct {
 	SliceSize int
 	// Pending is the maximum number of requests of a peer that are submitted
 	// and not done; 0 means 65536. Batch.Submit waits while there are more, and
-	// calls get room in their order. A batch of more waits until it is alone.
+	// calls get room in their order. A larger batch waits until no other is
+	// pending.
 	Pending int
 	// Mailbox is the maximum number of notifications of a peer that wait for
 	// Peer.Receive; 0 means 1024. The peer's further ones wait at the peer.

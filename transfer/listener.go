@@ -165,8 +165,8 @@ func (ln *Listener) Accept(ctx context.Context) (*Peer, error) {
 	}
 }
 
-// Close stops listening, and closes the peers that wait for Accept, for which
-// it waits as Peer.Close does. Accepted peers stay, but they cannot make new
+// Close stops listening, closes the peers that wait for Accept, all at once,
+// and waits as Peer.Close does. Accepted peers stay, but they cannot make new
 // connections: if they lose all that they have, they end.
 func (ln *Listener) Close() error {
 	if ln.check("") != nil {
