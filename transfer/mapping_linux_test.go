@@ -40,7 +40,7 @@ func TestReadOnlyMemory(t *testing.T) {
 	f, err := os.Open(name)
 	require.NoError(t, err)
 	defer f.Close()
-	file := mapped(t, p.a, int(f.Fd()), slot, syscall.PROT_READ, syscall.MAP_PRIVATE) // MAP_SHARED needs Linux 6.2
+	file := mapped(t, p.a, int(f.Fd()), slot, syscall.PROT_READ, syscall.MAP_PRIVATE) // Linux 6.1 refuses MAP_SHARED
 	remote, err := p.dialed.Region(ctx, "memory")
 	require.NoError(t, err)
 
