@@ -59,7 +59,9 @@ const (
 //
 // Dial fails with an error matching ErrRefused if Authenticate or Verify
 // refuses, with one matching syscall.ECONNREFUSED if no engine listens there or
-// its Backlog is full, and with ctx.Err() if ctx ends first. If the other
+// its Backlog is full, and with ctx.Err() if ctx ends first. If the connection
+// for control is up, but no other can be made in Config.RetryTimeout, the error
+// matches syscall.ETIMEDOUT, and says why the last try failed. If the other
 // program ends meanwhile, the error matches syscall.ECONNRESET, ECONNREFUSED or
 // ETIMEDOUT. If a later session is refused, the Peer ends: its Err matches
 // ErrRefused.
@@ -92,13 +94,25 @@ func (e *Engine) Dial(ctx context.Context, address string, config DialConfig) (*
 		defer d.running.Done()
 		p.maintainSessions(conn, s, addresses)
 	}()
-	isUp := false
+	isUp, isLate := false, false
+	timeout := e.config.RetryTimeout
+	timer := time.AfterFunc(timeout, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		isLate = true
+		p.changed()
+	})
+	defer timer.Stop()
+	var ended error // why the session has
 	err = p.await(ctx, func() bool {
-		isUp = len(s.up) > 0
-		return isUp || s.err != nil
+		isUp, ended = len(s.up) > 0, s.err
+		return isUp || ended != nil || isLate && p.lastErr != nil // the first try has its time
 	})
 	if err == nil && !isUp {
-		err = s.err
+		err = ended
+		if err == nil {
+			err = fmt.Errorf("transfer: no data connection to %s in %v: %w", address, timeout, syscall.ETIMEDOUT)
+		}
 	}
 	if err != nil {
 		p.mu.Lock()
@@ -275,8 +289,9 @@ func (p *Peer) maintainSessions(conn *rdmacm.Conn, s *session, addresses []addre
 // setLastErr records why no connection can be made.
 func (p *Peer) setLastErr(err error) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.lastErr = err
-	p.mu.Unlock()
+	p.changed()
 }
 
 // backoff returns how long to wait before the next attempt to begin a session.
@@ -356,7 +371,7 @@ func (p *Peer) resumeBy(s *session, w addrPair, timeout time.Duration) error {
 	d := rdmacm.Dialer{Config: controlConfig(greeting{kind: kindControl}), LocalAddr: w.local}
 	conn, err := d.Dial(ctx, w.remote)
 	if err != nil {
-		return err
+		return w.unanswered(err, timeout)
 	}
 	received, err := func() (uint64, error) {
 		it, err := exchange(ctx, conn, func(e *encoder) { appendResume(e, s.token, s.stream.receivedCount()) })
@@ -378,6 +393,15 @@ func (p *Peer) resumeBy(s *session, w addrPair, timeout time.Duration) error {
 
 // addrPair is a pair of addresses of two devices.
 type addrPair struct{ local, remote string }
+
+// unanswered returns the error of an attempt that had a timeout. That one is
+// not the deadline of a caller.
+func (w addrPair) unanswered(err error, timeout time.Duration) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("transfer: %s does not answer in %v: %w", w.remote, timeout, syscall.ETIMEDOUT)
+	}
+	return err
+}
 
 // addrPairs returns the pairs of addresses by which the peer may be reached.
 func (p *Peer) addrPairs(addresses []address) []addrPair {
@@ -479,7 +503,7 @@ func (p *Peer) connect(s *session, local *device, w addrPair) (up bool, err erro
 	if err != nil {
 		s.runPath(path, nil, greeting{})
 		p.engine.connectionEnded(local, path.domain, err)
-		return false, err
+		return false, w.unanswered(err, dialTimeout)
 	}
 	g, err := decodeGreeting(conn.PeerData())
 	if err == nil {

@@ -47,9 +47,9 @@ type Config struct {
 	// means 256 MiB. Registered memory is locked, on each device.
 	CacheSize int
 	// RetryTimeout is how long a request that failed is repeated over other
-	// or new connections, how long requests wait if there is no connection,
-	// and how long a session lasts without a control connection; 0 means 10
-	// s. It also limits how long Region.Close waits for peers.
+	// or new connections, how long requests and Dial wait if there is no
+	// connection, and how long a session lasts without a control connection;
+	// 0 means 10 s. It also limits how long Region.Close waits for peers.
 	RetryTimeout time.Duration
 	// Logger, if not nil, gets a record when a peer, a connection or a device
 	// comes, goes or comes back. It must not call the engine.

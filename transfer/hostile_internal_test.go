@@ -502,6 +502,66 @@ func TestAcceptorThatEndsConnections(t *testing.T) {
 	}
 }
 
+// Dial ends by itself if the peer lets it have no data connection.
+func TestNoDataConnection(t *testing.T) {
+	need(t)
+	ip := host(t)
+	at := func(ln *rdmacm.Listener) []address { return []address{{0, ln.Addr()}} }
+	for name, tt := range map[string]struct {
+		addresses func(ln *rdmacm.Listener) []address // of the peer's devices
+		rejects   bool
+		want      string // of the last try
+	}{
+		"refused":    {at, true, "dial .*: .*rejected"},
+		"unanswered": {at, false, "does not answer in 5s"},
+		"no address": {func(*rdmacm.Listener) []address { return nil }, false, "has no device with the address"},
+		"no address that fits": {func(*rdmacm.Listener) []address {
+			return []address{{0, netip.MustParseAddrPort("[::1]:7")}}
+		}, false, "fits one of the peer's"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := limited(t)
+			ln, err := rdmacm.Listen(ctx, netip.AddrPortFrom(ip, 0).String(), nil)
+			require.NoError(t, err)
+			serving := cmtest.InBackground(func() error {
+				return ln.Serve(ctx, func(ctx context.Context, req *rdmacm.Request) {
+					if g, err := decodeGreeting(req.PrivateData()); err != nil || g.kind != kindControl {
+						if !tt.rejects {
+							<-ctx.Done()
+						}
+						return // which rejects it
+					}
+					conn, err := req.Accept(ctx, ptr(controlConfig(greeting{kind: kindControl})))
+					if err != nil {
+						return
+					}
+					defer func() { _ = conn.Close() }()
+					if _, err = receiveFirst(ctx, conn); err == nil {
+						err = sendFirst(ctx, conn, welcome{incarnation: 1, mailbox: 1, addresses: tt.addresses(ln)}.append)
+					}
+					for err == nil {
+						_, err = conn.Receive(ctx)
+					}
+				})
+			})
+			e, err := New(Config{RetryTimeout: 50 * time.Millisecond})
+			require.NoError(t, err)
+			dialed := cmtest.InBackground(func() error {
+				_, err := e.Dial(context.Background(), ln.Addr().String(), DialConfig{})
+				return err
+			})
+			err = cmtest.Take(t, dialed, "the end of Dial")
+			require.ErrorIs(t, err, syscall.ETIMEDOUT)
+			require.NotErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, "no data connection to "+ln.Addr().String()+" in 50ms")
+			require.Regexp(t, tt.want, err.Error())
+			require.NoError(t, e.Close())
+			require.NoError(t, ln.Close())
+			<-serving
+		})
+	}
+}
+
 // Close ends a Dial that waits.
 func TestCloseWhileDialing(t *testing.T) {
 	need(t)
