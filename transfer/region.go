@@ -40,7 +40,9 @@ type RegionConfig struct {
 	// for each session of a peer, and when the keys change; it must not block,
 	// and must not call the engine. A peer that is not told would have to guess
 	// a key; peers that must not be able to reach the memory at all belong to
-	// another Engine.
+	// another Engine. What a peer was told is not taken back when Allow returns
+	// false later. Region.Close does that, for all peers; Peer.Close does it
+	// for one, if ListenConfig.Authenticate then refuses that one.
 	Allow func(*Peer) bool
 }
 

@@ -3,7 +3,10 @@
 package transfer
 
 import (
+	"context"
+	"net/netip"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,4 +42,39 @@ func TestEndOfPeerEndsReservations(t *testing.T) {
 		require.ErrorIs(t, <-ended, os.ErrClosed)
 	}
 	require.Equal(t, 1, p.pending)
+}
+
+// Listeners and engines close all their peers at once. These peers end when all
+// are being closed.
+func TestPeersAreClosedTogether(t *testing.T) {
+	need(t)
+	for name, listen := range map[string]bool{"by the listener": true, "by the engine": false} {
+		t.Run(name, func(t *testing.T) {
+			e, err := New(Config{})
+			require.NoError(t, err)
+			ln, err := e.Listen(limited(t), netip.AddrPortFrom(host(t), 0).String(), ListenConfig{})
+			require.NoError(t, err)
+			const peers = 5
+			var closing sync.WaitGroup
+			closing.Add(peers)
+			for range peers {
+				d := new(dialer)
+				d.ctx, d.stop = context.WithCancel(context.Background())
+				d.running.Go(func() {
+					<-d.ctx.Done()
+					closing.Done()
+					closing.Wait()
+				})
+				p := e.newPeer("x", d)
+				require.NoError(t, e.admit(p))
+				if listen {
+					ln.peers <- p
+				}
+			}
+			if listen {
+				require.NoError(t, cmtest.Take(t, cmtest.InBackground(ln.Close), "the end of the listener"))
+			}
+			require.NoError(t, cmtest.Take(t, cmtest.InBackground(e.Close), "the end of the engine"))
+		})
+	}
 }
