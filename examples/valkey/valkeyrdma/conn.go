@@ -86,7 +86,7 @@ type Conn struct {
 	arrived  uint64 // end of what has arrived
 	taken    uint64 // end of what was read
 	offered  uint64 // end of the windows that were offered
-	offering bool   // whether a call of offer is about to offer the next one
+	offering bool   // whether a call of offer offers the next one
 	// The server's window.
 	peer    ibverbs.RemoteBuffer
 	written uint64 // bytes in it
@@ -225,31 +225,45 @@ func (c *Conn) arrive(n uint64) error {
 }
 
 // offer offers the next window if the last one is full and the next one free.
-// If ctx ends first, a later call does.
+// If ctx ends first, a later call does. One call at a time offers, until the
+// offer is posted: a server that writes before it has the offer would otherwise
+// bring about the next offer, which could overtake that one.
 func (c *Conn) offer(ctx context.Context) error {
+	for {
+		next, posted, ok := c.beginOffer()
+		if !ok {
+			return nil
+		}
+		var err error
+		if posted {
+			err = c.offers[next].Wait(ctx) // the server has filled the window and the other one since
+		}
+		if err == nil {
+			c.mu.Lock()
+			c.offered += uint64(c.window)
+			c.mu.Unlock()
+			err = c.say(sayFirst+next, &c.offers[next])
+		}
+		c.mu.Lock()
+		c.offering = false
+		c.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// beginOffer returns which window to offer, and whether it was offered before.
+// It reports false if none can be offered, or another call is about to.
+func (c *Conn) beginOffer() (next int, posted, ok bool) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	window := uint64(c.window)
 	if c.offering || c.arrived < c.offered || c.offered-c.taken > window {
-		c.mu.Unlock()
-		return nil
+		return 0, false, false
 	}
 	c.offering = true
-	next, first := c.offered/window%2, c.offered < 2*window
-	c.mu.Unlock()
-	var err error
-	if !first {
-		err = c.offers[next].Wait(ctx) // the server has filled the window and the other one since
-	}
-	c.mu.Lock()
-	c.offering = false
-	if err == nil {
-		c.offered += window
-	}
-	c.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	return c.say(sayFirst+int(next), &c.offers[next])
+	return int(c.offered / window % 2), c.offered >= 2*window, true
 }
 
 // Read reads bytes that have arrived. If there are none, it waits.

@@ -77,11 +77,25 @@ func TestHostileServers(t *testing.T) {
 		"more bytes than room": {serve: []func(*fake) error{start, func(f *fake) error {
 			return f.WriteImm(context.Background(), f.client.Sub(0, 1), 1<<19+1, f.mr.Sub(0, 1))
 		}, wait}, err: "has written 524289 bytes where there was room for 524288", is: syscall.EPROTO},
+		"bytes out of range":         {serve: []func(*fake) error{start, claims(1<<32 - 1), wait}, err: "has written 4294967295 bytes where there was room for 524288", is: syscall.EPROTO},
+		"bytes without an offer":     {serve: []func(*fake) error{claims(1<<32 - 1), wait}, err: "has written 4294967295 bytes where there was room for (0|524288)", is: syscall.EPROTO, dial: true},
+		"two windows without offers": {serve: []func(*fake) error{claims(1 << 19), claims(1 << 19), claims(1 << 19), wait}, err: "has written 524288 bytes where there was room for 0", is: syscall.EPROTO, dial: true},
+		"many writes of no bytes":    {serve: []func(*fake) error{start, repeats(3000, claims(0)), says(4, 32), wait}, err: "opcode 4, which", is: syscall.EPROTO},
+		"two windows at once":        {serve: []func(*fake) error{offers(nil), offers(nil), wait}, err: "when 100000 bytes of the last one were free", is: syscall.EPROTO},
+		"wrong key for the window": {serve: []func(*fake) error{start, fails(func(f *fake) error {
+			f.client.RKey++
+			return f.write(1)
+		})}, err: "(local|remote) access error|queue pair|EOF"},
 		"bytes outside the window": {serve: []func(*fake) error{start, fails(func(f *fake) error {
 			outside := f.client
 			outside.Addr += 1 << 20
 			return f.WriteImm(context.Background(), outside.Sub(0, 1), 1, f.mr.Sub(0, 1))
 		})}, err: "(local|remote) access error|queue pair|EOF"},
+		"closes after one message":   {serve: []func(*fake) error{takes(1)}, err: "has ended the handshake", is: syscall.ECONNRESET, dial: true},
+		"closes after two messages":  {serve: []func(*fake) error{takes(2)}, err: "has ended the handshake", is: syscall.ECONNRESET, dial: true},
+		"closes after three":         {serve: []func(*fake) error{takes(3)}, err: "has ended the handshake", is: syscall.ECONNRESET, dial: true},
+		"closes after its offer":     {serve: []func(*fake) error{takes(3), offers(nil)}, err: "has ended the handshake", is: syscall.ECONNRESET, dial: true},
+		"closes after its features":  {serve: []func(*fake) error{takes(3), says(0, 32)}, err: "has ended the handshake", is: syscall.ECONNRESET, dial: true},
 		"closes after the handshake": {serve: []func(*fake) error{start}, err: "EOF", is: io.EOF},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,6 +133,31 @@ func TestHostileServers(t *testing.T) {
 // says returns a step that sends a control message.
 func says(opcode uint16, size int) func(*fake) error {
 	return func(f *fake) error { return f.say(opcode, size, 0) }
+}
+
+// claims returns a step that says that n bytes were written, and writes none.
+func claims(n uint32) func(*fake) error {
+	return func(f *fake) error { return f.claim(n) }
+}
+
+// takes returns a step that takes n control messages.
+func takes(n int) func(*fake) error {
+	return repeats(n, func(f *fake) error {
+		_, err := f.messages.Next(context.Background())
+		return err
+	})
+}
+
+// repeats returns a step that does another n times.
+func repeats(n int, step func(*fake) error) func(*fake) error {
+	return func(f *fake) error {
+		for range n {
+			if err := step(f); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 // offers returns a step that offers a window that change changes, if it is not
@@ -165,6 +204,22 @@ func TestReadAfterEnd(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, got, n)
 	require.NoError(t, c.Close())
+}
+
+// Bytes that the server only claims to have written are those of the client's
+// window.
+func TestClaimedBytes(t *testing.T) {
+	address, served := serveFake(t, func(f *fake) error {
+		return errors.Join(f.greet(f.window()), f.claim(1000), f.waitForEnd())
+	})
+	c, err := valkeyrdma.Dial(cmtest.Bounded(t), "rdma", address)
+	require.NoError(t, err)
+	got := make([]byte, 2000)
+	n, err := c.Read(got)
+	require.NoError(t, err)
+	require.Equal(t, make([]byte, 1000), got[:n])
+	require.NoError(t, c.Close())
+	require.NoError(t, cmtest.Take(t, served, "the server's end"))
 }
 
 // A server that reads nothing lets the client write what fits its window.

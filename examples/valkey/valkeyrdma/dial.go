@@ -83,11 +83,8 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*Conn, erro
 		d = &Dialer{512 << 10, d.LocalAddr, d.KeepAlive}
 	}
 	c := newConn((d.Window + page - 1) / page * page)
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, patience)
-		defer cancel()
-	}
+	ctx, cancel := withPatience(ctx)
+	defer cancel()
 	rdma, err := connect(ctx, d.rdma(c.setup), address)
 	if err != nil {
 		return nil, err
@@ -99,6 +96,14 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*Conn, erro
 	return c, nil
 }
 
+// withPatience limits a context that has no deadline.
+func withPatience(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, patience)
+}
+
 // rdma returns a dialer for a connection that setup prepares.
 func (d *Dialer) rdma(setup func(*rdmacm.Conn) error) *rdmacm.Dialer {
 	return &rdmacm.Dialer{LocalAddr: d.LocalAddr, Config: rdmacm.Config{
@@ -107,9 +112,44 @@ func (d *Dialer) rdma(setup func(*rdmacm.Conn) error) *rdmacm.Dialer {
 	}}
 }
 
-// handshakes has a channel for each address that was ever dialed, with a value
-// for each handshake that is under way.
-var handshakes sync.Map
+// limiter limits how many handshakes with an address are under way.
+type limiter struct {
+	underWay chan struct{} // has a value for each that is
+	users    int           // number of calls that wait for their turn or have it; guarded by limiters
+}
+
+// limiters has those with users, by address.
+var limiters = struct {
+	sync.Mutex
+	of map[string]*limiter
+}{of: map[string]*limiter{}}
+
+// takeTurn waits until another handshake with the address may be under way. The
+// caller calls end after it.
+func takeTurn(ctx context.Context, address string) (end func(), err error) {
+	limiters.Lock()
+	l := limiters.of[address]
+	if l == nil {
+		l = &limiter{underWay: make(chan struct{}, maxHandshakes)}
+		limiters.of[address] = l
+	}
+	l.users++
+	limiters.Unlock()
+	leave := func() {
+		limiters.Lock()
+		defer limiters.Unlock()
+		if l.users--; l.users == 0 {
+			delete(limiters.of, address)
+		}
+	}
+	select {
+	case l.underWay <- struct{}{}:
+		return func() { <-l.underWay; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, fmt.Errorf("%d handshakes are under way: %w", maxHandshakes, ctx.Err())
+	}
+}
 
 // connect connects, or returns when ctx ends. A handshake whose request has
 // been sent then goes on without the caller, and the connection is closed:
@@ -119,12 +159,9 @@ func connect(ctx context.Context, d *rdmacm.Dialer, address string) (*rdmacm.Con
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	value, _ := handshakes.LoadOrStore(address, make(chan struct{}, maxHandshakes))
-	underWay := value.(chan struct{})
-	select {
-	case underWay <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%d handshakes are under way: %w", maxHandshakes, ctx.Err())
+	endTurn, err := takeTurn(ctx, address)
+	if err != nil {
+		return nil, err
 	}
 	type result struct {
 		conn *rdmacm.Conn
@@ -132,7 +169,7 @@ func connect(ctx context.Context, d *rdmacm.Dialer, address string) (*rdmacm.Con
 	}
 	dialed := make(chan result)
 	go func() {
-		defer func() { <-underWay }()
+		defer endTurn()
 		conn, err := outlast(ctx, d, address)
 		select {
 		case dialed <- result{conn, err}:

@@ -99,6 +99,7 @@ func TestManyGiveUp(t *testing.T) {
 	require.ErrorIs(t, cmtest.Take(t, waits, "the Dial that waits"), syscall.ECONNREFUSED)
 	requireNoHandshakes(t, address)
 	require.Equal(t, pairs, openQPs())
+	cmtest.Soon(t, "no address is remembered", func() bool { return valkeyrdma.Addresses() == 0 })
 }
 
 // When its context has ended, Dial sends no request to the host's other

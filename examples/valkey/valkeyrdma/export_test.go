@@ -18,8 +18,19 @@ const MaxHandshakes = maxHandshakes
 
 // Handshakes returns how many are.
 func Handshakes(address string) int {
-	underWay, _ := handshakes.Load(address)
-	return len(underWay.(chan struct{}))
+	limiters.Lock()
+	defer limiters.Unlock()
+	if l := limiters.of[address]; l != nil {
+		return len(l.underWay)
+	}
+	return 0
+}
+
+// Addresses returns for how many addresses handshakes are counted.
+func Addresses() int {
+	limiters.Lock()
+	defer limiters.Unlock()
+	return len(limiters.of)
 }
 
 // Arrived returns how many bytes have arrived, whether or not they were read.
@@ -27,4 +38,17 @@ func Arrived(c *Conn) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.arrived
+}
+
+// Offered returns the number of bytes for which windows were offered.
+func Offered(c *Conn) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.offered
+}
+
+// HoldPosts makes the connection post nothing until release is called.
+func HoldPosts(c *Conn) (release func()) {
+	c.posting.Lock()
+	return c.posting.Unlock
 }

@@ -162,6 +162,11 @@ func (f *fake) write(n int) error {
 	return f.WriteImm(context.Background(), to, uint32(n), f.mr.Sub(fakeOut, n))
 }
 
+// claim says that n bytes were written to the client's window, and writes none.
+func (f *fake) claim(n uint32) error {
+	return f.WriteImm(context.Background(), ibverbs.RemoteBuffer{}, n, f.mr.Sub(0, 0))
+}
+
 // waitForEnd waits until the client has ended the connection.
 func (f *fake) waitForEnd() error { return f.Wait(context.Background()) }
 

@@ -4,6 +4,7 @@ package valkeyrdma_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"sync/atomic"
@@ -67,6 +68,50 @@ func TestReadDeadlineInOffer(t *testing.T) {
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(cmtest.Patience)))
 	_, err = io.ReadFull(c, b)
 	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	require.NoError(t, cmtest.Take(t, served, "the server's end"))
+}
+
+// A server that writes before it has the offer does not bring about the next
+// one: it could overtake that offer.
+func TestWriteBeforeOffer(t *testing.T) {
+	const window = 4096
+	early := make(chan struct{})
+	address, served := serveFake(t, func(f *fake) error {
+		if err := errors.Join(f.greet(f.window()), f.write(window)); err != nil {
+			return err
+		}
+		for f.written == window {
+			m, err := f.messages.Next(context.Background())
+			if err != nil {
+				return err
+			}
+			f.takeOffer(m)
+		}
+		if err := f.write(window); err != nil {
+			return err
+		}
+		<-early
+		return errors.Join(f.claim(window), f.claim(1), f.waitForEnd())
+	})
+	d := valkeyrdma.Dialer{Window: window}
+	dialed, err := d.Dial(cmtest.Bounded(t), "rdma", address)
+	require.NoError(t, err)
+	c := dialed.(*valkeyrdma.Conn)
+	cmtest.Soon(t, "both windows are full", func() bool { return valkeyrdma.Arrived(c) == 2*window })
+	release := valkeyrdma.HoldPosts(c)
+	read := cmtest.InBackground(func() error {
+		_, err := io.ReadFull(c, make([]byte, 2*window))
+		return err
+	})
+	cmtest.Soon(t, "the next window is about to be offered", func() bool { return valkeyrdma.Offered(c) == 3*window })
+	close(early)
+	cmtest.Take(t, c.Gone(), "the end of the connection")
+	release()
+	require.NoError(t, cmtest.Take(t, read, "Read"))
+	require.Equal(t, uint64(3*window), valkeyrdma.Offered(c))
+	_, err = c.Write([]byte{1})
+	require.ErrorContains(t, err, "has written 1 bytes where there was room for 0")
 	require.NoError(t, c.Close())
 	require.NoError(t, cmtest.Take(t, served, "the server's end"))
 }
