@@ -13,9 +13,11 @@ import (
 )
 
 // chosenTests finds which tests a line of scripts/test runs, and of which
-// packages. Without packages, those of the line's folder.
+// packages. Without packages, those of the line's folder. A pattern that the
+// shell puts together is not found.
 var (
-	chosenTests = regexp.MustCompile(`-(?:test\.)?run ('[^']+'|\w+)((?: \./\S+)*)`)
+	chosenTests = regexp.MustCompile(`\s-(?:test\.)?run[ =]('[^']+'|"(?:[^"$]|\$[|)])+\$?"|\w+\b)((?: \./\S+)*)`)
+	runFlag     = regexp.MustCompile(`\s-(?:test\.)?run\b`)
 	chosenDir   = regexp.MustCompile(`\bcd (\S+) &&`)
 	testFunc    = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
 )
@@ -39,13 +41,29 @@ func alternatives(pattern string) []string {
 func TestStagesNameTests(t *testing.T) {
 	require.Equal(t, []string{"^TestA$", "B"}, alternatives("^TestA$|B"))
 	require.Equal(t, []string{"^TestA$", "^TestB.*$"}, alternatives("^(TestA|TestB.*)$"))
+	for line, pattern := range map[string]string{
+		`go test -run "^(TestA|TestB)$|C$" ./a`: `"^(TestA|TestB)$|C$"`,
+		`x.test -test.run=TestA`:                `TestA`,
+		`go test -run "^$one" ./a`:              "",
+		`go test -run $one ./a`:                 "",
+	} {
+		require.Regexp(t, runFlag, line)
+		if found := chosenTests.FindStringSubmatch(line); pattern != "" {
+			require.NotNil(t, found, line)
+			require.Equal(t, pattern, found[1])
+		} else {
+			require.Nil(t, found, line)
+		}
+	}
 	script, err := os.ReadFile("../scripts/test")
 	require.NoError(t, err)
 	chosen := 0
 	for line := range strings.Lines(string(script)) {
-		for _, match := range chosenTests.FindAllStringSubmatch(line, -1) {
+		matches := chosenTests.FindAllStringSubmatch(line, -1)
+		require.Len(t, runFlag.FindAllString(line, -1), len(matches), "write the pattern out, so that it is found: %s", line)
+		for _, match := range matches {
 			chosen++
-			pattern, packages := strings.Trim(match[1], "'"), strings.Fields(match[2])
+			pattern, packages := strings.Trim(match[1], `'"`), strings.Fields(match[2])
 			if dir := chosenDir.FindStringSubmatch(line); len(packages) == 0 && dir != nil {
 				packages = []string{dir[1]}
 			}

@@ -41,6 +41,19 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
+// logCallsOfFailure makes a test that fails log the calls of C from here on.
+func logCallsOfFailure(t *testing.T, c *fakelib.Provider) {
+	t.Helper()
+	c.Forget()
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, call := range c.Calls() {
+				t.Logf("%s%#x = %d", call.Name(), call.Args(), call.Result())
+			}
+		}
+	})
+}
+
 // way is how a function that failed with an errno says so.
 type way struct {
 	name          string
