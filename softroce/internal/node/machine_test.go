@@ -5,6 +5,7 @@
 package node
 
 import (
+	"syscall"
 	"testing"
 	"time"
 
@@ -46,6 +47,25 @@ func TestTakeLink(t *testing.T) {
 	choices.Lock()
 	choices.link = before
 	choices.Unlock()
+}
+
+// A link that cannot start gives its slot back. It needs a bell in memory that
+// processes share, for which no descriptor was left here.
+func TestLinkThatCannotStart(t *testing.T) {
+	firstFree := func() int {
+		l, err := link.Reserve()
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+		return l.Slot()
+	}
+	free, door := firstFree(), newDoorbell()
+	var limit syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Max: limit.Max}))
+	n := newNode(&program{}, door)
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+	require.ErrorContains(t, newMachine(n).join(), "cannot create memory and eventfds")
+	require.Equal(t, free, firstFree())
 }
 
 // Receive takes all that another process has sent, a full ring, although one
