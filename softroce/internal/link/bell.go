@@ -176,13 +176,17 @@ func (b *Bell) Relieve() bool {
 // vain.
 func (b *Bell) Resume() {
 	switch {
-	case b.settle() || !b.IsRung():
+	case b.Settle():
 	case b.attends.Load():
 		b.waits.ring()
 	default:
 		b.Wake()
 	}
 }
+
+// Settle is Resume for a bell that was not rung since the last Hear. If it was,
+// Settle changes nothing and returns false.
+func (b *Bell) Settle() bool { return b.settle() || !b.IsRung() }
 
 // settle makes ringing the silent bell wake the goroutine that attends to it
 // or, without one, the node. It returns false if the bell is not silent.

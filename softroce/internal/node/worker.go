@@ -243,18 +243,28 @@ func (w *worker) waited() int64 { return w.helps.Load() + int64(w.door.armed()) 
 // worker is awake and at work, it does that work, too.
 func (n *Node) Resume() {
 	w := &n.worker
-	if w.bell.IsRung() && n.lockUnlessAwake() {
-		w.hear()
-		if n.woke { // they run when this goroutine waits, which is soon
-			w.wokeOthers.Store(true)
-			n.woke = false
+	for range maxHeard {
+		if w.bell.IsRung() && n.lockUnlessAwake() {
+			w.hear()
+			if n.woke { // they run when this goroutine waits, which is soon
+				w.wokeOthers.Store(true)
+				n.woke = false
+			}
+			n.mu.Unlock()
 		}
-		n.mu.Unlock()
+		if !w.isAsleep() && !w.bell.IsAttended() || w.bell.Settle() {
+			return
+		}
+		if w.due() <= 0 {
+			break // more than a step: the worker works beside the program
+		}
 	}
-	if w.isAsleep() || w.bell.IsAttended() {
-		w.bell.Resume()
-	}
+	w.bell.Resume()
 }
+
+// maxHeard is how often Resume hears the bell before it wakes a thread. A peer
+// that a step has woken may answer before Resume has returned.
+const maxHeard = 3
 
 // Silence keeps packets from other processes from waking a thread. The caller
 // does the device's work until it calls Resume. Where functions of the program

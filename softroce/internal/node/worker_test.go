@@ -203,6 +203,63 @@ func TestRelieve(t *testing.T) {
 	n.path.watch()
 }
 
+// answering is a network on which a peer answers what a step has sent before
+// the step is over, so many times.
+type answering struct {
+	network
+	bell     *link.Bell
+	times    int
+	busy     bool // whether there is always more to receive
+	received int
+}
+
+func (a *answering) wake() {
+	if a.network.wake(); a.times > 0 {
+		a.times--
+		a.bell.Ring()
+	}
+}
+
+func (a *answering) receive() (more bool) {
+	a.received++
+	return a.busy
+}
+
+// An answer that comes while a thread does the work of its request is the work
+// of the same thread, which does not wake the worker for it, unless answers do
+// not stop, or there is more to do.
+func TestResumeHearsAnswers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answers  int
+		busy     bool
+		received int
+		woken    uint64
+	}{
+		"no answer":               {0, false, 1, 0},
+		"an answer":               {1, false, 2, 0},
+		"an answer to the answer": {2, false, 3, 0},
+		"answers without end":     {100, false, maxHeard, 1},
+		"more to do":              {0, true, maxAdvances, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newWired(t)
+			w := &n.worker
+			net := &answering{network: n.network, bell: w.bell, times: tt.answers, busy: tt.busy}
+			n.network = net
+			atomic.StoreUint32(w.bell.Word(), link.Asleep)
+			w.wakesAt.Store(int64(time.Hour))
+			require.True(t, n.Relieve())
+			w.bell.Ring()
+			n.Resume()
+			require.Equal(t, tt.received, net.received)
+			var woken uint64 // how often the worker was
+			_, _, _ = syscall.Syscall(syscall.SYS_READ, uintptr(n.Event()), uintptr(unsafe.Pointer(&woken)), unsafe.Sizeof(woken))
+			require.Equal(t, tt.woken, woken)
+			require.Equal(t, tt.woken > 0, w.bell.IsRung(), "the worker hears it")
+		})
+	}
+}
+
 // The work of a request is done even if its thread finds the mutex locked.
 func TestRelieveWaits(t *testing.T) {
 	for name, rest := range map[string]func(w *worker){
