@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"slices"
-	"sort"
 	"sync"
 	"syscall"
 	"unsafe"
@@ -510,83 +509,6 @@ func (l *list) remove(r *Region) {
 		r.next.prev = r.prev
 	}
 	r.prev, r.next = nil, nil
-}
-
-// An index holds regions, which may overlap, in the order of their first bytes.
-type index []place
-
-// A place is a region's entry in an index.
-type place struct {
-	start, end uintptr // of the region
-	region     *Region
-
-	// The region that reaches furthest, of this place and those before it. It
-	// contains the memory from start to any byte that one of them contains. So
-	// a search needs no second look, however regions are nested.
-	furthest    *Region
-	furthestEnd uintptr
-}
-
-// after returns the position of the first place that starts after address.
-func (x index) after(address uintptr) int {
-	return sort.Search(len(x), func(i int) bool { return x[i].start > address })
-}
-
-// find returns a region that contains the memory from start to end, or nil.
-func (x index) find(start, end uintptr) *Region {
-	i := x.after(start) - 1
-	if i < 0 || x[i].furthestEnd < end {
-		return nil
-	}
-	return x[i].furthest
-}
-
-// touching returns the regions that overlap the memory from start to end, or
-// are next to it.
-func (x index) touching(start, end uintptr) iter.Seq[*Region] {
-	return func(yield func(*Region) bool) {
-		for i := x.after(end) - 1; i >= 0 && x[i].furthestEnd >= start; i-- {
-			if x[i].end >= start && !yield(x[i].region) {
-				return
-			}
-		}
-	}
-}
-
-// insert adds a region.
-func (x *index) insert(r *Region) {
-	start, end := span(r.bytes)
-	i := x.after(start)
-	*x = slices.Insert(*x, i, place{start: start, end: end, region: r})
-	x.update(i)
-}
-
-// remove removes a region, and reports whether it was in the index.
-func (x *index) remove(r *Region) bool {
-	start, _ := span(r.bytes)
-	for i := x.after(start) - 1; i >= 0 && (*x)[i].start == start; i-- {
-		if (*x)[i].region == r {
-			*x = slices.Delete(*x, i, i+1)
-			x.update(i)
-			return true
-		}
-	}
-	return false
-}
-
-// update corrects the furthest regions after a change at position i.
-func (x *index) update(i int) {
-	for ; i < len(*x); i++ {
-		p := &(*x)[i]
-		furthest, end := p.region, p.end
-		if i > 0 && (*x)[i-1].furthestEnd >= end {
-			furthest, end = (*x)[i-1].furthest, (*x)[i-1].furthestEnd
-		}
-		if p.furthest == furthest {
-			return // and so for all that follow
-		}
-		p.furthest, p.furthestEnd = furthest, end
-	}
 }
 
 // remove returns all without one, and leaves no reference to it behind.

@@ -211,7 +211,7 @@ func TestPiecesMerge(t *testing.T) {
 				require.NoError(t, err)
 				c.release(r)
 			}
-			require.LessOrEqual(t, len(c.writable), 11)
+			require.LessOrEqual(t, count(c.writable), 11)
 			total := 0
 			for r := range d.alive {
 				total += len(r.bytes)
@@ -771,12 +771,20 @@ func TestCachedMemoryIsReachable(t *testing.T) {
 		runtime.GC()
 	}
 	require.NotNil(t, p.Value())
-	got, _ := span(c.writable[0].region.bytes)
+	got, _ := span(c.writable.root.region.bytes)
 	require.Equal(t, start, got)
 	require.NoError(t, c.close())
 	for p.Value() != nil {
 		runtime.GC()
 	}
+}
+
+// count returns the number of regions in an index.
+func count(x index) (n int) {
+	for range x.touching(0, math.MaxUint) {
+		n++
+	}
+	return n
 }
 
 // The index agrees with a search of all regions, however they are nested.
@@ -789,7 +797,8 @@ func TestIndex(t *testing.T) {
 		for range 100 {
 			if len(regions) > 0 && rnd.IntN(3) == 0 {
 				i := rnd.IntN(len(regions))
-				x.remove(regions[i])
+				require.True(t, x.remove(regions[i]))
+				require.False(t, x.remove(regions[i]))
 				regions = slices.Delete(regions, i, i+1)
 			} else {
 				start := rnd.IntN(len(array))
@@ -797,7 +806,7 @@ func TestIndex(t *testing.T) {
 				x.insert(r)
 				regions = append(regions, r)
 			}
-			require.Len(t, x, len(regions))
+			require.Equal(t, len(regions), count(x))
 			start := rnd.IntN(len(array))
 			b := array[start : start+1+rnd.IntN(len(array)-start)]
 			isThere := slices.ContainsFunc(regions, func(r *Region) bool { return contains(r.bytes, b) })
@@ -809,6 +818,37 @@ func TestIndex(t *testing.T) {
 				p, q := within(array, r.bytes), within(array, b)
 				require.Equal(t, p.start <= q.end && p.end >= q.start, slices.Contains(touching, r))
 			}
+		}
+	}
+}
+
+// BenchmarkIndex measures what a region that comes and goes takes with more and
+// more regions, in orders of their addresses.
+func BenchmarkIndex(b *testing.B) {
+	for _, order := range []string{"ascending", "descending", "random"} {
+		for _, n := range []int{1000, 10_000, 100_000} {
+			b.Run(fmt.Sprint(order, "-", n), func(b *testing.B) {
+				array, regions := make([]byte, 64*n), make([]*Region, n)
+				for i := range regions {
+					regions[i] = &Region{bytes: array[64*i:][:64]}
+				}
+				switch order {
+				case "descending":
+					slices.Reverse(regions)
+				case "random":
+					rand.New(rand.NewPCG(1, 1)).Shuffle(n, func(i, j int) { regions[i], regions[j] = regions[j], regions[i] })
+				}
+				for b.Loop() {
+					var x index
+					for _, r := range regions {
+						x.insert(r)
+					}
+					for _, r := range regions {
+						x.remove(r)
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/region")
+			})
 		}
 	}
 }
@@ -1090,7 +1130,7 @@ func (m *model) check() {
 		require.Equal(m.t, !r.added, m.device.alive[r.region], "no region is deregistered before its time")
 	}
 	require.Len(m.t, m.inOrder(), found)
-	require.Equal(m.t, found, len(m.cache.writable)+len(m.cache.readOnly))
+	require.Equal(m.t, found, count(m.cache.writable)+count(m.cache.readOnly))
 	var r *Region
 	for _, u := range m.unused {
 		require.Same(m.t, r, u.region.prev)
