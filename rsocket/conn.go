@@ -317,7 +317,6 @@ func (c *Conn) Close() error {
 		}
 		c.mu.Unlock()
 	})
-	c.dropQP()
 	err := c.rdma.Close() // may call the logger's handler, which may call Close again
 	if c.part != nil && errors.Is(err, syscall.EBUSY) {
 		<-c.taken // another Close is in takeLast
@@ -329,17 +328,6 @@ func (c *Conn) Close() error {
 		c.writer.deadline.set(time.Time{})
 	})
 	return c.closeErr
-}
-
-// dropQP destroys the queue pair of a connection without a pool, if the device
-// is in this process, so that disconnecting does not complete its receives
-// first: there are hundreds, and nothing polls them. After an error, the next
-// call of Close tries again.
-func (c *Conn) dropQP() {
-	if c.part == nil && cerr.IsInProgram() {
-		defer turns.Begin()()
-		_ = c.qp.Close()
-	}
 }
 
 // sayEnd announces the end to the peer, and waits until the peer's device has
