@@ -178,6 +178,13 @@ func (i connInternals) Wake() { i.c.ops.cq.Wake() }
 // device in this process to other goroutines.
 func (i connInternals) SetAside(aside bool) { sealed.Open(i.c.ops.cq.Internals()).SetAside(aside) }
 
+// AwaitFlushed returns when PreparedQP.Flushed is not running. The caller must
+// not be Flushed.
+func (i connInternals) AwaitFlushed() {
+	i.c.flushing.RLock()
+	defer i.c.flushing.RUnlock()
+}
+
 // IsOver reports whether a posted transfer is over, and if it is, whether it
 // has failed.
 func (i connInternals) IsOver(t *Transfer) (over, failed bool) {

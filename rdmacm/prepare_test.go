@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/sealed"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
@@ -176,6 +177,39 @@ func TestPrepareShares(t *testing.T) {
 	require.NoError(t, accepted.conn.Close())
 	require.NoError(t, client.Close(), "again")
 	require.Equal(t, 1, flushed)
+}
+
+// While Flushed runs, Close fails. After AwaitFlushed it waits for the first
+// Close instead.
+func TestCloseBesideFlushed(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	ln := listenOn(t, d.IPv4)
+	o, running, goOn := newOwn(), make(chan struct{}), make(chan struct{})
+	config := o.config()
+	config.Queues = &rdmacm.PreparedQP{Prepare: o.prepare, Flushed: func() {
+		close(running)
+		<-goOn
+	}}
+	result := acceptOne(ctx, ln, nil)
+	client, err := rdmacm.Dial(ctx, ln.Addr().String(), config)
+	require.NoError(t, err)
+	server := <-result
+	require.NoError(t, server.err)
+
+	closed := make(chan error, 2)
+	go func() { closed <- client.Close() }()
+	<-running
+	require.ErrorIs(t, client.Close(), syscall.EBUSY)
+	go func() {
+		sealed.Open(client.Internals()).AwaitFlushed()
+		closed <- client.Close()
+	}()
+	close(goOn)
+	require.NoError(t, <-closed)
+	require.NoError(t, <-closed)
+	require.NoError(t, server.conn.Close())
+	o.close(t)
 }
 
 // The result of Prepare is checked. After a failure everything is closed except

@@ -117,7 +117,7 @@ func (o *preparedReceives) settle() {
 	if c.qp.LastWQEReached() != nil {
 		awaitLastWQE(c.qp)
 	}
-	c.flushing.Store(true)
-	defer c.flushing.Store(false)
+	c.flushing.Lock()
+	defer c.flushing.Unlock()
 	o.onFlush()
 }

@@ -45,7 +45,7 @@ type queues struct {
 	made     chan struct{} // closed when the queue pair has been created, or creating it has failed
 	onEnd    func(error)   // Config.Ended, or nil
 	onLog    func(error)   // writes the log record of the end; may be nil
-	flushing atomic.Bool   // whether PreparedQP.Flushed is running
+	flushing sync.RWMutex  // held for writing while PreparedQP.Flushed runs
 	patience *time.Timer   // calls ops.abandon; nil until the queue pair is flushed; guarded by ops.mu
 
 	notifying  atomic.Bool                     // whether checkHandshake's call of Notify is running, or about to
@@ -395,9 +395,10 @@ func (c *queues) alloc(size int, access ibverbs.AccessFlags, allocate func(size 
 // the queues, it calls the functions others, which close the other users of the
 // protection domain. After an error, release can be called again.
 func (c *queues) release(others ...func() error) error {
-	if c.flushing.Load() {
+	if !c.flushing.TryRLock() {
 		return cerr.Busy(c.name(), []string{"PreparedQP.Flushed, which is still running"})
 	}
+	c.flushing.RUnlock()
 	return c.closer.Do(func() error {
 		if c.qp != nil {
 			c.ops.intake.settle()

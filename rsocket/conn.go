@@ -16,6 +16,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/sealed"
 	"github.com/verbena-go/verbena/internal/turns"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
@@ -76,9 +77,6 @@ type Conn struct {
 	announcing sync.Once // guards the part of Close that announces the end to the peer
 	freeing    sync.Once // guards the part of Close that frees resources and sets closeErr
 	closeErr   error
-
-	taking sync.Once     // guards the closing of taken
-	taken  chan struct{} // closed when takeLast has returned
 }
 
 var (
@@ -90,7 +88,7 @@ var (
 // newConn returns a connection without resources, which prepare creates.
 func newConn(config Config) *Conn {
 	c := &Conn{
-		config: config, closed: make(chan struct{}), taken: make(chan struct{}), linger: DefaultLinger,
+		config: config, closed: make(chan struct{}), linger: DefaultLinger,
 	}
 	c.direct.lock = make(chan struct{}, 1)
 	c.reader.init()
@@ -319,7 +317,7 @@ func (c *Conn) Close() error {
 	})
 	err := c.rdma.Close() // may call the logger's handler, which may call Close again
 	if c.part != nil && errors.Is(err, syscall.EBUSY) {
-		<-c.taken // another Close is in takeLast
+		sealed.Open(c.rdma.Internals()).AwaitFlushed() // another Close is in takeLast
 		err = c.rdma.Close()
 	}
 	c.freeing.Do(func() {
@@ -370,7 +368,6 @@ func (c *Conn) takeLast() {
 	if c.part == nil || !c.ready {
 		return
 	}
-	defer c.taking.Do(func() { close(c.taken) })
 	ctx, cancel := context.WithTimeout(context.Background(), lastPatience)
 	defer cancel()
 	c.pump.await(ctx, c, func() bool {
