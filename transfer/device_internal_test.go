@@ -107,10 +107,10 @@ func TestDeviceBackAtOnce(t *testing.T) {
 		_, err := rdmacm.Devices()
 		require.NoError(t, err)
 	})
-	r := newRig(t, Config{Devices: []string{"soft0"}})
+	r := newRig(t, Config{Devices: []string{"soft0"}, RetryTimeout: time.Minute})
 	_, err := r.engine.Alloc(4096, RegionConfig{Name: "memory", Access: WriteAccess})
 	require.NoError(t, err)
-	engine, err := New(Config{Devices: []string{"soft0"}, Connections: 2, RetryTimeout: 10 * time.Second})
+	engine, err := New(Config{Devices: []string{"soft0"}, Connections: 2, RetryTimeout: time.Minute})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, engine.Close()) })
 	var peers []*Peer
