@@ -189,7 +189,9 @@ func (b *Batch) add(op string, r request) error {
 // Notify makes the batch send the peer a message of at most MaxNotification
 // bytes once all its requests are done. The peer's Receive returns the message
 // exactly once, and then sees what the requests wrote. If a request fails, no
-// message is sent. Notify copies the message, which may be empty.
+// message is sent. Notify copies the message, which may be empty. The message
+// of a batch without requests is for the session that there is at Submit, also
+// if Notify was called before a restart of the peer.
 //
 // On iWARP, a device may complete a write before its data are in place. So the
 // message may come before them, unless it follows them on the same connection.
@@ -216,7 +218,8 @@ func (p *Peer) checkMessage(op string, message []byte) error {
 // Submit hands the batch to the peer's connections. It waits for room as
 // Config.Pending says, and if ctx ends before there is any, nothing was
 // submitted and the error matches ctx.Err(). It may register memory, which
-// blocks. Afterwards, Wait tells how the batch ended.
+// blocks. Afterwards, Wait tells how the batch ended. A ctx that ends later
+// does not end the batch: context.AfterFunc(ctx, batch.Cancel) makes it do so.
 func (b *Batch) Submit(ctx context.Context) error {
 	if err := cmp.Or(b.change(), checkContext("Batch.Submit", ctx)); err != nil {
 		return err
@@ -692,7 +695,9 @@ func (b *Batch) Progress() (moved, total int64) {
 // requests fail with ErrCanceled. What was posted continues: only after Wait
 // has returned, and returned no *PendingError, is the memory at both ends no
 // longer written. Requests may have been carried out in part. If all requests
-// are done, Cancel does nothing: a notification is still sent.
+// are done, Cancel does nothing: a notification is still sent, and Wait still
+// waits until the peer's mailbox has room for it. Progress then reports that
+// all bytes have moved, and the memory is free.
 func (b *Batch) Cancel() {
 	if b == nil || b.peer == nil {
 		return

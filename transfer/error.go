@@ -14,8 +14,9 @@ import (
 var (
 	// ErrSessionEnded reports that a session with the peer has ended: the
 	// peer's program has restarted, has closed its Peer, or was away for longer
-	// than Config.RetryTimeout. The error also says which. Regions that
-	// Peer.Region returned before are of no use any more; ask for them again.
+	// than Config.RetryTimeout. The error also says what this end saw of that.
+	// Regions that Peer.Region returned before are of no use any more; ask for
+	// them again.
 	ErrSessionEnded = errors.New("transfer: the session with the peer has ended; its regions must be looked up again")
 	// ErrWithdrawn reports that the peer has closed the region.
 	ErrWithdrawn = errors.New("transfer: the peer has closed the region")

@@ -89,10 +89,11 @@ func (p *Peer) Credentials() []byte {
 	return slices.Clone(p.credentials)
 }
 
-// Incarnation returns a number that tells the sessions with the peer apart:
-// that of the peer's engine, which it chose at its start. It is 0 while there
-// is no session. An end that has dialed compares it to learn that the peer's
-// program has restarted; an end that was dialed gets a new Peer.
+// Incarnation returns a number that the peer's engine chose at its start. It is
+// 0 while there is no session. An end that has dialed compares it to learn that
+// the peer's program has restarted; an end that was dialed gets a new Peer. A
+// session that follows another one with the same engine has the same number:
+// Stats counts sessions.
 func (p *Peer) Incarnation() uint64 {
 	if p.check("") != nil {
 		return 0

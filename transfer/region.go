@@ -76,9 +76,9 @@ type registration struct {
 // heap until Close. Close the region before you unmap memory that is not of
 // Go's heap. Memory that can only be read, such as a file's that is mapped so,
 // is for Batch.Write and ReadAccess. Register fails with an error matching
-// syscall.EFAULT if it is to have WriteAccess, and with ENOMEM if the
-// system does not let the process lock that much memory. It blocks while the
-// kernel locks the memory.
+// syscall.EFAULT if it is to have WriteAccess, with os.ErrExist if another open
+// region has the name, and with ENOMEM if the system does not let the process
+// lock that much memory. It blocks while the kernel locks the memory.
 func (e *Engine) Register(b []byte, config RegionConfig) (*Region, error) {
 	const op = "Engine.Register"
 	if len(b) == 0 && e.check(op) == nil {
