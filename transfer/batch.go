@@ -503,8 +503,10 @@ func (b *Batch) notify() {
 		if s := b.firstPath.session; s.err != nil {
 			b.notified(s.requestError())
 		}
+	case b.canceled:
+		b.notified(ErrCanceled)
 	default:
-		p.notify(b.message, func(err error) { // called without the peer's mu
+		p.notify(b, func(err error) { // called without the peer's mu
 			p.mu.Lock()
 			defer p.unlock()
 			b.notified(err)
@@ -694,10 +696,10 @@ func (b *Batch) Progress() (moved, total int64) {
 // Cancel ends the batch early. What was not posted is not transferred, and its
 // requests fail with ErrCanceled. What was posted continues: only after Wait
 // has returned, and returned no *PendingError, is the memory at both ends no
-// longer written. Requests may have been carried out in part. If all requests
-// are done, Cancel does nothing: a notification is still sent, and Wait still
-// waits until the peer's mailbox has room for it. Progress then reports that
-// all bytes have moved, and the memory is free.
+// longer written. Requests may have been carried out in part. A notification
+// is not sent, and Wait returns ErrCanceled, unless it was sent already: until
+// all requests are done and the peer's mailbox has room for it, it was not. If
+// it was, and all requests are done, Cancel does nothing.
 func (b *Batch) Cancel() {
 	if b == nil || b.peer == nil {
 		return
@@ -705,11 +707,16 @@ func (b *Batch) Cancel() {
 	p := b.peer
 	p.mu.Lock()
 	defer p.unlock()
-	if b.state != submitted {
-		return
+	switch b.state {
+	case submitted:
+		b.canceled = true
+		p.drop(func(other *Batch, _ *request) bool { return other == b }, ErrCanceled)
+	case notifying:
+		b.canceled = true
+		if s := p.session; s != nil && s.forgetWaiting(b) {
+			b.notified(ErrCanceled)
+		}
 	}
-	b.canceled = true
-	p.drop(func(other *Batch, _ *request) bool { return other == b }, ErrCanceled)
 }
 
 // weight returns how much of Config.Pending the batch takes.

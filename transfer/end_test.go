@@ -212,6 +212,51 @@ func TestCancel(t *testing.T) {
 	t.Logf("%d of 20 batches were canceled", canceled)
 }
 
+// A notification for which the peer's mailbox has no room is not sent after
+// Cancel, nor after the end of the context of Send.
+func TestCancelNotification(t *testing.T) {
+	needDevice(t)
+	ctx := bounded(t)
+	p := newPair(t, transfer.Config{Mailbox: 1, RetryTimeout: time.Minute})
+	remote, err := p.dialed.Region(ctx, "memory")
+	require.NoError(t, err)
+	require.NoError(t, p.dialed.Send(ctx, []byte("first")))
+	data := random(slot)
+	for name, fill := range map[string]func(b *transfer.Batch) error{
+		"behind data": func(b *transfer.Batch) error { return b.Write(remote, 0, data) },
+		"alone":       func(*transfer.Batch) error { return nil },
+	} {
+		b := p.dialed.NewBatch(1)
+		require.NoError(t, fill(b), name)
+		require.NoError(t, b.Notify([]byte(name)))
+		require.NoError(t, b.Submit(ctx))
+		cmtest.Soon(t, "the data are written", func() bool { moved, total := b.Progress(); return moved == total })
+		_, pending := errors.AsType[*transfer.PendingError](b.Wait(cmtest.Canceled(t)))
+		require.True(t, pending, name)
+		b.Cancel()
+		require.ErrorIs(t, b.Wait(ctx), transfer.ErrCanceled, name)
+		for i := range b.Len() {
+			require.NoError(t, b.Err(i), name)
+		}
+	}
+	short, cancel := context.WithCancel(ctx)
+	sent := make(chan error)
+	go func() { sent <- p.dialed.Send(short, []byte("second")) }()
+	cmtest.Soon(t, "the message waits", func() bool { return transfer.WaitingNotifications(p.dialed) == 1 })
+	cancel()
+	require.Equal(t, context.Canceled, cmtest.Take(t, sent, "the end of Send"))
+
+	for _, want := range []string{"first", "last"} {
+		message, err := p.accepted.Receive(ctx)
+		require.NoError(t, err)
+		require.Equal(t, want, string(message))
+		if want == "first" {
+			require.NoError(t, p.dialed.Send(ctx, []byte("last")))
+		}
+	}
+	require.True(t, bytes.Equal(data, p.atB.Bytes()[:slot]))
+}
+
 func must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()

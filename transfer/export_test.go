@@ -39,6 +39,17 @@ func BreakControl(p *Peer) {
 	}
 }
 
+// WaitingNotifications returns how many notifications wait for room in the
+// peer's mailbox.
+func WaitingNotifications(p *Peer) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.session == nil {
+		return 0
+	}
+	return len(p.session.waiting)
+}
+
 // SetNearer makes a device the nearest one to all of an engine's memory. The
 // engine has no peer and no memory yet.
 func SetNearer(e *Engine, device int) { e.setNearer(device) }

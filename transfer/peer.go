@@ -5,6 +5,7 @@ package transfer
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -362,12 +363,12 @@ func (p *Peer) withdraw(r *Region) (*session, <-chan struct{}) {
 
 // Send sends the peer a message of at most MaxNotification bytes, as a batch
 // without requests would. It blocks until the message is in the peer's mailbox.
-// If ctx ends while Send waits for a session or for room, nothing is sent and
-// the error matches ctx.Err(). If ctx ends later, the error is a *PendingError,
-// and the message may still arrive. While there is no connection or no session,
-// Send waits for the next one. If the session ends before the peer is known to
-// have the message, the error matches ErrSessionEnded, and the message may have
-// arrived.
+// If ctx ends while Send waits for a session or for room, also in the mailbox,
+// nothing is sent and the error matches ctx.Err(). If ctx ends later, the error
+// is a *PendingError, and the message may still arrive. While there is no
+// connection or no session, Send waits for the next one. If the session ends
+// before the peer is known to have the message, the error matches
+// ErrSessionEnded, and the message may have arrived.
 func (p *Peer) Send(ctx context.Context, message []byte) error {
 	const op = "Peer.Send"
 	if err := cmp.Or(p.check(op), checkContext(op, ctx), p.checkMessage(op, message)); err != nil {
@@ -380,7 +381,17 @@ func (p *Peer) Send(ctx context.Context, message []byte) error {
 	if err := b.Submit(ctx); err != nil {
 		return err
 	}
-	return b.Wait(ctx)
+	err := b.Wait(ctx)
+	if _, pending := errors.AsType[*PendingError](err); !pending {
+		return err
+	}
+	b.Cancel() // the peer may have no room
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b.err == ErrCanceled {
+		return ctx.Err()
+	}
+	return err
 }
 
 // Receive waits for a notification of the peer and returns it. When the peer
@@ -507,8 +518,8 @@ func (p *Peer) Notifications(ctx context.Context) iter.Seq2[[]byte, error] {
 	}
 }
 
-// notify sends a notification. The caller holds p.mu.
-func (p *Peer) notify(message []byte, done func(error)) {
+// notify sends a batch's notification. The caller holds p.mu.
+func (p *Peer) notify(b *Batch, done func(error)) {
 	if p.session == nil {
 		err := p.err
 		if err == nil {
@@ -517,7 +528,7 @@ func (p *Peer) notify(message []byte, done func(error)) {
 		go done(err)
 		return
 	}
-	p.session.notify(notification{message, done})
+	p.session.notify(notification{b, done})
 }
 
 // Work.

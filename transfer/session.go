@@ -59,8 +59,8 @@ type session struct {
 
 // notification is a notification to send.
 type notification struct {
-	message []byte
-	done    func(error) // called without locks when the peer has it in its mailbox, or may not have it
+	batch *Batch      // that it is of
+	done  func(error) // called without locks when the peer has it in its mailbox, or may not have it
 }
 
 func newSession(p *Peer, t token, incarnation uint64, mailbox uint32) *session {
@@ -544,10 +544,22 @@ func (s *session) sendWaiting() {
 		s.sent++
 		s.stream.add(n.done, func(e *encoder) {
 			end := e.item(itemNotify)
-			e.raw(n.message)
+			e.raw(n.batch.message)
 			end()
 		})
 	}
+}
+
+// forgetWaiting makes the session forget a batch's notification for which the
+// peer has no room, and reports whether there was one. The caller holds the
+// peer's mu.
+func (s *session) forgetWaiting(b *Batch) bool {
+	i := slices.IndexFunc(s.waiting, func(n notification) bool { return n.batch == b })
+	if i < 0 {
+		return false
+	}
+	s.waiting = slices.Delete(s.waiting, i, i+1)
+	return true
 }
 
 // maxMailboxes is how often a peer that begins anew may fill the mailbox while
