@@ -186,7 +186,18 @@ func (b *Bell) Resume() {
 
 // Settle is Resume for a bell that was not rung since the last Hear. If it was,
 // Settle changes nothing and returns false.
-func (b *Bell) Settle() bool { return b.settle() || !b.IsRung() }
+func (b *Bell) Settle() bool {
+	for !b.settle() {
+		switch atomic.LoadUint32(b.word) {
+		case Rung:
+			return false
+		case Silent: // another thread has heard the bell since
+		default:
+			return true
+		}
+	}
+	return true
+}
 
 // settle makes ringing the silent bell wake the goroutine that attends to it
 // or, without one, the node. It returns false if the bell is not silent.

@@ -326,3 +326,23 @@ func TestCheckEvent(t *testing.T) {
 	require.ErrorContains(t, checkEvent(ends[1]), "refused as a bell's descriptor")
 	require.ErrorIs(t, checkEvent(-1), syscall.EBADF)
 }
+
+// A bell that another thread hears while it is settled is settled, too, so that
+// ringing it wakes the node.
+func TestBellSettleBesideHear(t *testing.T) {
+	b := NewBell(new(uint32))
+	begin, heard := make(chan struct{}), make(chan bool)
+	go func() {
+		for range begin {
+			heard <- b.Hear()
+		}
+	}()
+	defer close(begin)
+	for range 200_000 {
+		atomic.StoreUint32(b.Word(), Rung)
+		begin <- struct{}{}
+		settled := b.Settle()
+		<-heard
+		require.False(t, settled && atomic.LoadUint32(b.Word()) == Silent)
+	}
+}

@@ -255,8 +255,8 @@ func (n *Node) Resume() {
 		if !w.isAsleep() && !w.bell.IsAttended() || w.bell.Settle() {
 			return
 		}
-		if w.due() <= 0 {
-			break // more than a step: the worker works beside the program
+		if w.due() <= 0 || w.oversleeps() || w.watched.Load() {
+			break // there is work for the worker
 		}
 	}
 	w.bell.Resume()
@@ -390,8 +390,7 @@ func (w *worker) attendStep(over func() bool) bool {
 }
 
 // oversleeps reports whether something is due later, but before the worker's
-// sleep ends, so that step has rung the bell for the worker. The caller holds
-// the mutex.
+// sleep ends, so that step has rung the bell for the worker.
 func (w *worker) oversleeps() bool { return w.due() > 0 && w.dueAt.Load() < w.wakesAt.Load() }
 
 // Received returns the number of packets that have come from other processes.

@@ -232,17 +232,20 @@ func TestResumeHearsAnswers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answers  int
 		busy     bool
+		late     bool // whether there is something to do before the worker wakes
 		received int
 		woken    uint64
 	}{
-		"no answer":               {0, false, 1, 0},
-		"an answer":               {1, false, 2, 0},
-		"an answer to the answer": {2, false, 3, 0},
-		"answers without end":     {100, false, maxHeard, 1},
-		"more to do":              {0, true, maxAdvances, 1},
+		"no answer":               {0, false, false, 1, 0},
+		"an answer":               {1, false, false, 2, 0},
+		"an answer to the answer": {2, false, false, 3, 0},
+		"answers without end":     {100, false, false, maxHeard, 1},
+		"more to do":              {0, true, false, maxAdvances, 1},
+		"something to do later":   {0, false, true, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newWired(t)
+			n.program.late = tt.late
 			w := &n.worker
 			net := &answering{network: n.network, bell: w.bell, times: tt.answers, busy: tt.busy}
 			n.network = net
