@@ -13,6 +13,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/sealed"
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
@@ -194,20 +195,21 @@ func TestCloseBesideFlushed(t *testing.T) {
 	result := acceptOne(ctx, ln, nil)
 	client, err := rdmacm.Dial(ctx, ln.Addr().String(), config)
 	require.NoError(t, err)
-	server := <-result
+	server := cmtest.Take(t, result, "a connection")
 	require.NoError(t, server.err)
 
 	closed := make(chan error, 2)
 	go func() { closed <- client.Close() }()
-	<-running
+	cmtest.Take(t, running, "the call of Flushed")
 	require.ErrorIs(t, client.Close(), syscall.EBUSY)
 	go func() {
 		sealed.Open(client.Internals()).AwaitFlushed()
 		closed <- client.Close()
 	}()
 	close(goOn)
-	require.NoError(t, <-closed)
-	require.NoError(t, <-closed)
+	for range 2 {
+		require.NoError(t, cmtest.Take(t, closed, "the end of Close"))
+	}
 	require.NoError(t, server.conn.Close())
 	o.close(t)
 }
