@@ -16,7 +16,7 @@ import (
 // packages. Without packages, those of the line's folder. A pattern that the
 // shell puts together is not found.
 var (
-	chosenTests = regexp.MustCompile(`\s-(?:test\.)?run[ =]('[^']+'|"(?:[^"$]|\$[|)])+\$?"|\w+\b)((?: \./\S+)*)`)
+	chosenTests = regexp.MustCompile(`\s-(?:test\.)?run[ =]('[^']+'|"(?:[^"$]|\$[|)])+\$?"|\w+)((?: \./\S+)*)(?:[\s)]|$)`)
 	runFlag     = regexp.MustCompile(`\s-(?:test\.)?run\b`)
 	chosenDir   = regexp.MustCompile(`\bcd (\S+) &&`)
 	testFunc    = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
@@ -46,6 +46,7 @@ func TestStagesNameTests(t *testing.T) {
 		`x.test -test.run=TestA`:                `TestA`,
 		`go test -run "^$one" ./a`:              "",
 		`go test -run $one ./a`:                 "",
+		`go test -run Test$one ./a`:             "",
 	} {
 		require.Regexp(t, runFlag, line)
 		if found := chosenTests.FindStringSubmatch(line); pattern != "" {
