@@ -190,8 +190,8 @@ func (b *Batch) add(op string, r request) error {
 // bytes once all its requests are done. The peer's Receive returns the message
 // exactly once, and then sees what the requests wrote. If a request fails, no
 // message is sent. Notify copies the message, which may be empty. The message
-// of a batch without requests is for the session that there is at Submit, also
-// if Notify was called before a restart of the peer.
+// of a batch without requests is for the session that there is when Submit
+// returns, also if Notify was called before a restart of the peer.
 //
 // On iWARP, a device may complete a write before its data are in place. So the
 // message may come before them, unless it follows them on the same connection.
@@ -220,6 +220,8 @@ func (p *Peer) checkMessage(op string, message []byte) error {
 // submitted and the error matches ctx.Err(). It may register memory, which
 // blocks. Afterwards, Wait tells how the batch ended. A ctx that ends later
 // does not end the batch: context.AfterFunc(ctx, batch.Cancel) makes it do so.
+// After Wait, call the function that AfterFunc has returned, so that it does
+// not cancel a later use of the batch.
 func (b *Batch) Submit(ctx context.Context) error {
 	if err := cmp.Or(b.change(), checkContext("Batch.Submit", ctx)); err != nil {
 		return err

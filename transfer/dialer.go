@@ -60,11 +60,11 @@ const (
 // Dial fails with an error matching ErrRefused if Authenticate or Verify
 // refuses, with one matching syscall.ECONNREFUSED if no engine listens there or
 // its Backlog is full, and with ctx.Err() if ctx ends first. If the connection
-// for control is up, but no other can be made in Config.RetryTimeout, the error
-// matches syscall.ETIMEDOUT, and says why the last try failed. If the other
-// program ends meanwhile, the error matches syscall.ECONNRESET, ECONNREFUSED or
-// ETIMEDOUT. If a later session is refused, the Peer ends: its Err matches
-// ErrRefused.
+// for control is up, but no other can be made in Config.RetryTimeout, and each
+// was tried once, the error matches syscall.ETIMEDOUT, and says why the last
+// try failed. If the other program ends meanwhile, the error matches
+// syscall.ECONNRESET, ECONNREFUSED or ETIMEDOUT. If a later session is refused,
+// the Peer ends: its Err matches ErrRefused.
 func (e *Engine) Dial(ctx context.Context, address string, config DialConfig) (*Peer, error) {
 	const op = "Engine.Dial"
 	if err := cmp.Or(e.check(op), checkContext(op, ctx)); err != nil {
@@ -106,7 +106,7 @@ func (e *Engine) Dial(ctx context.Context, address string, config DialConfig) (*
 	var ended error // why the session has
 	err = p.await(ctx, func() bool {
 		isUp, ended = len(s.up) > 0, s.err
-		return isUp || ended != nil || isLate && p.lastErr != nil // the first try has its time
+		return isUp || ended != nil || isLate && s.untried == 0 && p.lastErr != nil // each first try has its time
 	})
 	if err == nil && !isUp {
 		err = ended
@@ -264,7 +264,7 @@ func (p *Peer) maintainSessions(conn *rdmacm.Conn, s *session, addresses []addre
 				return
 			}
 			if err != nil {
-				p.setLastErr(err)
+				p.setLastErr(addrPair{remote: d.address}.unanswered(err, dialTimeout))
 				s = nil
 				pause(d.ctx, p.backoff())
 				continue
@@ -384,7 +384,7 @@ func (p *Peer) resumeBy(s *session, w addrPair, timeout time.Duration) error {
 		return decodeNumber(it)
 	}()
 	if err != nil {
-		return errors.Join(err, conn.Close())
+		return errors.Join(w.unanswered(err, timeout), conn.Close())
 	}
 	cancel()
 	_ = s.attach(conn, received)
@@ -456,7 +456,11 @@ func (p *Peer) maintainPaths(running *sync.WaitGroup, s *session, addresses []ad
 		return
 	}
 	devices := p.engine.devices
-	for i := range max(len(devices), len(remote)) {
+	pairs := max(len(devices), len(remote))
+	p.mu.Lock()
+	s.untried = pairs * p.engine.config.Connections
+	p.mu.Unlock()
+	for i := range pairs {
 		local := devices[i%len(devices)]
 		to := byDevice[remote[i%len(remote)]]
 		for range p.engine.config.Connections {
@@ -468,6 +472,7 @@ func (p *Peer) maintainPaths(running *sync.WaitGroup, s *session, addresses []ad
 // maintainPath maintains one data connection until the session ends. A peer
 // that ends each one soon must not keep this end busy.
 func (p *Peer) maintainPath(s *session, local *device, to []netip.AddrPort) {
+	tried := false
 	for attempts := 0; s.ctx.Err() == nil; attempts++ {
 		began := time.Now()
 		pairs := addrPairsBetween(local, to, p.dialer.at)
@@ -483,6 +488,13 @@ func (p *Peer) maintainPath(s *session, local *device, to []netip.AddrPort) {
 				break
 			}
 			p.setLastErr(err)
+		}
+		if !tried {
+			tried = true
+			p.mu.Lock()
+			s.untried--
+			p.changed()
+			p.mu.Unlock()
 		}
 		pause(s.ctx, backoff(attempts))
 	}
@@ -501,7 +513,7 @@ func (p *Peer) connect(s *session, local *device, w addrPair) (up bool, err erro
 	d.Config.PD = path.domain.pd
 	conn, err := d.Dial(ctx, w.remote)
 	if err != nil {
-		s.runPath(path, nil, greeting{})
+		s.dropPath(path)
 		p.engine.connectionEnded(local, path.domain, err)
 		return false, w.unanswered(err, dialTimeout)
 	}
@@ -511,10 +523,10 @@ func (p *Peer) connect(s *session, local *device, w addrPair) (up bool, err erro
 	}
 	if err != nil {
 		err = errors.Join(err, conn.Close())
-		s.runPath(path, nil, greeting{})
+		s.dropPath(path)
 		p.engine.connectionEnded(local, path.domain, err)
-		return false, err
+		return false, w.unanswered(err, dialTimeout)
 	}
-	s.runPath(path, conn, g)
-	return true, nil
+	err = s.runPath(path, conn, g)
+	return err == nil, err
 }

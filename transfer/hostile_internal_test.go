@@ -507,17 +507,29 @@ func TestNoDataConnection(t *testing.T) {
 	need(t)
 	ip := host(t)
 	at := func(ln *rdmacm.Listener) []address { return []address{{0, ln.Addr()}} }
+	unfit := netip.MustParseAddrPort("[::1]:7")
+	rejects := func(context.Context, *rdmacm.Request, greeting) {}
+	says := func(ctx context.Context, _ *rdmacm.Request, _ greeting) { <-ctx.Done() } // nothing
 	for name, tt := range map[string]struct {
-		addresses func(ln *rdmacm.Listener) []address // of the peer's devices
-		rejects   bool
-		want      string // of the last try
+		addresses func(ln *rdmacm.Listener) []address                        // of the peer's devices
+		data      func(ctx context.Context, req *rdmacm.Request, g greeting) // what the peer does for a data connection
+		want      string                                                     // of the last try; empty: Dial succeeds
 	}{
-		"refused":    {at, true, "dial .*: .*rejected"},
-		"unanswered": {at, false, "does not answer in 5s"},
-		"no address": {func(*rdmacm.Listener) []address { return nil }, false, "has no device with the address"},
-		"no address that fits": {func(*rdmacm.Listener) []address {
-			return []address{{0, netip.MustParseAddrPort("[::1]:7")}}
-		}, false, "fits one of the peer's"},
+		"refused":              {at, rejects, "dial .*: .*rejected"},
+		"unanswered":           {at, says, "does not answer in 5s"},
+		"no address":           {func(*rdmacm.Listener) []address { return nil }, says, "has no device with the address"},
+		"no address that fits": {func(*rdmacm.Listener) []address { return []address{{0, unfit}} }, says, "fits one of the peer's"},
+		"one that fits, and answers after RetryTimeout": {
+			func(ln *rdmacm.Listener) []address { return []address{{0, ln.Addr()}, {1, unfit}} },
+			func(ctx context.Context, req *rdmacm.Request, g greeting) {
+				pause(ctx, 300*time.Millisecond)
+				conn, err := req.Accept(ctx, ptr(dataConfig(greeting{kind: kindData, path: g.path})))
+				for err == nil {
+					_, err = conn.Receive(ctx)
+				}
+				_ = conn.Close()
+			}, "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := limited(t)
@@ -526,9 +538,7 @@ func TestNoDataConnection(t *testing.T) {
 			serving := cmtest.InBackground(func() error {
 				return ln.Serve(ctx, func(ctx context.Context, req *rdmacm.Request) {
 					if g, err := decodeGreeting(req.PrivateData()); err != nil || g.kind != kindControl {
-						if !tt.rejects {
-							<-ctx.Done()
-						}
+						tt.data(ctx, req, g)
 						return // which rejects it
 					}
 					conn, err := req.Accept(ctx, ptr(controlConfig(greeting{kind: kindControl})))
@@ -544,17 +554,21 @@ func TestNoDataConnection(t *testing.T) {
 					}
 				})
 			})
-			e, err := New(Config{RetryTimeout: 50 * time.Millisecond})
+			e, err := New(Config{Devices: []string{testdevice.Require(t).Name}, RetryTimeout: 50 * time.Millisecond})
 			require.NoError(t, err)
 			dialed := cmtest.InBackground(func() error {
 				_, err := e.Dial(context.Background(), ln.Addr().String(), DialConfig{})
 				return err
 			})
 			err = cmtest.Take(t, dialed, "the end of Dial")
-			require.ErrorIs(t, err, syscall.ETIMEDOUT)
-			require.NotErrorIs(t, err, context.DeadlineExceeded)
-			require.ErrorContains(t, err, "no data connection to "+ln.Addr().String()+" in 50ms")
-			require.Regexp(t, tt.want, err.Error())
+			if tt.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, syscall.ETIMEDOUT)
+				require.NotErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorContains(t, err, "no data connection to "+ln.Addr().String()+" in 50ms")
+				require.Regexp(t, tt.want, err.Error())
+			}
 			require.NoError(t, e.Close())
 			require.NoError(t, ln.Close())
 			<-serving

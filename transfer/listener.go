@@ -390,18 +390,18 @@ func (ln *Listener) data(req *rdmacm.Request, g greeting) error {
 	config.PD = p.domain.pd
 	conn, err := req.Accept(ctx, &config)
 	if err != nil {
-		s.runPath(p, nil, greeting{})
+		s.dropPath(p)
 		e.connectionEnded(local, p.domain, err)
 		return err
 	}
 	go func() {
 		if err := awaitFirst(ctx, conn, ln.timeout); err != nil {
 			_ = conn.Close()
-			s.runPath(p, nil, greeting{})
+			s.dropPath(p)
 			e.connectionEnded(local, p.domain, err)
 			return
 		}
-		s.runPath(p, conn, g)
+		_ = s.runPath(p, conn, g)
 	}()
 	return nil
 }

@@ -36,6 +36,7 @@ type session struct {
 	paths    map[uint32]*path          // all that are not destroyed
 	up       []*path                   // those that take slices
 	devices  int                       // number of devices of this end that they are of
+	untried  int                       // at the end that has dialed, data connections of which not all addresses were tried
 	first    int                       // path that posts first, modulo their number
 	rounds   int                       // rounds of posts
 	fences   map[uint32][]slice        // slices of paths that are destroyed here, and may not be at the peer
@@ -387,24 +388,20 @@ func (s *session) reservePath(number uint32, local *device) (*path, context.Cont
 }
 
 // runPath makes a path that is up take slices, until it fails. It returns when
-// the path is destroyed. conn is nil if the path could not be made.
-func (s *session) runPath(p *path, conn *rdmacm.Conn, g greeting) {
-	if conn == nil {
-		s.peer.mu.Lock()
-		p.fail(errors.New("transfer: no connection"))
-		s.peer.unlock()
-		p.setDestroyed()
-		return
-	}
+// the path is destroyed, with an error if it never took any.
+func (s *session) runPath(p *path, conn *rdmacm.Conn, g greeting) error {
 	var memory []byte
 	mr, err := conn.Alloc(trailerLen, 0)
 	if err == nil {
 		memory = mr.Bytes()
 	}
-	if memory == nil { // the connection has ended
+	if memory == nil {
+		if err == nil {
+			err = errors.New("transfer: the connection has ended")
+		}
 		_ = conn.Close()
-		s.runPath(p, nil, g)
-		return
+		s.dropPath(p)
+		return err
 	}
 	s.peer.mu.Lock()
 	p.conn, p.trailerMR, p.trailerMemory, p.remote, p.generation = conn, mr, memory, g.device, g.generation
@@ -418,6 +415,15 @@ func (s *session) runPath(p *path, conn *rdmacm.Conn, g greeting) {
 	s.peer.unlock()
 	s.peer.engine.log(slog.LevelInfo, "transfer: connected", "peer", s.peer.String(), "device", p.local.name, "number", p.number)
 	p.run()
+	return nil
+}
+
+// dropPath ends a path that got no connection.
+func (s *session) dropPath(p *path) {
+	s.peer.mu.Lock()
+	p.fail(errors.New("transfer: no connection"))
+	s.peer.unlock()
+	p.setDestroyed()
 }
 
 func (s *session) countDevices() {
