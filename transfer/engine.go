@@ -113,6 +113,7 @@ type Engine struct {
 	closed    bool
 	regions   map[uint64]*Region // those that have a name, by their IDs
 	names     map[string]*Region
+	places    index                // of those in regions, but for memory that the program cannot access
 	all       map[*Region]struct{} // all that are registered
 	nextID    uint64
 	peers     map[*Peer]struct{}

@@ -48,3 +48,42 @@ func TestNameAgain(t *testing.T) {
 	require.NoError(t, batch.ReadRegion(closed, 0, 4096, remote, 0))
 	require.ErrorIs(t, batch.Submit(ctx), os.ErrClosed)
 }
+
+// Find finds what peers can look up, and nothing else.
+func TestFind(t *testing.T) {
+	needDevice(t)
+	e := newEngine(t, transfer.Config{})
+	memory := make([]byte, 3<<10)
+	outer, err := e.Register(memory[:2<<10], transfer.RegionConfig{Name: "outer", Access: transfer.ReadAccess})
+	require.NoError(t, err)
+	inner, err := e.Register(memory[100:200], transfer.RegionConfig{Name: "inner"})
+	require.NoError(t, err)
+	nameless, err := e.Register(memory[2<<10:], transfer.RegionConfig{Access: transfer.ReadAccess})
+	require.NoError(t, err)
+	type place struct {
+		region *transfer.Region
+		offset uint64
+	}
+	find := func(b []byte) place {
+		r, offset := e.Find(b)
+		return place{r, offset}
+	}
+	none := place{}
+	require.Equal(t, place{outer, 0}, find(memory[:2<<10]))
+	require.Equal(t, place{outer, 2<<10 - 1}, find(memory[2<<10-1:2<<10]))
+	require.Contains(t, []place{{outer, 150}, {inner, 50}}, find(memory[150:160]))
+	require.Equal(t, place{outer, 150}, find(memory[150:201]), "a byte more than inner has")
+	for name, b := range map[string][]byte{
+		"a byte more than outer has": memory[:2<<10+1], "no name": nameless.Bytes(), "other memory": make([]byte, 1),
+		"empty": memory[:0], "nil": nil,
+	} {
+		require.Equal(t, none, find(b), name)
+	}
+	require.NoError(t, outer.Close())
+	require.Equal(t, place{inner, 50}, find(memory[150:160]))
+	require.Equal(t, none, find(memory[150:201]))
+	require.NoError(t, e.Close())
+	require.Equal(t, none, find(memory[150:160]))
+	e = nil
+	require.Equal(t, none, find(memory[150:160]))
+}

@@ -188,12 +188,46 @@ func (e *Engine) addRegion(op string, r *Region) error {
 	if err != nil {
 		return errors.Join(err, e.deregister(r))
 	}
-	e.mu.Lock()
 	if r.config.Name != "" {
-		e.regions[r.id] = r
+		e.list(r)
 	}
-	e.mu.Unlock()
 	return nil
+}
+
+// list adds a region to those that sessions are told of and that Find finds.
+func (e *Engine) list(r *Region) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.regions[r.id] = r
+	if r.bytes != nil {
+		e.places.insert(r)
+	}
+}
+
+// unlist removes a region from these, if it is there. The caller holds e.mu.
+func (e *Engine) unlist(r *Region) {
+	if e.regions[r.id] == r {
+		delete(e.regions, r.id)
+		e.places.remove(r)
+	}
+}
+
+// Find returns a region with a name that has all the memory of b, and the
+// offset of b in it: with the name and the offset, a peer reaches the memory.
+// If there are several, Find returns any of them. It returns nil and 0 if there
+// is none, or if b is empty. It does not block.
+func (e *Engine) Find(b []byte) (r *Region, offset uint64) {
+	if len(b) == 0 || e.check("Engine.Find") != nil {
+		return nil, 0
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	start, end := span(b)
+	if r = e.places.find(start, end); r == nil {
+		return nil, 0
+	}
+	first, _ := span(r.bytes)
+	return r, uint64(start - first)
 }
 
 // registerCached registers memory that a batch uses, for the cache.
@@ -292,7 +326,7 @@ func isIWARP(d *ibverbs.Device) bool {
 func (e *Engine) deregister(r *Region) error {
 	r.deregistering.Store(true) // a device that comes back must not have it
 	e.mu.Lock()
-	delete(e.regions, r.id)
+	e.unlist(r)
 	e.mu.Unlock()
 	var errs []error
 	for _, d := range e.devices {
@@ -439,7 +473,7 @@ func (e *Engine) offer(r *Region) {
 // they have ended their transfers.
 func (e *Engine) withdraw(r *Region) {
 	e.mu.Lock()
-	delete(e.regions, r.id) // no session is told of it any more
+	e.unlist(r) // no session is told of it any more
 	peers := keys(e.peers)
 	e.mu.Unlock()
 	told := map[*session]<-chan struct{}{}
