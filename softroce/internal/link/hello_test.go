@@ -57,3 +57,17 @@ func TestHello(t *testing.T) {
 		})
 	}
 }
+
+// A process that has stood still until its time was over believes a node that
+// has answered meanwhile.
+func TestHelloAfterStandstill(t *testing.T) {
+	a, b := connected(t)
+	_, err := a.Write([]byte(magic + "\x07"))
+	require.NoError(t, err)
+	slot, err := (&Link{slot: 8}).exchangeSlots(b, -1)
+	require.NoError(t, err)
+	require.Equal(t, 7, slot)
+	slot, err = readSlot(a)
+	require.NoError(t, err)
+	require.Equal(t, 8, slot)
+}

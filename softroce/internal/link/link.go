@@ -52,6 +52,9 @@ const (
 	// identify itself as a node.
 	helloTimeout = 2 * time.Second
 
+	// againTimeout limits the time of another attempt after a timeout.
+	againTimeout = 100 * time.Millisecond
+
 	// pollBytes is the number of bytes of frames from one node that Poll
 	// handles before it goes on to the next node.
 	pollBytes = ringBytes / 4
@@ -217,7 +220,7 @@ func (l *Link) accept(listener net.Listener, serve func(c *net.UnixConn, slot in
 			defer l.closeConn(c)
 			defer ready()
 			unix := c.(*net.UnixConn)
-			if slot, err := l.exchangeSlots(unix); err == nil {
+			if slot, err := l.exchangeSlots(unix, helloTimeout); err == nil {
 				serve(unix, slot, ready)
 			}
 		})
@@ -279,17 +282,29 @@ func (l *Link) closeConn(c net.Conn) {
 }
 
 // exchangeSlots sends this node's slot to a connected process, and returns the
-// slot of that process. The deadline that it sets also applies to later reads
-// and writes on the connection.
-func (l *Link) exchangeSlots(c *net.UnixConn) (slot int, err error) {
+// slot of that process, which it waits for as inTime does.
+func (l *Link) exchangeSlots(c *net.UnixConn, limit time.Duration) (slot int, err error) {
 	if err := inquiry.SameUser(c); err != nil {
 		return 0, err
 	}
-	if err := c.SetDeadline(time.Now().Add(helloTimeout)); err != nil {
-		return 0, err
+	_, _ = c.Write(append([]byte(magic), byte(l.slot))) // does not block; an error is ignored: if the node has ended, its slot and frames can still be read
+	return inTime(c, limit, readSlot)
+}
+
+// inTime calls read with a limit on the time that it waits. If the time is
+// over, inTime calls read again, for a short time: this process itself may have
+// stood still, and what came meanwhile waits in the connection. The deadline
+// that inTime sets also applies to later reads.
+func inTime[T any](c *net.UnixConn, limit time.Duration, read func(*net.UnixConn) (T, error)) (v T, err error) {
+	for _, limit := range []time.Duration{limit, againTimeout} {
+		if err := c.SetReadDeadline(time.Now().Add(limit)); err != nil {
+			return v, err
+		}
+		if v, err = read(c); !errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
 	}
-	_, _ = c.Write(append([]byte(magic), byte(l.slot))) // an error is ignored: if the node has ended, its slot and frames can still be read
-	return readSlot(c)
+	return v, err
 }
 
 // readSlot returns the slot with which a connected process identifies itself.
@@ -374,7 +389,7 @@ func (l *Link) serve(c *net.UnixConn, slot int, ready func()) {
 // receiveRing receives the ring and the bell of the node with that slot, and
 // sends this node's bell.
 func (l *Link) receiveRing(c *net.UnixConn, slot int) (*source, error) {
-	fds, err := receiveFDs(c, 1+bellFDs)
+	fds, err := inTime(c, helloTimeout, func(c *net.UnixConn) ([]int, error) { return receiveFDs(c, 1+bellFDs) })
 	if err != nil {
 		return nil, err
 	}

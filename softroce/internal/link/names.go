@@ -223,7 +223,7 @@ func (l *Link) dial(names ...string) (*net.UnixConn, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	slot, err := l.exchangeSlots(conn)
+	slot, err := l.exchangeSlots(conn, helloTimeout)
 	if err != nil {
 		conn.Close()
 		return nil, 0, err
