@@ -4,6 +4,7 @@ package fabric_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -207,6 +208,9 @@ func TestDiscoverWhileLinksFlap(t *testing.T) {
 			default:
 			}
 			topology, err := c.Discover(t.Context())
+			if errors.Is(err, fabric.ErrNoAnswer) { // of the local node, which a busy machine gives no time
+				continue
+			}
 			require.NoError(t, err)
 			require.NotNil(t, topology.Nodes[0])
 		}

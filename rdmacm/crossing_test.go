@@ -39,7 +39,7 @@ func TestAcceptIsNotDisturbed(t *testing.T) {
 	slow := newEnd(t)
 	slow.resolve(netip.MustParseAddrPort(ln.Addr().String()))
 	require.NoError(t, slow.id.Connect(rdmacm.ConnParam{QPNum: newQP(), PrivateData: []byte("slow")}))
-	accepting := acceptOne(ctx, ln, &rdmacm.Config{PrivateData: []byte("welcome")})
+	accepting := acceptOne(ctx, ln, &rdmacm.Config{PrivateData: []byte("welcome"), HandshakeTimeout: -1})
 	answer := next(t, slow.ch, rdmacm.EventConnectResponse)
 	require.Equal(t, padded([]byte("welcome"), maxReplyData), answer.PrivateData)
 

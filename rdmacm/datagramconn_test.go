@@ -409,7 +409,6 @@ func TestSendToNobody(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ETIMEDOUT)
 	require.NoError(t, client.Err(), "others can be sent to")
 	require.NoError(t, client.Send(bounded(t)))
-	require.Equal(t, err, client.SendTo(ctx, absent), "the failure is kept for a while, and known at once")
 
 	absent.Path.DGID = ibverbs.GIDFromAddr(netip.MustParseAddr("192.0.2.98"))
 	require.ErrorIs(t, client.SendTo(ctx, absent), context.DeadlineExceeded)

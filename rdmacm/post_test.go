@@ -338,12 +338,15 @@ func TestPostWithoutTransferFails(t *testing.T) {
 // Then it finds that the peer is there.
 func TestKeepAliveConfirms(t *testing.T) {
 	d := needDevice(t)
-	client, server := connect(t, d.IPv4, &rdmacm.Config{KeepAlive: 20 * time.Millisecond}, nil)
+	client, server := connect(t, d.IPv4, &rdmacm.Config{KeepAlive: time.Hour}, nil)
 	here, there := alloc(t, client, 8), alloc(t, server, 8)
 	batch := batchOf(t, 1, 1)
 	require.NoError(t, batch.Write(0, there.Remote(), 0, here.All()))
 	require.NoError(t, client.Post(bounded(t), nil, batch))
-	require.Eventually(t, func() bool { return rdmacm.Sending(client) == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool {
+		rdmacm.CheckPeer(client)
+		return rdmacm.Sending(client) == 0
+	}, patience, time.Millisecond)
 	require.NoError(t, client.Err())
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -200,23 +201,49 @@ func udpong(how string) func(meeting) {
 // is lost then, the client never sends it again.
 func (m meeting) askInTime(name, args string) onHost {
 	m.Helper()
-	const timedOut = 124 // exit status of timeout
 	for tries := 5; ; tries-- {
-		p := m.ask("timeout", "60 "+name+" "+args)
+		p := m.ask(inTime(name, args))
 		if p.Wait() != timedOut || tries == 1 {
 			return p
 		}
 	}
 }
 
+// inTime returns a program and arguments that run a program of C's for a minute
+// at most. The exit status is timedOut if that was too short.
+func inTime(name, args string) (string, string) { return "timeout", "60 " + name + " " + args }
+
+const timedOut = 124
+
 // pingpong is two of the same program, the client with the server's address.
+// Both wait 1.8 s in all for an acknowledgement, which cannot be changed. They
+// are started again if an end has stood still for longer than that.
 func pingpong(name, args string) func(meeting) {
 	return func(m meeting) {
-		server := m.server.start(m.T, m.at, name, args)
-		server.Eventually("listens", func() bool { return server.Ended() || m.at.sees(":18515", "ss", "-ltn") })
-		m.ask(name, args+" {S}").succeeds()
-		server.succeeds()
+		for tries := 5; ; tries-- {
+			server := m.server.start(m.T, m.at, name, args)
+			server.Eventually("listens", func() bool { return server.Ended() || m.at.sees(":18515", "ss", "-ltn") })
+			client := m.ask(name, args+" {S}")
+			require.Eventually(m.T, func() bool { // an end may wait for ever for one that has given up
+				return server.gaveUp() || client.Ended() && (server.Ended() || client.Wait() != 0)
+			}, 5*patience, 20*time.Millisecond, "they go on and on")
+			if tries > 1 && (server.gaveUp() || client.gaveUp()) {
+				server.Kill()
+				client.Kill()
+				continue
+			}
+			client.succeeds()
+			server.succeeds()
+			return
+		}
 	}
+}
+
+// gaveUp reports whether C's program says that the other end's device has not
+// acknowledged something in time. libibverbs' programs print the status as text
+// and as a number, those of perftest as a number.
+func (p onHost) gaveUp() bool {
+	return strings.Contains(p.Output(), "transport retry counter exceeded") || strings.Contains(p.Output(), "Failed status 12:")
 }
 
 // alone is a program that prints something.

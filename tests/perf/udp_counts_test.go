@@ -37,7 +37,9 @@ func TestUDPCounts(t *testing.T) {
 	for k := range counts { // what the start takes is in both
 		port := nextPort()
 		file := filepath.Join(t.TempDir(), "counts")
-		args := []string{"-s", "64", "-e", "--netpoll", "-n", strconv.Itoa((k + 1) * n), "-p", strconv.Itoa(port)}
+		// With -u 18, an end that stands still for some seconds is not given
+		// up.
+		args := []string{"-s", "64", "-e", "--netpoll", "-u", "18", "-n", strconv.Itoa((k + 1) * n), "-p", strconv.Itoa(port)}
 		on := func(i byte, more ...string) *exec.Cmd {
 			cmd := ours.command(t, m, append(args, more...)...)
 			cmd.Env = append(cmd.Environ(), "VERBENA_DEVICE=soft:udp="+ownnetwork.Addr(i).String())
