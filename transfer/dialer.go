@@ -94,8 +94,16 @@ func (e *Engine) Dial(ctx context.Context, address string, config DialConfig) (*
 		defer d.running.Done()
 		p.maintainSessions(conn, s, addresses)
 	}()
-	isUp, isLate := false, false
-	timeout := e.config.RetryTimeout
+	if err := p.awaitPath(ctx, s); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// awaitPath waits until a data connection of the session is up, or was.
+func (p *Peer) awaitPath(ctx context.Context, s *session) error {
+	wasUp, isLate := false, false
+	timeout := p.engine.config.RetryTimeout
 	timer := time.AfterFunc(timeout, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -104,26 +112,25 @@ func (e *Engine) Dial(ctx context.Context, address string, config DialConfig) (*
 	})
 	defer timer.Stop()
 	var ended error // why the session has
-	err = p.await(ctx, func() bool {
-		isUp, ended = len(s.up) > 0, s.err
-		return isUp || ended != nil || isLate && s.untried == 0 && p.lastErr != nil // each first try has its time
+	err := p.await(ctx, func() bool {
+		wasUp, ended = s.wasUp, s.err
+		return wasUp || ended != nil || isLate && s.untried == 0 && p.lastErr != nil // each first try has its time
 	})
-	if err == nil && !isUp {
+	if err == nil && !wasUp {
 		err = ended
 		if err == nil {
-			err = fmt.Errorf("transfer: no data connection to %s in %v: %w", address, timeout, syscall.ETIMEDOUT)
+			err = fmt.Errorf("transfer: no data connection to %s in %v: %w", p.dialer.address, timeout, syscall.ETIMEDOUT)
 		}
 	}
-	if err != nil {
-		p.mu.Lock()
-		last := p.lastErr
-		p.mu.Unlock()
-		if last != nil {
-			err = fmt.Errorf("%w: %w", err, last)
-		}
-		return nil, errors.Join(err, p.Close())
+	if err == nil {
+		return nil
 	}
-	return p, nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lastErr != nil {
+		err = fmt.Errorf("%w: %w", err, p.lastErr)
+	}
+	return err
 }
 
 // admit adds a peer to the engine's.
@@ -452,7 +459,7 @@ func (p *Peer) maintainPaths(running *sync.WaitGroup, s *session, addresses []ad
 		byDevice[a.device] = append(byDevice[a.device], a.at)
 	}
 	if len(remote) == 0 {
-		p.setLastErr(errors.New("transfer: the peer's engine has no device with the address"))
+		s.setLastErr(errors.New("transfer: the peer's engine has no device with the address"))
 		return
 	}
 	devices := p.engine.devices
@@ -477,7 +484,7 @@ func (p *Peer) maintainPath(s *session, local *device, to []netip.AddrPort) {
 		began := time.Now()
 		pairs := addrPairsBetween(local, to, p.dialer.at)
 		if len(pairs) == 0 {
-			p.setLastErr(fmt.Errorf("transfer: no address of device %s fits one of the peer's, %v", local.name, to))
+			s.setLastErr(fmt.Errorf("transfer: no address of device %s fits one of the peer's, %v", local.name, to))
 		}
 		for _, w := range pairs {
 			up, err := p.connect(s, local, w)
@@ -487,7 +494,7 @@ func (p *Peer) maintainPath(s *session, local *device, to []netip.AddrPort) {
 				}
 				break
 			}
-			p.setLastErr(err)
+			s.setLastErr(err)
 		}
 		if !tried {
 			tried = true
@@ -512,17 +519,16 @@ func (p *Peer) connect(s *session, local *device, w addrPair) (up bool, err erro
 	d := rdmacm.Dialer{Config: dataConfig(greeting{kindData, uint8(local.index), path.domain.generation, path.number, s.token}), LocalAddr: w.local}
 	d.Config.PD = path.domain.pd
 	conn, err := d.Dial(ctx, w.remote)
-	if err != nil {
-		s.dropPath(path)
-		p.engine.connectionEnded(local, path.domain, err)
-		return false, w.unanswered(err, dialTimeout)
-	}
-	g, err := decodeGreeting(conn.PeerData())
+	var g greeting
 	if err == nil {
-		err = conn.Send(ctx) // the peer waits for it: on iWARP, this end must be the first to send
+		if g, err = decodeGreeting(conn.PeerData()); err == nil {
+			err = conn.Send(ctx) // the peer waits for it: on iWARP, this end must be the first to send
+		}
+		if err != nil {
+			err = errors.Join(err, conn.Close())
+		}
 	}
 	if err != nil {
-		err = errors.Join(err, conn.Close())
 		s.dropPath(path)
 		p.engine.connectionEnded(local, path.domain, err)
 		return false, w.unanswered(err, dialTimeout)

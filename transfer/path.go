@@ -5,7 +5,6 @@ package transfer
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -119,8 +118,9 @@ func (p *path) fail(err error) {
 	}
 }
 
-// run makes the path take slices until it fails, and then destroys it.
-func (p *path) run() {
+// run makes the path take slices until it fails, and then closes its
+// connection. It returns why the path failed.
+func (p *path) run() error {
 	peer := p.session.peer
 	var background sync.WaitGroup
 	background.Go(p.pollInBackground)
@@ -165,8 +165,7 @@ func (p *path) run() {
 	cause := p.cause
 	peer.unlock()
 	peer.engine.connectionEnded(p.local, p.domain, cause)
-	peer.engine.log(slog.LevelInfo, "transfer: connection lost", "peer", peer.String(), "device", p.local.name, "number", p.number, "error", cause)
-	p.setDestroyed()
+	return cause
 }
 
 // next returns the next flight, or nil once the path is down.

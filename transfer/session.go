@@ -35,6 +35,7 @@ type session struct {
 	ids      map[uint64]*Region        // the same, by the IDs of those that were withdrawn
 	paths    map[uint32]*path          // all that are not destroyed
 	up       []*path                   // those that take slices
+	wasUp    bool                      // whether there was ever one
 	devices  int                       // number of devices of this end that they are of
 	untried  int                       // at the end that has dialed, data connections of which not all addresses were tried
 	first    int                       // path that posts first, modulo their number
@@ -387,8 +388,8 @@ func (s *session) reservePath(number uint32, local *device) (*path, context.Cont
 	return p, ctx, nil
 }
 
-// runPath makes a path that is up take slices, until it fails. It returns when
-// the path is destroyed, with an error if it never took any.
+// runPath makes a path with a connection take slices, until it fails. It
+// returns when the path is destroyed, with an error if it was never up.
 func (s *session) runPath(p *path, conn *rdmacm.Conn, g greeting) error {
 	var memory []byte
 	mr, err := conn.Alloc(trailerLen, 0)
@@ -405,17 +406,38 @@ func (s *session) runPath(p *path, conn *rdmacm.Conn, g greeting) error {
 	}
 	s.peer.mu.Lock()
 	p.conn, p.trailerMR, p.trailerMemory, p.remote, p.generation = conn, mr, memory, g.device, g.generation
-	if !p.down {
-		s.up = append(s.up, p)
+	isUp := !p.down
+	if isUp {
+		s.up, s.wasUp = append(s.up, p), true
 		s.countDevices()
 		s.peer.on(p.local).Made++
 		s.peer.noPath = time.Time{}
 		s.peer.changed()
 	}
 	s.peer.unlock()
-	s.peer.engine.log(slog.LevelInfo, "transfer: connected", "peer", s.peer.String(), "device", p.local.name, "number", p.number)
-	p.run()
-	return nil
+	about := []any{"peer", s.peer.String(), "device", p.local.name, "number", p.number}
+	if isUp {
+		s.peer.engine.log(slog.LevelInfo, "transfer: connected", about...)
+	}
+	err = p.run()
+	if isUp {
+		s.peer.engine.log(slog.LevelInfo, "transfer: connection lost", append(about, "error", err)...)
+		s.setLastErr(err) // requests may wait because of it
+		err = nil
+	}
+	p.setDestroyed()
+	return err
+}
+
+// setLastErr records why the session has no data connection, unless the session
+// has ended: the error is not for the next one.
+func (s *session) setLastErr(err error) {
+	s.peer.mu.Lock()
+	defer s.peer.mu.Unlock()
+	if s.err == nil {
+		s.peer.lastErr = err
+		s.peer.changed()
+	}
 }
 
 // dropPath ends a path that got no connection.

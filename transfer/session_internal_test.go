@@ -7,11 +7,13 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/internal/testutil/cmtest"
+	"github.com/verbena-go/verbena/rdmacm"
 )
 
 // While this end asks the peer to destroy its end of a connection, the peer
@@ -24,6 +26,77 @@ func TestNumbersOfLostConnections(t *testing.T) {
 	require.ErrorIs(t, err, errProtocol)
 	_, _, err = s.reservePath(8, &device{domain: new(domain)})
 	require.NoError(t, err)
+}
+
+// Dial learns of a data connection that is down again before it looks, and
+// later requests say why they have none.
+func TestBriefDataConnection(t *testing.T) {
+	need(t)
+	ctx, ip := limited(t), host(t)
+	ln, err := rdmacm.Listen(ctx, netip.AddrPortFrom(ip, 0).String(), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ln.Close()) })
+	e, err := New(Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	local, err := e.deviceAt(ip)
+	require.NoError(t, err)
+	d := &dialer{address: ln.Addr().String()}
+	d.ctx, d.stop = context.WithCancel(ctx)
+	p := e.newPeer(d.address, d)
+	require.NoError(t, e.admit(p))
+	s := newSession(p, token{}, 1, 1)
+	require.NoError(t, p.begin(s))
+	accept := func() *rdmacm.Conn {
+		req, err := ln.Accept(ctx)
+		require.NoError(t, err)
+		conn, err := req.Accept(ctx, ptr(dataConfig(greeting{kind: kindData})))
+		require.NoError(t, err)
+		return conn
+	}
+
+	// One that fails before it is up is not one.
+	dialing := cmtest.InBackground(func() error {
+		conn, err := rdmacm.Dial(ctx, d.address, ptr(dataConfig(greeting{kind: kindData})))
+		if err != nil {
+			return err
+		}
+		path, _, err := s.reservePath(d.numbers.Add(1), local)
+		if err != nil {
+			return err
+		}
+		p.mu.Lock()
+		path.fail(errFenced)
+		p.mu.Unlock()
+		return s.runPath(path, conn, greeting{})
+	})
+	conn := accept()
+	require.Equal(t, errFenced, cmtest.Take(t, dialing, "the end of the path"))
+	require.NoError(t, conn.Close())
+	require.ErrorIs(t, p.awaitPath(cmtest.Canceled(t), s), context.Canceled)
+
+	dialing = cmtest.InBackground(func() error {
+		_, err := p.connect(s, local, addrPair{ip.String(), d.address})
+		return err
+	})
+	conn = accept()
+	require.NoError(t, awaitFirst(ctx, conn, dialTimeout))
+	cmtest.Soon(t, "the path is up", func() bool { return Paths(p) == 1 })
+	require.NoError(t, conn.Close())
+	require.NoError(t, cmtest.Take(t, dialing, "the end of the path"))
+	require.Zero(t, Paths(p))
+	require.NoError(t, p.awaitPath(cmtest.Canceled(t), s))
+	p.mu.Lock()
+	last := p.lastErr
+	p.mu.Unlock()
+	require.ErrorIs(t, last, syscall.ECONNRESET)
+
+	// The next session has connections of its own.
+	s.end(errEnded)
+	require.NoError(t, p.begin(newSession(p, token{}, 1, 1)))
+	p.session.setLastErr(nil)
+	s.setLastErr(last)
+	require.NoError(t, p.lastErr)
 }
 
 // Calls of Submit that wait for room end with the peer, not with the batches
