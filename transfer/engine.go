@@ -52,7 +52,8 @@ type Config struct {
 	// 0 means 10 s. It also limits how long Region.Close waits for peers.
 	RetryTimeout time.Duration
 	// Logger, if not nil, gets a record when a peer, a connection or a device
-	// comes, goes or comes back. It must not call the engine.
+	// comes, goes or comes back, and when the engine refuses a connection. It
+	// must not call the engine.
 	Logger *slog.Logger
 	// Publish makes the engine tell other processes of the same user its
 	// counts, and the addresses of its peers: Engines asks it, as does verbena

@@ -215,7 +215,15 @@ func (ln *Listener) handle(ctx context.Context, req *rdmacm.Request) {
 			err = ln.data(req, g)
 		}
 	}
-	if err != nil && ctx.Err() == nil {
+	if err != nil {
+		ln.logRefusal(ctx, req, err)
+	}
+}
+
+// logRefusal logs why a connection was refused, unless the end of ctx explains
+// it.
+func (ln *Listener) logRefusal(ctx context.Context, req *rdmacm.Request, err error) {
+	if ctx.Err() == nil {
 		ln.engine.log(slog.LevelWarn, "transfer: connection refused", "peer", req.RemoteAddr(), "error", err)
 	}
 }
@@ -396,12 +404,15 @@ func (ln *Listener) data(req *rdmacm.Request, g greeting) error {
 	}
 	go func() {
 		if err := awaitFirst(ctx, conn, ln.timeout); err != nil {
+			ln.logRefusal(ctx, req, err) // before dropPath, which ends ctx
 			_ = conn.Close()
 			s.dropPath(p)
 			e.connectionEnded(local, p.domain, err)
 			return
 		}
-		_ = s.runPath(p, conn, g)
+		if err := s.runPath(p, conn, g); err != nil {
+			ln.logRefusal(s.ctx, req, err) // ctx has ended with the path
+		}
 	}()
 	return nil
 }
