@@ -218,10 +218,13 @@ func (p *Peer) checkMessage(op string, message []byte) error {
 // Submit hands the batch to the peer's connections. It waits for room as
 // Config.Pending says, and if ctx ends before there is any, nothing was
 // submitted and the error matches ctx.Err(). It may register memory, which
-// blocks. Afterwards, Wait tells how the batch ended. A ctx that ends later
-// does not end the batch: context.AfterFunc(ctx, batch.Cancel) makes it do so.
-// After Wait, call the function that AfterFunc has returned, so that it does
-// not cancel a later use of the batch.
+// blocks. Afterwards, Wait tells how the batch ended.
+//
+// A ctx that ends later does not end the batch. To make it do so, call
+// context.AfterFunc(ctx, batch.Cancel) after Submit: Cancel does nothing to a
+// batch that is not submitted yet. After Wait, call the function that AfterFunc
+// has returned. If that returns false, Cancel may still be called, and would
+// cancel the next use of the batch: make a new batch instead.
 func (b *Batch) Submit(ctx context.Context) error {
 	if err := cmp.Or(b.change(), checkContext("Batch.Submit", ctx)); err != nil {
 		return err
@@ -695,13 +698,18 @@ func (b *Batch) Progress() (moved, total int64) {
 	return b.moved, total
 }
 
-// Cancel ends the batch early. What was not posted is not transferred, and its
-// requests fail with ErrCanceled. What was posted continues: only after Wait
-// has returned, and returned no *PendingError, is the memory at both ends no
-// longer written. Requests may have been carried out in part. A notification
-// is not sent, and Wait returns ErrCanceled, unless it was sent already: until
-// all requests are done and the peer's mailbox has room for it, it was not. If
-// it was, and all requests are done, Cancel does nothing.
+// Cancel ends the batch early, and does not wait for its end. What was not
+// posted is not transferred, and its requests fail with ErrCanceled. What was
+// posted continues, but is not repeated: only after Wait has returned, and
+// returned no *PendingError, is the memory at both ends no longer written.
+// Requests may have been carried out in part. Cancel does nothing to a batch
+// that is not submitted yet, or is done.
+//
+// A notification that was not sent is not sent any more, and Wait returns the
+// error of a request, or else ErrCanceled. It may have been sent with the
+// batch's last data, before the requests were done, or once they were done and
+// the peer's mailbox had room. One that was sent with data, and is lost with
+// their connection, counts as not sent.
 func (b *Batch) Cancel() {
 	if b == nil || b.peer == nil {
 		return

@@ -212,6 +212,38 @@ func TestCancel(t *testing.T) {
 	t.Logf("%d of 20 batches were canceled", canceled)
 }
 
+// A batch that a context may cancel, as Submit says, is used again only if that
+// cannot come any more.
+func TestCancelByContext(t *testing.T) {
+	needDevice(t)
+	ctx := bounded(t)
+	p := newPair(t, transfer.Config{})
+	remote, err := p.dialed.Region(ctx, "memory")
+	require.NoError(t, err)
+	b, data := p.dialed.NewBatch(1), random(slot)
+	fill := func() {
+		b.Reset()
+		require.NoError(t, b.Write(remote, 0, data))
+	}
+	for range 100 {
+		fill()
+		first, cancel := context.WithCancel(ctx)
+		require.NoError(t, b.Submit(first))
+		stop := context.AfterFunc(first, b.Cancel)
+		canceled := cmtest.InBackground(func() error { cancel(); return nil })
+		if err := b.Wait(ctx); err != nil {
+			require.ErrorIs(t, err, transfer.ErrCanceled)
+		}
+		if !stop() {
+			b = p.dialed.NewBatch(1)
+		}
+		fill()
+		b.Cancel() // does nothing before Submit
+		require.NoError(t, carryOut(ctx, b, nil))
+		<-canceled
+	}
+}
+
 // A notification for which the peer's mailbox has no room is not sent after
 // Cancel, nor after the end of the context of Send.
 func TestCancelNotification(t *testing.T) {

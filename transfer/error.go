@@ -20,7 +20,8 @@ var (
 	ErrSessionEnded = errors.New("transfer: the session with the peer has ended; its regions must be looked up again")
 	// ErrWithdrawn reports that the peer has closed the region.
 	ErrWithdrawn = errors.New("transfer: the peer has closed the region")
-	// ErrCanceled reports that Batch.Cancel came before the request was done.
+	// ErrCanceled reports that Batch.Cancel came before the request, or the
+	// batch's notification, was done.
 	ErrCanceled = errors.New("transfer: canceled")
 	// ErrRefused reports that the listener's Authenticate or the dialer's
 	// Verify refused the peer. It matches syscall.EACCES.

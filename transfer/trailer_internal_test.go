@@ -3,6 +3,7 @@
 package transfer
 
 import (
+	"errors"
 	"runtime"
 	"syscall"
 	"testing"
@@ -59,6 +60,7 @@ func TestTrailerOfLostPath(t *testing.T) {
 		acknowledged       bool // whether the peer says at once that the trailer has arrived
 		ends               bool // whether the session then ends
 		told               bool // whether only the end says that the trailer has arrived
+		canceled           bool // whether the batch is canceled while the trailer is under way
 	}{
 		"lost":                   {},
 		"arrived":                {arrived: true},
@@ -68,6 +70,9 @@ func TestTrailerOfLostPath(t *testing.T) {
 		"completed, told at end": {arrived: true, completed: true, ends: true, told: true},
 		"lost behind data":       {completed: true},
 		"arrived behind data":    {arrived: true, completed: true},
+		"canceled, lost":         {canceled: true},
+		"canceled, arrived":      {canceled: true, arrived: true},
+		"canceled behind data":   {canceled: true, completed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := lone(t)
@@ -97,6 +102,9 @@ func TestTrailerOfLostPath(t *testing.T) {
 				s.stranded[lost] = append(s.stranded[lost], f.slices[0])
 			}
 			p.mu.Unlock()
+			if c.canceled {
+				b.Cancel()
+			}
 			if c.acknowledged {
 				require.NoError(t, s.acknowledged(lost))
 			}
@@ -113,9 +121,17 @@ func TestTrailerOfLostPath(t *testing.T) {
 			}
 			require.ErrorIs(t, s.fenced(7, 2), syscall.EPROTO)
 			require.NoError(t, s.fenced(7, uint64(boolInt(c.arrived))))
+			if c.canceled {
+				err := b.Wait(t.Context())
+				require.Equal(t, c.arrived, err == nil)
+				require.Equal(t, !c.arrived, errors.Is(err, ErrCanceled))
+			}
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			switch {
+			case c.canceled:
+				require.Empty(t, p.retries)
+				require.Equal(t, byte(itemFence), s.stream.items[len(s.stream.items)-1].item[0], "the notification was sent again")
 			case c.arrived:
 				require.Empty(t, p.retries, "written again after the notification")
 				require.Equal(t, finished, b.state)
