@@ -109,7 +109,7 @@ func (l *library) closeCounter(c *libibverbs.CompCntr) syscall.Errno {
 // first, since a program that only reads counters polls no queue.
 func withCounter(c *libibverbs.CompCntr, f func(done, failed *uint64)) syscall.Errno {
 	l := self()
-	l.Help()
+	l.Help(nil)
 	l.Lock()
 	defer l.Unlock()
 	counter := l.counters[c]

@@ -164,7 +164,7 @@ func foundEmpty(queue unsafe.Pointer) bool {
 // returns true for the queue.
 func (l *cmLibrary) help(queue unsafe.Pointer) {
 	if foundEmpty(queue) {
-		l.Help()
+		l.Help(&(*softCQ)(queue).ring)
 	}
 }
 

@@ -92,6 +92,9 @@ type Config struct {
 	// Packets is the pool from which packets are taken and to which they
 	// return. If it is nil, the device creates one.
 	Packets *PacketPool
+	// Copies has the large copies that are left to the owner. If it is nil,
+	// the device makes all copies itself.
+	Copies *Copies
 	// Send sends a packet, and takes ownership of it. It calls
 	// PacketPool.Put for a packet that is not delivered. The payload
 	// consists of slices of the program's memory.

@@ -161,6 +161,7 @@ func (m *MR) Rereg(flags libibverbs.ReregMrFlags, pd *PD, memory []byte, iova ui
 	if m.windows > 0 {
 		return syscall.EBUSY
 	}
+	m.pd.device.settle()
 	m.pd.device.unstageWrites()
 	m.pd.users--
 	n.pd.users++
@@ -223,6 +224,7 @@ func (m *MR) Deregister() error {
 	if m.windows > 0 {
 		return syscall.EBUSY
 	}
+	m.pd.device.settle()
 	m.pd.device.unstageWrites()
 	if detector.Enabled {
 		m.tellRegionGone()

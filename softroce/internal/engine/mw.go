@@ -69,6 +69,7 @@ func (w *MW) Dealloc() error {
 // unbind unbinds the window, if it is bound.
 func (w *MW) unbind() {
 	if w.mr != nil {
+		w.pd.device.settle()
 		w.pd.device.unstageWrites()
 		w.mr.windows--
 	}

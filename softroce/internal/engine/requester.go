@@ -364,7 +364,15 @@ func (q *QP) merged(req *request, i, limit int) int {
 		return 1
 	}
 	window := q.requester.allowed.limit(q.device.config.Window) - q.inFlight()
+	if left := min(req.packets-i, window, longMerged); q.leavesCopies() && req.isWrite() && left*q.mtu >= minLater {
+		return left
+	}
 	return min(req.packets-i, limit, window, q.maxMerged())
+}
+
+// isWrite reports whether the request is an RDMA write.
+func (r *request) isWrite() bool {
+	return r.opcode == libibverbs.IBV_WR_RDMA_WRITE || r.opcode == libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM
 }
 
 // maxMerged returns the number of packets for which a packet of q may stand at
@@ -552,6 +560,10 @@ func (q *QP) expired(t *timer) {
 	}
 	if r.pause != 0 {
 		r.pause = 0
+		q.device.schedule.add(q)
+		return
+	}
+	if q.peerCopies() { // the packets have arrived
 		q.device.schedule.add(q)
 		return
 	}
@@ -929,6 +941,7 @@ func (q *QP) sendCompletion(n uint32, status libibverbs.WcStatus) Completion {
 // failHead completes the oldest request with status, and puts the queue pair
 // into the error state.
 func (q *QP) failHead(status libibverbs.WcStatus) {
+	q.device.settle()
 	q.complete(status, nil)
 	q.fail()
 }

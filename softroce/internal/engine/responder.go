@@ -30,7 +30,10 @@ type responder struct {
 	srq     *SRQ // for XRC, the shared receive queue that the current message names
 	message message
 	receive receive
-	next    uint32 // number of the next receive to take; unused with a shared receive queue
+	copy    *LateCopy      // copy that is left to the owner, for the expected packet; nil: none
+	held    []*wire.Packet // requests that wait until the copy has ended
+	owned   int            // number of them, from the first on, whose payload is not memory of the program
+	next    uint32         // number of the next receive to take; unused with a shared receive queue
 
 	// answered is a ring of the answers to the latest READs and atomics, as
 	// the peer may request them again. Its length is the number of READs
@@ -123,6 +126,10 @@ var (
 	// pretendedNotReady is the refusal of a packet by a receiver in hostile
 	// mode that pretends that no receive is posted.
 	pretendedNotReady = &refusal{}
+
+	// copying is the refusal of a packet that is executed once its payload
+	// is copied.
+	copying = &refusal{}
 
 	// noReceive is notReady on a device that does not wait for a receive.
 	noReceive = &refusal{syndrome: wire.NakRemoteOperation, silent: true}
@@ -228,6 +235,10 @@ func (q *QP) noteFirst() {
 // it executes a request, or answers a duplicate or a gap.
 func (q *QP) receiveRequest(p *wire.Packet) {
 	r := &q.responder
+	if r.copy != nil {
+		q.hold(p)
+		return
+	}
 	q.noteFirst()
 	switch ahead := p.PSN.Diff(r.psn); {
 	case ahead < 0:
@@ -258,6 +269,13 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 	default: // an ATOMIC WRITE
 		refused = q.doAtomicWrite(p)
 	}
+	q.executed(p, packets, refused)
+}
+
+// executed does what follows the execution of the request p, or its refusal.
+// packets is the number of PSNs that p uses.
+func (q *QP) executed(p *wire.Packet, packets int, refused *refusal) {
+	r := &q.responder
 	if refused == notReady && !q.device.limits.RNR {
 		refused = noReceive
 	}
@@ -266,7 +284,7 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 		r.nak, r.unheard = false, false
 		r.psn = r.psn.Add(packets)
 		switch {
-		case message:
+		case p.Opcode.IsMessage():
 			if p.AckReq {
 				q.addAck(wire.Ack, r.psn.Add(-1))
 			}
@@ -276,6 +294,7 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 			q.answerNow()
 			q.device.config.Outgoing.Flush()
 		}
+	case copying:
 	case lost: // some of the packet may have been stored, and the peer may send another one instead
 		q.noteOverwritten(r.message.length)
 	case notReady:
@@ -378,8 +397,20 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 	if refused != nil {
 		return refused
 	}
+	return q.arrived(p, next, n)
+}
+
+// arrived records that the n bytes of p's payload are in memory. next is what
+// the message is without them. arrived returns nil on success.
+func (q *QP) arrived(p *wire.Packet, next message, n uint32) *refusal {
+	r, m, op := &q.responder, &q.responder.message, p.Opcode
+	begins, kind := op.Begins(), next.kind
 	next.length += n
-	if !ends {
+	if kind == writeMessage {
+		next.addr += uint64(n)
+		next.left -= n
+	}
+	if !op.Ends() {
 		*m = next
 		if begins && r.receive.match.kind == eager {
 			q.completeMatch()
@@ -478,15 +509,14 @@ func (q *QP) write(p *wire.Packet, m *message, n uint32) *refusal {
 				return lost
 			}
 		}
+		if q.mayLeave(at, n) {
+			q.leaveCopy(p, m, b)
+			return copying
+		}
 		d.target = append(d.target[:0], b)
 		refused = refusalOf(scatter(d.target, p.Payload), badAccess)
 	}
-	if refused != nil {
-		return refused
-	}
-	m.addr += uint64(n)
-	m.left -= n
-	return nil
+	return refused
 }
 
 // refusalOf returns the refusal for a fault of a copy, or nil for no fault.

@@ -29,6 +29,8 @@ func (q *QP) entered(from libibverbs.QpState) {
 		}
 	case libibverbs.IBV_QPS_ERR:
 		q.awaitAcks(false)
+		q.device.settle()
+		q.dropHeld()
 		q.device.schedule.timers.remove(&r.timer)
 		q.forgetCongestion()
 		q.forgetRate()
@@ -45,6 +47,8 @@ func (q *QP) entered(from libibverbs.QpState) {
 // halt stops everything that is in progress, and clears the state of the
 // protocol.
 func (q *QP) halt() {
+	q.device.settle()
+	q.dropHeld()
 	q.sendAcks()
 	q.forgetUnexpected()
 	if q.offload != nil {
@@ -61,7 +65,7 @@ func (q *QP) halt() {
 	// Allocated memory is kept for later use.
 	q.requester = requester{requests: q.requester.requests}
 	s := &q.responder
-	*s = responder{answers: s.answers[:0], receive: receive{segments: s.receive.segments[:0]}}
+	*s = responder{answers: s.answers[:0], held: s.held, receive: receive{segments: s.receive.segments[:0]}}
 }
 
 // flush completes up to budget work requests of a queue pair in the error

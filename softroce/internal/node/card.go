@@ -57,6 +57,7 @@ func (c *Card) plug() {
 		Packets:         &n.path.packets,
 		GUID:            rand.Uint64(),
 		Start:           n.began,
+		Copies:          &n.copies,
 		Send:            n.path.send,
 		Merges:          n.path.isClear,
 		Room:            n.network.room,

@@ -53,6 +53,8 @@ type Program interface {
 // queue first.
 type Node struct {
 	mu      sync.Mutex
+	copying sync.WaitGroup // threads that make copies without mu; begun, and waited for, with mu held
+	copies  engine.Copies
 	began   time.Time
 	program Program
 	slot    int // slot number of the node on its machine; part of its queue pairs' numbers
@@ -114,6 +116,7 @@ func newNode(program Program, door Doorbell) *Node {
 	n.devices = devices{n: n, opens: map[*engine.Device]int{}, owners: map[wire.GID]*Card{}}
 	n.devices.configure(defaultDevices)
 	n.path.n = n
+	n.copies.Await = n.copying.Wait
 	n.groups = newGroups(n)
 	n.cm = newConnections(n)
 	n.worker = worker{n: n, door: door, bell: link.NewBell(door.Word)}

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/verbena-go/verbena/softroce/internal/engine"
 	"github.com/verbena-go/verbena/softroce/internal/link"
 )
 
@@ -101,13 +102,15 @@ func (w *worker) work() {
 		}
 		w.bell.Hear()
 		w.n.mu.Lock()
+		w.copyOne(anyCopy)
 		w.dueAt.Store(int64(w.n.advance(w.n.Now())))
 		// What a goroutine that was woken posts is its own thread's work. A
 		// spinning worker would only keep a processor from it.
 		leaves := w.unlock() && w.sockets == nil
 		w.leaves.Store(leaves)
 		helps, arms := w.helps.Load(), w.door.armed()
-		if !leaves && !w.bell.IsAttended() && w.bell.Spin(w.due(), poll) || w.doze(helps, arms) {
+		spins := !leaves && !w.bell.IsAttended() && !w.copiesWait()
+		if spins && w.bell.Spin(w.due(), poll) || w.doze(helps, arms) || w.copiesWait() {
 			continue
 		}
 		w.bell.Sleep(w.rest)
@@ -129,6 +132,9 @@ func (w *worker) rest() time.Duration {
 		now := w.n.Now()
 		until := min(time.Duration(due), now+link.MaxSleep)
 		w.wakesAt.Store(int64(until))
+		if w.copiesWait() { // otherwise, step may have seen the worker awake
+			return 0
+		}
 		if w.dueAt.Load() == due { // otherwise, step may have seen the worker awake
 			return until - now
 		}
@@ -150,8 +156,8 @@ func (w *worker) step() {
 		next = w.n.advance(now)
 	}
 	w.dueAt.Store(int64(next))
-	// A worker that is awake looks at dueAt before it sleeps.
-	if next <= now || int64(next) < w.wakesAt.Load() {
+	// A worker that is awake looks at dueAt, and for copies, before it sleeps.
+	if next <= now || int64(next) < w.wakesAt.Load() || w.copiesWait() && w.isAsleep() {
 		w.bell.Ring() // there is more to do, or the worker sleeps for too long
 	}
 }
@@ -168,16 +174,18 @@ func (w *worker) follow() {
 }
 
 // Help does a step of the worker in a thread of the program that has polled an
-// empty queue. That is faster than waking the worker.
-func (n *Node) Help() { n.worker.help() }
+// empty queue. That is faster than waking the worker. Of the copies, such a
+// thread makes those of queue pairs that complete into the queue, whose memory
+// its processor has in its caches. If queue is nil, it makes any.
+func (n *Node) Help(queue *engine.CompletionQueue) { n.worker.help(queue) }
 
-func (w *worker) help() {
+func (w *worker) help(queue *engine.CompletionQueue) {
 	if w.watched.Load() {
 		return
 	}
 	w.helps.Add(1)
-	if w.bell.IsRung() && w.n.mu.TryLock() {
-		w.hear()
+	if (w.bell.IsRung() || w.copiesWait()) && w.n.mu.TryLock() {
+		w.hear(w.copyOne(func(t *engine.LateCopy) bool { return queue == nil || t.IsFor(queue) }))
 		w.unlock()
 	}
 	if w.sockets != nil { // afterwards, as it delays what the program has posted by a system call
@@ -185,12 +193,18 @@ func (w *worker) help() {
 	}
 }
 
-// hear does a step if the bell was rung. The caller holds the mutex. Where
-// functions of the program see packets, hear leaves the work to the worker, as
-// the caller may hold a lock for which such a function waits.
-func (w *worker) hear() {
-	if !w.watched.Load() && w.bell.Hear() {
-		w.step()
+// hear does a step if the bell was rung, or if the caller has made a copy. The
+// caller holds the mutex. Where functions of the program see packets, hear
+// leaves the work to the worker, as the caller may hold a lock for which such a
+// function waits.
+func (w *worker) hear(copied bool) {
+	switch {
+	case !w.watched.Load():
+		if w.bell.Hear() || copied {
+			w.step()
+		}
+	case copied:
+		w.bell.Ring()
 	}
 }
 
@@ -239,13 +253,18 @@ func (w *worker) relieve() bool {
 // waited returns a number that changes when the program waits for completions.
 func (w *worker) waited() int64 { return w.helps.Load() + int64(w.door.armed()) }
 
-// Resume does the work of requests that were posted since Relieve. If the
-// worker is awake and at work, it does that work, too.
+// Resume does the work of requests that were posted since Relieve, with one of
+// the copies that it takes. If the worker is awake and at work, it does that
+// work, too.
 func (n *Node) Resume() {
 	w := &n.worker
 	for range maxHeard {
 		if w.bell.IsRung() && n.lockUnlessAwake() {
-			w.hear()
+			left := n.copies.Left()
+			w.hear(false)
+			if n.copies.Left() != left {
+				w.hear(w.copyOne(func(t *engine.LateCopy) bool { return t.Number() > left }))
+			}
 			if n.woke { // they run when this goroutine waits, which is soon
 				w.wokeOthers.Store(true)
 				n.woke = false
@@ -338,7 +357,7 @@ func (w *worker) attend(over func() bool, spin time.Duration) bool {
 	maySpin, worked, spun := runtime.GOMAXPROCS(0) > 1, false, false
 	idleSince, idle := began, false
 	for !w.hasEnded() {
-		if w.bell.IsRung() {
+		if w.bell.IsRung() || w.copiesWait() {
 			if idle {
 				w.spins.note(w.n.Now()-idleSince, spin)
 			}
@@ -375,7 +394,7 @@ func (w *worker) attend(over func() bool, spin time.Duration) bool {
 // false if the worker must do the rest.
 func (w *worker) attendStep(over func() bool) bool {
 	w.n.mu.Lock()
-	w.hear()
+	w.hear(!w.watched.Load() && w.copyOne(anyCopy))
 	leaves := w.watched.Load() || w.oversleeps()
 	woke := w.n.woke
 	w.n.woke = false
@@ -412,7 +431,7 @@ func (n *Node) lockUnlessAwake() bool {
 	if w := &n.worker; !w.isAsleep() && !w.door.dozes() {
 		return false
 	}
-	n.mu.Lock()
+	n.lockSoon()
 	return true
 }
 
@@ -447,7 +466,7 @@ func (w *worker) doze(helps int64, arms uint32) (helped bool) {
 		if d <= 0 {
 			break
 		}
-		before := helps
+		before, oldest := helps, w.n.copies.Oldest()
 		helps = w.helps.Load()
 		helped = helped || helps != before
 		w.nap(arms, min(d, nap))
@@ -458,8 +477,9 @@ func (w *worker) doze(helps int64, arms uint32) (helped bool) {
 			w.sockets.look()
 		}
 		// A thread that polls does the work soon, even if it has to wait for
-		// the worker's processor.
-		if helps := w.helps.Load(); w.bell.Waits() && w.helps.Load() == helps {
+		// the worker's processor. The thread whose copy waits may not poll.
+		helps := w.helps.Load()
+		if w.bell.Waits() && w.helps.Load() == helps || d >= nap && oldest != 0 && oldest == w.n.copies.Oldest() {
 			w.noNapUntil = w.n.Now() + noNapTime
 			break
 		}

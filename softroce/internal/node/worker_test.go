@@ -38,9 +38,9 @@ func TestHelpSendsFirst(t *testing.T) {
 		polled++
 		require.False(t, w.bell.IsRung())
 	}}
-	n.Help()
+	n.Help(nil)
 	w.bell.Ring()
-	n.Help()
+	n.Help(nil)
 	require.Equal(t, 2, polled)
 }
 
@@ -61,10 +61,10 @@ func TestHelp(t *testing.T) {
 	w := &n.worker
 	work := func() (done bool) {
 		w.bell.Ring()
-		n.Help()
+		n.Help(nil)
 		return !w.bell.IsRung()
 	}
-	n.Help()
+	n.Help(nil)
 	require.EqualValues(t, 1, w.helps.Load())
 	require.Zero(t, w.dueAt.Load(), "the bell was not rung")
 	require.True(t, work())
