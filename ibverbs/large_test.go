@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/testutil/racing"
 )
 
 // largeSize is the length of the writes of these tests.
@@ -24,10 +23,7 @@ const largeSize = 1 << 20
 // them others end, and after that nothing uses their memory.
 func TestLargeWritesBesideEnds(t *testing.T) {
 	r := open(t)
-	rounds := 20
-	if racing.Enabled {
-		rounds = 4
-	}
+	const rounds = 4
 	var others sync.WaitGroup
 	var over atomic.Bool
 	failed := make(chan error, 2)
@@ -45,7 +41,7 @@ func TestLargeWritesBesideEnds(t *testing.T) {
 	}
 	t.Cleanup(others.Wait)
 	t.Cleanup(func() { over.Store(true) })
-	canary := bytes.Repeat([]byte{0xC5}, largeSize)
+	canary := append(bytes.Repeat([]byte{0x3A}, largeSize), bytes.Repeat([]byte{0xC5}, largeSize)...)
 	var all [][]byte
 	for round := range rounds {
 		for name, end := range map[string]func(a, b *end, from, to *ibverbs.MR) error{
@@ -76,7 +72,6 @@ func TestLargeWritesBesideEnds(t *testing.T) {
 				require.NoError(t, from.Close())
 				require.NoError(t, to.Close())
 				copy(memory, canary) // the program uses the memory for something else
-				copy(memory[largeSize:], canary)
 				all = append(all, memory)
 			})
 		}
@@ -89,7 +84,7 @@ func TestLargeWritesBesideEnds(t *testing.T) {
 	over.Store(true)
 	others.Wait()
 	for i, memory := range all {
-		require.True(t, bytes.Equal(canary, memory[:largeSize]) && bytes.Equal(canary, memory[largeSize:]), "%d", i)
+		require.True(t, bytes.Equal(canary, memory), "%d", i)
 	}
 }
 
