@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
@@ -112,6 +113,9 @@ func (t *LateCopy) Finish() {
 			refused = q.arrived(p, t.message, uint32(p.PayloadLen()))
 		}
 		q.executed(p, 1+int(p.More), refused)
+		if peer := q.localPeer(); peer != nil {
+			peer.restartTimer() // the copy may have taken longer than the timeout
+		}
 	}
 	d.config.Packets.Put(p)
 	c.unfinished = slices.DeleteFunc(c.unfinished, func(other *LateCopy) bool { return other == t })
@@ -127,7 +131,15 @@ func (t *LateCopy) Finish() {
 
 // mayLeave reports whether q may leave the copy of n bytes to at to the owner.
 func (q *QP) mayLeave(at location, n uint32) bool {
-	return n >= minLater && q.leavesCopies() && at.mr.memory != nil
+	return n >= minLater && q.leavesCopies() && at.mr.memory != nil && q.peerSends()
+}
+
+// peerSends reports whether the peer is in the process and still sends. When it
+// has failed, or was reset, its program gets the memory of its requests back,
+// and packets that are on their way are copied before that.
+func (q *QP) peerSends() bool {
+	peer := q.localPeer()
+	return peer != nil && (peer.attr.QpState == libibverbs.IBV_QPS_RTS || peer.attr.QpState == libibverbs.IBV_QPS_SQD)
 }
 
 // leavesCopies reports whether large copies for q's packets, or for its peer's,
@@ -171,6 +183,9 @@ func (q *QP) keep(p *wire.Packet) *wire.Packet {
 func (q *QP) hold(p *wire.Packet) {
 	if r := &q.responder; len(r.held) < maxHeld {
 		r.held = append(r.held, q.keep(p))
+		if !q.peerSends() {
+			q.ownHeld()
+		}
 	}
 }
 
@@ -229,8 +244,8 @@ func (q *QP) ownHeld() {
 	}
 }
 
-// localPeer returns the queue pair to which q is connected, if the same device
-// has it, or nil.
+// localPeer returns the queue pair to which q is connected, if this process has
+// it, or nil.
 func (q *QP) localPeer() *QP {
 	if peer := q.device.find(q.attr.DestQpNum); peer != nil && peer.attr.DestQpNum == q.number {
 		return peer

@@ -131,13 +131,16 @@ func TestCopiesSettle(t *testing.T) {
 		"target is registered anew": {func(c *copier) {
 			require.NoError(c.t(), c.b.mr.Rereg(libibverbs.IBV_REREG_MR_CHANGE_TRANSLATION, nil, make([]byte, 4096), 0, allAccess|libibverbs.IBV_ACCESS_ZERO_BASED))
 		}, true, true},
-		"requester fails":           {func(c *copier) { c.a.modify(libibverbs.IBV_QPS_ERR) }, true, false},
-		"responder fails":           {func(c *copier) { c.b.modify(libibverbs.IBV_QPS_ERR) }, true, true},
-		"requester is reset":        {func(c *copier) { c.a.modify(libibverbs.IBV_QPS_RESET) }, true, false},
-		"responder is reset":        {func(c *copier) { c.b.modify(libibverbs.IBV_QPS_RESET) }, true, true},
-		"requester is destroyed":    {func(c *copier) { require.NoError(c.t(), c.a.qp.Destroy()) }, true, false},
-		"responder is destroyed":    {func(c *copier) { require.NoError(c.t(), c.b.qp.Destroy()) }, true, true},
-		"device is removed":         {func(c *copier) { c.Remove() }, true, true},
+		"requester fails":        {func(c *copier) { c.a.modify(libibverbs.IBV_QPS_ERR) }, true, false},
+		"responder fails":        {func(c *copier) { c.b.modify(libibverbs.IBV_QPS_ERR) }, true, true},
+		"requester is reset":     {func(c *copier) { c.a.modify(libibverbs.IBV_QPS_RESET) }, true, false},
+		"responder is reset":     {func(c *copier) { c.b.modify(libibverbs.IBV_QPS_RESET) }, true, true},
+		"requester is destroyed": {func(c *copier) { require.NoError(c.t(), c.a.qp.Destroy()) }, true, false},
+		"responder is destroyed": {func(c *copier) { require.NoError(c.t(), c.b.qp.Destroy()) }, true, true},
+		"device is removed":      {func(c *copier) { c.Remove() }, true, true},
+		"permission is taken away": {func(c *copier) {
+			require.NoError(c.t(), c.b.qp.Modify(&libibverbs.QpAttr{}, libibverbs.IBV_QP_ACCESS_FLAGS))
+		}, false, false},
 		"request of the peer fails": {func(c *copier) { c.a.qp.failHead(libibverbs.IBV_WC_RETRY_EXC_ERR) }, true, false},
 		"window is removed beside": {func(c *copier) {
 			w := c.window(c.b.pd, libibverbs.IBV_MW_TYPE_1)
@@ -196,6 +199,61 @@ func TestCopiesTimeout(t *testing.T) {
 	c.finish(10 * time.Second)
 	require.Equal(t, []result{ok(2)}, results(c.a.send))
 	require.Equal(t, c.a.mr.memory, c.b.mr.memory)
+}
+
+// Nor does one that has taken longer than the timeout when it ends.
+func TestCopiesEndAfterTimeout(t *testing.T) {
+	for _, retries := range []uint8{0, 7} {
+		c := newCopier(t, copied)
+		pattern(c.a.mr.memory, 5)
+		c.a.qp.attr.RetryCnt, c.a.qp.requester.retries = retries, retries
+		c.a.post(SendSlot{ID: 2, Opcode: write}.remote(c.b, 0), c.a.mr.sge(0, copied))
+		c.until(0)
+		c.finish(10 * time.Second)
+		require.Equal(t, []result{ok(2)}, results(c.a.send))
+		require.Zero(t, c.a.qp.retries)
+	}
+}
+
+// What a queue pair has sent when it fails, in the same Advance, is copied
+// before the program gets its memory back: a WRITE, and a message behind a copy
+// that was left before.
+func TestCopiesOfFailed(t *testing.T) {
+	for _, behind := range []bool{false, true} {
+		c := newCopier(t, copied)
+		source, target := c.a.mr.memory, c.b.mr.memory
+		pattern(source, 5)
+		c.a.recv.ring.Max = 1 // the second message that comes overruns the queue, which fails a
+		c.a.postRecv(1)
+		c.a.postRecv(2)
+		c.b.postRecv(9, c.b.mr.sge(copied-64, 64))
+		if behind {
+			c.a.postQuiet(SendSlot{ID: 7, Opcode: write}.remote(c.b, 0), c.a.mr.sge(0, 200<<10))
+			c.until(0)
+			require.NotZero(t, c.copies.Oldest())
+		}
+		c.b.post(SendSlot{ID: 1, Opcode: send})
+		c.b.post(SendSlot{ID: 2, Opcode: send})
+		c.Advance(0)
+		inbox := c.inbox
+		c.inbox = nil
+		for _, p := range inbox {
+			c.Receive(p)
+		}
+		if behind {
+			c.a.post(SendSlot{ID: 8, Opcode: send}, c.a.mr.sge(copied-64, 64))
+		} else {
+			c.a.post(SendSlot{ID: 8, Opcode: libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM}.remote(c.b, 0), c.a.mr.sge(0, copied))
+		}
+		c.until(0)
+		require.Equal(t, libibverbs.IBV_QPS_ERR, c.a.qp.attr.QpState)
+		other := bytes.Repeat([]byte{0xA5}, 64)
+		for b := source; len(b) > 0; b = b[64:] {
+			copy(b, other) // the program uses the memory for something else
+		}
+		c.finish(0)
+		require.False(t, bytes.Contains(target, other), "behind: %v", behind)
+	}
 }
 
 // Messages of two pairs arrive whole and in order, although packets are lost

@@ -180,6 +180,9 @@ func (q *QP) Modify(attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error {
 	if from != libibverbs.IBV_QPS_SQD {
 		q.attr.EnSqdAsyncNotify = 0 // applies to one drain
 	}
+	if mask&libibverbs.IBV_QP_ACCESS_FLAGS != 0 {
+		q.device.settle() // a copy was permitted by the old flags
+	}
 	q.assign(attr, mask)
 	if mask&libibverbs.IBV_QP_TIMEOUT != 0 {
 		q.restartTimer()

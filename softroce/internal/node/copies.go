@@ -28,7 +28,6 @@ func (w *worker) copyOne(wanted func(*engine.LateCopy) bool) bool {
 	n.mu.Unlock()
 	t.Make()
 	n.copying.Done()
-	w.helps.Add(1)
 	n.lockSoon()
 	n.woke = n.woke || woke
 	t.Finish()
