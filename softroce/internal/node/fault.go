@@ -34,8 +34,8 @@ func (n *Node) SetFaults(f func(p *wire.Packet) Fault) {
 
 // watch updates worker.watched, which says whether functions of the program see
 // packets. If it is true, polling threads do not run steps of the worker: such
-// a thread may hold a lock for which the program's function waits. A thread that
-// makes a copy at the time waits for the mutex afterwards all the same.
+// a thread may hold a lock for which the program's function waits. A thread
+// that makes a copy at the time waits for the mutex afterwards all the same.
 func (w *path) watch() { w.n.worker.watched.Store(w.faults != nil || len(w.captures) > 0) }
 
 // applyFault applies the fault f to a parcel. Unless the parcel is dropped,
