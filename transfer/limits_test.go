@@ -127,9 +127,14 @@ func TestDevicesShareRequests(t *testing.T) {
 	}
 	few, _ := carried(64 << 10)
 	require.EqualValues(t, 1, few)
-	many, by := carried(1 << 20)
-	require.EqualValues(t, len(p.a.Devices()), many)
-	require.NotContains(t, by, uint64(0))
+	for tries := 100; ; tries-- {
+		many, by := carried(1 << 20)
+		require.EqualValues(t, len(p.a.Devices()), many)
+		if !slices.Contains(by, 0) {
+			break
+		}
+		require.Positive(t, tries, "one device carries all") // as it may if the thread of the other stands still
+	}
 }
 
 // A batch that is submitted again allocates nothing.
