@@ -188,6 +188,10 @@ func TestPortThatDoesNotAnswer(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, hung.(*net.UnixListener).SetDeadline(time.Now().Add(30*time.Second)))
 	id := p.resolve(tcp, at)
+	for sourcePort(t, id) == at.Port() { // the port is free for this node, which chooses among all
+		destroy(t, id)
+		id = p.resolve(tcp, at)
+	}
 	createQP(t, id)
 	require.NoError(t, librdmacm.Connect(id, param("")))
 	for range 2 { // the request, and its repetition
@@ -207,6 +211,14 @@ func TestPortThatDoesNotAnswer(t *testing.T) {
 	require.Same(t, id, p.pass(librdmacm.RDMA_CM_EVENT_ESTABLISHED))
 	require.Same(t, accepted, server.pass(librdmacm.RDMA_CM_EVENT_ESTABLISHED))
 	destroy(t, id, accepted, listener)
+}
+
+// sourcePort returns the port to which an id is bound.
+func sourcePort(t *testing.T, id *librdmacm.CmId) uint16 {
+	t.Helper()
+	port, err := librdmacm.GetSrcPort(id)
+	require.NoError(t, err)
+	return port.Host()
 }
 
 // memberEnv has the group that the process of TestMulticastToNeighbours joins.

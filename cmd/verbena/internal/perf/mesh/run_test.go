@@ -484,7 +484,7 @@ func TestRequests(t *testing.T) {
 	} {
 		s := someSpec("write_bw")
 		change(&s)
-		require.NoError(t, l.send(request{ID: "1", Spec: &s}))
+		require.NoError(t, l.send(request{ID: "1", Spec: &s, Limit: long.Milliseconds()}))
 		var got answer
 		require.NoError(t, l.receive(&got))
 		require.Contains(t, got.Error, text)
