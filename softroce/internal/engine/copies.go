@@ -110,7 +110,7 @@ func (t *LateCopy) Finish() {
 		r.copy = nil
 		refused := refusalOf(t.fault, badAccess)
 		if refused == nil {
-			refused = q.arrived(p, t.message, uint32(p.PayloadLen()))
+			refused = q.arrived(p, &t.message, uint32(p.PayloadLen()))
 		}
 		q.executed(p, 1+int(p.More), refused)
 		if peer := q.localPeer(); peer != nil {
@@ -129,9 +129,9 @@ func (t *LateCopy) Finish() {
 	}
 }
 
-// mayLeave reports whether q may leave the copy of n bytes to at to the owner.
-func (q *QP) mayLeave(at location, n uint32) bool {
-	return n >= minLater && q.leavesCopies() && at.mr.memory != nil && q.peerSends()
+// mayLeave reports whether q may leave a large copy to m to the owner.
+func (q *QP) mayLeave(m *MR) bool {
+	return q.leavesCopies() && m.memory != nil && q.peerSends()
 }
 
 // peerSends reports whether the peer is in the process and still sends. When it

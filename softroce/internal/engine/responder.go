@@ -397,12 +397,12 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 	if refused != nil {
 		return refused
 	}
-	return q.arrived(p, next, n)
+	return q.arrived(p, &next, n)
 }
 
 // arrived records that the n bytes of p's payload are in memory. next is what
 // the message is without them. arrived returns nil on success.
-func (q *QP) arrived(p *wire.Packet, next message, n uint32) *refusal {
+func (q *QP) arrived(p *wire.Packet, next *message, n uint32) *refusal {
 	r, m, op := &q.responder, &q.responder.message, p.Opcode
 	begins, kind := op.Begins(), next.kind
 	next.length += n
@@ -411,7 +411,7 @@ func (q *QP) arrived(p *wire.Packet, next message, n uint32) *refusal {
 		next.left -= n
 	}
 	if !op.Ends() {
-		*m = next
+		*m = *next
 		if begins && r.receive.match.kind == eager {
 			q.completeMatch()
 		}
@@ -509,7 +509,7 @@ func (q *QP) write(p *wire.Packet, m *message, n uint32) *refusal {
 				return lost
 			}
 		}
-		if q.mayLeave(at, n) {
+		if n >= minLater && q.mayLeave(at.mr) {
 			q.leaveCopy(p, m, b)
 			return copying
 		}
