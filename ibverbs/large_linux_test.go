@@ -32,8 +32,9 @@ func twice(t *testing.T, size int) (first, second []byte) {
 func TestLargeWritesNotPolled(t *testing.T) {
 	r := open(t)
 	memory, seen := twice(t, largeSize) // the race detector does not know that they are the same
-	a, _ := r.pair(nil)
-	x, _ := r.pair(nil)
+	polled, _ := r.pair(nil)
+	other, _ := r.pair(nil)
+	x, a := &speaker{end: polled, wcs: make([]ibverbs.WC, 1)}, &speaker{end: other, wcs: make([]ibverbs.WC, 1)}
 	from := r.alloc(largeSize, anyAccess)
 	to := must(r.pd.Register(memory, anyAccess))(t)
 	r.cleanup(to)
@@ -44,7 +45,7 @@ func TestLargeWritesNotPolled(t *testing.T) {
 		require.NoError(t, a.send.Write(uint64(i), to.Remote().Sub(uint64(at), uint64(largeSize-at)), 0, from.Sub(at, largeSize-at)))
 	}
 	require.NoError(t, a.send.Write(writes, to.Remote(), ibverbs.SendSignaled, from.All()))
-	small, wcs := r.alloc(8, anyAccess), make([]ibverbs.WC, 1)
+	small := r.alloc(8, anyAccess)
 	require.NoError(t, x.send.Write(1, small.Remote(), ibverbs.SendSignaled, small.All()))
 	const posts = 20
 	for range posts { // a device in user space wakes its own thread, which then leaves the work to this one
@@ -52,11 +53,11 @@ func TestLargeWritesNotPolled(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for range posts {
-		require.NoError(t, x.spin(wcs))
+		require.NoError(t, x.spin(x.sendCQ))
 	}
 	poll := func() {
 		for range 1000 {
-			_, err := x.sendCQ.Poll(wcs)
+			_, err := x.sendCQ.Poll(x.wcs)
 			require.NoError(t, err)
 		}
 	}
@@ -67,6 +68,6 @@ func TestLargeWritesNotPolled(t *testing.T) {
 		require.True(t, time.Now().Before(deadline), "not all has arrived")
 		poll()
 	}
-	require.NoError(t, a.spin(wcs))
-	require.EqualValues(t, writes, wcs[0].ID())
+	require.NoError(t, a.spin(a.sendCQ))
+	require.EqualValues(t, writes, a.wcs[0].ID())
 }

@@ -4,7 +4,6 @@ package ibverbs_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -28,7 +27,8 @@ func TestLargeWritesBesideEnds(t *testing.T) {
 	var over atomic.Bool
 	failed := make(chan error, 2)
 	for i := range cap(failed) {
-		a, _ := r.pair(nil)
+		x, _ := r.pair(nil)
+		a := &speaker{end: x, wcs: make([]ibverbs.WC, 1)}
 		from, to := r.alloc(largeSize, anyAccess), r.alloc(largeSize, anyAccess)
 		others.Go(func() {
 			for n := byte(i); !over.Load(); n += 2 {
@@ -89,7 +89,7 @@ func TestLargeWritesBesideEnds(t *testing.T) {
 }
 
 // writeLarge writes what the number n makes, and compares.
-func writeLarge(a *end, from, to *ibverbs.MR, n byte) error {
+func writeLarge(a *speaker, from, to *ibverbs.MR, n byte) error {
 	pattern(from.Bytes(), n)
 	a.send.Reset()
 	if err := a.send.Write(1, to.Remote(), ibverbs.SendSignaled, from.All()); err != nil {
@@ -98,21 +98,11 @@ func writeLarge(a *end, from, to *ibverbs.MR, n byte) error {
 	if _, err := a.qp.PostSend(a.send); err != nil {
 		return err
 	}
-	if err := a.spin(make([]ibverbs.WC, 1)); err != nil {
+	if err := a.spin(a.sendCQ); err != nil {
 		return err
 	}
 	if !bytes.Equal(from.Bytes(), to.Bytes()) {
 		return fmt.Errorf("write %d: other bytes have arrived", n)
 	}
 	return nil
-}
-
-// spin polls until a request of e has completed, into wcs.
-func (e *end) spin(wcs []ibverbs.WC) error {
-	for {
-		n, err := e.sendCQ.Spin(wcs[:1], ibverbs.MaxSpin)
-		if n > 0 || err != nil {
-			return errors.Join(err, wcs[0].Err())
-		}
-	}
 }

@@ -284,16 +284,19 @@ func TestLingerOverLibraries(t *testing.T) {
 		"not for the end": {rdmacm.EventAddrChange, 0, context.DeadlineExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, config := bounded(t), &rdmacm.Config{}
+			var config rdmacm.Config
 			if tt.is == context.DeadlineExceeded {
 				config.Linger = time.Second // so that the id does not stay for long
+			}
+			conn, err := rdmacm.Dial(bounded(t), address, &config)
+			require.NoError(t, err)
+			become(c, tt.event, tt.status) // what rdma_disconnect brings
+			ctx := bounded(t)
+			if tt.is == context.DeadlineExceeded {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, time.Millisecond)
 				defer cancel()
 			}
-			conn, err := rdmacm.Dial(bounded(t), address, config)
-			require.NoError(t, err)
-			become(c, tt.event, tt.status) // what rdma_disconnect brings
 			require.ErrorIs(t, conn.Shutdown(ctx), tt.is)
 		})
 	}

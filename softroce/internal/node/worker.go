@@ -477,7 +477,8 @@ func (w *worker) doze(helps int64, arms uint32) (helped bool) {
 			w.sockets.look()
 		}
 		// A thread that polls does the work soon, even if it has to wait for
-		// the worker's processor. The thread whose copy waits may not poll.
+		// the worker's processor. If the same copy waits for a whole nap, no
+		// thread polls for it.
 		helps := w.helps.Load()
 		if w.bell.Waits() && w.helps.Load() == helps || d >= nap && oldest != 0 && oldest == w.n.copies.Oldest() {
 			w.noNapUntil = w.n.Now() + noNapTime
