@@ -741,6 +741,8 @@ func (q *QP) completeOldest() {
 
 // receiveRNR handles an RNR NAK: the requester pauses for the time that the
 // peer demands. During the pause, it ignores a further RNR NAK as a duplicate.
+// It permits all retries again: the request has arrived, and is sent anew
+// however often the peer is not ready, so that losses would add up.
 func (q *QP) receiveRNR(s wire.Syndrome) {
 	r := &q.requester
 	if r.pause != 0 {
@@ -755,6 +757,7 @@ func (q *QP) receiveRNR(s wire.Syndrome) {
 	default:
 		r.rnrRetries--
 	}
+	r.retries, r.nakHandled = q.attr.RetryCnt, false
 	r.pause = wire.RNRDelay(s.RNRTimer())
 	q.goBack()
 }

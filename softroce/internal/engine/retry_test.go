@@ -86,6 +86,30 @@ func TestProgressRestoresRetries(t *testing.T) {
 	}
 }
 
+// So do they after each RNR NAK, as the peer has got the request.
+func TestRNRRestoresRetries(t *testing.T) {
+	n := newNetwork(t, 1)
+	a, b := n.pair(libibverbs.IBV_QPT_RC, 64)
+	a.qp.attr.RnrRetry = 7
+	naks, lost := 0, 0
+	n.filter = func(p *wire.Packet) bool {
+		switch {
+		case isAck(p) && p.Syndrome.IsRNR():
+			if naks++; naks == 9 {
+				b.postRecv(1, b.mr.sge(0, 8))
+			}
+		case isSend(p) && naks > 0 && lost < naks:
+			lost++
+			return false
+		}
+		return true
+	}
+	a.post(SendSlot{ID: 1, Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(0, 8))
+	n.run()
+	require.Equal(t, []result{ok(1)}, results(a.send))
+	require.Equal(t, 9, lost)
+}
+
 func TestTimeoutOfZeroIsForever(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, b := n.pair(libibverbs.IBV_QPT_RC, 64)
