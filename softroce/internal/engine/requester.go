@@ -741,8 +741,8 @@ func (q *QP) completeOldest() {
 
 // receiveRNR handles an RNR NAK: the requester pauses for the time that the
 // peer demands. During the pause, it ignores a further RNR NAK as a duplicate.
-// It permits all retries again: the request has arrived, and is sent anew
-// however often the peer is not ready, so that losses would add up.
+// It permits all retries again, as the peer has received the request: otherwise
+// losses would add up for as long as the peer is not ready.
 func (q *QP) receiveRNR(s wire.Syndrome) {
 	r := &q.requester
 	if r.pause != 0 {

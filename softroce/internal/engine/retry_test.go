@@ -86,7 +86,7 @@ func TestProgressRestoresRetries(t *testing.T) {
 	}
 }
 
-// So do they after each RNR NAK, as the peer has got the request.
+// Retries that are counted also begin anew with each RNR NAK.
 func TestRNRRestoresRetries(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, b := n.pair(libibverbs.IBV_QPT_RC, 64)
