@@ -154,6 +154,38 @@ func TestPace(t *testing.T) {
 	}
 }
 
+// TestNoTimeoutOfSlowSender has a sender whose packets follow each other so
+// slowly that the timeout would expire before it asks for an acknowledgement,
+// if it asked as seldom as one that sends fast. Nothing is sent again.
+func TestNoTimeoutOfSlowSender(t *testing.T) {
+	const packets = 200
+	for name, tt := range map[string]struct {
+		window  int
+		timeout uint8
+	}{
+		"short timeout": {window, 10},
+		"usual timeout": {2 * window, 14},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t, 1)
+			a, b := n.congested(libibverbs.IBV_QPT_RC, packets*1024, true)
+			a.limit(tt.window)
+			a.qp.attr.Timeout = tt.timeout
+			n.fillRandom(a.mr.memory)
+			n.filter = func(*wire.Packet) bool {
+				a.qp.congestion.gap, a.qp.congestion.changedAt = longestGap, n.now // so that it stays as slow
+				return true
+			}
+			a.qp.congestion.gap = longestGap
+			a.post(SendSlot{ID: 1, Opcode: write}.remote(b, 0), a.mr.sge(0, packets*1024))
+			n.run()
+			require.Equal(t, []result{ok(1)}, results(a.send))
+			require.Equal(t, a.mr.memory, b.mr.memory)
+			require.Zero(t, a.qp.retries)
+		})
+	}
+}
+
 // TestNotifications has all packets marked. The peer is notified no more than
 // once in an interval, by packets as cards send them.
 func TestNotifications(t *testing.T) {

@@ -324,9 +324,10 @@ func (q *QP) sendPacket(req *request, limit int) (stands int) {
 		}
 		p.Imm, p.InvKey = s.Imm, s.Imm
 		p.Solicited = last && req.flags&libibverbs.IBV_SEND_SOLICITED != 0 && (p.Opcode.IsSend() || p.Opcode.HasImm())
-		// With a limited rate, the timeout must not expire between two
-		// packets.
-		p.AckReq = q.reliable && (last || (i+stands)%q.ackInterval() < stands || q.limit.rate != 0)
+		// With a limited or reduced rate, the timeout must not expire
+		// between two packets.
+		slow := q.limit.rate != 0 || q.congestion.gap != 0
+		p.AckReq = q.reliable && (last || (i+stands)%q.ackInterval() < stands || slow)
 		if !q.gather(p, req, s, offset, min(req.length-offset, uint32(stands*q.mtu))) {
 			// begin has checked the memory: since then, the program
 			// has deregistered it or, if it is paged on demand,
