@@ -83,8 +83,19 @@ var calls = map[conventions.Class]string{
 	conventions.Rereg: "soft_rereg", conventions.EAI: "soft_count",
 }
 
+// waits maps a function that waits for an event, and whose parameters are an
+// object and what the function fills, to the descriptor that C waits for.
+var waits = map[string]string{
+	"ibv_get_async_event": "context->async_fd", "rdma_get_cm_event": "channel->fd", "rdma_get_request": "listen->channel->fd",
+}
+
 // Body returns the C statements that call Go.
 func (s *skeleton) Body(f *provided) string {
+	if fd := waits[f.Name()]; fd != "" {
+		object, out := f.params[0].stub, f.params[1].stub
+		return fmt.Sprintf("\tif (!%s || !%s)\n\t\treturn errno = EINVAL, -1;\n\treturn soft_event(%s, %s, %s, &%s, %s);",
+			object, out, s.Library(), f.Number(), object, fd, out)
+	}
 	var lines, members, args []string
 	if f.Type.Variadic {
 		last := f.params[len(f.Type.Params)-1].stub

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "_cgo_export.h"
 #include "c.h"
@@ -26,6 +27,10 @@ int soft_for_c;
 /* The number of Go functions that this thread is in, or HANDLER. */
 static __thread int inside;
 #define HANDLER -1
+
+/* Whether this thread could be cancelled before it called Go. Go's functions call functions of C in
+ * which a thread can be cancelled, but a thread must not end in Go. */
+static __thread int cancelable;
 
 /* The alternate signal stack of this thread, if known is true and the thread has one. */
 static __thread struct {
@@ -77,6 +82,13 @@ static void know_handlers(void)
 	handlers.size = now.ss_size;
 }
 
+/* Makes a cancellation of this thread wait until it has left Go. */
+static void keep_thread(void)
+{
+	if (soft_for_c)
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelable);
+}
+
 /* Precedes each call of Go, and leave follows it. enter returns 0, or an errno if the thread must not
  * call Go. The mask is for leave. */
 static int enter(sigset_t *mask)
@@ -88,7 +100,8 @@ static int enter(sigset_t *mask)
 	if (soft_for_c && !handlers.known)
 		know_handlers();
 	if ((uintptr_t)__builtin_frame_address(0) - handlers.start >= handlers.size) {
-		inside++;
+		if (!inside++)
+			keep_thread();
 		return 0;
 	}
 	/* The caller is a signal handler. Go's runtime ends the process if the handler has interrupted a
@@ -98,12 +111,16 @@ static int enter(sigset_t *mask)
 	/* While Go runs on a stack of its own, another signal's handler would overwrite this one's. */
 	soft_all_but_faults(&asynchronous);
 	pthread_sigmask(SIG_BLOCK, &asynchronous, mask);
+	keep_thread();
 	inside = HANDLER;
 	return 0;
 }
 
 static void leave(const sigset_t *mask)
 {
+	/* Before a signal handler may enter: it would store the state of now. */
+	if ((inside == HANDLER || inside == 1) && soft_for_c)
+		pthread_setcancelstate(cancelable, NULL);
 	if (inside == HANDLER)
 		pthread_sigmask(SIG_SETMASK, mask, NULL);
 	inside = inside == HANDLER ? 0 : inside - 1;
@@ -167,6 +184,33 @@ int soft_status(int library, int function, void *args)
 	if (r.r2)
 		errno = r.r2;
 	return r.r2 ? -1 : 0;
+}
+
+int soft_event(int library, int function, void *object, const int *fd, void *out)
+{
+	struct { void *object, *out; } args = {object, NULL};
+	int semaphore, e = soft_code(library, function, &args);
+	uint64_t one;
+
+	if (e)
+		return errno = e, -1;
+	args.out = out;
+	semaphore = *fd;
+	do {
+		/* The thread waits in C, where it can be cancelled. */
+		if (read(semaphore, &one, sizeof(one)) >= 0)
+			e = soft_code(library, function, &args);
+		else if (errno == EBADF)
+			e = EBADF;
+		else
+			return -1;
+	} while (e == EAGAIN);
+	/* The object was destroyed meanwhile. As in the kernel, the call goes on waiting. */
+	while (e == EBADF)
+		pause();
+	if (e)
+		errno = e;
+	return e ? -1 : 0;
 }
 
 int64_t soft_count(int library, int function, void *args)

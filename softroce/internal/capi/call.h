@@ -33,6 +33,12 @@ int64_t soft_wait(int library, int function, void *args);
 /* Returns a pointer, or NULL and sets errno. */
 void *soft_pointer(int library, int function, void *args);
 
+/* Waits for an event of an object at the semaphore *fd, and calls a function that fills out. Returns 0,
+ * or -1 and sets errno. With NULL for out, the function only says whether it knows the object, and then
+ * fd is looked at. Otherwise, it fails with EAGAIN if the event is gone, and with EBADF if the object
+ * is. */
+int soft_event(int library, int function, void *object, const int *fd, void *out);
+
 /* True in programs that are not written in Go. */
 extern int soft_for_c;
 

@@ -4,6 +4,7 @@
 
 #include "cm_skeleton.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
@@ -239,9 +240,9 @@ int soft_rdma_listen(struct rdma_cm_id *id, int backlog)
 
 int soft_rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **id)
 {
-	struct { void *listen; void *id; } args = {(void *)listen, (void *)id};
-
-	return soft_status(SOFT_CM, GO_rdma_get_request, &args);
+	if (!listen || !id)
+		return errno = EINVAL, -1;
+	return soft_event(SOFT_CM, GO_rdma_get_request, listen, &listen->channel->fd, id);
 }
 
 int soft_rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
@@ -302,9 +303,9 @@ int soft_rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_at
 
 int soft_rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
 {
-	struct { void *channel; void *event; } args = {(void *)channel, (void *)event};
-
-	return soft_status(SOFT_CM, GO_rdma_get_cm_event, &args);
+	if (!channel || !event)
+		return errno = EINVAL, -1;
+	return soft_event(SOFT_CM, GO_rdma_get_cm_event, channel, &channel->fd, event);
 }
 
 int soft_rdma_ack_cm_event(struct rdma_cm_event *event)

@@ -107,9 +107,11 @@ func resolveRoute(c *librdmacm.CmId, info *librdmacm.Addrinfo) syscall.Errno {
 	})
 }
 
-// getRequest waits for a connection request to a synchronous listener, and
-// stores the ID of the request in out. If another event arrives, getRequest
-// stores the event in listen.Event and fails.
+// getRequest takes a connection request to a synchronous listener, for which
+// the semaphore of the listener's channel was read, and stores the ID of the
+// request in out. If another event has arrived, getRequest stores the event in
+// listen.Event and fails. With nil for out, it only says whether listen is
+// synchronous.
 func getRequest(listen *librdmacm.CmId, out **librdmacm.CmId) syscall.Errno {
 	var channel *librdmacm.EventChannel
 	var attr *libibverbs.QpInitAttr
@@ -121,10 +123,13 @@ func getRequest(listen *librdmacm.CmId, out **librdmacm.CmId) syscall.Errno {
 		channel, attr = i.channel.c, i.qpInit
 		return 0
 	})
-	if err != 0 {
+	if out == nil {
 		return err
 	}
-	e, err := self().getCMEvent(channel)
+	if err != 0 {
+		return syscall.EBADF // it was destroyed since
+	}
+	e, err := self().takeCMEvent(channel)
 	if err != 0 {
 		return err
 	}

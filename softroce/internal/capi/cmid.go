@@ -89,18 +89,19 @@ func withID(c *librdmacm.CmId, f func(*cmLibrary, *id) syscall.Errno) syscall.Er
 // completed also waits for the event, and returns its status.
 func completed(c *librdmacm.CmId, f func(*cmLibrary, *id) syscall.Errno) syscall.Errno {
 	var channel *librdmacm.EventChannel
+	var fd int32
 	err := withID(c, func(l *cmLibrary, i *id) syscall.Errno {
 		err := f(l, i)
 		if err == 0 && i.sync {
 			l.ackOwn(i)
-			channel = i.channel.c
+			channel, fd = i.channel.c, i.channel.c.Fd
 		}
 		return err
 	})
 	if err != 0 || channel == nil {
 		return err
 	}
-	e, err := self().getCMEvent(channel)
+	e, err := self().getCMEvent(channel, fd)
 	if err != 0 {
 		return err
 	}

@@ -98,7 +98,9 @@ func init() {
 		return l.open(c)
 	}
 	verbs.CloseDevice = func(c *libibverbs.Context) syscall.Errno { return self().close(c) }
-	verbs.GetAsyncEvent = func(c *libibverbs.Context, e *libibverbs.AsyncEvent) syscall.Errno { return self().getAsyncEvent(c, e) }
+	verbs.GetAsyncEvent = func(c *libibverbs.Context, e *libibverbs.AsyncEvent) syscall.Errno {
+		return self().takeAsyncEvent(c, e)
+	}
 	verbs.AckAsyncEvent = func(e *libibverbs.AsyncEvent) { self().ackAsyncEvent(e) }
 	verbs.ForkInit = func() syscall.Errno { return 0 }
 	verbs.IsForkInitialized = func() libibverbs.ForkStatus { return libibverbs.IBV_FORK_UNNEEDED } // the device pins no pages
@@ -302,34 +304,29 @@ func (l *library) post(c *libibverbs.Context, e event) {
 	syscall.Write(x.fd, one[:])
 }
 
-// getAsyncEvent waits for an event, unless the descriptor is non-blocking, and
-// writes it to out.
-func (l *library) getAsyncEvent(c *libibverbs.Context, out *libibverbs.AsyncEvent) syscall.Errno {
-	for {
-		var one [8]byte
-		if _, err := syscall.Read(int(c.AsyncFd), one[:]); err != nil {
-			return errno(err)
-		}
-		l.Lock()
-		x := l.contexts[c]
-		if x == nil {
-			l.Unlock()
-			return syscall.EINVAL
-		}
-		if len(x.events) == 0 { // the event was dropped, as its object was destroyed
-			l.Unlock()
-			continue
-		}
-		e := x.events[0]
-		x.events = slices.Delete(x.events, 0, 1)
-		if e.object != nil {
-			e.object.taken++
-		}
-		out.EventType = e.kind
-		*(*uint64)(unsafe.Pointer(&out.Element)) = e.element
-		l.Unlock()
+// takeAsyncEvent writes the next event of a context, for which the semaphore
+// was read, to out. It returns EAGAIN if the event was dropped, as its object
+// was destroyed. With nil for out, it only says whether c is open.
+func (l *library) takeAsyncEvent(c *libibverbs.Context, out *libibverbs.AsyncEvent) syscall.Errno {
+	l.Lock()
+	defer l.Unlock()
+	x := l.contexts[c]
+	switch {
+	case x == nil:
+		return syscall.EBADF
+	case out == nil:
 		return 0
+	case len(x.events) == 0:
+		return syscall.EAGAIN
 	}
+	e := x.events[0]
+	x.events = slices.Delete(x.events, 0, 1)
+	if e.object != nil {
+		e.object.taken++
+	}
+	out.EventType = e.kind
+	*(*uint64)(unsafe.Pointer(&out.Element)) = e.element
+	return 0
 }
 
 func (l *library) ackAsyncEvent(e *libibverbs.AsyncEvent) {

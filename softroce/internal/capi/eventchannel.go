@@ -48,11 +48,12 @@ func init() {
 		}
 	}
 	cm.GetCmEvent = func(c *librdmacm.EventChannel, e **librdmacm.CmEvent) syscall.Errno {
-		if c == nil || e == nil {
-			return syscall.EINVAL
+		l := self()
+		if e == nil {
+			return l.knowsChannel(c)
 		}
 		var err syscall.Errno
-		*e, err = self().getCMEvent(c)
+		*e, err = l.takeCMEvent(c)
 		return err
 	}
 }
@@ -142,22 +143,32 @@ func (l *cmLibrary) destroyEventChannel(h *eventChannel) {
 	free(h.c)
 }
 
-// getCMEvent waits for an event, unless the descriptor is non-blocking. It does
-// not hold the node's lock while it waits.
-func (l *cmLibrary) getCMEvent(c *librdmacm.EventChannel) (*librdmacm.CmEvent, syscall.Errno) {
+// getCMEvent waits for an event of a synchronous ID, whose descriptor is fd. It
+// does not hold the node's lock while it waits.
+func (l *cmLibrary) getCMEvent(c *librdmacm.EventChannel, fd int32) (*librdmacm.CmEvent, syscall.Errno) {
 	for {
 		var one [8]byte
-		if _, err := syscall.Read(int(c.Fd), one[:]); err != nil {
+		if _, err := syscall.Read(int(fd), one[:]); err != nil {
 			return nil, errno(err)
 		}
-		if e, err := l.takeCMEvent(c); e != nil || err != 0 {
+		if e, err := l.takeCMEvent(c); err != syscall.EAGAIN {
 			return e, err
 		}
 	}
 }
 
-// takeCMEvent takes the next event of a channel. It returns nil if there is no
-// event that the program must see.
+// knowsChannel returns 0 if the program has created c, and c has a descriptor.
+func (l *cmLibrary) knowsChannel(c *librdmacm.EventChannel) syscall.Errno {
+	l.Lock()
+	defer l.Unlock()
+	if h := l.eventChannels[c]; h == nil || h.c.Fd == noEventfd {
+		return syscall.EBADF
+	}
+	return 0
+}
+
+// takeCMEvent takes the next event of a channel, for which the semaphore was
+// read. It returns EAGAIN if there is no event that the program must see.
 func (l *cmLibrary) takeCMEvent(c *librdmacm.EventChannel) (*librdmacm.CmEvent, syscall.Errno) {
 	l.Lock()
 	defer l.Unlock()
@@ -168,7 +179,9 @@ func (l *cmLibrary) takeCMEvent(c *librdmacm.EventChannel) (*librdmacm.CmEvent, 
 	e := h.e.Next()
 	h.pending.Store(int32(h.e.Len()))
 	if e != nil {
-		return l.show(e), 0
+		if shown := l.show(e); shown != nil {
+			return shown, 0
+		}
 	}
-	return nil, 0
+	return nil, syscall.EAGAIN
 }

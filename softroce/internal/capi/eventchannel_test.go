@@ -5,13 +5,18 @@
 package capi
 
 import (
+	"fmt"
 	"net/netip"
+	"os"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/internal/cmevent"
 )
@@ -59,4 +64,74 @@ func TestChannelWithoutDescriptor(t *testing.T) {
 func TestChannelOfNoDevice(t *testing.T) {
 	self()
 	require.Nil(t, cmevent.Take(new(librdmacm.EventChannel), func() bool { return false }))
+}
+
+// A call that waits for an event goes on waiting if its object is destroyed
+// after the event has come and before the call takes it: C programs end such a
+// thread with the process.
+func TestDestroyedBeforeEventIsTaken(t *testing.T) {
+	tests := map[string]func(t *testing.T, l *cmLibrary) (fd int32, wait func() error, destroy func()){
+		"event channel": func(t *testing.T, l *cmLibrary) (int32, func() error, func()) {
+			c, err := librdmacm.CreateEventChannel()
+			require.NoError(t, err)
+			wait := func() error {
+				_, err := librdmacm.GetCmEvent(c)
+				return err
+			}
+			return c.Fd, wait, func() { l.destroyEventChannel(l.eventChannels[c]) }
+		},
+		"context": func(t *testing.T, l *cmLibrary) (int32, func() error, func()) {
+			list, _, err := libibverbs.GetDeviceList()
+			require.NoError(t, err)
+			defer libibverbs.FreeDeviceList(list)
+			c, err := libibverbs.OpenDevice(*list)
+			require.NoError(t, err)
+			wait := func() error {
+				var e libibverbs.AsyncEvent
+				return libibverbs.GetAsyncEvent(c, &e)
+			}
+			return c.AsyncFd, wait, func() { l.closeContext(c) }
+		},
+	}
+	for name, open := range tests {
+		t.Run(name, func(t *testing.T) {
+			l := self()
+			fd, wait, destroy := open(t, l)
+			returned := make(chan error, 1)
+			go func() { returned <- wait() }()
+			// With the mutex held, a call that waits already reads the semaphore.
+			require.Eventually(t, func() bool {
+				if counter(t, fd) != "0" {
+					return false
+				}
+				l.Lock()
+				defer l.Unlock()
+				if _, err := syscall.Write(int(fd), one); err != nil {
+					return false
+				}
+				for range 1000 {
+					if counter(t, fd) == "0" {
+						destroy()
+						return true
+					}
+				}
+				return false
+			}, patience, time.Millisecond)
+			select {
+			case err := <-returned:
+				require.Failf(t, "the call has returned", "%v", err)
+			case <-time.After(100 * time.Millisecond):
+			}
+		})
+	}
+}
+
+// counter returns the number that a reader of an eventfd finds.
+func counter(t testing.TB, fd int32) string {
+	t.Helper()
+	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
+	require.NoError(t, err)
+	_, after, found := strings.Cut(string(info), "eventfd-count:")
+	require.True(t, found, "%s", info)
+	return strings.Fields(after)[0]
 }

@@ -4,6 +4,7 @@
 
 #include "verbs_skeleton.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
@@ -451,9 +452,9 @@ void soft_ibv_unimport_dm(struct ibv_dm *dm)
 
 int soft_ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
-	struct { void *context; void *event; } args = {(void *)context, (void *)event};
-
-	return soft_status(SOFT_VERBS, GO_ibv_get_async_event, &args);
+	if (!context || !event)
+		return errno = EINVAL, -1;
+	return soft_event(SOFT_VERBS, GO_ibv_get_async_event, context, &context->async_fd, event);
 }
 
 void soft_ibv_ack_async_event(struct ibv_async_event *event)

@@ -229,6 +229,73 @@ static void blocked(void)
 	CHECK(sigwait(&set, &sig) == 0 && sig == SIGTERM);
 }
 
+static void *wait_for_cm(void *channel)
+{
+	struct rdma_cm_event *event;
+
+	rdma_get_cm_event(channel, &event);
+	return NULL;
+}
+
+static void *wait_for_async(void *context)
+{
+	struct ibv_async_event event;
+
+	ibv_get_async_event(context, &event);
+	return NULL;
+}
+
+static void *wait_for_cq(void *channel)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	ibv_get_cq_event(channel, &cq, &context);
+	return NULL;
+}
+
+static void *wait_for_request(void *listener)
+{
+	struct rdma_cm_id *id;
+
+	rdma_get_request(listener, &id);
+	return NULL;
+}
+
+/* A thread that waits for an event can be cancelled, before it waits and while it does. */
+static void cancelled(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context = ibv_open_device(list[0]);
+	struct ibv_comp_channel *completions = ibv_create_comp_channel(context);
+	struct sockaddr_in at = loopback(0);
+	struct rdma_cm_id *listener;
+	struct {
+		void *(*wait)(void *);
+		void *object;
+	} all[] = {{wait_for_cm, channel}, {wait_for_async, context}, {wait_for_cq, completions}, {wait_for_request, NULL}};
+	enum { KINDS = sizeof(all) / sizeof(all[0]) };
+	pthread_t thread;
+	void *result;
+
+	CHECK(channel && completions);
+	CHECK(rdma_create_id(NULL, &listener, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_bind_addr(listener, (struct sockaddr *)&at) == 0 && rdma_listen(listener, 1) == 0);
+	all[KINDS - 1].object = listener;
+	alarm(120);
+	for (int i = 0; i < 100 * KINDS; i++) {
+		CHECK(pthread_create(&thread, NULL, all[i % KINDS].wait, all[i % KINDS].object) == 0);
+		if (i / KINDS % 2)
+			usleep(1000);
+		CHECK(pthread_cancel(thread) == 0);
+		CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+	}
+	resolve(channel);
+	CHECK(rdma_destroy_id(listener) == 0 && ibv_destroy_comp_channel(completions) == 0 && ibv_close_device(context) == 0);
+	rdma_destroy_event_channel(channel);
+}
+
 static int status_of(pid_t child)
 {
 	int status;
@@ -365,6 +432,7 @@ int main(int argc, char **argv)
 		{"handled", handled},
 		{"threads_end", threads_end},
 		{"blocked", blocked},
+		{"cancelled", cancelled},
 		{"forked", forked},
 		{"forked_first", forked_first},
 		{"leave", leave},
