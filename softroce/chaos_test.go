@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -85,7 +86,9 @@ func wild(t *testing.T, duration time.Duration) {
 	}
 	// Servers end after their clients, and removed devices are given back when
 	// the devices are next listed.
-	require.Eventually(t, func() bool { return len(ibverbs.OpenObjects()) == before }, patience, time.Millisecond, "%q", ibverbs.OpenObjects())
+	few := func() bool { return len(ibverbs.OpenObjects()) <= before } // earlier tests' objects may be closed late
+	assert.Eventually(t, few, patience, time.Millisecond)
+	require.True(t, few(), "%q", ibverbs.OpenObjects())
 	_, err := rdmacm.Devices()
 	require.NoError(t, err)
 }

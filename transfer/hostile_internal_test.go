@@ -806,7 +806,7 @@ func TestRequestsWithoutKeys(t *testing.T) {
 func TestNoKey(t *testing.T) {
 	need(t)
 	r := newRig(t, Config{})
-	a, err := New(Config{RetryTimeout: 100 * time.Millisecond})
+	a, err := New(Config{RetryTimeout: 2 * time.Second}) // a busy machine writes within it
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, a.Close()) })
 	p, err := a.Dial(r.ctx, r.at, DialConfig{})
