@@ -77,7 +77,7 @@ func conventions(t *testing.T, test string) *process.Process {
 
 func TestConventions(t *testing.T) {
 	for test, status := range map[string]int{
-		"errors": 0, "descriptors": 0, "interrupted": 0, "handled": 8, "threads_end": 0, "blocked": 0, "cancelled": 0, "forked": 0, "forked_first": 0, "write_in_vain_ignored": 0,
+		"errors": 0, "descriptors": 0, "interrupted": 0, "handled": 8, "threads_end": 0, "blocked": 0, "cancelled": 0, "cancelled_with_event": 0, "cancelled_while_posting": 0, "forked": 0, "forked_first": 0, "write_in_vain_ignored": 0,
 	} {
 		t.Run(test, func(t *testing.T) {
 			p := conventions(t, test)

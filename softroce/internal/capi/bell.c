@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* Values of the word, as in package link. */
@@ -49,15 +50,16 @@ int soft_watch_fork(void)
 	return __atomic_exchange_n(&watches, 1, __ATOMIC_RELAXED) ? 0 : pthread_atfork(NULL, NULL, forked);
 }
 
-/* Adds to an eventfd. The calls do not block, so no signal interrupts them. */
+/* Adds to an eventfd. The calls do not block, so no signal interrupts them. Nor can the thread, which may
+ * hold mutexes, be cancelled in them, as in write and read. */
 static void wake(int event)
 {
 	uint64_t one = 1, count;
 	int saved = errno;
 
-	if (write(event, &one, sizeof(one)) < 0 && errno == EAGAIN && /* another process has filled the counter */
-	    read(event, &count, sizeof(count)) > 0)
-		(void)!write(event, &one, sizeof(one));
+	if (syscall(SYS_write, event, &one, sizeof(one)) < 0 && errno == EAGAIN && /* another process has filled the counter */
+	    syscall(SYS_read, event, &count, sizeof(count)) > 0)
+		syscall(SYS_write, event, &one, sizeof(one));
 	errno = saved;
 }
 

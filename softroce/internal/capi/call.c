@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -186,28 +187,54 @@ int soft_status(int library, int function, void *args)
 	return r.r2 ? -1 : 0;
 }
 
+/* What a thread has read from a semaphore when it is cancelled. */
+struct token {
+	int semaphore;
+	uint64_t number;
+};
+
+static void give_back(void *t)
+{
+	struct token *token = t;
+
+	if (token->number)
+		(void)!write(token->semaphore, &token->number, sizeof(token->number));
+}
+
+/* Waits for a semaphore. The thread waits in C, where it can be cancelled. */
+static int take(int semaphore)
+{
+	struct token token = {semaphore, 0};
+	ssize_t n;
+
+	pthread_cleanup_push(give_back, &token);
+	n = read(semaphore, &token.number, sizeof(token.number));
+	pthread_cleanup_pop(0);
+	return n < 0 ? errno : 0;
+}
+
 int soft_event(int library, int function, void *object, const int *fd, void *out)
 {
-	struct { void *object, *out; } args = {object, NULL};
-	int semaphore, e = soft_code(library, function, &args);
-	uint64_t one;
+	struct { void *object, *out; } args = {object, NULL}, known = args;
+	int semaphore, e = soft_code(library, function, &known);
+	sem_t never;
 
 	if (e)
 		return errno = e, -1;
 	args.out = out;
 	semaphore = *fd;
 	do {
-		/* The thread waits in C, where it can be cancelled. */
-		if (read(semaphore, &one, sizeof(one)) >= 0)
+		e = take(semaphore);
+		if (e && (e != EBADF || !soft_code(library, function, &known)))
+			return errno = e, -1;
+		if (!e)
 			e = soft_code(library, function, &args);
-		else if (errno == EBADF)
-			e = EBADF;
-		else
-			return -1;
 	} while (e == EAGAIN);
-	/* The object was destroyed meanwhile. As in the kernel, the call goes on waiting. */
-	while (e == EBADF)
-		pause();
+	if (e == EBADF) {
+		/* The object was destroyed meanwhile. As in the kernel, only a signal ends the call. */
+		sem_init(&never, 0, 0);
+		return sem_wait(&never);
+	}
 	if (e)
 		errno = e;
 	return e ? -1 : 0;

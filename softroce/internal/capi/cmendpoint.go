@@ -119,7 +119,9 @@ func getRequest(listen *librdmacm.CmId, out **librdmacm.CmId) syscall.Errno {
 		if !i.sync {
 			return syscall.EINVAL
 		}
-		l.ackOwn(i)
+		if out == nil { // the call begins
+			l.ackOwn(i)
+		}
 		channel, attr = i.channel.c, i.qpInit
 		return 0
 	})

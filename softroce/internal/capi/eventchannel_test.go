@@ -101,7 +101,7 @@ func TestDestroyedBeforeEventIsTaken(t *testing.T) {
 			go func() { returned <- wait() }()
 			// With the mutex held, a call that waits already reads the semaphore.
 			require.Eventually(t, func() bool {
-				if counter(t, fd) != "0" {
+				if counter(fd) != "0" {
 					return false
 				}
 				l.Lock()
@@ -110,7 +110,7 @@ func TestDestroyedBeforeEventIsTaken(t *testing.T) {
 					return false
 				}
 				for range 1000 {
-					if counter(t, fd) == "0" {
+					if counter(fd) == "0" {
 						destroy()
 						return true
 					}
@@ -126,12 +126,11 @@ func TestDestroyedBeforeEventIsTaken(t *testing.T) {
 	}
 }
 
-// counter returns the number that a reader of an eventfd finds.
-func counter(t testing.TB, fd int32) string {
-	t.Helper()
-	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
-	require.NoError(t, err)
-	_, after, found := strings.Cut(string(info), "eventfd-count:")
-	require.True(t, found, "%s", info)
-	return strings.Fields(after)[0]
+// counter returns the number that a reader of an eventfd finds, or "" if that
+// is not known.
+func counter(fd int32) string {
+	info, _ := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
+	_, after, _ := strings.Cut(string(info), "eventfd-count:")
+	number, _, _ := strings.Cut(strings.TrimSpace(after), "\n")
+	return number
 }

@@ -296,6 +296,77 @@ static void cancelled(void)
 	rdma_destroy_event_channel(channel);
 }
 
+static struct rdma_cm_id *written; /* an ID whose event a thread waits for */
+
+/* A thread that is cancelled takes no event with it: the next one gets it, and so poll finds no more than there are. */
+static void cancelled_with_event(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct pollfd p = {.fd = channel->fd, .events = POLLIN};
+	struct rdma_cm_event *event;
+	pthread_t thread;
+	void *result;
+
+	CHECK(rdma_create_id(channel, &written, NULL, RDMA_PS_TCP) == 0);
+	alarm(120);
+	for (int i = 0; i < 300; i++) {
+		CHECK(pthread_create(&thread, NULL, wait_for_cm, channel) == 0);
+		usleep(1000);
+		CHECK(rdma_write_cm_event(written, RDMA_CM_EVENT_USER, i, 0) == 0);
+		CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
+		if (result != PTHREAD_CANCELED)
+			continue; /* it has taken the event, and not acknowledged it */
+		CHECK(poll(&p, 1, 0) == 1);
+		CHECK(rdma_get_cm_event(channel, &event) == 0 && event->status == i && rdma_ack_cm_event(event) == 0);
+		CHECK(poll(&p, 1, 0) == 0);
+	}
+}
+
+static pthread_barrier_t both;
+
+/* Posts a request when this thread has been cancelled. */
+static void *post(void *qp)
+{
+	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND}, *bad;
+	struct ibv_context *context = ((struct ibv_qp *)qp)->context;
+	int before;
+
+	CHECK(pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before) == 0);
+	pthread_barrier_wait(&both);
+	pthread_barrier_wait(&both);
+	CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &before) == 0);
+	CHECK(context->ops.post_send(qp, &wr, &bad) == 0);
+	return NULL;
+}
+
+/* Posting, which has mutexes locked, cannot be cancelled, also when it wakes the device. */
+static void cancelled_while_posting(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context = ibv_open_device(list[0]);
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_cq *cq = ibv_create_cq(context, 1, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {1, 1, 1, 1, 0}};
+	struct ibv_qp_attr failed = {.qp_state = IBV_QPS_ERR};
+	struct ibv_qp *qp = ibv_create_qp(pd, &init);
+	pthread_t thread;
+	void *result;
+	struct ibv_wc wc;
+
+	CHECK(qp && ibv_modify_qp(qp, &failed, IBV_QP_STATE) == 0 && pthread_barrier_init(&both, NULL, 2) == 0);
+	alarm(120);
+	for (int i = 0; i < 20; i++) {
+		CHECK(pthread_create(&thread, NULL, post, qp) == 0);
+		pthread_barrier_wait(&both);
+		usleep(20000); /* the device sleeps then */
+		CHECK(pthread_cancel(thread) == 0);
+		pthread_barrier_wait(&both);
+		CHECK(pthread_join(thread, &result) == 0 && result == NULL);
+		while (context->ops.poll_cq(cq, 1, &wc) == 0)
+			;
+	}
+}
+
 static int status_of(pid_t child)
 {
 	int status;
@@ -433,6 +504,8 @@ int main(int argc, char **argv)
 		{"threads_end", threads_end},
 		{"blocked", blocked},
 		{"cancelled", cancelled},
+		{"cancelled_with_event", cancelled_with_event},
+		{"cancelled_while_posting", cancelled_while_posting},
 		{"forked", forked},
 		{"forked_first", forked_first},
 		{"leave", leave},
