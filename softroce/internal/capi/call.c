@@ -29,8 +29,8 @@ int soft_for_c;
 static __thread int inside;
 #define HANDLER -1
 
-/* Whether this thread could be cancelled before it called Go. Go's functions call functions of C in
- * which a thread can be cancelled, but a thread must not end in Go. */
+/* The cancellation state that this thread had before it called Go. The thread cannot be cancelled in Go,
+ * as Go calls C's cancellation points, and a thread that ended there would keep Go's locks. */
 static __thread int cancelable;
 
 /* The alternate signal stack of this thread, if known is true and the thread has one. */
@@ -119,7 +119,7 @@ static int enter(sigset_t *mask)
 
 static void leave(const sigset_t *mask)
 {
-	/* Before a signal handler may enter: it would store the state of now. */
+	/* No signal handler can enter yet. It would store another state in cancelable. */
 	if ((inside == HANDLER || inside == 1) && soft_for_c)
 		pthread_setcancelstate(cancelable, NULL);
 	if (inside == HANDLER)

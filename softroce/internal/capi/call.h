@@ -34,9 +34,9 @@ int64_t soft_wait(int library, int function, void *args);
 void *soft_pointer(int library, int function, void *args);
 
 /* Waits for an event of an object at the semaphore *fd, and calls a function that fills out. Returns 0,
- * or -1 and sets errno. With NULL for out, the function only says whether it knows the object, and then
- * fd is looked at. Otherwise, it fails with EAGAIN if the event is gone, and with EBADF if the object
- * is. */
+ * or -1 and sets errno. The function is first called with NULL for out, and fails unless it knows the
+ * object; fd is valid only if it does. Later calls fail with EAGAIN if the event is gone, and with EBADF
+ * if the object is gone. */
 int soft_event(int library, int function, void *object, const int *fd, void *out);
 
 /* True in programs that are not written in Go. */

@@ -298,7 +298,7 @@ static void cancelled(void)
 
 static struct rdma_cm_id *written; /* an ID whose event a thread waits for */
 
-/* A thread that is cancelled takes no event with it: the next one gets it, and so poll finds no more than there are. */
+/* A thread that is cancelled takes no event with it: the next call gets the event, and then poll finds none. */
 static void cancelled_with_event(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
